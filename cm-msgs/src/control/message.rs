@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The messages, as values.
+
+use core::fmt;
+
+use crate::path::Path;
+use crate::{Guid, Qpn};
+
+/// What the library says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum FromLibrary {
+    /// First message on a new socket: who is here. The command name is NUL-padded.
+    Hello {
+        /// `comm` of the process, NUL-padded.
+        command: [u8; 16],
+    },
+    /// A connection is established (or known from before, after a reconnect).
+    Register {
+        /// The library's number for the connection.
+        conn: u64,
+        /// What it is.
+        register: Register,
+    },
+    /// The state of a QP: the answer to an order, or news.
+    Report {
+        /// The library's number for the connection.
+        conn: u64,
+        /// What happened and how the QP is now.
+        report: Report,
+    },
+    /// The connection is gone.
+    Close {
+        /// The library's number for the connection.
+        conn: u64,
+    },
+}
+
+/// What the daemon says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum FromDaemon {
+    /// Answer to `Hello`.
+    Welcome,
+    /// Load an alternate path.
+    Load {
+        /// The library's number for the connection.
+        conn: u64,
+        /// The order.
+        load: Load,
+    },
+    /// Migrate to the loaded alternate now.
+    Migrate {
+        /// The library's number for the connection.
+        conn: u64,
+        /// The order.
+        migrate: Migrate,
+    },
+    /// Query the QP and report.
+    Query {
+        /// The library's number for the connection.
+        conn: u64,
+    },
+    /// The daemon will not look after this connection.
+    Refuse {
+        /// The library's number for the connection.
+        conn: u64,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Tell the application, if it opted in.
+    Event {
+        /// The library's number for the connection.
+        conn: u64,
+        /// What to tell it.
+        event: AppEvent,
+        /// 0, or a positive errno.
+        status: u8,
+    },
+}
+
+/// A connection as its library registers it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Register {
+    /// Which side opened the connection.
+    pub role: Role,
+    /// The application asked for APM itself and wants events.
+    pub opted_in: bool,
+    /// Node GUID of the device.
+    pub node_guid: Guid,
+    /// The QP.
+    pub qpn: Qpn,
+    /// The peer's QP.
+    pub peer_qpn: Qpn,
+    /// The QP as it is now.
+    pub snapshot: Snapshot,
+}
+
+/// What happened to a QP, and how it is afterwards.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Report {
+    /// What happened.
+    pub cause: Cause,
+    /// The QP as it is now.
+    pub snapshot: Snapshot,
+}
+
+/// Why a report is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// The daemon asked.
+    Query,
+    /// The QP was seen to have migrated (IBV_EVENT_PATH_MIG, or its attributes say so).
+    PathMigrated,
+    /// IBV_EVENT_PATH_MIG_ERR.
+    PathMigrationError,
+    /// A ReArm QP was seen Armed.
+    Armed,
+    /// The order with this token was carried out.
+    Done {
+        /// The order's token.
+        token: u32,
+    },
+    /// The QP is not as the order with this token expected; nothing was modified.
+    Stale {
+        /// The order's token.
+        token: u32,
+    },
+    /// The order with this token failed in `ibv_modify_qp` (or before it).
+    Failed {
+        /// The order's token.
+        token: u32,
+        /// A positive errno.
+        errno: u8,
+    },
+    /// The QP left RTS.
+    Broken,
+}
+
+/// A QP's path state.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Snapshot {
+    /// The QP's state.
+    pub qp_state: QpState,
+    /// The path migration state.
+    pub migration: MigrationState,
+    /// The primary path.
+    pub primary: Path,
+    /// The alternate path, if one is loaded. In state Migrated a QP has none that counts.
+    pub alternate: Option<Path>,
+}
+
+/// Order: load `alternate` and re-arm, if `primary` still is the primary.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Load {
+    /// Names the order in its report.
+    pub token: u32,
+    /// The primary that the alternate was computed for.
+    pub primary: Path,
+    /// The path to load.
+    pub alternate: Path,
+}
+
+/// Order: migrate by modify, if `primary` still is the primary and the QP is Armed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Migrate {
+    /// Names the order in its report.
+    pub token: u32,
+    /// The path to leave.
+    pub primary: Path,
+}
+
+macro_rules! coded {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $code:literal, $text:literal;)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $name { $($(#[$vmeta])* $variant,)+ }
+
+        impl $name {
+            /// Its code on the wire.
+            pub const fn code(self) -> u8 {
+                match self { $(Self::$variant => $code,)+ }
+            }
+
+            /// The value with this code.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $text,)+ })
+            }
+        }
+    };
+}
+
+coded! {
+    /// Which side of the connection an application is.
+    Role {
+        /// It called connect.
+        Active = 1, "active";
+        /// It called accept.
+        Passive = 2, "passive";
+    }
+}
+
+coded! {
+    /// QP states, as `enum ibv_qp_state` codes them.
+    QpState {
+        /// Reset.
+        Reset = 0, "reset";
+        /// Initialised.
+        Init = 1, "init";
+        /// Ready to receive.
+        Rtr = 2, "rtr";
+        /// Ready to send.
+        Rts = 3, "rts";
+        /// Send queue drained.
+        Sqd = 4, "sqd";
+        /// Send queue error.
+        Sqe = 5, "sqe";
+        /// Error.
+        Error = 6, "error";
+    }
+}
+
+coded! {
+    /// Path migration states, as `enum ibv_mig_state` codes them.
+    MigrationState {
+        /// On its one path; no alternate is armed.
+        Migrated = 0, "migrated";
+        /// An alternate is loaded; not yet usable (IBA 17.2.8.1).
+        Rearm = 1, "rearm";
+        /// The alternate takes over when the primary fails.
+        Armed = 2, "armed";
+    }
+}
+
+coded! {
+    /// Why the daemon does not look after a connection.
+    Refusal {
+        /// No such device, or it has gone.
+        NoDevice = 1, "no such device here";
+        /// The port is not InfiniBand (RoCE, iWARP).
+        NotInfiniBand = 2, "the link layer is not infiniband";
+        /// The device does not claim automatic path migration.
+        NoApm = 3, "the device has no automatic path migration";
+        /// One port and LMC 0: there is nowhere to migrate to.
+        OnePath = 4, "one port and LMC 0: no second path can exist";
+        /// The QP is not the registering process's.
+        NotOwner = 5, "the QP does not belong to the registering process";
+        /// The daemon has as many connections as it is configured for.
+        Full = 6, "the daemon's connection limit is reached";
+    }
+}
+
+coded! {
+    /// Events for applications that opted in.
+    AppEvent {
+        /// An alternate path was found.
+        AltRouteResolved = 1, "alternate route resolved";
+        /// No alternate path could be found or agreed on.
+        AltRouteError = 2, "alternate route error";
+        /// An alternate path is about to be loaded.
+        LoadAltPath = 3, "load alternate path";
+        /// It is loaded.
+        AltPathLoaded = 4, "alternate path loaded";
+        /// The connection migrated.
+        PathMigrated = 5, "path migrated";
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The protocol between `librdmacm-apm` and `apmd`: one message a packet on a `SOCK_SEQPACKET`
+//! Unix socket.
+//!
+//! A message is a 16-byte header and a body of fixed length, all integers big-endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..2 | magic 0x4150 |
+//! | 2 | version, 1 |
+//! | 3 | kind |
+//! | 4..8 | length of the whole message |
+//! | 8..16 | connection: the library's own number for it, 0 in `Hello` and `Welcome` |
+//!
+//! The library speaks first (`Hello`), registers its connections, and answers every order with a
+//! [`Report`]. Either side ends by closing the socket. After a reconnect the library says it all
+//! again: the daemon keeps nothing that the library cannot tell it.
+
+mod codec;
+mod message;
+
+pub use codec::{DecodeError, MAX_LEN};
+pub use message::{
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, MigrationState, Migrate, QpState, Refusal,
+    Register, Report, Role, Snapshot,
+};
+
+/// The protocol version spoken here.
+pub const VERSION: u8 = 1;

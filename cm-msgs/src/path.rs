@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One end's view of a path of a reliable connection.
+
+use crate::{Gid, Lid, PKey};
+
+/// What a QP needs to know of a path (`struct ibv_ah_attr` and its companions in
+/// `struct ibv_qp_attr`), by value: a P_Key where verbs want a table index and a GID where verbs
+/// want a GID index, because indices differ from port to port.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Path {
+    /// The local port, counted from 1.
+    pub port: u8,
+    /// Service level, 4 bits.
+    pub sl: u8,
+    /// Path MTU as IBA codes it (1 = 256 bytes .. 5 = 4096).
+    pub mtu: u8,
+    /// Static rate as IBA codes it (IBA table 15.2.5.16, `enum ibv_rate`).
+    pub rate: u8,
+    /// Local ACK timeout, 5 bits: 4.096 us * 2^n, 0 for none.
+    pub ack_timeout: u8,
+    /// Packets carry a GRH.
+    pub global: bool,
+    /// GRH traffic class.
+    pub traffic_class: u8,
+    /// GRH hop limit.
+    pub hop_limit: u8,
+    /// GRH flow label, 20 bits.
+    pub flow_label: u32,
+    /// Local LID, path bits included.
+    pub slid: Lid,
+    /// Remote LID, path bits included.
+    pub dlid: Lid,
+    /// The partition.
+    pub pkey: PKey,
+    /// GID of the local port.
+    pub sgid: Gid,
+    /// GID of the remote port; zero if the reporter does not know it.
+    pub dgid: Gid,
+}
+
+impl Path {
+    /// Whether both are the same way through the fabric: same ports and LIDs at both ends.
+    pub fn same_way(&self, other: &Self) -> bool {
+        self.port == other.port && self.slid == other.slid && self.dlid == other.dlid
+    }
+
+    /// Whether `peer` is this path seen from its other end.
+    pub fn is_reverse_of(&self, peer: &Self) -> bool {
+        self.slid == peer.dlid && self.dlid == peer.slid
+    }
+}

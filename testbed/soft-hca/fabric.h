@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The emulated subnet: end ports, two switches, links, and their faults.
+ *
+ * The transport (verbs, QPs) sees the fabric only through this header, and the
+ * fabric sees the transport only through the two upcalls at its end.
+ */
+#ifndef SHCA_FABRIC_H
+#define SHCA_FABRIC_H
+
+#include <linux/types.h>
+#include <rdma/ib_verbs.h>
+#include "packet.h"
+
+#define SHCA_PORTS 2		/* per HCA; port 1 on rail A, port 2 on rail B */
+#define SHCA_PKEYS 16
+#define SHCA_MAX_LMC 7
+
+struct shca_dev;
+struct fabric_port;		/* an HCA end port, as the fabric knows it */
+
+/*
+ * One end port. Created LinkUp/INIT (its link is plugged), GUIDs given.
+ * port_num is 1-based.
+ */
+struct fabric_port *fabric_port_create(struct shca_dev *dev, unsigned int dev_index,
+				       u32 port_num, __be64 node_guid, __be64 port_guid);
+void fabric_port_destroy(struct fabric_port *fp);
+
+int fabric_init(void);		/* switches, forwarding, fault command parameter */
+void fabric_exit(void);
+
+/*
+ * Sends a packet out of an end port. Takes the packet; never sleeps; delivery is
+ * asynchronous and in order per (source port, destination port). A packet that
+ * the port state, a fault, a forwarding table, or the loss rate drops is freed
+ * silently, as a wire would.
+ *
+ * LID-routed packets whose DLID is one of the port's own LIDs loop back inside
+ * the HCA, as IBA 17.2.1 has it.
+ */
+void fabric_transmit(struct fabric_port *fp, struct shca_packet *pkt);
+
+/* What the verbs layer reports of the port (lid, lmc, state, sm_lid, gids, counters of PKEYs...). */
+void fabric_query_port(struct fabric_port *fp, struct ib_port_attr *attr);
+u16  fabric_port_lid(struct fabric_port *fp);
+u8   fabric_port_lmc(struct fabric_port *fp);
+enum ib_port_state fabric_port_state(struct fabric_port *fp);
+u8   fabric_port_mtu(struct fabric_port *fp);		/* enum ib_mtu */
+u8   fabric_sl_to_vl(struct fabric_port *fp, u8 sl);
+int  fabric_query_pkey(struct fabric_port *fp, u16 index, u16 *pkey);
+__be64 fabric_port_guid(struct fabric_port *fp);
+__be64 fabric_gid_prefix(struct fabric_port *fp);
+/* ib_modify_port(): capability bits and counters of Q_Key/P_Key violations. */
+int  fabric_modify_port(struct fabric_port *fp, int mask, struct ib_port_modify *modify);
+/* Counted in PortCounters / extended counters. */
+void fabric_count_qkey_violation(struct fabric_port *fp);
+void fabric_count_pkey_violation(struct fabric_port *fp);
+
+/* struct ib_device_ops.process_mad of the HCA: SMA and PMA of one end port. */
+int fabric_process_mad(struct fabric_port *fp, int flags, const struct ib_wc *wc,
+		       const struct ib_grh *grh, const struct ib_mad *in, struct ib_mad *out,
+		       size_t *out_mad_size, u16 *out_mad_pkey_index);
+
+/* ---- upcalls, implemented by the transport ---- */
+
+/* A packet has arrived at an end port. Process context. Takes the packet. */
+void shca_receive(struct shca_dev *dev, u32 port_num, struct shca_packet *pkt);
+/* Something of the port changed; dispatch it to ib_core (and to QPs, for errors). May sleep. */
+void shca_port_event(struct shca_dev *dev, u32 port_num, enum ib_event_type event);
+
+#endif
