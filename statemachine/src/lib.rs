@@ -1,2 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sans-IO state machines that keep RDMA connections armed.
+//!
+//! Fully deterministic: no clock, file descriptor, thread or randomness of its own. Time and the
+//! random seed are inputs.
+//!
+//! The contract is that of quinn-proto and str0m: tell the [`Engine`] one [`Input`]
+//! (`handle`), then drain [`Output`]s (`poll_output`) until there are none, then sleep until
+//! `poll_timeout` or the next input. Time never goes backwards.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod input;
+mod output;
+mod time;
+
+pub use input::{ConnId, Input, MadSource, PortId, PortStatus, QueryError};
+pub use output::{Order, Output, PathQuery, Send};
+pub use time::Time;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the engine is told.
+
+use alloc::vec::Vec;
+
+use cm_msgs::control::{Register, Report};
+use cm_msgs::sa::PathRecord;
+use cm_msgs::{Gid, Guid, Lid, PKey, cm};
+
+/// A connection, as the caller names it: which library, and the library's number for it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId {
+    /// The client; never used twice by one daemon.
+    pub client: u64,
+    /// The client's number for the connection.
+    pub conn: u64,
+}
+
+/// A local port.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PortId {
+    /// Node GUID of its device.
+    pub node_guid: Guid,
+    /// Counted from 1.
+    pub port: u8,
+}
+
+/// A local port as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortStatus {
+    /// Logical state Active, and nothing contradicts it.
+    pub active: bool,
+    /// Its base LID; 0 before the SM gave one.
+    pub lid: Lid,
+    /// LID mask control, 0..=7.
+    pub lmc: u8,
+    /// The SM's LID; 0 before there is one.
+    pub sm_lid: Lid,
+    /// GID index 0.
+    pub gid: Gid,
+    /// Its P_Key table, empty entries left out.
+    pub pkeys: Vec<PKey>,
+    /// Active MTU, IBA code.
+    pub mtu: u8,
+    /// The device claims automatic path migration.
+    pub apm: bool,
+    /// Link layer InfiniBand.
+    pub infiniband: bool,
+    /// Ports of its device.
+    pub device_ports: u8,
+}
+
+/// Where a MAD came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MadSource {
+    /// The local port it came in by.
+    pub port: PortId,
+    /// Source LID.
+    pub lid: Lid,
+    /// Source GID, if it had a GRH.
+    pub gid: Option<Gid>,
+    /// Source QP; 1 for a daemon's.
+    pub qpn: u32,
+    /// Lower half of its transaction ID: all that survives umad.
+    pub transaction_id: u32,
+}
+
+/// Why a path query has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// No source answered in time.
+    #[error("no path source answered")]
+    Timeout,
+    /// The source says that there is no such path.
+    #[error("no such path")]
+    NoPath,
+    /// The source is overloaded.
+    #[error("the path source is busy")]
+    Busy,
+    /// The query could not be sent.
+    #[error("no path source can be reached from that port")]
+    Unreachable,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The moment that `poll_timeout` named has come.
+    Timeout,
+    /// A local port is (now) like this; `None`: it is gone.
+    Port(PortId, Option<PortStatus>),
+    /// A library registers a connection.
+    Register(ConnId, Register),
+    /// A library reports on a connection.
+    Report(ConnId, Report),
+    /// A library has closed a connection.
+    Close(ConnId),
+    /// A library's socket is gone, and every connection of it with it.
+    ClientGone(u64),
+    /// A CM message of a peer's daemon.
+    Mad(MadSource, cm::Message),
+    /// Answer to a path query.
+    Paths {
+        /// The query's number.
+        query: u32,
+        /// The records, best first.
+        result: Result<Vec<PathRecord>, QueryError>,
+    },
+}

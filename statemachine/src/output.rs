@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the engine wants done.
+
+use cm_msgs::control::{AppEvent, Load, Migrate, Refusal};
+use cm_msgs::{Gid, Lid, PKey, cm};
+
+use crate::input::{ConnId, PortId};
+use crate::trace::Trace;
+
+/// A CM message to a peer's daemon (QP1 of a port of the peer's).
+#[derive(Clone, Debug)]
+pub struct Send {
+    /// The local port to send from.
+    pub port: PortId,
+    /// The peer port's LID.
+    pub lid: Lid,
+    /// Lower half of the transaction ID.
+    pub transaction_id: u32,
+    /// The message.
+    pub message: cm::Message,
+}
+
+/// A question to the path sources.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathQuery {
+    /// Names it in the answer.
+    pub query: u32,
+    /// The local port that the path starts from.
+    pub port: PortId,
+    /// Source GID.
+    pub sgid: Gid,
+    /// Destination GID.
+    pub dgid: Gid,
+    /// This source LID (of the port's 2^LMC), or any.
+    pub slid: Option<Lid>,
+    /// This destination LID, or any.
+    pub dlid: Option<Lid>,
+    /// The partition.
+    pub pkey: PKey,
+}
+
+/// One order to a connection's library.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Order {
+    /// Load an alternate path.
+    Load(Load),
+    /// Migrate now.
+    Migrate(Migrate),
+    /// Query the QP and report.
+    Query,
+    /// Tell it that nobody will look after the connection.
+    Refuse(Refusal),
+    /// Tell the application.
+    Event(AppEvent, u8),
+}
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "drained at once, never stored in numbers")]
+pub enum Output {
+    /// Send a MAD.
+    Send(Send),
+    /// Ask for paths.
+    Query(PathQuery),
+    /// Tell a library.
+    Order(ConnId, Order),
+    /// Say so in the log.
+    Trace(Trace),
+}
