@@ -57,6 +57,13 @@ int  fabric_modify_port(struct fabric_port *fp, int mask, struct ib_port_modify 
 void fabric_count_qkey_violation(struct fabric_port *fp);
 void fabric_count_pkey_violation(struct fabric_port *fp);
 
+/*
+ * ib_modify_device(IB_DEVICE_MODIFY_NODE_DESC): NodeDescription of the HCA, told to
+ * the SM by trap 144. Until it is called, NodeDescription is the device's name.
+ * Call it for any one port of the device.
+ */
+void fabric_set_node_desc(struct fabric_port *fp, const char desc[IB_DEVICE_NODE_DESC_MAX]);
+
 /* struct ib_device_ops.process_mad of the HCA: SMA and PMA of one end port. */
 int fabric_process_mad(struct fabric_port *fp, int flags, const struct ib_wc *wc,
 		       const struct ib_grh *grh, const struct ib_mad *in, struct ib_mad *out,
