@@ -12,10 +12,20 @@
 
 extern crate alloc;
 
+mod candidate;
+mod config;
+mod engine;
 mod input;
 mod output;
 mod time;
+pub mod trace;
+pub mod view;
 
+pub use candidate::{Candidate, Doubt, Score, Shared};
+pub use config::{Config, SERVICE_ID};
+pub use engine::Engine;
 pub use input::{ConnId, Input, MadSource, PortId, PortStatus, QueryError};
 pub use output::{Order, Output, PathQuery, Send};
 pub use time::Time;
+pub use trace::{Level, Trace};
+pub use view::{ConnectionView, Counters, PortView};

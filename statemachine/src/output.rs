@@ -56,7 +56,10 @@ pub enum Order {
 
 /// One thing to do.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant, reason = "drained at once, never stored in numbers")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "drained at once, never stored in numbers"
+)]
 pub enum Output {
     /// Send a MAD.
     Send(Send),

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Timers and limits.
+
+use core::time::Duration;
+
+/// Service ID of the association service: what a REQ of one daemon to another asks for. In the
+/// range that IBA leaves to local administration (first byte 0x02), the rest is "APMD".
+pub const SERVICE_ID: u64 = 0x0200_0000_4150_4d44;
+
+/// Timers and limits of an engine. The default is what `protocol.md` says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Wait for an answer to the first copy of a MAD; doubles with every further copy.
+    pub retry_first: Duration,
+    /// Every wait is spread by up to this many percent both ways.
+    pub jitter_percent: u8,
+    /// Copies of a MAD before it is given up.
+    pub tries: u8,
+    /// First pause after giving up; doubles with every failure in a row.
+    pub backoff_first: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+    /// REQs kept for applications that have not registered yet.
+    pub parked_limit: usize,
+    /// How long such a REQ is kept.
+    pub parked_for: Duration,
+    /// How long a port must stay up before paths over it are loaded.
+    pub port_hold_off: Duration,
+    /// How long a path that hardware left without a visible cause is chosen last.
+    pub suspect_hold_off: Duration,
+    /// How long a library may take over an order.
+    pub order_timeout: Duration,
+    /// A QP that stays in ReArm longer than this is shown as idle.
+    pub rearm_idle: Duration,
+    /// A QP that stays in ReArm longer than this has its alternate confirmed with the peer.
+    pub rearm_confirm: Duration,
+    /// Connections looked after at the same time.
+    pub connection_limit: usize,
+    /// Candidates that one evaluation asks paths for.
+    pub candidate_limit: usize,
+    /// Migrate armed connections when their port goes down, without waiting for the hardware's
+    /// retries.
+    pub migrate_on_port_down: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            retry_first: Duration::from_millis(200),
+            jitter_percent: 20,
+            tries: 5,
+            backoff_first: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            parked_limit: 64,
+            parked_for: Duration::from_secs(30),
+            port_hold_off: Duration::from_millis(500),
+            suspect_hold_off: Duration::from_secs(30),
+            order_timeout: Duration::from_secs(10),
+            rearm_idle: Duration::from_secs(1),
+            rearm_confirm: Duration::from_secs(10),
+            connection_limit: 10_000,
+            candidate_limit: 16,
+            migrate_on_port_down: true,
+        }
+    }
+}

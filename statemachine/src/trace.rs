@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the engine says about its work: typed, so that a caller can make structured log events.
+
+use core::fmt;
+
+use cm_msgs::Lid;
+use cm_msgs::cm::ApStatus;
+use cm_msgs::control::{AppEvent, Refusal};
+use cm_msgs::path::Path;
+
+use crate::candidate::Candidate;
+use crate::input::{ConnId, PortId, QueryError};
+use crate::view::{AssociationState, PortState, Protection, Reason};
+
+/// How much it matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Level {
+    /// For someone who follows every message.
+    Debug,
+    /// The life of ports and connections.
+    Info,
+    /// An operator should look.
+    Warn,
+}
+
+/// One thing worth saying.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Trace {
+    /// The connection that it is about.
+    pub conn: Option<ConnId>,
+    /// The local port that it is about.
+    pub port: Option<PortId>,
+    /// What it is.
+    pub what: What,
+}
+
+/// A path's ends: enough to recognise it in a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The local port's number.
+    pub port: u8,
+    /// The local LID.
+    pub slid: Lid,
+    /// The remote LID.
+    pub dlid: Lid,
+}
+
+impl From<&Path> for Way {
+    fn from(path: &Path) -> Self {
+        Self {
+            port: path.port,
+            slid: path.slid,
+            dlid: path.dlid,
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "port {} lid {} to lid {}",
+            self.port, self.slid, self.dlid
+        )
+    }
+}
+
+/// What a [`Trace`] says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum What {
+    /// A connection was registered.
+    Registered,
+    /// A connection is gone.
+    Closed,
+    /// A connection was refused.
+    Refused(Refusal),
+    /// Protection changed.
+    Protection {
+        /// What it was.
+        from: Protection,
+        /// What it is.
+        to: Protection,
+        /// Why, unless armed.
+        reason: Option<Reason>,
+    },
+    /// The association changed.
+    Association {
+        /// What it was.
+        from: AssociationState,
+        /// What it is.
+        to: AssociationState,
+    },
+    /// A local port changed.
+    Port {
+        /// What it was good for.
+        from: PortState,
+        /// What it is good for.
+        to: PortState,
+    },
+    /// The connection is on another path now.
+    Migrated {
+        /// The path it left.
+        from: Way,
+        /// The path it is on.
+        to: Way,
+        /// We ordered it.
+        ordered: bool,
+        /// The path it left was abandoned by hardware, and no local port tells why.
+        suspect: bool,
+    },
+    /// Its primary's port went down while no alternate was armed.
+    PrimaryLost,
+    /// A candidate was chosen and a path is asked for.
+    Candidate(Candidate),
+    /// A path source had no path.
+    NoPath(Candidate, QueryError),
+    /// LAP sent.
+    LapSent(Way),
+    /// LAP received.
+    LapReceived(Way),
+    /// APR sent.
+    AprSent(ApStatus),
+    /// APR received.
+    AprReceived(ApStatus),
+    /// The library was ordered to load this path.
+    Load(Way),
+    /// The library was ordered to migrate away from this path.
+    Migrate(Way),
+    /// An order came too late: the QP was not as it expected.
+    Stale,
+    /// An order failed.
+    OrderFailed {
+        /// A positive errno.
+        errno: u8,
+    },
+    /// The library did not answer an order.
+    LibrarySilent,
+    /// The application was told.
+    Event(AppEvent),
+    /// A MAD was dropped.
+    Dropped {
+        /// Its name.
+        message: &'static str,
+        /// Its source LID.
+        lid: Lid,
+        /// Why.
+        why: Drop,
+    },
+}
+
+/// Why a MAD was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Drop {
+    /// It does not come from a port that the association knows.
+    Stranger,
+    /// It is for no association, or not for the state of it: a late copy, mostly.
+    OutOfPlace,
+    /// Its private data is not ours.
+    Malformed,
+    /// As many REQs as are allowed are parked.
+    Overflow,
+}
+
+impl fmt::Display for Drop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stranger => "from a port that the association does not know",
+            Self::OutOfPlace => "for no association, or late",
+            Self::Malformed => "private data is not apmd's",
+            Self::Overflow => "too many REQs are waiting",
+        })
+    }
+}
+
+impl Trace {
+    /// How much it matters.
+    pub fn level(&self) -> Level {
+        match self.what {
+            What::Protection {
+                to: Protection::Broken,
+                ..
+            }
+            | What::Registered
+            | What::Closed
+            | What::Migrated { suspect: false, .. } => Level::Info,
+            What::Protection {
+                to: Protection::Armed,
+                ..
+            }
+            | What::Port { .. } => Level::Info,
+            What::Protection {
+                from: Protection::Armed,
+                ..
+            } => Level::Info,
+            What::Refused(_)
+            | What::Migrated { suspect: true, .. }
+            | What::PrimaryLost
+            | What::OrderFailed { .. }
+            | What::LibrarySilent => Level::Warn,
+            _ => Level::Debug,
+        }
+    }
+
+    /// The state that was left, for a log's `from` field.
+    pub fn from(&self) -> Option<&dyn fmt::Display> {
+        match &self.what {
+            What::Protection { from, .. } => Some(from),
+            What::Association { from, .. } => Some(from),
+            What::Port { from, .. } => Some(from),
+            What::Migrated { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
+    /// The state that was entered, for a log's `to` field.
+    pub fn to(&self) -> Option<&dyn fmt::Display> {
+        match &self.what {
+            What::Protection { to, .. } => Some(to),
+            What::Association { to, .. } => Some(to),
+            What::Port { to, .. } => Some(to),
+            What::Migrated { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+}
+
+/// One line, without connection, port, from and to: those are fields of their own.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::Registered => f.write_str("connection registered"),
+            What::Closed => f.write_str("connection closed"),
+            What::Refused(refusal) => write!(f, "connection refused: {refusal}"),
+            What::Protection {
+                to, reason: None, ..
+            } => write!(f, "connection {to}"),
+            What::Protection {
+                to,
+                reason: Some(reason),
+                ..
+            } => {
+                write!(f, "connection {to}: {reason}")
+            }
+            What::Association { to, .. } => write!(f, "association {to}"),
+            What::Port { to, .. } => write!(f, "port {to}"),
+            What::Migrated { ordered: true, .. } => f.write_str("migrated as ordered"),
+            What::Migrated { suspect: true, .. } => {
+                f.write_str("migrated by hardware, no port loss seen: the path left is suspect")
+            }
+            What::Migrated { .. } => f.write_str("migrated by hardware"),
+            What::PrimaryLost => f.write_str("primary lost its port while not armed"),
+            What::Candidate(candidate) => write!(f, "asking for a path: {candidate}"),
+            What::NoPath(candidate, error) => write!(f, "no path: {candidate}: {error}"),
+            What::LapSent(way) => write!(f, "LAP sent: {way}"),
+            What::LapReceived(way) => write!(f, "LAP received: {way}"),
+            What::AprSent(status) => write!(f, "APR sent: {status}"),
+            What::AprReceived(status) => write!(f, "APR received: {status}"),
+            What::Load(way) => write!(f, "loading alternate: {way}"),
+            What::Migrate(way) => write!(f, "migrating away from {way}"),
+            What::Stale => f.write_str("order was stale, QP not modified"),
+            What::OrderFailed { errno } => write!(f, "order failed: errno {errno}"),
+            What::LibrarySilent => f.write_str("library did not answer an order"),
+            What::Event(event) => write!(f, "event to the application: {event}"),
+            What::Dropped { message, lid, why } => {
+                write!(f, "{message} from lid {lid} dropped: {why}")
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an operator may see: plain values, made when asked for.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use cm_msgs::cm::ApStatus;
+use cm_msgs::control::{MigrationState, QpState, Refusal, Role};
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Guid, Lid, Qpn};
+
+use crate::candidate::Candidate;
+use crate::input::{ConnId, PortId, QueryError};
+use crate::time::Time;
+
+/// A connection as it is now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ConnectionView {
+    /// Its name.
+    pub id: ConnId,
+    /// Which side its application is.
+    pub role: Role,
+    /// The application asked for APM itself.
+    pub opted_in: bool,
+    /// Node GUID of its device.
+    pub node_guid: Guid,
+    /// Its QP.
+    pub qpn: Qpn,
+    /// The peer's QP.
+    pub peer_qpn: Qpn,
+    /// State of its QP.
+    pub qp_state: QpState,
+    /// Path migration state of its QP.
+    pub migration: MigrationState,
+    /// The primary path.
+    pub primary: Path,
+    /// The alternate path, when one is loaded.
+    pub alternate: Option<Path>,
+    /// Whether it would survive the loss of its primary path.
+    pub protection: Protection,
+    /// Why it would not; `None` exactly when `protection` is `Armed`.
+    pub reason: Option<Reason>,
+    /// The candidate that is loaded or being negotiated.
+    pub chosen: Option<Candidate>,
+    /// The one that was ranked after it.
+    pub runner_up: Option<Candidate>,
+    /// The two daemons' shared state.
+    pub association: AssociationView,
+    /// What happened so far.
+    pub counters: ConnectionCounters,
+    /// When protection last changed.
+    pub changed: Time,
+}
+
+/// Whether a connection would survive the loss of its primary path.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Protection {
+    /// It would.
+    Armed,
+    /// An alternate is loaded; the QP waits for inbound traffic to arm (IBA 17.2.8.1).
+    Rearming,
+    /// The same, for so long that the connection is idle.
+    RearmingIdle,
+    /// Its library was ordered to load an alternate.
+    Loading,
+    /// Its library was ordered to migrate.
+    Migrating,
+    /// A path is looked for, or talked about with the peer.
+    Negotiating,
+    /// No, and nothing is under way at this moment.
+    Unprotected,
+    /// No: this daemon does not look after it.
+    Refused,
+    /// No: the QP has left RTS.
+    Broken,
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Armed => "armed",
+            Self::Rearming => "rearming",
+            Self::RearmingIdle => "rearming (idle)",
+            Self::Loading => "loading",
+            Self::Migrating => "migrating",
+            Self::Negotiating => "negotiating",
+            Self::Unprotected => "unprotected",
+            Self::Refused => "refused",
+            Self::Broken => "broken",
+        })
+    }
+}
+
+/// Why a connection is not armed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// This daemon refused it.
+    Refused(Refusal),
+    /// The QP is in this state.
+    Qp(QpState),
+    /// The peer's daemon has not answered yet.
+    Opening,
+    /// The peer's daemon waits for its application to register.
+    PeerNotRegistered,
+    /// No daemon answers at the peer.
+    PeerNoApmd,
+    /// The peer's daemon refuses the connection; its reason, when it gave one.
+    PeerRefused(Option<Refusal>),
+    /// The peer's daemon closed the association.
+    PeerClosed,
+    /// Passive side: the peer's daemon has not asked yet.
+    WaitingForReq,
+    /// Passive side: the peer's daemon proposes the alternate, and has not yet.
+    WaitingForLap,
+    /// No path but the primary is thinkable: no second port is up here or at the peer.
+    NoSecondPort,
+    /// A second port is up, but for so short a time that it is not trusted yet.
+    PortSettling,
+    /// A path source was asked.
+    WaitingForPath,
+    /// No candidate has a path; the last answer.
+    NoPath(QueryError),
+    /// Paths were found, but none that fits (MTU, P_Key, other way than the primary).
+    NoFittingPath,
+    /// LAP sent.
+    WaitingForApr,
+    /// The peer did not answer the LAP.
+    NoApr,
+    /// The peer answered the LAP with this status.
+    Apr(ApStatus),
+    /// The library was given an order.
+    WaitingForLibrary,
+    /// The library did not answer an order.
+    LibrarySilent,
+    /// The QP was not as the order expected.
+    Stale,
+    /// Loading failed; errno.
+    LoadFailed(u8),
+    /// Migrating failed; errno.
+    MigrateFailed(u8),
+    /// The alternate is loaded; the QP arms on inbound traffic.
+    WaitingForTraffic,
+    /// The QP is armed, but with an alternate on a local port that is down.
+    AlternatePortDown,
+    /// The primary's local port is down, and no alternate was armed.
+    PrimaryPortDown,
+    /// The connection migrated; a new alternate has not been chosen yet.
+    JustMigrated,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::Qp(state) => write!(f, "QP is in state {state}"),
+            Self::Opening => f.write_str("waiting for the peer's apmd"),
+            Self::PeerNotRegistered => {
+                f.write_str("peer: its application has not registered the connection yet")
+            }
+            Self::PeerNoApmd => f.write_str("peer: no apmd"),
+            Self::PeerRefused(None) => f.write_str("peer refused"),
+            Self::PeerRefused(Some(refusal)) => write!(f, "peer refused: {refusal}"),
+            Self::PeerClosed => f.write_str("peer closed the association"),
+            Self::WaitingForReq => f.write_str("waiting for the active side's apmd"),
+            Self::WaitingForLap => f.write_str("waiting for the active side to propose a path"),
+            Self::NoSecondPort => f.write_str("no second port is up"),
+            Self::PortSettling => f.write_str("second port came up just now"),
+            Self::WaitingForPath => f.write_str("waiting for a path record"),
+            Self::NoPath(error) => write!(f, "no path: {error}"),
+            Self::NoFittingPath => f.write_str("no path found that fits the connection"),
+            Self::WaitingForApr => f.write_str("waiting for the peer's APR"),
+            Self::NoApr => f.write_str("peer did not answer the LAP"),
+            Self::Apr(status) => write!(f, "peer: {status}"),
+            Self::WaitingForLibrary => f.write_str("waiting for the library"),
+            Self::LibrarySilent => f.write_str("the library did not answer"),
+            Self::Stale => f.write_str("the QP changed meanwhile"),
+            Self::LoadFailed(errno) => write!(f, "loading failed: errno {errno}"),
+            Self::MigrateFailed(errno) => write!(f, "migrating failed: errno {errno}"),
+            Self::WaitingForTraffic => f.write_str("alternate loaded, waiting for inbound traffic"),
+            Self::AlternatePortDown => f.write_str("the alternate's port is down"),
+            Self::PrimaryPortDown => {
+                f.write_str("the primary's port is down and no alternate was armed")
+            }
+            Self::JustMigrated => f.write_str("migrated, next alternate not chosen yet"),
+        }
+    }
+}
+
+/// The state that two daemons share on one connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AssociationView {
+    /// Where it stands.
+    pub state: AssociationState,
+    /// Our name for it.
+    pub local_comm_id: Option<u32>,
+    /// The peer's name for it.
+    pub remote_comm_id: Option<u32>,
+    /// The peer's ports, as far as known.
+    pub peer_ports: Vec<PeerPort>,
+}
+
+/// Where an association stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AssociationState {
+    /// Nothing was sent or heard yet.
+    None,
+    /// Active: REQ sent. Passive: REP sent.
+    Opening,
+    /// Active: the peer parked our REQ.
+    Parked,
+    /// Open.
+    Established,
+    /// Given up for now; asked again after a pause.
+    Pausing,
+    /// One side refuses.
+    Refused,
+}
+
+impl fmt::Display for AssociationState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "none",
+            Self::Opening => "opening",
+            Self::Parked => "parked",
+            Self::Established => "established",
+            Self::Pausing => "pausing",
+            Self::Refused => "refused",
+        })
+    }
+}
+
+/// A port of the peer's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PeerPort {
+    /// Its GID.
+    pub gid: Gid,
+    /// Its base LID; 0 while it is not in service.
+    pub lid: Lid,
+}
+
+/// What happened to a connection so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ConnectionCounters {
+    /// Migrations, by hardware or ordered.
+    pub migrations: u64,
+    /// Of these, ordered by this daemon.
+    pub ordered_migrations: u64,
+    /// Times it became armed.
+    pub rearms: u64,
+    /// LAPs sent, copies not counted.
+    pub laps_sent: u64,
+    /// LAPs received, copies not counted.
+    pub laps_received: u64,
+    /// Path queries made.
+    pub queries: u64,
+    /// Alternates loaded.
+    pub loads: u64,
+    /// Orders that came too late.
+    pub stale_loads: u64,
+    /// Orders that failed.
+    pub failed_orders: u64,
+}
+
+/// A local port as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortView {
+    /// Its name.
+    pub id: PortId,
+    /// What it is good for.
+    pub state: PortState,
+    /// Base LID.
+    pub lid: Lid,
+    /// LID mask control.
+    pub lmc: u8,
+    /// The SM's LID.
+    pub sm_lid: Lid,
+    /// GID index 0.
+    pub gid: Gid,
+    /// Active MTU, IBA code.
+    pub mtu: u8,
+    /// Connections whose primary path uses it.
+    pub primaries: usize,
+    /// Connections whose alternate path uses it.
+    pub alternates: usize,
+}
+
+/// What a local port is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PortState {
+    /// Nothing.
+    Down,
+    /// MADs; paths over it once it has stayed up for the hold-off.
+    Settling,
+    /// Everything.
+    Up,
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Down => "down",
+            Self::Settling => "settling",
+            Self::Up => "up",
+        })
+    }
+}
+
+/// What happened to an engine so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// MADs sent, copies included.
+    pub mads_sent: u64,
+    /// Of these, copies.
+    pub mads_resent: u64,
+    /// MADs received.
+    pub mads_received: u64,
+    /// Received, but not from a port that the association knows.
+    pub mads_from_strangers: u64,
+    /// Received, but for no association or not in its state: late copies, mostly.
+    pub mads_out_of_place: u64,
+    /// Received, with private data that is not ours.
+    pub mads_malformed: u64,
+    /// REQs turned away, because as many as are allowed are parked.
+    pub parked_overflow: u64,
+    /// Path queries made.
+    pub queries: u64,
+    /// Of these, without a path in answer.
+    pub queries_failed: u64,
+    /// Orders to libraries, events not counted.
+    pub orders: u64,
+    /// Reports for connections or orders that do not exist.
+    pub reports_out_of_place: u64,
+    /// Migrations.
+    pub migrations: u64,
+    /// Local ports lost.
+    pub ports_lost: u64,
+    /// Associations opened.
+    pub associations: u64,
+}
