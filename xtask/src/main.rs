@@ -1,4 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask`.
+//! `cargo xtask`: the project's VM, its checks, drills and tests. Every command first installs the
+//! Debian packages that it needs and lacks.
 
-fn main() {}
+mod artefacts;
+mod cpio;
+mod dmesg;
+mod error;
+mod guest;
+mod image;
+mod kernel;
+mod packages;
+mod qemu;
+mod shell;
+mod soft_hca;
+mod userland;
+mod vm;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Error;
+
+/// The project's VM, its checks, drills and tests.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Boot a stock Debian kernel with the software HCA: shell, script or check
+    Vm(vm::Options),
+    /// Install the Debian packages that the other commands need, and nothing else
+    Setup,
+}
+
+fn run(command: Command) -> Result<u8, Error> {
+    match command {
+        Command::Vm(options) => vm::run(&options),
+        Command::Setup => packages::install(&packages::all()).map(|()| 0),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The project's own programs for the VM: release builds of the crates, and the C programs of
+//! testbed/vm.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, InFile};
+use crate::{shell, workspace};
+
+/// Where librdmacm-apm lives on Debian.
+const LIBRARY_PATH: &str = "usr/lib/x86_64-linux-gnu/rdmacm-apm/librdmacm-apm.so";
+
+/// A file of ours and where it goes in the VM (no leading slash).
+pub(crate) struct Artefact {
+    /// The file on this machine.
+    pub(crate) from: PathBuf,
+    /// Its place in the VM.
+    pub(crate) to: String,
+}
+
+/// The string values of `"key":"value"` in cargo's JSON messages.
+fn json_strings<'a>(json: &'a str, key: &str) -> Vec<&'a str> {
+    let start = format!("\"{key}\":\"");
+    json.split(start.as_str())
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect()
+}
+
+fn library(json: &str) -> Option<&str> {
+    json.split('"')
+        .find(|word| word.ends_with("/librdmacm_apm.so"))
+}
+
+/// Builds the crates whose programs run in the VM.
+pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .current_dir(workspace::root())
+        .args(["build", "--release", "--message-format=json"]);
+    build.args([
+        "--package=apmd",
+        "--package=librdmacm-apm",
+        "--package=testbed",
+    ]);
+    let json = shell::output("cargo build --release", &mut build)?;
+    let mut artefacts: Vec<Artefact> = json_strings(&json, "executable")
+        .into_iter()
+        .map(PathBuf::from)
+        .filter_map(|from| {
+            let name = from.file_name()?.to_str()?;
+            Some(Artefact {
+                to: format!("usr/bin/{name}"),
+                from: from.clone(),
+            })
+        })
+        .filter(|artefact| !artefact.to.contains("build-script"))
+        .collect();
+    artefacts.extend(library(&json).map(|path| Artefact {
+        from: path.into(),
+        to: LIBRARY_PATH.to_owned(),
+    }));
+    Ok(artefacts)
+}
+
+/// Compiles each C program of testbed/vm against the system's libibverbs and librdmacm.
+pub(crate) fn c_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
+    let source = workspace::root().join("testbed/vm");
+    let out = vm_dir.join("programs");
+    fs::create_dir_all(&out).in_file(&out)?;
+    let mut artefacts = Vec::new();
+    for entry in fs::read_dir(&source).in_file(&source)? {
+        let path = entry.in_file(&source)?.path();
+        if path.extension().is_none_or(|extension| extension != "c") {
+            continue;
+        }
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let program = out.join(&name);
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .arg(&path);
+        gcc.args(["-lrdmacm", "-libverbs", "-lpthread"]);
+        shell::output(&format!("compiling testbed/vm/{name}.c"), &mut gcc)?;
+        artefacts.push(Artefact {
+            from: program,
+            to: format!("usr/bin/{name}"),
+        });
+    }
+    Ok(artefacts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_found_in_cargo_messages() {
+        let json = r#"{"reason":"compiler-artifact","filenames":["/t/release/apmd"],"executable":"/t/release/apmd","fresh":true}
+{"reason":"compiler-artifact","filenames":["/t/release/librdmacm_apm.so","/t/release/liba.rlib"],"executable":null}"#;
+        assert_eq!(json_strings(json, "executable"), ["/t/release/apmd"]);
+        assert_eq!(library(json), Some("/t/release/librdmacm_apm.so"));
+    }
+}

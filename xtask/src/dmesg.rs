@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Looks for what a kernel says when something is wrong with it.
+
+const SPLATS: &[&str] = &[
+    "BUG:",
+    "kernel BUG at",
+    "Oops",
+    "WARNING:",
+    "general protection fault",
+    "Kernel panic",
+    "refcount_t:",
+    "soft lockup",
+    "detected stall",
+    "self-detected stall",
+    "blocked for more than",
+    "unregister_netdevice: waiting",
+    "possible circular locking",
+];
+
+/// The lines of a kernel log that report a fault of the kernel or of a module.
+pub(crate) fn faults(log: &str) -> Vec<&str> {
+    let mut previous = "";
+    let mut faults = Vec::new();
+    for line in log.lines() {
+        let is_splat = SPLATS.iter().any(|splat| line.contains(splat));
+        if is_splat && !is_stock_warning(previous, line) {
+            faults.push(line.trim_end());
+        }
+        previous = line;
+    }
+    faults
+}
+
+/// Debian's 6.1 rdmavt warns once per boot about a memcpy of its own across two fields of a work
+/// request, whichever driver is below it.
+fn is_stock_warning(previous: &str, line: &str) -> bool {
+    line.contains("drivers/infiniband/sw/rdmavt/qp.c:") && previous.contains("field-spanning write")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STOCK: &str = "[    9.1] ------------[ cut here ]------------\n\
+        [    9.1] memcpy: detected field-spanning write (size 56) of single field \"&wqe->wr\" at drivers/infiniband/sw/rdmavt/qp.c:2041 (size 40)\n\
+        [    9.1] WARNING: CPU: 0 PID: 90 at drivers/infiniband/sw/rdmavt/qp.c:2041 rvt_post_send+0x6c0/0x6f0 [rdmavt]\n";
+
+    #[test]
+    fn the_stock_warning_is_no_fault() {
+        assert!(faults(STOCK).is_empty());
+    }
+
+    #[test]
+    fn another_warning_in_the_same_file_is_one() {
+        let log = "x\n[ 9.1] WARNING: CPU: 0 PID: 9 at drivers/infiniband/sw/rdmavt/qp.c:700 rvt_free_qp\n";
+        assert_eq!(faults(log).len(), 1);
+    }
+
+    #[test]
+    fn splats_are_found() {
+        let log = "[1] usb 1-1: new device\n[2] BUG: kernel NULL pointer dereference\n\
+                   [3] refcount_t: underflow; use-after-free.\n\
+                   [4] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks\n";
+        assert_eq!(faults(log).len(), 3);
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds the software HCA's kernel module, out of the source tree, with the kernel's own rules.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, InFile};
+use crate::kernel::Kernel;
+use crate::{shell, workspace};
+
+/// The module's name.
+pub(crate) const NAME: &str = "shca";
+
+/// Builds `shca.ko` for `kernel` and returns its path.
+pub(crate) fn build(kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
+    let source = workspace::root().join("testbed/soft-hca");
+    let copy = vm_dir.join(format!("soft-hca-{}", kernel.release));
+    mirror(&source, &copy)?;
+    let mut make = Command::new("make");
+    make.arg("-C")
+        .arg(kernel.build_dir())
+        .arg(format!("M={}", copy.display()));
+    make.args(["-j4", "modules"]);
+    shell::output("building testbed/soft-hca", &mut make)?;
+    let module = copy.join(format!("{NAME}.ko"));
+    if module.is_file() {
+        return Ok(module);
+    }
+    Err(Error::Other(format!(
+        "{}: the build made no {NAME}.ko",
+        source.display()
+    )))
+}
+
+fn is_source(path: &Path) -> bool {
+    let by_name = path
+        .file_name()
+        .is_some_and(|name| name == "Kbuild" || name == "Makefile");
+    let by_extension = path.extension().is_some_and(|ext| ext == "c" || ext == "h");
+    // The build itself leaves NAME.mod.c beside the sources.
+    let generated = path.to_string_lossy().ends_with(".mod.c");
+    (by_name || by_extension) && !generated
+}
+
+/// Makes the sources in `copy` those of `source`, leaving unchanged ones alone so that make sees
+/// what changed.
+fn mirror(source: &Path, copy: &Path) -> Result<(), Error> {
+    fs::create_dir_all(copy).in_file(copy)?;
+    let mut names: BTreeSet<OsString> = BTreeSet::new();
+    for entry in fs::read_dir(source).in_file(source)? {
+        let entry = entry.in_file(source)?;
+        if !is_source(&entry.path()) {
+            continue;
+        }
+        let to = copy.join(entry.file_name());
+        let content = fs::read(entry.path()).in_file(&entry.path())?;
+        if fs::read(&to).ok().as_ref() != Some(&content) {
+            fs::write(&to, content).in_file(&to)?;
+        }
+        names.insert(entry.file_name());
+    }
+    for entry in fs::read_dir(copy).in_file(copy)? {
+        let entry = entry.in_file(copy)?;
+        if is_source(&entry.path()) && !names.contains(&entry.file_name()) {
+            fs::remove_file(entry.path()).in_file(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The VM's user space: this machine's Debian programs, with the libraries they load.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, InFile};
+use crate::shell;
+
+/// Which programs of a package the VM gets.
+enum Programs {
+    All,
+    Only(&'static [&'static str]),
+}
+
+const PACKAGES: &[(&str, Programs)] = &[
+    ("bash", Programs::Only(&["bash"])),
+    ("busybox-static", Programs::Only(&["busybox"])),
+    ("ibacm", Programs::All),
+    ("ibverbs-utils", Programs::All),
+    ("infiniband-diags", Programs::All),
+    ("iproute2", Programs::Only(&["ip", "rdma", "ss", "tc"])),
+    (
+        "kmod",
+        Programs::Only(&[
+            "kmod", "insmod", "lsmod", "modinfo", "modprobe", "rmmod", "depmod",
+        ]),
+    ),
+    ("opensm", Programs::Only(&["opensm", "osmtest"])),
+    ("perftest", Programs::All),
+    ("rdmacm-utils", Programs::All),
+];
+
+/// What is loaded by name at run time, so that no program's list of libraries shows it, and data.
+const LOADED_BY_NAME: &[&str] = &[
+    "/etc/libibverbs.d/hfi1verbs.driver",
+    "/usr/lib/x86_64-linux-gnu/ibacm/libibacmp.so",
+    "/usr/lib/x86_64-linux-gnu/libibverbs/libhfi1verbs-rdmav34.so",
+    "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so",
+    "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    "/lib/terminfo/d/dumb",
+    "/lib/terminfo/l/linux",
+    "/lib/terminfo/s/screen",
+    "/lib/terminfo/s/screen-256color",
+    "/lib/terminfo/t/tmux-256color",
+    "/lib/terminfo/v/vt100",
+    "/lib/terminfo/v/vt220",
+    "/lib/terminfo/x/xterm",
+    "/lib/terminfo/x/xterm-256color",
+    "/etc/protocols",
+    "/etc/rpc",
+];
+
+/// The place in the VM of a file of this machine: without the leading slash, and below `usr` as
+/// Debian's merged root has it.
+pub(crate) fn place(path: &Path) -> String {
+    let name = path.to_string_lossy();
+    let name = name.trim_start_matches('/');
+    let first = name.split('/').next().unwrap_or_default();
+    match first {
+        "bin" | "sbin" | "lib" | "lib64" => format!("usr/{name}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// The programs and files of the VM that come from Debian packages, without shared libraries.
+pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
+    let mut files: Vec<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
+    for (package, programs) in PACKAGES {
+        let what = format!("dpkg-query --listfiles {package}");
+        let listing = shell::output(
+            &what,
+            Command::new("dpkg-query").args(["--listfiles", package]),
+        )?;
+        files.extend(
+            listing
+                .lines()
+                .map(PathBuf::from)
+                .filter(|path| is_wanted_program(path, programs) && can_run(path)),
+        );
+    }
+    Ok(files)
+}
+
+fn is_wanted_program(path: &Path, programs: &Programs) -> bool {
+    let in_bin = path
+        .parent()
+        .is_some_and(|dir| dir.ends_with("bin") || dir.ends_with("sbin"));
+    in_bin
+        && match programs {
+            Programs::All => true,
+            Programs::Only(names) => path
+                .file_name()
+                .is_some_and(|name| names.iter().any(|wanted| name == *wanted)),
+        }
+}
+
+/// Machine code or a shell script: there is no Perl or Python in the VM.
+fn can_run(path: &Path) -> bool {
+    let mut start = [0; 12];
+    let read = fs::File::open(path)
+        .and_then(|mut file| file.read(&mut start))
+        .unwrap_or(0);
+    let start = &start[..read];
+    [b"\x7fELF".as_slice(), b"#!/bin/sh", b"#!/bin/bash"]
+        .iter()
+        .any(|kind| start.starts_with(kind))
+}
+
+/// Whether the file is machine code.
+pub(crate) fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .is_ok()
+        && magic == *b"\x7fELF"
+}
+
+/// Every shared library that `programs` load, by the path at which the loader looks for it.
+pub(crate) fn libraries<'a>(
+    programs: impl Iterator<Item = &'a Path>,
+) -> Result<BTreeSet<PathBuf>, Error> {
+    // ldd fails when one of the files is statically linked; what it says of the others counts.
+    let done = Command::new("ldd")
+        .args(programs)
+        .output()
+        .map_err(|source| Error::Start {
+            program: "ldd".to_owned(),
+            source,
+        })?;
+    let listing = String::from_utf8_lossy(&done.stdout);
+    if let Some(line) = listing.lines().find(|line| line.contains("not found")) {
+        return Err(Error::Other(format!(
+            "shared library missing: {}",
+            line.trim()
+        )));
+    }
+    Ok(library_paths(&listing))
+}
+
+fn library_paths(listing: &str) -> BTreeSet<PathBuf> {
+    listing
+        .lines()
+        .filter(|line| line.starts_with(char::is_whitespace))
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(PathBuf::from)
+        .collect()
+}
+
+/// The names under which busybox can be called.
+pub(crate) fn busybox_applets() -> Result<Vec<String>, Error> {
+    let listing = shell::output("busybox --list", Command::new("busybox").arg("--list"))?;
+    Ok(listing.lines().map(str::to_owned).collect())
+}
+
+/// Where a symbolic link among the programs points, if it is one.
+pub(crate) fn link_target(path: &Path) -> Result<Option<String>, Error> {
+    let metadata = fs::symlink_metadata(path).in_file(path)?;
+    if !metadata.is_symlink() {
+        return Ok(None);
+    }
+    let target = fs::read_link(path).in_file(path)?;
+    Ok(Some(target.to_string_lossy().into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_follow_the_merged_root() {
+        assert_eq!(
+            place(Path::new("/lib64/ld-linux-x86-64.so.2")),
+            "usr/lib64/ld-linux-x86-64.so.2"
+        );
+        assert_eq!(place(Path::new("/sbin/ip")), "usr/sbin/ip");
+        assert_eq!(place(Path::new("/etc/protocols")), "etc/protocols");
+    }
+
+    #[test]
+    fn ldd_output_gives_paths() {
+        let listing = "/usr/bin/ibstat:\n\tlinux-vdso.so.1 (0x1)\n\tlibibumad.so.3 => /lib/x/libibumad.so.3 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n";
+        let paths = library_paths(listing);
+        assert_eq!(paths.len(), 2);
+        assert!(paths.contains(Path::new("/lib/x/libibumad.so.3")));
+    }
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask vm`: prepares an image, boots it, and judges how it ended.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::error::{Error, InFile};
+use crate::image::{self, Content};
+use crate::kernel::Kernel;
+use crate::qemu::{self, End, Machine};
+use crate::{dmesg, packages, shell, workspace};
+
+/// Exit status for a VM that ran out of time, as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+
+/// What the command line says.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Host files and directories to be found in /host
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    copy: Vec<PathBuf>,
+    /// Run this script with everything up, and end with its exit status
+    #[arg(long, value_name = "SCRIPT", conflicts_with = "check")]
+    run: Option<PathBuf>,
+    /// Prove the world with programs that nobody here wrote
+    #[arg(long)]
+    check: bool,
+    /// Kill the VM if the script runs longer
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Bring the files that the script leaves in /out to this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    memory: u32,
+    /// Number of HCAs; the last carries the subnet manager
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(3..=8))]
+    ndev: u32,
+    /// Do not start the daemons
+    #[arg(long)]
+    no_daemons: bool,
+    /// Leave this project's programs out: the software HCA and Debian's programs only
+    #[arg(long)]
+    stock: bool,
+    /// Go on even if the software HCA does not compile or the fabric does not come up
+    #[arg(long)]
+    force: bool,
+}
+
+/// A VM to be run.
+pub(crate) struct Run {
+    /// What is in its image.
+    pub(crate) content: Content,
+    /// The script; without one there is a shell on the terminal.
+    pub(crate) script: Option<String>,
+    /// Host files for /host.
+    pub(crate) copy: Vec<PathBuf>,
+    /// Where /out goes.
+    pub(crate) out: Option<PathBuf>,
+    /// How long the script may take.
+    pub(crate) limit: Option<Duration>,
+    /// Memory in MiB.
+    pub(crate) memory: u32,
+    /// Number of HCAs.
+    pub(crate) ndev: u32,
+    /// Whether init starts the daemons.
+    pub(crate) daemons: bool,
+    /// Whether the script runs even if the fabric does not come up.
+    pub(crate) force: bool,
+}
+
+impl Run {
+    /// A VM with everything in it that runs `script`.
+    pub(crate) fn script(script: String) -> Self {
+        Self {
+            content: Content::Everything,
+            script: Some(script),
+            copy: Vec::new(),
+            out: None,
+            limit: None,
+            memory: 2048,
+            ndev: 3,
+            daemons: true,
+            force: false,
+        }
+    }
+}
+
+/// `cargo xtask vm`.
+pub(crate) fn run(options: &Options) -> Result<u8, Error> {
+    let script = match &options.run {
+        Some(path) => Some(fs::read_to_string(path).in_file(path)?),
+        None if options.check => Some("exec vm-check\n".to_owned()),
+        None => None,
+    };
+    start(&Run {
+        content: if options.stock {
+            Content::Stock
+        } else {
+            Content::Everything
+        },
+        script,
+        copy: options.copy.clone(),
+        out: options.out.clone(),
+        limit: options.timeout.map(Duration::from_secs),
+        memory: options.memory,
+        ndev: options.ndev,
+        daemons: !options.no_daemons && !options.check,
+        force: options.force,
+    })
+}
+
+/// Runs a VM and returns the status to end with.
+pub(crate) fn start(run: &Run) -> Result<u8, Error> {
+    let mut needed = packages::VM.to_vec();
+    if run.content == Content::Everything {
+        needed.extend(packages::BUILD);
+    }
+    packages::install(&needed)?;
+    let dir = workspace::vm_dir()?;
+    let lock = workspace::lock()?;
+    remove_leftovers(&dir)?;
+    let kernel = Kernel::provide(&dir)?;
+    let image = image::build(&kernel, &dir, run.content, run.force)?;
+    let files = RunFiles::create(&dir)?;
+    files.write_initrd(&image, run)?;
+    drop(lock);
+    boot(run, &kernel, &files)
+}
+
+fn boot(run: &Run, kernel: &Kernel, files: &RunFiles) -> Result<u8, Error> {
+    let started = Instant::now();
+    let machine = Machine {
+        kernel: &kernel.image(),
+        initrd: &files.initrd(),
+        memory: run.memory,
+        console: &files.console,
+        interactive: run.script.is_none(),
+        out: run.out.as_deref(),
+        limit: run.limit,
+    };
+    let end = qemu::run(&machine, |stage| {
+        shell::progress(&format!(
+            "{:5.1} s  {stage}",
+            started.elapsed().as_secs_f32()
+        ));
+    })?;
+    let log = fs::read(&files.console).in_file(&files.console)?;
+    let log = String::from_utf8_lossy(&log);
+    let faults = dmesg::faults(&log);
+    for fault in &faults {
+        eprintln!("xtask: kernel fault: {fault}");
+    }
+    if !faults.is_empty() {
+        eprintln!("xtask: the kernel's log is {}", files.console.display());
+    }
+    let status = judge(run, &end, &log, &files.console)?;
+    Ok(if faults.is_empty() {
+        status
+    } else {
+        status.max(1)
+    })
+}
+
+fn judge(run: &Run, end: &End, log: &str, console: &Path) -> Result<u8, Error> {
+    match end {
+        End::Exit(status) => Ok(*status),
+        End::Gone { was_up: true } if run.script.is_none() => Ok(0),
+        End::TimedOut => {
+            eprintln!("xtask: the VM ran out of time and was stopped");
+            Ok(TIMED_OUT)
+        }
+        End::Gone { .. } => Err(Error::Other(format!(
+            "the VM went down before its script ended; {}:{}",
+            console.display(),
+            shell::tail(log)
+        ))),
+    }
+}
+
+/// The files of one run: its initial root file system, removed at the end, and the kernel's log,
+/// which stays.
+struct RunFiles {
+    dir: PathBuf,
+    console: PathBuf,
+}
+
+impl RunFiles {
+    fn create(vm_dir: &Path) -> Result<Self, Error> {
+        let id = std::process::id();
+        let dir = vm_dir.join(format!("run-{id}"));
+        let logs = vm_dir.join("logs");
+        for new in [&dir, &logs] {
+            fs::create_dir_all(new).in_file(new)?;
+        }
+        Ok(Self {
+            dir,
+            console: logs.join(format!("console-{id}.log")),
+        })
+    }
+
+    fn initrd(&self) -> PathBuf {
+        self.dir.join("initrd")
+    }
+
+    /// The kernel unpacks concatenated archives one after the other.
+    fn write_initrd(&self, image: &Path, run: &Run) -> Result<(), Error> {
+        let second = self.dir.join("second");
+        let settings = settings(run);
+        let script = run.script.as_deref().unwrap_or_default();
+        let texts = [
+            ("etc/vm/settings", 0o644, settings.as_str()),
+            ("etc/vm/script", 0o755, script),
+        ];
+        image::second_archive(&second, &run.copy, &texts)?;
+        let initrd = self.initrd();
+        let mut to = File::create(&initrd).in_file(&initrd)?;
+        for part in [image, &second] {
+            let mut from = File::open(part).in_file(part)?;
+            io::copy(&mut from, &mut to).in_file(&initrd)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RunFiles {
+    fn drop(&mut self) {
+        // What is left is removed by the next run.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Shell variables for init.
+fn settings(run: &Run) -> String {
+    let flag = |on: bool| if on { "yes" } else { "no" };
+    let mode = if run.script.is_some() {
+        "script"
+    } else {
+        "shell"
+    };
+    let (rows, columns) = terminal_size();
+    let term = std::env::var("TERM").unwrap_or_default();
+    let term: String = term
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "-+.".contains(*c))
+        .collect();
+    format!(
+        "mode={mode}\nndev={}\ndaemons={}\nforce={}\none_stream={}\nbring_out={}\nrows={rows}\ncolumns={columns}\nterm={term}\n",
+        run.ndev,
+        flag(run.daemons),
+        flag(run.force),
+        flag(one_stream()),
+        flag(run.out.is_some()),
+    )
+}
+
+/// Whether stdout and stderr are the same file, so that the script's two streams must be one to
+/// keep their order.
+fn one_stream() -> bool {
+    let identity = |fd: u32| {
+        let metadata = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    identity(1).is_some() && identity(1) == identity(2)
+}
+
+fn terminal_size() -> (u16, u16) {
+    let size = Command::new("stty")
+        .arg("size")
+        .stdin(Stdio::inherit())
+        .stderr(Stdio::null())
+        .output()
+        .map(|done| String::from_utf8_lossy(&done.stdout).into_owned())
+        .unwrap_or_default();
+    let mut numbers = size.split_whitespace().filter_map(|word| word.parse().ok());
+    (numbers.next().unwrap_or(24), numbers.next().unwrap_or(80))
+}
+
+/// Removes what killed runs left behind, and old logs.
+fn remove_leftovers(vm_dir: &Path) -> Result<(), Error> {
+    const LOGS_KEPT: usize = 20;
+    for entry in fs::read_dir(vm_dir).in_file(vm_dir)? {
+        let entry = entry.in_file(vm_dir)?;
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix("run-"));
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            fs::remove_dir_all(entry.path()).in_file(&entry.path())?;
+        }
+    }
+    let dir = vm_dir.join("logs");
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(&dir).into_iter().flatten() {
+        let path = entry.in_file(&dir)?.path();
+        logs.push((
+            fs::metadata(&path)
+                .and_then(|metadata| metadata.modified())
+                .ok(),
+            path,
+        ));
+    }
+    logs.sort();
+    logs.reverse();
+    for (_, path) in logs.iter().skip(LOGS_KEPT) {
+        fs::remove_file(path).in_file(path)?;
+    }
+    Ok(())
+}

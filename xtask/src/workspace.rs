@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the sources are and where results go.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, InFile};
+
+/// The workspace's root directory.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Cargo's target directory.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// The directory of everything that belongs to the VM, made if missing.
+pub(crate) fn vm_dir() -> Result<PathBuf, Error> {
+    let dir = target().join("vm");
+    fs::create_dir_all(&dir).in_file(&dir)?;
+    Ok(dir)
+}
+
+/// Holds off other `cargo xtask` processes while files below `target/vm` are built.
+pub(crate) fn lock() -> Result<File, Error> {
+    let path = vm_dir()?.join("lock");
+    let file = File::create(&path).in_file(&path)?;
+    file.lock().in_file(&path)?;
+    Ok(file)
+}
