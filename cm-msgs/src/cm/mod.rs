@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of the communication manager (IBA 12.6), with SAP and SPR as Oracle's kernel lays them
+//! out. One message is the 232 bytes after a MAD's header; offsets in the layouts count from there.
+
+mod codes;
+mod disconnect;
+mod establish;
+mod migrate;
+mod path;
+mod refuse;
+mod request;
+mod sidr;
+mod suggest;
+
+pub use codes::{ApStatus, FailoverAccepted, RejReason, Rejected, SpStatus};
+pub use disconnect::{Drep, Dreq};
+pub use establish::{Rep, Rtu};
+pub use migrate::{Apr, Lap};
+pub use path::PathFields;
+pub use refuse::{Mra, Rej};
+pub use request::Req;
+pub use sidr::{SidrRep, SidrReq};
+pub use suggest::{Sap, Spr};
+
+use crate::fields::Fields;
+use crate::mad::{self, Header, MAD_LEN};
+use crate::{DecodeError, PrivateData};
+
+/// The class version of CM messages.
+pub const CLASS_VERSION: u8 = 2;
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $variant:ident = $id:literal $name:literal,)+) => {
+        /// A CM message.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum Message {
+            $($(#[$doc])* $variant($variant),)+
+        }
+
+        impl Message {
+            /// Reads a MAD as a CM message. The management class is the caller's to check: apmd's
+            /// peers speak in a class that is a setting.
+            ///
+            /// # Errors
+            /// Bytes that are no MAD with class version 2, method Send and an attribute ID of this
+            /// table.
+            pub fn decode(mad: &[u8]) -> Result<(Header, Self), DecodeError> {
+                let (header, body) = Header::split(mad)?;
+                header.expect_version(CLASS_VERSION)?;
+                if header.method != mad::METHOD_SEND {
+                    return Err(DecodeError::Method {
+                        found: header.method,
+                        want: mad::METHOD_SEND,
+                    });
+                }
+                let message = match header.attribute_id {
+                    $($id => Self::$variant($variant::decode(body)),)+
+                    other => return Err(DecodeError::Attribute(other)),
+                };
+                Ok((header, message))
+            }
+
+            /// The MAD of this message in management class `class`.
+            pub fn encode(&self, class: u8, transaction_id: u64) -> [u8; MAD_LEN] {
+                let header = Header {
+                    base_version: mad::BASE_VERSION,
+                    mgmt_class: class,
+                    class_version: CLASS_VERSION,
+                    method: mad::METHOD_SEND,
+                    transaction_id,
+                    attribute_id: self.attribute_id(),
+                    ..Header::default()
+                };
+                match self {
+                    $(Self::$variant(message) => header.join(&message.encode()),)+
+                }
+            }
+
+            /// The attribute ID.
+            pub const fn attribute_id(&self) -> u16 {
+                match self {
+                    $(Self::$variant(_) => $id,)+
+                }
+            }
+
+            /// The name: `REQ`, `SIDR_REQ`, ...
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)+
+                }
+            }
+
+            /// Names and values of the fields, in the order of the wire.
+            pub fn fields(&self) -> Fields<'_> {
+                match self {
+                    $(Self::$variant(message) => message.fields(),)+
+                }
+            }
+        }
+
+        $(impl From<$variant> for Message {
+            fn from(message: $variant) -> Self {
+                Self::$variant(message)
+            }
+        })+
+    };
+}
+
+messages! {
+    /// Asks for a connection.
+    Req = 0x0010 "REQ",
+    /// Received, the answer takes longer.
+    Mra = 0x0011 "MRA",
+    /// Refuses or gives up.
+    Rej = 0x0012 "REJ",
+    /// Accepts a REQ.
+    Rep = 0x0013 "REP",
+    /// Answers a REP: ready.
+    Rtu = 0x0014 "RTU",
+    /// Ends a connection.
+    Dreq = 0x0015 "DREQ",
+    /// Answers a DREQ.
+    Drep = 0x0016 "DREP",
+    /// Asks for the datagram queue pair behind a service.
+    SidrReq = 0x0017 "SIDR_REQ",
+    /// Answers a SIDR_REQ.
+    SidrRep = 0x0018 "SIDR_REP",
+    /// Active side: load this alternate path.
+    Lap = 0x0019 "LAP",
+    /// Answers a LAP.
+    Apr = 0x001a "APR",
+    /// Passive side: suggests an alternate port of its own.
+    Sap = 0x001b "SAP",
+    /// Answers a SAP.
+    Spr = 0x001c "SPR",
+}

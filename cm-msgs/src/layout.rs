@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where fields lie in big-endian, bit-packed attributes, and how they get in and out.
+
+use crate::fields::{FieldValue, PrivateData};
+use crate::{Gid, Guid, Lid, PKey, Qpn};
+
+/// A run of bits: bit 0 of `byte` is the most significant, and the run may cross bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    byte: usize,
+    bit: usize,
+    width: usize,
+}
+
+impl Span {
+    /// A span that fits into `len` bytes; the layouts make theirs in constants, so a wrong table
+    /// does not compile.
+    pub(crate) const fn within(len: usize, byte: usize, bit: usize, width: usize) -> Self {
+        assert!(
+            bit < 8 && byte * 8 + bit + width <= len * 8,
+            "field outside its attribute"
+        );
+        Self { byte, bit, width }
+    }
+
+    fn bytes(self) -> core::ops::Range<usize> {
+        self.byte..self.byte + (self.bit + self.width).div_ceil(8)
+    }
+
+    /// Bits after the span's last one, up to the end of its last byte.
+    fn shift(self) -> usize {
+        (8 - (self.bit + self.width) % 8) % 8
+    }
+
+    fn mask(self) -> u128 {
+        (1u128 << self.width) - 1
+    }
+}
+
+/// Reads a span of at most 64 bits.
+fn read_bits(bytes: &[u8], at: Span) -> u64 {
+    let whole = bytes[at.bytes()]
+        .iter()
+        .fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+    (whole >> at.shift() & at.mask()) as u64
+}
+
+/// Writes the low bits of `value` into a span of at most 64 bits.
+fn write_bits(bytes: &mut [u8], at: Span, value: u64) {
+    let mask = at.mask() << at.shift();
+    let whole = u128::from(value) << at.shift() & mask;
+    for (place, byte) in bytes[at.bytes()].iter_mut().rev().enumerate() {
+        let clear = !((mask >> (8 * place)) as u8);
+        *byte = *byte & clear | (whole >> (8 * place)) as u8;
+    }
+}
+
+/// A type that fields of an attribute can have.
+pub(crate) trait Wire {
+    /// Reads the field.
+    fn read(bytes: &[u8], at: Span) -> Self;
+    /// Writes the field, cut to its low bits if it is too wide.
+    fn write(&self, bytes: &mut [u8], at: Span);
+    /// The field for people and JSON.
+    fn value(&self) -> FieldValue<'_>;
+}
+
+macro_rules! wire_integer {
+    ($($type:ty => $from:expr, $to:expr;)+) => {$(
+        impl Wire for $type {
+            fn read(bytes: &[u8], at: Span) -> Self {
+                $from(read_bits(bytes, at))
+            }
+
+            fn write(&self, bytes: &mut [u8], at: Span) {
+                write_bits(bytes, at, $to(*self));
+            }
+
+            fn value(&self) -> FieldValue<'_> {
+                FieldValue::Int($to(*self))
+            }
+        }
+    )+};
+}
+
+wire_integer! {
+    bool => |bits| bits != 0, u64::from;
+    u8 => |bits| bits as u8, u64::from;
+    u16 => |bits| bits as u16, u64::from;
+    u32 => |bits| bits as u32, u64::from;
+    u64 => |bits| bits, |value| value;
+    Guid => Guid, |guid: Guid| guid.0;
+    Lid => |bits| Lid(bits as u16), |lid: Lid| u64::from(lid.0);
+    Qpn => |bits| Qpn(bits as u32), |qpn: Qpn| u64::from(qpn.0);
+    PKey => |bits| PKey(bits as u16), |key: PKey| u64::from(key.0);
+}
+
+impl<const N: usize> Wire for [u8; N] {
+    fn read(bytes: &[u8], at: Span) -> Self {
+        let mut value = [0; N];
+        value.copy_from_slice(&bytes[at.bytes()]);
+        value
+    }
+
+    fn write(&self, bytes: &mut [u8], at: Span) {
+        bytes[at.bytes()].copy_from_slice(self);
+    }
+
+    fn value(&self) -> FieldValue<'_> {
+        FieldValue::Bytes(self)
+    }
+}
+
+impl Wire for Gid {
+    fn read(bytes: &[u8], at: Span) -> Self {
+        Self(Wire::read(bytes, at))
+    }
+
+    fn write(&self, bytes: &mut [u8], at: Span) {
+        self.0.write(bytes, at);
+    }
+
+    fn value(&self) -> FieldValue<'_> {
+        self.0.value()
+    }
+}
+
+impl<const N: usize> Wire for PrivateData<N> {
+    fn read(bytes: &[u8], at: Span) -> Self {
+        Self(Wire::read(bytes, at))
+    }
+
+    fn write(&self, bytes: &mut [u8], at: Span) {
+        self.0.write(bytes, at);
+    }
+
+    fn value(&self) -> FieldValue<'_> {
+        self.0.value()
+    }
+}
+
+/// `bytes`, cut or followed by zeros.
+pub(crate) fn resized<const N: usize, const M: usize>(bytes: &[u8; N]) -> [u8; M] {
+    let mut resized = [0; M];
+    let len = N.min(M);
+    resized[..len].copy_from_slice(&bytes[..len]);
+    resized
+}
+
+/// Gives a struct its wire form: `layout!(pub Type, bytes, { field: [byte, bit, width], ... })`,
+/// with the columns of `tests/cm_fields.csv`. `a.b` is field `b` of the struct in field `a`, and is
+/// shown as `a_b`. Without `pub`, only what the module itself needs.
+macro_rules! layout {
+    (pub $type:ident, $len:literal, {
+        $($first:ident $(. $second:ident)?: $span:tt),+ $(,)?
+    }) => {
+        $crate::layout::layout!(@codec [pub] $type, $len, {
+            $($first $(. $second)?: $span),+
+        });
+
+        impl $type {
+            /// Bytes on the wire.
+            pub const LEN: usize = $len;
+
+            /// Names and values of the fields, in the order of the wire.
+            pub fn fields(&self) -> $crate::fields::Fields<'_> {
+                $crate::fields::Fields::new(self)
+            }
+        }
+
+        impl $crate::fields::FieldSource for $type {
+            fn field(&self, index: usize) -> Option<(&'static str, $crate::fields::FieldValue<'_>)> {
+                type Get = fn(&$type) -> $crate::fields::FieldValue<'_>;
+                const TABLE: &[(&str, Get)] = &[$((
+                    concat!(stringify!($first) $(, "_", stringify!($second))?),
+                    |value| $crate::layout::Wire::value(&value.$first $(.$second)?),
+                )),+];
+                TABLE.get(index).map(|(name, get)| (*name, get(self)))
+            }
+        }
+    };
+    ($type:ident, $len:literal, { $($fields:tt)+ }) => {
+        $crate::layout::layout!(@codec [] $type, $len, { $($fields)+ });
+    };
+    (@codec [$($vis:tt)*] $type:ident, $len:literal, {
+        $($first:ident $(. $second:ident)?: [$byte:literal, $bit:literal, $width:literal]),+
+        $(,)?
+    }) => {
+        impl $type {
+            /// Reads the fields; reserved bits are ignored.
+            $($vis)* fn decode(bytes: &[u8; $len]) -> Self {
+                let mut value = Self::default();
+                $(value.$first $(.$second)? = $crate::layout::Wire::read(
+                    bytes,
+                    const { $crate::layout::Span::within($len, $byte, $bit, $width) },
+                );)+
+                value
+            }
+
+            /// Writes the fields, each cut to its width; reserved bits are zero.
+            $($vis)* fn encode(&self) -> [u8; $len] {
+                let mut bytes = [0; $len];
+                $($crate::layout::Wire::write(
+                    &self.$first $(.$second)?,
+                    &mut bytes,
+                    const { $crate::layout::Span::within($len, $byte, $bit, $width) },
+                );)+
+                bytes
+            }
+        }
+    };
+}
+
+pub(crate) use layout;

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Subnet administration (IBA ch. 15): the MAD, and the attributes that a host asks for or is sent.
+
+mod class_port_info;
+mod inform_info;
+mod notice;
+mod path_record;
+mod status;
+
+pub use crate::smp::PortInfo;
+pub use class_port_info::ClassPortInfo;
+pub use inform_info::InformInfo;
+pub use notice::{Notice, Trap};
+pub use path_record::{PathMask, PathRecord};
+pub use status::{GenericStatus, SaStatus};
+
+use crate::DecodeError;
+use crate::layout::{layout, resized};
+use crate::mad::{self, Header, MAD_LEN};
+
+/// The class version of SA MADs.
+pub const CLASS_VERSION: u8 = 2;
+
+/// ClassPortInfo, in every class.
+pub const ATTR_CLASS_PORT_INFO: u16 = 0x0001;
+/// Notice.
+pub const ATTR_NOTICE: u16 = 0x0002;
+/// InformInfo.
+pub const ATTR_INFORM_INFO: u16 = 0x0003;
+/// PathRecord.
+pub const ATTR_PATH_RECORD: u16 = 0x0035;
+
+/// Bytes of attribute data in an SA MAD.
+pub const DATA_LEN: usize = 200;
+
+/// The header of the reliable multi-packet protocol (IBA 13.6.2.1). All zero where it is not used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rmpp {
+    /// Version, 1; 0 where the MAD stands alone.
+    pub version: u8,
+    /// 1 data, 2 ack, 3 stop, 4 abort.
+    pub packet_type: u8,
+    /// Response time, 5 bits: 4.096 us * 2^n.
+    pub resp_time: u8,
+    /// 1 active, 2 first, 4 last; 3 bits.
+    pub flags: u8,
+    /// Why a transfer stops.
+    pub status: u8,
+    /// Segment number, by type.
+    pub data1: u32,
+    /// Payload length or window, by type.
+    pub data2: u32,
+}
+
+/// A subnet administration MAD (IBA 15.2.1.1).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SaMad {
+    /// The MAD's header.
+    pub header: Header,
+    /// The multi-packet header.
+    pub rmpp: Rmpp,
+    /// Key that makes the SA trust the sender; 0 from ordinary hosts.
+    pub sm_key: u64,
+    /// Distance of records in a table, in 8-byte units.
+    pub attribute_offset: u16,
+    /// Which components of the attribute a query gives, bit 0 for the first.
+    pub component_mask: u64,
+    /// The attribute.
+    pub data: [u8; DATA_LEN],
+}
+
+/// Everything after the MAD's header.
+#[derive(Clone)]
+struct Body {
+    rmpp: Rmpp,
+    sm_key: u64,
+    attribute_offset: u16,
+    component_mask: u64,
+    data: [u8; DATA_LEN],
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self {
+            rmpp: Rmpp::default(),
+            sm_key: 0,
+            attribute_offset: 0,
+            component_mask: 0,
+            data: [0; DATA_LEN],
+        }
+    }
+}
+
+layout!(Body, 232, {
+    rmpp.version: [0, 0, 8],
+    rmpp.packet_type: [1, 0, 8],
+    rmpp.resp_time: [2, 0, 5],
+    rmpp.flags: [2, 5, 3],
+    rmpp.status: [3, 0, 8],
+    rmpp.data1: [4, 0, 32],
+    rmpp.data2: [8, 0, 32],
+    sm_key: [12, 0, 64],
+    attribute_offset: [20, 0, 16],
+    component_mask: [24, 0, 64],
+    data: [32, 0, 1600],
+});
+
+/// An answer is not what was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResponseError {
+    /// The SA refuses.
+    #[error("subnet administration answers: {0}")]
+    Status(SaStatus),
+    /// Another method.
+    #[error("method {found:#04x} where {want:#04x} was awaited")]
+    Method {
+        /// The method found.
+        found: u8,
+        /// The method awaited.
+        want: u8,
+    },
+    /// Another attribute.
+    #[error("attribute {found:#06x} where {want:#06x} was awaited")]
+    Attribute {
+        /// The attribute found.
+        found: u16,
+        /// The attribute awaited.
+        want: u16,
+    },
+}
+
+impl SaMad {
+    /// Reads a MAD of the SA's class.
+    ///
+    /// # Errors
+    /// Bytes that are no MAD of class 0x03, version 2.
+    pub fn decode(mad: &[u8]) -> Result<Self, DecodeError> {
+        let (header, body) = Header::split(mad)?;
+        header.expect_class(mad::CLASS_SA, CLASS_VERSION)?;
+        let Body {
+            rmpp,
+            sm_key,
+            attribute_offset,
+            component_mask,
+            data,
+        } = Body::decode(body);
+        Ok(Self {
+            header,
+            rmpp,
+            sm_key,
+            attribute_offset,
+            component_mask,
+            data,
+        })
+    }
+
+    /// The bytes.
+    pub fn encode(&self) -> [u8; MAD_LEN] {
+        let body = Body {
+            rmpp: self.rmpp,
+            sm_key: self.sm_key,
+            attribute_offset: self.attribute_offset,
+            component_mask: self.component_mask,
+            data: self.data,
+        };
+        self.header.join(&body.encode())
+    }
+
+    /// SubnAdmGet(PathRecord): the one path that fits the components of `record` that `mask` names.
+    pub fn get_path(transaction_id: u64, record: &PathRecord, mask: PathMask) -> Self {
+        Self {
+            component_mask: mask.bits(),
+            ..Self::request(
+                mad::METHOD_GET,
+                transaction_id,
+                ATTR_PATH_RECORD,
+                resized(&record.encode()),
+            )
+        }
+    }
+
+    /// SubnAdmGet(ClassPortInfo): is an SA there, and what can it do.
+    pub fn get_class_port_info(transaction_id: u64) -> Self {
+        Self::request(
+            mad::METHOD_GET,
+            transaction_id,
+            ATTR_CLASS_PORT_INFO,
+            [0; DATA_LEN],
+        )
+    }
+
+    /// SubnAdmSet(InformInfo): subscribe or unsubscribe.
+    pub fn set_inform_info(transaction_id: u64, info: &InformInfo) -> Self {
+        Self::request(
+            mad::METHOD_SET,
+            transaction_id,
+            ATTR_INFORM_INFO,
+            resized(&info.encode()),
+        )
+    }
+
+    /// ReportResp: the answer that a Report wants, or the SA sends it again.
+    pub fn report_response(&self) -> Self {
+        let mut response = self.clone();
+        response.header.method = mad::METHOD_REPORT_RESP;
+        response
+    }
+
+    /// The path that answers [`SaMad::get_path`].
+    ///
+    /// # Errors
+    /// The SA refuses, or the MAD is no such answer.
+    pub fn path_record(&self) -> Result<PathRecord, ResponseError> {
+        self.expect(mad::METHOD_GET_RESP, ATTR_PATH_RECORD)?;
+        Ok(PathRecord::decode(&resized(&self.data)))
+    }
+
+    /// The answer to [`SaMad::get_class_port_info`].
+    ///
+    /// # Errors
+    /// The SA refuses, or the MAD is no such answer.
+    pub fn class_port_info(&self) -> Result<ClassPortInfo, ResponseError> {
+        self.expect(mad::METHOD_GET_RESP, ATTR_CLASS_PORT_INFO)?;
+        Ok(ClassPortInfo::decode(&resized(&self.data)))
+    }
+
+    /// The answer to [`SaMad::set_inform_info`].
+    ///
+    /// # Errors
+    /// The SA refuses, or the MAD is no such answer.
+    pub fn inform_info(&self) -> Result<InformInfo, ResponseError> {
+        self.expect(mad::METHOD_GET_RESP, ATTR_INFORM_INFO)?;
+        Ok(InformInfo::decode(&resized(&self.data)))
+    }
+
+    /// The notice that a Report carries.
+    ///
+    /// # Errors
+    /// The MAD is no Report of a notice.
+    pub fn notice(&self) -> Result<Notice, ResponseError> {
+        self.expect(mad::METHOD_REPORT, ATTR_NOTICE)?;
+        Ok(Notice::decode(&resized(&self.data)))
+    }
+
+    fn request(method: u8, transaction_id: u64, attribute_id: u16, data: [u8; DATA_LEN]) -> Self {
+        Self {
+            header: Header {
+                base_version: mad::BASE_VERSION,
+                mgmt_class: mad::CLASS_SA,
+                class_version: CLASS_VERSION,
+                method,
+                transaction_id,
+                attribute_id,
+                ..Header::default()
+            },
+            rmpp: Rmpp::default(),
+            sm_key: 0,
+            attribute_offset: 0,
+            component_mask: 0,
+            data,
+        }
+    }
+
+    fn expect(&self, method: u8, attribute_id: u16) -> Result<(), ResponseError> {
+        if self.header.method != method {
+            return Err(ResponseError::Method {
+                found: self.header.method,
+                want: method,
+            });
+        }
+        if self.header.attribute_id != attribute_id {
+            let found = self.header.attribute_id;
+            return Err(ResponseError::Attribute {
+                found,
+                want: attribute_id,
+            });
+        }
+        match SaStatus::from(self.header.status) {
+            status if status.is_success() => Ok(()),
+            status => Err(ResponseError::Status(status)),
+        }
+    }
+}
