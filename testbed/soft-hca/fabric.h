@@ -21,7 +21,7 @@ struct fabric_port;		/* an HCA end port, as the fabric knows it */
 
 /*
  * One end port. Created LinkUp/INIT (its link is plugged), GUIDs given.
- * port_num is 1-based.
+ * port_num is 1-based. NULL when out of memory or past 8 HCAs.
  */
 struct fabric_port *fabric_port_create(struct shca_dev *dev, unsigned int dev_index,
 				       u32 port_num, __be64 node_guid, __be64 port_guid);

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Faults by command. The module parameter "cmd" takes one command when written
+ * and tells how it went when read; "links" lists every cable.
+ *
+ *	pull|plug|blackhole|blackhole-tx|heal TARGET
+ *	loss TARGET PERCENT
+ *	seed NUMBER
+ *
+ * TARGET is a port ("shca0 1", "switch0 9"), a whole switch ("switch0"), or the
+ * inter-switch link ("isl").
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include "fabric_int.h"
+
+#define PPM_MAX	1000000
+
+/* What a command is about: all links of a switch, one link, or one end of it. */
+struct cable_target {
+	struct fabric_node *sw;
+	struct fabric_link *link;
+	struct fabric_port *port;
+};
+
+static char cable_result[160] = "ok";
+
+static __printf(2, 3) int cable_fail(int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vscnprintf(cable_result, sizeof(cable_result), format, args);
+	va_end(args);
+	return error;
+}
+
+/* ---- what a word means ---- */
+
+static struct fabric_node *find_node(const char *name)
+{
+	unsigned int i;
+
+	for (i = 0; i < FABRIC_SWITCHES; i++)
+		if (!strcmp(name, fabric.sw[i].name))
+			return &fabric.sw[i];
+	for (i = 0; i < FABRIC_MAX_HCAS; i++)
+		if (!strcmp(name, fabric.hca[i].name) && fabric.hca[i].num_ports)
+			return &fabric.hca[i];
+	return NULL;
+}
+
+static int find_port(struct cable_target *target, struct fabric_node *node, const char *word)
+{
+	unsigned int num;
+
+	if (kstrtouint(word, 10, &num) || num < 1 || num > node->num_ports || !node->port[num])
+		return cable_fail(-ENODEV, "no port %s on %s, it has ports 1 to %u", word,
+				  node->name, node->num_ports);
+	target->port = node->port[num];
+	target->link = target->port->link;
+	return 0;
+}
+
+/* Consumes one or two words; returns how many, or an error. */
+static int find_target(struct cable_target *target, int argc, char **argv)
+{
+	struct fabric_node *node;
+	int ret;
+
+	if (argc < 1)
+		return cable_fail(-EINVAL, "which link? say DEVICE PORT, a switch, or isl");
+	if (!strcmp(argv[0], "isl")) {
+		target->link = &fabric.isl;
+		return 1;
+	}
+	node = find_node(argv[0]);
+	if (!node)
+		return cable_fail(-ENODEV, "no device or switch %s", argv[0]);
+	if (argc < 2) {
+		if (!node_is_switch(node))
+			return cable_fail(-EINVAL, "which port of %s?", argv[0]);
+		target->sw = node;
+		return 1;
+	}
+	ret = find_port(target, node, argv[1]);
+	return ret ? ret : 2;
+}
+
+/* "12.5" to 125000 */
+static int parse_percent(const char *word, u32 *ppm)
+{
+	u32 value = 0, unit = 0;
+	const char *c;
+
+	for (c = word; *c; c++) {
+		if (*c == '.' && !unit && c != word) {
+			unit = 10000;
+		} else if (isdigit(*c) && !unit && value <= PPM_MAX) {
+			value = value * 10 + (*c - '0') * 10000;
+		} else if (isdigit(*c) && unit > 1) {
+			unit /= 10;
+			value += (*c - '0') * unit;
+		} else {
+			break;
+		}
+	}
+	if (c == word || *c || value > PPM_MAX)
+		return cable_fail(-EINVAL, "loss is a percentage from 0 to 100, not %s", word);
+	*ppm = value;
+	return 0;
+}
+
+/* ---- what a command does ---- */
+
+static void link_silence(struct fabric_link *link, bool silent)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(link->end); i++)
+		if (link->end[i])
+			link->end[i]->silent = silent;
+}
+
+static void link_pull(struct fabric_link *link, u32 arg)
+{
+	link_set_plugged(link, false);
+}
+
+static void link_plug(struct fabric_link *link, u32 arg)
+{
+	link_set_plugged(link, true);
+}
+
+static void link_blackhole(struct fabric_link *link, u32 arg)
+{
+	link_silence(link, true);
+}
+
+static void link_heal(struct fabric_link *link, u32 arg)
+{
+	link_silence(link, false);
+	link->loss_ppm = 0;
+}
+
+static void link_lose(struct fabric_link *link, u32 ppm)
+{
+	link->loss_ppm = ppm;
+}
+
+static void for_each_target(const struct cable_target *target,
+			    void (*act)(struct fabric_link *link, u32 arg), u32 arg)
+{
+	unsigned int num;
+
+	if (target->link)
+		act(target->link, arg);
+	for (num = 1; target->sw && num <= target->sw->num_ports; num++)
+		act(target->sw->port[num]->link, arg);
+}
+
+static int blackhole(const struct cable_target *target)
+{
+	/* A switch that is dead inside takes nothing in either, not even from itself. */
+	if (target->sw)
+		target->sw->blackhole = true;
+	else
+		link_blackhole(target->link, 0);
+	return 0;
+}
+
+static int blackhole_tx(const struct cable_target *target)
+{
+	if (!target->port)
+		return cable_fail(-EINVAL, "blackhole-tx is for one end of a link, DEVICE PORT");
+	target->port->silent = true;
+	return 0;
+}
+
+static int heal(const struct cable_target *target)
+{
+	if (target->sw)
+		target->sw->blackhole = false;
+	for_each_target(target, link_heal, 0);
+	return 0;
+}
+
+static int pull(const struct cable_target *target)
+{
+	for_each_target(target, link_pull, 0);
+	return 0;
+}
+
+static int plug(const struct cable_target *target)
+{
+	for_each_target(target, link_plug, 0);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*act)(const struct cable_target *target);
+} cable_verbs[] = {
+	{ "pull", pull },
+	{ "plug", plug },
+	{ "blackhole", blackhole },
+	{ "blackhole-tx", blackhole_tx },
+	{ "heal", heal },
+};
+
+static int cable_loss(int argc, char **argv)
+{
+	struct cable_target target = {};
+	int used;
+	u32 ppm;
+
+	if (argc < 2)
+		return cable_fail(-EINVAL, "loss needs a link and a percentage");
+	used = find_target(&target, argc - 1, argv);
+	if (used < 0)
+		return used;
+	if (used != argc - 1)
+		return cable_fail(-EINVAL, "too many words at %s", argv[used + 1]);
+	if (parse_percent(argv[used], &ppm))
+		return -EINVAL;
+	for_each_target(&target, link_lose, ppm);
+	return 0;
+}
+
+static int cable_seed(int argc, char **argv)
+{
+	u64 seed;
+
+	if (argc != 1 || kstrtou64(argv[0], 0, &seed))
+		return cable_fail(-EINVAL, "seed needs one number");
+	prandom_seed_state(&fabric.loss_dice, seed);
+	return 0;
+}
+
+static int cable_verb(const char *verb, int argc, char **argv)
+{
+	struct cable_target target = {};
+	unsigned int i;
+	int used;
+
+	if (!strcmp(verb, "loss"))
+		return cable_loss(argc, argv);
+	if (!strcmp(verb, "seed"))
+		return cable_seed(argc, argv);
+	for (i = 0; i < ARRAY_SIZE(cable_verbs); i++) {
+		if (strcmp(verb, cable_verbs[i].name))
+			continue;
+		used = find_target(&target, argc, argv);
+		if (used < 0)
+			return used;
+		if (used != argc)
+			return cable_fail(-EINVAL, "too many words at %s", argv[used]);
+		return cable_verbs[i].act(&target);
+	}
+	return cable_fail(-EINVAL, "unknown command %s", verb);
+}
+
+static int cable_command(const char *text, const struct kernel_param *kp)
+{
+	int argc, ret;
+	char **argv;
+
+	argv = argv_split(GFP_KERNEL, text, &argc);
+	if (!argv)
+		return -ENOMEM;
+	spin_lock_irq(&fabric.lock);
+	strscpy(cable_result, "ok", sizeof(cable_result));
+	if (!fabric.ready)
+		ret = cable_fail(-ENODEV, "the fabric is not up");
+	else if (!argc)
+		ret = cable_fail(-EINVAL, "no command");
+	else
+		ret = cable_verb(argv[0], argc - 1, argv + 1);
+	spin_unlock_irq(&fabric.lock);
+	argv_free(argv);
+	return ret;
+}
+
+static int cable_show_result(char *page, const struct kernel_param *kp)
+{
+	unsigned long flags;
+	int len;
+
+	spin_lock_irqsave(&fabric.lock, flags);
+	len = scnprintf(page, PAGE_SIZE, "%s\n", cable_result);
+	spin_unlock_irqrestore(&fabric.lock, flags);
+	return len;
+}
+
+/* ---- the list of links ---- */
+
+static int show_end(char *at, char *end, const struct fabric_port *port)
+{
+	const struct fabric_node *node = port->node;
+
+	return scnprintf(at, end - at, "%-7s %u  %-8s  %-6s  %5u  ", node->name, port->num,
+			 port_phys_name(port->phys), port_state_name(port->state),
+			 node_is_switch(node) ? node->port[0]->lid : port->lid);
+}
+
+static int show_faults(char *at, char *end, const struct fabric_link *link)
+{
+	const struct fabric_port *a = link->end[0], *b = link->end[1];
+	char *start = at;
+
+	if (link->unplugged)
+		at += scnprintf(at, end - at, "pulled ");
+	if (a->node->blackhole)
+		at += scnprintf(at, end - at, "blackhole(%s) ", a->node->name);
+	if (b->node->blackhole)
+		at += scnprintf(at, end - at, "blackhole(%s) ", b->node->name);
+	if (a->silent && b->silent)
+		at += scnprintf(at, end - at, "blackhole ");
+	else if (a->silent || b->silent)
+		at += scnprintf(at, end - at, "blackhole-tx(%s) ",
+				a->silent ? a->node->name : b->node->name);
+	if (link->loss_ppm)
+		at += scnprintf(at, end - at, "loss(%u.%04u%%) ", link->loss_ppm / 10000,
+				link->loss_ppm % 10000);
+	if (at == start)
+		at += scnprintf(at, end - at, "- ");
+	at[-1] = '\n';
+	return at - start;
+}
+
+static int show_link(char *at, char *end, const struct fabric_link *link)
+{
+	char *start = at;
+
+	if (!link->end[0] || !link->end[1])
+		return 0;
+	at += show_end(at, end, link->end[0]);
+	at += show_end(at, end, link->end[1]);
+	at += show_faults(at, end, link);
+	return at - start;
+}
+
+static int cable_show_links(char *page, const struct kernel_param *kp)
+{
+	char *at = page, *end = page + PAGE_SIZE;
+	unsigned long flags;
+	unsigned int i, rail;
+
+	spin_lock_irqsave(&fabric.lock, flags);
+	if (fabric.ready) {
+		for (i = 0; i < FABRIC_MAX_HCAS; i++)
+			for (rail = 0; rail < SHCA_PORTS; rail++)
+				at += show_link(at, end, &fabric.link[i][rail]);
+		at += show_link(at, end, &fabric.isl);
+	}
+	spin_unlock_irqrestore(&fabric.lock, flags);
+	return at - page;
+}
+
+static const struct kernel_param_ops cable_command_ops = {
+	.set = cable_command,
+	.get = cable_show_result,
+};
+
+static const struct kernel_param_ops cable_links_ops = {
+	.get = cable_show_links,
+};
+
+module_param_cb(cmd, &cable_command_ops, NULL, 0600);
+MODULE_PARM_DESC(cmd, "Fault command (pull, plug, blackhole, blackhole-tx, heal, loss, seed)");
+module_param_cb(links, &cable_links_ops, NULL, 0444);
+MODULE_PARM_DESC(links, "All links, their states and faults");
