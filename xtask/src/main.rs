@@ -5,6 +5,7 @@
 mod artefacts;
 mod cpio;
 mod dmesg;
+mod drill;
 mod error;
 mod guest;
 mod image;
@@ -13,6 +14,7 @@ mod packages;
 mod qemu;
 mod shell;
 mod soft_hca;
+mod test;
 mod userland;
 mod vm;
 mod workspace;
@@ -35,6 +37,10 @@ struct Cli {
 enum Command {
     /// Boot a stock Debian kernel with the software HCA: shell, script or check
     Vm(vm::Options),
+    /// Run drills in the VM: programs whose cables are pulled must not notice
+    Drill(drill::Options),
+    /// Run everything that must hold: format, lints, licences, tests, the VM's check, the drills
+    Test,
     /// Install the Debian packages that the other commands need, and nothing else
     Setup,
 }
@@ -42,6 +48,8 @@ enum Command {
 fn run(command: Command) -> Result<u8, Error> {
     match command {
         Command::Vm(options) => vm::run(&options),
+        Command::Drill(options) => drill::run(&options),
+        Command::Test => test::run(),
         Command::Setup => packages::install(&packages::all()).map(|()| 0),
     }
 }

@@ -279,7 +279,8 @@ fn terminal_size() -> (u16, u16) {
         .output()
         .map(|done| String::from_utf8_lossy(&done.stdout).into_owned())
         .unwrap_or_default();
-    let mut numbers = size.split_whitespace().filter_map(|word| word.parse().ok());
+    let numbers = size.split_whitespace().filter_map(|word| word.parse().ok());
+    let mut numbers = numbers.filter(|number| *number > 0);
     (numbers.next().unwrap_or(24), numbers.next().unwrap_or(80))
 }
 

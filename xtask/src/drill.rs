@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask drill`: runs the drills of the testbed in the VM.
+
+use std::process::Command;
+
+use clap::Args;
+
+use crate::error::Error;
+use crate::{artefacts, packages, shell, vm};
+
+/// The in-VM runner, a program of the testbed crate.
+const RUNNER: &str = "apm-drill";
+
+/// What the command line says.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Drills to run, one after the other; cable-pull if none is named
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// List the drills
+    #[arg(long)]
+    list: bool,
+    /// One JSON object a drill, as the last lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// `cargo xtask drill`.
+pub(crate) fn run(options: &Options) -> Result<u8, Error> {
+    if options.list {
+        print!("{}", list(options.json)?);
+        return Ok(0);
+    }
+    let mut arguments = options.names.clone();
+    if options.json {
+        arguments.push("--json".to_owned());
+    }
+    let quoted: String = arguments
+        .iter()
+        .map(|argument| format!(" {}", quote(argument)))
+        .collect();
+    vm::start(&vm::Run::script(format!("exec {RUNNER}{quoted}\n")))
+}
+
+/// What the runner lists; it needs no VM for that.
+fn list(json: bool) -> Result<String, Error> {
+    packages::install(packages::BUILD)?;
+    let runner = artefacts::rust()?
+        .into_iter()
+        .find(|artefact| artefact.from.ends_with(RUNNER))
+        .ok_or_else(|| Error::Other(format!("the testbed crate builds no {RUNNER}")))?;
+    let mut command = Command::new(runner.from);
+    command.arg("--list").args(json.then_some("--json"));
+    shell::output(&format!("{RUNNER} --list"), &mut command)
+}
+
+/// One word for the shell, whatever is in it.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting_leaves_nothing_to_the_shell() {
+        assert_eq!(quote("cable-pull"), "'cable-pull'");
+        assert_eq!(quote("a'; reboot"), r"'a'\''; reboot'");
+    }
+}

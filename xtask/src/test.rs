@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask test`: everything that must hold, step by step, with a summary at the end.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, InFile};
+use crate::{packages, shell, workspace};
+
+const CARGO_DENY: &str = "0.20.2";
+
+/// One thing to be done and how.
+struct Step {
+    name: &'static str,
+    command: Command,
+}
+
+/// How a step went.
+struct Outcome {
+    name: &'static str,
+    passed: bool,
+    time: Duration,
+    output: String,
+}
+
+/// `cargo xtask test`.
+pub(crate) fn run() -> Result<u8, Error> {
+    let started = Instant::now();
+    packages::install(&packages::all())?;
+    provide_components()?;
+    let deny = provide_cargo_deny()?;
+    println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
+    let mut outcomes = Vec::new();
+    for step in steps(&deny)? {
+        outcomes.push(perform(step)?);
+    }
+    print_test_runner(&outcomes);
+    print_summary(&outcomes, started.elapsed());
+    Ok(u8::from(outcomes.iter().any(|outcome| !outcome.passed)))
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace::root()).args(arguments);
+    command
+}
+
+fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
+    let this = std::env::current_exe().in_file(Path::new("/proc/self/exe"))?;
+    let xtask = |arguments: &[&str]| {
+        let mut command = Command::new(&this);
+        command.args(arguments);
+        command
+    };
+    let mut deny = Command::new(deny);
+    deny.current_dir(workspace::root())
+        .args(["check", "bans", "licenses", "sources"]);
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    tests.env("APMD_REQUIRE_TSHARK", "1");
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ];
+    let mut drills = xtask(&["drill"]);
+    drills.args(drill_names(&this)?);
+    Ok(vec![
+        Step {
+            name: "format",
+            command: cargo(&["fmt", "--all", "--check"]),
+        },
+        Step {
+            name: "clippy",
+            command: cargo(&clippy),
+        },
+        Step {
+            name: "cargo deny",
+            command: deny,
+        },
+        Step {
+            name: "cargo test",
+            command: tests,
+        },
+        Step {
+            name: "vm --check",
+            command: xtask(&["vm", "--check"]),
+        },
+        Step {
+            name: "drills",
+            command: drills,
+        },
+    ])
+}
+
+/// All drills, in the order of `cargo xtask drill --list`, whose lines begin with a name.
+fn drill_names(this: &Path) -> Result<Vec<String>, Error> {
+    let listing = shell::output(
+        "cargo xtask drill --list",
+        Command::new(this).args(["drill", "--list"]),
+    )?;
+    Ok(first_words(&listing))
+}
+
+fn first_words(listing: &str) -> Vec<String> {
+    listing
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Runs a step; what it prints is shown at once and kept.
+fn perform(step: Step) -> Result<Outcome, Error> {
+    println!("\n=== {}", step.name);
+    let started = Instant::now();
+    let mut command = step.command;
+    let (output, passed) = show(&mut command)?;
+    let time = started.elapsed();
+    println!(
+        "=== {}: {}, {:.0} s",
+        step.name,
+        verdict(passed),
+        time.as_secs_f32()
+    );
+    Ok(Outcome {
+        name: step.name,
+        passed,
+        time,
+        output,
+    })
+}
+
+/// Runs `command`, passing on its output line by line. Both of its streams are one, which keeps
+/// their order.
+fn show(command: &mut Command) -> Result<(String, bool), Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let start = |source| Error::Start {
+        program: program.clone(),
+        source,
+    };
+    let (reader, writer) = io::pipe().map_err(start)?;
+    command.stdin(Stdio::null());
+    command
+        .stdout(writer.try_clone().map_err(start)?)
+        .stderr(writer);
+    let mut child = command.spawn().map_err(start)?;
+    // The pipe ends when nobody holds its other end any more: not this process either.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut output = String::new();
+    let mut stdout = io::stdout().lock();
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.map_err(start)?;
+        let line = String::from_utf8_lossy(&line);
+        writeln!(stdout, "{line}").map_err(start)?;
+        output.push_str(&line);
+        output.push('\n');
+    }
+    let status = child.wait().map_err(start)?;
+    Ok((output, status.success()))
+}
+
+fn verdict(passed: bool) -> &'static str {
+    if passed { "passed" } else { "FAILED" }
+}
+
+/// The lines by which the test runner says which binaries it ran and what came out.
+fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
+    output.lines().filter(|line| {
+        let line = line.trim_start();
+        ["Running ", "Doc-tests ", "test result: "]
+            .iter()
+            .any(|start| line.starts_with(start))
+            || line.ends_with("... FAILED")
+    })
+}
+
+fn print_summary(outcomes: &[Outcome], total: Duration) {
+    println!("\n{:<12} {:<7} {:>8}", "step", "result", "seconds");
+    for Outcome {
+        name, passed, time, ..
+    } in outcomes
+    {
+        println!(
+            "{name:<12} {:<7} {:>8.0}",
+            verdict(*passed),
+            time.as_secs_f32()
+        );
+    }
+    let passed = outcomes.iter().all(|outcome| outcome.passed);
+    println!(
+        "{:<12} {:<7} {:>8.0}",
+        "all",
+        verdict(passed),
+        total.as_secs_f32()
+    );
+}
+
+fn print_test_runner(outcomes: &[Outcome]) {
+    println!("\n=== what ran");
+    for outcome in outcomes {
+        for line in runner_lines(&outcome.output) {
+            println!("{line}");
+        }
+    }
+}
+
+/// rustup's minimal profile lacks them.
+fn provide_components() -> Result<(), Error> {
+    let there =
+        |subcommand| shell::output(subcommand, &mut cargo(&[subcommand, "--version"])).is_ok();
+    if there("fmt") && there("clippy") {
+        return Ok(());
+    }
+    let mut add = Command::new("rustup");
+    add.args(["component", "add", "rustfmt", "clippy"]);
+    shell::output("rustup component add rustfmt clippy", &mut add).map(drop)
+}
+
+/// cargo-deny of the wanted version: the user's, or one below the target directory, installed there
+/// if need be.
+fn provide_cargo_deny() -> Result<PathBuf, Error> {
+    let is_wanted = |program: &OsStr| {
+        let mut command = Command::new(program);
+        shell::output("cargo-deny --version", command.arg("--version"))
+            .is_ok_and(|text| text.split_whitespace().any(|word| word == CARGO_DENY))
+    };
+    let users = OsString::from("cargo-deny");
+    if is_wanted(&users) {
+        return Ok(users.into());
+    }
+    let tools = workspace::target().join("tools");
+    fs::create_dir_all(&tools).in_file(&tools)?;
+    let own = tools.join("bin/cargo-deny");
+    if !is_wanted(own.as_os_str()) {
+        println!("set-up: installing cargo-deny {CARGO_DENY} (some minutes, once)");
+        let mut install = cargo(&["install", "--locked", "--quiet", "--version", CARGO_DENY]);
+        install.arg("--root").arg(&tools).arg("cargo-deny");
+        shell::output("cargo install cargo-deny", &mut install)?;
+    }
+    Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_runners_own_lines_are_found() {
+        let output = "   Compiling x\n     Running unittests src/lib.rs (target/x)\n\
+                      running 2 tests\ntest a ... ok\ntest b ... FAILED\n\
+                      test result: FAILED. 1 passed; 1 failed\n   Doc-tests x\n";
+        assert_eq!(runner_lines(output).count(), 4);
+    }
+
+    #[test]
+    fn drills_are_named_by_first_words() {
+        let listing = "cable-pull   pulls cables\nblackhole  ...\n\n";
+        assert_eq!(first_words(listing), ["cable-pull", "blackhole"]);
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every source file says under which licence it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What has no room for a comment, is prose, data, or written by a program.
+const EXEMPT: &[&str] = &[
+    "md",
+    "lock",
+    "csv",
+    "hex",
+    "json",
+    "gitignore",
+    "svg",
+    "pcap",
+];
+
+fn tracked_files(root: &Path) -> Vec<PathBuf> {
+    let done = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()
+        .expect("git runs");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let names = String::from_utf8(done.stdout).expect("file names are UTF-8");
+    names
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from)
+        .collect()
+}
+
+fn is_source(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    !EXEMPT.contains(&extension) && !name.starts_with("LICENSE")
+}
+
+#[test]
+fn every_source_file_has_an_spdx_line() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a workspace");
+    let sources: Vec<_> = tracked_files(root)
+        .into_iter()
+        .filter(|path| is_source(path))
+        .collect();
+    assert!(sources.len() > 20, "git lists the sources");
+    let without: Vec<_> = sources
+        .iter()
+        .filter(|path| {
+            let text = fs::read(root.join(path)).unwrap_or_default();
+            let start = String::from_utf8_lossy(&text);
+            !start
+                .lines()
+                .take(5)
+                .any(|line| line.contains("SPDX-License-Identifier: "))
+        })
+        .collect();
+    assert!(without.is_empty(), "without an SPDX line: {without:?}");
+}
