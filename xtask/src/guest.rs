@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The VM's own files: the scripts and settings of testbed/vm, and the skeleton of its root.
 
-/// A directory of testbed/vm and where its files go: (directory, place, permissions).
+/// Files and directories of testbed/vm and where they go: (source, place, permissions).
 pub(crate) const SCRIPTS: &[(&str, &str, u32)] = &[
     ("testbed/vm/init", "init", 0o755),
     ("testbed/vm/host", "usr/bin/host-a", 0o755),
@@ -10,6 +10,7 @@ pub(crate) const SCRIPTS: &[(&str, &str, u32)] = &[
     ("testbed/vm/daemons", "usr/bin/daemons", 0o755),
     ("testbed/vm/cable", "usr/bin/cable", 0o755),
     ("testbed/vm/check", "usr/bin/vm-check", 0o755),
+    ("testbed/vm/check.d", "usr/lib/vm-check", 0o755),
     ("testbed/vm/opensm.conf", "etc/opensm/opensm.conf", 0o644),
     (
         "testbed/vm/apmd-host-a.toml",

@@ -208,7 +208,9 @@ fn add_skeleton(tree: &mut Tree) {
 fn add_scripts(tree: &mut Tree) -> Result<(), Error> {
     for (from, place, permissions) in guest::SCRIPTS {
         let path = workspace::root().join(from);
-        if path.is_file() {
+        if path.is_dir() {
+            add_recursively(tree, &path, place)?;
+        } else if path.is_file() {
             let text = fs::read_to_string(&path).in_file(&path)?;
             tree.add(*place, *permissions, Source::Text(text));
         }

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The subnet: what OpenSM made of it, and what the diagnostic programs see.
+
+subnet_up() {
+	local device port
+	output cat /var/log/opensm.log
+	need 'SUBNET UP'
+	! grep -E ' ERR ' /var/log/opensm.log || fail "OpenSM reports errors"
+	for device in $(devices); do
+		for port in 1 2; do
+			state_is "$device" "$port" ACTIVE || fail "$device/$port is $(state_of "$device" "$port")"
+			[ "$(lid_of "$device" "$port")" -gt 0 ] || fail "$device/$port has no LID"
+		done
+	done
+}
+
+net_discover() {
+	output ibnetdiscover
+	need_count 2 '^Switch'
+	need_count "$(device_count)" '^Ca'
+	# Each HCA port once below a switch, and the inter-switch link from both its ends.
+	need_count $((2 * $(device_count))) '^\[[0-9]+\].*"H-'
+	need_count 2 '^\[[0-9]+\].*"S-[0-9a-f]+"\[[0-9]+\].*"'
+}
+
+link_info() {
+	output iblinkinfo --line
+	need_count $((4 * $(device_count) + 2)) 'Active/ +LinkUp'
+}
+
+sa_query() {
+	local from to
+	output saquery NR
+	need_count 2 'node_type.*Switch|node_type\.+2'
+	from=$(lid_of shca0 1) to=$(lid_of shca1 1)
+	output saquery --src-to-dst "$from:$to" PR
+	need "dlid\.+$to"
+	need "slid\.+$from"
+	output saquery -s
+	need 'OpenSM|IsSM|shca'
+}
+
+sm_info() {
+	output sminfo
+	need 'SMINFO_MASTER'
+	need "sm lid $(lid_of "shca$(($(device_count) - 1))" 1) "
+}
+
+counter() { # NAME PERFQUERY_ARGUMENT...
+	local name=$1
+	shift
+	perfquery -x "$@" | sed -n "s/^$name:\.*//p"
+}
+
+perf_query() {
+	local before after switch
+	before=$(counter PortRcvPkts -C shca0 -P 1)
+	ibping_once
+	after=$(counter PortRcvPkts -C shca0 -P 1)
+	echo "shca0/1 PortRcvPkts: $before, $after"
+	[ "$after" -gt "$before" ] || fail "the HCA's counter does not count"
+	switch=$(ibswitches | sed -n 's/.* lid \([0-9]*\) .*/\1/p' | head -n 1)
+	before=$(counter PortXmitData "$switch" 1)
+	ibping_once
+	after=$(counter PortXmitData "$switch" 1)
+	echo "switch (LID $switch) PortXmitData: $before, $after"
+	[ "$after" -gt "$before" ] || fail "the switch's counter does not count"
+}
+
+# Management datagrams to shca0/1 and back.
+ibping_once() { smpquery -C shca1 -P 1 nodeinfo "$(lid_of shca0 1)"; }
+
+no_errors() {
+	output ibqueryerrors
+	need 'Summary: .* nodes checked, 0 bad nodes found'
+}
+
+pull_and_plug() {
+	cable pull shca0 2
+	await 5 state_is shca0 2 DOWN
+	output ibnetdiscover
+	need_count $((2 * $(device_count) - 1)) '^\[[0-9]+\].*"H-'
+	cable plug shca0 2
+	await 20 state_is shca0 2 ACTIVE
+	output ibnetdiscover
+	need_count $((2 * $(device_count))) '^\[[0-9]+\].*"H-'
+}
+
+row subnet-up opensm subnet_up
+row ibnetdiscover ibnetdiscover net_discover
+row iblinkinfo iblinkinfo link_info
+row saquery saquery sa_query
+row sminfo sminfo sm_info
+row perfquery "perfquery, smpquery" perf_query
+row ibqueryerrors ibqueryerrors no_errors
+row pull-and-plug "opensm, ibnetdiscover" pull_and_plug

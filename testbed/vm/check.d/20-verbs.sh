@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# libibverbs' own examples: host-a's HCA serves, host-b's is the client.
+
+dev_info() {
+	output ibv_devinfo -v
+	need_count "$(device_count)" '^hca_id:'
+	need_count $((2 * $(device_count))) 'PORT_ACTIVE'
+	need_count $((2 * $(device_count))) 'link_layer:.*InfiniBand'
+	need_count "$(device_count)" 'AUTO_PATH_MIG'
+}
+
+listens() { ss -Htln "sport = :$1" | grep -q LISTEN; }
+
+# pair PORT COMMAND...: the command as a server on shca0 and as a client on shca1, each over its port 1.
+# Leaves the client's output in $out.
+pair() {
+	local port=$1 server
+	shift
+	host-a "$@" -d shca0 -i 1 -p "$port" >"$logs/server.$port" 2>&1 &
+	server=$!
+	await 10 listens "$port"
+	output host-b "$@" -d shca1 -i 1 -p "$port" 127.0.0.1
+	wait "$server" || { cat "$logs/server.$port"; fail "the server ended with status $?"; }
+}
+
+pingpong() { # KIND ITERATIONS ARGUMENT...
+	local kind=$1 iterations=$2
+	shift 2
+	pair 18515 "ibv_${kind}_pingpong" -n "$iterations" "$@"
+	need "^$iterations iters in "
+	need "$((2 * iterations * size)) bytes in "
+}
+
+row ibv_devinfo "ibv_devinfo -v" dev_info
+size=4096
+row rc-pingpong ibv_rc_pingpong pingpong rc 500 -c -s 4096
+row rc-pingpong-events "ibv_rc_pingpong -e -g 0" pingpong rc 200 -c -e -g 0 -s 4096
+row uc-pingpong ibv_uc_pingpong pingpong uc 500 -c -s 4096
+row srq-pingpong ibv_srq_pingpong pingpong srq 500 -s 4096
+size=65536
+row rc-pingpong-64k "ibv_rc_pingpong -s 65536" pingpong rc 100 -c -s 65536
+size=1024
+row ud-pingpong ibv_ud_pingpong pingpong ud 100 -s 1024

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The end: the module goes while nothing is open, comes back, and the kernel has nothing to complain of.
+
+unload() {
+	local resource
+	killall opensm
+	await 20 sh -c '! pidof opensm'
+	for resource in qp cq mr pd cm_id; do
+		output rdma resource show "$resource"
+		! grep -v '\[' <<<"$out" | grep -q pid || fail "a program still holds a $resource"
+	done
+	output lsmod
+	need '^shca +[0-9]+ +0( |$)'
+	rmmod shca
+	! [ -e /sys/class/infiniband/shca0 ] || fail "shca0 is still there"
+	modprobe shca ndev=3
+	[ -e /sys/class/infiniband/shca2 ] || fail "the module does not load again"
+	rmmod shca
+}
+
+kernel_log() {
+	output dmesg
+	! grep -B1 -E 'BUG:|Oops|WARNING:|refcount_t:|lockup|detected stall|blocked for more than|unregister_netdevice: waiting' <<<"$out" |
+		grep -v -e 'field-spanning write' -e 'sw/rdmavt/qp.c' -e '^--$' | grep -E 'BUG|Oops|WARNING|refcount|lockup|stall|blocked|unregister' ||
+		fail "the kernel complains"
+}
+
+row unload "rmmod, modprobe" unload
+row dmesg dmesg kernel_log
