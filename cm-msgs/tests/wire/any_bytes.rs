@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Any bytes become a value or a typed error, and what became a value stays the same from then on.
+
+use cm_msgs::association::{LapData, RepData, ReqData};
+use cm_msgs::cm::Message;
+use cm_msgs::pretty::Pretty;
+use cm_msgs::sa::{ClassPortInfo, InformInfo, Notice, PathRecord, SaMad};
+use cm_msgs::smp::{PortInfo, Smp};
+use cm_msgs::{DecodeError, Gid, PrivateData};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// 256 bytes that are a CM MAD, whatever they say.
+fn cm_mad() -> impl Strategy<Value = Vec<u8>> {
+    (0x10..=0x1cu8, vec(any::<u8>(), 256)).prop_map(|(id, mut mad)| {
+        mad[0] = 1;
+        mad[2..4].copy_from_slice(&[2, 3]);
+        mad[16..18].copy_from_slice(&[0, id]);
+        mad
+    })
+}
+
+/// 256 bytes that are a MAD of the class and version.
+fn mad_of(class: u8, version: u8) -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 256).prop_map(move |mut mad| {
+        mad[..3].copy_from_slice(&[1, class, version]);
+        mad
+    })
+}
+
+/// decode, encode, decode again: the same, and `encode` does not change any more.
+macro_rules! settles {
+    ($type:ty, $bytes:expr) => {
+        let value = <$type>::decode(&$bytes);
+        let bytes = value.encode();
+        let again = <$type>::decode(&bytes);
+        prop_assert_eq!(&again, &value);
+        prop_assert_eq!(again.encode(), bytes);
+    };
+}
+
+proptest! {
+    #[test]
+    fn bytes_of_any_length(bytes in vec(any::<u8>(), 0..600)) {
+        let long = bytes.len() != 256;
+        let cm = Message::decode(&bytes).map(|_| ());
+        let sa = SaMad::decode(&bytes).map(|_| ());
+        let smp = Smp::decode(&bytes).map(|_| ());
+        for result in [cm, sa, smp] {
+            prop_assert_eq!(result == Err(DecodeError::Length(bytes.len())), long);
+        }
+    }
+
+    #[test]
+    fn any_header(mad in vec(any::<u8>(), 256)) {
+        if let Ok((header, message)) = Message::decode(&mad) {
+            prop_assert_eq!(header.attribute_id, message.attribute_id());
+        }
+        if let Ok(sa) = SaMad::decode(&mad) {
+            prop_assert_eq!(sa.header.mgmt_class, 3);
+        }
+    }
+
+    #[test]
+    fn any_cm_message(mad in cm_mad()) {
+        let (header, message) = Message::decode(&mad).unwrap();
+        let bytes = message.encode(header.mgmt_class, header.transaction_id);
+        let (again_header, again) = Message::decode(&bytes).unwrap();
+        prop_assert_eq!(&again, &message);
+        prop_assert_eq!(again_header.transaction_id, header.transaction_id);
+        prop_assert_eq!(again.encode(header.mgmt_class, header.transaction_id), bytes);
+
+        let text = Pretty { header: &header, message: &message }.to_string();
+        prop_assert!(text.lines().count() > message.fields().count());
+    }
+
+    #[test]
+    fn any_sa_mad(mad in mad_of(3, 2)) {
+        let sa = SaMad::decode(&mad).unwrap();
+        prop_assert_eq!(SaMad::decode(&sa.encode()).unwrap(), sa.clone());
+        let answers = [
+            sa.path_record().is_ok(),
+            sa.inform_info().is_ok(),
+            sa.class_port_info().is_ok(),
+            sa.notice().is_ok(),
+        ];
+        prop_assert!(answers.iter().filter(|ok| **ok).count() <= 1);
+    }
+
+    #[test]
+    fn any_smp(class in prop::sample::select(vec![0x01u8, 0x81]), mut mad in mad_of(0, 1)) {
+        mad[1] = class;
+        let smp = Smp::decode(&mad).unwrap();
+        prop_assert_eq!(Smp::decode(&smp.encode()).unwrap(), smp.clone());
+        prop_assert_eq!(smp.port_info().is_ok(), mad[3] == 0x81
+            && mad[16..18] == [0, 0x15]
+            && mad[4] & 0x7f == 0
+            && mad[5] == 0);
+    }
+
+    #[test]
+    fn any_attribute(bytes in any::<[[u8; 32]; 3]>()) {
+        let bytes = bytes.concat();
+        settles!(PathRecord, bytes[..64].try_into().unwrap());
+        settles!(PortInfo, bytes[..64].try_into().unwrap());
+        settles!(InformInfo, bytes[..36].try_into().unwrap());
+        settles!(Notice, bytes[..80].try_into().unwrap());
+        settles!(ClassPortInfo, bytes[..72].try_into().unwrap());
+    }
+
+    #[test]
+    fn any_association_data(start in 0..3u8, ports in 0..6u8, data in vec(any::<u8>(), 224)) {
+        let mut data = data;
+        if start > 0 {
+            data[..5].copy_from_slice(b"apmd\x01");
+            data[6] = ports;
+        }
+        let req = PrivateData::from_slice(&data[..92]).unwrap();
+        if let Ok(value) = ReqData::decode(&req) {
+            prop_assert_eq!(ReqData::decode(&value.encode()), Ok(value));
+            prop_assert!(value.ports.as_slice().len() <= 4);
+        }
+        let rep = PrivateData::from_slice(&data[..196]).unwrap();
+        if let Ok(value) = RepData::decode(&rep) {
+            prop_assert_eq!(RepData::decode(&value.encode()), Ok(value));
+        }
+        prop_assert_eq!(ReqData::decode(&req).is_ok(), start > 0 && ports <= 4);
+        prop_assert_eq!(RepData::decode(&rep).is_ok(), start > 0 && ports <= 4);
+        let lap = PrivateData::from_slice(&data[..168]).unwrap();
+        prop_assert_eq!(LapData::decode(&lap).is_ok(), start > 0);
+        if let Ok(value) = LapData::decode(&lap) {
+            prop_assert_eq!(LapData::decode(&value.encode()), Ok(value));
+        }
+    }
+
+    #[test]
+    fn any_gid_reads_back(bytes in any::<[u8; 16]>()) {
+        prop_assert_eq!(Gid(bytes).to_string().parse(), Ok(Gid(bytes)));
+    }
+}
