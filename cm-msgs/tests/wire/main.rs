@@ -5,3 +5,4 @@ mod any_bytes;
 mod cm_layout;
 mod table;
 mod tshark;
+mod vectors;

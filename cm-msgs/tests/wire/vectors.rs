@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MADs byte by byte, made by others than these codecs: `vectors/*.hex`.
+//!
+//! A vector is hex digits, spaces, comments from `#` on, and `00*N` for N zero bytes.
+
+use cm_msgs::cm::{ApStatus, FailoverAccepted, Message, RejReason, Rejected, SpStatus};
+use cm_msgs::pretty::Pretty;
+use cm_msgs::sa::{PathMask, PathRecord, SaMad, Trap};
+use cm_msgs::smp::{PhysState, PortState, Routing, Smp};
+use cm_msgs::{Gid, Lid, PKey};
+
+macro_rules! vector {
+    ($name:literal) => {
+        bytes(include_str!(concat!("../vectors/", $name, ".hex")))
+    };
+}
+
+fn bytes(vector: &str) -> Vec<u8> {
+    let digits: String = vector
+        .lines()
+        .flat_map(|line| line.split('#').next())
+        .flat_map(str::split_whitespace)
+        .map(|word| match word.strip_prefix("00*") {
+            Some(count) => "00".repeat(count.parse().unwrap()),
+            None => word.to_owned(),
+        })
+        .collect();
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// The message in a vector, which must encode to the vector and read as the text beside it.
+macro_rules! cm_vector {
+    ($name:literal) => {{
+        let mad = vector!($name);
+        let (header, message) = Message::decode(&mad).unwrap();
+        assert_eq!(
+            message.encode(header.mgmt_class, header.transaction_id)[..],
+            mad
+        );
+        let text = Pretty {
+            header: &header,
+            message: &message,
+        }
+        .to_string();
+        assert_eq!(
+            text.trim_end(),
+            include_str!(concat!("../vectors/", $name, ".txt")).trim_end()
+        );
+        message
+    }};
+}
+
+fn gid(text: &str) -> Gid {
+    text.parse().unwrap()
+}
+
+#[test]
+fn association_messages() {
+    let Message::Req(req) = cm_vector!("req") else {
+        panic!("no REQ")
+    };
+    assert_eq!(req.alternate.remote_port_gid, gid("fe80::5:ad00:11:2"));
+    assert!(req.sap_supported);
+    let Message::Rep(rep) = cm_vector!("rep") else {
+        panic!("no REP")
+    };
+    assert_eq!(rep.failover(), FailoverAccepted::NotSupported);
+    let Message::Rej(rej) = cm_vector!("rej") else {
+        panic!("no REJ")
+    };
+    assert_eq!(rej.rej_reason(), RejReason::InvalidCommId);
+    assert_eq!(rej.rejected(), Rejected::NoMessage);
+}
+
+#[test]
+fn path_messages() {
+    let Message::Lap(lap) = cm_vector!("lap") else {
+        panic!("no LAP")
+    };
+    assert_eq!(
+        (lap.alternate.flow_label, lap.alternate.traffic_class),
+        (0x54321, 0x20)
+    );
+    let Message::Apr(apr) = cm_vector!("apr") else {
+        panic!("no APR")
+    };
+    assert_eq!(apr.status(), ApStatus::InvalidGid);
+    assert_eq!(apr.better_gid(), Some(gid("fe80::5:ad00:11:3")));
+    let Message::Sap(sap) = cm_vector!("sap") else {
+        panic!("no SAP")
+    };
+    assert_eq!(sap.alternate_local_port_lid, Lid(7));
+    let Message::Spr(spr) = cm_vector!("spr") else {
+        panic!("no SPR")
+    };
+    assert_eq!(spr.status(), SpStatus::Busy);
+}
+
+#[test]
+fn path_record_answer() {
+    let mad = vector!("path_record");
+    let sa = SaMad::decode(&mad).unwrap();
+    assert_eq!(sa.encode()[..], mad);
+    let mask = PathMask::DGID | PathMask::SGID | PathMask::NUMB_PATH;
+    assert_eq!(sa.component_mask, mask.bits());
+    let path = PathRecord {
+        dgid: gid("fe80::5:ad00:11:2"),
+        sgid: gid("fe80::5:ad00:10:2"),
+        dlid: Lid(7),
+        slid: Lid(5),
+        flow_label: 0x12345,
+        hop_limit: 0x3f,
+        traffic_class: 0x2a,
+        reversible: true,
+        numb_path: 1,
+        pkey: PKey(0x8001),
+        qos_class: 0xabc,
+        sl: 5,
+        mtu_selector: 2,
+        mtu: 5,
+        rate_selector: 2,
+        rate: 7,
+        packet_life_time_selector: 2,
+        packet_life_time: 18,
+        ..PathRecord::default()
+    };
+    assert_eq!(sa.path_record(), Ok(path));
+}
+
+#[test]
+fn port_info_answer() {
+    let mad = vector!("port_info");
+    let smp = Smp::decode(&mad).unwrap();
+    assert_eq!(smp.encode()[..], mad);
+    assert_eq!(smp.routing(), Routing::Directed);
+    let port = smp.port_info().unwrap();
+    assert_eq!(
+        (port.state(), port.phys_state()),
+        (PortState::Active, PhysState::LinkUp)
+    );
+    assert_eq!(
+        (port.lid, port.lmc, port.master_sm_lid, port.master_sm_sl),
+        (Lid(8), 2, Lid(1), 3)
+    );
+    assert_eq!((port.neighbor_mtu, port.mtu_cap), (5, 5));
+    assert_eq!(
+        (
+            port.link_width_active,
+            port.link_speed_active,
+            port.link_speed_ext_active
+        ),
+        (2, 4, 2)
+    );
+    assert!(port.client_reregister);
+    assert_eq!(port.subnet_timeout, 18);
+}
+
+#[test]
+fn out_of_service_report() {
+    let mad = vector!("notice_65");
+    let sa = SaMad::decode(&mad).unwrap();
+    assert_eq!(sa.encode()[..], mad);
+    let notice = sa.notice().unwrap();
+    assert_eq!(
+        notice.trap(),
+        Some(Trap::OutOfService(gid("fe80::5:ad00:11:1")))
+    );
+    assert_eq!(notice.issuer_gid, gid("fe80::5:ad00:12:1"));
+    let response = SaMad::decode(&sa.report_response().encode()).unwrap();
+    assert_eq!(
+        (response.header.method, response.header.transaction_id),
+        (0x86, 0x44)
+    );
+}
