@@ -6,7 +6,7 @@
 #include <linux/mm.h>
 #include "fabric_int.h"
 
-#define SWITCH_GUID_BASE	0x0200530000000000ULL
+#define SWITCH_GUID_BASE	0x0253484353000000ULL
 #define PERMISSIVE		be16_to_cpu(IB_LID_PERMISSIVE)
 
 /* ---- forwarding ---- */
