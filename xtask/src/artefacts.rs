@@ -12,6 +12,12 @@ use crate::{shell, workspace};
 /// Where librdmacm-apm lives on Debian.
 const LIBRARY_PATH: &str = "usr/lib/x86_64-linux-gnu/rdmacm-apm/librdmacm-apm.so";
 
+/// Whether a line of ldd's is about our own library, which only the VM has in its place.
+pub(crate) fn is_own_library(line: &str) -> bool {
+    let name = line.split_whitespace().next().unwrap_or_default();
+    LIBRARY_PATH.ends_with(&format!("/{name}"))
+}
+
 /// A file of ours and where it goes in the VM (no leading slash).
 pub(crate) struct Artefact {
     /// The file on this machine.
@@ -68,7 +74,40 @@ pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
 
 /// Compiles each C program of testbed/vm against the system's libibverbs and librdmacm.
 pub(crate) fn c_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
-    let source = workspace::root().join("testbed/vm");
+    compile("testbed/vm", vm_dir, &[])
+}
+
+/// Compiles each C program of testbed/programs: these use our library, which is among `ours`.
+pub(crate) fn linked_programs(vm_dir: &Path, ours: &[Artefact]) -> Result<Vec<Artefact>, Error> {
+    if !workspace::root().join("testbed/programs").is_dir() {
+        return Ok(Vec::new());
+    }
+    let place = Path::new(LIBRARY_PATH);
+    let Some(library) = ours.iter().find(|one| Path::new(&one.to) == place) else {
+        return Err(Error::Other(
+            "librdmacm-apm builds no shared library".to_owned(),
+        ));
+    };
+    // Without a soname, what a program asks for at run time is the name it was linked with.
+    let named = vm_dir.join(place.file_name().unwrap_or_default());
+    fs::copy(&library.from, &named).in_file(&library.from)?;
+    let headers = workspace::root().join("librdmacm-apm/include");
+    let run_path = place.parent().unwrap_or(place);
+    compile(
+        "testbed/programs",
+        vm_dir,
+        &[
+            format!("-I{}", headers.display()),
+            format!("-L{}", vm_dir.display()),
+            format!("-l:{}", place.file_name().unwrap_or_default().display()),
+            format!("-Wl,-rpath,/{}", run_path.display()),
+        ],
+    )
+}
+
+/// Compiles each C file of a directory to a program, with `flags` before the system's libraries.
+fn compile(directory: &str, vm_dir: &Path, flags: &[String]) -> Result<Vec<Artefact>, Error> {
+    let source = workspace::root().join(directory);
     let out = vm_dir.join("programs");
     fs::create_dir_all(&out).in_file(&out)?;
     let mut artefacts = Vec::new();
@@ -86,9 +125,10 @@ pub(crate) fn c_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
         let mut gcc = Command::new("gcc");
         gcc.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
             .arg(&program)
-            .arg(&path);
+            .arg(&path)
+            .args(flags);
         gcc.args(["-lrdmacm", "-libverbs", "-lpthread"]);
-        shell::output(&format!("compiling testbed/vm/{name}.c"), &mut gcc)?;
+        shell::output(&format!("compiling {directory}/{name}.c"), &mut gcc)?;
         artefacts.push(Artefact {
             from: program,
             to: format!("usr/bin/{name}"),

@@ -118,7 +118,7 @@ impl Tree {
 /// Small files count by their content, since some are made anew each time; large ones by their
 /// modification time.
 fn hash_file(path: &Path, hasher: &mut DefaultHasher) -> Result<(), Error> {
-    const SMALL: u64 = 64 << 10;
+    const SMALL: u64 = 256 << 10;
     let metadata = fs::metadata(path).in_file(path)?;
     if metadata.len() <= SMALL {
         fs::read(path).in_file(path)?.hash(hasher);
@@ -150,7 +150,9 @@ pub(crate) fn build(
     add_modules(&mut tree, kernel, module.as_deref(), vm_dir)?;
     let mut programs = artefacts::c_programs(vm_dir)?;
     if content == Content::Everything {
-        programs.extend(artefacts::rust()?);
+        let ours = artefacts::rust()?;
+        programs.extend(artefacts::linked_programs(vm_dir, &ours)?);
+        programs.extend(ours);
     }
     add_programs(&mut tree, &programs)?;
     add_busybox(&mut tree)?;

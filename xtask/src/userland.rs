@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, InFile};
-use crate::shell;
+use crate::{artefacts, shell};
 
 /// Which programs of a package the VM gets.
 enum Programs {
@@ -132,7 +132,8 @@ pub(crate) fn libraries<'a>(
             source,
         })?;
     let listing = String::from_utf8_lossy(&done.stdout);
-    if let Some(line) = listing.lines().find(|line| line.contains("not found")) {
+    let missing = |line: &&str| line.contains("not found") && !artefacts::is_own_library(line);
+    if let Some(line) = listing.lines().find(missing) {
         return Err(Error::Other(format!(
             "shared library missing: {}",
             line.trim()
