@@ -96,7 +96,9 @@ static int setup_device(struct shca_dev *dev, unsigned int index)
 	dev->pci = kzalloc(sizeof(*dev->pci), GFP_KERNEL);
 	if (!dev->wq || !dev->pci)
 		return -ENOMEM;
-	dev->pci->dev.init_name = dev_name(&ibdev->dev);
+	/* Not dev_name(): registration reallocates that. */
+	snprintf(dev->name, sizeof(dev->name), "shca%u", index);
+	dev->pci->dev.init_name = dev->name;
 
 	shca_set_limits(&rdi->dparms, make_guid(index, 0));
 	rdi->driver_f = shca_rvt_ops;

@@ -236,6 +236,12 @@ static struct pci_dev *get_pci_dev(struct rvt_dev_info *rdi)
 	return to_shca(&rdi->ibdev)->pci;
 }
 
+/* One completion vector for each CPU. */
+static int comp_vect_cpu_lookup(struct rvt_dev_info *rdi, int vector)
+{
+	return cpu_online(vector) ? vector : cpumask_first(cpu_online_mask);
+}
+
 static void notify_new_ah(struct ib_device *ibdev, struct rdma_ah_attr *attr, struct rvt_ah *ah)
 {
 	struct fabric_port *fp = shca_port(to_shca(ibdev), rdma_ah_get_port_num(attr))->fabric;
@@ -248,6 +254,7 @@ static void notify_new_ah(struct ib_device *ibdev, struct rdma_ah_attr *attr, st
 const struct rvt_driver_provided shca_rvt_ops = {
 	.alloc_qpn = alloc_qpn,
 	.check_modify_qp = check_modify_qp,
+	.comp_vect_cpu_lookup = comp_vect_cpu_lookup,
 	.do_send = do_send,
 	.flush_qp_waiters = nothing_waits,
 	.free_all_qps = free_all_qps,

@@ -351,6 +351,8 @@ static void retry(struct shca_qp *sq)
 
 	if (!anything_outstanding(sq))
 		return;
+	pr_debug("shca: %s QP %u goes back to PSN %u of %u, %u tries left\n",
+		 sq->dev->name, qp->ibqp.qp_num, sq->una, sq->snd_max, qp->s_retry);
 	if (qp->s_retry) {
 		qp->s_retry--;
 	} else if (!shca_apm_migrate_on_exhaustion(sq)) {

@@ -35,7 +35,8 @@ struct shca_port {
 struct shca_dev {
 	struct rvt_dev_info rdi;	/* first: rdmavt allocates the device */
 	struct shca_port port[SHCA_PORTS];
-	struct pci_dev *pci;		/* all zero: rdmavt's messages want a name */
+	struct pci_dev *pci;		/* for rdmavt's messages: nothing but a name */
+	char name[8];
 	struct workqueue_struct *wq;
 	struct xarray qpns;
 	u32 next_qpn;

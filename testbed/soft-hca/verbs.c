@@ -88,7 +88,7 @@ void shca_set_limits(struct rvt_driver_params *dparms, __be64 guid)
 	dparms->qp_table_size = 1024;
 	dparms->qpn_inc = 1;
 	dparms->npkeys = SHCA_PKEYS;
-	dparms->node = NUMA_NO_NODE;
+	dparms->node = first_online_node;
 	dparms->psn_mask = SHCA_PSN_MASK;
 	dparms->psn_modify_mask = SHCA_PSN_MASK;
 	dparms->psn_shift = 8;
