@@ -113,3 +113,61 @@ impl fmt::Display for PKey {
         write!(f, "0x{:04x}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_as_the_tools_show_them() {
+        let gid = Gid::new(0xfe80 << 48, Guid(0x0005_ad00_0010_0001));
+        assert_eq!(gid.to_string(), "fe80::5:ad00:10:1");
+        assert_eq!("fe80::5:ad00:10:1".parse(), Ok(gid));
+        assert_eq!(gid.interface_id().to_string(), "0x0005ad0000100001");
+        assert_eq!(Lid(49151).to_string(), "49151");
+        assert_eq!(Qpn(0x12).to_string(), "0x000012");
+        assert_eq!(PKey(0x8001).to_string(), "0x8001");
+    }
+
+    #[test]
+    fn text_that_is_no_gid() {
+        for text in [
+            "",
+            "fe80",
+            "fe80::5:ad00:10:1/64",
+            "10.0.0.1",
+            "fe80:0:0:0:5:ad00:10:1:2",
+        ] {
+            assert_eq!(text.parse::<Gid>(), Err(ParseGidError), "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_gid() {
+        let gid = Gid::new(0xfe80 << 48, Guid(7));
+        assert_eq!(
+            (gid.subnet_prefix(), gid.interface_id()),
+            (0xfe80 << 48, Guid(7))
+        );
+        assert!(!gid.is_unspecified());
+        assert!(Gid::default().is_unspecified());
+    }
+
+    #[test]
+    fn lids_of_one_port() {
+        let unicast = [0, 1, 0xbfff, 0xc000, 0xffff].map(|lid| Lid(lid).is_unicast());
+        assert_eq!(unicast, [false, true, true, false, false]);
+    }
+
+    #[test]
+    fn limited_members_do_not_match_each_other() {
+        let (full, limited) = (PKey(0x8001), PKey(0x0001));
+        assert!(full.matches(full) && full.matches(limited) && limited.matches(full));
+        assert!(!limited.matches(limited));
+        assert!(!full.matches(PKey(0x8002)));
+        assert!(
+            !PKey(0x8000).matches(PKey(0x8000)),
+            "partition 0 is no partition"
+        );
+    }
+}

@@ -325,3 +325,65 @@ impl LapData {
         Ok(Self { local, remote })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Guid;
+
+    fn port(number: u16) -> PortAddress {
+        PortAddress {
+            gid: Gid::new(0xfe80 << 48, Guid(number.into())),
+            lid: Lid(number),
+        }
+    }
+
+    #[test]
+    fn ports_beyond_the_fourth_are_only_mentioned() {
+        let all = Ports::new((1..=5).map(port));
+        assert_eq!(all.as_slice(), [port(1), port(2), port(3), port(4)]);
+        assert!(all.more());
+        let four = Ports::new((1..=4).map(port));
+        assert_eq!(four.as_slice().len(), 4);
+        assert!(!four.more());
+        assert!(Ports::new([]).as_slice().is_empty());
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        for count in 0..=5 {
+            let ports = Ports::new((1..=count).map(port));
+            let req = ReqData {
+                peer_qpn: Qpn(0x12_3456),
+                ports,
+            };
+            assert_eq!(ReqData::decode(&req.encode()), Ok(req));
+            for refusal in [None, Some(Refusal::NoSecondPath), Some(Refusal::Other(200))] {
+                let rep = RepData { ports, refusal };
+                assert_eq!(RepData::decode(&rep.encode()), Ok(rep));
+            }
+        }
+        let lap = LapData {
+            local: port(1),
+            remote: port(2),
+        };
+        assert_eq!(LapData::decode(&lap.encode()), Ok(lap));
+    }
+
+    #[test]
+    fn data_of_others_is_told_apart() {
+        let zero = PrivateData::default();
+        assert_eq!(ReqData::decode(&zero), Err(AssociationError::Magic(0)));
+
+        let mut newer = LapData::default().encode();
+        newer[4] = 2;
+        assert_eq!(LapData::decode(&newer), Err(AssociationError::Version(2)));
+
+        let mut damaged = RepData::default().encode();
+        damaged[6] = 5;
+        assert_eq!(
+            RepData::decode(&damaged),
+            Err(AssociationError::PortCount(5))
+        );
+    }
+}

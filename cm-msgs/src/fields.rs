@@ -96,3 +96,24 @@ impl<const N: usize> From<[u8; N]> for PrivateData<N> {
         Self(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_data_is_padded_but_never_cut() {
+        let data = PrivateData::<4>::from_slice(&[1, 2]).unwrap();
+        assert_eq!(data[..], [1, 2, 0, 0]);
+        assert_eq!(PrivateData::<4>::from_slice(&[0; 5]), None);
+    }
+
+    #[test]
+    fn bytes_are_shown_in_full() {
+        assert_eq!(FieldValue::Bytes(&[0, 0xab, 0]).to_string(), "00ab00");
+        assert_eq!(
+            FieldValue::Int(u64::MAX).to_string(),
+            "18446744073709551615"
+        );
+    }
+}

@@ -134,3 +134,54 @@ messages! {
     /// Answers a SAP.
     Spr = 0x001c "SPR",
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_cm_message() {
+        let good = Message::from(Rtu::default()).encode(mad::CLASS_APM, 1);
+        let changed = |at: usize, byte: u8| {
+            let mut mad = good;
+            mad[at] = byte;
+            Message::decode(&mad).map(|_| ()).unwrap_err()
+        };
+        assert_eq!(
+            changed(0, 2).to_string(),
+            "base version at byte 0 is 2, want 1"
+        );
+        assert_eq!(
+            changed(2, 1).to_string(),
+            "class version at byte 2 is 1, want 2"
+        );
+        assert_eq!(
+            changed(3, 0x81).to_string(),
+            "method at byte 3 is 0x81, want 0x03"
+        );
+        assert_eq!(
+            changed(17, 0x1d).to_string(),
+            "attribute id at byte 16 is 0x001d, which names no attribute known here"
+        );
+        let short = Message::decode(&good[..255]).unwrap_err();
+        assert_eq!(short.to_string(), "mad is 255 bytes long, want 256");
+    }
+
+    #[test]
+    fn better_gid_travels_in_an_apr() {
+        let gid = crate::Gid([7; 16]);
+        let mut apr = Apr::default();
+        assert_eq!(apr.better_gid(), None);
+        apr.set_better_gid(gid);
+        assert_eq!(Apr::decode(&apr.encode()).better_gid(), Some(gid));
+        apr.additional_information_length = 15;
+        assert_eq!(apr.better_gid(), None, "no whole gid");
+        apr.additional_information_length = 16;
+        apr.ar_status = ApStatus::InvalidLid.into();
+        assert_eq!(
+            apr.better_gid(),
+            None,
+            "the information is about something else"
+        );
+    }
+}

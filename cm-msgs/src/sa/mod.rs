@@ -282,3 +282,80 @@ impl SaMad {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Gid, Guid, Qpn};
+
+    #[test]
+    fn path_query_names_its_components() {
+        let record = PathRecord {
+            sgid: Gid::new(0xfe80 << 48, Guid(1)),
+            dgid: Gid::new(0xfe80 << 48, Guid(2)),
+            numb_path: 1,
+            ..PathRecord::default()
+        };
+        let mask = PathMask::SGID | PathMask::DGID | PathMask::NUMB_PATH;
+        let mad = SaMad::get_path(0x1_0000_0002, &record, mask).encode();
+        assert_eq!(mad[..8], [1, 3, 2, 1, 0, 0, 0, 0]);
+        assert_eq!(mad[8..16], 0x1_0000_0002u64.to_be_bytes());
+        assert_eq!(mad[16..24], [0, 0x35, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(mad[48..56], 0x100cu64.to_be_bytes());
+        assert_eq!(mad[56..120], record.encode());
+    }
+
+    #[test]
+    fn subscription_goes_to_qp1() {
+        let info = InformInfo::subscribe_to(65);
+        let sa = SaMad::set_inform_info(7, &info);
+        assert_eq!((sa.header.method, sa.header.attribute_id), (2, 3));
+        let mad = sa.encode();
+        assert_eq!(InformInfo::decode(mad[56..92].try_into().unwrap()), info);
+        assert_eq!(
+            (info.qpn, info.subscribe, info.trap_number),
+            (Qpn(1), 1, 65)
+        );
+    }
+
+    #[test]
+    fn answers_to_other_questions_are_refused() {
+        let mut answer = SaMad::get_class_port_info(1);
+        let asked = ResponseError::Method {
+            found: 0x01,
+            want: 0x81,
+        };
+        assert_eq!(answer.class_port_info(), Err(asked));
+
+        answer.header.method = mad::METHOD_GET_RESP;
+        assert_eq!(answer.class_port_info(), Ok(ClassPortInfo::default()));
+        let other = ResponseError::Attribute {
+            found: 0x01,
+            want: 0x35,
+        };
+        assert_eq!(answer.path_record(), Err(other));
+
+        answer.header.status = 0x0300;
+        let none = ResponseError::Status(SaStatus::NoRecords);
+        assert_eq!(answer.class_port_info(), Err(none));
+        assert_eq!(
+            none.to_string(),
+            "subnet administration answers: no records"
+        );
+    }
+
+    #[test]
+    fn other_classes_are_refused() {
+        let mut mad = SaMad::get_class_port_info(1).encode();
+        mad[2] = 1;
+        assert_eq!(
+            SaMad::decode(&mad),
+            Err(DecodeError::ClassVersion { found: 1, want: 2 })
+        );
+        mad[1] = 7;
+        assert_eq!(
+            SaMad::decode(&mad),
+            Err(DecodeError::MgmtClass { found: 7, want: 3 })
+        );
+    }
+}

@@ -99,3 +99,35 @@ impl fmt::Display for SaStatus {
         f.write_str(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_have_names() {
+        let cases = [
+            (0x0000, SaStatus::Success, "success"),
+            (0x0300, SaStatus::NoRecords, "no records"),
+            (
+                0x0600,
+                SaStatus::InsufficientComponents,
+                "insufficient components",
+            ),
+            (0x0001, SaStatus::Busy, "busy"),
+            (0x0002, SaStatus::Redirect, "redirect"),
+            (
+                0x000c,
+                SaStatus::Generic(GenericStatus::UnsupportedAttribute),
+                "method and attribute not supported together",
+            ),
+            (0x0020, SaStatus::Other(0x20), "status 0x0020"),
+            (0xff00, SaStatus::Other(0xff00), "status 0xff00"),
+        ];
+        for (raw, status, text) in cases {
+            assert_eq!(SaStatus::from(raw), status);
+            assert_eq!(status.to_string(), text);
+            assert_eq!(status.is_success(), raw == 0);
+        }
+    }
+}

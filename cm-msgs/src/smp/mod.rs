@@ -7,7 +7,6 @@ pub use port_info::{PhysState, PortInfo, PortState};
 
 use crate::layout::layout;
 use crate::mad::{self, Header, MAD_LEN};
-use crate::sa::SaStatus;
 use crate::{DecodeError, Lid};
 
 /// The class version of SMPs.
@@ -61,8 +60,8 @@ pub enum Routing {
 #[non_exhaustive]
 pub enum ResponseError {
     /// The port refuses.
-    #[error("subnet management agent answers: {0}")]
-    Status(SaStatus),
+    #[error("subnet management agent answers with status {0:#06x}")]
+    Status(u16),
     /// Not GetResp(PortInfo).
     #[error("method {method:#04x} attribute {attribute:#06x} is no answer to get port info")]
     Other {
@@ -152,9 +151,65 @@ impl Smp {
         if (method, attribute) != (mad::METHOD_GET_RESP, ATTR_PORT_INFO) {
             return Err(ResponseError::Other { method, attribute });
         }
-        match SaStatus::from(self.header.status & !DIRECTION) {
-            SaStatus::Success => Ok(PortInfo::decode(&self.data.0)),
+        match self.header.status & !DIRECTION {
+            0 => Ok(PortInfo::decode(&self.data.0)),
             status => Err(ResponseError::Status(status)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_by_directed_route_has_no_hop() {
+        let mad = Smp::get_port_info(Routing::Directed, 5, 2).encode();
+        assert_eq!(mad[..8], [1, 0x81, 1, 1, 0, 0, 0, 0]);
+        assert_eq!(mad[16..24], [0, 0x15, 0, 0, 0, 0, 0, 2]);
+        assert_eq!(
+            mad[32..36],
+            [0xff; 4],
+            "permissive source and destination LID"
+        );
+        assert!(mad[36..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn question_by_lid() {
+        let mad = Smp::get_port_info(Routing::Lid, 5, 0).encode();
+        assert_eq!(mad[..8], [1, 1, 1, 1, 0, 0, 0, 0]);
+        assert!(mad[24..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn direction_is_no_error() {
+        let mut smp = Smp::get_port_info(Routing::Directed, 5, 1);
+        let asked = ResponseError::Other {
+            method: 1,
+            attribute: 0x15,
+        };
+        assert_eq!(smp.port_info(), Err(asked));
+        smp.header.method = mad::METHOD_GET_RESP;
+        smp.header.status = 0x8000;
+        assert_eq!(smp.port_info(), Ok(PortInfo::default()));
+        smp.header.status = 0x801c;
+        assert_eq!(smp.port_info(), Err(ResponseError::Status(0x1c)));
+    }
+
+    #[test]
+    fn other_classes_are_refused() {
+        let mut mad = Smp::get_port_info(Routing::Lid, 5, 1).encode();
+        mad[1] = 4;
+        assert_eq!(
+            Smp::decode(&mad),
+            Err(DecodeError::MgmtClass { found: 4, want: 1 })
+        );
+        mad[1] = 0x81;
+        mad[2] = 2;
+        assert_eq!(
+            Smp::decode(&mad),
+            Err(DecodeError::ClassVersion { found: 2, want: 1 })
+        );
     }
 }

@@ -15,7 +15,7 @@ use crate::table;
 use cm_msgs::cm::Message;
 use cm_msgs::fields::{FieldValue, Fields};
 use cm_msgs::mad::{self, Header};
-use cm_msgs::sa::{self, ClassPortInfo, InformInfo, Notice, PathMask, PathRecord, SaMad};
+use cm_msgs::sa::{self, ClassPortInfo, InformInfo, Notice, PathMask, PathRecord, SaMad, Trap};
 use cm_msgs::smp::{PortInfo, Routing, Smp};
 use cm_msgs::{PrivateData, Qpn};
 
@@ -48,11 +48,9 @@ struct Want {
 #[test]
 fn wireshark_reads_what_we_wrote() {
     let Some(version) = tshark_version() else {
-        assert_ne!(
-            env::var("APMD_REQUIRE_TSHARK").as_deref(),
-            Ok("1"),
-            "tshark does not run: install the Debian package tshark"
-        );
+        if env::var_os("APMD_REQUIRE_TSHARK").is_some_and(|required| required == "1") {
+            panic!("tshark does not run: install the Debian package tshark");
+        }
         eprintln!("skipped: tshark is not installed");
         return;
     };
@@ -135,11 +133,14 @@ fn cases(noise: &mut Noise) -> Vec<Case> {
         cases.push(case(Qpn(1), mad, message.name(), message.fields()));
     }
 
+    for trap_number in [64, 65, 66, 67, 128, 144] {
+        cases.push(trap(trap_number, noise));
+    }
     let path = PathRecord::decode(&noise.bytes());
     let inform = InformInfo::decode(&noise.bytes());
     let notice = Notice::decode(&noise.bytes());
     let class = ClassPortInfo::decode(&noise.bytes());
-    let answer = |id, attribute: &[u8]| sa_answer(id, attribute).encode();
+    let mut answer = |id, attribute: &[u8]| sa_answer(id, attribute, noise).encode();
     let qp1 = Qpn(1);
     let path_mad = answer(sa::ATTR_PATH_RECORD, &path.encode());
     cases.push(case(qp1, path_mad, "PathRecord", path.fields()));
@@ -160,14 +161,40 @@ fn cases(noise: &mut Noise) -> Vec<Case> {
     cases
 }
 
-fn sa_answer(attribute_id: u16, attribute: &[u8]) -> SaMad {
-    let mut sa = SaMad::get_path(
-        0x0123_4567_89ab_cdef,
-        &PathRecord::default(),
-        PathMask::NONE,
-    );
+/// A notice of which the details are compared as well.
+fn trap(trap_number: u16, noise: &mut Noise) -> Case {
+    let notice = Notice {
+        is_generic: true,
+        trap_number,
+        ..Notice::decode(&noise.bytes())
+    };
+    let mad = sa_answer(sa::ATTR_NOTICE, &notice.encode(), noise).encode();
+    let mut case = case(Qpn(1), mad, "Notice", notice.fields());
+    let mut detail = |field, value| case.want.push(expect("Trap", (field, value)));
+    match notice.trap().unwrap() {
+        Trap::InService(gid)
+        | Trap::OutOfService(gid)
+        | Trap::GroupCreated(gid)
+        | Trap::GroupDeleted(gid) => detail("gid", FieldValue::Bytes(&gid.0)),
+        Trap::LinkState(lid) => detail("lid", FieldValue::Int(lid.0.into())),
+        Trap::LocalChange {
+            lid,
+            capability_mask,
+        } => {
+            detail("lid", FieldValue::Int(lid.0.into()));
+            detail("capability_mask", FieldValue::Int(capability_mask.into()));
+        }
+    }
+    case
+}
+
+fn sa_answer(attribute_id: u16, attribute: &[u8], noise: &mut Noise) -> SaMad {
+    let mut sa = SaMad::get_path(noise.next(), &PathRecord::default(), PathMask::NONE);
     sa.header.method = mad::METHOD_GET_RESP;
     sa.header.attribute_id = attribute_id;
+    sa.sm_key = noise.next();
+    sa.attribute_offset = noise.next() as u16;
+    sa.component_mask = noise.next();
     sa.data[..attribute.len()].copy_from_slice(attribute);
     sa
 }
@@ -178,6 +205,15 @@ fn case(qpn: Qpn, mad: [u8; 256], attribute: &'static str, fields: Fields<'_>) -
     // Directed route SMPs have their own names for the class-specific part of the header.
     if header.mgmt_class != mad::CLASS_SM_DIRECTED_ROUTE {
         want.extend(header.fields().map(|field| expect("Header", field)));
+    }
+    if let Ok(sa) = SaMad::decode(&mad) {
+        for (field, value) in [
+            ("sm_key", sa.sm_key),
+            ("attribute_offset", sa.attribute_offset.into()),
+            ("component_mask", sa.component_mask),
+        ] {
+            want.push(expect("SaMad", (field, FieldValue::Int(value))));
+        }
     }
     Case { qpn, mad, want }
 }
