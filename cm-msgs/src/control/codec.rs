@@ -10,7 +10,6 @@ use crate::path::Path;
 use crate::{Gid, Guid, Lid, PKey, Qpn};
 
 const MAGIC: u16 = 0x4150;
-const HEADER_LEN: usize = 16;
 
 /// No message is longer.
 pub const MAX_LEN: usize = 256;
@@ -44,7 +43,9 @@ pub enum DecodeError {
     #[error("control message: magic {0:#06x} is not 0x4150")]
     Magic(u16),
     /// The other side is of another release.
-    #[error("control message: version {0} where {VERSION} is spoken: upgrade library and daemon together")]
+    #[error(
+        "control message: version {0} where {VERSION} is spoken: upgrade library and daemon together"
+    )]
     Version(u8),
     /// The kind is unknown, or is the other direction's.
     #[error("control message: kind {0:#04x} is unknown in this direction")]
@@ -76,7 +77,10 @@ struct Writer(Encoded);
 
 impl Writer {
     fn new(kind: u8, conn: u64) -> Self {
-        let mut writer = Self(Encoded { bytes: [0; MAX_LEN], len: 0 });
+        let mut writer = Self(Encoded {
+            bytes: [0; MAX_LEN],
+            len: 0,
+        });
         writer.put(&MAGIC.to_be_bytes());
         writer.put(&[VERSION, kind, 0, 0, 0, 0]);
         writer.put(&conn.to_be_bytes());
@@ -130,7 +134,10 @@ struct Reader<'a>(&'a [u8]);
 impl<'a> Reader<'a> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let Some((head, rest)) = self.0.split_first_chunk::<N>() else {
-            return Err(DecodeError::Length { got: self.0.len(), want: N });
+            return Err(DecodeError::Length {
+                got: self.0.len(),
+                want: N,
+            });
         };
         self.0 = rest;
         Ok(*head)
@@ -175,7 +182,10 @@ impl<'a> Reader<'a> {
         let kind = reader.u8()?;
         let want = reader.u32()? as usize;
         if want != bytes.len() {
-            return Err(DecodeError::Length { got: bytes.len(), want });
+            return Err(DecodeError::Length {
+                got: bytes.len(),
+                want,
+            });
         }
         let conn = reader.u64()?;
         Ok((kind, conn, reader))
@@ -185,7 +195,10 @@ impl<'a> Reader<'a> {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(DecodeError::Length { got: self.0.len(), want: 0 })
+            Err(DecodeError::Length {
+                got: self.0.len(),
+                want: 0,
+            })
         }
     }
 
@@ -235,7 +248,12 @@ impl<'a> Reader<'a> {
             5 => Cause::Stale { token },
             6 => Cause::Failed { token, errno },
             7 => Cause::Broken,
-            value => return Err(DecodeError::Value { field: "report cause", value }),
+            value => {
+                return Err(DecodeError::Value {
+                    field: "report cause",
+                    value,
+                });
+            }
         })
     }
 }
@@ -303,7 +321,10 @@ impl FromLibrary {
             kind::REPORT => {
                 let cause = r.cause()?;
                 let snapshot = r.snapshot()?;
-                Self::Report { conn, report: Report { cause, snapshot } }
+                Self::Report {
+                    conn,
+                    report: Report { cause, snapshot },
+                }
             }
             kind::CLOSE => Self::Close { conn },
             kind => return Err(DecodeError::Kind(kind)),
@@ -337,7 +358,11 @@ impl FromDaemon {
                 w.put(&[refusal.code()]);
                 w
             }
-            Self::Event { conn, event, status } => {
+            Self::Event {
+                conn,
+                event,
+                status,
+            } => {
                 let mut w = Writer::new(kind::EVENT, *conn);
                 w.put(&[event.code(), *status]);
                 w
@@ -353,16 +378,24 @@ impl FromDaemon {
             kind::WELCOME => Self::Welcome,
             kind::LOAD => Self::Load {
                 conn,
-                load: Load { token: r.u32()?, primary: r.path()?, alternate: r.path()? },
+                load: Load {
+                    token: r.u32()?,
+                    primary: r.path()?,
+                    alternate: r.path()?,
+                },
             },
             kind::MIGRATE => Self::Migrate {
                 conn,
-                migrate: Migrate { token: r.u32()?, primary: r.path()? },
+                migrate: Migrate {
+                    token: r.u32()?,
+                    primary: r.path()?,
+                },
             },
             kind::QUERY => Self::Query { conn },
-            kind::REFUSE => {
-                Self::Refuse { conn, refusal: r.coded("refusal", Refusal::from_code)? }
-            }
+            kind::REFUSE => Self::Refuse {
+                conn,
+                refusal: r.coded("refusal", Refusal::from_code)?,
+            },
             kind::EVENT => Self::Event {
                 conn,
                 event: r.coded("event", AppEvent::from_code)?,
@@ -423,17 +456,28 @@ mod tests {
             Cause::Armed,
             Cause::Done { token: 7 },
             Cause::Stale { token: 8 },
-            Cause::Failed { token: 9, errno: 22 },
+            Cause::Failed {
+                token: 9,
+                errno: 22,
+            },
             Cause::Broken,
         ];
         let mut all = vec![
-            FromLibrary::Hello { command: *b"rping\0\0\0\0\0\0\0\0\0\0\0" },
+            FromLibrary::Hello {
+                command: *b"rping\0\0\0\0\0\0\0\0\0\0\0",
+            },
             FromLibrary::Register { conn: 5, register },
             FromLibrary::Close { conn: u64::MAX },
         ];
         all.extend(causes.map(|cause| FromLibrary::Report {
             conn: 6,
-            report: Report { cause, snapshot: Snapshot { alternate: None, ..snapshot() } },
+            report: Report {
+                cause,
+                snapshot: Snapshot {
+                    alternate: None,
+                    ..snapshot()
+                },
+            },
         }));
         all
     }
@@ -443,12 +487,29 @@ mod tests {
             FromDaemon::Welcome,
             FromDaemon::Load {
                 conn: 1,
-                load: Load { token: 2, primary: path(3), alternate: path(4) },
+                load: Load {
+                    token: 2,
+                    primary: path(3),
+                    alternate: path(4),
+                },
             },
-            FromDaemon::Migrate { conn: 1, migrate: Migrate { token: 3, primary: path(5) } },
+            FromDaemon::Migrate {
+                conn: 1,
+                migrate: Migrate {
+                    token: 3,
+                    primary: path(5),
+                },
+            },
             FromDaemon::Query { conn: 4 },
-            FromDaemon::Refuse { conn: 4, refusal: Refusal::OnePath },
-            FromDaemon::Event { conn: 4, event: AppEvent::PathMigrated, status: 0 },
+            FromDaemon::Refuse {
+                conn: 4,
+                refusal: Refusal::OnePath,
+            },
+            FromDaemon::Event {
+                conn: 4,
+                event: AppEvent::PathMigrated,
+                status: 0,
+            },
         ]
     }
 
@@ -468,12 +529,18 @@ mod tests {
             let encoded = message.encode();
             let bytes = encoded.as_ref();
             for len in 0..bytes.len() {
-                assert!(FromLibrary::decode(&bytes[..len]).is_err(), "{message:?} cut to {len}");
+                assert!(
+                    FromLibrary::decode(&bytes[..len]).is_err(),
+                    "{message:?} cut to {len}"
+                );
             }
             let mut longer = bytes.to_vec();
             longer.push(0);
             longer[7] += 1;
-            assert!(FromLibrary::decode(&longer).is_err(), "{message:?} with a byte too many");
+            assert!(
+                FromLibrary::decode(&longer).is_err(),
+                "{message:?} with a byte too many"
+            );
         }
     }
 

@@ -21,7 +21,7 @@ mod message;
 
 pub use codec::{DecodeError, MAX_LEN};
 pub use message::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, MigrationState, Migrate, QpState, Refusal,
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, QpState, Refusal,
     Register, Report, Role, Snapshot,
 };
 
