@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thinkable alternates of a connection, and which of them is best.
 
+use alloc::vec::Vec;
 use core::fmt;
 
-use cm_msgs::{Gid, Lid};
+use cm_msgs::association::PortAddress;
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Guid, Lid};
 
 use crate::input::PortId;
+use crate::port::{Port, Ports, same_port};
+use crate::random::mix;
 
 /// A thinkable alternate path. No path record has been asked for yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,4 +107,116 @@ impl fmt::Display for Doubt {
             Self::Suspect => "suspect",
         })
     }
+}
+
+/// What there is to choose from.
+#[derive(Clone, Copy)]
+pub(crate) struct Endpoints<'a> {
+    pub(crate) ports: &'a Ports,
+    /// The device.
+    pub(crate) node_guid: Guid,
+    pub(crate) primary: &'a Path,
+    pub(crate) peer_ports: &'a [PortAddress],
+    /// Different for every connection.
+    pub(crate) salt: u64,
+}
+
+/// LIDs tried per pair of ports.
+const MAX_OFFSETS: u16 = 8;
+
+impl Endpoints<'_> {
+    fn local(&self) -> impl Iterator<Item = &Port> {
+        self.ports.of_device(self.node_guid).filter(|port| {
+            port.is_settled()
+                && port.has_pkey(self.primary.pkey)
+                && port.status.mtu >= self.primary.mtu
+        })
+    }
+
+    fn remote(&self) -> Vec<PortAddress> {
+        let mut remote = self.peer_ports.to_vec();
+        let end = PortAddress {
+            gid: self.primary.dgid,
+            lid: self.primary.dlid,
+        };
+        if !end.gid.is_unspecified() && !remote.iter().any(|port| port.gid == end.gid) {
+            remote.push(end);
+        }
+        remote
+    }
+
+    fn between(&self, port: &Port, remote: PortAddress) -> impl Iterator<Item = Candidate> {
+        let lmc = port.status.lmc.min(7);
+        let same_local = port.id.port == self.primary.port;
+        let same_remote = is_remote_of(self.primary, remote, lmc);
+        let one_lid = lmc == 0 || remote.lid == Lid(0);
+        let offsets = if one_lid {
+            1
+        } else {
+            (1 << lmc).min(MAX_OFFSETS)
+        };
+        let shared = match (same_local, same_remote) {
+            (false, false) => Shared::Neither,
+            (true, true) => Shared::BothPorts,
+            _ => Shared::OnePort,
+        };
+        let (id, sgid, base, salt) = (port.id, port.status.gid, port.status.lid, self.salt);
+        let at = move |base: Lid, offset| (!one_lid).then_some(Lid(base.0 | offset));
+        let candidate = move |offset| Candidate {
+            port: id,
+            sgid,
+            dgid: remote.gid,
+            slid: at(base, offset),
+            dlid: at(remote.lid, offset),
+            score: Score {
+                doubt: Doubt::None,
+                shared,
+                tie: tie(salt, id.port, remote.gid, offset),
+            },
+        };
+        let primary = (Some(self.primary.slid), Some(self.primary.dlid));
+        (0..offsets).map(candidate).filter(move |candidate| {
+            shared != Shared::BothPorts || (!one_lid && (candidate.slid, candidate.dlid) != primary)
+        })
+    }
+}
+
+fn tie(salt: u64, port: u8, gid: Gid, offset: u16) -> u32 {
+    let remote = mix(gid.interface_id().0 ^ gid.subnet_prefix().rotate_left(32));
+    let local = u64::from(port) << 16 | u64::from(offset);
+    (mix(mix(salt) ^ remote.wrapping_add(local)) >> 32) as u32
+}
+
+fn is_remote_of(primary: &Path, remote: PortAddress, lmc: u8) -> bool {
+    if primary.dgid.is_unspecified() {
+        same_port(remote.lid, primary.dlid, lmc)
+    } else {
+        remote.gid == primary.dgid
+    }
+}
+
+/// What a path from `port` to `dgid` shares with the primary.
+pub(crate) fn shared(primary: &Path, port: u8, dgid: Gid) -> Shared {
+    match (port == primary.port, dgid == primary.dgid) {
+        (false, false) => Shared::Neither,
+        (true, true) => Shared::BothPorts,
+        _ => Shared::OnePort,
+    }
+}
+
+/// All thinkable alternates, the best first. Local ports are up and fit the connection; of remote
+/// ports only `doubt` can say something.
+pub(crate) fn rank(ends: Endpoints<'_>, doubt: impl Fn(&Candidate) -> Doubt) -> Vec<Candidate> {
+    let remote = ends.remote();
+    let pairs = ends
+        .local()
+        .flat_map(|port| remote.iter().map(move |&remote| (port, remote)));
+    let mut candidates: Vec<Candidate> = pairs
+        .flat_map(|(port, remote)| ends.between(port, remote))
+        .collect();
+    for candidate in &mut candidates {
+        candidate.score.doubt = doubt(candidate);
+    }
+    candidates.sort_by_key(|candidate| candidate.score);
+    candidates
 }

@@ -28,6 +28,8 @@ pub struct Config {
     pub port_hold_off: Duration,
     /// How long a path that hardware left without a visible cause is chosen last.
     pub suspect_hold_off: Duration,
+    /// How long path sources may take over a query, all their repetitions included.
+    pub query_timeout: Duration,
     /// How long a library may take over an order.
     pub order_timeout: Duration,
     /// A QP that stays in ReArm longer than this is shown as idle.
@@ -55,6 +57,7 @@ impl Default for Config {
             parked_for: Duration::from_secs(30),
             port_hold_off: Duration::from_millis(500),
             suspect_hold_off: Duration::from_secs(30),
+            query_timeout: Duration::from_secs(30),
             order_timeout: Duration::from_secs(10),
             rearm_idle: Duration::from_secs(1),
             rearm_confirm: Duration::from_secs(10),

@@ -1,75 +1,382 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All connections of a host.
 
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::config::Config;
-use crate::input::Input;
-use crate::output::Output;
+use cm_msgs::association::ReqData;
+use cm_msgs::cm::{self, RejReason, Rejected, Req};
+use cm_msgs::control::{Refusal, Register};
+use cm_msgs::sa::PathRecord;
+use cm_msgs::{Guid, Qpn};
+
+use crate::closing::ClosingTable;
+use crate::config::{Config, SERVICE_ID};
+use crate::conn::{Connection, Link, Mraed};
+use crate::context::{Alarm, Context, Owner, Route};
+use crate::input::{ConnId, Input, MadSource, PortId, PortStatus, QueryError};
+use crate::output::{Order, Output};
+use crate::parked::{Parked, ParkedReqs, Parking};
+use crate::port::Change;
 use crate::time::Time;
-use crate::view::{ConnectionView, Counters, PortView};
+use crate::trace::{Drop, What};
+use crate::view::{ConnectionView, Counters, PortState, PortView};
 
 /// All connections of a host, its ports, and what is under way.
 ///
-/// `handle_*` takes what happened; `poll_*` gives what to do; the rest only looks. After every
+/// `handle` takes what happened; the `poll_*` give what to do; the rest only looks. After every
 /// `handle`, drain `poll_output` until it is empty, then wait until `poll_timeout` at most and
 /// hand in [`Input::Timeout`].
 pub struct Engine {
-    config: Config,
-    seed: u64,
-    now: Time,
-    outputs: VecDeque<Output>,
-    counters: Counters,
+    cx: Context,
+    conns: BTreeMap<ConnId, Connection>,
+    by_qp: BTreeMap<(Guid, Qpn), ConnId>,
+    closing: ClosingTable,
+    parked: ParkedReqs,
 }
 
 impl Engine {
     /// An engine without ports or connections. `seed` must differ from start to start: comm IDs
     /// come of it, and a peer takes an old one for the old association.
     pub fn new(config: Config, seed: u64) -> Self {
-        let counters = Counters::default();
         Self {
-            config,
-            seed,
-            now: Time::default(),
-            outputs: VecDeque::new(),
-            counters,
+            cx: Context::new(config, seed),
+            conns: BTreeMap::new(),
+            by_qp: BTreeMap::new(),
+            closing: ClosingTable::default(),
+            parked: ParkedReqs::default(),
         }
     }
 
     /// Other timers and limits from now on; what is running runs out as it was started.
     pub fn set_config(&mut self, config: Config) {
-        self.config = config;
+        self.cx.config = config;
     }
 
     /// Takes one thing that happened at `now`.
-    pub fn handle(&mut self, now: Time, _input: Input) {
-        self.now = self.now.max(now);
-        self.seed = self.seed.wrapping_add(1);
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.cx.now = self.cx.now.max(now);
+        match input {
+            Input::Timeout => {}
+            Input::Port(id, status) => self.port(id, status),
+            Input::Register(id, register) => self.register(id, &register),
+            Input::Report(id, report) => match self.conns.get_mut(&id) {
+                Some(conn) => conn.report(&mut self.cx, &report),
+                None => self.cx.counters.reports_out_of_place += 1,
+            },
+            Input::Close(id) => self.close(id),
+            Input::ClientGone(client) => self.client_gone(client),
+            Input::Mad(source, message) => self.mad(&source, &message),
+            Input::Paths { query, result } => self.paths(query, result.as_deref().map_err(|e| *e)),
+        }
+        while let Some(alarm) = self.cx.timers.expire(self.cx.now) {
+            self.alarm(alarm);
+        }
     }
 
     /// The next thing to do, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.cx.outputs.pop_front()
     }
 
     /// When to hand in [`Input::Timeout`] at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        self.cx.timers.next()
     }
 
     /// The connections, ordered by name.
-    pub fn connections(&self, _now: Time) -> impl Iterator<Item = ConnectionView> + '_ {
-        core::iter::empty()
+    pub fn connections(&self, now: Time) -> impl Iterator<Item = ConnectionView> + '_ {
+        self.conns
+            .values()
+            .map(move |conn| conn.view(&self.cx, now))
     }
 
     /// The local ports, ordered by name.
     pub fn ports(&self) -> Vec<PortView> {
-        Vec::new()
+        self.cx
+            .ports
+            .iter()
+            .map(|port| self.port_view(port))
+            .collect()
     }
 
     /// What happened so far.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.cx.counters
+    }
+
+    fn port_view(&self, port: &crate::port::Port) -> PortView {
+        let on_device = || {
+            let conns = self.conns.values().map(|conn| &conn.core);
+            conns.filter(|core| core.node_guid == port.id.node_guid)
+        };
+        let is_here = |path: &cm_msgs::path::Path| path.port == port.id.port;
+        let status = &port.status;
+        PortView {
+            id: port.id,
+            state: port.state(),
+            lid: status.lid,
+            lmc: status.lmc,
+            sm_lid: status.sm_lid,
+            gid: status.gid,
+            mtu: status.mtu,
+            primaries: on_device().filter(|core| is_here(&core.qp.primary)).count(),
+            alternates: on_device()
+                .filter(|core| core.qp.alternate.as_ref().is_some_and(is_here))
+                .count(),
+        }
+    }
+
+    fn alarm(&mut self, alarm: Alarm) {
+        match alarm {
+            Alarm::Port(id) => {
+                if let Some(change) = self.cx.ports.settle(id) {
+                    self.port_changed(id, change);
+                }
+            }
+            Alarm::Parked(number) => self.parked.expire(number),
+            Alarm::Closing(comm_id) => self.closing.retry(&mut self.cx, comm_id),
+            Alarm::Conn(id, alarm) => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.timeout(&mut self.cx, alarm);
+                }
+            }
+        }
+    }
+
+    fn port(&mut self, id: PortId, status: Option<PortStatus>) {
+        let hold_off = self.cx.config.port_hold_off;
+        if let Some(change) = self.cx.ports.update(id, status, hold_off) {
+            self.port_changed(id, change);
+        }
+    }
+
+    fn port_changed(&mut self, id: PortId, change: Change) {
+        let Change { from, to, settle } = change;
+        match settle {
+            Some(wait) => self.cx.timers.set(Alarm::Port(id), self.cx.now + wait),
+            None => self.cx.timers.stop(Alarm::Port(id)),
+        }
+        if from != to {
+            self.cx.counters.ports_lost += u64::from(to == PortState::Down);
+            self.cx.trace_port(id, What::Port { from, to });
+        }
+        for conn in self.conns.values_mut() {
+            if conn.core.node_guid == id.node_guid {
+                conn.port_changed(&mut self.cx, id);
+            }
+        }
+    }
+
+    fn register(&mut self, id: ConnId, register: &Register) {
+        let qp = (register.node_guid, register.qpn);
+        self.close(id);
+        if let Some(&old) = self.by_qp.get(&qp) {
+            self.close(old);
+        }
+        if self.conns.len() >= self.cx.config.connection_limit {
+            self.cx.trace(id, What::Refused(Refusal::Full));
+            self.cx.order(id, Order::Refuse(Refusal::Full));
+            return;
+        }
+        let conn = Connection::new(&mut self.cx, id, register);
+        self.by_qp.insert(qp, id);
+        let conn = self.conns.entry(id).or_insert(conn);
+        let parked = self.parked.take(|parked| {
+            self.cx.ports.device_at(
+                parked.req.primary.remote_port_gid,
+                parked.req.primary.remote_port_lid,
+            ) == Some(register.node_guid)
+                && conn.is_asked_by(&parked.source, &self.cx, &parked.req, &parked.data)
+        });
+        if let Some(Parked {
+            number,
+            source,
+            req,
+            data,
+        }) = parked
+        {
+            self.cx.timers.stop(Alarm::Parked(number));
+            conn.req(&mut self.cx, &source, &req, &data);
+        }
+    }
+
+    fn close(&mut self, id: ConnId) {
+        let Some(mut conn) = self.conns.remove(&id) else {
+            return;
+        };
+        let peer_qpn = conn.core.peer_qpn;
+        self.by_qp.remove(&(conn.core.node_guid, conn.core.qpn));
+        if let Some((link, routes)) = conn.close(&mut self.cx) {
+            let ports = conn.peer_ports().to_vec();
+            self.closing
+                .open(&mut self.cx, link, peer_qpn, ports, routes);
+        }
+    }
+
+    fn client_gone(&mut self, client: u64) {
+        let first = ConnId { client, conn: 0 };
+        let last = ConnId {
+            client,
+            conn: u64::MAX,
+        };
+        let ids: Vec<ConnId> = self.conns.range(first..=last).map(|(&id, _)| id).collect();
+        for id in ids {
+            self.close(id);
+        }
+    }
+
+    fn paths(&mut self, query: u32, result: Result<&[PathRecord], QueryError>) {
+        let id = self.cx.queries.remove(&query);
+        if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
+            conn.paths(&mut self.cx, query, result);
+        }
+    }
+
+    fn mad(&mut self, source: &MadSource, message: &cm::Message) {
+        self.cx.counters.mads_received += 1;
+        let comm_id = match message {
+            cm::Message::Req(req) => return self.req(source, req),
+            cm::Message::Rep(rep) => rep.remote_comm_id,
+            cm::Message::Rtu(rtu) => rtu.remote_comm_id,
+            cm::Message::Mra(mra) => mra.remote_comm_id,
+            cm::Message::Rej(rej) => rej.remote_comm_id,
+            cm::Message::Dreq(dreq) => dreq.remote_comm_id,
+            cm::Message::Drep(drep) => drep.remote_comm_id,
+            cm::Message::Lap(lap) => lap.remote_comm_id,
+            cm::Message::Apr(apr) => apr.remote_comm_id,
+            cm::Message::Sap(_)
+            | cm::Message::Spr(_)
+            | cm::Message::SidrReq(_)
+            | cm::Message::SidrRep(_) => {
+                return self.cx.drop_mad(source, message.name(), Drop::OutOfPlace);
+            }
+        };
+        match self.cx.comm_ids.get(&comm_id) {
+            Some(&Owner::Conn(id)) => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.message(&mut self.cx, source, message);
+                }
+            }
+            Some(Owner::Closing) => self.closing_message(comm_id, source, message),
+            None => self.stray(source, message),
+        }
+    }
+
+    /// A message for an association that is being closed.
+    fn closing_message(&mut self, comm_id: u32, source: &MadSource, message: &cm::Message) {
+        if !self.closing.knows(&self.cx, comm_id, source) {
+            return self.cx.drop_mad(source, message.name(), Drop::Stranger);
+        }
+        match message {
+            cm::Message::Drep(_) | cm::Message::Rej(_) => self.closing.free(&mut self.cx, comm_id),
+            cm::Message::Dreq(_) => {
+                self.stray(source, message);
+                self.closing.free(&mut self.cx, comm_id);
+            }
+            _ => self.cx.drop_mad(source, message.name(), Drop::OutOfPlace),
+        }
+    }
+
+    /// A message for no association: the sender is told, where it would wait otherwise.
+    fn stray(&mut self, source: &MadSource, message: &cm::Message) {
+        let to = Route::from(source);
+        let rejected = match message {
+            cm::Message::Dreq(dreq) => {
+                let link = Link {
+                    local: dreq.remote_comm_id,
+                    remote: dreq.local_comm_id,
+                };
+                return self.cx.send(to, source.transaction_id, link.drep());
+            }
+            cm::Message::Rej(rej) => {
+                let parked = self.parked.take(|parked| {
+                    parked.req.local_comm_id == rej.local_comm_id && parked.source.lid == source.lid
+                });
+                if let Some(parked) = parked {
+                    return self.cx.timers.stop(Alarm::Parked(parked.number));
+                }
+                None
+            }
+            cm::Message::Rep(rep) => {
+                let link = Link {
+                    local: rep.remote_comm_id,
+                    remote: rep.local_comm_id,
+                };
+                Some((link, Rejected::Rep))
+            }
+            cm::Message::Lap(lap) => {
+                let link = Link {
+                    local: lap.remote_comm_id,
+                    remote: lap.local_comm_id,
+                };
+                Some((link, Rejected::NoMessage))
+            }
+            _ => None,
+        };
+        if let Some((link, rejected)) = rejected {
+            let rej = link.rej(rejected, RejReason::InvalidCommId);
+            self.cx.send(to, source.transaction_id, rej);
+        }
+        self.cx.drop_mad(source, message.name(), Drop::OutOfPlace);
+    }
+
+    fn req(&mut self, source: &MadSource, req: &Req) {
+        let reject = |reason| {
+            let link = Link {
+                local: 0,
+                remote: req.local_comm_id,
+            };
+            link.rej(Rejected::Req, reason)
+        };
+        let to = Route::from(source);
+        if req.service_id != SERVICE_ID {
+            let rej = reject(RejReason::InvalidServiceId);
+            return self.cx.send(to, source.transaction_id, rej);
+        }
+        let Ok(data) = ReqData::decode(&req.private_data) else {
+            self.cx.drop_mad(source, "REQ", Drop::Malformed);
+            let rej = reject(RejReason::Unsupported);
+            return self.cx.send(to, source.transaction_id, rej);
+        };
+        let primary = &req.primary;
+        let device = self
+            .cx
+            .ports
+            .device_at(primary.remote_port_gid, primary.remote_port_lid);
+        let Some(device) = device else {
+            let rej = reject(RejReason::InvalidPrimaryGid);
+            return self.cx.send(to, source.transaction_id, rej);
+        };
+        let id = self.by_qp.get(&(device, data.peer_qpn));
+        match id.and_then(|id| self.conns.get_mut(id)) {
+            Some(conn) if conn.is_asked_by(source, &self.cx, req, &data) => {
+                conn.req(&mut self.cx, source, req, &data);
+            }
+            // Not registered yet, or an older connection had that QP.
+            _ => self.park(source, req, data),
+        }
+    }
+
+    fn park(&mut self, source: &MadSource, req: &Req, data: ReqData) {
+        let wait = self.cx.config.parked_for;
+        match self
+            .parked
+            .park(*source, req.clone(), data, self.cx.config.parked_limit)
+        {
+            Parking::Full => return self.cx.drop_mad(source, "REQ", Drop::Overflow),
+            Parking::New(number) => self
+                .cx
+                .timers
+                .set(Alarm::Parked(number), self.cx.now + wait),
+            Parking::Copy => {}
+        }
+        let link = Link {
+            local: 0,
+            remote: req.local_comm_id,
+        };
+        let mra = link.mra(Mraed::Req, wait);
+        self.cx
+            .send(Route::from(source), source.transaction_id, mra);
     }
 }

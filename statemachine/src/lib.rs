@@ -13,11 +13,18 @@
 extern crate alloc;
 
 mod candidate;
+mod closing;
 mod config;
+mod conn;
+mod context;
 mod engine;
 mod input;
 mod output;
+mod parked;
+mod port;
+mod random;
 mod time;
+mod timer;
 pub mod trace;
 pub mod view;
 

@@ -3,9 +3,9 @@
 
 use alloc::vec::Vec;
 use core::fmt;
-use core::time::Duration;
 
-use cm_msgs::cm::ApStatus;
+use cm_msgs::association::{self, PortAddress};
+use cm_msgs::cm::{ApStatus, RejReason};
 use cm_msgs::control::{MigrationState, QpState, Refusal, Role};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, Qpn};
@@ -107,7 +107,9 @@ pub enum Reason {
     /// No daemon answers at the peer.
     PeerNoApmd,
     /// The peer's daemon refuses the connection; its reason, when it gave one.
-    PeerRefused(Option<Refusal>),
+    PeerRefused(Option<association::Refusal>),
+    /// The peer's daemon turned the association down.
+    Rejected(RejReason),
     /// The peer's daemon closed the association.
     PeerClosed,
     /// Passive side: the peer's daemon has not asked yet.
@@ -130,6 +132,8 @@ pub enum Reason {
     NoApr,
     /// The peer answered the LAP with this status.
     Apr(ApStatus),
+    /// Passive side: the peer's last LAP was answered with this status.
+    AprSent(ApStatus),
     /// The library was given an order.
     WaitingForLibrary,
     /// The library did not answer an order.
@@ -162,6 +166,7 @@ impl fmt::Display for Reason {
             Self::PeerNoApmd => f.write_str("peer: no apmd"),
             Self::PeerRefused(None) => f.write_str("peer refused"),
             Self::PeerRefused(Some(refusal)) => write!(f, "peer refused: {refusal}"),
+            Self::Rejected(reason) => write!(f, "peer rejected: {reason}"),
             Self::PeerClosed => f.write_str("peer closed the association"),
             Self::WaitingForReq => f.write_str("waiting for the active side's apmd"),
             Self::WaitingForLap => f.write_str("waiting for the active side to propose a path"),
@@ -173,6 +178,7 @@ impl fmt::Display for Reason {
             Self::WaitingForApr => f.write_str("waiting for the peer's APR"),
             Self::NoApr => f.write_str("peer did not answer the LAP"),
             Self::Apr(status) => write!(f, "peer: {status}"),
+            Self::AprSent(status) => write!(f, "the peer's last proposal: {status}"),
             Self::WaitingForLibrary => f.write_str("waiting for the library"),
             Self::LibrarySilent => f.write_str("the library did not answer"),
             Self::Stale => f.write_str("the QP changed meanwhile"),
@@ -197,8 +203,8 @@ pub struct AssociationView {
     pub local_comm_id: Option<u32>,
     /// The peer's name for it.
     pub remote_comm_id: Option<u32>,
-    /// The peer's ports, as far as known.
-    pub peer_ports: Vec<PeerPort>,
+    /// The peer's ports, as far as known; LID 0 for those out of service when it told us.
+    pub peer_ports: Vec<PortAddress>,
 }
 
 /// Where an association stands.
@@ -229,15 +235,6 @@ impl fmt::Display for AssociationState {
             Self::Refused => "refused",
         })
     }
-}
-
-/// A port of the peer's.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct PeerPort {
-    /// Its GID.
-    pub gid: Gid,
-    /// Its base LID; 0 while it is not in service.
-    pub lid: Lid,
 }
 
 /// What happened to a connection so far.

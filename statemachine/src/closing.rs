@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Associations whose application has gone: DREQ until DREP, or until nobody answers.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use cm_msgs::Qpn;
+use cm_msgs::association::PortAddress;
+use cm_msgs::cm::Dreq;
+
+use crate::conn::Link;
+use crate::context::{Alarm, Context, Exchange, Owner, Route};
+use crate::input::MadSource;
+use crate::port::same_port;
+
+pub(crate) struct Closing {
+    link: Link,
+    peer_qpn: Qpn,
+    peer_ports: Vec<PortAddress>,
+    routes: Vec<Route>,
+    exchange: Exchange,
+}
+
+#[derive(Default)]
+pub(crate) struct ClosingTable(BTreeMap<u32, Closing>);
+
+impl ClosingTable {
+    /// Starts to close an association. Its communication ID stays taken until that is over.
+    pub(crate) fn open(
+        &mut self,
+        cx: &mut Context,
+        link: Link,
+        peer_qpn: Qpn,
+        peer_ports: Vec<PortAddress>,
+        routes: Vec<Route>,
+    ) {
+        cx.comm_ids.insert(link.local, Owner::Closing);
+        let exchange = Exchange::new(cx.transaction(), 0);
+        self.0.insert(
+            link.local,
+            Closing {
+                link,
+                peer_qpn,
+                peer_ports,
+                routes,
+                exchange,
+            },
+        );
+        self.retry(cx, link.local);
+    }
+
+    /// Sends the next DREQ, or gives up.
+    pub(crate) fn retry(&mut self, cx: &mut Context, comm_id: u32) {
+        let Some(closing) = self.0.get_mut(&comm_id) else {
+            return;
+        };
+        let Closing {
+            link,
+            peer_qpn,
+            routes,
+            exchange,
+            ..
+        } = closing;
+        let dreq = || {
+            Dreq {
+                local_comm_id: link.local,
+                remote_comm_id: link.remote,
+                remote_qpn_eecn: *peer_qpn,
+                ..Dreq::default()
+            }
+            .into()
+        };
+        match exchange.next(cx, routes, dreq) {
+            Some(wait) => cx.timers.set(Alarm::Closing(comm_id), cx.now + wait),
+            None => self.free(cx, comm_id),
+        }
+    }
+
+    /// Whether a MAD for `comm_id` comes from the peer of that association.
+    pub(crate) fn knows(&self, cx: &Context, comm_id: u32, source: &MadSource) -> bool {
+        let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
+        self.0.get(&comm_id).is_some_and(|closing| {
+            let ports = closing.peer_ports.iter().map(|port| port.lid);
+            let sent = closing.routes.iter().map(|route| route.lid);
+            ports.chain(sent).any(|lid| same_port(lid, source.lid, lmc))
+        })
+    }
+
+    /// It is closed.
+    pub(crate) fn free(&mut self, cx: &mut Context, comm_id: u32) {
+        if self.0.remove(&comm_id).is_some() {
+            cx.comm_ids.remove(&comm_id);
+            cx.timers.stop(Alarm::Closing(comm_id));
+        }
+    }
+}

@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The passive side: answers REQ and LAP.
+
+use alloc::vec::Vec;
+
+use cm_msgs::Gid;
+use cm_msgs::association::{self, LapData, PortAddress, RepData, ReqData};
+use cm_msgs::cm::{self, ApStatus, Apr, FailoverAccepted, Lap, PathFields, Rej, Rep, Req};
+use cm_msgs::control::{AppEvent, Refusal};
+use cm_msgs::path::Path;
+
+use super::Core;
+use super::association::{Link, Mraed};
+use super::library::{End, Kind, News};
+use super::proposal::is_reverse;
+use crate::context::{ConnAlarm, Context, Exchange, Owner, Route};
+use crate::input::MadSource;
+use crate::trace::{Drop, Way, What};
+use crate::view::{AssociationState, Reason};
+
+/// An association that waits for RTU.
+struct Opening {
+    link: Link,
+    exchange: Exchange,
+    reply: Route,
+    ports: Vec<PortAddress>,
+}
+
+/// A LAP, and where its answer goes.
+#[derive(Clone, Copy, Debug)]
+struct Proposal {
+    link: Link,
+    transaction: u32,
+    reply: Route,
+    alternate: PathFields,
+    /// The sender's primary when it sent.
+    primary: LapData,
+    /// Orders that it took so far to find out how the QP really is.
+    trips: u8,
+}
+
+/// Orders that a LAP may take before it counts as stale.
+const MAX_TRIPS: u8 = 2;
+
+/// What was done about the last LAP.
+#[derive(Default)]
+enum Work {
+    /// There was none.
+    #[default]
+    Idle,
+    /// It waits for the library to be free.
+    Waiting(Proposal),
+    /// The two primaries differ: the QP follows the peer's, or its library looks what is true.
+    Comparing(Proposal),
+    /// The library loads.
+    Loading(Proposal),
+    /// It was answered with this.
+    Answered { transaction: u32, apr: Apr },
+}
+
+/// The passive side of a connection.
+#[derive(Default)]
+pub(super) struct Passive {
+    open: Option<Link>,
+    /// The next association, which replaces `open` when it is seen to be real: so a late REQ of an
+    /// association long gone does no harm.
+    opening: Option<Opening>,
+    work: Work,
+    /// The last LAP could not be followed, for this reason.
+    refused_lap: Option<ApStatus>,
+}
+
+impl Passive {
+    pub(super) fn req(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        source: &MadSource,
+        req: &Req,
+        data: &ReqData,
+    ) {
+        if let Some(refusal) = core.refused {
+            let link = Link {
+                local: 0,
+                remote: req.local_comm_id,
+            };
+            let rep = refused_rep(core, cx, link, refusal);
+            cx.send(Route::from(source), source.transaction_id, rep);
+            return;
+        }
+        if let Some(link) = self.open.filter(|link| link.remote == req.local_comm_id) {
+            let rep = rep(core, cx, link);
+            cx.send(Route::from(source), source.transaction_id, rep);
+            return;
+        }
+        let same = |opening: &Opening| opening.link.remote == req.local_comm_id;
+        if !self.opening.as_ref().is_some_and(same) {
+            self.forget_opening(core, cx);
+            let local = cx.comm_id(Owner::Conn(core.id));
+            self.opening = Some(Opening {
+                link: Link {
+                    local,
+                    remote: req.local_comm_id,
+                },
+                exchange: Exchange::new(source.transaction_id, 0),
+                reply: Route::from(source),
+                ports: data.ports.as_slice().to_vec(),
+            });
+        }
+        self.send_rep(core, cx);
+    }
+
+    fn send_rep(&mut self, core: &Core, cx: &mut Context) {
+        let Some(opening) = &mut self.opening else {
+            return;
+        };
+        let rep = rep(core, cx, opening.link);
+        // Copies go where the peer says that it has ports, the first where the REQ came from.
+        let mut routes = core.routes(cx);
+        routes.retain(|route| *route != opening.reply);
+        routes.insert(0, opening.reply);
+        match opening.exchange.next(cx, &routes, || rep.into()) {
+            Some(wait) => cx.set(core.id, ConnAlarm::Association, wait),
+            None => self.forget_opening(core, cx),
+        }
+    }
+
+    fn forget_opening(&mut self, core: &Core, cx: &mut Context) {
+        if let Some(opening) = self.opening.take() {
+            cx.comm_ids.remove(&opening.link.local);
+            cx.stop(core.id, ConnAlarm::Association);
+        }
+    }
+
+    fn forget_open(&mut self, cx: &mut Context) {
+        if let Some(link) = self.open.take() {
+            cx.comm_ids.remove(&link.local);
+            self.work = Work::Idle;
+        }
+    }
+
+    pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context) {
+        self.send_rep(core, cx);
+    }
+
+    pub(super) fn message(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        source: &MadSource,
+        message: &cm::Message,
+    ) {
+        if !self.knows(core, cx, source) {
+            cx.drop_mad(source, message.name(), Drop::Stranger);
+            return;
+        }
+        let taken = match message {
+            cm::Message::Rtu(rtu) => self.confirm(core, cx, rtu.remote_comm_id, rtu.local_comm_id),
+            cm::Message::Lap(lap) => {
+                self.confirm(core, cx, lap.remote_comm_id, lap.local_comm_id)
+                    && self.lap(core, cx, source, lap)
+            }
+            cm::Message::Dreq(dreq) => {
+                let link = Link {
+                    local: dreq.remote_comm_id,
+                    remote: dreq.local_comm_id,
+                };
+                cx.send(Route::from(source), source.transaction_id, link.drep());
+                self.closed_by_peer(core, cx, link)
+            }
+            cm::Message::Rej(rej) => self.rej(core, cx, rej),
+            _ => false,
+        };
+        if !taken {
+            cx.drop_mad(source, message.name(), Drop::OutOfPlace);
+        }
+    }
+
+    fn knows(&self, core: &Core, cx: &Context, source: &MadSource) -> bool {
+        let lmc = core.lmc(cx);
+        let from = |port: &PortAddress| super::is_from(source, *port, lmc);
+        let named = self
+            .opening
+            .as_ref()
+            .is_some_and(|opening| opening.ports.iter().any(from));
+        core.knows(cx, source) || (named && source.qpn == 1)
+    }
+
+    /// RTU, or whatever only an open association sends. Whether the association is (now) open.
+    fn confirm(&mut self, core: &mut Core, cx: &mut Context, local: u32, remote: u32) -> bool {
+        if self.open.is_some_and(|link| link.is(local, remote)) {
+            return true;
+        }
+        let Some(opening) = self
+            .opening
+            .take_if(|opening| opening.link.is(local, remote))
+        else {
+            return false;
+        };
+        self.forget_open(cx);
+        cx.stop(core.id, ConnAlarm::Association);
+        cx.counters.associations += 1;
+        self.open = Some(opening.link);
+        self.work = Work::Idle;
+        core.peer_ports = opening.ports;
+        core.complete_paths(core.lmc(cx));
+        true
+    }
+
+    fn closed_by_peer(&mut self, core: &Core, cx: &mut Context, link: Link) -> bool {
+        if self.open == Some(link) {
+            self.forget_open(cx);
+            true
+        } else if self
+            .opening
+            .as_ref()
+            .is_some_and(|opening| opening.link == link)
+        {
+            self.forget_opening(core, cx);
+            true
+        } else {
+            false
+        }
+    }
+
+    fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> bool {
+        let link = Link {
+            local: rej.remote_comm_id,
+            remote: rej.local_comm_id,
+        };
+        self.closed_by_peer(core, cx, link)
+    }
+
+    /// The application has gone.
+    pub(super) fn close(&mut self, cx: &mut Context) -> Option<Link> {
+        let opening = self.opening.take().map(|opening| opening.link);
+        let open = self.open.take();
+        for link in [opening, open].into_iter().flatten() {
+            cx.comm_ids.remove(&link.local);
+        }
+        open.or(opening)
+    }
+
+    /// Takes a LAP of the open association. False: it is a late copy of one before the last.
+    fn lap(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, lap: &Lap) -> bool {
+        let Ok(primary) = LapData::decode(&lap.private_data) else {
+            cx.drop_mad(source, "LAP", Drop::Malformed);
+            return true;
+        };
+        let proposal = Proposal {
+            link: Link {
+                local: lap.remote_comm_id,
+                remote: lap.local_comm_id,
+            },
+            transaction: source.transaction_id,
+            reply: Route::from(source),
+            alternate: lap.alternate,
+            primary,
+            trips: 0,
+        };
+        let age = self
+            .work
+            .transaction()
+            .map(|last| proposal.transaction.wrapping_sub(last) as i32);
+        match (age, &self.work) {
+            (Some(0), Work::Answered { apr, .. }) => {
+                cx.send(proposal.reply, proposal.transaction, apr.clone());
+            }
+            (Some(0), _) => {
+                let mra = proposal.link.mra(Mraed::Lap, cx.config.retry_first * 4);
+                cx.send(proposal.reply, proposal.transaction, mra);
+            }
+            (Some(..0), _) => return false,
+            (Some(_) | None, _) => {
+                core.counters.laps_received += 1;
+                let way = Way {
+                    port: core.qp.primary.port,
+                    slid: lap.alternate.remote_port_lid,
+                    dlid: lap.alternate.local_port_lid,
+                };
+                cx.trace(core.id, What::LapReceived(way));
+                self.work = Work::Waiting(proposal);
+            }
+        }
+        true
+    }
+
+    /// Acts on a LAP that waits. The library is free.
+    pub(super) fn drive(&mut self, core: &mut Core, cx: &mut Context) {
+        if let Work::Waiting(proposal) = self.work {
+            self.consider(core, cx, proposal);
+        }
+    }
+
+    fn consider(&mut self, core: &mut Core, cx: &mut Context, proposal: Proposal) {
+        if !core.in_rts() {
+            return self.answer(core, cx, &proposal, ApStatus::Rejected);
+        }
+        if !is_reverse(&core.qp.primary, &proposal.primary) {
+            return self.compare(core, cx, proposal);
+        }
+        match check(core, cx, &proposal.alternate) {
+            Err(Objection { status, better }) => {
+                self.answer_with(core, cx, &proposal, status, better);
+            }
+            Ok(path) if core.has_loaded(&path) => {
+                self.answer(core, cx, &proposal, ApStatus::Success);
+            }
+            Ok(path) => {
+                core.event(cx, AppEvent::AltRouteResolved, 0);
+                core.load(cx, path);
+                self.work = Work::Loading(proposal);
+            }
+        }
+    }
+
+    /// One of the two sides has an outdated idea of the primary.
+    fn compare(&mut self, core: &mut Core, cx: &mut Context, mut proposal: Proposal) {
+        if proposal.trips >= MAX_TRIPS {
+            return self.answer(core, cx, &proposal, ApStatus::Rejected);
+        }
+        let armed = core.qp.alternate.filter(|_| core.is_armed());
+        if armed.is_some_and(|path| is_reverse(&path, &proposal.primary)) {
+            // The peer has migrated, and no packet of it has told the QP yet.
+            core.migrate(cx);
+        } else {
+            core.query(cx);
+        }
+        proposal.trips += 1;
+        self.work = Work::Comparing(proposal);
+    }
+
+    pub(super) fn news(&mut self, core: &mut Core, cx: &mut Context, news: &News) {
+        let Some((kind, end)) = news.ended else {
+            return;
+        };
+        match (&self.work, kind, end) {
+            (&Work::Comparing(proposal), _, End::Done | End::Stale) => {
+                self.work = Work::Waiting(proposal);
+            }
+            (&Work::Loading(proposal), Kind::Load, End::Done) => {
+                self.answer(core, cx, &proposal, ApStatus::Success);
+            }
+            (&Work::Loading(mut proposal), Kind::Load, End::Stale)
+                if proposal.trips < MAX_TRIPS =>
+            {
+                proposal.trips += 1;
+                self.work = Work::Waiting(proposal);
+            }
+            (&(Work::Comparing(proposal) | Work::Loading(proposal)), _, _) => {
+                self.answer(core, cx, &proposal, ApStatus::Rejected);
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, core: &mut Core, cx: &mut Context, to: &Proposal, status: ApStatus) {
+        self.answer_with(core, cx, to, status, None);
+    }
+
+    fn answer_with(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        to: &Proposal,
+        status: ApStatus,
+        better: Option<Gid>,
+    ) {
+        let mut apr = Apr {
+            local_comm_id: to.link.local,
+            remote_comm_id: to.link.remote,
+            ar_status: status.into(),
+            ..Apr::default()
+        };
+        if let Some(gid) = better {
+            apr.set_better_gid(gid);
+        }
+        self.refused_lap = (status != ApStatus::Success).then_some(status);
+        cx.trace(core.id, What::AprSent(status));
+        cx.send(to.reply, to.transaction, apr.clone());
+        self.work = Work::Answered {
+            transaction: to.transaction,
+            apr,
+        };
+    }
+
+    pub(super) fn view(&self, core: &Core) -> (AssociationState, Option<Link>) {
+        match (&self.open, &self.opening) {
+            _ if core.refused.is_some() => (AssociationState::Refused, None),
+            (Some(link), _) => (AssociationState::Established, Some(*link)),
+            (None, Some(opening)) => (AssociationState::Opening, Some(opening.link)),
+            (None, None) => (AssociationState::None, None),
+        }
+    }
+
+    /// Why there is no alternate.
+    pub(super) fn reason(&self) -> Reason {
+        match (&self.open, &self.opening, self.refused_lap) {
+            (None, None, _) => Reason::WaitingForReq,
+            (None, Some(_), _) => Reason::Opening,
+            (Some(_), _, Some(status)) => Reason::AprSent(status),
+            (Some(_), _, None) => Reason::WaitingForLap,
+        }
+    }
+
+    /// Whether a LAP is being answered.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(
+            self.work,
+            Work::Waiting(_) | Work::Comparing(_) | Work::Loading(_)
+        )
+    }
+}
+
+impl Work {
+    fn transaction(&self) -> Option<u32> {
+        match self {
+            Self::Idle => None,
+            Self::Waiting(proposal) | Self::Comparing(proposal) | Self::Loading(proposal) => {
+                Some(proposal.transaction)
+            }
+            Self::Answered { transaction, .. } => Some(*transaction),
+        }
+    }
+}
+
+/// Why a proposed alternate is not taken.
+struct Objection {
+    status: ApStatus,
+    /// A port of ours that would do.
+    better: Option<Gid>,
+}
+
+impl From<ApStatus> for Objection {
+    fn from(status: ApStatus) -> Self {
+        Self {
+            status,
+            better: None,
+        }
+    }
+}
+
+/// The proposed alternate from this end, if this end can use it.
+fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objection> {
+    let mut ports = cx.ports.of_device(core.node_guid);
+    let port = ports
+        .clone()
+        .find(|port| port.status.gid == fields.remote_port_gid)
+        .ok_or(ApStatus::InvalidGid)?;
+    let primary = &core.qp.primary;
+    let usable = |port: &crate::port::Port| {
+        port.is_up() && port.has_pkey(primary.pkey) && port.status.mtu >= primary.mtu
+    };
+    if !usable(port) {
+        let better = ports.find(|other| usable(other) && other.id.port != primary.port);
+        let better = better.map(|port| port.status.gid);
+        return Err(Objection {
+            status: ApStatus::InvalidGid,
+            better,
+        });
+    }
+    if !port.has_lid(fields.remote_port_lid) || !fields.local_port_lid.is_unicast() {
+        return Err(ApStatus::InvalidLid.into());
+    }
+    let path = core.reversed(port, fields);
+    if path.same_way(primary) {
+        return Err(ApStatus::IsCurrent.into());
+    }
+    Ok(path)
+}
+
+fn rep(core: &Core, cx: &Context, link: Link) -> Rep {
+    let data = RepData {
+        ports: cx.ports.announce(core.node_guid),
+        refusal: None,
+    };
+    Rep {
+        local_comm_id: link.local,
+        remote_comm_id: link.remote,
+        local_qpn: core.qpn,
+        failover_accepted: FailoverAccepted::Accepted.into(),
+        local_ca_guid: core.node_guid,
+        private_data: data.encode(),
+        ..Rep::default()
+    }
+}
+
+fn refused_rep(core: &Core, cx: &Context, link: Link, refusal: Refusal) -> Rep {
+    let (failover, refusal) = match refusal {
+        Refusal::OnePath => (
+            FailoverAccepted::Rejected,
+            association::Refusal::NoSecondPath,
+        ),
+        Refusal::NoDevice | Refusal::NotInfiniBand | Refusal::NoApm => (
+            FailoverAccepted::NotSupported,
+            association::Refusal::DeviceCannot,
+        ),
+        Refusal::NotOwner | Refusal::Full => {
+            (FailoverAccepted::Rejected, association::Refusal::Policy)
+        }
+    };
+    let ports = cx.ports.announce(core.node_guid);
+    Rep {
+        failover_accepted: failover.into(),
+        private_data: RepData {
+            ports,
+            refusal: Some(refusal),
+        }
+        .encode(),
+        ..rep(core, cx, link)
+    }
+}

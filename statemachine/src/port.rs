@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The local ports.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use cm_msgs::association::{self, PortAddress};
+use cm_msgs::{Gid, Guid, Lid, PKey};
+
+use crate::input::{PortId, PortStatus};
+use crate::view::PortState;
+
+/// A local port.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    pub(crate) id: PortId,
+    pub(crate) status: PortStatus,
+    settled: bool,
+}
+
+impl Port {
+    /// Whether MADs get through it.
+    pub(crate) fn is_up(&self) -> bool {
+        self.status.active && self.status.lid != Lid(0)
+    }
+
+    pub(crate) fn state(&self) -> PortState {
+        if !self.is_up() {
+            PortState::Down
+        } else if self.settled {
+            PortState::Up
+        } else {
+            PortState::Settling
+        }
+    }
+
+    /// Whether new paths may be loaded over it.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.state() == PortState::Up
+    }
+
+    /// Whether `lid` is one of its LIDs.
+    pub(crate) fn has_lid(&self, lid: Lid) -> bool {
+        same_port(self.status.lid, lid, self.status.lmc)
+    }
+
+    /// Whether it is a member of the partition.
+    pub(crate) fn has_pkey(&self, pkey: PKey) -> bool {
+        self.status.pkeys.contains(&pkey)
+    }
+
+    fn address(&self) -> PortAddress {
+        let lid = if self.is_up() {
+            self.status.lid
+        } else {
+            Lid(0)
+        };
+        PortAddress {
+            gid: self.status.gid,
+            lid,
+        }
+    }
+}
+
+/// Whether two LIDs are one port's, where ports have 2^`lmc` LIDs. Base LIDs are multiples of that
+/// (IBA 4.1.3), and an SM gives all end ports of a subnet the same LMC.
+pub(crate) fn same_port(a: Lid, b: Lid, lmc: u8) -> bool {
+    let lmc = lmc.min(7);
+    a != Lid(0) && a.0 >> lmc == b.0 >> lmc
+}
+
+/// What became of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    pub(crate) from: PortState,
+    pub(crate) to: PortState,
+    /// Its timer has to run for this long before it is settled.
+    pub(crate) settle: Option<Duration>,
+}
+
+/// All local ports.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    table: BTreeMap<PortId, Port>,
+}
+
+impl Ports {
+    /// Takes a port's new status. `None` if nothing about it changed.
+    ///
+    /// A port seen for the first time needs no hold-off: nothing says that it flaps.
+    pub(crate) fn update(
+        &mut self,
+        id: PortId,
+        status: Option<PortStatus>,
+        hold_off: Duration,
+    ) -> Option<Change> {
+        let Some(status) = status else {
+            let old = self.table.remove(&id)?;
+            return Some(Change {
+                from: old.state(),
+                to: PortState::Down,
+                settle: None,
+            });
+        };
+        let complete = status.sm_lid != Lid(0);
+        let Some(port) = self.table.get_mut(&id) else {
+            let port = Port {
+                id,
+                settled: complete,
+                status,
+            };
+            let to = port.state();
+            self.table.insert(id, port);
+            return Some(Change {
+                from: PortState::Down,
+                to,
+                settle: None,
+            });
+        };
+        if port.status == status {
+            return None;
+        }
+        let from = port.state();
+        port.status = status;
+        port.settled &= port.is_up() && complete;
+        let settle = (port.is_up() && complete && !port.settled).then_some(hold_off);
+        Some(Change {
+            from,
+            to: port.state(),
+            settle,
+        })
+    }
+
+    /// The hold-off of a port is over.
+    pub(crate) fn settle(&mut self, id: PortId) -> Option<Change> {
+        let port = self.table.get_mut(&id)?;
+        let from = port.state();
+        port.settled = port.is_up();
+        Some(Change {
+            from,
+            to: port.state(),
+            settle: None,
+        })
+    }
+
+    pub(crate) fn get(&self, id: PortId) -> Option<&Port> {
+        self.table.get(&id)
+    }
+
+    /// The port that an end of a connection's path is on.
+    pub(crate) fn of_path(&self, node_guid: Guid, port: u8) -> Option<&Port> {
+        self.get(PortId { node_guid, port })
+    }
+
+    /// The ports of a device.
+    pub(crate) fn of_device(&self, node_guid: Guid) -> impl Iterator<Item = &Port> + Clone {
+        let first = PortId { node_guid, port: 0 };
+        let last = PortId {
+            node_guid,
+            port: u8::MAX,
+        };
+        self.table.range(first..=last).map(|(_, port)| port)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Port> {
+        self.table.values()
+    }
+
+    /// The device that a path's end belongs to: by GID, and by LID where the GID is not known.
+    pub(crate) fn device_at(&self, gid: Gid, lid: Lid) -> Option<Guid> {
+        let by_gid = self
+            .iter()
+            .find(|port| !gid.is_unspecified() && port.status.gid == gid);
+        let port = by_gid.or_else(|| self.iter().find(|port| port.has_lid(lid)))?;
+        Some(port.id.node_guid)
+    }
+
+    /// What a peer is told of a device's ports. Ports out of service are named with LID 0.
+    pub(crate) fn announce(&self, node_guid: Guid) -> association::Ports {
+        association::Ports::new(self.of_device(node_guid).map(Port::address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const ID: PortId = PortId {
+        node_guid: Guid(1),
+        port: 1,
+    };
+    const HOLD_OFF: Duration = Duration::from_millis(500);
+
+    fn status(active: bool) -> PortStatus {
+        PortStatus {
+            active,
+            lid: Lid(8),
+            lmc: 2,
+            sm_lid: Lid(1),
+            gid: Gid([1; 16]),
+            pkeys: vec![PKey::DEFAULT_FULL],
+            mtu: 4,
+            apm: true,
+            infiniband: true,
+            device_ports: 2,
+        }
+    }
+
+    #[test]
+    fn a_port_that_comes_back_waits_for_its_hold_off() {
+        let mut ports = Ports::default();
+        let change = ports.update(ID, Some(status(true)), HOLD_OFF);
+        let up = Change {
+            from: PortState::Down,
+            to: PortState::Up,
+            settle: None,
+        };
+        assert_eq!(change, Some(up));
+        assert_eq!(ports.update(ID, Some(status(true)), HOLD_OFF), None);
+        ports.update(ID, Some(status(false)), HOLD_OFF);
+        let change = ports
+            .update(ID, Some(status(true)), HOLD_OFF)
+            .map(|c| (c.to, c.settle));
+        assert_eq!(change, Some((PortState::Settling, Some(HOLD_OFF))));
+        assert_eq!(ports.settle(ID).map(|c| c.to), Some(PortState::Up));
+    }
+
+    #[test]
+    fn a_port_without_a_subnet_manager_is_not_settled() {
+        let mut ports = Ports::default();
+        let waiting = PortStatus {
+            sm_lid: Lid(0),
+            ..status(true)
+        };
+        let change = ports
+            .update(ID, Some(waiting), HOLD_OFF)
+            .map(|c| (c.to, c.settle));
+        assert_eq!(change, Some((PortState::Settling, None)));
+        let change = ports
+            .update(ID, Some(status(true)), HOLD_OFF)
+            .map(|c| (c.to, c.settle));
+        assert_eq!(change, Some((PortState::Settling, Some(HOLD_OFF))));
+    }
+
+    #[test]
+    fn path_bits_belong_to_the_port() {
+        assert!(same_port(Lid(8), Lid(11), 2));
+        assert!(!same_port(Lid(8), Lid(12), 2));
+        assert!(!same_port(Lid(0), Lid(0), 2));
+    }
+}
