@@ -4,7 +4,7 @@
 dev_info() {
 	output ibv_devinfo -v
 	need_count "$(device_count)" '^hca_id:'
-	need_count $((2 * $(device_count))) 'PORT_ACTIVE'
+	need_count $((2 * $(device_count))) '^[[:space:]]*state:[[:space:]]+PORT_ACTIVE'
 	need_count $((2 * $(device_count))) 'link_layer:.*InfiniBand'
 	need_count "$(device_count)" 'AUTO_PATH_MIG'
 }

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # librdmacm's examples by GID (AF_IB): no IP address is in use.
 
-listener() { rdma resource show cm_id | grep -q 'state LISTEN'; }
-
-# by_gid COMMAND...: the command as a server on shca0/1 and as a client on shca1/1.
+# by_gid COMMAND...: the command as a server on shca0/1 and as a client on shca1/1. A client that comes
+# before its server listens is refused, and tries again.
 by_gid() {
-	local server serve_gid client_gid
+	local server serve_gid client_gid tries=0
 	serve_gid=$(gid_of shca0 1) client_gid=$(gid_of shca1 1)
 	host-a "$@" -f gid -b "$serve_gid" >"$logs/server.gid" 2>&1 &
 	server=$!
-	await 10 listener
-	output host-b "$@" -f gid -s "$serve_gid" -b "$client_gid"
-	wait "$server" || { cat "$logs/server.gid"; fail "the server ended with status $?"; }
+	until out=$(host-b "$@" -f gid -s "$serve_gid" -b "$client_gid" 2>&1); do
+		echo "$out"
+		grep -Eq 'REJECTED|UNREACHABLE|refused' <<<"$out" || fail "the client failed"
+		[ $((tries += 1)) -lt 10 ] || fail "nobody listens"
+		sleep 0.3
+	done
+	echo "$out"
+	wait "$server" || { cat "$logs/server.gid"; fail "the server failed"; }
 }
 
 cm_test() { # PROGRAM
@@ -22,7 +26,7 @@ cm_test() { # PROGRAM
 
 r_stream() {
 	by_gid rstream -T v -S 4096 -C 100 -I 5
-	need '^(4k|4096)_? .*'
+	need '^custom +4k +100 +5 '
 }
 
 row ucmatose "ucmatose -f gid" cm_test ucmatose

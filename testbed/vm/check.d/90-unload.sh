@@ -3,6 +3,8 @@
 
 unload() {
 	local resource
+	# While there is an SM: otherwise IPoIB waits long for answers when it leaves its groups.
+	rmmod ib_ipoib
 	killall opensm
 	await 20 sh -c '! pidof opensm'
 	for resource in qp cq mr pd cm_id; do
