@@ -1,0 +1,722 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * apm_verbs: automatic path migration by plain verbs, without any of this
+ * project's other parts: it judges the software HCA.
+ *
+ * One process holds both ends of an RC connection, one on each of two devices,
+ * and spoils the fabric with cable(1). Prints "PASS name" or "FAIL name: why"
+ * for each case; the exit status is 0 only if all passed.
+ *
+ *   apm_verbs [-g] [-a DEVICE] [-b DEVICE] [-p PORT] [-q PORT]
+ *
+ * -p is the port of the primary path on both devices, -q of the alternate; with
+ * -g the addresses carry a GRH.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEPTH 64
+#define SLOT 64			/* bytes of a message */
+#define TIMEOUT 14		/* 67 ms */
+#define RETRIES 5
+#define PATIENCE_MS 20000
+
+struct end {
+	const char *name;
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_qp *qp;
+	char *memory;		/* DEPTH receive slots, then one each to send and to be targeted */
+	uint64_t sent, received;
+	int sends_pending, receives_pending;
+	enum ibv_wc_status failure;
+	unsigned int events[32];
+};
+
+static struct end a, b;
+static int primary = 1, alternate = 2;
+static bool with_grh;
+static char why[512];
+
+/* ---- judging ---- */
+
+static bool bad(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	return false;
+}
+
+static void die(const char *what)
+{
+	fprintf(stderr, "apm_verbs: %s: %s\n", what, strerror(errno));
+	exit(2);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void pause_ms(int ms)
+{
+	usleep(ms * 1000);
+}
+
+static int other_port(int port)
+{
+	return port == primary ? alternate : primary;
+}
+
+/* ---- the fabric ---- */
+
+static bool cable(const char *command, const struct end *end, int port)
+{
+	char line[128];
+	int status;
+
+	snprintf(line, sizeof(line), "cable %s %s %d", command, end->name, port);
+	status = system(line);
+	if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status))
+		return bad("\"%s\" failed", line);
+	return true;
+}
+
+static bool cable_loss(const struct end *end, int port, int percent)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line), "cable loss %s %d %d", end->name, port, percent);
+	return !system(line) || bad("\"%s\" failed", line);
+}
+
+static struct ibv_port_attr port_of(const struct end *end, int port)
+{
+	struct ibv_port_attr attr;
+
+	if (ibv_query_port(end->context, port, &attr))
+		die("ibv_query_port");
+	return attr;
+}
+
+/* A port plugged back in must be ACTIVE and have the LID it had. */
+static bool await_active(const struct end *end, int port)
+{
+	int64_t until = now_ms() + PATIENCE_MS;
+
+	while (port_of(end, port).state != IBV_PORT_ACTIVE) {
+		if (now_ms() > until)
+			return bad("%s port %d does not get ACTIVE", end->name, port);
+		pause_ms(20);
+	}
+	return true;
+}
+
+/* ---- both ends ---- */
+
+static void open_end(struct end *end, const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	int i;
+
+	if (!list)
+		die("ibv_get_device_list");
+	for (i = 0; list[i] && strcmp(ibv_get_device_name(list[i]), name); i++)
+		;
+	errno = ENODEV;
+	end->name = name;
+	end->context = list[i] ? ibv_open_device(list[i]) : NULL;
+	if (!end->context)
+		die(name);
+	ibv_free_device_list(list);
+	fcntl(end->context->async_fd, F_SETFL, O_NONBLOCK);
+	end->memory = calloc(DEPTH + 2, SLOT);
+	end->pd = ibv_alloc_pd(end->context);
+	end->cq = ibv_create_cq(end->context, 4 * DEPTH, NULL, NULL, 0);
+	if (!end->memory || !end->pd || !end->cq)
+		die("resources");
+	end->mr = ibv_reg_mr(end->pd, end->memory, (DEPTH + 2) * SLOT,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	if (!end->mr)
+		die("ibv_reg_mr");
+}
+
+static char *send_slot(struct end *end)
+{
+	return end->memory + DEPTH * SLOT;
+}
+
+static uint64_t *target(struct end *end)
+{
+	return (uint64_t *)(end->memory + (DEPTH + 1) * SLOT);
+}
+
+static void close_end(struct end *end)
+{
+	ibv_dereg_mr(end->mr);
+	ibv_destroy_cq(end->cq);
+	ibv_dealloc_pd(end->pd);
+	ibv_close_device(end->context);
+	free(end->memory);
+}
+
+static void collect_events(struct end *end)
+{
+	struct ibv_async_event event;
+
+	while (!ibv_get_async_event(end->context, &event)) {
+		if (event.event_type < 32)
+			end->events[event.event_type]++;
+		ibv_ack_async_event(&event);
+	}
+}
+
+static bool await_event(struct end *end, enum ibv_event_type type)
+{
+	int64_t until = now_ms() + PATIENCE_MS;
+
+	do {
+		collect_events(end);
+		if (end->events[type]) {
+			end->events[type] = 0;
+			return true;
+		}
+		pause_ms(5);
+	} while (now_ms() < until);
+	return bad("%s: no event \"%s\"", end->name, ibv_event_type_str(type));
+}
+
+static bool no_event(struct end *end, enum ibv_event_type type)
+{
+	collect_events(end);
+	return !end->events[type] ||
+	       bad("%s: unwanted event \"%s\"", end->name, ibv_event_type_str(type));
+}
+
+/* ---- queue pairs ---- */
+
+static struct ibv_ah_attr path_to(const struct end *to, int port)
+{
+	struct ibv_ah_attr ah = {
+		.dlid = port_of(to, port).lid,
+		.port_num = port,
+	};
+
+	if (with_grh) {
+		ah.is_global = 1;
+		ah.grh.hop_limit = 1;
+		if (ibv_query_gid(to->context, port, 0, &ah.grh.dgid))
+			die("ibv_query_gid");
+	}
+	return ah;
+}
+
+static struct ibv_qp_attr state_of(struct end *end)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	if (ibv_query_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MIG_STATE | IBV_QP_PORT |
+			 IBV_QP_AV | IBV_QP_TIMEOUT, &init))
+		die("ibv_query_qp");
+	return attr;
+}
+
+static const char *mig_name(enum ibv_mig_state state)
+{
+	return state == IBV_MIG_MIGRATED ? "Migrated" : state == IBV_MIG_REARM ? "ReArm" : "Armed";
+}
+
+static bool is_in(struct end *end, enum ibv_mig_state state, int port)
+{
+	struct ibv_qp_attr attr = state_of(end);
+
+	if (attr.path_mig_state != state || attr.port_num != port)
+		return bad("%s is %s on port %d, not %s on port %d", end->name,
+			   mig_name(attr.path_mig_state), attr.port_num, mig_name(state), port);
+	return attr.ah_attr.port_num == port ||
+	       bad("%s: address is for port %d, QP on port %d", end->name,
+		   attr.ah_attr.port_num, port);
+}
+
+static bool both_in(enum ibv_mig_state state, int port)
+{
+	return is_in(&a, state, port) && is_in(&b, state, port);
+}
+
+static void post_receive(struct end *end, int slot)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)end->memory + slot * SLOT, .length = SLOT, .lkey = end->mr->lkey,
+	};
+	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *stuck;
+
+	if (ibv_post_recv(end->qp, &wr, &stuck))
+		die("ibv_post_recv");
+}
+
+static void create_qp(struct end *end)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH,
+			 .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = primary,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC,
+	};
+	int slot;
+
+	end->qp = ibv_create_qp(end->pd, &init);
+	if (!end->qp)
+		die("ibv_create_qp");
+	if (ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			  IBV_QP_ACCESS_FLAGS))
+		die("to INIT");
+	for (slot = 0; slot < DEPTH; slot++)
+		post_receive(end, slot);
+	end->sent = end->received = 0;
+	end->sends_pending = end->receives_pending = 0;
+	end->failure = IBV_WC_SUCCESS;
+}
+
+static bool connect_end(struct end *end, struct end *peer, bool with_alternate)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp->qp_num,
+		.rq_psn = 0xfffff0, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
+		.ah_attr = path_to(peer, primary),
+		.alt_ah_attr = path_to(peer, alternate), .alt_port_num = alternate,
+		.alt_timeout = TIMEOUT,
+	};
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+	if (ibv_modify_qp(end->qp, &attr, mask | (with_alternate ? IBV_QP_ALT_PATH : 0)))
+		return bad("%s to RTR: %s", end->name, strerror(errno));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = TIMEOUT;
+	attr.retry_cnt = RETRIES;
+	attr.rnr_retry = 7;
+	attr.sq_psn = 0xfffff0;		/* PSNs wrap early on */
+	attr.max_rd_atomic = 4;
+	attr.path_mig_state = IBV_MIG_REARM;
+	mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+	       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+	if (ibv_modify_qp(end->qp, &attr, mask | (with_alternate ? IBV_QP_PATH_MIG_STATE : 0)))
+		return bad("%s to RTS: %s", end->name, strerror(errno));
+	return true;
+}
+
+static bool connect_both(bool with_alternate)
+{
+	create_qp(&a);
+	create_qp(&b);
+	return connect_end(&a, &b, with_alternate) && connect_end(&b, &a, with_alternate);
+}
+
+static void disconnect(void)
+{
+	struct ibv_wc wc;
+
+	ibv_destroy_qp(a.qp);
+	ibv_destroy_qp(b.qp);
+	while (ibv_poll_cq(a.cq, 1, &wc) > 0 || ibv_poll_cq(b.cq, 1, &wc) > 0)
+		;
+	collect_events(&a);
+	collect_events(&b);
+	memset(a.events, 0, sizeof(a.events));
+	memset(b.events, 0, sizeof(b.events));
+}
+
+static bool load(struct end *end, struct end *peer, int port)
+{
+	struct ibv_qp_attr attr = {
+		.alt_ah_attr = path_to(peer, port), .alt_port_num = port,
+		.alt_timeout = TIMEOUT, .path_mig_state = IBV_MIG_REARM,
+	};
+	int err = ibv_modify_qp(end->qp, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+
+	return !err || bad("%s: load and rearm: %s", end->name, strerror(err));
+}
+
+static bool load_both(int port)
+{
+	return load(&a, &b, port) && load(&b, &a, port);
+}
+
+static int force_migration(struct end *end)
+{
+	struct ibv_qp_attr attr = { .path_mig_state = IBV_MIG_MIGRATED };
+
+	return ibv_modify_qp(end->qp, &attr, IBV_QP_PATH_MIG_STATE);
+}
+
+/* ---- traffic ---- */
+
+static bool take_receive(struct end *end, const struct ibv_wc *wc)
+{
+	uint64_t number;
+
+	memcpy(&number, end->memory + wc->wr_id * SLOT, sizeof(number));
+	if (number != end->received)
+		return bad("%s: message %llu came as %llu", end->name,
+			   (unsigned long long)number, (unsigned long long)end->received);
+	end->received++;
+	end->receives_pending--;
+	post_receive(end, wc->wr_id);
+	return true;
+}
+
+static bool poll_end(struct end *end)
+{
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(end->cq, 1, &wc) > 0) {
+		if (wc.status != IBV_WC_SUCCESS) {
+			if (end->failure == IBV_WC_SUCCESS)
+				end->failure = wc.status;
+			continue;
+		}
+		if (!(wc.opcode & IBV_WC_RECV))
+			end->sends_pending--;
+		else if (!take_receive(end, &wc))
+			return false;
+	}
+	return true;
+}
+
+static bool drain(void)
+{
+	int64_t until = now_ms() + PATIENCE_MS;
+
+	while (a.sends_pending || b.sends_pending || a.receives_pending || b.receives_pending) {
+		if (!poll_end(&a) || !poll_end(&b))
+			return false;
+		if (a.failure || b.failure)
+			return bad("completion error: %s",
+				   ibv_wc_status_str(a.failure ? a.failure : b.failure));
+		if (now_ms() > until)
+			return bad("stuck: %s sent %llu, %s received %llu; %s sent %llu, %s received %llu",
+				   a.name, (unsigned long long)a.sent, b.name,
+				   (unsigned long long)b.received, b.name,
+				   (unsigned long long)b.sent, a.name,
+				   (unsigned long long)a.received);
+	}
+	return true;
+}
+
+static bool send_one(struct end *end, struct end *peer)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)send_slot(end), .length = SLOT, .lkey = end->mr->lkey,
+	};
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *stuck;
+
+	memcpy(send_slot(end), &end->sent, sizeof(end->sent));
+	if (ibv_post_send(end->qp, &wr, &stuck))
+		return bad("%s: ibv_post_send failed", end->name);
+	end->sent++;
+	end->sends_pending++;
+	peer->receives_pending++;
+	return true;
+}
+
+/* Messages in turn, each way; every one arrives once, in order, or it is a failure. */
+static bool exchange(int messages)
+{
+	while (messages--)
+		if (!send_one(&a, &b) || !send_one(&b, &a) || !drain())
+			return false;
+	return true;
+}
+
+static bool one_way(struct end *from, struct end *to)
+{
+	return send_one(from, to) && drain();
+}
+
+static bool fetch_and_add(void)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)send_slot(&a), .length = 8, .lkey = a.mr->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.wr.atomic = { .remote_addr = (uintptr_t)target(&b), .rkey = b.mr->rkey,
+			       .compare_add = 1 },
+	}, *stuck;
+	uint64_t before = *target(&b), seen;
+
+	if (ibv_post_send(a.qp, &wr, &stuck))
+		return bad("posting an atomic failed");
+	a.sends_pending++;
+	if (!drain())
+		return false;
+	memcpy(&seen, send_slot(&a), sizeof(seen));
+	if (seen != before || *target(&b) != before + 1)
+		return bad("fetch and add on %llu fetched %llu and left %llu",
+			   (unsigned long long)before, (unsigned long long)seen,
+			   (unsigned long long)*target(&b));
+	return true;
+}
+
+static bool armed(int port)
+{
+	return exchange(2) && both_in(IBV_MIG_ARMED, port);
+}
+
+static bool migrated_to(int port)
+{
+	return await_event(&a, IBV_EVENT_PATH_MIG) && await_event(&b, IBV_EVENT_PATH_MIG) &&
+	       both_in(IBV_MIG_MIGRATED, port);
+}
+
+static bool dies_with_retry_exceeded(struct end *end, struct end *peer)
+{
+	int64_t until = now_ms() + PATIENCE_MS;
+
+	if (!send_one(end, peer))
+		return false;
+	while (end->failure == IBV_WC_SUCCESS) {
+		if (!poll_end(&a) || !poll_end(&b))
+			return false;
+		if (now_ms() > until)
+			return bad("%s: the send never fails", end->name);
+	}
+	if (end->failure != IBV_WC_RETRY_EXC_ERR)
+		return bad("%s: %s", end->name, ibv_wc_status_str(end->failure));
+	return state_of(end).qp_state == IBV_QPS_ERR || bad("%s: QP not in Error", end->name);
+}
+
+/* ---- the cases: each leaves both ports up and the connection usable for the next ---- */
+
+static bool arm(void)
+{
+	return connect_both(true) && both_in(IBV_MIG_REARM, primary) && armed(primary) &&
+	       no_event(&a, IBV_EVENT_PATH_MIG) && no_event(&b, IBV_EVENT_PATH_MIG);
+}
+
+static bool user_cannot_arm(void)
+{
+	struct ibv_qp_attr attr = { .path_mig_state = IBV_MIG_ARMED };
+
+	return ibv_modify_qp(a.qp, &attr, IBV_QP_PATH_MIG_STATE) ||
+	       bad("modify QP to Armed was taken");
+}
+
+static bool migrate_by_fault(void)
+{
+	return cable("pull", &a, primary) && exchange(3) && migrated_to(alternate) &&
+	       cable("plug", &a, primary) && await_active(&a, primary);
+}
+
+static bool stays_rearm_when_idle(void)
+{
+	if (!load_both(primary))
+		return false;
+	pause_ms(300);
+	return both_in(IBV_MIG_REARM, alternate);
+}
+
+static bool rearm(void)
+{
+	return armed(alternate);
+}
+
+static bool migrate_by_modify(void)
+{
+	int err = force_migration(&a);
+
+	if (err)
+		return bad("modify QP: %s", strerror(err));
+	return await_event(&a, IBV_EVENT_PATH_MIG) && is_in(&a, IBV_MIG_MIGRATED, primary) &&
+	       is_in(&b, IBV_MIG_ARMED, alternate) && one_way(&a, &b) &&
+	       await_event(&b, IBV_EVENT_PATH_MIG) && both_in(IBV_MIG_MIGRATED, primary) &&
+	       exchange(3);
+}
+
+static bool no_migration_unless_armed(void)
+{
+	if (!load(&a, &b, alternate))
+		return false;
+	if (!force_migration(&a))
+		return bad("modify QP from ReArm to Migrated was taken");
+	/* The peer sends MigReq = 1: that does not arm. */
+	if (!one_way(&b, &a) || !is_in(&a, IBV_MIG_REARM, primary))
+		return false;
+	return load(&b, &a, alternate) && armed(primary);
+}
+
+static bool migrate_by_blackhole(void)
+{
+	return cable("blackhole", &b, primary) && exchange(3) && migrated_to(alternate) &&
+	       cable("heal", &b, primary) && load_both(primary) && armed(alternate);
+}
+
+/* Only the acknowledgements vanish: the request is repeated, and executed once. */
+static bool lost_acknowledgements(void)
+{
+	int port = state_of(&a).port_num;
+
+	if (!cable("blackhole-tx", &b, port) || !one_way(&a, &b) ||
+	    !migrated_to(other_port(port)) || !cable("heal", &b, port))
+		return false;
+	pause_ms(200);
+	if (!exchange(3) || !load_both(port) || !armed(other_port(port)))
+		return false;
+	port = other_port(port);
+	return cable("blackhole-tx", &b, port) && fetch_and_add() &&
+	       migrated_to(other_port(port)) && cable("heal", &b, port) &&
+	       load_both(port) && armed(other_port(port));
+}
+
+/* Losses that the retry count covers are no reason to migrate. */
+static bool recovers_from_loss(void)
+{
+	int port = state_of(&a).port_num, i;
+	bool ok = cable_loss(&a, port, 10) && cable_loss(&b, port, 10);
+
+	for (i = 0; ok && i < 25; i++)
+		ok = exchange(1) && fetch_and_add();
+	return cable("heal", &a, port) && cable("heal", &b, port) && ok &&
+	       both_in(IBV_MIG_ARMED, port);
+}
+
+static bool double_loss(void)
+{
+	bool ok = cable("blackhole", &a, primary) && cable("blackhole", &a, alternate) &&
+		  dies_with_retry_exceeded(&a, &b) && await_event(&a, IBV_EVENT_PATH_MIG);
+
+	disconnect();
+	return cable("heal", &a, primary) && cable("heal", &a, alternate) && ok;
+}
+
+static bool not_armed_dies(void)
+{
+	bool ok = connect_both(false) && exchange(2) &&
+		  both_in(IBV_MIG_MIGRATED, primary) && cable("blackhole", &a, primary) &&
+		  dies_with_retry_exceeded(&a, &b) && no_event(&a, IBV_EVENT_PATH_MIG);
+
+	disconnect();
+	return cable("heal", &a, primary) && ok;
+}
+
+/* One end's alternate is not the path the other migrates to. */
+static bool refused_migration(void)
+{
+	bool ok = connect_both(true) && load(&b, &a, primary) && armed(primary) &&
+		  !force_migration(&a) && dies_with_retry_exceeded(&a, &b) &&
+		  await_event(&b, IBV_EVENT_PATH_MIG_ERR) && no_event(&b, IBV_EVENT_PATH_MIG) &&
+		  is_in(&b, IBV_MIG_ARMED, primary);
+
+	disconnect();
+	return ok;
+}
+
+static const struct {
+	const char *name;
+	bool (*run)(void);
+	bool needs_connection;
+} cases[] = {
+	{ "arm", arm, false },
+	{ "user-cannot-arm", user_cannot_arm, true },
+	{ "migrate-by-fault", migrate_by_fault, true },
+	{ "idle-stays-rearm", stays_rearm_when_idle, true },
+	{ "rearm", rearm, true },
+	{ "migrate-by-modify", migrate_by_modify, true },
+	{ "no-migration-unless-armed", no_migration_unless_armed, true },
+	{ "migrate-by-blackhole", migrate_by_blackhole, true },
+	{ "lost-acknowledgements", lost_acknowledgements, true },
+	{ "recovers-from-loss", recovers_from_loss, true },
+	{ "double-loss", double_loss, true },
+	{ "not-armed-dies", not_armed_dies, false },
+	{ "refused-migration", refused_migration, false },
+};
+
+static bool run_cases(void)
+{
+	bool connected = true, all = true;
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		bool ok;
+
+		/* After a failure the connection of the first cases cannot be trusted. */
+		if (cases[i].needs_connection && !connected) {
+			printf("FAIL %s: not run, an earlier case failed\n", cases[i].name);
+			continue;
+		}
+		ok = cases[i].run();
+		if (ok)
+			printf("PASS %s\n", cases[i].name);
+		else
+			printf("FAIL %s: %s\n", cases[i].name, why);
+		fflush(stdout);
+		if (!ok && (cases[i].needs_connection || cases[i].run == arm)) {
+			connected = false;
+			if (cases[i].run != double_loss)
+				disconnect();
+		}
+		all = all && ok;
+	}
+	return all;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name_a = "shca0", *name_b = "shca1";
+	bool ok;
+	int c;
+
+	while ((c = getopt(argc, argv, "a:b:p:q:g")) != -1) {
+		switch (c) {
+		case 'a':
+			name_a = optarg;
+			break;
+		case 'b':
+			name_b = optarg;
+			break;
+		case 'p':
+			primary = atoi(optarg);
+			break;
+		case 'q':
+			alternate = atoi(optarg);
+			break;
+		case 'g':
+			with_grh = true;
+			break;
+		default:
+			fprintf(stderr, "usage: apm_verbs [-g] [-a DEVICE] [-b DEVICE] [-p PORT] [-q PORT]\n");
+			return 2;
+		}
+	}
+	open_end(&a, name_a);
+	open_end(&b, name_b);
+	ok = run_cases();
+	close_end(&a);
+	close_end(&b);
+	return !ok;
+}
