@@ -31,6 +31,21 @@ pub(crate) fn faults(log: &str) -> Vec<&str> {
     faults
 }
 
+/// The part of the log that tells most about a VM's end: from the first fault on, or the last lines.
+pub(crate) fn decisive_part(log: &str) -> String {
+    const LINES: usize = 40;
+    let lines: Vec<&str> = log.lines().collect();
+    let fault = faults(log).first().copied();
+    let from = fault
+        .and_then(|fault| lines.iter().position(|line| line.trim_end() == fault))
+        .unwrap_or_else(|| lines.len().saturating_sub(LINES));
+    lines[from..]
+        .iter()
+        .take(LINES)
+        .map(|line| format!("\n    {}", line.trim_end()))
+        .collect()
+}
+
 /// Debian's 6.1 rdmavt warns once per boot about a memcpy of its own across two fields of a work
 /// request, whichever driver is below it.
 fn is_stock_warning(previous: &str, line: &str) -> bool {
@@ -54,6 +69,14 @@ mod tests {
     fn another_warning_in_the_same_file_is_one() {
         let log = "x\n[ 9.1] WARNING: CPU: 0 PID: 9 at drivers/infiniband/sw/rdmavt/qp.c:700 rvt_free_qp\n";
         assert_eq!(faults(log).len(), 1);
+    }
+
+    #[test]
+    fn the_decisive_part_begins_with_the_first_fault() {
+        let log = format!("[1] fine\n[2] BUG: x\n{}", "[3] more\n".repeat(60));
+        let part = decisive_part(&log);
+        assert!(part.starts_with("\n    [2] BUG: x\n"));
+        assert_eq!(part.lines().count(), 41);
     }
 
     #[test]

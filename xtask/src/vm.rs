@@ -180,7 +180,7 @@ fn judge(run: &Run, end: &End, log: &str, console: &Path) -> Result<u8, Error> {
         End::Gone { .. } => Err(Error::Other(format!(
             "the VM went down before its script ended; {}:{}",
             console.display(),
-            shell::tail(log)
+            dmesg::decisive_part(log)
         ))),
     }
 }
