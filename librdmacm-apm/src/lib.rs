@@ -1,2 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library in the application: catches librdmacm calls and commits path changes.
+//!
+//! Loaded by `LD_PRELOAD` or linked before librdmacm, it sees reliable connections come and go,
+//! registers them with apmd, and carries out apmd's orders on a thread of its own: load an
+//! alternate path, migrate. It decides nothing. What it catches is in [`interpose`]; the C
+//! interface is `include/rdma/rdma_apm.h`.
+//!
+//! | module | job |
+//! |---|---|
+//! | `interpose` | the caught functions, and `rdma_apm.h`'s own |
+//! | `library` | what a caught call means |
+//! | `registry`, `connection` | ids, QPs, connections; who may touch a QP when |
+//! | `commit`, `worker`, `link` | the commit thread: its mailbox, its loop, its socket |
+//! | `tracked`, `order` | one connection on that thread; carrying out an order |
+//! | `queue_pair`, `qp`, `device` | reading and changing a QP by verbs |
+//! | `channel` | events for applications that opted in |
+//! | `async_events` | noticing verbs events without consuming them |
+
+mod async_events;
+mod binding;
+mod channel;
+mod commit;
+mod connection;
+mod device;
+mod export;
+mod interpose;
+mod library;
+mod link;
+mod log;
+mod option;
+mod order;
+mod qp;
+mod queue_pair;
+mod real;
+mod registry;
+mod settings;
+mod tracked;
+mod worker;

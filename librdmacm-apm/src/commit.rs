@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The application threads' end of the commit thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use cm_msgs::control::{AppEvent, Cause};
+use cm_msgs::path;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+use crate::connection::Connection;
+use crate::link;
+use crate::worker::Worker;
+
+/// What the commit thread is told.
+pub(crate) enum Command {
+    /// Look after a new connection, or tell the daemon anew of a known one.
+    Register(Arc<Connection>),
+    /// A connection is gone.
+    Close(u64),
+    /// The application received this asynchronous event of a connection.
+    Seen(u64, Cause),
+    /// A socket to the daemon that another thread has opened.
+    Linked(OwnedFd),
+}
+
+/// Hands an event to the application: connection, event, errno, primary path.
+pub(crate) type Deliver = Box<dyn Fn(&Connection, AppEvent, u8, &path::Path) + Send>;
+
+/// The commit thread as others see it. It is started when it first has something to do.
+pub(crate) struct Commit {
+    socket: PathBuf,
+    deliver: fn() -> Deliver,
+    queue: Mutex<Queue>,
+    linked: AtomicBool,
+    descriptors: [AtomicI32; 3],
+}
+
+#[derive(Default)]
+struct Queue {
+    commands: VecDeque<Command>,
+    wake: Option<Arc<EventFd>>,
+    /// The thread could not be started; nothing is queued any more.
+    failed: bool,
+}
+
+/// The descriptors that a forked child must not keep open.
+#[derive(Clone, Copy)]
+pub(crate) enum Descriptor {
+    Wake = 0,
+    Epoll = 1,
+    Socket = 2,
+}
+
+impl Commit {
+    pub(crate) fn new(socket: PathBuf, deliver: fn() -> Deliver) -> Self {
+        Self {
+            socket,
+            deliver,
+            queue: Mutex::default(),
+            linked: AtomicBool::new(false),
+            descriptors: [const { AtomicI32::new(-1) }; 3],
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a command to the commit thread.
+    pub(crate) fn send(&'static self, command: Command) {
+        let mut queue = self.queue();
+        if queue.wake.is_none() && !queue.failed {
+            match self.start() {
+                Ok(wake) => queue.wake = Some(wake),
+                Err(error) => {
+                    queue.failed = true;
+                    crate::log::warn(&format_args!("no commit thread, so no APM here: {error}"));
+                }
+            }
+        }
+        let Some(wake) = queue.wake.clone() else {
+            return;
+        };
+        queue.commands.push_back(command);
+        drop(queue);
+        // It fails only if the counter is at its end, and then the thread is awake.
+        let _ = wake.write(1);
+    }
+
+    /// All commands that wait.
+    pub(crate) fn take(&self) -> VecDeque<Command> {
+        std::mem::take(&mut self.queue().commands)
+    }
+
+    /// Whether a daemon can be reached now.
+    pub(crate) fn daemon_present(&'static self) -> bool {
+        if self.linked.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Ok(socket) = link::open(&self.socket) else {
+            return false;
+        };
+        self.send(Command::Linked(socket));
+        true
+    }
+
+    /// The daemon's socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(crate) fn set_linked(&self, linked: bool) {
+        self.linked.store(linked, Ordering::Relaxed);
+    }
+
+    /// Notes a descriptor (-1: closed) for [`Self::descriptors`].
+    pub(crate) fn note(&self, which: Descriptor, fd: RawFd) {
+        self.descriptors[which as usize].store(fd, Ordering::Relaxed);
+    }
+
+    /// The descriptors that are open now.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.descriptors
+            .iter()
+            .map(|fd| fd.load(Ordering::Relaxed))
+            .filter(|&fd| fd >= 0)
+    }
+
+    fn start(&'static self) -> io::Result<Arc<EventFd>> {
+        let wake =
+            EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Arc::new)?;
+        self.note(Descriptor::Wake, wake.as_raw_fd());
+        let worker = Worker::new(self, Arc::clone(&wake), (self.deliver)())?;
+        // The application's signals are for the application's threads.
+        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let thread = thread::Builder::new()
+            .name("rdmacm-apm".into())
+            .stack_size(256 * 1024)
+            .spawn(move || worker.run());
+        before.thread_set_mask()?;
+        thread.map(|_| wake)
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One connection, as both the application's threads and the commit thread see it.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use cm_msgs::Gid;
+use cm_msgs::control::{MigrationState, Role, Snapshot};
+
+use crate::queue_pair::QueuePair;
+
+/// The address of an application's `rdma_cm_id`: a key, never dereferenced.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct IdKey(pub(crate) usize);
+
+/// The address of an application's `ibv_qp`: a key, never dereferenced.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct QpKey(pub(crate) usize);
+
+/// The verbs context of a connection: its address as a key, and the descriptor that becomes
+/// readable on asynchronous events.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ContextKey {
+    pub(crate) address: usize,
+    pub(crate) async_fd: RawFd,
+}
+
+/// How well a connection is protected; the values of `enum rdma_apm_state` in `rdma_apm.h`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Protection {
+    /// No daemon, or it has refused the connection.
+    Unmanaged = 0,
+    /// No alternate path is loaded.
+    Unprotected = 1,
+    /// An alternate path is loaded; it counts with the next packet from the peer.
+    Rearming = 2,
+    /// The alternate path takes over when the primary fails.
+    Armed = 3,
+}
+
+impl From<&Snapshot> for Protection {
+    fn from(snapshot: &Snapshot) -> Self {
+        match snapshot.migration {
+            MigrationState::Migrated => Self::Unprotected,
+            MigrationState::Rearm => Self::Rearming,
+            MigrationState::Armed => Self::Armed,
+        }
+    }
+}
+
+/// A connection under APM.
+pub(crate) struct Connection {
+    /// Names it to the daemon; never used twice in a process.
+    pub(crate) number: u64,
+    pub(crate) role: Role,
+    /// `None` for a QP that was attached without an id.
+    pub(crate) id: Option<IdKey>,
+    pub(crate) qp_key: QpKey,
+    pub(crate) context: ContextKey,
+    /// GID of the peer's port on the primary path, if known.
+    pub(crate) peer_gid: Gid,
+    opted_in: AtomicBool,
+    protection: AtomicU8,
+    qp: Mutex<Option<Box<dyn QueuePair>>>,
+}
+
+/// What a new [`Connection`] is made of.
+pub(crate) struct Description {
+    pub(crate) role: Role,
+    pub(crate) id: Option<IdKey>,
+    pub(crate) qp_key: QpKey,
+    pub(crate) context: ContextKey,
+    pub(crate) peer_gid: Gid,
+    pub(crate) opted_in: bool,
+    pub(crate) qp: Box<dyn QueuePair>,
+}
+
+impl Connection {
+    pub(crate) fn new(number: u64, description: Description) -> Self {
+        Self {
+            number,
+            role: description.role,
+            id: description.id,
+            qp_key: description.qp_key,
+            context: description.context,
+            peer_gid: description.peer_gid,
+            opted_in: AtomicBool::new(description.opted_in),
+            protection: AtomicU8::new(Protection::Unmanaged as u8),
+            qp: Mutex::new(Some(description.qp)),
+        }
+    }
+
+    /// Calls `f` with the QP, which cannot be destroyed meanwhile. `None`: it is gone.
+    pub(crate) fn with_qp<T>(&self, f: impl FnOnce(&dyn QueuePair) -> T) -> Option<T> {
+        let qp = self.qp.lock().unwrap_or_else(PoisonError::into_inner);
+        qp.as_deref().map(f)
+    }
+
+    /// Lets go of the QP. When this returns nobody uses it, and nobody will.
+    pub(crate) fn release_qp(&self) {
+        *self.qp.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The application wants events.
+    pub(crate) fn opted_in(&self) -> bool {
+        self.opted_in.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_opted_in(&self, on: bool) {
+        self.opted_in.store(on, Ordering::Relaxed);
+    }
+
+    /// How well it is protected, as last seen by the commit thread.
+    pub(crate) fn protection(&self) -> Protection {
+        match self.protection.load(Ordering::Relaxed) {
+            1 => Protection::Unprotected,
+            2 => Protection::Rearming,
+            3 => Protection::Armed,
+            _ => Protection::Unmanaged,
+        }
+    }
+
+    pub(crate) fn set_protection(&self, protection: Protection) {
+        self.protection.store(protection as u8, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What has to be known of a device and its ports.
+#![allow(unsafe_code)]
+
+use std::mem::zeroed;
+
+use cm_msgs::{Gid, Guid, Lid, PKey};
+use nix::errno::Errno;
+use rdma_sys::{
+    ___ibv_query_port, ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_get_device_guid,
+    ibv_gid, ibv_port_attr, ibv_query_device, ibv_query_gid, ibv_query_pkey,
+};
+
+/// `IBV_LINK_LAYER_INFINIBAND`.
+const LINK_LAYER_INFINIBAND: u8 = 1;
+
+/// An open device. Lives no longer than the QP or id through which it was reached.
+#[derive(Clone, Copy)]
+pub(crate) struct Device(*mut ibv_context);
+
+/// A port as the subnet manager has set it up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Port {
+    /// Base LID.
+    pub(crate) lid: Lid,
+    /// The port owns 2^lmc LIDs.
+    pub(crate) lmc: u8,
+    /// InfiniBand, not Ethernet.
+    pub(crate) infiniband: bool,
+    gids: i32,
+    pkeys: i32,
+}
+
+impl Port {
+    /// The low LID bits that choose one of the port's LIDs.
+    pub(crate) fn path_bits(&self, lid: Lid) -> u8 {
+        (lid.0 & ((1 << self.lmc) - 1)) as u8
+    }
+
+    /// The port's LID with these path bits.
+    pub(crate) fn with_path_bits(&self, bits: u8) -> Lid {
+        Lid(self.lid.0 | u16::from(self.path_bits(Lid(bits.into()))))
+    }
+}
+
+impl Device {
+    /// # Safety
+    /// The context must stay open as long as the value is used.
+    pub(crate) unsafe fn new(context: *mut ibv_context) -> Self {
+        Self(context)
+    }
+
+    pub(crate) fn node_guid(self) -> Guid {
+        // SAFETY: the context is open, so its device is valid.
+        Guid(u64::from_be(unsafe {
+            ibv_get_device_guid((*self.0).device)
+        }))
+    }
+
+    pub(crate) fn port(self, number: u8) -> Result<Port, Errno> {
+        // SAFETY: an all-zero ibv_port_attr is valid.
+        let mut attr: ibv_port_attr = unsafe { zeroed() };
+        // SAFETY: the context is open and `attr` is of the size that the call is told.
+        check(unsafe { ___ibv_query_port(self.0, number, &mut attr) })?;
+        Ok(Port {
+            lid: Lid(attr.lid),
+            lmc: attr.lmc & 7,
+            infiniband: attr.link_layer == LINK_LAYER_INFINIBAND,
+            gids: attr.gid_tbl_len,
+            pkeys: attr.pkey_tbl_len.into(),
+        })
+    }
+
+    pub(crate) fn gid(self, port: u8, index: i32) -> Result<Gid, Errno> {
+        let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: the context is open.
+        check(unsafe { ibv_query_gid(self.0, port, index, &mut gid) })?;
+        // SAFETY: any 16 bytes are a GID.
+        Ok(Gid(unsafe { gid.raw }))
+    }
+
+    pub(crate) fn pkey(self, port: u8, index: u16) -> Result<PKey, Errno> {
+        let mut pkey = 0;
+        // SAFETY: the context is open.
+        check(unsafe { ibv_query_pkey(self.0, port, index.into(), &mut pkey) })?;
+        Ok(PKey(u16::from_be(pkey)))
+    }
+
+    /// Where the port's table holds the GID.
+    pub(crate) fn gid_index(self, number: u8, port: &Port, gid: Gid) -> Result<u8, Errno> {
+        let found = (0..port.gids).find(|&i| self.gid(number, i) == Ok(gid));
+        found
+            .and_then(|i| u8::try_from(i).ok())
+            .ok_or(Errno::EADDRNOTAVAIL)
+    }
+
+    /// Where the port's table holds the P_Key: this one, or else one of the same partition.
+    pub(crate) fn pkey_index(self, number: u8, port: &Port, pkey: PKey) -> Result<u16, Errno> {
+        let table: Vec<PKey> = (0..port.pkeys)
+            .filter_map(|i| u16::try_from(i).ok())
+            .map_while(|i| self.pkey(number, i).ok())
+            .collect();
+        pkey_position(&table, pkey).ok_or(Errno::ENOENT)
+    }
+
+    /// Whether a connection on the port can have a second path at all: InfiniBand, a device that
+    /// claims automatic path migration, and a second port or a second LID.
+    pub(crate) fn can_migrate(self, port: u8) -> bool {
+        // SAFETY: an all-zero ibv_device_attr is valid.
+        let mut attr: ibv_device_attr = unsafe { zeroed() };
+        // SAFETY: the context is open.
+        if unsafe { ibv_query_device(self.0, &mut attr) } != 0 {
+            return false;
+        }
+        let apm = attr.device_cap_flags & ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG.0 != 0;
+        apm && self
+            .port(port)
+            .is_ok_and(|p| p.infiniband && (attr.phys_port_cnt > 1 || p.lmc > 0))
+    }
+}
+
+fn pkey_position(table: &[PKey], pkey: PKey) -> Option<u16> {
+    let exact = table.iter().position(|&have| have == pkey);
+    let same = || {
+        table
+            .iter()
+            .position(|&have| (have.0 ^ pkey.0) & 0x7fff == 0)
+    };
+    exact.or_else(same).and_then(|i| u16::try_from(i).ok())
+}
+
+/// A verbs call's result, which is an errno.
+pub(crate) fn check(result: i32) -> Result<(), Errno> {
+    match result {
+        0 => Ok(()),
+        -1 => Err(Errno::last()),
+        errno => Err(Errno::from_raw(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exact_pkey_is_preferred_to_a_limited_one() {
+        let table = [PKey(0x8001), PKey(0x7fff), PKey(0xffff)];
+        assert_eq!(pkey_position(&table, PKey(0xffff)), Some(2));
+        assert_eq!(pkey_position(&table, PKey(0x0001)), Some(0));
+        assert_eq!(pkey_position(&table, PKey(0x8002)), None);
+    }
+
+    #[test]
+    fn path_bits_are_the_low_bits_below_lmc() {
+        let port = Port {
+            lid: Lid(0x10),
+            lmc: 2,
+            infiniband: true,
+            gids: 1,
+            pkeys: 1,
+        };
+        assert_eq!(port.path_bits(Lid(0x13)), 3);
+        assert_eq!(port.with_path_bits(2), Lid(0x12));
+        assert_eq!(Port { lmc: 0, ..port }.path_bits(Lid(0x13)), 0);
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rdma_apm.h`: for programs that connect QPs without librdmacm.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+use cm_msgs::Gid;
+use cm_msgs::control::Role;
+use nix::errno::Errno;
+use rdma_sys::{ibv_gid, ibv_qp, ibv_qp_type};
+
+use crate::connection::QpKey;
+use crate::export::export;
+use crate::interpose::aside;
+use crate::library::library;
+
+fn fail(errno: Errno) -> c_int {
+    errno.set();
+    -1
+}
+
+export!("rdma_apm_attach_qp", "RDMACM_APM_1.0", attach_qp);
+unsafe extern "C" fn attach_qp(qp: *mut ibv_qp, role: c_int, peer_gid: *const ibv_gid) -> c_int {
+    let Some(qp) = NonNull::new(qp) else {
+        return fail(Errno::EINVAL);
+    };
+    let role = u8::try_from(role).ok().and_then(Role::from_code);
+    // SAFETY: the caller's QP exists.
+    let connected = unsafe { qp.as_ref() }.qp_type == ibv_qp_type::IBV_QPT_RC;
+    let Some(role) = role.filter(|_| connected) else {
+        return fail(Errno::EINVAL);
+    };
+    // SAFETY: null or a GID.
+    let gid = unsafe { peer_gid.as_ref().map_or([0; 16], |gid| gid.raw) };
+    // SAFETY: the caller's QP exists, and all ways to destroy it are caught.
+    let added = aside(true, || unsafe {
+        library().look_after(qp, None, role, Gid(gid), false)
+    });
+    if added { 0 } else { fail(Errno::EEXIST) }
+}
+
+export!("rdma_apm_detach_qp", "RDMACM_APM_1.0", detach_qp);
+unsafe extern "C" fn detach_qp(qp: *mut ibv_qp) -> c_int {
+    let connection = aside(None, || library().registry.by_qp(QpKey(qp as usize)));
+    let Some(connection) = connection else {
+        return fail(Errno::ENOENT);
+    };
+    aside((), || library().close(&connection));
+    0
+}
+
+export!("rdma_apm_get_state", "RDMACM_APM_1.0", get_state);
+unsafe extern "C" fn get_state(qp: *mut ibv_qp) -> c_int {
+    match aside(Err(Errno::ENOENT), || library().protection(qp)) {
+        Ok(state) => state.into(),
+        Err(errno) => fail(errno),
+    }
+}

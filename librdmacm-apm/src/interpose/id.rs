@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls on ids.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+
+use cm_msgs::control::Role;
+use nix::errno::Errno;
+use rdma_sys::{
+    ibv_pd, ibv_qp_init_attr, ibv_qp_type, rdma_addrinfo, rdma_cm_event_type, rdma_cm_id,
+    rdma_conn_param, rdma_event_channel,
+};
+
+use crate::connection::IdKey;
+use crate::export::export;
+use crate::interpose::{aside, outer};
+use crate::library::library;
+use crate::option::Request;
+use crate::real::real;
+
+export!("rdma_create_id", "RDMACM_1.0", create_id);
+unsafe extern "C" fn create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: u32,
+) -> c_int {
+    // SAFETY: the caller's own call.
+    let result = outer(|| unsafe { (real().rdma_create_id)(channel, id, context, ps) });
+    if result == 0 {
+        // SAFETY: it has succeeded, so there is an id. It may have a dead one's address.
+        aside((), || library().forget_id(unsafe { *id }));
+    }
+    result
+}
+
+export!("rdma_create_ep", "RDMACM_1.0", create_ep);
+unsafe extern "C" fn create_ep(
+    id: *mut *mut rdma_cm_id,
+    res: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller's own call.
+    let result = outer(|| unsafe { (real().rdma_create_ep)(id, res, pd, qp_init_attr) });
+    if result == 0 {
+        // SAFETY: it has succeeded, so there is an id. It may have a dead one's address.
+        aside((), || library().forget_id(unsafe { *id }));
+    }
+    result
+}
+
+export!("rdma_get_request", "RDMACM_1.0", get_request);
+unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's own call.
+    let result = outer(|| unsafe { (real().rdma_get_request)(listen, id) });
+    if result == 0 {
+        // SAFETY: it has succeeded, so there is an id.
+        let child = unsafe { *id };
+        aside((), || {
+            library()
+                .registry
+                .inherit(IdKey(child as usize), IdKey(listen as usize))
+        });
+    }
+    result
+}
+
+export!("rdma_connect", "RDMACM_1.0", connect);
+unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's id is valid.
+    aside((), || unsafe { library().prepare(id, Role::Active) });
+    // SAFETY: the caller's own call.
+    let result = outer(|| unsafe { (real().rdma_connect)(id, param) });
+    // SAFETY: the caller's id is valid.
+    unsafe { after(id, result) };
+    result
+}
+
+export!("rdma_accept", "RDMACM_1.0", accept);
+unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's id is valid.
+    aside((), || unsafe { library().prepare(id, Role::Passive) });
+    // SAFETY: the caller's own call.
+    let result = outer(|| unsafe { (real().rdma_accept)(id, param) });
+    // SAFETY: the caller's id is valid.
+    unsafe { after(id, result) };
+    result
+}
+
+/// A synchronous id is established when its connect or accept returns; that librdmacm got the
+/// event by `rdma_get_cm_event` may have escaped us.
+///
+/// # Safety
+/// `id` is a valid id.
+unsafe fn after(id: *mut rdma_cm_id, result: c_int) {
+    if result != 0 {
+        return;
+    }
+    // SAFETY: the id is valid. Only a synchronous one has an event, which is valid as long as the
+    // id holds it.
+    let event = unsafe { (*id).event.as_ref() };
+    if event.is_some_and(|event| event.event == rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED) {
+        // SAFETY: the id is valid.
+        aside((), || unsafe { library().established(id) });
+    }
+}
+
+export!("rdma_disconnect", "RDMACM_1.0", disconnect);
+unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+    aside((), || library().close_id(id));
+    // SAFETY: the caller's own call.
+    outer(|| unsafe { (real().rdma_disconnect)(id) })
+}
+
+export!("rdma_destroy_qp", "RDMACM_1.0", destroy_qp);
+unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
+    aside((), || library().close_id(id));
+    // SAFETY: the caller's own call.
+    outer(|| unsafe { (real().rdma_destroy_qp)(id) });
+}
+
+export!("rdma_destroy_id", "RDMACM_1.0", destroy_id);
+unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
+    aside((), || library().forget_id(id));
+    // SAFETY: the caller's own call.
+    outer(|| unsafe { (real().rdma_destroy_id)(id) })
+}
+
+export!("rdma_destroy_ep", "RDMACM_1.0", destroy_ep);
+unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
+    aside((), || library().forget_id(id));
+    // SAFETY: the caller's own call.
+    outer(|| unsafe { (real().rdma_destroy_ep)(id) });
+}
+
+export!("rdma_set_option", "RDMACM_1.0", set_option);
+unsafe extern "C" fn set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's value has that length.
+    let bytes = (!value.is_null()).then(|| unsafe { slice::from_raw_parts(value.cast(), len) });
+    match Request::read(level, name, bytes) {
+        // SAFETY: an id that is not null is valid.
+        Request::Apm(on) if unsafe { can_have_apm(id) } => {
+            // SAFETY: the id is valid.
+            aside((), || unsafe { library().asked(id, on) });
+            return 0;
+        }
+        Request::Apm(_) | Request::Invalid => {
+            Errno::EINVAL.set();
+            return -1;
+        }
+        Request::AckTimeout => {
+            aside((), || {
+                library().registry.own_ack_timeout(IdKey(id as usize))
+            });
+        }
+        Request::Foreign => {}
+    }
+    // SAFETY: the caller's own call.
+    unsafe { (real().rdma_set_option)(id, level, name, value, len) }
+}
+
+/// # Safety
+/// `id` is null or valid.
+unsafe fn can_have_apm(id: *mut rdma_cm_id) -> bool {
+    // SAFETY: see above.
+    unsafe { id.as_ref() }.is_some_and(|id| id.qp_type == ibv_qp_type::IBV_QPT_RC)
+}

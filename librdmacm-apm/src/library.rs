@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library's state in this process, and what the caught calls mean for it.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use cm_msgs::Gid;
+use cm_msgs::control::{Cause, Role};
+use nix::errno::Errno;
+use rdma_sys::{ibv_qp, ibv_qp_type, rdma_cm_id};
+
+use crate::binding;
+use crate::channel::{ChannelKey, Channels, Event, LocalPort};
+use crate::commit::{Command, Commit, Deliver};
+use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
+use crate::device::Device;
+use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID};
+use crate::qp::Qp;
+use crate::real::real;
+use crate::registry::Registry;
+use crate::settings::Settings;
+
+/// All state of the library. One exists per process and is never freed.
+pub(crate) struct Library {
+    settings: Settings,
+    pub(crate) registry: Registry,
+    pub(crate) channels: Channels,
+    commit: Commit,
+}
+
+static CURRENT: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
+
+/// This process's state.
+pub(crate) fn library() -> &'static Library {
+    // SAFETY: what was stored is never freed.
+    if let Some(library) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        return library;
+    }
+    static CHILD_HANDLER: Once = Once::new();
+    CHILD_HANDLER.call_once(|| {
+        // SAFETY: the handler may run at any fork from now on; see there.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+    });
+    let new = Box::into_raw(Box::new(Library::new()));
+    let null = std::ptr::null_mut();
+    match CURRENT.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: it is stored now and never freed.
+        Ok(_) => unsafe { &*new },
+        Err(first) => {
+            // SAFETY: `new` was not published. What another thread stored is never freed.
+            unsafe {
+                drop(Box::from_raw(new));
+                &*first
+            }
+        }
+    }
+}
+
+/// A forked child has neither the thread nor the connections: it begins anew, should it use RDMA
+/// by itself. The parent's state is abandoned, locked as it may be, and the socket to the daemon
+/// is closed, which is how the daemon learns of the parent's death.
+extern "C" fn after_fork_in_child() {
+    let parents = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: what was stored is never freed.
+    let Some(parents) = (unsafe { parents.as_ref() }) else {
+        return;
+    };
+    for fd in parents.commit.descriptors() {
+        // SAFETY: the descriptor is the commit thread's, which does not exist here.
+        unsafe { libc::close(fd) };
+    }
+}
+
+impl Library {
+    fn new() -> Self {
+        let settings = Settings::from_environment();
+        let commit = Commit::new(settings.socket.clone(), || -> Deliver {
+            Box::new(|connection, kind, status, primary| {
+                let port = LocalPort {
+                    gid: primary.sgid,
+                    pkey: primary.pkey,
+                };
+                if let Some(id) = connection.id {
+                    library().channels.post(Event { id, kind, status }, port);
+                }
+            })
+        });
+        Self {
+            settings,
+            registry: Registry::default(),
+            channels: Channels::default(),
+            commit,
+        }
+    }
+
+    fn wanted(&self, asked: Option<bool>) -> bool {
+        asked.unwrap_or(self.settings.all)
+    }
+
+    /// The application is about to connect or accept: the only time at which the primary path's
+    /// ACK timeout can be set. It is left alone where no migration can come of it: the
+    /// application has its own, there is no daemon, or no second path is possible.
+    ///
+    /// # Safety
+    /// `id` is a valid id.
+    pub(crate) unsafe fn prepare(&'static self, id: *mut rdma_cm_id, role: Role) {
+        let key = IdKey(id as usize);
+        self.registry.set_role(key, role);
+        let state = self.registry.id(key);
+        let Some(mut timeout) = self.settings.ack_timeout else {
+            return;
+        };
+        // SAFETY: the id is valid.
+        let (verbs, port, qp_type) = unsafe { ((*id).verbs, (*id).port_num, (*id).qp_type) };
+        if !self.wanted(state.asked)
+            || state.own_ack_timeout
+            || verbs.is_null()
+            || qp_type != ibv_qp_type::IBV_QPT_RC
+            || !self.commit.daemon_present()
+            // SAFETY: the id holds its device open.
+            || !unsafe { Device::new(verbs) }.can_migrate(port)
+        {
+            return;
+        }
+        // SAFETY: the option is a byte. A refusal leaves the id as it was.
+        unsafe {
+            (real().rdma_set_option)(id, LEVEL_ID, ID_ACK_TIMEOUT, (&raw mut timeout).cast(), 1);
+        }
+    }
+
+    /// The id's connection is established.
+    ///
+    /// # Safety
+    /// `id` is a valid id.
+    pub(crate) unsafe fn established(&'static self, id: *mut rdma_cm_id) {
+        let key = IdKey(id as usize);
+        let Some(role) = self.registry.establish(key) else {
+            return;
+        };
+        let asked = self.registry.id(key).asked;
+        if self.wanted(asked) {
+            // SAFETY: the id is valid.
+            unsafe { self.look_after_id(id, role, asked == Some(true)) };
+        }
+    }
+
+    /// The application turned APM on or off.
+    ///
+    /// # Safety
+    /// `id` is a valid id.
+    pub(crate) unsafe fn asked(&'static self, id: *mut rdma_cm_id, on: bool) {
+        let key = IdKey(id as usize);
+        self.registry.ask(key, on);
+        match (self.registry.by_id(key), on) {
+            (Some(connection), true) => {
+                connection.set_opted_in(true);
+                // SAFETY: the id is valid.
+                unsafe { self.route(id) };
+                self.commit.send(Command::Register(connection));
+            }
+            (Some(connection), false) => self.close(&connection),
+            (None, true) => {
+                if let Some(role) = self.registry.id(key).established_as {
+                    // SAFETY: the id is valid.
+                    unsafe { self.look_after_id(id, role, true) };
+                }
+            }
+            (None, false) => {}
+        }
+    }
+
+    /// # Safety
+    /// `id` is a valid id whose connection is established.
+    unsafe fn look_after_id(&'static self, id: *mut rdma_cm_id, role: Role, opted_in: bool) {
+        // SAFETY: the id is valid.
+        let id_ref = unsafe { &*id };
+        let Some(qp) = NonNull::new(id_ref.qp) else {
+            return;
+        };
+        // SAFETY: an id's QP exists as long as the id points to it.
+        if unsafe { qp.as_ref() }.qp_type != ibv_qp_type::IBV_QPT_RC {
+            return;
+        }
+        if opted_in {
+            // SAFETY: the id is valid.
+            unsafe { self.route(id) };
+        }
+        // SAFETY: on InfiniBand the union holds the IB address; elsewhere the bytes are not used.
+        let peer_gid = Gid(unsafe { id_ref.route.addr.addr.ibaddr.dgid.raw });
+        // SAFETY: the QP exists.
+        unsafe { self.look_after(qp, Some(IdKey(id as usize)), role, peer_gid, opted_in) };
+    }
+
+    /// Puts a QP under APM; false if it already is.
+    ///
+    /// # Safety
+    /// The QP exists. It is released before the application's `ibv_destroy_qp` returns.
+    pub(crate) unsafe fn look_after(
+        &'static self,
+        qp: NonNull<ibv_qp>,
+        id: Option<IdKey>,
+        role: Role,
+        peer_gid: Gid,
+        opted_in: bool,
+    ) -> bool {
+        // SAFETY: the QP exists, and so does its context.
+        let (address, async_fd) = unsafe {
+            let context = qp.as_ref().context;
+            (context as usize, (*context).async_fd)
+        };
+        let connection = self.registry.add(Description {
+            role,
+            id,
+            qp_key: QpKey(qp.as_ptr() as usize),
+            context: ContextKey { address, async_fd },
+            peer_gid,
+            opted_in,
+            // SAFETY: the QP exists; see this function's own contract.
+            qp: Box::new(unsafe { Qp::new(qp) }),
+        });
+        let Some(connection) = connection else {
+            return false;
+        };
+        binding::check_once();
+        self.commit.send(Command::Register(connection));
+        true
+    }
+
+    /// # Safety
+    /// `id` is a valid id.
+    unsafe fn route(&self, id: *mut rdma_cm_id) {
+        // SAFETY: the id is valid.
+        let channel = ChannelKey(unsafe { (*id).channel } as usize);
+        self.channels.route(IdKey(id as usize), channel);
+    }
+
+    /// A connection is over. When this returns, its QP is not used any more.
+    pub(crate) fn close(&'static self, connection: &Connection) {
+        // Released before it is taken out: who does not find it any more may destroy the QP.
+        connection.release_qp();
+        if self.registry.remove(connection) {
+            self.commit.send(Command::Close(connection.number));
+        }
+    }
+
+    /// The id's connection is over.
+    pub(crate) fn close_id(&'static self, id: *mut rdma_cm_id) {
+        if let Some(connection) = self.registry.by_id(IdKey(id as usize)) {
+            self.close(&connection);
+        }
+    }
+
+    /// The QP is about to go away.
+    pub(crate) fn close_qp(&'static self, qp: *mut ibv_qp) {
+        if let Some(connection) = self.registry.by_qp(QpKey(qp as usize)) {
+            self.close(&connection);
+        }
+    }
+
+    /// The verbs context is about to be closed.
+    pub(crate) fn close_context(&'static self, address: usize) {
+        for connection in self.registry.on_context(address) {
+            self.close(&connection);
+        }
+    }
+
+    /// The id is about to be destroyed.
+    pub(crate) fn forget_id(&'static self, id: *mut rdma_cm_id) {
+        self.close_id(id);
+        self.registry.forget_id(IdKey(id as usize));
+        self.channels.forget_id(IdKey(id as usize));
+    }
+
+    /// The application received an asynchronous event of the QP.
+    pub(crate) fn seen(&'static self, qp: *mut ibv_qp, cause: Cause) {
+        if let Some(connection) = self.registry.by_qp(QpKey(qp as usize)) {
+            self.commit.send(Command::Seen(connection.number, cause));
+        }
+    }
+
+    /// The commit thread's state of a QP.
+    pub(crate) fn protection(&self, qp: *mut ibv_qp) -> Result<u8, Errno> {
+        let connection = self
+            .registry
+            .by_qp(QpKey(qp as usize))
+            .ok_or(Errno::ENOENT)?;
+        Ok(connection.protection() as u8)
+    }
+}

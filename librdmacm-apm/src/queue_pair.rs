@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the commit thread does with a queue pair.
+
+use cm_msgs::control::Snapshot;
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Guid, Lid, Qpn};
+use nix::errno::Errno;
+
+/// A connected queue pair whose paths can be read and changed.
+pub(crate) trait QueuePair: Send {
+    /// The QP as it is now. Where it does not hold the peer's GID (no GRH), `gids` is asked.
+    fn read(&self, gids: &KnownGids) -> Result<Snapshot, Errno>;
+    /// Loads an alternate path; in the same modify, the migration state becomes ReArm if `rearm`.
+    fn load(&self, alternate: &Path, rearm: bool) -> Result<(), Errno>;
+    /// Sets the migration state to Migrated.
+    fn migrate(&self) -> Result<(), Errno>;
+    /// What names it to the daemon.
+    fn identity(&self) -> Result<Identity, Errno>;
+}
+
+/// The numbers that name a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) node_guid: Guid,
+    pub(crate) qpn: Qpn,
+    pub(crate) peer_qpn: Qpn,
+}
+
+/// The peer's GIDs by LID: a QP that sends no GRH does not hold them.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct KnownGids(Vec<(Lid, Gid)>);
+
+impl KnownGids {
+    /// More than a peer's ports with their LIDs; the oldest goes first.
+    const CAPACITY: usize = 32;
+
+    pub(crate) fn learn(&mut self, lid: Lid, gid: Gid) {
+        if gid.is_unspecified() || !lid.is_unicast() {
+            return;
+        }
+        self.0.retain(|&(known, _)| known != lid);
+        if self.0.len() == Self::CAPACITY {
+            self.0.remove(0);
+        }
+        self.0.push((lid, gid));
+    }
+
+    pub(crate) fn get(&self, lid: Lid) -> Option<Gid> {
+        self.0
+            .iter()
+            .find(|&&(known, _)| known == lid)
+            .map(|&(_, gid)| gid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_gids_are_bounded_and_the_newest_wins() {
+        let gid = |n: u8| Gid([n; 16]);
+        let mut gids = KnownGids::default();
+        for lid in 1..=40 {
+            gids.learn(Lid(lid), gid(lid as u8));
+        }
+        gids.learn(Lid(40), gid(99));
+        gids.learn(Lid(0), gid(1));
+        gids.learn(Lid(39), Gid::default());
+        assert_eq!(gids.get(Lid(40)), Some(gid(99)));
+        assert_eq!(gids.get(Lid(39)), Some(gid(39)));
+        assert_eq!(gids.get(Lid(8)), None);
+        assert_eq!(gids.get(Lid(0)), None);
+        assert_eq!(gids.0.len(), KnownGids::CAPACITY);
+    }
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The commit thread: registers connections with the daemon, carries out its orders, and watches
+//! the QPs.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cm_msgs::control::{Cause, FromDaemon, FromLibrary, Report};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+
+use crate::async_events::AsyncEvents;
+use crate::commit::{Command, Commit, Deliver, Descriptor};
+use crate::connection::{Connection, Protection};
+use crate::link::{self, Link, Received};
+use crate::order;
+use crate::tracked::Tracked;
+
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const SLOWEST_RETRY: Duration = Duration::from_secs(5);
+
+/// What epoll says: a small number, or a verbs context's address.
+const WAKE: u64 = 0;
+const SOCKET: u64 = 1;
+
+pub(crate) struct Worker {
+    commit: &'static Commit,
+    deliver: Deliver,
+    epoll: Epoll,
+    wake: Arc<EventFd>,
+    uplink: Uplink,
+    /// The pause after the next failure to reach the daemon.
+    wait: Duration,
+    contexts: AsyncEvents,
+    connections: HashMap<u64, Tracked>,
+}
+
+enum Uplink {
+    Up(Link),
+    Down { retry: Instant },
+}
+
+impl Worker {
+    pub(crate) fn new(
+        commit: &'static Commit,
+        wake: Arc<EventFd>,
+        deliver: Deliver,
+    ) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        commit.note(Descriptor::Epoll, epoll.0.as_raw_fd());
+        epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        Ok(Self {
+            commit,
+            deliver,
+            epoll,
+            wake,
+            uplink: Uplink::Down {
+                retry: Instant::now(),
+            },
+            wait: FIRST_RETRY,
+            contexts: AsyncEvents::default(),
+            connections: HashMap::new(),
+        })
+    }
+
+    /// Runs as long as the process.
+    pub(crate) fn run(mut self) {
+        let mut events = [EpollEvent::empty(); 32];
+        loop {
+            let ready = match self.epoll.wait(&mut events, self.timeout()) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(errno) => {
+                    // Somebody closed our descriptor (daemons-to-be do that): nothing is lost but
+                    // our help.
+                    crate::log::warn(&format_args!("commit thread ends: {errno}"));
+                    return;
+                }
+            };
+            // The counter first: what is queued after this wakes us again.
+            let _ = self.wake.read();
+            for command in self.commit.take() {
+                self.command(command);
+            }
+            for event in &events[..ready] {
+                match event.data() {
+                    WAKE => {}
+                    SOCKET => self.socket_ready(),
+                    context => self.context_ready(context as usize),
+                }
+            }
+            self.timers(Instant::now());
+        }
+    }
+
+    /// Until the next thing to do by the clock.
+    fn timeout(&self) -> EpollTimeout {
+        let retry = match self.uplink {
+            Uplink::Down { retry } if !self.connections.is_empty() => Some(retry),
+            _ => None,
+        };
+        let next = self
+            .connections
+            .values()
+            .filter_map(Tracked::due)
+            .chain(retry)
+            .min();
+        next.map_or(EpollTimeout::NONE, |at| {
+            // Rounded up: waking a little early would spin.
+            let millis = at
+                .saturating_duration_since(Instant::now())
+                .as_micros()
+                .div_ceil(1000);
+            EpollTimeout::try_from(millis as i32).unwrap_or(EpollTimeout::MAX)
+        })
+    }
+
+    fn timers(&mut self, now: Instant) {
+        if let Uplink::Down { retry } = self.uplink
+            && retry <= now
+            && !self.connections.is_empty()
+        {
+            self.connect(now);
+        }
+        let due = |tracked: &Tracked| tracked.due().is_some_and(|at| at <= now);
+        let numbers: Vec<u64> = self
+            .connections
+            .values()
+            .filter(|t| due(t))
+            .map(|t| t.connection.number)
+            .collect();
+        for number in numbers {
+            self.look(number, None);
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Register(connection) => self.register(connection),
+            Command::Close(number) => self.close(number),
+            Command::Seen(number, cause) => self.look(number, Some(cause)),
+            Command::Linked(socket) => {
+                if let Uplink::Down { .. } = self.uplink {
+                    self.up(socket);
+                }
+            }
+        }
+    }
+
+    fn register(&mut self, connection: Arc<Connection>) {
+        let number = connection.number;
+        if !self.connections.contains_key(&number) && !self.track(connection) {
+            return;
+        }
+        match self.uplink {
+            Uplink::Up(_) => self.say_register(number),
+            // A new connection is a reason to look for the daemon at once.
+            Uplink::Down { .. } => self.connect(Instant::now()),
+        }
+    }
+
+    fn track(&mut self, connection: Arc<Connection>) -> bool {
+        // The context stays open while the QP is held.
+        let watched = connection.with_qp(|_| {
+            // SAFETY: a QP's context is open.
+            unsafe { self.contexts.add(&self.epoll, connection.context) }
+        });
+        let Some(watched) = watched else {
+            return false;
+        };
+        if let Err(errno) = watched {
+            crate::log::debug(&format_args!(
+                "async events of a device are not watched: {errno}"
+            ));
+        }
+        let context = connection.context;
+        let Some(tracked) = Tracked::new(connection, Instant::now()) else {
+            self.contexts.remove(&self.epoll, context);
+            return false;
+        };
+        self.connections.insert(tracked.connection.number, tracked);
+        true
+    }
+
+    fn close(&mut self, number: u64) {
+        if let Some(tracked) = self.connections.remove(&number) {
+            self.contexts
+                .remove(&self.epoll, tracked.connection.context);
+            self.say(FromLibrary::Close { conn: number });
+        }
+    }
+
+    /// Looks at a QP and reports what is new.
+    fn look(&mut self, number: u64, seen: Option<Cause>) {
+        let Some(tracked) = self.connections.get_mut(&number) else {
+            return;
+        };
+        if let Some(report) = tracked.look(Instant::now(), seen) {
+            self.report(number, report);
+        }
+    }
+
+    fn context_ready(&mut self, address: usize) {
+        let on_it = |tracked: &&Tracked| tracked.connection.context.address == address;
+        let numbers: Vec<u64> = self
+            .connections
+            .values()
+            .filter(on_it)
+            .map(|t| t.connection.number)
+            .collect();
+        for number in numbers {
+            self.look(number, None);
+        }
+    }
+
+    fn connect(&mut self, now: Instant) {
+        match link::open(self.commit.socket()) {
+            Ok(socket) => self.up(socket),
+            Err(_) => self.retry_later(now),
+        }
+    }
+
+    fn retry_later(&mut self, now: Instant) {
+        self.uplink = Uplink::Down {
+            retry: now + self.wait,
+        };
+        self.wait = (self.wait * 2).min(SLOWEST_RETRY);
+    }
+
+    fn up(&mut self, socket: OwnedFd) {
+        let fd = socket.as_raw_fd();
+        if let Err(errno) = self
+            .epoll
+            .add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, SOCKET))
+        {
+            crate::log::debug(&format_args!("socket is not watched: {errno}"));
+            return;
+        }
+        self.commit.note(Descriptor::Socket, fd);
+        self.commit.set_linked(true);
+        self.uplink = Uplink::Up(Link::new(socket));
+        crate::log::debug(&"daemon found");
+        self.say(FromLibrary::Hello {
+            command: command_name(),
+        });
+        let numbers: Vec<u64> = self.connections.keys().copied().collect();
+        for number in numbers {
+            if let Some(tracked) = self.connections.get_mut(&number) {
+                // A new daemon may think otherwise; and it gets the QP as it is now.
+                tracked.refused = false;
+                tracked.look(Instant::now(), None);
+            }
+            self.say_register(number);
+        }
+    }
+
+    fn down(&mut self) {
+        self.commit.note(Descriptor::Socket, -1);
+        self.commit.set_linked(false);
+        self.retry_later(Instant::now());
+        crate::log::debug(&"daemon lost");
+    }
+
+    fn say_register(&mut self, number: u64) {
+        if let Some(tracked) = self.connections.get(&number) {
+            let register = tracked.registration();
+            self.say(FromLibrary::Register {
+                conn: number,
+                register,
+            });
+        }
+    }
+
+    fn report(&mut self, number: u64, report: Report) {
+        let refused = self
+            .connections
+            .get(&number)
+            .is_none_or(|tracked| tracked.refused);
+        crate::log::debug(&format_args!(
+            "connection {number}: {:?}, {}, port {} -> LID {}",
+            report.cause,
+            report.snapshot.migration,
+            report.snapshot.primary.port,
+            report.snapshot.primary.dlid,
+        ));
+        if !refused {
+            self.say(FromLibrary::Report {
+                conn: number,
+                report,
+            });
+        }
+    }
+
+    /// Sends, if there is a daemon.
+    fn say(&mut self, message: FromLibrary) {
+        if let Uplink::Up(link) = &mut self.uplink {
+            let sent = link.send(message);
+            self.sent(sent);
+        }
+    }
+
+    fn sent(&mut self, result: Result<(), Errno>) {
+        let Uplink::Up(link) = &self.uplink else {
+            return;
+        };
+        let mut interest = EpollFlags::EPOLLIN;
+        interest.set(EpollFlags::EPOLLOUT, link.wants_write());
+        let watched = self
+            .epoll
+            .modify(link.as_fd(), &mut EpollEvent::new(interest, SOCKET));
+        if result.and(watched).is_err() {
+            self.down();
+        }
+    }
+
+    fn socket_ready(&mut self) {
+        if let Uplink::Up(link) = &mut self.uplink {
+            let sent = link.flush();
+            self.sent(sent);
+        }
+        while let Uplink::Up(link) = &mut self.uplink {
+            match link.receive() {
+                Received::Message(message) => self.message(message),
+                Received::Garbage(error) => crate::log::debug(&error),
+                Received::Nothing => return,
+                Received::Closed => return self.down(),
+            }
+        }
+    }
+
+    fn message(&mut self, message: FromDaemon) {
+        match message {
+            FromDaemon::Welcome => self.wait = FIRST_RETRY,
+            FromDaemon::Load { conn, load } => {
+                self.carry_out(conn, |tracked, now| {
+                    tracked.learn(&load.alternate);
+                    tracked.carry_out(now, load.token, |qp, gids| order::load(qp, gids, &load))
+                });
+            }
+            FromDaemon::Migrate { conn, migrate } => {
+                self.carry_out(conn, |tracked, now| {
+                    let token = migrate.token;
+                    tracked.carry_out(now, token, |qp, gids| order::migrate(qp, gids, &migrate))
+                });
+            }
+            FromDaemon::Query { conn } => {
+                self.carry_out(conn, |tracked, now| {
+                    let news = tracked.look(now, None);
+                    let query = Report {
+                        cause: Cause::Query,
+                        snapshot: *tracked.last(),
+                    };
+                    Some(news.unwrap_or(query))
+                });
+            }
+            FromDaemon::Refuse { conn, refusal } => {
+                if let Some(tracked) = self.connections.get_mut(&conn) {
+                    crate::log::debug(&format_args!("connection {conn} refused: {refusal}"));
+                    tracked.refused = true;
+                    tracked.connection.set_protection(Protection::Unmanaged);
+                }
+            }
+            FromDaemon::Event {
+                conn,
+                event,
+                status,
+            } => {
+                if let Some(tracked) = self.connections.get(&conn)
+                    && tracked.connection.opted_in()
+                {
+                    (self.deliver)(&tracked.connection, event, status, &tracked.last().primary);
+                }
+            }
+        }
+    }
+
+    /// Runs an order and reports. An order for a connection that is gone needs no answer: the
+    /// daemon is told of the closing.
+    fn carry_out(
+        &mut self,
+        number: u64,
+        order: impl FnOnce(&mut Tracked, Instant) -> Option<Report>,
+    ) {
+        let report = self
+            .connections
+            .get_mut(&number)
+            .and_then(|tracked| order(tracked, Instant::now()));
+        if let Some(report) = report {
+            self.report(number, report);
+        }
+    }
+}
+
+/// The process's name as the kernel has it, NUL-padded.
+fn command_name() -> [u8; 16] {
+    let mut command = [0; 16];
+    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    let len = name.len().min(command.len() - 1);
+    command[..len].copy_from_slice(&name[..len]);
+    command
+}
