@@ -57,8 +57,13 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         command
     };
     let mut deny = Command::new(deny);
-    deny.current_dir(workspace::root())
-        .args(["check", "bans", "licenses", "sources"]);
+    deny.current_dir(workspace::root()).args([
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]);
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env("APMD_REQUIRE_TSHARK", "1");
     let clippy = [

@@ -11,6 +11,7 @@ const EXEMPT: &[&str] = &[
     "lock",
     "csv",
     "hex",
+    "txt",
     "json",
     "gitignore",
     "svg",
