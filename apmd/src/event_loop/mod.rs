@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The daemon: one thread, one poll. What wakes it becomes input for the engine, what the engine
+//! wants is done, and the loop sleeps until the next deadline.
+
+mod engine_io;
+mod operators;
+mod port_io;
+pub mod signals;
+pub mod timers;
+pub mod token;
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll};
+use statemachine::{Engine, Input, Time};
+
+use crate::config::{Config, ConfigError};
+use crate::control::Control;
+use crate::counters::DaemonCounters;
+use crate::devices::Devices;
+use crate::io::nldev::Nldev;
+use crate::io::rtnl::Rtnl;
+use crate::io::seqpacket::ListenError;
+use crate::log_limit::{LogLimit, Nuisance};
+use crate::logging::LogHandle;
+use crate::notify::{State, notify};
+use crate::observe::Observe;
+use crate::server::Server;
+use crate::source::Sa;
+use crate::{control, observe};
+use signals::{Request, Signals};
+use timers::{Clock, sleep};
+use token::Token;
+
+/// Packets taken from one caller before the others have their turn.
+const TURN: usize = 64;
+/// Pause before what failed for want of resources is tried again, and first pause of a new scan.
+const RETRY: Duration = Duration::from_secs(1);
+/// The longest pause between scans for devices that are missing.
+const SCAN_MAX: Duration = Duration::from_secs(60);
+
+/// Why the daemon does not start or does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration is no good.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A socket cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The runtime directory cannot be made.
+    #[error("{}: {error}", path.display())]
+    RuntimeDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The system says no.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |error| DaemonError::System { what, error }
+}
+
+/// The daemon.
+pub struct Daemon {
+    poll: Poll,
+    clock: Clock,
+    config: Config,
+    /// Where the configuration came from, as named on the command line.
+    config_path: Option<PathBuf>,
+    log: LogHandle,
+    engine: Engine,
+    devices: Devices,
+    sa: Sa,
+    rtnl: Option<Rtnl>,
+    nldev: Option<Nldev>,
+    control: Control,
+    observe: Observe,
+    signals: Signals,
+    limit: LogLimit,
+    counters: DaemonCounters,
+    /// Libraries with more to read than one turn takes.
+    unread: Vec<u32>,
+    /// When callers that could not be taken in are tried again.
+    accept_at: Option<Time>,
+    /// When missing devices are looked for again, and the pause after that.
+    scan_at: Option<Time>,
+    scan_pause: Duration,
+    stopping: bool,
+}
+
+impl Daemon {
+    /// Opens everything.
+    ///
+    /// # Errors
+    /// Another daemon has the sockets, or the system says no. Missing devices are no error.
+    pub fn start(
+        config: Config,
+        config_path: Option<PathBuf>,
+        log: LogHandle,
+    ) -> Result<Self, DaemonError> {
+        let poll = Poll::new().map_err(system("epoll"))?;
+        let registry = poll.registry();
+        let dir = &config.runtime_dir;
+        std::fs::create_dir_all(dir).map_err(|error| DaemonError::RuntimeDir {
+            path: dir.clone(),
+            error,
+        })?;
+        let (listen, token) = (Token::Control, Token::Library);
+        let path = dir.join(control::SOCKET);
+        let control = Server::listen(&path, &config.control, registry, listen, token)?;
+        let path = dir.join(observe::SOCKET);
+        let (listen, token) = (Token::Observe, Token::Operator);
+        let observe = Server::listen(&path, &config.control, registry, listen, token)?;
+        let signals = Signals::listen(registry).map_err(system("signals"))?;
+        let rtnl = Rtnl::open().and_then(|rtnl| {
+            let fd = rtnl.as_raw_fd();
+            registry.register(&mut SourceFd(&fd), Token::Rtnl.into(), Interest::READABLE)?;
+            Ok(rtnl)
+        });
+        let rtnl = rtnl
+            .inspect_err(|error| tracing::warn!(%error, "no rtnetlink"))
+            .ok();
+        let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
+        let seed = random_seed().map_err(system("/dev/urandom"))?;
+        Ok(Self {
+            engine: Engine::new(config.engine(), seed),
+            sa: Sa::new(config.sa.clone(), (seed >> 32) as u32),
+            clock: Clock::start(),
+            config_path,
+            log,
+            devices: Devices::default(),
+            rtnl,
+            nldev: nldev.ok(),
+            control: Control::new(control),
+            observe: Observe::new(observe),
+            signals,
+            limit: LogLimit::default(),
+            counters: DaemonCounters::default(),
+            unread: Vec::new(),
+            accept_at: None,
+            scan_at: Some(Time(0)),
+            scan_pause: RETRY,
+            stopping: false,
+            poll,
+            config,
+        })
+    }
+
+    /// Runs until a signal ends it. Connections stay armed, and their libraries wait for the next
+    /// daemon: nobody's association is closed.
+    ///
+    /// # Errors
+    /// The poll fails.
+    pub fn run(mut self) -> Result<(), DaemonError> {
+        let mut events = Events::with_capacity(256);
+        self.work();
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            runtime_dir = %self.config.runtime_dir.display(),
+            class = self.config.association.class,
+            "ready"
+        );
+        notify(State::Ready);
+        while !self.stopping {
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(DaemonError::System {
+                        what: "poll",
+                        error,
+                    });
+                }
+                Err(_) => continue,
+                Ok(()) => {}
+            }
+            for event in &events {
+                self.dispatch(event);
+            }
+            self.work();
+        }
+        notify(State::Stopping);
+        tracing::info!("ended; connections stay as they are");
+        Ok(())
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.unread.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        sleep(
+            self.clock.now(),
+            [
+                self.engine.poll_timeout(),
+                self.sa.poll_timeout(),
+                self.accept_at,
+                self.scan_at,
+                self.ports_timeout(),
+            ],
+        )
+    }
+
+    fn dispatch(&mut self, event: &Event) {
+        match Token::from_mio(event.token()) {
+            Some(Token::Signals) => self.signalled(),
+            Some(Token::Control) => self.accept_libraries(),
+            Some(Token::Observe) => self.accept_operators(),
+            Some(Token::Rtnl) => self.links_changed(),
+            Some(Token::Library(key)) => self.library(key),
+            Some(Token::Operator(key)) => self.operator(key),
+            Some(Token::Verbs(key)) => self.device_events(key),
+            Some(Token::Umad(key)) => self.receive_mads(key),
+            None => {}
+        }
+        self.drain_engine();
+    }
+
+    /// What is due, and what is left over from the last round.
+    fn work(&mut self) {
+        let now = self.clock.now();
+        for key in std::mem::take(&mut self.unread) {
+            self.library(key);
+        }
+        if self.accept_at.is_some_and(|at| at <= now) {
+            self.accept_at = None;
+            self.accept_libraries();
+            self.accept_operators();
+        }
+        if self.scan_at.is_some_and(|at| at <= now) {
+            self.scan();
+        }
+        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+            self.engine.handle(now, Input::Timeout);
+        }
+        self.sa.handle_time(now);
+        self.check_ports(now);
+        self.drain_engine();
+    }
+
+    fn signalled(&mut self) {
+        for request in self.signals.take() {
+            match request {
+                Request::Stop => self.stopping = true,
+                Request::Reload => self.reload(),
+            }
+        }
+    }
+
+    /// Takes over the configuration file as it is now, or keeps the old if it is no good.
+    fn reload(&mut self) {
+        notify(State::Reloading);
+        match Config::load(self.config_path.as_deref()) {
+            Ok(config) => {
+                self.counters.reloads += 1;
+                self.engine.set_config(config.engine());
+                self.sa.set_config(config.sa.clone());
+                self.log.reload(&config.log);
+                self.config = config.with_fixed_of(&self.config);
+                self.look_at_all_ports();
+                tracing::info!("configuration read again");
+            }
+            Err(error) => {
+                self.counters.failed_reloads += 1;
+                tracing::error!(%error, "configuration not taken, the old one stays");
+            }
+        }
+        notify(State::Ready);
+    }
+
+    fn accept_libraries(&mut self) {
+        loop {
+            match self.control.accept(self.poll.registry()) {
+                Ok(Some(_)) => self.counters.clients += 1,
+                Ok(None) => return,
+                Err(error) => return self.accept_later(&error),
+            }
+        }
+    }
+
+    fn accept_operators(&mut self) {
+        loop {
+            match self.observe.accept(self.poll.registry()) {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => return self.accept_later(&error),
+            }
+        }
+    }
+
+    fn accept_later(&mut self, error: &io::Error) {
+        let now = self.clock.now();
+        self.accept_at = Some(now + RETRY);
+        if let Some(more) = self.limit.allow(now, Nuisance::Client) {
+            tracing::warn!(%error, more, "caller not taken in");
+        }
+    }
+}
+
+fn random_seed() -> io::Result<u64> {
+    use std::io::Read;
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}

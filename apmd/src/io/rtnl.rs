@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Carrier of IPoIB interfaces by rtnetlink: an interface's hardware address ends with the GID of
+//! its port (RFC 4391, 9.1.1).
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use cm_msgs::Gid;
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+/// Multicast group of link changes.
+const RTNLGRP_LINK: u32 = 1;
+const HARDWARE_ADDRESS_LEN: usize = 20;
+const GID_AT: usize = 4;
+
+/// An IPoIB interface, as far as its port goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Interface {
+    name: String,
+    gid: Gid,
+    /// `None` while the interface is administratively down: then its carrier says nothing.
+    carrier: Option<bool>,
+}
+
+/// What an interface's change means for its port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEvent {
+    /// The carrier is lost.
+    Lost(Gid),
+    /// Something else is different.
+    Changed(Gid),
+}
+
+/// The rtnetlink socket and the interfaces that it told of.
+#[derive(Debug)]
+pub struct Rtnl {
+    socket: Socket,
+    interfaces: HashMap<u32, Interface>,
+    sequence: u32,
+}
+
+impl Rtnl {
+    /// Opens the socket, subscribes, and asks for what is there now.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.set_non_blocking(true)?;
+        socket.add_membership(RTNLGRP_LINK)?;
+        let mut rtnl = Self {
+            socket,
+            interfaces: HashMap::new(),
+            sequence: 0,
+        };
+        rtnl.dump()?;
+        Ok(rtnl)
+    }
+
+    /// Asks for all interfaces; the answers come as events.
+    fn dump(&mut self) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        header.sequence_number = self.sequence;
+        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
+        Ok(())
+    }
+
+    /// Reads all there is. Of what the kernel had to drop, everything is asked for again.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn read(&mut self) -> io::Result<Vec<LinkEvent>> {
+        let mut events = Vec::new();
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((datagram, _)) => self.datagram(&datagram, &mut events),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.dump()?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Name of the interface on the port with this GID.
+    pub fn interface(&self, gid: Gid) -> Option<&str> {
+        let mut names: Vec<_> = self
+            .interfaces
+            .values()
+            .filter(|i| i.gid == gid)
+            .map(|i| i.name.as_str())
+            .collect();
+        // Child interfaces of other partitions have the GID too; the parent has the shortest name.
+        names.sort_by_key(|name| (name.len(), *name));
+        names.first().copied()
+    }
+
+    fn datagram(&mut self, datagram: &[u8], events: &mut Vec<LinkEvent>) {
+        let mut rest = datagram;
+        while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
+            let len = (message.header.length as usize).next_multiple_of(4);
+            match message.payload {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                    events.extend(self.new_link(&link));
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => {
+                    events.extend(self.del_link(&link));
+                }
+                _ => {}
+            }
+            rest = match rest.get(len..) {
+                Some(rest) if len > 0 && !rest.is_empty() => rest,
+                _ => return,
+            };
+        }
+    }
+
+    fn new_link(&mut self, link: &LinkMessage) -> Option<LinkEvent> {
+        let now = interface_of(link)?;
+        let gid = now.gid;
+        let before = self.interfaces.insert(link.header.index, now.clone());
+        match before {
+            Some(before) if before == now => None,
+            Some(Interface {
+                carrier: Some(true),
+                ..
+            }) if now.carrier == Some(false) => Some(LinkEvent::Lost(gid)),
+            _ => Some(LinkEvent::Changed(gid)),
+        }
+    }
+
+    fn del_link(&mut self, link: &LinkMessage) -> Option<LinkEvent> {
+        let gone = self.interfaces.remove(&link.header.index)?;
+        Some(LinkEvent::Changed(gone.gid))
+    }
+}
+
+/// What an IPoIB link is now; `None` for other links.
+fn interface_of(link: &LinkMessage) -> Option<Interface> {
+    if link.header.link_layer_type != LinkLayerType::Infiniband {
+        return None;
+    }
+    let mut name = String::new();
+    let mut gid = None;
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::Address(address) if address.len() == HARDWARE_ADDRESS_LEN => {
+                gid = address[GID_AT..].first_chunk().copied().map(Gid);
+            }
+            LinkAttribute::IfName(text) => name.clone_from(text),
+            _ => {}
+        }
+    }
+    let flags = link.header.flags;
+    let up = flags.contains(LinkFlags::Up);
+    let carrier = up.then_some(flags.contains(LinkFlags::LowerUp));
+    Some(Interface {
+        name,
+        gid: gid?,
+        carrier,
+    })
+}
+
+impl AsRawFd for Rtnl {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, flags: LinkFlags, layer: LinkLayerType) -> Vec<u8> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.header.flags = flags;
+        link.header.link_layer_type = layer;
+        let mut address = vec![0x80, 0, 0, 0x48];
+        address.extend([7; 16]);
+        link.attributes = vec![
+            LinkAttribute::IfName(format!("ib{index}")),
+            LinkAttribute::Address(address),
+        ];
+        let message = RouteNetlinkMessage::NewLink(link);
+        let mut message = NetlinkMessage::from(message);
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn carrier_loss_names_the_port() {
+        let mut rtnl = Rtnl::open().expect("rtnetlink needs no privilege");
+        let gid = Gid([7; 16]);
+        let mut events = |rtnl: &mut Rtnl, flags, layer| {
+            let mut events = Vec::new();
+            rtnl.datagram(&link(9999, flags, layer), &mut events);
+            events
+        };
+        let ib = LinkLayerType::Infiniband;
+        let up = LinkFlags::Up | LinkFlags::LowerUp;
+        assert_eq!(events(&mut rtnl, up, ib), [LinkEvent::Changed(gid)]);
+        assert_eq!(events(&mut rtnl, up, ib), [], "nothing is different");
+        assert_eq!(events(&mut rtnl, LinkFlags::Up, ib), [LinkEvent::Lost(gid)]);
+        assert_eq!(events(&mut rtnl, up, ib), [LinkEvent::Changed(gid)]);
+        assert_eq!(
+            events(&mut rtnl, LinkFlags::empty(), ib),
+            [LinkEvent::Changed(gid)],
+            "an interface taken down says nothing about its port"
+        );
+        assert_eq!(events(&mut rtnl, up, LinkLayerType::Ether), []);
+        assert_eq!(rtnl.interface(gid), Some("ib9999"));
+    }
+
+    #[test]
+    fn cut_datagrams_are_read_as_far_as_they_go() {
+        let mut rtnl = Rtnl::open().expect("rtnetlink needs no privilege");
+        let bytes = link(9999, LinkFlags::Up, LinkLayerType::Infiniband);
+        for len in 0..bytes.len() {
+            let mut events = Vec::new();
+            rtnl.datagram(&bytes[..len], &mut events);
+            assert_eq!(events, [], "cut to {len}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Unix sockets that keep packets apart (`SOCK_SEQPACKET`), non-blocking.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    self, AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, sockopt,
+};
+use nix::unistd::{Gid, Group};
+
+/// A socket that is listened on; its file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Its process, as this process's pid namespace names it.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+}
+
+/// A connected socket.
+#[derive(Debug)]
+pub struct Packets {
+    fd: OwnedFd,
+}
+
+/// What came of receiving.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Receive {
+    /// A packet of this many bytes. One too long for the buffer was cut and counts in full.
+    Packet(usize),
+    /// Nothing for now.
+    Nothing,
+    /// The other end is gone.
+    End,
+}
+
+/// Why a socket cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody does already.
+    #[error("{}: another apmd is listening there", .0.display())]
+    InUse(PathBuf),
+    /// Something else is in the way.
+    #[error("{}: exists and is no socket", .0.display())]
+    NotASocket(PathBuf),
+    /// The system says no.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The socket's path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+fn new_socket(flags: SockFlag) -> Result<OwnedFd, Errno> {
+    let flags = flags | SockFlag::SOCK_CLOEXEC;
+    socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+}
+
+impl Listener {
+    /// Listens on `path` with access `mode`, for `group` where that group exists. A socket that a
+    /// dead daemon left is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens there, something else is there, or the system says no.
+    pub fn bind(path: &Path, mode: u32, group: &str) -> Result<Self, ListenError> {
+        let io = |error| ListenError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        clear_the_way(path)?;
+        let fd = new_socket(SockFlag::SOCK_NONBLOCK).map_err(|e| io(e.into()))?;
+        let address = UnixAddr::new(path).map_err(|e| io(e.into()))?;
+        // Nobody gets in between bind and chmod: a socket refuses until it is listened on.
+        socket::bind(fd.as_raw_fd(), &address).map_err(|e| io(e.into()))?;
+        let listener = Self {
+            fd,
+            path: path.to_owned(),
+        };
+        if let Ok(Some(Group { gid, .. })) = Group::from_name(group) {
+            give_to(path, gid);
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(io)?;
+        socket::listen(&listener.fd, Backlog::new(128).unwrap_or(Backlog::MAXCONN))
+            .map_err(|e| io(e.into()))?;
+        Ok(listener)
+    }
+
+    /// The next caller; `None` when nobody waits.
+    ///
+    /// # Errors
+    /// Mostly: no file descriptor left.
+    pub fn accept(&self) -> io::Result<Option<(Packets, Peer)>> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let fd = loop {
+            match socket::accept4(self.fd.as_raw_fd(), flags) {
+                Ok(fd) => break crate::io::owned(fd),
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::EINTR | Errno::ECONNABORTED) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let credentials = socket::getsockopt(&fd, sockopt::PeerCredentials)?;
+        let peer = Peer {
+            pid: credentials.pid(),
+            uid: credentials.uid(),
+        };
+        Ok(Some((Packets { fd }, peer)))
+    }
+}
+
+/// Removes what a dead daemon left at `path`.
+fn clear_the_way(path: &Path) -> Result<(), ListenError> {
+    let io = |error| ListenError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
+        Ok(_) => {}
+    }
+    match Packets::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(io)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(_) => Err(ListenError::InUse(path.to_owned())),
+        Err(error) => Err(io(error)),
+    }
+}
+
+/// A daemon that is not root may give a file only to its own groups; then its owner's group does.
+fn give_to(path: &Path, gid: Gid) {
+    if let Err(error) = nix::unistd::chown(path, None, Some(gid)) {
+        tracing::warn!(path = %path.display(), %gid, %error, "group of the socket not set");
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "socket not removed");
+        }
+    }
+}
+
+impl Packets {
+    /// Calls the listener at `path`. This one blocks.
+    ///
+    /// # Errors
+    /// Nobody listens there, or no right to.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let fd = new_socket(SockFlag::empty())?;
+        socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+        Ok(Self { fd })
+    }
+
+    /// Receives a packet into `buffer`.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Receive> {
+        loop {
+            return match socket::recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC) {
+                Ok(0) => Ok(Receive::End),
+                Ok(len) => Ok(Receive::Packet(len)),
+                Err(Errno::EAGAIN) => Ok(Receive::Nothing),
+                Err(Errno::ECONNRESET) => Ok(Receive::End),
+                Err(Errno::EINTR) => continue,
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
+    /// Sends a packet; `false` when there is no room for it now.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    pub fn send(&self, packet: &[u8]) -> io::Result<bool> {
+        loop {
+            return match socket::send(self.fd.as_raw_fd(), packet, MsgFlags::MSG_NOSIGNAL) {
+                Ok(_) => Ok(true),
+                Err(Errno::EAGAIN) => Ok(false),
+                Err(Errno::EINTR) => continue,
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl AsRawFd for Packets {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl AsFd for Packets {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RDMA devices by libibverbs: what they are, and their asynchronous events.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
+
+use cm_msgs::{Gid, Guid, PKey};
+use nix::fcntl::{FcntlArg, OFlag};
+use rdma_sys as ffi;
+
+// `enum ibv_event_type`, `enum ibv_device_cap_flags`, link layer of `struct ibv_port_attr`: C
+// constants, because a Rust enum must not hold what a newer kernel may send.
+const EVENT_DEVICE_FATAL: u32 = 8;
+const EVENT_PORT_ACTIVE: u32 = 9;
+const EVENT_PORT_ERR: u32 = 10;
+const EVENT_LID_CHANGE: u32 = 11;
+const EVENT_PKEY_CHANGE: u32 = 12;
+const EVENT_SM_CHANGE: u32 = 13;
+const EVENT_CLIENT_REREGISTER: u32 = 17;
+const EVENT_GID_CHANGE: u32 = 18;
+const DEVICE_AUTO_PATH_MIG: u32 = 1 << 4;
+const LINK_LAYER_UNSPECIFIED: u8 = 0;
+const LINK_LAYER_INFINIBAND: u8 = 1;
+
+/// An asynchronous event, as far as ports go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortEvent {
+    /// The port is lost.
+    Error(u8),
+    /// Something about the port is different.
+    Changed(u8),
+    /// The device is lost.
+    DeviceFatal,
+}
+
+/// What a port says of itself that PortInfo does not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortFacts {
+    /// Link layer InfiniBand.
+    pub infiniband: bool,
+    /// GID index 0.
+    pub gid: Gid,
+    /// The P_Key table by index; 0 for an empty entry.
+    pub pkeys: Vec<PKey>,
+}
+
+/// An opened RDMA device.
+#[derive(Debug)]
+pub struct Device {
+    context: NonNull<ffi::ibv_context>,
+    /// Its name.
+    pub name: String,
+    /// Its node GUID.
+    pub node_guid: Guid,
+    /// Ports.
+    pub ports: u8,
+    /// It claims automatic path migration.
+    pub apm: bool,
+}
+
+/// Names of the RDMA devices that user space may use now.
+pub fn list() -> Vec<String> {
+    let mut names = Vec::new();
+    for_each_device(|_, name| {
+        names.push(name.to_owned());
+        None::<()>
+    });
+    names.sort();
+    names
+}
+
+/// Shows `f` each device until it returns something.
+fn for_each_device<T>(mut f: impl FnMut(*mut ffi::ibv_device, &str) -> Option<T>) -> Option<T> {
+    let mut count: c_int = 0;
+    // SAFETY: `count` outlives the call; the list is checked for null before use.
+    let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
+    if list.is_null() {
+        return None;
+    }
+    let mut found = None;
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the list has `count` valid entries, and each has a NUL-terminated name that
+        // lives as long as the list.
+        let (device, name) = unsafe {
+            let device = *list.add(index);
+            (device, CStr::from_ptr(ffi::ibv_get_device_name(device)))
+        };
+        found = f(device, &name.to_string_lossy());
+        if found.is_some() {
+            break;
+        }
+    }
+    // SAFETY: the list came from `ibv_get_device_list` and is freed once; opened devices live on.
+    unsafe { ffi::ibv_free_device_list(list) };
+    found
+}
+
+impl Device {
+    /// Opens the device called `wanted`; its event file does not block.
+    ///
+    /// # Errors
+    /// No such device, or no right to it.
+    pub fn open(wanted: &str) -> io::Result<Self> {
+        let opened = for_each_device(|device, name| {
+            // SAFETY: `device` is in the list that `for_each_device` still holds.
+            (name == wanted).then(|| unsafe {
+                let guid = u64::from_be(ffi::ibv_get_device_guid(device));
+                (NonNull::new(ffi::ibv_open_device(device)), guid)
+            })
+        });
+        let (context, node_guid) = match opened {
+            None => return Err(io::ErrorKind::NotFound.into()),
+            Some((None, _)) => return Err(io::Error::last_os_error()),
+            Some((Some(context), guid)) => (context, Guid(guid)),
+        };
+        let mut device = Self {
+            context,
+            name: wanted.to_owned(),
+            node_guid,
+            ports: 0,
+            apm: false,
+        };
+        device.query()?;
+        let flags = nix::fcntl::fcntl(device.async_fd(), FcntlArg::F_GETFL)?;
+        let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
+        nix::fcntl::fcntl(device.async_fd(), FcntlArg::F_SETFL(flags))?;
+        Ok(device)
+    }
+
+    fn query(&mut self) -> io::Result<()> {
+        let mut attr = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
+        // SAFETY: the context is open, and `attr` has room for what the call writes.
+        let result = unsafe { ffi::ibv_query_device(self.context.as_ptr(), attr.as_mut_ptr()) };
+        check(result)?;
+        // SAFETY: all of it was zeroed, then written: integers only.
+        let attr = unsafe { attr.assume_init() };
+        self.ports = attr.phys_port_cnt;
+        self.apm = attr.device_cap_flags & DEVICE_AUTO_PATH_MIG != 0;
+        Ok(())
+    }
+
+    /// What port `port` says of itself.
+    ///
+    /// # Errors
+    /// The device has gone.
+    pub fn port_facts(&self, port: u8) -> io::Result<PortFacts> {
+        let mut attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
+        // SAFETY: the context is open, and `attr` has room for what the call writes.
+        let result =
+            unsafe { ffi::___ibv_query_port(self.context.as_ptr(), port, attr.as_mut_ptr()) };
+        check(result)?;
+        // SAFETY: all of it was zeroed, then written: integers only.
+        let attr = unsafe { attr.assume_init() };
+        let pkeys = (0..i32::from(attr.pkey_tbl_len)).map(|index| self.pkey(port, index));
+        Ok(PortFacts {
+            infiniband: matches!(
+                attr.link_layer,
+                LINK_LAYER_UNSPECIFIED | LINK_LAYER_INFINIBAND
+            ),
+            gid: self.gid(port)?,
+            pkeys: pkeys.collect::<io::Result<_>>()?,
+        })
+    }
+
+    fn gid(&self, port: u8) -> io::Result<Gid> {
+        let mut gid = ffi::ibv_gid { raw: [0; 16] };
+        // SAFETY: the context is open, and `gid` has room for what the call writes.
+        check(unsafe { ffi::ibv_query_gid(self.context.as_ptr(), port, 0, &raw mut gid) })?;
+        // SAFETY: all views of the union are 16 bytes of integers.
+        Ok(Gid(unsafe { gid.raw }))
+    }
+
+    fn pkey(&self, port: u8, index: c_int) -> io::Result<PKey> {
+        let mut pkey = 0;
+        // SAFETY: the context is open, and `pkey` has room for what the call writes.
+        check(unsafe { ffi::ibv_query_pkey(self.context.as_ptr(), port, index, &raw mut pkey) })?;
+        Ok(PKey(u16::from_be(pkey)))
+    }
+
+    /// The next event that is about a port; `None` when there is none for now.
+    ///
+    /// # Errors
+    /// The device has gone.
+    pub fn next_event(&self) -> io::Result<Option<PortEvent>> {
+        loop {
+            let mut event = MaybeUninit::<ffi::ibv_async_event>::zeroed();
+            // SAFETY: the context is open, and `event` has room for what the call writes.
+            let result =
+                unsafe { ffi::ibv_get_async_event(self.context.as_ptr(), event.as_mut_ptr()) };
+            if result != 0 {
+                let error = io::Error::last_os_error();
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(None),
+                    io::ErrorKind::Interrupted => continue,
+                    _ => Err(error),
+                };
+            }
+            let event = event.as_mut_ptr();
+            // SAFETY: the call filled the event in. The type is read as the integer that it is in
+            // C, for a value without a Rust name would be undefined; the union's first bytes are
+            // the port number in port events and are only looked at as an integer.
+            let (kind, port) = unsafe {
+                let kind = (&raw const (*event).event_type).cast::<u32>().read();
+                let port = (&raw const (*event).element).cast::<c_int>().read();
+                ffi::ibv_ack_async_event(event);
+                (kind, port)
+            };
+            if let Some(event) = port_event(kind, u8::try_from(port).unwrap_or(0)) {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context owns the descriptor and lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+    }
+}
+
+fn port_event(kind: u32, port: u8) -> Option<PortEvent> {
+    match kind {
+        EVENT_DEVICE_FATAL => Some(PortEvent::DeviceFatal),
+        EVENT_PORT_ERR => Some(PortEvent::Error(port)),
+        EVENT_PORT_ACTIVE
+        | EVENT_LID_CHANGE
+        | EVENT_PKEY_CHANGE
+        | EVENT_SM_CHANGE
+        | EVENT_CLIENT_REREGISTER
+        | EVENT_GID_CHANGE => Some(PortEvent::Changed(port)),
+        _ => None,
+    }
+}
+
+/// verbs return 0, -1 with errno, or a positive errno.
+fn check(result: c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        error if error > 0 => Err(io::Error::from_raw_os_error(error)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl AsRawFd for Device {
+    /// The file of its asynchronous events.
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: the context is open; the field does not change while it is.
+        unsafe { (*self.context.as_ptr()).async_fd }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: the context is open, nothing made from it is left, and nobody uses it again.
+        unsafe { ffi::ibv_close_device(self.context.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_numbers_are_those_of_the_header() {
+        use ffi::ibv_event_type::*;
+        assert_eq!(EVENT_DEVICE_FATAL, IBV_EVENT_DEVICE_FATAL as u32);
+        assert_eq!(EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ACTIVE as u32);
+        assert_eq!(EVENT_PORT_ERR, IBV_EVENT_PORT_ERR as u32);
+        assert_eq!(EVENT_LID_CHANGE, IBV_EVENT_LID_CHANGE as u32);
+        assert_eq!(EVENT_PKEY_CHANGE, IBV_EVENT_PKEY_CHANGE as u32);
+        assert_eq!(EVENT_SM_CHANGE, IBV_EVENT_SM_CHANGE as u32);
+        assert_eq!(EVENT_CLIENT_REREGISTER, IBV_EVENT_CLIENT_REREGISTER as u32);
+        assert_eq!(EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE as u32);
+        assert_eq!(
+            DEVICE_AUTO_PATH_MIG,
+            ffi::ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG.0
+        );
+    }
+
+    #[test]
+    fn events_of_queue_pairs_and_unknown_ones_are_nobodys_port() {
+        assert_eq!(port_event(10, 2), Some(PortEvent::Error(2)));
+        assert_eq!(port_event(11, 1), Some(PortEvent::Changed(1)));
+        for other in [0, 6, 7, 19, 4711] {
+            assert_eq!(port_event(other, 1), None);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One local port, watched: what its sources say becomes what the engine is told. No I/O here.
+
+use std::time::Duration;
+
+use cm_msgs::PKey;
+use cm_msgs::smp::{PortInfo, PortState};
+use statemachine::{PortStatus, Time};
+
+use crate::io::verbs::PortFacts;
+
+/// Slow check of a port that is not settled, or that nothing but PortInfo watches.
+const CHECK_FAST: Duration = Duration::from_secs(1);
+/// Slow check of a port whose loss other sources tell; also the longest pause between checks of a
+/// port that stays down.
+const CHECK_SLOW: Duration = Duration::from_secs(10);
+
+/// How a port is checked while nothing happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checking {
+    /// Only while it is not settled.
+    Unsettled,
+    /// Always, as a net under the other sources.
+    Net,
+    /// Always and fast: nothing else tells of a loss.
+    Alone,
+}
+
+/// What the device says of the port besides PortInfo, and never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceFacts {
+    /// The device claims automatic path migration.
+    pub apm: bool,
+    /// Ports of the device.
+    pub ports: u8,
+}
+
+/// A watched port.
+#[derive(Debug)]
+pub struct PortWatch {
+    device: DeviceFacts,
+    facts: Option<PortFacts>,
+    /// The facts may have changed.
+    facts_stale: bool,
+    /// The read whose answer counts.
+    reading: Option<u32>,
+    wanted: bool,
+    told: Option<PortStatus>,
+    sm_sl: u8,
+    pause: Duration,
+    check_at: Time,
+}
+
+impl PortWatch {
+    /// A port of which nothing is known: its first read is wanted.
+    pub fn new(device: DeviceFacts) -> Self {
+        Self {
+            device,
+            facts: None,
+            facts_stale: true,
+            reading: None,
+            wanted: true,
+            told: None,
+            sm_sl: 0,
+            pause: CHECK_FAST,
+            check_at: Time(0),
+        }
+    }
+
+    /// What the engine was last told.
+    pub fn status(&self) -> Option<&PortStatus> {
+        self.told.as_ref()
+    }
+
+    /// Service level to the SM.
+    pub fn sm_sl(&self) -> u8 {
+        self.sm_sl
+    }
+
+    /// Index of the default partition in the P_Key table.
+    pub fn default_pkey_index(&self) -> u16 {
+        let keys = self.facts.iter().flat_map(|facts| &facts.pkeys);
+        let index = keys.into_iter().position(|key| key.0 & 0x7fff == 0x7fff);
+        index
+            .and_then(|index| u16::try_from(index).ok())
+            .unwrap_or(0)
+    }
+
+    /// A source says that the port is lost. What to tell the engine, if it thought otherwise.
+    pub fn lost(&mut self) -> Option<PortStatus> {
+        self.look();
+        let status = self.told.as_mut().filter(|status| status.active)?;
+        status.active = false;
+        Some(status.clone())
+    }
+
+    /// A source says that something is different: a read is wanted, and one under way is too old.
+    pub fn look(&mut self) {
+        self.reading = None;
+        self.wanted = true;
+        self.facts_stale = true;
+        self.pause = CHECK_FAST;
+    }
+
+    /// Whether PortInfo is to be read now. `transaction_id` is the read's; only its answer counts.
+    pub fn start_read(&mut self, transaction_id: u32) -> bool {
+        let start = std::mem::take(&mut self.wanted);
+        if start {
+            self.reading = Some(transaction_id);
+        }
+        start
+    }
+
+    /// Whether `transaction_id` is the read whose answer counts; the answer ends it.
+    pub fn end_read(&mut self, transaction_id: u32) -> bool {
+        let counts = self.reading == Some(transaction_id);
+        if counts {
+            self.reading = None;
+        }
+        counts
+    }
+
+    /// Whether the port's facts are to be read again before `answered`.
+    pub fn needs_facts(&self, info: &PortInfo) -> bool {
+        let active = info.state() == PortState::Active;
+        self.facts_stale
+            || self
+                .told
+                .as_ref()
+                .is_none_or(|told| told.active != active || told.lid != info.lid)
+    }
+
+    /// New facts.
+    pub fn set_facts(&mut self, facts: PortFacts) {
+        self.facts = Some(facts);
+        self.facts_stale = false;
+    }
+
+    /// Whether it is no InfiniBand port.
+    pub fn is_foreign(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| !facts.infiniband)
+    }
+
+    /// PortInfo was read. What to tell the engine, if it is news.
+    pub fn answered(
+        &mut self,
+        now: Time,
+        checking: Checking,
+        info: &PortInfo,
+    ) -> Option<PortStatus> {
+        self.sm_sl = info.master_sm_sl;
+        let active = info.state() == PortState::Active && info.lid.is_unicast();
+        let facts = self.facts.as_ref();
+        let status = PortStatus {
+            active,
+            lid: info.lid,
+            lmc: info.lmc,
+            sm_lid: info.master_sm_lid,
+            gid: facts.map(|facts| facts.gid).unwrap_or_default(),
+            pkeys: facts.map(|facts| used(&facts.pkeys)).unwrap_or_default(),
+            mtu: info.neighbor_mtu,
+            apm: self.device.apm,
+            infiniband: facts.is_none_or(|facts| facts.infiniband),
+            device_ports: self.device.ports,
+        };
+        let settled = active && info.master_sm_lid.is_unicast();
+        self.schedule(now, checking, settled);
+        self.tell(status)
+    }
+
+    /// PortInfo cannot be read: the port carries no MAD. What to tell the engine, if it is news.
+    pub fn unreadable(&mut self, now: Time, checking: Checking) -> Option<PortStatus> {
+        self.reading = None;
+        self.schedule(now, checking, false);
+        let facts = self.facts.as_ref();
+        let status = PortStatus {
+            active: false,
+            gid: facts.map(|facts| facts.gid).unwrap_or_default(),
+            pkeys: facts.map(|facts| used(&facts.pkeys)).unwrap_or_default(),
+            apm: self.device.apm,
+            infiniband: facts.is_none_or(|facts| facts.infiniband),
+            device_ports: self.device.ports,
+            lid: self.told.as_ref().map(|told| told.lid).unwrap_or_default(),
+            lmc: self.told.as_ref().map_or(0, |told| told.lmc),
+            sm_lid: self
+                .told
+                .as_ref()
+                .map(|told| told.sm_lid)
+                .unwrap_or_default(),
+            mtu: self.told.as_ref().map_or(0, |told| told.mtu),
+        };
+        self.tell(status)
+    }
+
+    /// When the port is to be checked although nothing happened.
+    pub fn poll_timeout(&self) -> Time {
+        self.check_at
+    }
+
+    /// The check is due: a read is wanted.
+    pub fn handle_time(&mut self, now: Time) {
+        if self.check_at <= now {
+            self.check_at = Time(u64::MAX);
+            self.wanted |= self.reading.is_none();
+        }
+    }
+
+    fn schedule(&mut self, now: Time, checking: Checking, settled: bool) {
+        let pause = match (settled, checking) {
+            (true, Checking::Unsettled) => Duration::MAX,
+            (true, Checking::Net) => CHECK_SLOW,
+            (_, Checking::Alone) => CHECK_FAST,
+            (false, _) => {
+                let pause = self.pause;
+                self.pause = (pause * 2).min(CHECK_SLOW);
+                pause
+            }
+        };
+        if settled {
+            self.pause = CHECK_FAST;
+        }
+        self.check_at = now + pause;
+    }
+
+    fn tell(&mut self, status: PortStatus) -> Option<PortStatus> {
+        if self.told.as_ref() == Some(&status) {
+            return None;
+        }
+        self.told = Some(status.clone());
+        Some(status)
+    }
+}
+
+fn used(table: &[PKey]) -> Vec<PKey> {
+    table
+        .iter()
+        .copied()
+        .filter(|key| key.0 & 0x7fff != 0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cm_msgs::{Gid, Lid};
+
+    fn info(state: PortState, lid: u16) -> PortInfo {
+        let port_state = match state {
+            PortState::Active => 4,
+            PortState::Init => 2,
+            _ => 1,
+        };
+        let (lid, master_sm_lid) = (Lid(lid), Lid(1));
+        PortInfo {
+            port_state,
+            lid,
+            master_sm_lid,
+            neighbor_mtu: 5,
+            ..PortInfo::default()
+        }
+    }
+
+    fn watch() -> PortWatch {
+        let mut watch = PortWatch::new(DeviceFacts {
+            apm: true,
+            ports: 2,
+        });
+        watch.set_facts(PortFacts {
+            infiniband: true,
+            gid: Gid([3; 16]),
+            pkeys: [0x8001, 0, 0xffff].map(PKey).to_vec(),
+        });
+        watch
+    }
+
+    fn second(number: u64) -> Time {
+        Time(number * 1_000_000)
+    }
+
+    #[test]
+    fn up_is_what_port_info_says() {
+        let mut watch = watch();
+        assert!(watch.start_read(1) && !watch.start_read(2));
+        assert!(!watch.end_read(9) && watch.end_read(1));
+        let told = watch
+            .answered(second(1), Checking::Net, &info(PortState::Active, 7))
+            .unwrap();
+        assert!(told.active);
+        assert_eq!((told.lid, told.gid), (Lid(7), Gid([3; 16])));
+        assert_eq!(told.pkeys, [0x8001, 0xffff].map(PKey));
+        assert_eq!(watch.default_pkey_index(), 2);
+        let again = watch.answered(second(2), Checking::Net, &info(PortState::Active, 7));
+        assert_eq!(again, None, "no news");
+    }
+
+    #[test]
+    fn a_loss_is_told_at_once_and_an_older_read_does_not_undo_it() {
+        let mut watch = watch();
+        watch.answered(second(1), Checking::Net, &info(PortState::Active, 7));
+        watch.handle_time(second(11));
+        assert_eq!(
+            watch.poll_timeout(),
+            Time(u64::MAX),
+            "until the answer is there"
+        );
+        assert!(watch.start_read(5));
+        let told = watch.lost().unwrap();
+        assert!(!told.active);
+        assert_eq!(watch.lost(), None, "known already");
+        assert!(!watch.end_read(5), "asked before the loss");
+        assert!(watch.start_read(6), "asked again");
+    }
+
+    #[test]
+    fn checks_are_slow_and_slower_while_a_port_stays_down() {
+        let mut watch = watch();
+        let down = info(PortState::Down, 0);
+        let pauses: Vec<_> = (0..6)
+            .map(|_| {
+                watch.answered(second(0), Checking::Unsettled, &down);
+                watch.poll_timeout().0 / 1_000_000
+            })
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
+        let up = info(PortState::Active, 7);
+        watch.answered(second(0), Checking::Net, &up);
+        assert_eq!(watch.poll_timeout(), second(10));
+        watch.answered(second(0), Checking::Alone, &up);
+        assert_eq!(watch.poll_timeout(), second(1));
+        watch.answered(second(0), Checking::Unsettled, &up);
+        assert_eq!(watch.poll_timeout(), Time(u64::MAX));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_down() {
+        let mut watch = watch();
+        watch.answered(second(1), Checking::Net, &info(PortState::Active, 7));
+        assert!(!watch.unreadable(second(2), Checking::Net).unwrap().active);
+        assert_eq!(watch.unreadable(second(3), Checking::Net), None);
+    }
+}
