@@ -44,9 +44,11 @@ fn library(json: &str) -> Option<&str> {
 pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build
-        .current_dir(workspace::root())
-        .args(["build", "--release", "--message-format=json"]);
+    build.current_dir(workspace::root()).args([
+        "build",
+        "--release",
+        "--message-format=json-render-diagnostics",
+    ]);
     build.args([
         "--package=apmd",
         "--package=librdmacm-apm",

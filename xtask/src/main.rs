@@ -12,6 +12,7 @@ mod image;
 mod kernel;
 mod packages;
 mod qemu;
+mod readme;
 mod shell;
 mod soft_hca;
 mod test;
@@ -41,6 +42,8 @@ enum Command {
     Drill(drill::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the drills
     Test,
+    /// Run the commands that the README shows
+    Readme,
     /// Install the Debian packages that the other commands need, and nothing else
     Setup,
 }
@@ -50,6 +53,9 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Vm(options) => vm::run(&options),
         Command::Drill(options) => drill::run(&options),
         Command::Test => test::run(),
+        Command::Readme => {
+            readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())
+        }
         Command::Setup => packages::install(&packages::all()).map(|()| 0),
     }
 }

@@ -38,8 +38,13 @@ pub(crate) fn run() -> Result<u8, Error> {
     for step in steps(&deny)? {
         outcomes.push(perform(step)?);
     }
-    print_test_runner(&outcomes);
+    // Only now, since to know them the testbed must compile.
+    outcomes.push(match drills() {
+        Ok(step) => perform(step)?,
+        Err(error) => not_performed("drills", &error),
+    });
     print_summary(&outcomes, started.elapsed());
+    print_test_runner(&outcomes);
     Ok(u8::from(outcomes.iter().any(|outcome| !outcome.passed)))
 }
 
@@ -49,13 +54,16 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
+/// This program with other arguments.
+fn xtask(arguments: &[&str]) -> Result<Command, Error> {
     let this = std::env::current_exe().in_file(Path::new("/proc/self/exe"))?;
-    let xtask = |arguments: &[&str]| {
-        let mut command = Command::new(&this);
-        command.args(arguments);
-        command
-    };
+    let mut command = Command::new(this);
+    command.args(arguments);
+    Ok(command)
+}
+
+/// All steps but the drills.
+fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
     let mut deny = Command::new(deny);
     deny.current_dir(workspace::root()).args([
         "check",
@@ -74,8 +82,6 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         "--deny",
         "warnings",
     ];
-    let mut drills = xtask(&["drill"]);
-    drills.args(drill_names(&this)?);
     Ok(vec![
         Step {
             name: "format",
@@ -95,22 +101,25 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         },
         Step {
             name: "vm --check",
-            command: xtask(&["vm", "--check"]),
+            command: xtask(&["vm", "--check"])?,
         },
         Step {
-            name: "drills",
-            command: drills,
+            name: "README",
+            command: xtask(&["readme"])?,
         },
     ])
 }
 
 /// All drills, in the order of `cargo xtask drill --list`, whose lines begin with a name.
-fn drill_names(this: &Path) -> Result<Vec<String>, Error> {
-    let listing = shell::output(
-        "cargo xtask drill --list",
-        Command::new(this).args(["drill", "--list"]),
-    )?;
-    Ok(first_words(&listing))
+fn drills() -> Result<Step, Error> {
+    let mut list = xtask(&["drill", "--list"])?;
+    let listing = shell::output("cargo xtask drill --list", &mut list)?;
+    let mut command = xtask(&["drill"])?;
+    command.args(first_words(&listing));
+    Ok(Step {
+        name: "drills",
+        command,
+    })
 }
 
 fn first_words(listing: &str) -> Vec<String> {
@@ -140,6 +149,16 @@ fn perform(step: Step) -> Result<Outcome, Error> {
         time,
         output,
     })
+}
+
+fn not_performed(name: &'static str, error: &Error) -> Outcome {
+    println!("\n=== {name}: {}: {error}", verdict(false));
+    Outcome {
+        name,
+        passed: false,
+        time: Duration::ZERO,
+        output: String::new(),
+    }
 }
 
 /// Runs `command`, passing on its output line by line. Both of its streams are one, which keeps
@@ -175,14 +194,15 @@ fn verdict(passed: bool) -> &'static str {
     if passed { "passed" } else { "FAILED" }
 }
 
-/// The lines by which the test runner says which binaries it ran and what came out.
+/// The lines by which the test runners say what they ran and what came out.
 fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
+    const STARTS: &[&str] = &["Running ", "Doc-tests ", "test result: ", "vm --check: "];
+    const ENDS: &[&str] = &["... FAILED", ": ok"];
     output.lines().filter(|line| {
-        let line = line.trim_start();
-        ["Running ", "Doc-tests ", "test result: "]
-            .iter()
-            .any(|start| line.starts_with(start))
-            || line.ends_with("... FAILED")
+        let text = line.trim_start();
+        STARTS.iter().any(|start| text.starts_with(start))
+            || ENDS.iter().any(|end| text.ends_with(end))
+            || text.contains(": FAILED")
     })
 }
 
@@ -260,8 +280,9 @@ mod tests {
     fn the_test_runners_own_lines_are_found() {
         let output = "   Compiling x\n     Running unittests src/lib.rs (target/x)\n\
                       running 2 tests\ntest a ... ok\ntest b ... FAILED\n\
+                      cable-pull: ok\nblackhole: FAILED: no migration\n\
                       test result: FAILED. 1 passed; 1 failed\n   Doc-tests x\n";
-        assert_eq!(runner_lines(output).count(), 4);
+        assert_eq!(runner_lines(output).count(), 6);
     }
 
     #[test]

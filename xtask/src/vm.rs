@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// Run this script with everything up, and end with its exit status
     #[arg(long, value_name = "SCRIPT", conflicts_with = "check")]
     run: Option<PathBuf>,
-    /// Prove the world with programs that nobody here wrote
+    /// Prove the world with programs that nobody here wrote (implies --stock)
     #[arg(long)]
     check: bool,
     /// Kill the VM if the script runs longer
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         None => None,
     };
     start(&Run {
-        content: if options.stock {
+        content: if options.stock || options.check {
             Content::Stock
         } else {
             Content::Everything
@@ -112,7 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         limit: options.timeout.map(Duration::from_secs),
         memory: options.memory,
         ndev: options.ndev,
-        daemons: !options.no_daemons && !options.check,
+        daemons: !options.no_daemons,
         force: options.force,
     })
 }
