@@ -1,2 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Worlds to run apmd in, and the drills.
+//!
+//! A drill runs inside the VM that `cargo xtask vm` boots. It breaks things there with `cable` and
+//! signals, and looks at what users could see as well: programs' output and exit status, `apmctl`,
+//! the daemons' logs. Its deadlines are for what hangs; they judge no speed.
+//!
+//! - [`drills`]: one file each, and the registry.
+//! - [`world`]: what a drill acts on: cables, ports, the daemons of both hosts.
+//! - [`program`], [`stream`]: what it runs. [`observe`]: what it sees.
+//! - [`timeline`], [`report`]: what it says.
+//! - [`runner`]: which drills run in which order, and the command line.
+
+pub mod clock;
+pub mod command;
+pub mod daemon;
+pub mod drills;
+pub mod failure;
+pub mod host;
+pub mod observe;
+pub mod program;
+pub mod report;
+pub mod runner;
+pub mod stream;
+pub mod timeline;
+pub mod wait;
+pub mod world;

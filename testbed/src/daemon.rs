@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A host's `apmd`, with a configuration and a log of the drill's own.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::command;
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::program::{Line, Program};
+use crate::timeline::Timeline;
+use crate::wait::{self, Seen};
+
+/// Where the configurations are written.
+const DIRECTORY: &str = "/run/drill";
+
+/// Bound for a daemon's start and end.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What a drill may want of the daemons.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Migrate at once when a local port goes down.
+    pub migrate_on_port_down: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            migrate_on_port_down: true,
+        }
+    }
+}
+
+/// The configuration file of a host's daemon.
+fn config(host: Host, policy: Policy) -> String {
+    format!(
+        "devices = [\"{}\"]\nruntime_dir = \"{}\"\n\
+         [policy]\nmigrate_on_port_down = {}\n\
+         [log]\nlevel = \"info\"\nformat = \"json\"\n",
+        host.device(),
+        host.runtime_dir(),
+        policy.migrate_on_port_down
+    )
+}
+
+/// A running `apmd`; killed when dropped.
+pub struct Daemon {
+    host: Host,
+    program: Program,
+}
+
+impl Daemon {
+    /// Starts it and waits until it answers.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn start(host: Host, policy: Policy, timeline: &Timeline) -> Result<Self, Failure> {
+        let path = write_config(host, policy)?;
+        let shared = timeline.clone();
+        let on_line = move |line: &Line| {
+            if let Some(what) = news(&line.text) {
+                shared.note_at(line.at, host, what);
+            }
+        };
+        let name = format!("apmd on {host}");
+        let words = ["apmd", "--config", path.as_str()];
+        let program = Program::start_watched(&name, host, &words, on_line)?;
+        let mut daemon = Self { host, program };
+        daemon.wait_until_it_answers()?;
+        Ok(daemon)
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<(), Failure> {
+        let what = format!("{} answers", self.program.name());
+        wait::until(&what, LIMIT, || {
+            self.program.ensure_running()?;
+            let answer = command::attempt(&[self.host.name(), "apmctl", "-j", "conn", "show"])?;
+            let complaint = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
+            Ok(Seen::when(answer.status.success(), || complaint))
+        })
+    }
+
+    /// Ends it by SIGTERM.
+    ///
+    /// # Errors
+    /// If it does not end, or not with success.
+    pub fn stop(mut self) -> Result<(), Failure> {
+        self.program.signal(Signal::SIGTERM)?;
+        let status = self.program.wait(LIMIT)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure::Command {
+            command: self.program.name().to_owned(),
+            status: status.to_string(),
+            stderr: self.program.last_line(),
+        })
+    }
+
+    /// Kills it as `kill -9` does.
+    ///
+    /// # Errors
+    /// If it had ended before.
+    pub fn kill(mut self) -> Result<(), Failure> {
+        self.program.ensure_running()?;
+        self.program.signal(Signal::SIGKILL)?;
+        self.program.wait(LIMIT).map(drop)
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> Vec<Line> {
+        self.program.lines()
+    }
+}
+
+fn write_config(host: Host, policy: Policy) -> Result<String, Failure> {
+    let path = format!("{DIRECTORY}/{host}.toml");
+    let failure = |source| Failure::File {
+        path: path.clone(),
+        source,
+    };
+    fs::create_dir_all(DIRECTORY).map_err(failure)?;
+    fs::create_dir_all(Path::new(host.runtime_dir())).map_err(failure)?;
+    fs::write(&path, config(host, policy)).map_err(failure)?;
+    Ok(path)
+}
+
+/// A log line in words: the message and its fields.
+fn news(line: &str) -> Option<String> {
+    let Ok(Value::Object(event)) = serde_json::from_str::<Value>(line) else {
+        return (!line.trim().is_empty()).then(|| line.to_owned());
+    };
+    let fields = event.get("fields")?.as_object()?;
+    let mut words = vec![fields.get("message")?.as_str()?.to_owned()];
+    for (key, value) in fields.iter().filter(|(key, _)| *key != "message") {
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        words.push(format!("{key}={value}"));
+    }
+    Some(words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_lines_become_words() {
+        let line = r#"{"timestamp":"2026","level":"INFO","fields":{"message":"armed","conn":3,"from":"rearming","to":"armed"},"target":"apmd"}"#;
+        assert_eq!(
+            news(line).as_deref(),
+            Some("armed conn=3 from=rearming to=armed")
+        );
+        assert_eq!(news("thread panicked").as_deref(), Some("thread panicked"));
+        assert_eq!(news(" "), None);
+    }
+
+    #[test]
+    fn the_configuration_is_for_the_host() {
+        let text = config(
+            Host::B,
+            Policy {
+                migrate_on_port_down: false,
+            },
+        );
+        assert!(text.starts_with("devices = [\"shca1\"]\nruntime_dir = \"/run/host-b/apmd\"\n"));
+        assert!(text.contains("migrate_on_port_down = false\n"));
+    }
+}

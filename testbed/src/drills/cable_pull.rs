@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cables are pulled under a connection; the program does not notice.
+
+use crate::clock::{Millis, Moment};
+use crate::daemon::Policy;
+use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::stream::{Options, Streams};
+use crate::world::{Kind, gid};
+
+use super::{Context, Drill, Part};
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "cable-pull",
+    about: "20 pulled cables, both ports of both hosts: not one message lost or repeated",
+    parts: &[Part {
+        world: Kind::Flat,
+        run,
+    }],
+};
+
+const ROUNDS: usize = 20;
+
+/// A pulled local cable may cost at most this fraction of what the hardware's retries cost.
+const FRACTION: f64 = 0.25;
+
+fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.start_daemons(Policy::default())?;
+    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
+    let [a, b] = &gids;
+    let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
+    context.world.wait_disjoint(1)?;
+
+    let mut longest = Millis::default();
+    for round in 0..ROUNDS {
+        // Twice the one host, twice the other: so each port of each host has its turn.
+        let host = Host::ALL[round / 2 % 2];
+        let stall = pull_and_plug(context, &mut streams, host)?;
+        context.timeline.note(
+            "drill",
+            format!("round {}: stood still for {stall}", round + 1),
+        );
+        if stall > longest {
+            longest = stall;
+        }
+    }
+    let exhaustion = without_migration(context, &mut streams)?;
+    context.world.wait_disjoint(1)?;
+    streams.finish(&context.timeline, context.report)?;
+    context.report.stalled(longest);
+    compare(context, longest, exhaustion)
+}
+
+/// Pulls the cable of the host's port that carries the connection, waits until the connection is
+/// armed over what is left, plugs the cable, and waits until both rails are used again. Returns how
+/// long the program stood still.
+fn pull_and_plug(
+    context: &mut Context<'_>,
+    streams: &mut Streams,
+    host: Host,
+) -> Result<Millis, Failure> {
+    let world = &mut *context.world;
+    let pairs = world.wait_disjoint(1)?;
+    let port = pairs[0].active_port(host);
+    let qpns = [Host::A, Host::B].map(|host| pairs[0].end(host).qpn);
+    let pulled = world.pull(port)?;
+    world.wait_moved(1, port)?;
+    context.report.migrations += 1;
+    world.wait_armed(1)?;
+    context.report.rearmed += 1;
+    world.plug(port)?;
+    let pairs = world.wait_disjoint(1)?;
+    streams.ensure_healthy()?;
+    ensure(
+        qpns == [Host::A, Host::B].map(|host| pairs[0].end(host).qpn),
+        || "the connection's QP number changed".to_owned(),
+    )?;
+    Ok(streams.stall_between(pulled, Moment::now()))
+}
+
+/// One round in which the daemons leave migration to the hardware. Returns how long the program
+/// stood still: what the exhaustion of its retries costs.
+fn without_migration(context: &mut Context<'_>, streams: &mut Streams) -> Result<Millis, Failure> {
+    context
+        .timeline
+        .note("drill", "one round without migration by the daemons");
+    context.world.stop_daemons()?;
+    context.world.start_daemons(Policy {
+        migrate_on_port_down: false,
+    })?;
+    let stall = pull_and_plug(context, streams, Host::A)?;
+    context.timeline.note(
+        "drill",
+        format!("hardware retry exhaustion: stood still for {stall}"),
+    );
+    Ok(stall)
+}
+
+fn compare(context: &mut Context<'_>, longest: Millis, exhaustion: Millis) -> Result<(), Failure> {
+    context.report.set("local_pull_stall_ms", longest.rounded());
+    context
+        .report
+        .set("retry_exhaustion_ms", exhaustion.rounded());
+    let text = format!(
+        "longest stall on a pulled local cable {longest}, hardware retry exhaustion {exhaustion}"
+    );
+    context.timeline.note("drill", text.clone());
+    ensure(longest.0 <= exhaustion.0 * FRACTION, || {
+        format!("{text}: not a small fraction (at most {FRACTION})")
+    })
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The drills: one file each, and the registry.
+
+use crate::failure::Failure;
+use crate::report::Report;
+use crate::timeline::Timeline;
+use crate::world::{Kind, World};
+
+mod blackhole;
+mod cable_pull;
+mod no_daemon;
+mod unmodified;
+
+/// All drills, in the order in which they are listed and run.
+pub static ALL: &[Drill] = &[
+    cable_pull::DRILL,
+    unmodified::DRILL,
+    blackhole::DRILL,
+    no_daemon::DRILL,
+];
+
+/// The drill that runs when none is named.
+pub const DEFAULT: &str = cable_pull::DRILL.name;
+
+/// A drill: what it shows, and its parts by the world they need.
+///
+/// The parts share the timeline and the report. Since there is no way back from namespaces, the
+/// runner runs the flat parts of all drills before the first part in namespaces.
+pub struct Drill {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub about: &'static str,
+    /// Its parts; none twice for one world.
+    pub parts: &'static [Part],
+}
+
+/// A part of a drill.
+pub struct Part {
+    /// Where it runs.
+    pub world: Kind,
+    /// What it does.
+    pub run: fn(&mut Context<'_>) -> Result<(), Failure>,
+}
+
+/// What a part of a drill works with.
+pub struct Context<'a> {
+    /// What it acts on.
+    pub world: &'a mut World,
+    /// What happened.
+    pub timeline: Timeline,
+    /// What was found so far.
+    pub report: &'a mut Report,
+}
+
+impl Drill {
+    /// The part for a world, if it has one.
+    pub fn part(&self, world: Kind) -> Option<&Part> {
+        self.parts.iter().find(|part| part.world == world)
+    }
+
+    /// The names of its worlds: `flat`, `netns` or `flat+netns`.
+    pub fn worlds(&self) -> String {
+        let names: Vec<_> = self.parts.iter().map(|part| part.world.name()).collect();
+        names.join("+")
+    }
+
+    /// The drill with this name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|drill| drill.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_is_sound() {
+        assert!(Drill::find(DEFAULT).is_some());
+        assert!(Drill::find("no-such-drill").is_none());
+        for drill in ALL {
+            assert_eq!(
+                ALL.iter().filter(|other| other.name == drill.name).count(),
+                1
+            );
+            assert!(!drill.parts.is_empty(), "{}", drill.name);
+            assert!(
+                drill.parts.is_sorted_by_key(|part| part.world),
+                "{}",
+                drill.name
+            );
+            assert!(
+                !drill.about.contains('\n') && drill.about.len() <= 80,
+                "{}",
+                drill.name
+            );
+        }
+    }
+}

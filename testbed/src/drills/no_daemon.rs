@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Daemons that are absent, late, killed and restarted; the program never suffers.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::daemon::Policy;
+use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::stream::{Options, Streams};
+use crate::world::{Kind, gid};
+
+use super::{Context, Drill, Part};
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "no-daemon",
+    about: "daemons absent, late, killed -9 and restarted: the program never suffers",
+    parts: &[Part {
+        world: Kind::Flat,
+        run,
+    }],
+};
+
+/// How long after a pull a daemon is killed: while it orders, negotiates, loads, waits for traffic.
+const DELAYS_MS: [u64; 6] = [0, 20, 60, 150, 300, 600];
+
+fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
+    let [a, b] = &gids;
+    let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
+    context.timeline.note("drill", "no daemon on either host");
+    streams.wait_flowing()?;
+
+    context.world.start_daemons(Policy::default())?;
+    context.world.wait_disjoint(1)?;
+    pull_without_daemons(context, &mut streams)?;
+    for (turn, delay) in DELAYS_MS.into_iter().enumerate() {
+        let host = Host::ALL[turn % 2];
+        kill_while_rearming(context, &mut streams, host, Duration::from_millis(delay))?;
+    }
+    let longest = streams.finish(&context.timeline, context.report)?;
+    context.report.stalled(longest);
+    Ok(())
+}
+
+/// Both daemons are killed; the connection stays armed, and hardware moves it when a cable is
+/// pulled. Restarted daemons arm it again.
+fn pull_without_daemons(context: &mut Context<'_>, streams: &mut Streams) -> Result<(), Failure> {
+    let world = &mut *context.world;
+    let port = world.wait_disjoint(1)?[0].active_port(Host::A);
+    for host in Host::ALL {
+        world.kill_daemon(host)?;
+    }
+    streams.wait_flowing()?;
+    world.pull(port)?;
+    streams.wait_flowing()?;
+    world.start_daemons(Policy::default())?;
+    let pairs = world.wait_armed(1)?;
+    ensure(pairs[0].active_port(Host::A) != port, || {
+        format!("the connection is on {port}, whose cable is pulled")
+    })?;
+    context.report.migrations += 1;
+    context.report.rearmed += 1;
+    world.plug(port)?;
+    world.wait_disjoint(1)?;
+    Ok(())
+}
+
+/// A cable is pulled and, a moment later, the daemon next to it killed; restarted, it arms the
+/// connection again.
+fn kill_while_rearming(
+    context: &mut Context<'_>,
+    streams: &mut Streams,
+    host: Host,
+    delay: Duration,
+) -> Result<(), Failure> {
+    let world = &mut *context.world;
+    let port = world.wait_disjoint(1)?[0].active_port(host);
+    world.pull(port)?;
+    thread::sleep(delay);
+    world.kill_daemon(host)?;
+    streams.wait_flowing()?;
+    world.start_daemon(host, Policy::default())?;
+    world.wait_moved(1, port)?;
+    context.report.migrations += 1;
+    world.plug(port)?;
+    world.wait_disjoint(1)?;
+    context.report.rearmed += 1;
+    streams.ensure_healthy()
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stock programs under `apmctl run` survive pulled cables; without it they do not.
+
+use std::process::ExitStatus;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock::{Millis, Moment};
+use crate::command;
+use crate::daemon::Policy;
+use crate::failure::{Failure, ensure};
+use crate::host::{Host, Port};
+use crate::program::Program;
+use crate::wait::{self, Seen};
+use crate::world::{Kind, gid, packets};
+
+use super::{Context, Drill, Part};
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "unmodified",
+    about: "stock rstream, ucmatose, rping survive under apmctl run, and only there",
+    parts: &[
+        Part {
+            world: Kind::Flat,
+            run: run_flat,
+        },
+        Part {
+            world: Kind::Netns,
+            run: run_netns,
+        },
+    ],
+};
+
+/// How long a program should transfer: both pulls have to happen meanwhile.
+const TRANSFER: Duration = Duration::from_secs(40);
+
+/// Bound for the end of a transfer that goes on.
+const END: Duration = Duration::from_secs(300);
+
+/// How long a program without protection is watched after its cable was pulled. The CM's ACK
+/// timeout of 2.1 s and seven retries take 17 s.
+const WATCH: Duration = Duration::from_secs(60);
+
+/// Packets by which a transfer is told from management traffic.
+const TRAFFIC: u64 = 200;
+
+/// A stock program with a client and a server.
+struct Subject {
+    name: &'static str,
+    /// The server's command line, without what `amount` gives.
+    server: Vec<String>,
+    /// The client's.
+    client: Vec<String>,
+    /// Arguments that make it transfer so many units, for both.
+    amount: fn(u64) -> Vec<String>,
+    /// Units of a short run.
+    few: u64,
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+fn rstream(gids: &[String; 2]) -> Subject {
+    let [a, b] = gids;
+    Subject {
+        name: "rstream",
+        server: words(&format!("rstream -f gid -b {b} -T b -T v")),
+        client: words(&format!("rstream -f gid -b {a} -s {b} -T b -T v")),
+        amount: |count| words(&format!("-S 16384 -C 64 -I {count}")),
+        few: 4,
+    }
+}
+
+fn ucmatose(gids: &[String; 2]) -> Subject {
+    let [a, b] = gids;
+    Subject {
+        name: "ucmatose",
+        server: words(&format!("ucmatose -f gid -b {b}")),
+        client: words(&format!("ucmatose -f gid -b {a} -s {b}")),
+        // All messages are posted at once, so their number is bounded by the queue's.
+        amount: |count| words(&format!("-C 1000 -S {}", count * 1024)),
+        few: 8,
+    }
+}
+
+fn rping() -> Subject {
+    Subject {
+        name: "rping",
+        server: words("rping -s -a 10.0.1.2 -V"),
+        client: words("rping -c -I 10.0.1.1 -a 10.0.1.2 -V"),
+        amount: |count| words(&format!("-S 4000 -C {count}")),
+        few: 100,
+    }
+}
+
+fn run_flat(context: &mut Context<'_>) -> Result<(), Failure> {
+    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
+    context.world.start_daemons(Policy::default())?;
+    for subject in [rstream(&gids), ucmatose(&gids)] {
+        compare(context, &subject)?;
+    }
+    Ok(())
+}
+
+fn run_netns(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.start_daemons(Policy::default())?;
+    compare(context, &rping())?;
+    print_table(context);
+    Ok(())
+}
+
+/// Runs a program with and without `apmctl run`.
+fn compare(context: &mut Context<'_>, subject: &Subject) -> Result<(), Failure> {
+    let mut count = measure(context, subject)?;
+    // A guess of the speed may be wrong on a busy machine: then there was too little to transfer.
+    let mut guesses = 3;
+    loop {
+        match protected(context, subject, count)? {
+            Outcome::Survived => break,
+            Outcome::TooShort if guesses > 1 => {
+                guesses -= 1;
+                count *= 2;
+                context
+                    .timeline
+                    .note("drill", format!("{}: too short a run", subject.name));
+            }
+            Outcome::TooShort => {
+                return Err(Failure::not_shown(format!(
+                    "{} ended before both cables were pulled",
+                    subject.name
+                )));
+            }
+        }
+    }
+    unprotected(context, subject, count)
+}
+
+/// A client and a server that run.
+struct Running {
+    client: Program,
+    server: Program,
+}
+
+fn start(subject: &Subject, count: u64, protected: bool) -> Result<Running, Failure> {
+    let one = |side: &str, host: Host, line: &[String]| {
+        let mut all = if protected {
+            words("apmctl run --")
+        } else {
+            Vec::new()
+        };
+        all.extend_from_slice(line);
+        all.extend((subject.amount)(count));
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        Program::start(&format!("{} {side}", subject.name), host, &all)
+    };
+    let server = one("server", Host::B, &subject.server)?;
+    wait::until(
+        &format!("{} listens", subject.name),
+        Duration::from_secs(30),
+        || {
+            let shown = command::run_as(Host::B, &["rdma", "res", "show", "cm_id"])?;
+            Ok(Seen::when(shown.contains("LISTEN"), || shown))
+        },
+    )?;
+    let client = one("client", Host::A, &subject.client)?;
+    Ok(Running { client, server })
+}
+
+/// How many units take about as long as [`TRANSFER`].
+fn measure(context: &mut Context<'_>, subject: &Subject) -> Result<u64, Failure> {
+    const LONG_ENOUGH: Duration = Duration::from_secs(3);
+    let mut count = subject.few;
+    loop {
+        let began = Moment::now();
+        let mut running = start(subject, count, false)?;
+        let client = running.client.wait(END)?;
+        let server = running.server.wait(END)?;
+        ensure(client.success() && server.success(), || {
+            format!(
+                "{} undisturbed: client {client}, server {server}: {}",
+                subject.name,
+                running.client.last_line()
+            )
+        })?;
+        let took = Moment::now().since(began);
+        if took >= LONG_ENOUGH {
+            let scaled = count as f64 * TRANSFER.as_secs_f64() / took.as_secs_f64();
+            context
+                .timeline
+                .note("drill", format!("{}: undisturbed, ok", subject.name));
+            return Ok(scaled.ceil() as u64);
+        }
+        count *= 4;
+    }
+}
+
+enum Outcome {
+    Survived,
+    TooShort,
+}
+
+/// Under `apmctl run`: both ports of the client's host are pulled in turn, and both sides end with
+/// success.
+fn protected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Result<Outcome, Failure> {
+    let name = subject.name;
+    context
+        .timeline
+        .note("drill", format!("{name} under apmctl run"));
+    let mut running = start(subject, count, true)?;
+    let mut resumed = Vec::new();
+    let mut pulled = Vec::new();
+    for _ in 0..2 {
+        let Some(port) = armed_port(context, &mut running)? else {
+            return Ok(Outcome::TooShort);
+        };
+        let time = pull_and_plug(context, &mut running, port)?;
+        context.timeline.note(
+            "drill",
+            format!("{name} goes on over {} after {time}", port.other()),
+        );
+        resumed.push(time);
+        pulled.push(port);
+    }
+    let client = running.client.wait(END)?;
+    let server = running.server.wait(END)?;
+    context.timeline.note(
+        "client",
+        format!("{name}: {client}: {}", running.client.last_line()),
+    );
+    ensure(client.success() && server.success(), || {
+        format!(
+            "{name} under apmctl run: client {client} ({}), server {server} ({})",
+            running.client.last_line(),
+            running.server.last_line()
+        )
+    })?;
+    context.report.connections += 1;
+    for time in &resumed {
+        context.report.stalled(*time);
+    }
+    let text = format!("client {client}, server {server}");
+    add_row(context, name, true, &pulled, &text);
+    Ok(Outcome::Survived)
+}
+
+/// The port of host A that carries the connection, once it is armed over separate ports; `None` if
+/// the program ended before.
+fn armed_port(context: &mut Context<'_>, running: &mut Running) -> Result<Option<Port>, Failure> {
+    wait::until(
+        "armed over separate ports, or the program's end",
+        END,
+        || {
+            if let Some(status) = running.client.ended()? {
+                ensure(status.success(), || ended_badly(&running.client, status))?;
+                return Ok(Seen::Ready(None));
+            }
+            let pairs = context.world.pairs()?;
+            Ok(match pairs.as_slice() {
+                [pair] if pair.is_disjoint() => Seen::Ready(Some(pair.active_port(Host::A))),
+                [pair] => Seen::NotYet(pair.state()),
+                _ => Seen::NotYet(format!("{} connections on both hosts", pairs.len())),
+            })
+        },
+    )
+}
+
+fn ended_badly(program: &Program, status: ExitStatus) -> String {
+    format!("{}: {status}: {}", program.name(), program.last_line())
+}
+
+/// Pulls a port that carries traffic, waits until it flows over the other one and the connection is
+/// armed again, and plugs it. Returns how long that took at most until traffic flowed.
+fn pull_and_plug(
+    context: &mut Context<'_>,
+    running: &mut Running,
+    port: Port,
+) -> Result<Millis, Failure> {
+    wait_traffic(port, running)?;
+    let pulled = context.world.pull(port)?;
+    wait_traffic(port.other(), running)?;
+    let resumed = Millis::from(Moment::now().since(pulled));
+    context.report.migrations += 1;
+    context.world.plug(port)?;
+    if armed_port(context, running)?.is_some() {
+        context.report.rearmed += 1;
+    }
+    Ok(resumed)
+}
+
+/// Waits until a port carries more than management traffic.
+fn wait_traffic(port: Port, running: &mut Running) -> Result<(), Failure> {
+    let before = packets(port)?;
+    wait::until(&format!("traffic over {port}"), WATCH, || {
+        if let Some(status) = running.client.ended()? {
+            return Err(Failure::not_shown(ended_badly(&running.client, status)));
+        }
+        let passed = packets(port)?.saturating_sub(before);
+        Ok(Seen::when(passed > TRAFFIC, || format!("{passed} packets")))
+    })
+}
+
+/// Without `apmctl run`: one pulled cable is the end of it.
+fn unprotected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Result<(), Failure> {
+    let name = subject.name;
+    context
+        .timeline
+        .note("drill", format!("{name} without apmctl run"));
+    let mut running = start(subject, count, false)?;
+    let port = Host::A.port(1);
+    wait_traffic(port, &mut running)?;
+    let pulled = context.world.pull(port)?;
+    let ending = wait_for_failure(&mut running, pulled)?;
+    drop(running);
+    context.world.plug(port)?;
+    context.timeline.note("client", format!("{name}: {ending}"));
+    add_row(context, name, false, &[port], &ending);
+    Ok(())
+}
+
+/// How the client fails: with an exit status, or by standing still.
+fn wait_for_failure(running: &mut Running, pulled: Moment) -> Result<String, Failure> {
+    while Moment::now().since(pulled) < WATCH {
+        if let Some(status) = running.client.ended()? {
+            ensure(!status.success(), || {
+                format!("{} survived without apmctl run", running.client.name())
+            })?;
+            return Ok(format!("client {status}: {}", running.client.last_line()));
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    let other = Host::A.port(2);
+    let before = packets(other)?;
+    thread::sleep(Duration::from_secs(1));
+    let passed = packets(other)?.saturating_sub(before);
+    ensure(passed < TRAFFIC, || {
+        format!(
+            "{} goes on without apmctl run: {passed} packets",
+            running.client.name()
+        )
+    })?;
+    Ok(format!(
+        "client hangs, {} s after the pull",
+        WATCH.as_secs()
+    ))
+}
+
+fn add_row(context: &mut Context<'_>, name: &str, protected: bool, pulled: &[Port], end: &str) {
+    let row = json!({
+        "program": name, "apmctl_run": protected, "pulled": pulled, "survived": protected, "end": end,
+    });
+    let runs = context
+        .report
+        .more
+        .entry("runs".to_owned())
+        .or_insert_with(|| json!([]));
+    if let Value::Array(rows) = runs {
+        rows.push(row);
+    }
+}
+
+fn print_table(context: &Context<'_>) {
+    println!(
+        "{:<10} {:<12} {:<16} {:<9} END",
+        "PROGRAM", "APMCTL RUN", "PULLED", "SURVIVED"
+    );
+    let yes_no = |value: &Value| {
+        if value.as_bool() == Some(true) {
+            "yes"
+        } else {
+            "no"
+        }
+    };
+    let rows = context.report.more.get("runs").and_then(Value::as_array);
+    for row in rows.into_iter().flatten() {
+        let pulled = row["pulled"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        println!(
+            "{:<10} {:<12} {:<16} {:<9} {}",
+            row["program"].as_str().unwrap_or_default(),
+            yes_no(&row["apmctl_run"]),
+            pulled.collect::<Vec<_>>().join(" "),
+            yes_no(&row["survived"]),
+            row["end"].as_str().unwrap_or_default()
+        );
+    }
+}

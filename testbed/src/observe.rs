@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `apmctl -j conn show` says.
+
+use serde::Deserialize;
+
+use crate::command;
+use crate::failure::Failure;
+use crate::host::{Host, Port};
+
+/// A connection as a daemon shows it; what the drills look at.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Connection {
+    /// `active` or `passive`.
+    pub role: String,
+    /// Its QP.
+    pub qpn: u32,
+    /// The peer's QP.
+    pub peer_qpn: u32,
+    /// `armed`, or how it is on the way to that.
+    pub protection: String,
+    /// Why it is not armed.
+    pub reason: Option<String>,
+    /// The path it is on.
+    pub primary: Path,
+    /// The path that is loaded.
+    pub alternate: Option<Path>,
+    /// What happened to it, since its daemon started.
+    pub counters: Counters,
+}
+
+/// What happened to a connection, as its daemon counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Counters {
+    /// Migrations, by hardware or ordered.
+    pub migrations: u64,
+    /// Of these, ordered by this daemon.
+    pub ordered_migrations: u64,
+}
+
+/// A path of a connection, from the end that shows it.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Path {
+    /// Local port number.
+    pub port: u8,
+    /// Local LID.
+    pub slid: u16,
+    /// Remote LID.
+    pub dlid: u16,
+}
+
+impl Path {
+    /// Whether this is the other one, seen from the other end.
+    pub fn reverses(&self, other: &Self) -> bool {
+        self.slid == other.dlid && self.dlid == other.slid
+    }
+}
+
+impl Connection {
+    /// Whether it would survive the loss of its path.
+    pub fn is_armed(&self) -> bool {
+        self.protection == "armed"
+    }
+
+    /// Its state, with the reason if it is not armed.
+    pub fn state(&self) -> String {
+        match &self.reason {
+            Some(reason) => format!("{}: {reason}", self.protection),
+            None => self.protection.clone(),
+        }
+    }
+}
+
+/// Reads the output of `apmctl -j conn show`.
+///
+/// # Errors
+/// [`Failure::Output`] if it is not what is documented.
+pub fn parse_connections(json: &str) -> Result<Vec<Connection>, Failure> {
+    serde_json::from_str(json).map_err(|error| Failure::Output {
+        source_name: "apmctl -j conn show".to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+/// The connections that the host's daemon looks after.
+///
+/// # Errors
+/// If the daemon does not answer.
+pub fn connections(host: Host) -> Result<Vec<Connection>, Failure> {
+    parse_connections(&command::run_as(host, &["apmctl", "-j", "conn", "show"])?)
+}
+
+/// Both ends of a connection, as their daemons show them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pair {
+    /// The ends, by host.
+    pub ends: [Connection; 2],
+}
+
+impl Pair {
+    /// Puts the ends that belong together side by side; ends without a peer are left out.
+    pub fn join(a: &[Connection], b: &[Connection]) -> Vec<Self> {
+        let peer = |end: &Connection| {
+            b.iter()
+                .find(|peer| peer.qpn == end.peer_qpn && peer.peer_qpn == end.qpn)
+                .cloned()
+        };
+        a.iter()
+            .filter_map(|end| {
+                Some(Self {
+                    ends: [end.clone(), peer(end)?],
+                })
+            })
+            .collect()
+    }
+
+    /// The end at a host.
+    pub fn end(&self, host: Host) -> &Connection {
+        &self.ends[host.index()]
+    }
+
+    /// The port of a host that carries it.
+    pub fn active_port(&self, host: Host) -> Port {
+        host.port(self.end(host).primary.port)
+    }
+
+    /// Both ends see the connection on the same path.
+    pub fn is_on_one_path(&self) -> bool {
+        let [a, b] = &self.ends;
+        a.primary.reverses(&b.primary)
+    }
+
+    /// Both ends are armed, and mean the same two paths.
+    pub fn is_armed(&self) -> bool {
+        let [a, b] = &self.ends;
+        let same_alternate = match (&a.alternate, &b.alternate) {
+            (Some(a), Some(b)) => a.reverses(b),
+            _ => false,
+        };
+        a.is_armed() && b.is_armed() && self.is_on_one_path() && same_alternate
+    }
+
+    /// Armed, and the two paths have no port in common.
+    pub fn is_disjoint(&self) -> bool {
+        let other_port = |end: &Connection| {
+            end.alternate
+                .as_ref()
+                .is_some_and(|alternate| alternate.port != end.primary.port)
+        };
+        self.is_armed() && self.ends.iter().all(other_port)
+    }
+
+    /// The paths, as `shca0/1-shca1/1, alternate shca0/2-shca1/2`.
+    pub fn paths(&self) -> String {
+        let [a, b] = &self.ends;
+        let path =
+            |a: &Path, b: &Path| format!("{}-{}", Host::A.port(a.port), Host::B.port(b.port));
+        match (&a.alternate, &b.alternate) {
+            (Some(alternate_a), Some(alternate_b)) => format!(
+                "{}, alternate {}",
+                path(&a.primary, &b.primary),
+                path(alternate_a, alternate_b)
+            ),
+            _ => path(&a.primary, &b.primary),
+        }
+    }
+
+    /// The paths, and the state of each end.
+    pub fn state(&self) -> String {
+        let [a, b] = &self.ends;
+        format!(
+            "{}; host-a {}; host-b {}",
+            self.paths(),
+            a.state(),
+            b.state()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list as apmctl prints it, of one connection; keys that the drills do not look at shortened.
+    fn shown(
+        role: &str,
+        qpn: u32,
+        peer_qpn: u32,
+        protection: &str,
+        slid: u16,
+        dlid: u16,
+    ) -> String {
+        let reason = if protection == "armed" {
+            "null"
+        } else {
+            "\"no second port is up\""
+        };
+        format!(
+            r#"[{{"id":"1.1","device":"shca0","qpn":{qpn},"peer_qpn":{peer_qpn},"role":"{role}",
+            "opted_in":true,"migration":"armed","protection":"{protection}","reason":{reason},
+            "primary":{{"port":1,"slid":{slid},"dlid":{dlid},"sgid":"fe80::1","dgid":"fe80::2"}},
+            "alternate":{{"port":2,"slid":{},"dlid":{},"sgid":"fe80::3","dgid":"fe80::4"}},
+            "counters":{{"migrations":3,"ordered_migrations":1}}}}]"#,
+            slid + 10,
+            dlid + 10,
+        )
+    }
+
+    fn pair(protection_b: &str, dlid_b: u16) -> Pair {
+        let a = parse_connections(&shown("active", 17, 18, "armed", 1, 2)).expect("well formed");
+        let b = parse_connections(&shown("passive", 18, 17, protection_b, 2, dlid_b));
+        Pair::join(&a, &b.expect("well formed"))
+            .pop()
+            .expect("they belong together")
+    }
+
+    #[test]
+    fn a_pair_is_armed_when_both_ends_are_over_the_same_paths() {
+        assert!(pair("armed", 1).is_armed());
+        assert!(pair("armed", 1).is_disjoint());
+        assert!(!pair("armed", 3).is_armed());
+        assert!(!pair("rearming", 1).is_armed());
+        assert_eq!(
+            pair("rearming", 1).state(),
+            "shca0/1-shca1/1, alternate shca0/2-shca1/2; host-a armed; \
+             host-b rearming: no second port is up"
+        );
+    }
+
+    #[test]
+    fn a_shared_port_is_not_disjoint() {
+        let mut pair = pair("armed", 1);
+        for end in &mut pair.ends {
+            let alternate = end.alternate.as_mut().expect("it has one");
+            alternate.port = 1;
+        }
+        assert!(pair.is_armed());
+        assert!(!pair.is_disjoint());
+    }
+
+    #[test]
+    fn strangers_are_not_paired_and_nonsense_is_refused() {
+        let a = parse_connections(&shown("active", 17, 18, "armed", 1, 2)).expect("well formed");
+        let b = parse_connections(&shown("passive", 19, 17, "armed", 2, 1)).expect("well formed");
+        assert!(Pair::join(&a, &b).is_empty());
+        assert!(parse_connections("{}").is_err());
+        assert!(parse_connections(r#"[{"role":"active"}]"#).is_err());
+    }
+}

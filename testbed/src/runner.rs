@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apm-drill`: the command line, and which part of which drill runs when.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde_json::json;
+
+use crate::command;
+use crate::drills::{self, Context, Drill};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::report::Report;
+use crate::timeline::Timeline;
+use crate::world::{Kind, World};
+
+/// Exit status for a command line that makes no sense.
+const USAGE: u8 = 2;
+
+/// Lines of each daemon's log that a failure shows.
+const LOG_LINES: usize = 40;
+
+/// Breaks things in the VM while programs run, and judges whether they noticed.
+///
+/// Ends with `NAME: ok` or `NAME: FAILED: why` for each drill. Exit status: 0 all ok, 1 otherwise,
+/// 2 usage.
+#[derive(Parser)]
+#[command(name = "apm-drill", version)]
+struct Arguments {
+    /// Drills to run
+    #[arg(value_name = "NAME", default_value = drills::DEFAULT, value_parser = find)]
+    names: Vec<&'static str>,
+    /// List the drills
+    #[arg(long)]
+    list: bool,
+    /// One JSON object a drill, as the last lines
+    #[arg(long)]
+    json: bool,
+}
+
+fn find(name: &str) -> Result<&'static str, String> {
+    Drill::find(name).map(|drill| drill.name).ok_or_else(|| {
+        let names: Vec<_> = drills::ALL.iter().map(|drill| drill.name).collect();
+        format!("no such drill; there are: {}", names.join(", "))
+    })
+}
+
+/// The program: everything but the process's exit.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Nothing is left to do if the terminal is gone.
+            drop(error.print());
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    if arguments.list {
+        print!("{}", list(arguments.json));
+        return ExitCode::SUCCESS;
+    }
+    let chosen: Vec<_> = arguments
+        .names
+        .iter()
+        .filter_map(|name| Drill::find(name))
+        .collect();
+    let reports = run(&chosen);
+    for report in &reports {
+        if arguments.json {
+            println!(
+                "{}",
+                report.json().unwrap_or_else(|error| error.to_string())
+            );
+        } else {
+            println!("{}", report.verdict());
+        }
+    }
+    if reports.iter().all(|report| report.ok) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn list(json: bool) -> String {
+    let line = |drill: &Drill| {
+        let worlds = drill.worlds();
+        if json {
+            json!({"drill": drill.name, "world": worlds, "about": drill.about}).to_string() + "\n"
+        } else {
+            format!("{:<12} {worlds:<12} {}\n", drill.name, drill.about)
+        }
+    };
+    drills::ALL.iter().map(line).collect()
+}
+
+/// A drill under way.
+struct Run {
+    drill: &'static Drill,
+    timeline: Timeline,
+    report: Report,
+    failure: Option<Failure>,
+}
+
+impl Run {
+    fn new(drill: &'static Drill) -> Self {
+        let report = Report {
+            drill: drill.name.to_owned(),
+            world: drill.worlds(),
+            ..Report::default()
+        };
+        Self {
+            drill,
+            timeline: Timeline::new(true),
+            report,
+            failure: None,
+        }
+    }
+
+    /// Runs its part for `kind`, if it has one and has not failed before.
+    fn run(&mut self, kind: Kind) {
+        let Some(part) = self.drill.part(kind) else {
+            return;
+        };
+        if self.failure.is_some() {
+            return;
+        }
+        println!(
+            "== {} ({}): {}",
+            self.drill.name,
+            kind.name(),
+            self.drill.about
+        );
+        let mut world = match World::prepare(kind, &self.timeline) {
+            Ok(world) => world,
+            Err(failure) => {
+                self.failure = Some(failure);
+                return;
+            }
+        };
+        let mut context = Context {
+            world: &mut world,
+            timeline: self.timeline.clone(),
+            report: &mut self.report,
+        };
+        let result = (part.run)(&mut context);
+        if let Err(failure) = result {
+            explain(&failure, &world);
+            self.failure = Some(failure);
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        self.report.ok = self.failure.is_none();
+        if let Some(failure) = &self.failure {
+            self.report.set("why", failure.to_string());
+        }
+        self.report.timeline = self.timeline.entries();
+        self.report
+    }
+}
+
+/// Runs the drills' parts, those in namespaces last, and returns a report each, in their order.
+fn run(chosen: &[&'static Drill]) -> Vec<Report> {
+    let mut runs: Vec<Option<Run>> = chosen.iter().map(|_| None).collect();
+    for kind in [Kind::Flat, Kind::Netns] {
+        for (slot, drill) in runs.iter_mut().zip(chosen) {
+            if drill.part(kind).is_some() {
+                slot.get_or_insert_with(|| Run::new(drill)).run(kind);
+            }
+        }
+    }
+    runs.into_iter().flatten().map(Run::finish).collect()
+}
+
+/// Prints what helps to see why a drill failed.
+fn explain(failure: &Failure, world: &World) {
+    println!("-- {failure}");
+    for host in Host::ALL {
+        println!("-- the end of {host}'s log");
+        for line in world.log_tail(host, LOG_LINES) {
+            println!("{line}");
+        }
+        show(&[host.name(), "apmctl", "conn", "show"]);
+        show(&[host.name(), "apmctl", "port", "show"]);
+        show(&[host.name(), "rdma", "res", "show", "qp"]);
+    }
+    show(&["cable", "show"]);
+}
+
+fn show(words: &[&str]) {
+    println!("-- {}", words.join(" "));
+    match command::attempt(words) {
+        Ok(output) => {
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+            print!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Err(failure) => println!("{failure}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(std::iter::once(&"apm-drill").chain(words))
+    }
+
+    #[test]
+    fn cable_pull_is_the_default() {
+        let names = parse(&[])
+            .map(|arguments| arguments.names)
+            .unwrap_or_default();
+        assert_eq!(names, ["cable-pull"]);
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let arguments = parse(&["--json", "no-daemon", "blackhole"]).expect("both exist");
+        assert!(arguments.json);
+        assert_eq!(arguments.names, ["no-daemon", "blackhole"]);
+        let error = parse(&["cable-pul"])
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        assert!(
+            error.contains("no such drill; there are: cable-pull, "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_list_has_a_line_a_drill() {
+        let text = list(false);
+        assert_eq!(text.lines().count(), drills::ALL.len());
+        assert!(text.starts_with("cable-pull   flat         "), "{text}");
+        for line in list(true).lines() {
+            let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert!(object["drill"].is_string() && object["about"].is_string());
+        }
+    }
+}

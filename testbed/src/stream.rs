@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apm_stream`, the project's own client and server (testbed/programs/apm_stream.c).
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::clock::{Millis, Moment};
+use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::program::{Line, Program};
+use crate::report::Report;
+use crate::timeline::Timeline;
+use crate::wait::{self, Seen};
+
+/// Bound for connecting, and for ending.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A time in which no message was confirmed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Stall {
+    /// When the last message before it was confirmed.
+    pub start: Moment,
+    /// How long.
+    pub length: Millis,
+}
+
+/// The last line of apm_stream.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StreamResult {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Messages of the peer that never came.
+    pub lost: u64,
+    /// Messages of the peer that came again.
+    pub repeated: u64,
+    /// Messages of the peer that were altered.
+    pub corrupt: u64,
+    /// Completions with an error, and calls that failed.
+    pub errors: u64,
+    /// QPs that have another number than at the start.
+    pub qpn_changed: u64,
+    /// PATH_MIGRATED events.
+    pub migrated_events: u64,
+    /// The longest stall.
+    pub max_stall: Stall,
+}
+
+/// The value of `key` in a line of `KIND key=value...`, of that kind.
+pub fn value<'a>(line: &'a str, kind: &str, key: &str) -> Option<&'a str> {
+    let rest = line.strip_prefix(kind)?.strip_prefix(' ')?;
+    let start = format!("{key}=");
+    let at = if rest.starts_with(&start) {
+        0
+    } else {
+        rest.find(&format!(" {start}"))? + 1
+    };
+    let value = &rest[at + start.len()..];
+    match value.strip_prefix('"') {
+        Some(quoted) => quoted.split('"').next(),
+        None => value.split(' ').next(),
+    }
+}
+
+fn number<T: std::str::FromStr>(line: &str, kind: &str, key: &str) -> Option<T> {
+    value(line, kind, key)?.parse().ok()
+}
+
+impl Stall {
+    /// From a STALL line.
+    pub fn parse(line: &str) -> Option<Self> {
+        Some(Self {
+            start: Moment::from_ms(number(line, "STALL", "start_ms")?),
+            length: Millis(number(line, "STALL", "ms")?),
+        })
+    }
+
+    /// Whether any of it is between the two moments.
+    pub fn overlaps(&self, from: Moment, to: Moment) -> bool {
+        let end = self.start + Duration::from_secs_f64(self.length.0 / 1000.0);
+        self.start < to && end > from
+    }
+}
+
+impl StreamResult {
+    /// From a RESULT line.
+    pub fn parse(line: &str) -> Option<Self> {
+        let count = |key| number::<u64>(line, "RESULT", key);
+        Some(Self {
+            sent: count("sent")?,
+            received: count("received")?,
+            lost: count("lost")?,
+            repeated: count("repeated")?,
+            corrupt: count("corrupt")?,
+            errors: count("errors")?,
+            qpn_changed: count("qpn_changed")?,
+            migrated_events: count("migrated_events")?,
+            max_stall: Stall {
+                start: Moment::from_ms(number(line, "RESULT", "max_stall_at_ms")?),
+                length: Millis(number(line, "RESULT", "max_stall_ms")?),
+            },
+        })
+    }
+}
+
+/// How a client and a server are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Connections between them.
+    pub connections: u32,
+    /// Microseconds between two messages of a connection, each way.
+    pub interval_us: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connections: 1,
+            interval_us: 1000,
+        }
+    }
+}
+
+/// A client on host A and a server on host B that exchange messages, opted in to APM.
+pub struct Streams {
+    client: Program,
+    server: Program,
+    options: Options,
+}
+
+impl Streams {
+    /// Starts both, connects port 1 with port 1, and notes their events on the timeline.
+    ///
+    /// # Errors
+    /// If they do not connect.
+    pub fn start(timeline: &Timeline, gids: [&str; 2], options: Options) -> Result<Self, Failure> {
+        let connections = options.connections.to_string();
+        let interval = options.interval_us.to_string();
+        let common = ["-n", &connections, "-i", &interval];
+        let [gid_a, gid_b] = gids;
+
+        let mut words = vec!["apm_stream", "-s", "-b", gid_b];
+        words.extend(common);
+        let mut server =
+            Program::start_watched("server", Host::B, &words, noting(timeline, "server"))?;
+        server.wait_for_line("LISTENING", LIMIT, |line| line.starts_with("LISTENING"))?;
+
+        let mut words = vec!["apm_stream", "-b", gid_a];
+        words.extend(common);
+        words.push(gid_b);
+        let mut client =
+            Program::start_watched("client", Host::A, &words, noting(timeline, "client"))?;
+        client.wait_for_line("STATS", LIMIT, |line| line.starts_with("STATS"))?;
+        Ok(Self {
+            client,
+            server,
+            options,
+        })
+    }
+
+    /// Fails unless both run and have seen no error.
+    ///
+    /// # Errors
+    /// What they said.
+    pub fn ensure_healthy(&mut self) -> Result<(), Failure> {
+        for program in [&mut self.client, &mut self.server] {
+            if let Some(line) = program
+                .lines()
+                .into_iter()
+                .find(|line| line.text.starts_with("ERROR"))
+            {
+                return Err(Failure::not_shown(format!(
+                    "{}: {}",
+                    program.name(),
+                    line.text
+                )));
+            }
+            program.ensure_running()?;
+        }
+        Ok(())
+    }
+
+    /// The client's longest stall that has any part between the two moments; it is known once
+    /// traffic flows again.
+    pub fn stall_between(&self, from: Moment, to: Moment) -> Millis {
+        self.client
+            .lines()
+            .iter()
+            .filter_map(|line| Stall::parse(&line.text))
+            .filter(|stall| stall.overlaps(from, to))
+            .map(|stall| stall.length)
+            .fold(
+                Millis(0.0),
+                |longest, length| if length > longest { length } else { longest },
+            )
+    }
+
+    /// Waits until the client receives what was sent after this call.
+    ///
+    /// # Errors
+    /// [`Failure::Timeout`] if it does not; whatever it complains of.
+    pub fn wait_flowing(&mut self) -> Result<(), Failure> {
+        // Two lines of statistics: the first may count what was on its way before.
+        let lines = self.client.lines().len();
+        wait::until("messages flow", LIMIT, || {
+            self.ensure_healthy()?;
+            let printed = self.client.lines();
+            let counts: Vec<u64> = printed
+                .iter()
+                .skip(lines)
+                .filter_map(|line| number(&line.text, "STATS", "received"))
+                .collect();
+            let grown = counts
+                .first()
+                .zip(counts.last())
+                .is_some_and(|(first, last)| last > first);
+            Ok(Seen::when(grown, || {
+                format!("messages received: {counts:?}")
+            }))
+        })
+    }
+
+    /// Ends both, puts into the report what came of the messages, and returns the longest stall.
+    ///
+    /// # Errors
+    /// If they do not end, or anything was lost, repeated, altered or failed.
+    pub fn finish(mut self, timeline: &Timeline, report: &mut Report) -> Result<Millis, Failure> {
+        self.client.signal(Signal::SIGTERM)?;
+        let mut results = Vec::new();
+        for program in [&mut self.client, &mut self.server] {
+            let status = program.wait(LIMIT)?;
+            let lines = program.lines();
+            let result = lines
+                .iter()
+                .rev()
+                .find_map(|line| StreamResult::parse(&line.text));
+            let result = result.ok_or_else(|| Failure::Output {
+                source_name: program.name().to_owned(),
+                problem: format!("{status}, and no RESULT: {}", program.last_line()),
+            })?;
+            results.push(result);
+        }
+        let [client, server] = [&results[0], &results[1]];
+        report.connections = u64::from(self.options.connections);
+        report.lost = client.lost + server.lost;
+        report.duplicated = client.repeated + server.repeated;
+        report.set("messages", client.received + server.received);
+        report.set("corrupt", client.corrupt + server.corrupt);
+        report.set("completion_errors", client.errors + server.errors);
+        report.set("qpn_changed", client.qpn_changed + server.qpn_changed);
+        for (name, result) in [("client", client), ("server", server)] {
+            timeline.note(name, summary(result));
+            judge(name, result)?;
+        }
+        ensure(
+            client.sent == server.received && server.sent == client.received,
+            || {
+                format!(
+                    "client sent {} and server received {}; server sent {} and client received {}",
+                    client.sent, server.received, server.sent, client.received
+                )
+            },
+        )?;
+        Ok(client.max_stall.length)
+    }
+}
+
+fn summary(result: &StreamResult) -> String {
+    format!(
+        "{} messages sent, {} received, {} lost, {} repeated, {} altered, {} errors",
+        result.sent, result.received, result.lost, result.repeated, result.corrupt, result.errors
+    )
+}
+
+fn judge(name: &str, result: &StreamResult) -> Result<(), Failure> {
+    let faults = result.lost + result.repeated + result.corrupt + result.errors;
+    ensure(faults == 0, || format!("{name}: {}", summary(result)))?;
+    ensure(result.qpn_changed == 0, || {
+        format!("{name}: the QP number changed")
+    })?;
+    ensure(result.received > 0, || format!("{name}: received nothing"))
+}
+
+/// Notes what a user would care about; the rest are figures.
+fn noting(timeline: &Timeline, who: &'static str) -> impl FnMut(&Line) + Send + 'static {
+    let timeline = timeline.clone();
+    move |line| {
+        let text = &line.text;
+        if let Some(stall) = Stall::parse(text) {
+            timeline.note_at(line.at, who, format!("stood still for {}", stall.length));
+        } else if let Some(name) = value(text, "EVENT", "name") {
+            timeline.note_at(line.at, who, format!("event {name}"));
+        } else if let Some(qpn) = value(text, "CONNECTED", "qpn") {
+            timeline.note_at(line.at, who, format!("connected, QP {qpn}"));
+        } else if !["STATS", "DONE", "RESULT", "LISTENING"]
+            .iter()
+            .any(|kind| text.starts_with(kind))
+        {
+            timeline.note_at(line.at, who, text.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESULT: &str = "RESULT role=client connections=1 sent=10 received=9 lost=1 repeated=2 \
+        corrupt=3 errors=4 qpn_changed=0 migrated_events=20 max_stall_ms=41.250 \
+        max_stall_at_ms=2000.500 ok=0";
+
+    #[test]
+    fn values_are_found_by_kind_and_whole_key() {
+        let line = "EVENT conn=0 t_ms=12.5 status=0 name=\"path migrated\"";
+        assert_eq!(value(line, "EVENT", "name"), Some("path migrated"));
+        assert_eq!(value(line, "EVENT", "conn"), Some("0"));
+        assert_eq!(value(line, "EVENT", "ms"), None);
+        assert_eq!(value(line, "STALL", "conn"), None);
+        assert_eq!(value("EVENTS conn=0", "EVENT", "conn"), None);
+    }
+
+    #[test]
+    fn result_lines_are_parsed() {
+        let result = StreamResult::parse(RESULT);
+        assert_eq!(
+            result,
+            Some(StreamResult {
+                sent: 10,
+                received: 9,
+                lost: 1,
+                repeated: 2,
+                corrupt: 3,
+                errors: 4,
+                qpn_changed: 0,
+                migrated_events: 20,
+                max_stall: Stall {
+                    start: Moment::from_ms(2000.5),
+                    length: Millis(41.25)
+                },
+            })
+        );
+        assert_eq!(StreamResult::parse("RESULT sent=x"), None);
+        assert_eq!(StreamResult::parse("STATS sent=1"), None);
+    }
+
+    #[test]
+    fn each_fault_is_judged() {
+        let good = "RESULT role=client connections=1 sent=10 received=10 lost=0 repeated=0 \
+            corrupt=0 errors=0 qpn_changed=0 migrated_events=0 max_stall_ms=1 max_stall_at_ms=1 ok=1";
+        let judged = |line: &str| StreamResult::parse(line).map(|it| judge("client", &it).is_ok());
+        assert_eq!(judged(good), Some(true));
+        for key in ["lost", "repeated", "corrupt", "errors", "qpn_changed"] {
+            let bad = good.replace(&format!("{key}=0"), &format!("{key}=1"));
+            assert_eq!(judged(&bad), Some(false), "{key}");
+        }
+        assert_eq!(
+            judged(&good.replace("received=10", "received=0")),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn stalls_belong_to_the_pull_they_overlap() {
+        let stall = Stall::parse("STALL conn=0 start_ms=1000.000 ms=50.000").expect("well formed");
+        let at = Moment::from_ms;
+        assert!(stall.overlaps(at(1010.0), at(1020.0)));
+        assert!(stall.overlaps(at(900.0), at(1001.0)));
+        assert!(stall.overlaps(at(1049.0), at(2000.0)));
+        assert!(!stall.overlaps(at(1050.0), at(2000.0)));
+        assert!(!stall.overlaps(at(900.0), at(1000.0)));
+    }
+}

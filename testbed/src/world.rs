@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What drills act on: cables, ports, and both hosts' daemons.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::command;
+use crate::daemon::{Daemon, Policy};
+use crate::failure::Failure;
+use crate::host::{Host, Link, Port};
+use crate::observe::{self, Pair};
+use crate::timeline::Timeline;
+use crate::wait::{self, Seen};
+
+/// Bound for the subnet manager to bring a port up, and for a connection to be armed.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How the hosts of the VM are kept apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// Both HCAs in one network namespace: for AF_IB (GIDs).
+    Flat,
+    /// Each host has a namespace, with its HCA and IPoIB: for IP. There is no way back.
+    Netns,
+}
+
+impl Kind {
+    /// Its name on the command line of `world`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::Netns => "netns",
+        }
+    }
+}
+
+/// The VM as one drill has it.
+pub struct World {
+    timeline: Timeline,
+    daemons: [Option<Daemon>; 2],
+}
+
+impl World {
+    /// Puts the VM into `kind`: no daemon runs, all cables are plugged, all ports are active.
+    ///
+    /// # Errors
+    /// If it does not come to that.
+    pub fn prepare(kind: Kind, timeline: &Timeline) -> Result<Self, Failure> {
+        // The daemons of the VM's start; from here on each drill has its own.
+        command::run(&["daemons", "stop"])?;
+        command::run(&["rm", "-f", "/run/daemons-wanted"])?;
+        command::run(&["world", kind.name()])?;
+        let world = Self {
+            timeline: timeline.clone(),
+            daemons: [None, None],
+        };
+        world.mend()?;
+        Ok(world)
+    }
+
+    /// The drill's timeline.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Ends every fault and waits until all ports are active.
+    ///
+    /// # Errors
+    /// If they do not become active.
+    pub fn mend(&self) -> Result<(), Failure> {
+        for switch in [0, 1] {
+            cable("heal", Link::Switch(switch))?;
+        }
+        for port in Port::all() {
+            cable("heal", port.into())?;
+            cable("plug", port.into())?;
+        }
+        Port::all().try_for_each(wait_active)
+    }
+
+    /// Pulls a cable; returns when.
+    ///
+    /// # Errors
+    /// If `cable` refuses.
+    pub fn pull(&self, port: Port) -> Result<Moment, Failure> {
+        self.act("pull", "pulled", port.into())
+    }
+
+    /// Plugs a cable and waits until the port is active again.
+    ///
+    /// # Errors
+    /// If `cable` refuses, or the subnet manager does not bring the port up.
+    pub fn plug(&self, port: Port) -> Result<(), Failure> {
+        self.act("plug", "plugged", port.into())?;
+        wait_active(port)
+    }
+
+    /// Lets nothing pass while the link stays up; returns when.
+    ///
+    /// # Errors
+    /// If `cable` refuses.
+    pub fn blackhole(&self, link: impl Into<Link>) -> Result<Moment, Failure> {
+        self.act("blackhole", "black hole at", link.into())
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// If `cable` refuses.
+    pub fn heal(&self, link: impl Into<Link>) -> Result<(), Failure> {
+        self.act("heal", "healed", link.into()).map(drop)
+    }
+
+    fn act(&self, verb: &str, done: &str, link: Link) -> Result<Moment, Failure> {
+        let at = Moment::now();
+        cable(verb, link)?;
+        self.timeline.note_at(at, "cable", format!("{done} {link}"));
+        Ok(at)
+    }
+
+    /// Starts the daemons that do not run.
+    ///
+    /// # Errors
+    /// If one does not come up.
+    pub fn start_daemons(&mut self, policy: Policy) -> Result<(), Failure> {
+        for host in Host::ALL {
+            if self.daemons[host.index()].is_none() {
+                self.start_daemon(host, policy)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a host's daemon.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start_daemon(&mut self, host: Host, policy: Policy) -> Result<(), Failure> {
+        self.timeline.note(host, "apmd started");
+        self.daemons[host.index()] = Some(Daemon::start(host, policy, &self.timeline)?);
+        Ok(())
+    }
+
+    /// Ends both daemons by SIGTERM.
+    ///
+    /// # Errors
+    /// If one does not end with success.
+    pub fn stop_daemons(&mut self) -> Result<(), Failure> {
+        for host in Host::ALL {
+            if let Some(daemon) = self.daemons[host.index()].take() {
+                daemon.stop()?;
+                self.timeline.note(host, "apmd ended");
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills a host's daemon as `kill -9` does.
+    ///
+    /// # Errors
+    /// If it was not alive.
+    pub fn kill_daemon(&mut self, host: Host) -> Result<(), Failure> {
+        let Some(daemon) = self.daemons[host.index()].take() else {
+            return Err(Failure::not_shown(format!("no daemon to kill on {host}")));
+        };
+        daemon.kill()?;
+        self.timeline.note(host, "apmd killed with -9");
+        Ok(())
+    }
+
+    /// The last lines of a host's daemon's log.
+    pub fn log_tail(&self, host: Host, lines: usize) -> Vec<String> {
+        let log = self.daemons[host.index()]
+            .as_ref()
+            .map(Daemon::log)
+            .unwrap_or_default();
+        log.into_iter()
+            .rev()
+            .take(lines)
+            .map(|line| line.text)
+            .rev()
+            .collect()
+    }
+
+    /// The connections that both daemons know.
+    ///
+    /// # Errors
+    /// If one does not answer.
+    pub fn pairs(&self) -> Result<Vec<Pair>, Failure> {
+        let [a, b] = Host::ALL.map(observe::connections);
+        Ok(Pair::join(&a?, &b?))
+    }
+
+    /// Waits until `count` connections have on both ends what `wanted` wants.
+    ///
+    /// # Errors
+    /// [`Failure::Timeout`] with what they have instead.
+    pub fn wait_for(
+        &self,
+        what: &str,
+        count: usize,
+        wanted: impl Fn(&Pair) -> bool,
+    ) -> Result<Vec<Pair>, Failure> {
+        wait::until(what, LIMIT, || {
+            let [a, b] = Host::ALL.map(observe::connections);
+            let (a, b) = (a?, b?);
+            let pairs = Pair::join(&a, &b);
+            if pairs.len() == count && pairs.iter().all(&wanted) {
+                return Ok(Seen::Ready(pairs));
+            }
+            Ok(Seen::NotYet(what_is_seen(&a, &b, &pairs)))
+        })
+    }
+
+    /// Waits until `count` connections are armed on both ends, over any two paths.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`].
+    pub fn wait_armed(&self, count: usize) -> Result<Vec<Pair>, Failure> {
+        let pairs = self.wait_for("armed on both ends", count, Pair::is_armed)?;
+        self.note_paths("armed", &pairs);
+        Ok(pairs)
+    }
+
+    /// Waits until `count` connections are armed on both ends, over paths without a common port.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`].
+    pub fn wait_disjoint(&self, count: usize) -> Result<Vec<Pair>, Failure> {
+        let what = "armed on both ends over paths without a common port";
+        let pairs = self.wait_for(what, count, Pair::is_disjoint)?;
+        self.note_paths("armed", &pairs);
+        Ok(pairs)
+    }
+
+    /// Waits until `count` connections no longer use `port` on their primary path, seen from both
+    /// ends.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`].
+    pub fn wait_moved(&self, count: usize, port: Port) -> Result<Vec<Pair>, Failure> {
+        let what = format!("moved away from {port}");
+        self.wait_for(&what, count, |pair| {
+            pair.active_port(port.host) != port && pair.is_on_one_path()
+        })
+    }
+
+    fn note_paths(&self, what: &str, pairs: &[Pair]) {
+        match pairs {
+            [pair] => self
+                .timeline
+                .note("drill", format!("{what}: {}", pair.paths())),
+            _ => self
+                .timeline
+                .note("drill", format!("{what}: {} connections", pairs.len())),
+        }
+    }
+}
+
+fn what_is_seen(a: &[observe::Connection], b: &[observe::Connection], pairs: &[Pair]) -> String {
+    let states: Vec<_> = pairs.iter().map(Pair::state).collect();
+    format!(
+        "{} connections on host-a, {} on host-b, {} on both: {}",
+        a.len(),
+        b.len(),
+        pairs.len(),
+        states.join(" | ")
+    )
+}
+
+fn cable(verb: &str, link: Link) -> Result<(), Failure> {
+    let words = link.words();
+    let mut all = vec!["cable", verb];
+    all.extend(words.iter().map(String::as_str));
+    command::run(&all).map(drop)
+}
+
+/// The GID of a port.
+///
+/// # Errors
+/// If the port does not exist.
+pub fn gid(port: Port) -> Result<String, Failure> {
+    attribute(port, "gids/0")
+}
+
+/// An attribute of a port in sysfs, as its host sees it.
+///
+/// # Errors
+/// If there is no such attribute.
+pub fn attribute(port: Port, name: &str) -> Result<String, Failure> {
+    let path = format!(
+        "/sys/class/infiniband/{}/ports/{}/{name}",
+        port.host.device(),
+        port.number
+    );
+    Ok(command::run_as(port.host, &["cat", &path])?
+        .trim()
+        .to_owned())
+}
+
+/// Packets that a port has received and sent.
+///
+/// # Errors
+/// If the port does not count.
+pub fn packets(port: Port) -> Result<u64, Failure> {
+    let mut sum = 0;
+    for name in ["counters/port_rcv_packets", "counters/port_xmit_packets"] {
+        let text = attribute(port, name)?;
+        sum += text.parse::<u64>().map_err(|_| Failure::Output {
+            source_name: format!("{port} {name}"),
+            problem: format!("not a number: {text}"),
+        })?;
+    }
+    Ok(sum)
+}
+
+/// Waits until a port is active.
+///
+/// # Errors
+/// [`Failure::Timeout`] if the subnet manager does not bring it up.
+pub fn wait_active(port: Port) -> Result<(), Failure> {
+    wait::until(&format!("{port} is active"), LIMIT, || {
+        let state = attribute(port, "state")?;
+        Ok(Seen::when(state.contains("ACTIVE"), || state))
+    })
+}
