@@ -43,7 +43,8 @@ static void get_port_info(const struct sma_request *rq, const struct fabric_port
 {
 	memset(pi, 0, sizeof(*pi));
 	if (has_lid(port)) {
-		if (!port->mkey_protect || port->mkey == rq->mkey || rq->ignore_mkey)
+		/* Whoever may Set() has shown the M_Key that was valid until then. */
+		if (!port->mkey_protect || port->mkey == rq->mkey || rq->set || rq->ignore_mkey)
 			pi->mkey = port->mkey;
 		pi->gid_prefix = port->gid_prefix;
 		pi->lid = cpu_to_be16(port->lid);

@@ -102,10 +102,10 @@ static bool route_multicast(struct fabric_port *in, struct shca_packet *pkt)
 
 		return by_default && switch_emit_to(in, by_default, pkt);
 	}
+	if (!tables->mft[index])
+		return false;
 	/* The switch has no QP that takes part in a group: port 0 gets none. */
 	ports = tables->mft[index] & ~(BIT(in->num) | BIT(0));
-	if (!ports)
-		return false;
 	for_each_set_bit(num, &ports, FABRIC_MAX_PORTS + 1) {
 		struct shca_packet *copy = shca_packet_dup(pkt, GFP_ATOMIC);
 
