@@ -61,7 +61,7 @@ unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_
         aside((), || {
             library()
                 .registry
-                .inherit(IdKey(child as usize), IdKey(listen as usize))
+                .inherit(IdKey(child as usize), IdKey(listen as usize));
         });
     }
     result
@@ -158,7 +158,7 @@ unsafe extern "C" fn set_option(
         }
         Request::AckTimeout => {
             aside((), || {
-                library().registry.own_ack_timeout(IdKey(id as usize))
+                library().registry.own_ack_timeout(IdKey(id as usize));
             });
         }
         Request::Foreign => {}
