@@ -59,7 +59,7 @@ perf_query() {
 	after=$(counter PortRcvPkts -C shca0 -P 1)
 	echo "shca0/1 PortRcvPkts: $before, $after"
 	[ "$after" -gt "$before" ] || fail "the HCA's counter does not count"
-	switch=$(ibswitches | sed -n 's/.* lid \([0-9]*\) .*/\1/p' | head -n 1)
+	switch=$(ibswitches | sed -n 's/.*"switch0".* lid \([0-9]*\) .*/\1/p')
 	before=$(counter PortXmitData "$switch" 1)
 	ibping_once
 	after=$(counter PortXmitData "$switch" 1)
