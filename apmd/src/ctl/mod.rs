@@ -1,1 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl`: the operator's tool. Grammar, exit codes and JSON are described in `docs/apmctl.md`.
 
+mod ask;
+mod conn;
+mod counters;
+mod mad;
+mod port;
+mod run;
+mod status;
+mod table;
+mod wait;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+
+/// Shows what apmd does, and runs programs under it.
+///
+/// Objects, verbs and filters may be shortened as far as they stay unique.
+///
+/// Exit status: 0 ok, 1 failed, 2 wrong usage, 3 daemon unreachable, 4 some connection is not armed
+/// (status) or time is up (wait). `run` ends with the command's own.
+#[derive(Parser)]
+#[command(name = "apmctl", version, infer_subcommands = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    object: Object,
+}
+
+/// What holds for all objects.
+#[derive(Args)]
+struct Options {
+    /// Print JSON
+    #[arg(short, long, global = true)]
+    json: bool,
+    /// Print JSON for people
+    #[arg(short, long, global = true)]
+    pretty: bool,
+    /// Print details
+    #[arg(short, long, global = true)]
+    details: bool,
+    /// The daemon's runtime directory [default: that of $APMD_SOCKET, or /run/apmd]
+    #[arg(short, long, global = true, value_name = "DIR")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Object {
+    /// Connections
+    Conn(conn::Conn),
+    /// Local ports
+    Port(port::Port),
+    /// The daemon at a glance
+    Status(status::Status),
+    /// Counters
+    Counters(counters::Counters),
+    /// Management datagrams
+    Mad(mad::Mad),
+    /// Run a program; its connections are kept armed
+    Run(run::Run),
+    /// Wait for a state
+    Wait(wait::Wait),
+}
+
+/// Why a command ends without success.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// Something went wrong.
+    #[error("{0}")]
+    Failed(String),
+    /// The daemon does not answer.
+    #[error("{}: {error}: is apmd running?", path.display())]
+    Unreachable {
+        /// Its socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Time is up.
+    #[error("{0}")]
+    TimedOut(String),
+    /// The command to run cannot be run, with the exit status that shells use.
+    #[error("{what}")]
+    NotRun {
+        /// What could not be run and why.
+        what: String,
+        /// 126 or 127.
+        status: u8,
+    },
+    /// The reader of our output is gone. Nobody is told.
+    #[error("output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed(_) | Self::Output(_) => 1,
+            Self::Unreachable { .. } => 3,
+            Self::TimedOut(_) => 4,
+            Self::NotRun { status, .. } => *status,
+        }
+    }
+}
+
+/// What a command that did its work found.
+enum Outcome {
+    /// Nothing to complain of.
+    Ok,
+    /// Some connection is not armed.
+    Degraded,
+}
+
+/// Does what the command line says.
+pub fn main(arguments: Arguments) -> ExitCode {
+    let Arguments { options, object } = arguments;
+    let outcome = match object {
+        Object::Conn(conn) => conn.run(&options),
+        Object::Port(port) => port.run(&options),
+        Object::Status(status) => status.run(&options),
+        Object::Counters(counters) => counters.run(&options),
+        Object::Mad(mad) => mad.run(&options),
+        Object::Run(run) => run.run(),
+        Object::Wait(wait) => wait.run(&options),
+    };
+    match outcome {
+        Ok(Outcome::Ok) => ExitCode::SUCCESS,
+        Ok(Outcome::Degraded) => ExitCode::from(4),
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::FAILURE
+        }
+        Err(failure) => {
+            eprintln!("apmctl: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+impl Options {
+    /// Whether JSON is wanted instead of tables.
+    fn wants_json(&self) -> bool {
+        self.json || self.pretty
+    }
+
+    /// Prints `value` as JSON.
+    fn print_json(&self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = if self.pretty {
+            serde_json::to_string_pretty(value)
+        } else {
+            serde_json::to_string(value)
+        };
+        let text = text.map_err(|error| Failure::Failed(error.to_string()))?;
+        print(&text)
+    }
+}
+
+/// Prints a text that ends with one line feed.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.trim_end_matches('\n').as_bytes())?;
+    if !text.is_empty() {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}

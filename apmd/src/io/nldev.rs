@@ -227,10 +227,10 @@ fn attributes_of(payload: &[u8]) -> HashMap<u16, &[u8]> {
 
 /// Cuts bytes into pieces that begin with their own length, aligned to 4. `head` reads length,
 /// header length and kind; a piece of no kind is passed over, and a wrong length ends it all.
-fn pieces<'a>(
-    bytes: &'a [u8],
+fn pieces(
+    bytes: &[u8],
     head: impl Fn(&[u8]) -> Option<(usize, usize, Option<u16>)>,
-) -> impl Iterator<Item = (u16, &'a [u8])> {
+) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         loop {

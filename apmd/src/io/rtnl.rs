@@ -209,7 +209,7 @@ mod tests {
     fn carrier_loss_names_the_port() {
         let mut rtnl = Rtnl::open().expect("rtnetlink needs no privilege");
         let gid = Gid([7; 16]);
-        let mut events = |rtnl: &mut Rtnl, flags, layer| {
+        let events = |rtnl: &mut Rtnl, flags, layer| {
             let mut events = Vec::new();
             rtnl.datagram(&link(9999, flags, layer), &mut events);
             events

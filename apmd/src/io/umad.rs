@@ -87,9 +87,13 @@ const _: () = {
     assert!(size_of::<RawRegister2>() == 40);
 };
 
-nix::ioctl_readwrite!(register_agent, 0x1b, 1, RawRegister);
-nix::ioctl_none!(enable_pkey, 0x1b, 3);
-nix::ioctl_readwrite!(register_agent2, 0x1b, 4, RawRegister2);
+/// The requests of `user_mad.c`; nix makes the functions.
+#[allow(missing_docs, unreachable_pub)]
+mod request {
+    nix::ioctl_readwrite!(register_agent, 0x1b, 1, super::RawRegister);
+    nix::ioctl_none!(enable_pkey, 0x1b, 3);
+    nix::ioctl_readwrite!(register_agent2, 0x1b, 4, super::RawRegister2);
+}
 
 /// A umad device of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,7 +176,7 @@ pub struct Destination {
 #[derive(Clone, Debug)]
 pub enum Received {
     /// A MAD.
-    Mad(Incoming),
+    Mad(Box<Incoming>),
     /// A request of ours went unanswered; the lower half of its transaction ID.
     TimedOut {
         /// The agent that sent it.
@@ -221,7 +225,7 @@ impl Umad {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let fd = nix::fcntl::open(path, flags, Mode::empty())?;
         // SAFETY: the request takes no argument; the descriptor is open.
-        unsafe { enable_pkey(fd.as_raw_fd()) }?;
+        unsafe { request::enable_pkey(fd.as_raw_fd()) }?;
         Ok(Self { fd })
     }
 
@@ -249,7 +253,7 @@ impl Umad {
         }
         // SAFETY: `request` has the layout and size that the request number announces, and lives
         // until the call returns.
-        unsafe { register_agent2(self.fd.as_raw_fd(), &raw mut request) }?;
+        unsafe { request::register_agent2(self.fd.as_raw_fd(), &raw mut request) }?;
         Ok(AgentId(request.id))
     }
 
@@ -271,7 +275,7 @@ impl Umad {
             }
         }
         // SAFETY: as in `register2`.
-        unsafe { register_agent(self.fd.as_raw_fd(), &raw mut request) }?;
+        unsafe { request::register_agent(self.fd.as_raw_fd(), &raw mut request) }?;
         Ok(AgentId(request.id))
     }
 
@@ -347,14 +351,14 @@ fn received(packet: &RawPacket, len: usize) -> Received {
             transaction_id,
         };
     }
-    Received::Mad(Incoming {
+    Received::Mad(Box::new(Incoming {
         agent,
         lid: Lid(u16::from_be_bytes(header.lid)),
         qpn: u32::from_be_bytes(header.qpn),
         gid: (header.grh_present != 0).then_some(Gid(header.gid)),
         mad: *mad,
         len,
-    })
+    }))
 }
 
 impl AsRawFd for Umad {

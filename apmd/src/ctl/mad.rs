@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl mad decode`: a management datagram for people or as JSON.
+
+use std::io::Read;
+
+use clap::{Args, Subcommand};
+use cm_msgs::fields::{FieldValue, Fields};
+use cm_msgs::pretty::Pretty;
+use cm_msgs::sa::{self, PathRecord, SaMad};
+use cm_msgs::{cm, mad};
+use serde_json::{Map, Value, json};
+
+use super::{Failure, Options, Outcome, print};
+
+#[derive(Args)]
+pub(super) struct Mad {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+#[command(infer_subcommands = true)]
+enum Verb {
+    /// Decode one
+    Decode {
+        /// 512 hex digits, white space between them allowed; - for standard input
+        #[arg(required = true, value_name = "HEX")]
+        hex: Vec<String>,
+    },
+}
+
+impl Mad {
+    pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        let Verb::Decode { hex } = self.verb;
+        let text = match &hex[..] {
+            [dash] if dash == "-" => {
+                let mut text = String::new();
+                let read = std::io::stdin().read_to_string(&mut text);
+                read.map_err(|error| Failure::Failed(format!("standard input: {error}")))?;
+                text
+            }
+            words => words.join(" "),
+        };
+        let bytes = bytes(&text).map_err(Failure::Failed)?;
+        let decoded = decode(&bytes).map_err(|error| Failure::Failed(error.to_string()))?;
+        if options.wants_json() {
+            options.print_json(&decoded.json())?;
+        } else {
+            print(&decoded.text())?;
+        }
+        Ok(Outcome::Ok)
+    }
+}
+
+/// Bytes from hex digits; a wrong one is named by its place.
+fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    let digits = text.char_indices().filter(|(_, c)| !c.is_whitespace());
+    let mut bytes = Vec::new();
+    let mut high = None;
+    let mut last = 0;
+    for (at, c) in digits {
+        let digit = c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let digit = digit.ok_or_else(|| format!("character {}: {c:?} is no hex digit", at + 1))?;
+        last = at + 1;
+        match high.take() {
+            None => high = Some(digit),
+            Some(high) => bytes.push(high << 4 | digit),
+        }
+    }
+    match high {
+        Some(_) => Err(format!("character {last}: half a byte at the end")),
+        None => Ok(bytes),
+    }
+}
+
+/// A datagram that was understood.
+enum Decoded {
+    Cm(mad::Header, Box<cm::Message>),
+    PathRecord(Box<SaMad>, PathRecord),
+}
+
+/// CM messages in any class, because apmd's is a setting; of the SA's, path records.
+fn decode(bytes: &[u8]) -> Result<Decoded, cm_msgs::DecodeError> {
+    if bytes.get(1) == Some(&mad::CLASS_SA)
+        && let Ok(sa) = SaMad::decode(bytes)
+        && sa.header.attribute_id == sa::ATTR_PATH_RECORD
+        && let Some(record) = sa.data.first_chunk()
+    {
+        let record = PathRecord::decode(record);
+        return Ok(Decoded::PathRecord(Box::new(sa), record));
+    }
+    let (header, message) = cm::Message::decode(bytes)?;
+    Ok(Decoded::Cm(header, Box::new(message)))
+}
+
+impl Decoded {
+    fn json(&self) -> Value {
+        let (name, transaction_id, fields) = match self {
+            Self::Cm(header, message) => (message.name(), header.transaction_id, message.fields()),
+            Self::PathRecord(sa, record) => {
+                ("PathRecord", sa.header.transaction_id, record.fields())
+            }
+        };
+        json!({ "message": name, "transaction_id": transaction_id, "fields": object(fields) })
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Cm(header, message) => Pretty { header, message }.to_string(),
+            Self::PathRecord(sa, record) => {
+                let mad::Header {
+                    method,
+                    status,
+                    transaction_id,
+                    ..
+                } = sa.header;
+                let status = sa::SaStatus::from(status);
+                let mut text = format!(
+                    "PathRecord  class 0x03  method {method:#04x}  transaction \
+                     0x{transaction_id:016x}  status {status}\n"
+                );
+                for (name, value) in record.fields() {
+                    text.push_str(&format!("  {name:<31} {value}\n"));
+                }
+                text
+            }
+        }
+    }
+}
+
+fn object(fields: Fields<'_>) -> Map<String, Value> {
+    let value = |value: FieldValue<'_>| match value {
+        FieldValue::Int(number) => json!(number),
+        FieldValue::Bytes(_) => json!(value.to_string()),
+    };
+    fields
+        .map(|(name, field)| (name.to_owned(), value(field)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_with_white_space() {
+        assert_eq!(bytes(" 01 2\n D\tff"), Ok(vec![0x01, 0x2d, 0xff]));
+        assert_eq!(
+            bytes("012g").unwrap_err(),
+            "character 4: 'g' is no hex digit"
+        );
+        assert_eq!(
+            bytes("012").unwrap_err(),
+            "character 3: half a byte at the end"
+        );
+    }
+
+    #[test]
+    fn path_records_are_shown_too() {
+        let record = PathRecord {
+            mtu: 4,
+            ..PathRecord::default()
+        };
+        let mad = SaMad::get_path(7, &record, sa::PathMask::SGID).encode();
+        let decoded = decode(&mad).unwrap();
+        assert_eq!(decoded.json()["fields"]["mtu"], 4);
+        assert_eq!(decoded.json()["transaction_id"], 7);
+        assert!(decoded.text().contains("\n  mtu "));
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl status`: the daemon at a glance.
+
+use std::fmt::Write;
+
+use clap::{Args, Subcommand};
+
+use super::ask::ask;
+use super::{Failure, Options, Outcome, print};
+use crate::observe::model::{self, Show};
+
+#[derive(Args)]
+pub(super) struct Status {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Subcommand)]
+#[command(infer_subcommands = true)]
+enum Verb {
+    /// Show it
+    Show,
+}
+
+impl Status {
+    pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        let (Some(Verb::Show) | None) = self.verb;
+        let status: model::Status = ask(options, Show::Status)?;
+        if options.wants_json() {
+            options.print_json(&status)?;
+        } else {
+            print(&text(&status))?;
+        }
+        let sums = status.connections;
+        Ok(if sums.armed == sums.total {
+            Outcome::Ok
+        } else {
+            Outcome::Degraded
+        })
+    }
+}
+
+fn text(status: &model::Status) -> String {
+    let model::Status {
+        ports, connections, ..
+    } = status;
+    let mut text = format!(
+        "apmd {}, process {}, up {}\n",
+        status.version,
+        status.pid,
+        duration(status.uptime_seconds)
+    );
+    let devices = match status.devices.join(" ") {
+        none if none.is_empty() => "none".to_owned(),
+        devices => devices,
+    };
+    let _ = writeln!(text, "devices      {devices}");
+    let _ = write!(text, "ports        {} of {} up", ports.up, ports.total);
+    for (count, state) in [(ports.settling, "settling"), (ports.down, "down")] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {state}");
+        }
+    }
+    let _ = write!(
+        text,
+        "\nconnections  {} of {} armed",
+        connections.armed, connections.total
+    );
+    let rest = [
+        (connections.rearming, "rearming"),
+        (connections.working, "in the making"),
+        (connections.unprotected, "unprotected"),
+        (connections.refused, "refused"),
+        (connections.broken, "broken"),
+    ];
+    for (count, state) in rest {
+        if count > 0 {
+            let _ = write!(text, ", {count} {state}");
+        }
+    }
+    let _ = writeln!(text, "\nlibraries    {}", status.libraries);
+    for problem in &status.problems {
+        let _ = writeln!(text, "look at      {problem}");
+    }
+    text
+}
+
+fn duration(seconds: u64) -> String {
+    let (minutes, seconds) = (seconds / 60, seconds % 60);
+    let (hours, minutes) = (minutes / 60, minutes % 60);
+    match (hours / 24, hours % 24) {
+        (0, 0) if minutes == 0 => format!("{seconds} s"),
+        (0, 0) => format!("{minutes} min {seconds} s"),
+        (0, hours) => format!("{hours} h {minutes} min"),
+        (days, hours) => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_two_units() {
+        let texts = [59, 61, 3600, 90_000].map(duration);
+        assert_eq!(texts, ["59 s", "1 min 1 s", "1 h 0 min", "1 d 1 h"]);
+    }
+}

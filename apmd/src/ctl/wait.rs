@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl wait`: until the connections are armed.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+
+use super::ask::ask;
+use super::{Failure, Options, Outcome};
+use crate::observe::model::{Show, Status};
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Args)]
+pub(super) struct Wait {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+#[command(infer_subcommands = true)]
+enum What {
+    /// Until all connections are armed
+    Armed {
+        /// Seconds to wait at most; exit status 4 after that
+        #[arg(short, long, default_value_t = 30.0, value_name = "SECS")]
+        timeout: f64,
+        /// Connections there must be at least
+        #[arg(short, long, default_value_t = 1, value_name = "N")]
+        count: usize,
+    },
+}
+
+impl Wait {
+    /// A daemon that is not there yet is waited for, too.
+    pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        let What::Armed { timeout, count } = self.what;
+        let timeout = Duration::try_from_secs_f64(timeout)
+            .map_err(|error| Failure::Failed(format!("timeout {timeout}: {error}")))?;
+        let start = Instant::now();
+        loop {
+            let status = ask::<Status>(options, Show::Status);
+            let sums = status.as_ref().ok().map(|status| status.connections);
+            if sums.is_some_and(|sums| sums.armed >= count && sums.armed == sums.total) {
+                return Ok(Outcome::Ok);
+            }
+            if start.elapsed() >= timeout {
+                let Some(sums) = sums else {
+                    return status.map(|_| Outcome::Degraded);
+                };
+                return Err(Failure::TimedOut(format!(
+                    "{} of {} connections armed after {} s, want {}",
+                    sums.armed,
+                    sums.total,
+                    timeout.as_secs_f64(),
+                    count.max(sums.total)
+                )));
+            }
+            sleep(PAUSE);
+        }
+    }
+}
