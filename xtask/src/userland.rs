@@ -50,8 +50,6 @@ const LOADED_BY_NAME: &[&str] = &[
     "/lib/terminfo/v/vt220",
     "/lib/terminfo/x/xterm",
     "/lib/terminfo/x/xterm-256color",
-    "/etc/protocols",
-    "/etc/rpc",
 ];
 
 /// The place in the VM of a file of this machine: without the leading slash, and below `usr` as
