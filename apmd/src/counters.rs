@@ -14,8 +14,8 @@ pub struct DaemonCounters {
     pub malformed_requests: u64,
     /// Libraries that connected.
     pub clients: u64,
-    /// Libraries that vanished with connections, or were thrown out.
-    pub clients_lost: u64,
+    /// Of these, gone again.
+    pub clients_gone: u64,
     /// Registrations of queue pairs that are not the process's.
     pub not_owner: u64,
     /// MADs that could not be sent.

@@ -36,7 +36,7 @@ pub fn start(config: &Log) -> LogHandle {
         .with_writer(std::io::stderr);
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     match (config.format, journal) {
-        (LogFormat::Json, _) => registry.with(lines.json().flatten_event(true)).init(),
+        (LogFormat::Json, _) => registry.with(lines.json()).init(),
         (LogFormat::Text, true) => registry
             .with(lines.without_time().with_target(false))
             .init(),

@@ -69,10 +69,10 @@ impl Daemon {
     }
 
     fn trace(&mut self, trace: &Trace) {
-        let mut more = 0;
+        let mut more = None;
         if let What::Dropped { .. } = trace.what {
             match self.limit.allow(self.clock.now(), Nuisance::Dropped) {
-                Some(swallowed) => more = swallowed,
+                Some(swallowed) => more = Some(swallowed),
                 None => return,
             }
         }
@@ -176,7 +176,7 @@ impl Daemon {
         let name = self.control.client(key).map(ToString::to_string);
         if self.control.close(key) {
             tracing::debug!(client = key, name, "library {why}");
-            self.counters.clients_lost += 1;
+            self.counters.clients_gone += 1;
             self.engine
                 .handle(self.clock.now(), Input::ClientGone(key.into()));
         }

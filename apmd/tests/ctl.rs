@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The real binaries, without any device: what a user's shell sees.
+
+mod daemon;
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use cm_msgs::cm::{Lap, Message};
+use cm_msgs::control::{FromDaemon, FromLibrary};
+use cm_msgs::{Gid, Lid};
+use serde_json::{Value, json};
+
+use daemon::{Daemon, Directory, connect};
+
+fn apmctl(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_apmctl"));
+    command
+        .args(arguments)
+        .env_remove("APMD_SOCKET")
+        .env_remove("APMD_PRELOAD");
+    command
+}
+
+/// Exit code, standard output, standard error.
+fn outcome(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code().expect("not killed"),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    outcome(&apmctl(arguments).output().expect("apmctl starts"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn lap() -> [u8; 256] {
+    let mut lap = Lap {
+        local_comm_id: 0x1122_3344,
+        ..Lap::default()
+    };
+    lap.alternate.local_port_lid = Lid(7);
+    lap.alternate.local_port_gid = Gid([0xfe; 16]);
+    Message::Lap(lap).encode(0x2d, 99)
+}
+
+#[test]
+fn usage_is_2_and_no_daemon_is_3() {
+    for arguments in [
+        &["frobnicate"][..],
+        &["conn", "frobnicate"],
+        &["mad", "decode"],
+        &["run"],
+    ] {
+        assert_eq!(run(arguments).0, 2, "{arguments:?}");
+    }
+    let directory = Directory::new();
+    let socket = directory.path().to_str().expect("a temporary path is text");
+    for object in ["status", "conn", "port", "counters"] {
+        let (code, _, error) = run(&["-s", socket, object]);
+        assert_eq!(code, 3, "{object}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(
+            error.contains("observe.sock") && error.contains("is apmd running?"),
+            "{error}"
+        );
+    }
+    assert_eq!(run(&["-s", socket, "wait", "armed", "-t", "0"]).0, 3);
+}
+
+#[test]
+fn mad_decode_prints_text_and_json() {
+    let digits = hex(&lap());
+    let (code, text, _) = run(&["mad", "decode", &digits]);
+    assert_eq!(code, 0);
+    assert!(text.starts_with("LAP  class 0x2d"), "{text}");
+    assert!(text.contains("alternate_local_port_lid"), "{text}");
+
+    let (code, text, _) = run(&["-j", "m", "d", &digits]);
+    assert_eq!(code, 0);
+    let value: Value = serde_json::from_str(&text).expect("json");
+    assert_eq!(value["message"], "LAP");
+    assert_eq!(value["transaction_id"], 99);
+    assert_eq!(value["fields"]["local_comm_id"], 0x1122_3344);
+    assert_eq!(value["fields"]["alternate_local_port_lid"], 7);
+    assert_eq!(value["fields"]["alternate_local_port_gid"], "fe".repeat(16));
+}
+
+#[test]
+fn mad_decode_reads_standard_input() {
+    let mut child = apmctl(&["-j", "mad", "decode", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("apmctl starts");
+    let spaced: String = lap().chunks(16).map(|line| hex(line) + " \n").collect();
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(spaced.as_bytes()).expect("apmctl reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("apmctl ends");
+    let (code, text, _) = outcome(&output);
+    assert_eq!((code, text.contains("\"LAP\"")), (0, true), "{text}");
+}
+
+#[test]
+fn mad_decode_says_what_is_wrong_where() {
+    let mut other = lap();
+    other[17] = 0x77;
+    let cases = [
+        ("0102".to_owned(), "mad is 2 bytes long, want 256"),
+        ("01zz".to_owned(), "character 3: 'z' is no hex digit"),
+        ("012".to_owned(), "character 3: half a byte"),
+        (hex(&[2; 256]), "base version at byte 0 is 2, want 1"),
+        (hex(&other), "attribute id at byte 16 is 0x0077"),
+    ];
+    for (digits, want) in cases {
+        let (code, text, error) = run(&["mad", "decode", &digits]);
+        assert_eq!((code, text.as_str()), (1, ""), "{want}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.contains(want), "{error:?} does not say {want:?}");
+    }
+}
+
+#[test]
+fn run_sets_the_environment_and_becomes_the_command() {
+    let directory = Directory::new();
+    let library = directory.path().join("lib.so");
+    fs::write(&library, "").expect("writable");
+    let library = library.to_str().expect("text");
+    let sh = |script: &str| {
+        let mut command = apmctl(&["run", "--", "/bin/sh", "-c", script]);
+        command
+            .env("APMD_PRELOAD", library)
+            .env("APMD_SOCKET", "/run/x/apmd.sock");
+        outcome(&command.output().expect("apmctl starts"))
+    };
+    let (code, text, _) = sh("echo $LD_PRELOAD $RDMA_APM $APMD_SOCKET; exit 7");
+    assert_eq!(
+        (code, text.trim()),
+        (7, format!("{library} all /run/x/apmd.sock").as_str())
+    );
+
+    let mut absent = apmctl(&["run", "--", "/nonexistent/program"]);
+    let (code, _, error) = outcome(
+        &absent
+            .env("APMD_PRELOAD", library)
+            .output()
+            .expect("starts"),
+    );
+    assert_eq!(code, 127, "{error}");
+    let mut no_library = apmctl(&["run", "true"]);
+    let output = no_library
+        .env("APMD_PRELOAD", "/nonexistent/lib.so")
+        .output()
+        .expect("starts");
+    assert_eq!(outcome(&output).0, 1);
+}
+
+#[test]
+fn check_config_says_line_and_key() {
+    let directory = Directory::new();
+    let file = directory.path().join("apmd.toml");
+    let check = |text: &str| {
+        fs::write(&file, text).expect("writable");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_apmd"));
+        let output = command
+            .arg("--check-config")
+            .arg("--config")
+            .arg(&file)
+            .output();
+        outcome(&output.expect("apmd starts"))
+    };
+    assert_eq!(check(include_str!("../dist/apmd.toml")).0, 0);
+    let (code, _, error) = check("[ports]\nholdoff = 3\n");
+    assert_eq!((code, error.lines().count()), (1, 1));
+    assert!(
+        error.contains("apmd.toml:2: holdoff: unknown field"),
+        "{error}"
+    );
+    fs::remove_file(&file).expect("was there");
+    let mut missing = Command::new(env!("CARGO_BIN_EXE_apmd"));
+    let output = missing
+        .arg("--config")
+        .arg(&file)
+        .output()
+        .expect("apmd starts");
+    let (code, _, error) = outcome(&output);
+    assert_eq!((code, error.contains("apmd.toml")), (1, true), "{error}");
+}
+
+#[test]
+fn a_daemon_without_devices_serves_operators() {
+    let daemon = Daemon::start("");
+    let (code, text, error) = outcome(&daemon.apmctl(&["-j", "status"]));
+    assert_eq!(code, 0, "{error}");
+    let status: Value = serde_json::from_str(&text).expect("json");
+    assert_eq!(status["connections"]["total"], 0);
+    assert_eq!(status["pid"], daemon.pid());
+    for object in ["conn", "port", "status", "counters"] {
+        assert_eq!(outcome(&daemon.apmctl(&[object])).0, 0, "{object}");
+        assert_eq!(
+            outcome(&daemon.apmctl(&["-j", object, "show"])).0,
+            0,
+            "{object}"
+        );
+    }
+    assert_eq!(
+        outcome(&daemon.apmctl(&["wait", "armed", "-t", "0.2"])).0,
+        4
+    );
+    let (code, text, _) = outcome(&daemon.apmctl(&["-j", "conn", "show", "qpn", "0x11"]));
+    assert_eq!((code, text.trim()), (0, "[]"));
+}
+
+#[test]
+fn the_library_socket_beside_names_the_daemon() {
+    let daemon = Daemon::start("");
+    let socket = daemon.directory().join("apmd.sock");
+    let output = apmctl(&["status"])
+        .env("APMD_SOCKET", socket)
+        .output()
+        .expect("starts");
+    assert_eq!(outcome(&output).0, 0);
+}
+
+#[test]
+fn garbage_and_vanishing_clients_are_counted_and_nothing_else_is_lost() {
+    let daemon = Daemon::start("");
+    let good = connect(&daemon.directory().join("apmd.sock"));
+    let hello = FromLibrary::Hello {
+        command: *b"good\0\0\0\0\0\0\0\0\0\0\0\0",
+    };
+    good.send(hello.encode().as_ref()).expect("room");
+    assert_eq!(FromDaemon::decode(&good.receive()), Ok(FromDaemon::Welcome));
+
+    for garbage in [&b"garbage"[..], &[0; 16], &[0xff; 4000]] {
+        let bad = connect(&daemon.directory().join("apmd.sock"));
+        bad.send(garbage).expect("room");
+        assert!(bad.receive().is_empty(), "thrown out");
+    }
+    let early = connect(&daemon.directory().join("apmd.sock"));
+    early
+        .send(FromLibrary::Close { conn: 1 }.encode().as_ref())
+        .expect("room");
+    assert!(early.receive().is_empty(), "no hello");
+    for _ in 0..50 {
+        drop(connect(&daemon.directory().join("apmd.sock")));
+        let operator = connect(&daemon.directory().join("observe.sock"));
+        operator.send(b"{\"show\":\"conn\"}").expect("room");
+    }
+    for nonsense in [
+        &b"nonsense"[..],
+        &[b' '; 5000],
+        b"{\"show\":\"conn\",\"x\":1}",
+    ] {
+        let operator = connect(&daemon.directory().join("observe.sock"));
+        operator.send(nonsense).expect("room");
+        let answer: Value = serde_json::from_slice(&operator.receive()).expect("json");
+        assert!(answer["error"].is_string(), "{answer}");
+    }
+
+    daemon.await_counter("clients_gone", &json!(54));
+    let counters = daemon.counters();
+    assert_eq!(counters["malformed_control"], 4);
+    assert_eq!(counters["malformed_requests"], 3);
+    assert_eq!(counters["clients"], 55);
+    good.send(hello.encode().as_ref()).expect("room");
+    assert_eq!(
+        FromDaemon::decode(&good.receive()),
+        Ok(FromDaemon::Welcome),
+        "still served"
+    );
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_a_dead_ones_sockets_are_replaced() {
+    let mut first = Daemon::start("");
+    let error = Daemon::try_start(first.directory(), "").expect_err("the sockets are taken");
+    assert!(error.contains("another apmd is listening there"), "{error}");
+    assert_eq!(
+        outcome(&first.apmctl(&["status"])).0,
+        0,
+        "the first goes on"
+    );
+
+    first.signal("KILL");
+    first.wait();
+    assert!(
+        first.directory().join("apmd.sock").exists(),
+        "killed: the socket's file stays"
+    );
+    let second = Daemon::try_start(first.directory(), "").expect("it is replaced");
+    assert_eq!(second.status()["pid"], second.pid());
+}
+
+#[test]
+fn sigterm_ends_cleanly() {
+    let mut daemon = Daemon::start("");
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(), Some(0));
+    assert!(!daemon.directory().join("apmd.sock").exists());
+    assert!(!daemon.directory().join("observe.sock").exists());
+}
+
+#[test]
+fn sighup_takes_a_good_file_and_keeps_the_old_for_a_bad_one() {
+    let daemon = Daemon::start("");
+    daemon.write_config("[ports]\nnonsense = 1\n");
+    daemon.signal("HUP");
+    daemon.await_counter("failed_reloads", &json!(1));
+    assert_eq!(daemon.counters()["reloads"], 0);
+    daemon.write_config("[timers]\nretry_ms = 100\n");
+    daemon.signal("HUP");
+    daemon.await_counter("reloads", &json!(1));
+    assert_eq!(daemon.status()["pid"], daemon.pid(), "still there");
+}

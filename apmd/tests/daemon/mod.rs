@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A running `apmd` with a directory of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use apmd::io::seqpacket::{Packets, Receive};
+use serde_json::Value;
+
+/// A directory that goes with the value.
+#[derive(Debug)]
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("apmd-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("temporary directory");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A daemon that looks after no device; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    child: Child,
+    directory: PathBuf,
+    _owned: Option<Directory>,
+}
+
+impl Daemon {
+    /// Starts one with this configuration, in a directory of its own.
+    pub(crate) fn start(config: &str) -> Self {
+        let directory = Directory::new();
+        let mut daemon = Self::try_start(directory.path(), config).expect("apmd starts");
+        daemon._owned = Some(directory);
+        daemon
+    }
+
+    /// Starts one in `directory` and waits until it is ready. If it ends instead: what it said.
+    pub(crate) fn try_start(directory: &Path, config: &str) -> Result<Self, String> {
+        write_config(directory, config);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_apmd"))
+            .arg("--config")
+            .arg(directory.join("apmd.toml"))
+            .env_remove("RUST_LOG")
+            .env_remove("NOTIFY_SOCKET")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("apmd starts");
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut said = String::new();
+        let mut lines = stderr.lines().map_while(Result::ok);
+        for line in lines.by_ref() {
+            said.push_str(&line);
+            if line.contains("ready") {
+                // Whatever it says from now on is read, or it would wait for the pipe one day.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok(Self {
+                    child,
+                    directory: directory.to_owned(),
+                    _owned: None,
+                });
+            }
+        }
+        child.wait().expect("it has ended");
+        Err(said)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn write_config(&self, config: &str) {
+        write_config(&self.directory, config);
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let signal = format!("-{name}");
+        let pid = self.pid().to_string();
+        let status = Command::new("kill")
+            .args([signal, pid])
+            .status()
+            .expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Waits for its end: its exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("it is our child").code()
+    }
+
+    pub(crate) fn apmctl(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_apmctl"));
+        command
+            .arg("-s")
+            .arg(&self.directory)
+            .args(arguments)
+            .output()
+            .expect("apmctl starts")
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.json("status")
+    }
+
+    pub(crate) fn counters(&self) -> Value {
+        self.json("counters")["daemon"].take()
+    }
+
+    fn json(&self, object: &str) -> Value {
+        let output = self.apmctl(&["-j", object]);
+        serde_json::from_slice(&output.stdout).expect("json")
+    }
+
+    /// Waits until a counter of the daemon has this value.
+    pub(crate) fn await_counter(&self, name: &str, want: &Value) {
+        for _ in 0..1000 {
+            if self.counters()[name] == *want {
+                return;
+            }
+            sleep(Duration::from_millis(10));
+        }
+        panic!("{name} is {}, want {want}", self.counters()[name]);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write_config(directory: &Path, config: &str) {
+    // A device that is nowhere: the test is the same on a machine with HCAs.
+    let text = format!(
+        "runtime_dir = {:?}\ndevices = [\"none0\"]\n{config}",
+        directory.to_str().expect("text")
+    );
+    fs::write(directory.join("apmd.toml"), text).expect("writable");
+}
+
+/// A socket to a daemon.
+pub(crate) struct Socket(Packets);
+
+pub(crate) fn connect(path: &Path) -> Socket {
+    Socket(Packets::connect(path).expect("the daemon listens"))
+}
+
+impl Socket {
+    pub(crate) fn send(&self, packet: &[u8]) -> std::io::Result<bool> {
+        self.0.send(packet)
+    }
+
+    /// The next packet; nothing when the daemon has closed the socket.
+    pub(crate) fn receive(&self) -> Vec<u8> {
+        let mut buffer = vec![0; 64 * 1024];
+        match self.0.receive(&mut buffer).expect("a working socket") {
+            Receive::Packet(len) => {
+                buffer.truncate(len);
+                buffer
+            }
+            Receive::Nothing | Receive::End => Vec::new(),
+        }
+    }
+}
