@@ -30,7 +30,7 @@ pub(crate) struct ContextKey {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Protection {
-    /// No daemon, or it has refused the connection.
+    /// Nobody has looked at it yet, or the daemon has refused it.
     Unmanaged = 0,
     /// No alternate path is loaded.
     Unprotected = 1,

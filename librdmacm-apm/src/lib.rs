@@ -28,6 +28,8 @@ mod interpose;
 mod library;
 mod link;
 mod log;
+#[cfg(test)]
+mod model;
 mod option;
 mod order;
 mod qp;

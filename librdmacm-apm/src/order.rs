@@ -105,3 +105,201 @@ pub(crate) fn news(last: &Snapshot, now: &Snapshot) -> Option<Cause> {
 fn is_open(snapshot: &Snapshot) -> bool {
     matches!(snapshot.qp_state, QpState::Rts | QpState::Sqd)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Model, path};
+
+    fn order(alternate: Path) -> Load {
+        Load {
+            token: 7,
+            primary: path(1),
+            alternate,
+        }
+    }
+
+    fn gids() -> KnownGids {
+        let mut gids = KnownGids::default();
+        for n in 1..=3 {
+            gids.learn(path(n).dlid, path(n).dgid);
+        }
+        gids
+    }
+
+    fn run_load(model: &Model, order: &Load) -> Report {
+        load(model, &gids(), order).expect("the model can be read")
+    }
+
+    fn run_migrate(model: &Model, primary: Path) -> Report {
+        let order = Migrate { token: 8, primary };
+        migrate(model, &gids(), &order).expect("the model can be read")
+    }
+
+    #[test]
+    fn a_load_in_migrated_arms_again() {
+        let model = Model::new(path(1));
+        let report = run_load(&model, &order(path(2)));
+        assert_eq!(report.cause, Cause::Done { token: 7 });
+        assert_eq!(report.snapshot.migration, MigrationState::Rearm);
+        assert_eq!(report.snapshot.alternate, Some(path(2)));
+    }
+
+    #[test]
+    fn a_load_in_armed_changes_only_the_path() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        let report = run_load(&model, &order(path(3)));
+        assert_eq!(report.cause, Cause::Done { token: 7 });
+        assert_eq!(report.snapshot.migration, MigrationState::Armed);
+        assert_eq!(report.snapshot.alternate, Some(path(3)));
+    }
+
+    #[test]
+    fn a_load_that_finds_the_qp_armed_meanwhile_is_repeated_without_rearm() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        model.set(|qp| qp.migration = MigrationState::Rearm);
+        model.before_next_modify(|qp| qp.migration = MigrationState::Armed);
+        let report = run_load(&model, &order(path(3)));
+        assert_eq!(report.cause, Cause::Done { token: 7 });
+        assert_eq!(report.snapshot.migration, MigrationState::Armed);
+        assert_eq!(report.snapshot.alternate, Some(path(3)));
+    }
+
+    #[test]
+    fn a_load_for_another_primary_modifies_nothing() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        let before = model.snapshot();
+        let stale = Load {
+            primary: path(2),
+            ..order(path(3))
+        };
+        let report = run_load(&model, &stale);
+        assert_eq!(
+            report,
+            Report {
+                cause: Cause::Stale { token: 7 },
+                snapshot: before
+            }
+        );
+        assert_eq!((model.snapshot(), model.modifies()), (before, 0));
+    }
+
+    #[test]
+    fn a_load_for_a_qp_outside_rts_modifies_nothing() {
+        let model = Model::new(path(1));
+        model.set(|qp| qp.qp_state = QpState::Error);
+        let report = run_load(&model, &order(path(2)));
+        assert_eq!(
+            (report.cause, model.modifies()),
+            (Cause::Stale { token: 7 }, 0)
+        );
+    }
+
+    #[test]
+    fn a_load_overtaken_by_a_migration_is_stale() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        model.before_next_modify(|qp| {
+            qp.primary = path(2);
+            qp.migration = MigrationState::Migrated;
+        });
+        let report = run_load(&model, &order(path(3)));
+        assert_eq!(report.cause, Cause::Stale { token: 7 });
+        assert_eq!(report.snapshot.primary, path(2));
+    }
+
+    #[test]
+    fn a_load_that_verbs_refuse_fails_with_its_errno() {
+        let model = Model::new(path(1));
+        model.refuse(Errno::EADDRNOTAVAIL);
+        let report = run_load(&model, &order(path(2)));
+        let errno = Errno::EADDRNOTAVAIL as u8;
+        assert_eq!(report.cause, Cause::Failed { token: 7, errno });
+        assert_eq!(report.snapshot.migration, MigrationState::Migrated);
+    }
+
+    #[test]
+    fn an_armed_qp_migrates() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        let report = run_migrate(&model, path(1));
+        assert_eq!(report.cause, Cause::Done { token: 8 });
+        assert_eq!(report.snapshot.primary, path(2));
+        assert_eq!(report.snapshot.alternate, None);
+    }
+
+    #[test]
+    fn only_an_armed_qp_on_the_named_path_migrates() {
+        let model = Model::new(path(1));
+        assert_eq!(
+            run_migrate(&model, path(1)).cause,
+            Cause::Stale { token: 8 }
+        );
+        model.arm(path(2));
+        assert_eq!(
+            run_migrate(&model, path(3)).cause,
+            Cause::Stale { token: 8 }
+        );
+        model.set(|qp| qp.migration = MigrationState::Rearm);
+        assert_eq!(
+            run_migrate(&model, path(1)).cause,
+            Cause::Stale { token: 8 }
+        );
+        assert_eq!(model.modifies(), 0);
+    }
+
+    #[test]
+    fn a_migration_that_the_hardware_does_first_is_done() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        model.before_next_modify(|qp| {
+            qp.primary = path(2);
+            qp.migration = MigrationState::Migrated;
+        });
+        assert_eq!(run_migrate(&model, path(1)).cause, Cause::Done { token: 8 });
+    }
+
+    #[test]
+    fn news_are_what_changed() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        let armed = model.snapshot();
+        let rearm = Snapshot {
+            migration: MigrationState::Rearm,
+            ..armed
+        };
+        let migrated = Snapshot {
+            migration: MigrationState::Migrated,
+            primary: path(2),
+            ..armed
+        };
+        let broken = Snapshot {
+            qp_state: QpState::Error,
+            ..armed
+        };
+        let drained = Snapshot {
+            qp_state: QpState::Sqd,
+            ..armed
+        };
+        assert_eq!(news(&armed, &armed), None);
+        assert_eq!(news(&rearm, &armed), Some(Cause::Armed));
+        assert_eq!(news(&armed, &migrated), Some(Cause::PathMigrated));
+        // It migrated and was loaded anew by somebody else between two looks.
+        assert_eq!(
+            news(
+                &armed,
+                &Snapshot {
+                    primary: path(2),
+                    ..armed
+                }
+            ),
+            Some(Cause::PathMigrated)
+        );
+        assert_eq!(news(&armed, &broken), Some(Cause::Broken));
+        assert_eq!(news(&broken, &broken), None);
+        assert_eq!(news(&armed, &drained), None);
+    }
+}

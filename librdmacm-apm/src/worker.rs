@@ -405,3 +405,6 @@ fn command_name() -> [u8; 16] {
     command[..len].copy_from_slice(&name[..len]);
     command
 }
+
+#[cfg(test)]
+mod tests;

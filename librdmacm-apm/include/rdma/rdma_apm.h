@@ -58,9 +58,9 @@ enum rdma_apm_event_type {
 
 /* How well a connection is protected. */
 enum rdma_apm_state {
-	/* The daemon has not seen it yet, or has refused it. */
+	/* Nobody has looked at it yet, or the daemon has refused it. */
 	RDMA_APM_UNMANAGED = 0,
-	/* No alternate path is loaded. */
+	/* No alternate path is loaded; without a daemon it stays so. */
 	RDMA_APM_UNPROTECTED = 1,
 	/* An alternate path is loaded; it counts from the next packet of the peer's on. */
 	RDMA_APM_REARMING = 2,
