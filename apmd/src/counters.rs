@@ -22,9 +22,9 @@ pub struct DaemonCounters {
     pub unsent_mads: u64,
     /// Port losses told by verbs events.
     pub losses_by_verbs: u64,
-    /// Port losses told by netlink.
+    /// Port losses told by netlink and found true.
     pub losses_by_netlink: u64,
-    /// Port losses found by reading PortInfo without being told.
+    /// Port losses found by reading PortInfo without being told of a loss.
     pub losses_by_check: u64,
     /// Configurations read again.
     pub reloads: u64,

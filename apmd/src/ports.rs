@@ -45,6 +45,8 @@ pub struct PortWatch {
     /// The read whose answer counts.
     reading: Option<u32>,
     wanted: bool,
+    /// A source says that the port is lost, which PortInfo is to confirm.
+    suspected: bool,
     told: Option<PortStatus>,
     sm_sl: u8,
     pause: Duration,
@@ -60,6 +62,7 @@ impl PortWatch {
             facts_stale: true,
             reading: None,
             wanted: true,
+            suspected: false,
             told: None,
             sm_sl: 0,
             pause: CHECK_FAST,
@@ -92,6 +95,17 @@ impl PortWatch {
         let status = self.told.as_mut().filter(|status| status.active)?;
         status.active = false;
         Some(status.clone())
+    }
+
+    /// A source says that the port may be lost: PortInfo decides.
+    pub fn suspect(&mut self) {
+        self.suspected = true;
+        self.look();
+    }
+
+    /// Whether the loss that was just found had been suspected; ends the suspicion.
+    pub fn end_suspicion(&mut self) -> bool {
+        std::mem::take(&mut self.suspected)
     }
 
     /// A source says that something is different: a read is wanted, and one under way is too old.
@@ -219,7 +233,7 @@ impl PortWatch {
         if settled {
             self.pause = CHECK_FAST;
         }
-        self.check_at = now + pause;
+        self.check_at = on_the_second(now + pause);
     }
 
     fn tell(&mut self, status: PortStatus) -> Option<PortStatus> {
@@ -229,6 +243,14 @@ impl PortWatch {
         self.told = Some(status.clone());
         Some(status)
     }
+}
+
+/// Checks of all ports fall on the same whole seconds, so that they wake the daemon together.
+fn on_the_second(time: Time) -> Time {
+    if time == Time(u64::MAX) {
+        return time;
+    }
+    Time(time.0 - time.0 % 1_000_000)
 }
 
 fn used(table: &[PKey]) -> Vec<PKey> {
@@ -325,8 +347,8 @@ mod tests {
         let up = info(PortState::Active, 7);
         watch.answered(second(0), Checking::Net, &up);
         assert_eq!(watch.poll_timeout(), second(10));
-        watch.answered(second(0), Checking::Alone, &up);
-        assert_eq!(watch.poll_timeout(), second(1));
+        watch.answered(Time(5_300_000), Checking::Alone, &up);
+        assert_eq!(watch.poll_timeout(), second(6), "all ports at once");
         watch.answered(second(0), Checking::Unsettled, &up);
         assert_eq!(watch.poll_timeout(), Time(u64::MAX));
     }

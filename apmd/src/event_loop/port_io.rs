@@ -178,10 +178,11 @@ impl Daemon {
             if !self.config.watches_by(PortSource::Netlink) {
                 continue;
             }
-            tracing::debug!(?event, "link");
+            let lost = matches!(event, LinkEvent::Lost(_));
+            tracing::debug!(%gid, lost, "link event");
             // IPoIB drops its carrier for a moment on a port that comes up, too: PortInfo decides.
-            if matches!(event, LinkEvent::Lost(_)) && self.is_up(key) {
-                self.counters.losses_by_netlink += 1;
+            if lost && let Some(port) = self.devices.port_mut(key) {
+                port.watch.suspect();
             }
             self.look_at(key);
         }
@@ -327,8 +328,12 @@ impl Daemon {
             return;
         };
         let status = port.watch.answered(now, checking, &info);
+        let suspected = port.watch.end_suspicion();
         if was_up && status.as_ref().is_some_and(|status| !status.active) {
-            self.counters.losses_by_check += 1;
+            *match suspected {
+                true => &mut self.counters.losses_by_netlink,
+                false => &mut self.counters.losses_by_check,
+            } += 1;
         }
         self.tell(key, status);
         // A source may have spoken while the answer was under way.
