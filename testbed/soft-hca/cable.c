@@ -10,6 +10,7 @@
  * TARGET is a port ("shca0 1", "switch0 9"), a whole switch ("switch0"), or the
  * inter-switch link ("isl").
  */
+#include <linux/ctype.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -149,7 +150,7 @@ static void link_lose(struct fabric_link *link, u32 ppm)
 	link->loss_ppm = ppm;
 }
 
-static void for_each_target(const struct cable_target *target,
+static void apply_to_links(const struct cable_target *target,
 			    void (*act)(struct fabric_link *link, u32 arg), u32 arg)
 {
 	unsigned int num;
@@ -182,19 +183,19 @@ static int heal(const struct cable_target *target)
 {
 	if (target->sw)
 		target->sw->blackhole = false;
-	for_each_target(target, link_heal, 0);
+	apply_to_links(target, link_heal, 0);
 	return 0;
 }
 
 static int pull(const struct cable_target *target)
 {
-	for_each_target(target, link_pull, 0);
+	apply_to_links(target, link_pull, 0);
 	return 0;
 }
 
 static int plug(const struct cable_target *target)
 {
-	for_each_target(target, link_plug, 0);
+	apply_to_links(target, link_plug, 0);
 	return 0;
 }
 
@@ -224,7 +225,7 @@ static int cable_loss(int argc, char **argv)
 		return cable_fail(-EINVAL, "too many words at %s", argv[used + 1]);
 	if (parse_percent(argv[used], &ppm))
 		return -EINVAL;
-	for_each_target(&target, link_lose, ppm);
+	apply_to_links(&target, link_lose, ppm);
 	return 0;
 }
 

@@ -24,7 +24,11 @@
 #define FABRIC_VLS		4		/* PortInfo encoding of VL0-VL7 */
 #define FABRIC_VLARB_ENTRIES	32		/* each of low and high priority */
 #define FABRIC_NO_PORT		255		/* "drop" in a forwarding table */
-#define FABRIC_LIVE_SL		16
+#define FABRIC_SLS		16
+
+/* QDR 4X on every link; 1X and the slower speeds are supported, never used. */
+#define FABRIC_WIDTHS		(IB_WIDTH_1X | IB_WIDTH_4X)
+#define FABRIC_SPEEDS		7
 
 /* PortCounters and PortCountersExtended, IBA 16.1.3.5 and 16.1.4.11 */
 enum fabric_counter {
@@ -130,7 +134,7 @@ struct fabric_port {
 	u16 qkey_violations;
 
 	u16 pkeys[SHCA_PKEYS];
-	u8 sl_to_vl[FABRIC_MAX_PORTS + 1][FABRIC_LIVE_SL / 2];	/* by input port */
+	u8 sl_to_vl[FABRIC_MAX_PORTS + 1][FABRIC_SLS / 2];	/* by input port */
 	struct ib_vl_weight_elem vl_arb[2][FABRIC_VLARB_ENTRIES];
 
 	struct fabric_counters counters;

@@ -5,10 +5,6 @@
  */
 #include "fabric_int.h"
 
-/* QDR 4X on every link; 1X and the slower speeds are supported, never used. */
-#define WIDTH_SUPPORTED		(IB_WIDTH_1X | IB_WIDTH_4X)
-#define SPEED_SUPPORTED		7
-
 const char *port_state_name(u8 state)
 {
 	switch (state) {
@@ -125,8 +121,8 @@ void port_init_attributes(struct fabric_port *port)
 	port->phys = IB_PORT_PHYS_STATE_POLLING;
 	port->state = IB_PORT_DOWN;
 	port->link_down_default = IB_PORT_PHYS_STATE_POLLING;
-	port->width_enabled = WIDTH_SUPPORTED;
-	port->speed_enabled = SPEED_SUPPORTED;
+	port->width_enabled = FABRIC_WIDTHS;
+	port->speed_enabled = FABRIC_SPEEDS;
 	port->gid_prefix = cpu_to_be64(0xfe80000000000000ULL);
 	port->neighbor_mtu = IB_MTU_4096;
 	port->op_vls = FABRIC_VLS;
@@ -135,7 +131,7 @@ void port_init_attributes(struct fabric_port *port)
 	port->pkeys[0] = IB_DEFAULT_PKEY_FULL;
 
 	for (in = 0; in <= FABRIC_MAX_PORTS; in++)
-		for (sl = 0; sl < FABRIC_LIVE_SL; sl += 2)
+		for (sl = 0; sl < FABRIC_SLS; sl += 2)
 			port->sl_to_vl[in][sl / 2] = (sl % 8) << 4 | (sl + 1) % 8;
 	for (i = 0; i < FABRIC_VLARB_ENTRIES; i++) {
 		port->vl_arb[0][i].vl = i % 8;

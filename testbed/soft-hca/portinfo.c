@@ -3,8 +3,6 @@
 #include <linux/jiffies.h>
 #include "fabric_int.h"
 
-#define WIDTH_SUPPORTED		(IB_WIDTH_1X | IB_WIDTH_4X)
-#define SPEED_SUPPORTED		7	/* SDR, DDR, QDR */
 #define SPEED_ACTIVE		4	/* QDR */
 #define RESP_TIME		16	/* 4.096 us * 2^16 = 268 ms */
 #define CLIENT_REREGISTER	0x80
@@ -57,9 +55,9 @@ static void get_port_info(const struct sma_request *rq, const struct fabric_port
 	}
 	pi->local_port_num = rq->local_port;
 	pi->link_width_enabled = port->width_enabled;
-	pi->link_width_supported = WIDTH_SUPPORTED;
+	pi->link_width_supported = FABRIC_WIDTHS;
 	pi->link_width_active = IB_WIDTH_4X;
-	pi->linkspeed_portstate = SPEED_SUPPORTED << 4 | port->state;
+	pi->linkspeed_portstate = FABRIC_SPEEDS << 4 | port->state;
 	pi->portphysstate_linkdown = port->phys << 4 | port->link_down_default;
 	pi->mkeyprot_resv_lmc = port->mkey_protect << 6 | port->lmc;
 	pi->linkspeedactive_enabled = SPEED_ACTIVE << 4 | port->speed_enabled;
@@ -127,8 +125,8 @@ static bool port_info_valid(const struct fabric_port *port, const struct ib_port
 	if (mtu < IB_MTU_256 || mtu > IB_MTU_4096 ||
 	    pi->operationalvl_pei_peo_fpi_fpo >> 4 > FABRIC_VLS ||
 	    (pi->portphysstate_linkdown & 0xf) > IB_PORT_PHYS_STATE_POLLING ||
-	    !enable_valid(pi->link_width_enabled, WIDTH_SUPPORTED, 0xff) ||
-	    !enable_valid(pi->linkspeedactive_enabled & 0xf, SPEED_SUPPORTED, 0xf))
+	    !enable_valid(pi->link_width_enabled, FABRIC_WIDTHS, 0xff) ||
+	    !enable_valid(pi->linkspeedactive_enabled & 0xf, FABRIC_SPEEDS, 0xf))
 		return false;
 	return port->num == 0 || transition_valid(port, pi->linkspeed_portstate & 0xf,
 						  pi->portphysstate_linkdown >> 4);
@@ -169,9 +167,9 @@ static void set_identity(struct fabric_port *port, const struct ib_port_info *pi
 
 static void set_link(struct fabric_port *port, const struct ib_port_info *pi)
 {
-	port->width_enabled = enable_chosen(pi->link_width_enabled, WIDTH_SUPPORTED, 0xff,
+	port->width_enabled = enable_chosen(pi->link_width_enabled, FABRIC_WIDTHS, 0xff,
 					    port->width_enabled);
-	port->speed_enabled = enable_chosen(pi->linkspeedactive_enabled & 0xf, SPEED_SUPPORTED,
+	port->speed_enabled = enable_chosen(pi->linkspeedactive_enabled & 0xf, FABRIC_SPEEDS,
 					    0xf, port->speed_enabled);
 	if (pi->portphysstate_linkdown & 0xf)
 		port->link_down_default = pi->portphysstate_linkdown & 0xf;

@@ -11,18 +11,24 @@
 
 /* ---- forwarding ---- */
 
-/* IBA 10.9.1.2, as a switch port enforces it */
-static bool pkey_admitted(const struct fabric_port *port, u16 pkey)
+/*
+ * The P_Key of @port whose lower 15 bits are those of @pkey, 0 if there is none.
+ * Two limited ones do not match (IBA 10.9.3), except inbound: the subnet manager
+ * gives the switch port its neighbour's table, and what a limited member sends
+ * bears a limited P_Key.
+ */
+static u16 pkey_match(const struct fabric_port *port, u16 pkey, bool inbound)
 {
 	unsigned int i;
 
 	for (i = 0; i < SHCA_PKEYS; i++) {
 		u16 own = port->pkeys[i];
 
-		if ((own & 0x7fff) && (own & 0x7fff) == (pkey & 0x7fff) && ((own | pkey) & 0x8000))
-			return true;
+		if ((own & 0x7fff) && (own & 0x7fff) == (pkey & 0x7fff) &&
+		    (inbound || ((own | pkey) & 0x8000)))
+			return own;
 	}
-	return false;
+	return 0;
 }
 
 #define ENFORCE_INBOUND		0x8
@@ -31,7 +37,7 @@ static bool pkey_admitted(const struct fabric_port *port, u16 pkey)
 static bool inbound_admitted(struct fabric_port *in, const struct shca_packet *pkt)
 {
 	if (packet_is_smp(pkt) || !(in->enforce & ENFORCE_INBOUND) ||
-	    pkey_admitted(in, pkt->pkey))
+	    pkey_match(in, pkt->pkey, true))
 		return true;
 	port_count(in, CNT_RCV_CONSTRAINT_ERRORS);
 	return false;
@@ -58,7 +64,7 @@ static void switch_emit(struct fabric_port *in, struct fabric_port *out,
 	if (pkt->vl == 15) {
 		port_count(out, CNT_XMIT_DISCARDS);
 		shca_packet_free(pkt);
-	} else if ((out->enforce & ENFORCE_OUTBOUND) && !pkey_admitted(out, pkt->pkey)) {
+	} else if ((out->enforce & ENFORCE_OUTBOUND) && !pkey_match(out, pkt->pkey, false)) {
 		port_count(out, CNT_XMIT_CONSTRAINT_ERRORS);
 		shca_packet_free(pkt);
 	} else {
@@ -263,11 +269,20 @@ static void manage_smp(struct fabric_port *in, struct shca_packet *pkt)
 static void manage_gmp(struct fabric_port *in, struct shca_packet *pkt)
 {
 	struct ib_mad *mad = (struct ib_mad *)pkt->payload;
+	struct fabric_port *port0 = in->node->port[0];
 	struct ib_mad request;
 
+	/* A limited member is answered with the full P_Key, or it could not hear it. */
+	pkt->pkey = pkey_match(port0, pkt->pkey, false);
+	if (!pkt->pkey) {
+		if (port0->pkey_violations != U16_MAX)
+			port0->pkey_violations++;
+		shca_packet_free(pkt);
+		return;
+	}
 	memcpy(&request, mad, sizeof(request));
 	if (request.mad_hdr.mgmt_class == IB_MGMT_CLASS_PERF_MGMT) {
-		if (!(pma_process(in->node->port[0], &request, mad) & IB_MAD_RESULT_REPLY)) {
+		if (!(pma_process(port0, &request, mad) & IB_MAD_RESULT_REPLY)) {
 			shca_packet_free(pkt);
 			return;
 		}
