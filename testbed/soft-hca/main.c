@@ -29,7 +29,7 @@ void shca_port_event(struct shca_dev *dev, u32 port_num, enum ib_event_type type
 	};
 
 	/* QPs are not touched: on a dead port they time out, as on hardware. */
-	if (READ_ONCE(dev->live))
+	if (READ_ONCE(dev->tells))
 		ib_dispatch_event(&event);
 }
 
@@ -116,14 +116,18 @@ static int setup_device(struct shca_dev *dev, unsigned int index)
 	err = rvt_register_device(rdi);
 	if (err)
 		return err;
-	WRITE_ONCE(dev->live, true);
+	WRITE_ONCE(dev->hears, true);
+	WRITE_ONCE(dev->tells, true);
 	return 0;
 }
 
 static void remove_device(struct shca_dev *dev)
 {
-	/* rdmavt frees its QP table on its way; no packet may look there any more. */
-	WRITE_ONCE(dev->live, false);
+	WRITE_ONCE(dev->tells, false);
+	/* While clients take leave of the subnet, its answers must still come in. */
+	ib_unregister_device(&dev->rdi.ibdev);
+	/* The rest of rvt_unregister_device() frees the QP table, where packets look. */
+	WRITE_ONCE(dev->hears, false);
 	synchronize_rcu();
 	rvt_unregister_device(&dev->rdi);
 	free_device(dev);
@@ -133,7 +137,7 @@ static void remove_all(void)
 {
 	unsigned int i;
 
-	for (i = ndev; i--;)
+	for (i = 0; i < ndev; i++)
 		if (devices[i])
 			remove_device(devices[i]);
 	fabric_exit();

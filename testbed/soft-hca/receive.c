@@ -70,7 +70,7 @@ void shca_receive(struct shca_dev *dev, u32 port_num, struct shca_packet *pkt)
 	struct rvt_qp *qp;
 
 	rcu_read_lock();
-	if (READ_ONCE(dev->live)) {
+	if (READ_ONCE(dev->hears)) {
 		if (is_multicast(pkt->dlid)) {
 			deliver_multicast(dev, port_num, pkt);
 		} else {

@@ -40,7 +40,8 @@ struct shca_dev {
 	struct workqueue_struct *wq;
 	struct xarray qpns;
 	u32 next_qpn;
-	bool live;			/* registered with ib_core: takes packets and events */
+	bool hears;			/* takes packets: its QP table exists */
+	bool tells;			/* ib_core wants to know of port events */
 };
 
 static inline struct shca_dev *to_shca(struct ib_device *ibdev)
