@@ -76,13 +76,17 @@ pub(crate) enum End {
     },
 }
 
+/// How the names of socket directories begin; the process's number follows.
+const SOCKET_DIR: &str = "apm-vm-";
+
 /// A directory for sockets, whose names must be short; removed when dropped.
 struct SocketDir(PathBuf);
 
 impl SocketDir {
     fn create() -> Result<Self, Error> {
-        let dir = std::env::temp_dir().join(format!("apm-vm-{}", std::process::id()));
-        fs::create_dir_all(&dir).in_file(&dir)?;
+        remove_abandoned();
+        let dir = std::env::temp_dir().join(format!("{SOCKET_DIR}{}", std::process::id()));
+        fs::create_dir(&dir).in_file(&dir)?;
         Ok(Self(dir))
     }
 
@@ -96,6 +100,25 @@ impl Drop for SocketDir {
     fn drop(&mut self) {
         // Nothing depends on its absence.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes socket directories of processes that were killed, or that had this one's number before.
+fn remove_abandoned() {
+    for entry in fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(SOCKET_DIR));
+        let Some(owner) = owner.and_then(|owner| owner.parse::<u32>().ok()) else {
+            continue;
+        };
+        if owner == std::process::id() || !Path::new("/proc").join(owner.to_string()).exists() {
+            // Somebody else's, if it stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
