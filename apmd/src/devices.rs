@@ -197,7 +197,7 @@ impl Devices {
         let device = match device {
             Ok(device) => device,
             Err(error) => {
-                tracing::debug!(device = name, %error, "device not opened");
+                tracing::warn!(device = name, %error, "device not opened");
                 return Vec::new();
             }
         };
@@ -259,7 +259,7 @@ impl Devices {
             }
             Err(error) => {
                 let path = name.path.display();
-                tracing::debug!(device = name.device, port = name.port, %path, %error, "umad not opened");
+                tracing::warn!(device = name.device, port = name.port, %path, %error, "umad not opened");
                 None
             }
         }

@@ -19,7 +19,6 @@ const QUEUE_LIMIT: usize = 4096;
 #[derive(Debug)]
 struct Caller {
     packets: Packets,
-    peer: Peer,
     queue: VecDeque<Box<[u8]>>,
     closing: bool,
 }
@@ -89,7 +88,6 @@ impl Server {
         self.next_key = self.next_key.wrapping_add(1);
         let caller = Caller {
             packets,
-            peer,
             queue: VecDeque::new(),
             closing: false,
         };
@@ -97,19 +95,11 @@ impl Server {
         Ok(Some((key, peer)))
     }
 
-    /// Callers now.
-    pub fn len(&self) -> usize {
-        self.callers.len()
-    }
-
-    /// Whether nobody calls.
-    pub fn is_empty(&self) -> bool {
-        self.callers.is_empty()
-    }
-
-    /// Who a caller is.
-    pub fn peer(&self, key: u32) -> Option<Peer> {
-        self.callers.get(&key).map(|caller| caller.peer)
+    /// Closes the sockets of the first callers until only the last `limit` are left.
+    pub fn keep_last(&mut self, limit: usize) {
+        while self.callers.len() > limit {
+            self.callers.pop_first();
+        }
     }
 
     /// The next packet of a caller, in `buffer`.

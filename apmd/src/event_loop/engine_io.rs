@@ -5,6 +5,7 @@ use cm_msgs::control::{FromLibrary, Refusal, Register};
 use statemachine::trace::What;
 use statemachine::{ConnId, Input, Level, Order, Output, Trace};
 
+use super::token::Token;
 use super::{Daemon, TURN};
 use crate::control::FromClient;
 use crate::io::nldev;
@@ -120,7 +121,7 @@ impl Daemon {
             }
             self.drain_engine();
         }
-        self.unread.push(key);
+        self.unread.push(Token::Library(key));
     }
 
     fn library_says(&mut self, key: u32, message: FromLibrary) {

@@ -37,7 +37,7 @@ use signals::{Request, Signals};
 use timers::{Clock, sleep};
 use token::Token;
 
-/// Packets taken from one caller before the others have their turn.
+/// Packets or MADs taken from one caller or port before the others have their turn.
 const TURN: usize = 64;
 /// Pause before what failed for want of resources is tried again, and first pause of a new scan.
 const RETRY: Duration = Duration::from_secs(1);
@@ -93,8 +93,8 @@ pub struct Daemon {
     signals: Signals,
     limit: LogLimit,
     counters: DaemonCounters,
-    /// Libraries with more to read than one turn takes.
-    unread: Vec<u32>,
+    /// Who has more to read than one turn takes.
+    unread: Vec<Token>,
     /// When callers that could not be taken in are tried again.
     accept_at: Option<Time>,
     /// When missing devices are looked for again, and the pause after that.
@@ -113,6 +113,7 @@ impl Daemon {
         config_path: Option<PathBuf>,
         log: LogHandle,
     ) -> Result<Self, DaemonError> {
+        raise_descriptor_limit();
         let poll = Poll::new().map_err(system("epoll"))?;
         let registry = poll.registry();
         let dir = &config.runtime_dir;
@@ -215,25 +216,30 @@ impl Daemon {
     }
 
     fn dispatch(&mut self, event: &Event) {
-        match Token::from_mio(event.token()) {
-            Some(Token::Signals) => self.signalled(),
-            Some(Token::Control) => self.accept_libraries(),
-            Some(Token::Observe) => self.accept_operators(),
-            Some(Token::Rtnl) => self.links_changed(),
-            Some(Token::Library(key)) => self.library(key),
-            Some(Token::Operator(key)) => self.operator(key),
-            Some(Token::Verbs(key)) => self.device_events(key),
-            Some(Token::Umad(key)) => self.receive_mads(key),
-            None => {}
+        if let Some(token) = Token::from_mio(event.token()) {
+            self.serve(token);
+            self.drain_engine();
         }
-        self.drain_engine();
+    }
+
+    fn serve(&mut self, token: Token) {
+        match token {
+            Token::Signals => self.signalled(),
+            Token::Control => self.accept_libraries(),
+            Token::Observe => self.accept_operators(),
+            Token::Rtnl => self.links_changed(),
+            Token::Library(key) => self.library(key),
+            Token::Operator(key) => self.operator(key),
+            Token::Verbs(key) => self.device_events(key),
+            Token::Umad(key) => self.receive_mads(key),
+        }
     }
 
     /// What is due, and what is left over from the last round.
     fn work(&mut self) {
         let now = self.clock.now();
-        for key in std::mem::take(&mut self.unread) {
-            self.library(key);
+        for token in std::mem::take(&mut self.unread) {
+            self.serve(token);
         }
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept_at = None;
@@ -307,6 +313,16 @@ impl Daemon {
         if let Some(more) = self.limit.allow(now, Nuisance::Client) {
             tracing::warn!(%error, more, "caller not taken in");
         }
+    }
+}
+
+/// A descriptor for each library: as many as the administrator allows.
+fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "descriptor limit not raised");
     }
 }
 

@@ -6,8 +6,8 @@ use cm_msgs::sa::SaMad;
 use cm_msgs::smp::Smp;
 use statemachine::{Input, MadSource, PortStatus, Time};
 
-use super::token::PortKey;
-use super::{Daemon, RETRY, SCAN_MAX};
+use super::token::{PortKey, Token};
+use super::{Daemon, RETRY, SCAN_MAX, TURN};
 use crate::config::PortSource;
 use crate::devices::Agent;
 use crate::io::rtnl::LinkEvent;
@@ -195,7 +195,7 @@ impl Daemon {
 
     /// A port's umad file has something to read.
     pub(super) fn receive_mads(&mut self, key: PortKey) {
-        loop {
+        for _ in 0..TURN {
             let Some(mad_port) = self.devices.port(key).and_then(|port| port.mad.as_ref()) else {
                 return;
             };
@@ -212,6 +212,7 @@ impl Daemon {
             }
             self.drain_engine();
         }
+        self.unread.push(Token::Umad(key));
     }
 
     fn lose_umad(&mut self, key: PortKey, error: &std::io::Error) {

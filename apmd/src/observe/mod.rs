@@ -18,6 +18,9 @@ pub const SOCKET: &str = "observe.sock";
 /// Longest piece of an answer in one packet.
 pub const CHUNK: usize = 32 * 1024;
 
+/// Operators at a time; who asks nothing makes room for the next.
+const CALLERS_MAX: usize = 64;
+
 /// A request is no longer than this.
 const REQUEST_MAX: usize = 1024;
 
@@ -51,7 +54,9 @@ impl Observe {
     /// # Errors
     /// No resources: try again later.
     pub fn accept(&mut self, registry: &Registry) -> io::Result<Option<u32>> {
-        Ok(self.server.accept(registry)?.map(|(key, _)| key))
+        let accepted = self.server.accept(registry)?;
+        self.server.keep_last(CALLERS_MAX);
+        Ok(accepted.map(|(key, _)| key))
     }
 
     /// The request of an operator.
