@@ -222,7 +222,10 @@ impl Active {
     // ---- what to do ----
 
     pub(super) fn drive(&mut self, core: &mut Core, cx: &mut Context) {
-        if self.opening.link().is_none() || !core.in_rts() {
+        if !core.in_rts() {
+            return self.drop_work(core, cx);
+        }
+        if self.opening.link().is_none() {
             return;
         }
         if self.is_outdated(core, cx) {
@@ -434,7 +437,7 @@ impl Active {
         cx.counters.queries_failed += 1;
         cx.trace(core.id, What::NoPath(candidate, error));
         if error == QueryError::NoPath {
-            self.doubts.absent(candidate.dgid);
+            self.doubts.no_path(&candidate);
             self.watch_suspects(core, cx);
         }
         self.next(core, cx, rest, Reason::NoPath(error));
@@ -605,7 +608,7 @@ impl Active {
                 if core.has_loaded(&proposal.alternate) {
                     self.distrusted = true;
                 }
-                self.doubts.absent(dgid);
+                self.doubts.declined(dgid);
                 match better {
                     Some(gid) if self.redirects < MAX_REDIRECTS => {
                         self.redirects += 1;

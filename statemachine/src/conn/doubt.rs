@@ -17,12 +17,26 @@ struct Suspect {
     until: Time,
 }
 
+/// A remote port that cannot be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Absent {
+    gid: Gid,
+    /// From this local port; from all, if the peer itself says so.
+    from: Option<u8>,
+}
+
+impl Absent {
+    fn covers(&self, port: u8, gid: Gid) -> bool {
+        self.gid == gid && self.from.is_none_or(|from| from == port)
+    }
+}
+
 /// What a connection knows against paths.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     suspects: Vec<Suspect>,
     /// Remote ports that were out of service when last heard of.
-    absent: Vec<Gid>,
+    absent: Vec<Absent>,
 }
 
 /// Suspects kept. More paths than this do not fail in one hold-off while the connection lives.
@@ -34,7 +48,10 @@ impl Doubts {
         self.absent = ports
             .iter()
             .filter(|port| port.lid == Lid(0))
-            .map(|port| port.gid)
+            .map(|port| Absent {
+                gid: port.gid,
+                from: None,
+            })
             .collect();
     }
 
@@ -62,17 +79,31 @@ impl Doubts {
         self.suspects.iter().map(|suspect| suspect.until).min()
     }
 
-    /// A path source knows no path to the port: that explains suspicions against it.
-    pub(super) fn absent(&mut self, gid: Gid) {
+    /// A path source knows no path: most likely the remote port is out of service, and that
+    /// explains suspicions against paths to it.
+    pub(super) fn no_path(&mut self, candidate: &Candidate) {
+        let (port, gid) = (candidate.port.port, candidate.dgid);
         self.suspects.retain(|suspect| suspect.path.dgid != gid);
-        if !self.absent.contains(&gid) {
-            self.absent.push(gid);
+        self.add(Absent {
+            gid,
+            from: Some(port),
+        });
+    }
+
+    /// The peer says that the port is no good.
+    pub(super) fn declined(&mut self, gid: Gid) {
+        self.add(Absent { gid, from: None });
+    }
+
+    fn add(&mut self, absent: Absent) {
+        if !self.absent.contains(&absent) {
+            self.absent.push(absent);
         }
     }
 
     /// The port is in service.
     pub(super) fn present(&mut self, gid: Gid) {
-        self.absent.retain(|&absent| absent != gid);
+        self.absent.retain(|absent| absent.gid != gid);
     }
 
     pub(super) fn of_path(&self, path: &Path) -> Doubt {
@@ -82,7 +113,11 @@ impl Doubts {
             .any(|suspect| suspect.path.same_way(path))
         {
             Doubt::Suspect
-        } else if self.absent.contains(&path.dgid) {
+        } else if self
+            .absent
+            .iter()
+            .any(|absent| absent.covers(path.port, path.dgid))
+        {
             Doubt::RemoteDown
         } else {
             Doubt::None
@@ -100,7 +135,11 @@ impl Doubts {
         };
         if self.suspects.iter().any(covers) {
             Doubt::Suspect
-        } else if self.absent.contains(&candidate.dgid) {
+        } else if self
+            .absent
+            .iter()
+            .any(|absent| absent.covers(candidate.port.port, candidate.dgid))
+        {
             Doubt::RemoteDown
         } else {
             Doubt::None

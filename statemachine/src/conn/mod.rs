@@ -340,6 +340,16 @@ impl Core {
             .collect()
     }
 
+    /// The way back to a sender, or another one if the local port is down meanwhile.
+    fn way_back(&self, cx: &Context, route: Route) -> Route {
+        let up = cx.ports.get(route.port).is_some_and(Port::is_up);
+        if up {
+            route
+        } else {
+            self.routes(cx).first().copied().unwrap_or(route)
+        }
+    }
+
     /// Whether a MAD comes from a daemon on a port that is known to be the peer's.
     fn knows(&self, cx: &Context, source: &MadSource) -> bool {
         let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);

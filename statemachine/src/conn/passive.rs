@@ -66,6 +66,9 @@ pub(super) struct Passive {
     /// association long gone does no harm.
     opening: Option<Opening>,
     work: Work,
+    /// The alternate before the present one. A peer that migrated while its answer was on the way
+    /// is on this.
+    replaced: Option<Path>,
     /// The last LAP could not be followed, for this reason.
     refused_lap: Option<ApStatus>,
 }
@@ -308,6 +311,7 @@ impl Passive {
             }
             Ok(path) => {
                 core.event(cx, AppEvent::AltRouteResolved, 0);
+                self.replaced = core.loaded().copied();
                 core.load(cx, path);
                 self.work = Work::Loading(proposal);
             }
@@ -323,6 +327,8 @@ impl Passive {
         if armed.is_some_and(|path| is_reverse(&path, &proposal.primary)) {
             // The peer has migrated, and no packet of it has told the QP yet.
             core.migrate(cx);
+        } else if let Some(path) = self.replaced_on(core, cx, &proposal.primary) {
+            core.load(cx, path);
         } else {
             core.query(cx);
         }
@@ -330,7 +336,17 @@ impl Passive {
         self.work = Work::Comparing(proposal);
     }
 
+    /// The alternate before the present one, if it is what the peer has migrated to and the QP can
+    /// be brought there still.
+    fn replaced_on(&self, core: &Core, cx: &Context, primary: &LapData) -> Option<Path> {
+        let is_there = |path: &Path| is_reverse(path, primary) && core.is_up(cx, path);
+        self.replaced.filter(is_there).filter(|_| core.is_armed())
+    }
+
     pub(super) fn news(&mut self, core: &mut Core, cx: &mut Context, news: &News) {
+        if news.left.is_some() {
+            self.replaced = None;
+        }
         let Some((kind, end)) = news.ended else {
             return;
         };
@@ -377,7 +393,7 @@ impl Passive {
         }
         self.refused_lap = (status != ApStatus::Success).then_some(status);
         cx.trace(core.id, What::AprSent(status));
-        cx.send(to.reply, to.transaction, apr.clone());
+        cx.send(core.way_back(cx, to.reply), to.transaction, apr.clone());
         self.work = Work::Answered {
             transaction: to.transaction,
             apr,

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How two daemons find each other.
+
+use statemachine::view::{AssociationState, Protection, Reason};
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+pub(crate) fn assert_open(pair: &Pair) {
+    let [a, b] = [ACTIVE, PASSIVE].map(|host| pair.view(host).association);
+    assert_eq!(a.state, AssociationState::Established);
+    assert_eq!(b.state, AssociationState::Established);
+    assert_eq!(a.local_comm_id, b.remote_comm_id);
+    assert_eq!(a.remote_comm_id, b.local_comm_id);
+    assert_eq!(a.peer_ports.len(), 2);
+    assert_eq!(b.peer_ports.len(), 2);
+}
+
+#[test]
+fn opens_and_arms_with_one_copy_of_each_message() {
+    let pair = Pair::armed(1);
+    assert_open(&pair);
+    let sent = |host: usize, name| pair.hosts[host].sent(name);
+    for (host, name) in [(ACTIVE, "REQ"), (PASSIVE, "REP"), (ACTIVE, "RTU")] {
+        assert_eq!(sent(host, name), 1, "{name}");
+    }
+    assert_eq!((sent(ACTIVE, "LAP"), sent(PASSIVE, "APR")), (1, 1));
+}
+
+#[test]
+fn an_idle_armed_connection_sets_no_timer() {
+    let pair = Pair::armed(1);
+    pair.assert_asleep(ACTIVE);
+    pair.assert_asleep(PASSIVE);
+}
+
+#[test]
+fn the_active_side_may_register_first() {
+    let mut pair = Pair::new(3);
+    pair.start(ACTIVE);
+    pair.start(PASSIVE);
+    pair.set_traffic(true);
+    pair.register(ACTIVE);
+    pair.run(1);
+    pair.register(PASSIVE);
+    pair.run(100);
+    pair.assert_armed();
+    assert_open(&pair);
+}
+
+#[test]
+fn a_req_before_the_application_is_parked() {
+    let mut pair = Pair::new(2);
+    pair.start(ACTIVE);
+    pair.start(PASSIVE);
+    pair.register(ACTIVE);
+    pair.run(5_000);
+    assert_eq!(pair.hosts[PASSIVE].sent("MRA"), 1);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.association.state, AssociationState::Parked);
+    assert_eq!(view.reason, Some(Reason::PeerNotRegistered));
+    pair.set_traffic(true);
+    pair.register(PASSIVE);
+    pair.run(100);
+    pair.assert_armed();
+    assert_eq!(pair.hosts[ACTIVE].sent("REQ"), 1);
+}
+
+#[test]
+fn a_parked_req_is_renewed_when_its_time_is_over() {
+    let mut pair = Pair::new(2);
+    pair.start(ACTIVE);
+    pair.start(PASSIVE);
+    pair.register(ACTIVE);
+    pair.run(100_000);
+    assert!(pair.hosts[PASSIVE].sent("MRA") < 10);
+    pair.set_traffic(true);
+    pair.register(PASSIVE);
+    pair.run(61_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_closed_application_is_not_parked_any_more() {
+    let mut pair = Pair::new(2);
+    pair.start(ACTIVE);
+    pair.start(PASSIVE);
+    pair.register(ACTIVE);
+    pair.run(100);
+    pair.close(ACTIVE);
+    pair.run(100);
+    pair.assert_asleep(ACTIVE);
+    pair.assert_asleep(PASSIVE);
+    pair.register(PASSIVE);
+    pair.run(100);
+    assert_eq!(pair.hosts[PASSIVE].sent("REP"), 0);
+    assert_eq!(pair.view(PASSIVE).reason, Some(Reason::WaitingForReq));
+}
+
+#[test]
+fn no_more_reqs_are_parked_than_allowed() {
+    let mut pair = Pair::with(4, 0, 100);
+    pair.start(ACTIVE);
+    pair.start(PASSIVE);
+    pair.register(ACTIVE);
+    pair.run(1_000);
+    let counters = pair.hosts[PASSIVE]
+        .engine
+        .as_ref()
+        .map(|engine| engine.counters());
+    assert!(counters.is_some_and(|counters| counters.parked_overflow > 0));
+    pair.set_traffic(true);
+    pair.register(PASSIVE);
+    pair.run(70_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_peer_without_a_daemon_is_named_and_asked_ever_more_rarely() {
+    let mut pair = Pair::new(5);
+    pair.start(ACTIVE);
+    pair.register(ACTIVE);
+    pair.set_traffic(true);
+    pair.run(8_000);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.reason, Some(Reason::PeerNoApmd));
+    assert_eq!(view.protection, Protection::Unprotected);
+    assert_eq!(
+        view.reason.map(|reason| reason.to_string()).as_deref(),
+        Some("peer: no apmd")
+    );
+    pair.run(600_000);
+    let before = pair.hosts[ACTIVE].sent("REQ");
+    pair.run(600_000);
+    let rate = pair.hosts[ACTIVE].sent("REQ") - before;
+    assert!((30..=75).contains(&rate), "{rate} REQs in 600 s");
+    pair.start(PASSIVE);
+    pair.register(PASSIVE);
+    pair.run(75_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_hundred_connections_all_arm() {
+    let mut pair = Pair::with(6, 0, 100);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair.run(1_000);
+    pair.assert_armed();
+    pair.assert_asleep(ACTIVE);
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which path becomes the alternate.
+
+use cm_msgs::PKey;
+use statemachine::Shared;
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+fn running(mut pair: Pair) -> Pair {
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair.run(2_000);
+    pair
+}
+
+#[test]
+fn other_ports_on_both_sides_come_first() {
+    let pair = Pair::armed(1);
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(Pair::rails(&alternate), (2, (PASSIVE, 2)));
+    let view = pair.view(ACTIVE);
+    assert_eq!(
+        view.chosen.map(|candidate| candidate.score.shared),
+        Some(Shared::Neither)
+    );
+    assert_eq!(
+        view.runner_up.map(|candidate| candidate.score.shared),
+        Some(Shared::OnePort)
+    );
+}
+
+#[test]
+fn equal_candidates_share_the_connections() {
+    let mut pair = Pair::with(2, 0, 64);
+    *pair.net.cable((PASSIVE, 2)) = super::pair::Cable::Plugged;
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 2)),
+        ((ACTIVE, 2), (PASSIVE, 1)),
+    ]);
+    let pair = running(pair);
+    pair.assert_armed();
+    let second = pair.hosts[ACTIVE].qps.iter();
+    let second = second
+        .filter(|qp| qp.alternate.is_some_and(|path| path.port == 2))
+        .count();
+    assert!((16..=48).contains(&second), "{second} of 64 by port 2");
+}
+
+#[test]
+fn with_several_lids_an_alternate_has_them_all_to_choose_from() {
+    let pair = running(Pair::with(3, 2, 64));
+    pair.assert_armed();
+    let mut lids: Vec<u16> = pair.hosts[ACTIVE]
+        .qps
+        .iter()
+        .filter_map(|qp| qp.alternate)
+        .map(|path| path.slid.0)
+        .collect();
+    lids.sort_unstable();
+    lids.dedup();
+    assert_eq!(lids.len(), 4);
+}
+
+#[test]
+fn a_port_outside_the_partition_is_not_chosen() {
+    let mut pair = Pair::new(4);
+    pair.hosts[ACTIVE].ports[1].pkeys = vec![PKey(0x8001)];
+    let pair = running(pair);
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(Pair::rails(&alternate), (1, (PASSIVE, 2)));
+    pair.assert_armed();
+}
+
+#[test]
+fn a_port_with_a_smaller_mtu_is_not_chosen() {
+    let mut pair = Pair::new(5);
+    pair.hosts[ACTIVE].ports[1].mtu = 3;
+    let pair = running(pair);
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(alternate.port, 1);
+    pair.assert_armed();
+}
+
+#[test]
+fn the_peer_names_a_port_that_it_would_rather_have() {
+    let mut pair = Pair::new(6);
+    // At the passive side port 2 lacks the partition, which no path record tells.
+    pair.hosts[PASSIVE].ports[1].pkeys = vec![PKey(0x8001)];
+    let pair = running(pair);
+    pair.assert_armed();
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(Pair::rails(&alternate), (2, (PASSIVE, 1)));
+}
+
+#[test]
+fn the_alternate_keeps_what_the_qp_cannot_change() {
+    let pair = Pair::armed(7);
+    for host in [ACTIVE, PASSIVE] {
+        let (primary, alternate) = (pair.qp(host).primary, pair.qp(host).alternate);
+        let alternate = alternate.expect("armed");
+        assert_eq!(alternate.mtu, primary.mtu);
+        assert_eq!(alternate.pkey, primary.pkey);
+        assert_eq!(alternate.ack_timeout, primary.ack_timeout);
+        assert!(!alternate.global);
+    }
+}

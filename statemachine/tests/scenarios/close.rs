@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Applications that close.
+
+use statemachine::view::{AssociationState, Reason};
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+fn assert_nothing_left(pair: &Pair, host: usize) {
+    assert!(pair.views(host).is_empty());
+    pair.assert_asleep(host);
+}
+
+#[test]
+fn closing_on_either_side_frees_both_sides() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(1);
+        pair.close(host);
+        pair.run(10);
+        assert_nothing_left(&pair, host);
+        assert_eq!(pair.hosts[1 - host].sent("DREP"), 1);
+        let other = pair.view(1 - host);
+        assert_eq!(other.association.local_comm_id, None);
+        pair.close(1 - host);
+        pair.run(1_000);
+        assert_nothing_left(&pair, ACTIVE);
+        assert_nothing_left(&pair, PASSIVE);
+    }
+}
+
+#[test]
+fn closing_on_both_sides_at_once_frees_both() {
+    let mut pair = Pair::armed(1);
+    pair.close(ACTIVE);
+    pair.close(PASSIVE);
+    pair.run(100);
+    assert_nothing_left(&pair, ACTIVE);
+    assert_nothing_left(&pair, PASSIVE);
+}
+
+#[test]
+fn closing_frees_even_when_every_message_is_lost() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(2);
+        pair.set_traffic(false);
+        pair.lose.insert("DREQ", usize::MAX);
+        pair.close(host);
+        pair.run(20_000);
+        assert_nothing_left(&pair, host);
+        assert_eq!(pair.hosts[host].sent("DREQ"), 5);
+        // The other side learns of it at the latest when its own application closes.
+        pair.close(1 - host);
+        pair.run(20_000);
+        assert_nothing_left(&pair, 1 - host);
+    }
+}
+
+#[test]
+fn a_lost_drep_is_made_good() {
+    let mut pair = Pair::armed(3);
+    pair.lose.insert("DREP", 2);
+    pair.close(ACTIVE);
+    pair.run(5_000);
+    assert_nothing_left(&pair, ACTIVE);
+    assert_eq!(pair.hosts[ACTIVE].sent("DREQ"), 3);
+    assert_eq!(pair.hosts[PASSIVE].sent("DREP"), 3);
+}
+
+#[test]
+fn the_peer_says_why_it_is_unprotected() {
+    let mut pair = Pair::armed(4);
+    pair.close(ACTIVE);
+    pair.run(100);
+    let view = pair.view(PASSIVE);
+    assert_eq!(view.association.state, AssociationState::None);
+
+    let mut pair = Pair::running(4);
+    pair.set_traffic(false);
+    pair.lose.insert("LAP", usize::MAX);
+    pair.run(100);
+    pair.close(PASSIVE);
+    pair.run(100);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::PeerClosed));
+}
+
+#[test]
+fn closing_during_any_step_leaves_nothing() {
+    for host in [ACTIVE, PASSIVE] {
+        for tenths in 0..80 {
+            let mut pair = Pair::running(1);
+            pair.run_us(tenths * 100);
+            pair.close(host);
+            pair.run_us(tenths * 30);
+            pair.close(1 - host);
+            pair.run(40_000);
+            assert_nothing_left(&pair, ACTIVE);
+            assert_nothing_left(&pair, PASSIVE);
+        }
+    }
+}

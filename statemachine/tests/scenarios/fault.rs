@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Libraries that are late, fail, or say nothing.
+
+use statemachine::view::{Protection, Reason};
+
+use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
+
+fn running_with(host: usize, fault: LibraryFault) -> Pair {
+    let mut pair = Pair::new(1);
+    pair.hosts[host].fault = Some(fault);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair
+}
+
+#[test]
+fn a_failed_load_is_shown_and_tried_again_with_growing_pauses() {
+    let mut pair = running_with(ACTIVE, LibraryFault::Fails(22));
+    pair.run(3_000);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.protection, Protection::Unprotected);
+    assert_eq!(view.reason, Some(Reason::LoadFailed(22)));
+    pair.run(300_000);
+    let failed = pair.view(ACTIVE).counters.failed_orders;
+    assert!((5..20).contains(&failed), "{failed} in 303 s");
+    pair.hosts[ACTIVE].fault = None;
+    pair.run(75_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_load_that_fails_at_the_peer_is_shown_on_both_sides() {
+    let mut pair = running_with(PASSIVE, LibraryFault::Fails(22));
+    pair.run(800);
+    let rejected = cm_msgs::cm::ApStatus::Rejected;
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::Apr(rejected)));
+    assert_eq!(pair.view(PASSIVE).reason, Some(Reason::LoadFailed(22)));
+    pair.hosts[PASSIVE].fault = None;
+    pair.run(75_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_silent_library_is_named() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = running_with(host, LibraryFault::Silent);
+        pair.run(10_500);
+        let view = pair.view(host);
+        assert_eq!(view.counters.failed_orders, 1);
+        // The passive side may have a copy of the LAP at hand, and have ordered again.
+        let named = [Some(Reason::LibrarySilent), Some(Reason::WaitingForLibrary)];
+        assert!(named.contains(&view.reason), "{view:#?}");
+        pair.hosts[host].fault = None;
+        pair.run(75_000);
+        pair.assert_armed();
+    }
+}
+
+#[test]
+fn a_stale_load_changes_nothing_and_is_made_good() {
+    let mut pair = running_with(ACTIVE, LibraryFault::Stale(1));
+    pair.run(1_000);
+    pair.assert_armed();
+    assert_eq!(pair.view(ACTIVE).counters.stale_loads, 1);
+    let mut pair = running_with(PASSIVE, LibraryFault::Stale(1));
+    pair.run(1_000);
+    pair.assert_armed();
+    assert_eq!(pair.view(PASSIVE).counters.stale_loads, 1);
+}
+
+#[test]
+fn stale_for_ever_is_not_a_loop() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = running_with(host, LibraryFault::Stale(u32::MAX));
+        pair.run(100_000);
+        let stale = pair.view(host).counters.stale_loads;
+        assert!(
+            (3..60).contains(&stale),
+            "host {host}: {stale} orders in 100 s"
+        );
+    }
+}
+
+#[test]
+fn a_failing_migration_is_not_ordered_in_a_loop() {
+    let mut pair = Pair::armed(2);
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Fails(5));
+    pair.set_traffic(false);
+    pair.pull(ACTIVE, 1);
+    pair.run(3_500);
+    let failed = pair.view(ACTIVE).counters.failed_orders;
+    assert!((2..=5).contains(&failed), "{failed}");
+    pair.hosts[ACTIVE].fault = None;
+    pair.set_traffic(true);
+    pair.run(3_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_broken_qp_is_shown_and_left_alone() {
+    let mut pair = Pair::armed(3);
+    pair.black_hole(PASSIVE, 1);
+    pair.black_hole(PASSIVE, 2);
+    pair.run(3_000);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.protection, Protection::Broken);
+    let orders = |pair: &Pair| {
+        pair.hosts[ACTIVE]
+            .engine
+            .as_ref()
+            .map(|e| e.counters().orders)
+    };
+    let before = orders(&pair);
+    pair.plug(PASSIVE, 1);
+    pair.plug(PASSIVE, 2);
+    pair.run(100_000);
+    assert_eq!(orders(&pair), before);
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scripts: what goes in, what must come out.
+
+mod association;
+mod choice;
+mod close;
+mod fault;
+mod lost;
+mod migration;
+mod pair;
+mod refusal;
+mod restart;
+mod schedule;
+mod stranger;

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A host: an engine, and a library with one queue pair a connection.
+
+use std::collections::BTreeMap;
+
+use cm_msgs::PKey;
+use cm_msgs::Qpn;
+use cm_msgs::control::{AppEvent, MigrationState, QpState, Refusal, Snapshot};
+use statemachine::{Engine, PortId, PortStatus};
+
+use super::network::{base_lid, gid, guid};
+use super::qp::Qp;
+
+/// What a library does wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LibraryFault {
+    /// Every order fails with this errno.
+    Fails(u8),
+    /// So many more loads and migrations are stale.
+    Stale(u32),
+    /// No order is answered.
+    Silent,
+}
+
+pub(crate) struct Host {
+    pub(crate) number: usize,
+    /// `None`: the daemon is not running.
+    pub(crate) engine: Option<Engine>,
+    pub(crate) ports: [PortStatus; 2],
+    pub(crate) qps: Vec<Qp>,
+    /// Number of the library's present socket.
+    pub(crate) client: u64,
+    /// Connections that are registered on it.
+    pub(crate) registered: Vec<bool>,
+    pub(crate) refused: Vec<Option<Refusal>>,
+    pub(crate) events: Vec<AppEvent>,
+    /// What the engine was told of each QP, and whether it waits for an answer.
+    pub(crate) told: BTreeMap<usize, Snapshot>,
+    pub(crate) waiting: BTreeMap<usize, bool>,
+    /// MADs sent, by name; copies included.
+    pub(crate) sent: BTreeMap<&'static str, usize>,
+    /// When the last report will arrive: the library's socket keeps its order.
+    pub(crate) last_report: u64,
+    pub(crate) fault: Option<LibraryFault>,
+}
+
+fn port_status(host: usize, port: u8, lmc: u8) -> PortStatus {
+    PortStatus {
+        active: true,
+        lid: base_lid((host, port)),
+        lmc,
+        sm_lid: cm_msgs::Lid(1),
+        gid: gid((host, port)),
+        pkeys: vec![PKey(0x7fff), PKey::DEFAULT_FULL],
+        mtu: 4,
+        apm: true,
+        infiniband: true,
+        device_ports: 2,
+    }
+}
+
+impl Host {
+    pub(crate) fn new(number: usize, lmc: u8, qps: Vec<Qp>) -> Self {
+        let connections = qps.len();
+        Self {
+            number,
+            engine: None,
+            ports: [port_status(number, 1, lmc), port_status(number, 2, lmc)],
+            qps,
+            client: 1,
+            registered: vec![false; connections],
+            refused: vec![None; connections],
+            events: Vec::new(),
+            told: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            last_report: 0,
+            fault: None,
+        }
+    }
+
+    pub(crate) fn port_id(&self, port: u8) -> PortId {
+        PortId {
+            node_guid: guid(self.number),
+            port,
+        }
+    }
+
+    pub(crate) fn qpn(&self, conn: usize) -> Qpn {
+        qpn(self.number, conn)
+    }
+
+    pub(crate) fn sent(&self, name: &str) -> usize {
+        self.sent.get(name).copied().unwrap_or(0)
+    }
+
+    /// Checks what the daemon wants of a QP against what it knows.
+    pub(crate) fn check_order(&mut self, conn: usize) {
+        let waiting = self.waiting.insert(conn, true);
+        assert_ne!(waiting, Some(true), "host {}: a second order", self.number);
+    }
+
+    /// Checks that MIGRATED is ordered only where IBA allows it, as far as the engine can know.
+    pub(crate) fn check_migrate(&self, conn: usize) {
+        let told = &self.told[&conn];
+        assert_eq!(
+            (told.qp_state, told.migration),
+            (QpState::Rts, MigrationState::Armed),
+            "host {}: migrate ordered outside Armed and RTS",
+            self.number
+        );
+    }
+}
+
+pub(crate) fn qpn(host: usize, conn: usize) -> Qpn {
+    Qpn(0x100 + (host as u32) * 0x10000 + conn as u32)
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The way between two hosts: two ports each, all of them on one subnet.
+
+use cm_msgs::{Gid, Guid, Lid};
+
+/// Ports, by host and port number (from 1).
+pub(crate) type PortOf = (usize, u8);
+
+/// What a port's cable does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cable {
+    Plugged,
+    Pulled,
+    /// The link is up, and nothing passes.
+    BlackHole,
+}
+
+/// Chances per thousand, and the spread of delays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    pub(crate) loss: u64,
+    pub(crate) duplication: u64,
+    /// Microseconds at most; more than the gap between two messages reorders them.
+    pub(crate) delay: u64,
+}
+
+impl Weather {
+    pub(crate) const FAIR: Self = Self {
+        loss: 0,
+        duplication: 0,
+        delay: 100,
+    };
+    pub(crate) const FOUL: Self = Self {
+        loss: 200,
+        duplication: 200,
+        delay: 300_000,
+    };
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    pub(crate) cables: [[Cable; 2]; 2],
+    pub(crate) weather: Weather,
+    pub(crate) lmc: u8,
+    random: u64,
+}
+
+impl Network {
+    pub(crate) fn new(seed: u64, lmc: u8) -> Self {
+        let cables = [[Cable::Plugged; 2]; 2];
+        Self {
+            cables,
+            weather: Weather::FAIR,
+            lmc,
+            random: seed,
+        }
+    }
+
+    /// A pseudo-random number below `bound` (xorshift64*: the schedule of a seed is for ever).
+    pub(crate) fn random(&mut self, bound: u64) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+
+    pub(crate) fn cable(&mut self, port: PortOf) -> &mut Cable {
+        &mut self.cables[port.0][usize::from(port.1) - 1]
+    }
+
+    /// Whether a packet from one of these LIDs gets to the other.
+    pub(crate) fn passes(&self, slid: Lid, dlid: Lid) -> bool {
+        let plugged = |lid| {
+            self.port_at(lid).is_some_and(|(host, port)| {
+                self.cables[host][usize::from(port) - 1] == Cable::Plugged
+            })
+        };
+        plugged(slid) && plugged(dlid)
+    }
+
+    pub(crate) fn port_at(&self, lid: Lid) -> Option<PortOf> {
+        let port = |host, port| (base_lid((host, port)).0 == lid.0 & !7).then_some((host, port));
+        let here = port(0, 1).or(port(0, 2)).or(port(1, 1)).or(port(1, 2))?;
+        ((lid.0 & 7) < 1 << self.lmc).then_some(here)
+    }
+}
+
+pub(crate) fn guid(host: usize) -> Guid {
+    Guid(0x0005_ad00_0000_0000 + ((host as u64 + 1) << 8))
+}
+
+pub(crate) fn gid((host, port): PortOf) -> Gid {
+    Gid::new(0xfe80_0000_0000_0000, Guid(guid(host).0 + u64::from(port)))
+}
+
+pub(crate) fn port_of(gid: Gid) -> Option<PortOf> {
+    let ports = [(0, 1), (0, 2), (1, 1), (1, 2)];
+    ports.into_iter().find(|&port| self::gid(port) == gid)
+}
+
+/// Room for LMC 3.
+pub(crate) fn base_lid((host, port): PortOf) -> Lid {
+    Lid(0x40 + host as u16 * 16 + (u16::from(port) - 1) * 8)
+}

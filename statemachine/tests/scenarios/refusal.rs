@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections that nobody can look after.
+
+use cm_msgs::association;
+use cm_msgs::control::Refusal;
+use statemachine::PortStatus;
+use statemachine::view::{AssociationState, Protection, Reason};
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+fn with_ports(host: usize, change: impl Fn(&mut PortStatus)) -> Pair {
+    let mut pair = Pair::new(1);
+    pair.hosts[host].ports.iter_mut().for_each(change);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair.run(2_000);
+    pair
+}
+
+fn assert_refused(pair: &Pair, host: usize, refusal: Refusal) {
+    assert_eq!(pair.hosts[host].refused[0], Some(refusal));
+    let view = pair.view(host);
+    assert_eq!(view.protection, Protection::Refused);
+    assert_eq!(view.reason, Some(Reason::Refused(refusal)));
+}
+
+#[test]
+fn a_device_with_one_path_is_refused_and_the_peer_told() {
+    let pair = with_ports(PASSIVE, |port| port.device_ports = 1);
+    assert_refused(&pair, PASSIVE, Refusal::OnePath);
+    let view = pair.view(ACTIVE);
+    let told = association::Refusal::NoSecondPath;
+    assert_eq!(view.reason, Some(Reason::PeerRefused(Some(told))));
+    assert_eq!(view.association.state, AssociationState::Refused);
+    assert_eq!(view.protection, Protection::Unprotected);
+}
+
+#[test]
+fn one_port_with_several_lids_is_not_refused() {
+    let mut pair = Pair::with(1, 2, 1);
+    for host in [PASSIVE, ACTIVE] {
+        for port in &mut pair.hosts[host].ports {
+            port.device_ports = 1;
+        }
+        pair.hosts[host].ports[1].active = false;
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair.run(2_000);
+    pair.assert_armed();
+    let qp = pair.qp(ACTIVE);
+    let alternate = qp.alternate.expect("armed");
+    assert_eq!(alternate.port, qp.primary.port);
+    assert_ne!(alternate.slid, qp.primary.slid);
+}
+
+#[test]
+fn what_cannot_migrate_is_refused() {
+    for host in [ACTIVE, PASSIVE] {
+        let pair = with_ports(host, |port| port.infiniband = false);
+        assert_refused(&pair, host, Refusal::NotInfiniBand);
+        let pair = with_ports(host, |port| port.apm = false);
+        assert_refused(&pair, host, Refusal::NoApm);
+    }
+}
+
+#[test]
+fn a_peer_is_told_that_the_device_cannot() {
+    let pair = with_ports(PASSIVE, |port| port.apm = false);
+    let told = association::Refusal::DeviceCannot;
+    assert_eq!(
+        pair.view(ACTIVE).reason,
+        Some(Reason::PeerRefused(Some(told)))
+    );
+}
+
+#[test]
+fn an_unknown_device_is_refused() {
+    let mut pair = Pair::new(1);
+    pair.hosts[ACTIVE].engine = Some(statemachine::Engine::new(
+        statemachine::Config::default(),
+        1,
+    ));
+    pair.register(ACTIVE);
+    pair.run(10);
+    assert_refused(&pair, ACTIVE, Refusal::NoDevice);
+    pair.assert_asleep(ACTIVE);
+}
+
+#[test]
+fn no_more_connections_than_configured() {
+    let mut pair = Pair::with(1, 0, 3);
+    pair.config.connection_limit = 2;
+    pair.start(ACTIVE);
+    pair.register(ACTIVE);
+    let refused: Vec<_> = pair.hosts[ACTIVE].refused.clone();
+    assert_eq!(refused, [None, None, Some(Refusal::Full)]);
+    assert_eq!(pair.views(ACTIVE).len(), 2);
+}

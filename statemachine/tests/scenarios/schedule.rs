@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random schedules of faults. Every step is checked against the invariants (the pair does that);
+//! when the faults are over and a path is there, both ends must be armed.
+
+use proptest::prelude::*;
+
+use super::pair::{Cable, Pair, Weather};
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Pull(usize, u8),
+    Plug(usize, u8),
+    BlackHole(usize, u8),
+    Kill(usize),
+    Reconnect(usize),
+    Wait(u64),
+    Foul,
+    Fair,
+    SaGone,
+    Idle,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let port = || (0..2_usize, 1..=2_u8);
+    prop_oneof![
+        4 => port().prop_map(|(host, port)| Fault::Pull(host, port)),
+        6 => port().prop_map(|(host, port)| Fault::Plug(host, port)),
+        1 => port().prop_map(|(host, port)| Fault::BlackHole(host, port)),
+        1 => (0..2_usize).prop_map(Fault::Kill),
+        1 => (0..2_usize).prop_map(Fault::Reconnect),
+        8 => (0..4_000_u64).prop_map(Fault::Wait),
+        4 => (0..40_u64).prop_map(Fault::Wait),
+        1 => Just(Fault::Foul),
+        1 => Just(Fault::Fair),
+        1 => Just(Fault::SaGone),
+        1 => Just(Fault::Idle),
+    ]
+}
+
+fn apply(pair: &mut Pair, fault: Fault) {
+    match fault {
+        Fault::Pull(host, port) => pair.pull(host, port),
+        Fault::Plug(host, port) => pair.plug(host, port),
+        Fault::BlackHole(host, port) => pair.black_hole(host, port),
+        Fault::Kill(host) => {
+            pair.kill(host);
+            pair.run(50);
+            pair.start(host);
+        }
+        Fault::Reconnect(host) => pair.reconnect(host),
+        Fault::Wait(ms) => pair.run(ms),
+        Fault::Foul => pair.net.weather = Weather::FOUL,
+        Fault::Fair => pair.net.weather = Weather::FAIR,
+        Fault::SaGone => pair.sa_dead = !pair.sa_dead,
+        Fault::Idle => pair.set_traffic(!pair.traffic),
+    }
+}
+
+/// Everything works again.
+fn heal(pair: &mut Pair) {
+    pair.net.weather = Weather::FAIR;
+    pair.sa_dead = false;
+    for host in 0..2 {
+        for port in 1..=2 {
+            if *pair.net.cable((host, port)) != Cable::Plugged {
+                pair.plug(host, port);
+            }
+        }
+    }
+    pair.set_traffic(true);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn faults_end_and_both_ends_are_armed(
+        seed in any::<u64>(),
+        lmc in prop_oneof![4 => Just(0_u8), 1 => Just(2)],
+        faults in proptest::collection::vec(fault(), 1..24),
+    ) {
+        let mut pair = Pair::with(seed, lmc, 1);
+        for host in [0, 1] {
+            pair.start(host);
+            pair.register(host);
+        }
+        pair.set_traffic(true);
+        for fault in faults {
+            apply(&mut pair, fault);
+        }
+        heal(&mut pair);
+        pair.run(180_000);
+        let alive = (0..2).all(|host| pair.is_alive(host));
+        if alive {
+            pair.assert_armed();
+            let sent: usize = (0..2).map(|host| pair.all_sent(host)).sum();
+            pair.set_traffic(false);
+            pair.run(300_000);
+            pair.assert_armed();
+            let later: usize = (0..2).map(|host| pair.all_sent(host)).sum();
+            prop_assert!(later - sent <= 40, "{} MADs in five quiet minutes", later - sent);
+        }
+        for host in [0, 1] {
+            pair.close(host);
+        }
+        pair.run(60_000);
+        for host in [0, 1] {
+            pair.assert_asleep(host);
+        }
+    }
+}
