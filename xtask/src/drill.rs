@@ -2,6 +2,7 @@
 //! `cargo xtask drill`: runs the drills of the testbed in the VM.
 
 use std::process::Command;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -10,6 +11,9 @@ use crate::{artefacts, packages, shell, vm};
 
 /// The in-VM runner, a program of the testbed crate.
 const RUNNER: &str = "apm-drill";
+
+/// How long a drill may take, on a very busy machine, before the VM counts as hung.
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// What the command line says.
 #[derive(Args)]
@@ -39,7 +43,9 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         .iter()
         .map(|argument| format!(" {}", quote(argument)))
         .collect();
-    vm::start(&vm::Run::script(format!("exec {RUNNER}{quoted}\n")))
+    let mut run = vm::Run::script(format!("exec {RUNNER}{quoted}\n"));
+    run.limit = Some(LIMIT * options.names.len().max(1) as u32);
+    vm::start(&run)
 }
 
 /// What the runner lists; it needs no VM for that.

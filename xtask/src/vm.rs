@@ -19,6 +19,9 @@ use crate::{dmesg, packages, shell, workspace};
 /// Exit status for a VM that ran out of time, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
 
+/// How long the check may take, on a very busy machine, before the VM counts as hung.
+const CHECK_LIMIT: Duration = Duration::from_secs(1200);
+
 /// What the command line says.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -109,7 +112,10 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         script,
         copy: options.copy.clone(),
         out: options.out.clone(),
-        limit: options.timeout.map(Duration::from_secs),
+        limit: match options.timeout {
+            None if options.check => Some(CHECK_LIMIT),
+            seconds => seconds.map(Duration::from_secs),
+        },
         memory: options.memory,
         ndev: options.ndev,
         daemons: !options.no_daemons,
