@@ -35,14 +35,7 @@ fn compile(name: &str, linked: bool) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{linked}"));
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut cc = Command::new("cc");
-    cc.args([
-        "-std=gnu11",
-        "-D_GNU_SOURCE",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-o",
-    ]);
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]);
     cc.arg(&program).arg("-I").arg(include).arg(source(name));
     if linked {
         cc.arg(library());
