@@ -152,11 +152,8 @@ mod tests {
 
     #[test]
     fn log_lines_become_words() {
-        let line = r#"{"timestamp":"2026","level":"INFO","fields":{"message":"armed","conn":3,"from":"rearming","to":"armed"},"target":"apmd"}"#;
-        assert_eq!(
-            news(line).as_deref(),
-            Some("armed conn=3 from=rearming to=armed")
-        );
+        let line = r#"{"timestamp":"2026","level":"INFO","fields":{"message":"armed","conn":"1.1","port":2},"target":"apmd::engine"}"#;
+        assert_eq!(news(line).as_deref(), Some("armed conn=1.1 port=2"));
         assert_eq!(news("thread panicked").as_deref(), Some("thread panicked"));
         assert_eq!(news(" "), None);
     }

@@ -8,7 +8,7 @@
 //! - [`drills`]: one file each, and the registry.
 //! - [`world`]: what a drill acts on: cables, ports, the daemons of both hosts.
 //! - [`program`], [`stream`]: what it runs. [`observe`]: what it sees.
-//! - [`timeline`], [`report`]: what it says.
+//! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
 //! - [`runner`]: which drills run in which order, and the command line.
 
 pub mod clock;
@@ -24,4 +24,5 @@ pub mod runner;
 pub mod stream;
 pub mod timeline;
 pub mod wait;
+pub mod witness;
 pub mod world;

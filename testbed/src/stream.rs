@@ -16,6 +16,9 @@ use crate::wait::{self, Seen};
 /// Bound for connecting, and for ending.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Stalls that are shorter are not noted: a busy machine has them without anything being broken.
+const WORTH_A_LINE: Millis = Millis(100.0);
+
 /// A time in which no message was confirmed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Stall {
@@ -68,6 +71,13 @@ fn number<T: std::str::FromStr>(line: &str, kind: &str, key: &str) -> Option<T> 
     value(line, kind, key)?.parse().ok()
 }
 
+/// When the program was told of a migration, if this line says so.
+fn migration(line: &str) -> Option<Moment> {
+    let name = value(line, "EVENT", "name")?;
+    (name == "RDMA_CM_EVENT_PATH_MIGRATED")
+        .then(|| number(line, "EVENT", "t_ms").map(Moment::from_ms))?
+}
+
 impl Stall {
     /// From a STALL line.
     pub fn parse(line: &str) -> Option<Self> {
@@ -77,10 +87,14 @@ impl Stall {
         })
     }
 
+    /// When it was over.
+    pub fn end(&self) -> Moment {
+        self.start + Duration::from_secs_f64(self.length.0 / 1000.0)
+    }
+
     /// Whether any of it is between the two moments.
     pub fn overlaps(&self, from: Moment, to: Moment) -> bool {
-        let end = self.start + Duration::from_secs_f64(self.length.0 / 1000.0);
-        self.start < to && end > from
+        self.start < to && self.end() > from
     }
 }
 
@@ -182,19 +196,32 @@ impl Streams {
         Ok(())
     }
 
-    /// The client's longest stall that has any part between the two moments; it is known once
-    /// traffic flows again.
-    pub fn stall_between(&self, from: Moment, to: Moment) -> Millis {
-        self.client
-            .lines()
-            .iter()
-            .filter_map(|line| Stall::parse(&line.text))
-            .filter(|stall| stall.overlaps(from, to))
-            .map(|stall| stall.length)
-            .fold(
-                Millis(0.0),
-                |longest, length| if length > longest { length } else { longest },
-            )
+    /// How the client stood still because of a cable pulled at `pulled`: its longest stall that has
+    /// any part between then and the moment at which both sides were told of the migration, if one
+    /// was long enough to be noticed. It is known once traffic flows again.
+    ///
+    /// # Errors
+    /// [`Failure::NotShown`] if a side was not told of a migration.
+    pub fn stall_of_pull(&self, pulled: Moment) -> Result<Option<Stall>, Failure> {
+        let mut end = pulled;
+        for program in [&self.client, &self.server] {
+            let told = program
+                .lines()
+                .iter()
+                .filter_map(|line| migration(&line.text))
+                .collect::<Vec<_>>();
+            let told = told.into_iter().find(|at| *at >= pulled).ok_or_else(|| {
+                Failure::not_shown(format!(
+                    "the {} was not told of the migration",
+                    program.name()
+                ))
+            })?;
+            end = end.max(told);
+        }
+        let lines = self.client.lines();
+        let stalls = lines.iter().filter_map(|line| Stall::parse(&line.text));
+        let overlapping = stalls.filter(|stall| stall.overlaps(pulled, end));
+        Ok(overlapping.max_by(|a, b| a.length.0.total_cmp(&b.length.0)))
     }
 
     /// Waits until the client receives what was sent after this call.
@@ -289,6 +316,9 @@ fn noting(timeline: &Timeline, who: &'static str) -> impl FnMut(&Line) + Send + 
     move |line| {
         let text = &line.text;
         if let Some(stall) = Stall::parse(text) {
+            if stall.length < WORTH_A_LINE {
+                return;
+            }
             timeline.note_at(line.at, who, format!("stood still for {}", stall.length));
         } else if let Some(name) = value(text, "EVENT", "name") {
             timeline.note_at(line.at, who, format!("event {name}"));
@@ -358,6 +388,16 @@ mod tests {
         assert_eq!(
             judged(&good.replace("received=10", "received=0")),
             Some(false)
+        );
+    }
+
+    #[test]
+    fn migrations_are_events() {
+        let line = "EVENT conn=0 t_ms=12.5 status=0 name=\"RDMA_CM_EVENT_PATH_MIGRATED\"";
+        assert_eq!(migration(line), Some(Moment::from_ms(12.5)));
+        assert_eq!(
+            migration(&line.replace("PATH_MIGRATED", "DISCONNECTED")),
+            None
         );
     }
 

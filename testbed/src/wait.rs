@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::failure::Failure;
 
 /// How often things are looked at.
-const PERIOD: Duration = Duration::from_millis(100);
+const PERIOD: Duration = Duration::from_millis(250);
 
 /// What a look showed.
 pub enum Seen<T> {
