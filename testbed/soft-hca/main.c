@@ -37,9 +37,12 @@ static void destroy_ports(struct shca_dev *dev)
 {
 	u32 i;
 
-	for (i = 0; i < SHCA_PORTS; i++)
-		if (dev->port[i].fabric)
-			fabric_port_destroy(dev->port[i].fabric);
+	for (i = 0; i < SHCA_PORTS; i++) {
+		if (!dev->port[i].fabric)
+			continue;
+		shca_copies_stop(&dev->port[i]);
+		fabric_port_destroy(dev->port[i].fabric);
+	}
 }
 
 static int create_ports(struct shca_dev *dev, unsigned int index)
@@ -50,6 +53,9 @@ static int create_ports(struct shca_dev *dev, unsigned int index)
 		struct shca_port *port = &dev->port[i];
 		struct fabric_port *fp;
 
+		port->dev = dev;
+		port->num = i + 1;
+		shca_copies_init(port);
 		/* rvt_create_mad_agents() would, for the ports of dparms.nports. */
 		spin_lock_init(&port->rvp.lock);
 		rvt_init_port(&dev->rdi, &port->rvp, i, port->rvt_pkeys);

@@ -227,6 +227,10 @@ static void after_modify_qp(struct rvt_qp *qp, struct ib_qp_attr *attr, int mask
 		shca_req_reset(sq, qp->s_psn);
 	if (mask & IB_QP_RQ_PSN)
 		shca_resp_reset(sq);
+	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
+		sq->tell_drained = attr->en_sqd_async_notify;
+	if (mask & IB_QP_STATE && qp->state == IB_QPS_SQD)
+		shca_req_check_drained(sq);
 	if (mask & IB_QP_STATE && qp->state == IB_QPS_RTS)
 		shca_kick(sq);
 }

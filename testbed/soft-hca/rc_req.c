@@ -202,6 +202,25 @@ static bool responses_missing(struct shca_qp *sq)
 	return false;
 }
 
+/*
+ * SQD, IBA 10.3.1: the send queue is drained when the messages that were begun are
+ * sent (UC) or acknowledged (RC). rdmavt's own idea of it leaves out the one that
+ * is partly sent.
+ */
+void shca_req_check_drained(struct shca_qp *sq)
+{
+	struct rvt_qp *qp = sq->qp;
+
+	if (qp->state != IB_QPS_SQD)
+		return;
+	qp->s_draining = qp->s_last != READ_ONCE(qp->s_head) &&
+			 psn_cmp(rvt_get_swqe_ptr(qp, qp->s_last)->psn, sq->snd_max) < 0;
+	if (qp->s_draining || !sq->tell_drained)
+		return;
+	sq->tell_drained = false;
+	shca_qp_event(qp, IB_EVENT_SQ_DRAINED);
+}
+
 /* Completes, in order, what is sent (UC) or acknowledged (RC). */
 static void complete_done(struct shca_qp *sq)
 {
@@ -213,6 +232,7 @@ static void complete_done(struct shca_qp *sq)
 		if (qp->ibqp.qp_type == IB_QPT_RC && psn_cmp(wqe->lpsn, sq->una) >= 0)
 			return;
 		rvt_send_complete(qp, wqe, IB_WC_SUCCESS);
+		shca_req_check_drained(sq);
 	}
 }
 

@@ -9,7 +9,7 @@
 #include "shca.h"
 
 /* What execute() says besides the NAK codes of <rdma/ib_hdrs.h>. */
-#define EXECUTED 0
+#define DONE 0
 #define RNR IB_RNR_NAK
 #define DIED 0xff	/* a local error has put the QP into Error */
 
@@ -150,7 +150,7 @@ static u8 answer_read(struct shca_qp *sq, const struct shca_packet *req)
 	}
 	if (req->reth.length)
 		rvt_put_mr(ss.sge.mr);
-	return EXECUTED;
+	return DONE;
 }
 
 /* ---- execution ---- */
@@ -171,7 +171,7 @@ static u8 take_rwqe(struct shca_qp *sq, bool wr_id_only)
 	sq->reuse_rwqe = false;
 	qp->r_rcv_len = 0;
 	sq->scatter = qp->r_sge;
-	return EXECUTED;
+	return DONE;
 }
 
 static u8 begin_write(struct shca_qp *sq, const struct shca_packet *pkt)
@@ -191,7 +191,7 @@ static u8 begin_write(struct shca_qp *sq, const struct shca_packet *pkt)
 	sq->write_rkey = pkt->reth.rkey;
 	sq->write_left = pkt->reth.length;
 	qp->r_rcv_len = 0;
-	return EXECUTED;
+	return DONE;
 }
 
 static u8 write_payload(struct shca_qp *sq, const struct shca_packet *pkt)
@@ -203,7 +203,7 @@ static u8 write_payload(struct shca_qp *sq, const struct shca_packet *pkt)
 	if (len > sq->write_left || (is_last(pkt->opcode & 0x1f) && len != sq->write_left))
 		return IB_NAK_INVALID_REQUEST;
 	if (!len)
-		return EXECUTED;
+		return DONE;
 	if (!rvt_rkey_ok(qp, &ss.sge, len, sq->write_addr, sq->write_rkey,
 			 IB_ACCESS_REMOTE_WRITE))
 		return IB_NAK_REMOTE_ACCESS_ERROR;
@@ -211,7 +211,7 @@ static u8 write_payload(struct shca_qp *sq, const struct shca_packet *pkt)
 	rvt_copy_sge(qp, &ss, (void *)pkt->payload, len, true, is_last(pkt->opcode & 0x1f));
 	sq->write_addr += len;
 	sq->write_left -= len;
-	return EXECUTED;
+	return DONE;
 }
 
 static u8 send_payload(struct shca_qp *sq, const struct shca_packet *pkt)
@@ -221,7 +221,7 @@ static u8 send_payload(struct shca_qp *sq, const struct shca_packet *pkt)
 	if (qp->r_rcv_len + pkt->payload_len > qp->r_len)
 		return IB_NAK_INVALID_REQUEST;
 	rvt_copy_sge(qp, &sq->scatter, (void *)pkt->payload, pkt->payload_len, false, false);
-	return EXECUTED;
+	return DONE;
 }
 
 static void complete_receive(struct shca_qp *sq, const struct shca_packet *pkt, u8 op)
@@ -257,7 +257,7 @@ static u8 execute_message(struct shca_qp *sq, const struct shca_packet *pkt, u8 
 	struct rvt_qp *qp = sq->qp;
 	enum shca_message kind = message_of(op);
 	bool write_imm = kind == SHCA_WRITE && has_immediate(op);
-	u8 ret = EXECUTED;
+	u8 ret = DONE;
 
 	if (is_first(op) ? sq->message != SHCA_NO_MESSAGE : sq->message != kind)
 		return IB_NAK_INVALID_REQUEST;
@@ -286,11 +286,11 @@ static u8 execute_message(struct shca_qp *sq, const struct shca_packet *pkt, u8 
 	qp->r_rcv_len += pkt->payload_len;
 	sq->message = is_last(op) ? SHCA_NO_MESSAGE : kind;
 	if (!is_last(op))
-		return EXECUTED;
+		return DONE;
 	qp->r_msn++;
 	if (kind == SHCA_SEND || write_imm)
 		complete_receive(sq, pkt, op);
-	return ib_rvt_state_ops[qp->state] & RVT_PROCESS_RECV_OK ? EXECUTED : DIED;
+	return ib_rvt_state_ops[qp->state] & RVT_PROCESS_RECV_OK ? DONE : DIED;
 }
 
 static u8 execute_read(struct shca_qp *sq, const struct shca_packet *pkt)
@@ -303,7 +303,7 @@ static u8 execute_read(struct shca_qp *sq, const struct shca_packet *pkt)
 		return IB_NAK_INVALID_REQUEST;
 	qp->r_msn++;
 	ret = answer_read(sq, pkt);
-	if (ret == EXECUTED)
+	if (ret == DONE)
 		qp->r_psn += read_packets(qp, pkt->reth.length) - 1;
 	return ret;
 }
@@ -333,7 +333,7 @@ static u8 execute_atomic(struct shca_qp *sq, const struct shca_packet *pkt)
 	rvt_put_mr(sge.mr);
 	qp->r_msn++;
 	answer_atomic(qp, pkt->psn, saved->result);
-	return EXECUTED;
+	return DONE;
 }
 
 static u8 execute(struct shca_qp *sq, const struct shca_packet *pkt)
@@ -429,7 +429,7 @@ void shca_rc_request(struct shca_qp *sq, const struct shca_packet *pkt)
 	qp->r_nak_state = 0;
 	ret = execute(sq, pkt);
 	switch (ret) {
-	case EXECUTED:
+	case DONE:
 		qp->r_psn = (qp->r_psn + 1) & SHCA_PSN_MASK;
 		if (pkt->ack_req && message_of(pkt->opcode) != SHCA_NO_MESSAGE)
 			send_aeth(qp, pkt->psn, IB_AETH_CREDIT_INVAL);

@@ -30,6 +30,13 @@ struct shca_port {
 	struct rvt_ibport rvp;
 	struct fabric_port *fabric;
 	u16 rvt_pkeys[SHCA_PKEYS];	/* for rdmavt's own bookkeeping; never read */
+
+	/* Copies of sent multicasts, on their way to other QPs of this port. */
+	struct shca_dev *dev;
+	u32 num;
+	spinlock_t copies_lock;		/* of copies */
+	struct list_head copies;
+	struct work_struct copies_work;
 };
 
 struct shca_dev {
@@ -82,6 +89,7 @@ struct shca_qp {
 	u32 reads_out;			/* READ and atomic requests not yet answered */
 	bool implied_nak;		/* has gone back for the gap at una already */
 	unsigned long ack_deadline;
+	bool tell_drained;		/* SQ_DRAINED is still to be raised */
 	struct shca_cursor tx;
 	struct shca_cursor rx;
 
@@ -169,12 +177,19 @@ bool shca_rc_send_next(struct shca_qp *sq);
 void shca_rc_response(struct shca_qp *sq, const struct shca_packet *pkt);
 void shca_rc_restart(struct rvt_qp *qp, u32 psn, int wait);
 void shca_req_reset(struct shca_qp *sq, u32 psn);
+void shca_req_check_drained(struct shca_qp *sq);
 
 /* rc_resp.c */
 #define SHCA_READ_CHUNK 16	/* packets one RDMA READ request asks for; see rc_req.c */
 void shca_rc_request(struct shca_qp *sq, const struct shca_packet *pkt);
 void shca_uc_request(struct shca_qp *sq, const struct shca_packet *pkt);
 void shca_resp_reset(struct shca_qp *sq);
+
+/* receive.c */
+bool shca_is_multicast(u16 dlid);
+void shca_copy_multicast(struct shca_port *port, const struct shca_packet *pkt);
+void shca_copies_init(struct shca_port *port);
+void shca_copies_stop(struct shca_port *port);
 
 /* ud.c */
 bool shca_ud_send_next(struct shca_qp *sq);

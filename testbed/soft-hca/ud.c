@@ -71,8 +71,11 @@ bool shca_ud_send_next(struct shca_qp *sq)
 	smp_rmb(); /* with rvt_post_one_wr(): the head is written last */
 	wqe = rvt_get_swqe_ptr(qp, qp->s_last);
 	pkt = datagram(sq, wqe);
-	if (pkt)
+	if (pkt) {
+		if (shca_is_multicast(pkt->dlid))
+			shca_copy_multicast(shca_port(sq->dev, qp->port_num), pkt);
 		shca_transmit(qp, pkt);
+	}
 	rvt_send_complete(qp, wqe, IB_WC_SUCCESS);
 	return true;
 }
