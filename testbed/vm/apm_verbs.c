@@ -28,6 +28,7 @@
 
 #define DEPTH 64
 #define SLOT 64			/* bytes of a message */
+#define SLOTS (2 * DEPTH + 1)
 #define TIMEOUT 14		/* 67 ms */
 #define RETRIES 5
 #define PATIENCE_MS 20000
@@ -39,7 +40,7 @@ struct end {
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
 	struct ibv_qp *qp;
-	char *memory;		/* DEPTH receive slots, then one each to send and to be targeted */
+	char *memory;		/* DEPTH slots to receive into, DEPTH to send, one to be targeted */
 	uint64_t sent, received;
 	int sends_pending, receives_pending;
 	enum ibv_wc_status failure;
@@ -149,12 +150,12 @@ static void open_end(struct end *end, const char *name)
 		die(name);
 	ibv_free_device_list(list);
 	fcntl(end->context->async_fd, F_SETFL, O_NONBLOCK);
-	end->memory = calloc(DEPTH + 2, SLOT);
+	end->memory = calloc(SLOTS, SLOT);
 	end->pd = ibv_alloc_pd(end->context);
 	end->cq = ibv_create_cq(end->context, 4 * DEPTH, NULL, NULL, 0);
 	if (!end->memory || !end->pd || !end->cq)
 		die("resources");
-	end->mr = ibv_reg_mr(end->pd, end->memory, (DEPTH + 2) * SLOT,
+	end->mr = ibv_reg_mr(end->pd, end->memory, SLOTS * SLOT,
 			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	if (!end->mr)
@@ -163,12 +164,12 @@ static void open_end(struct end *end, const char *name)
 
 static char *send_slot(struct end *end)
 {
-	return end->memory + DEPTH * SLOT;
+	return end->memory + (DEPTH + end->sent % DEPTH) * SLOT;
 }
 
 static uint64_t *target(struct end *end)
 {
-	return (uint64_t *)(end->memory + (DEPTH + 1) * SLOT);
+	return (uint64_t *)(end->memory + 2 * DEPTH * SLOT);
 }
 
 static void close_end(struct end *end)
@@ -605,6 +606,35 @@ static bool recovers_from_loss(void)
 	       both_in(IBV_MIG_ARMED, port);
 }
 
+static bool send_burst(void)
+{
+	int i;
+
+	for (i = 0; i < DEPTH / 2; i++)
+		if (!send_one(&a, &b) || !send_one(&b, &a))
+			return false;
+	return true;
+}
+
+/* Faults at either end, with the send queues full: nothing is lost, doubled or reordered. */
+static bool storm(void)
+{
+	int round;
+
+	for (round = 0; round < 8; round++) {
+		struct end *end = round & 1 ? &b : &a;
+		int port = state_of(&a).port_num;
+		const char *fault = round & 2 ? "blackhole" : "pull";
+		const char *remedy = round & 2 ? "heal" : "plug";
+
+		if (!send_burst() || !cable(fault, end, port) || !send_burst() || !drain() ||
+		    !exchange(1) || !migrated_to(other_port(port)) || !cable(remedy, end, port) ||
+		    !await_active(end, port) || !load_both(port) || !armed(other_port(port)))
+			return false;
+	}
+	return true;
+}
+
 static bool double_loss(void)
 {
 	bool ok = cable("blackhole", &a, primary) && cable("blackhole", &a, alternate) &&
@@ -651,6 +681,7 @@ static const struct {
 	{ "migrate-by-blackhole", migrate_by_blackhole, true },
 	{ "lost-acknowledgements", lost_acknowledgements, true },
 	{ "recovers-from-loss", recovers_from_loss, true },
+	{ "storm", storm, true },
 	{ "double-loss", double_loss, true },
 	{ "not-armed-dies", not_armed_dies, false },
 	{ "refused-migration", refused_migration, false },
