@@ -78,6 +78,16 @@ pub enum Shared {
     BothPorts,
 }
 
+impl Shared {
+    fn new(local: bool, remote: bool) -> Self {
+        match (local, remote) {
+            (false, false) => Self::Neither,
+            (true, true) => Self::BothPorts,
+            _ => Self::OnePort,
+        }
+    }
+}
+
 impl fmt::Display for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -155,11 +165,7 @@ impl Endpoints<'_> {
         } else {
             (1 << lmc).min(MAX_OFFSETS)
         };
-        let shared = match (same_local, same_remote) {
-            (false, false) => Shared::Neither,
-            (true, true) => Shared::BothPorts,
-            _ => Shared::OnePort,
-        };
+        let shared = Shared::new(same_local, same_remote);
         let (id, sgid, base, salt) = (port.id, port.status.gid, port.status.lid, self.salt);
         let at = move |base: Lid, offset| (!one_lid).then_some(Lid(base.0 | offset));
         let candidate = move |offset| Candidate {
@@ -188,20 +194,23 @@ fn tie(salt: u64, port: u8, gid: Gid, offset: u16) -> u32 {
 }
 
 fn is_remote_of(primary: &Path, remote: PortAddress, lmc: u8) -> bool {
-    if primary.dgid.is_unspecified() {
+    if primary.dgid.is_unspecified() || remote.gid.is_unspecified() {
         same_port(remote.lid, primary.dlid, lmc)
     } else {
         remote.gid == primary.dgid
     }
 }
 
-/// What a path from `port` to `dgid` shares with the primary.
-pub(crate) fn shared(primary: &Path, port: u8, dgid: Gid) -> Shared {
-    match (port == primary.port, dgid == primary.dgid) {
-        (false, false) => Shared::Neither,
-        (true, true) => Shared::BothPorts,
-        _ => Shared::OnePort,
-    }
+/// What a path shares with the primary.
+pub(crate) fn shared(primary: &Path, path: &Path, lmc: u8) -> Shared {
+    let remote = PortAddress {
+        gid: path.dgid,
+        lid: path.dlid,
+    };
+    Shared::new(
+        path.port == primary.port,
+        is_remote_of(primary, remote, lmc),
+    )
 }
 
 /// All thinkable alternates, the best first. Local ports are up and fit the connection; of remote

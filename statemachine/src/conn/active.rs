@@ -278,7 +278,7 @@ impl Active {
         let path = *core
             .loaded()
             .filter(|path| core.is_up(cx, path) && !self.distrusted)?;
-        let shared = shared(&core.qp.primary, path.port, path.dgid);
+        let shared = shared(&core.qp.primary, &path, core.lmc(cx));
         Some((
             path,
             Score {
@@ -419,6 +419,7 @@ impl Active {
             .find_map(|record| core.fit(cx, &candidate, record));
         match path.filter(|_| !pointless) {
             Some(path) => {
+                core.learn(path.dgid, path.dlid, core.lmc(cx));
                 core.event(cx, AppEvent::AltRouteResolved, 0);
                 self.propose(core, cx, path, rest);
             }
@@ -639,8 +640,7 @@ impl Active {
     ) {
         self.doubts.present(gid);
         if !core.peer_ports.iter().any(|port| port.gid == gid) {
-            core.peer_ports
-                .push(cm_msgs::association::PortAddress { gid, lid: Lid(0) });
+            core.learn(gid, Lid(0), 0);
         }
         let ranked = rank(core.endpoints(cx), |candidate| {
             self.doubts.of_candidate(candidate)

@@ -55,6 +55,9 @@ pub(crate) struct Core {
     association: AssociationState,
 }
 
+/// Ports of a peer that are kept in mind.
+const MAX_PEER_PORTS: usize = 8;
+
 enum Side {
     Active(Active),
     Passive(Passive),
@@ -388,6 +391,17 @@ impl Core {
         };
         complete(&mut self.qp.primary);
         self.qp.alternate.as_mut().map(complete);
+    }
+
+    /// A port of the peer's was seen to have this LID (path bits may be in it).
+    fn learn(&mut self, gid: Gid, lid: Lid, lmc: u8) {
+        let lid = Lid(lid.0 >> lmc.min(7) << lmc.min(7));
+        if let Some(port) = self.peer_ports.iter_mut().find(|port| port.gid == gid) {
+            port.lid = lid;
+        } else if self.peer_ports.len() < MAX_PEER_PORTS {
+            self.peer_ports.push(PortAddress { gid, lid });
+        }
+        self.complete_paths(lmc);
     }
 
     fn event(&self, cx: &mut Context, event: AppEvent, status: u8) {

@@ -310,6 +310,7 @@ impl Passive {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
             Ok(path) => {
+                core.learn(path.dgid, path.dlid, core.lmc(cx));
                 core.event(cx, AppEvent::AltRouteResolved, 0);
                 self.replaced = core.loaded().copied();
                 core.load(cx, path);

@@ -108,3 +108,23 @@ fn a_daemon_may_die_at_any_moment_of_the_negotiation() {
         }
     }
 }
+
+/// What a QP's attributes say of a path is LIDs; which of the peer's ports that is must be known
+/// though the port was out of service when the peer named its ports.
+#[test]
+fn a_port_that_was_down_when_the_association_opened_is_recognised_later() {
+    let mut pair = Pair::armed(5);
+    for (host, port, restart) in [(0, 1, false), (1, 2, true), (0, 1, false), (1, 2, false)] {
+        pair.pull(host, port);
+        if restart {
+            pair.kill(ACTIVE);
+            pair.run(20);
+            pair.start(ACTIVE);
+        }
+        pair.run(2_000);
+        assert!(pair.is_alive(ACTIVE));
+        pair.plug(host, port);
+        pair.run(100_000);
+        pair.assert_armed();
+    }
+}

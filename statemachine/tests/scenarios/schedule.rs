@@ -70,8 +70,79 @@ fn heal(pair: &mut Pair) {
     pair.set_traffic(true);
 }
 
+/// `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok();
+    let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(60);
+    ProptestConfig {
+        cases,
+        ..ProptestConfig::default()
+    }
+}
+
+/// One fault at a time, and what else happens while it lasts.
+#[derive(Clone, Copy, Debug)]
+struct Single {
+    port: (usize, u8),
+    black_hole: bool,
+    foul: bool,
+    restart: Option<usize>,
+    idle: bool,
+    lasts: u64,
+}
+
+fn single() -> impl Strategy<Value = Single> {
+    let port = (0..2_usize, 1..=2_u8);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let restart = proptest::option::weighted(0.2, 0..2_usize);
+    (port, flags, restart, 0..5_000_u64).prop_map(
+        |(port, (black_hole, foul, idle), restart, lasts)| Single {
+            port,
+            black_hole,
+            foul,
+            restart,
+            idle,
+            lasts,
+        },
+    )
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
+
+    /// The promise: whatever single port fails while both ends are armed, the connection lives.
+    #[test]
+    fn no_single_fault_breaks_an_armed_connection(
+        seed in any::<u64>(),
+        faults in proptest::collection::vec(single(), 1..10),
+    ) {
+        let mut pair = Pair::armed(seed);
+        for fault in faults {
+            let (host, port) = fault.port;
+            if fault.foul {
+                pair.net.weather = Weather::FOUL;
+            }
+            pair.set_traffic(!fault.idle);
+            if fault.black_hole {
+                pair.black_hole(host, port);
+            } else {
+                pair.pull(host, port);
+            }
+            if let Some(host) = fault.restart {
+                pair.kill(host);
+                pair.run(20);
+                pair.start(host);
+            }
+            pair.run(fault.lasts);
+            pair.set_traffic(true);
+            pair.run(2_000);
+            prop_assert!(pair.is_alive(0) && pair.is_alive(1), "{fault:?}: {:#?}", pair.view(0));
+            pair.net.weather = Weather::FAIR;
+            pair.plug(host, port);
+            pair.run(100_000);
+            pair.assert_armed();
+        }
+    }
 
     #[test]
     fn faults_end_and_both_ends_are_armed(
