@@ -28,6 +28,9 @@ const READ_TIMEOUT_MS: u32 = 1000;
 pub struct MadPort {
     umad: Umad,
     association: Option<AgentId>,
+    /// Further senders of association MADs. umad refuses a MAD while one of the same agent, class
+    /// and transaction is still on its way out, such as a REP right behind its MRA.
+    senders: [AgentId; 3],
     sa: AgentId,
     smp: AgentId,
 }
@@ -75,9 +78,19 @@ impl MadPort {
                 );
             })
             .ok();
+        let sender = || {
+            umad.register(AgentClass {
+                qpn: 1,
+                mgmt_class: class,
+                class_version: cm::CLASS_VERSION,
+                receive: None,
+            })
+        };
+        let senders = [sender()?, sender()?, sender()?];
         Ok(Self {
             umad,
             association,
+            senders,
             sa,
             smp,
         })
@@ -94,6 +107,21 @@ impl MadPort {
     /// Whether association MADs can be sent and received.
     pub fn has_association(&self) -> bool {
         self.association.is_some()
+    }
+
+    /// Sends an association MAD by the first agent that takes it.
+    fn send_association(&self, to: Destination, mad: &[u8; MAD_LEN]) -> Result<(), SendError> {
+        let first = self.association.ok_or(SendError::NoPort)?;
+        let mut result = self.umad.send(first, to, mad);
+        for sender in self.senders {
+            match &result {
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    result = self.umad.send(sender, to, mad);
+                }
+                _ => break,
+            }
+        }
+        Ok(result?)
     }
 
     /// Which of our agents `id` is.
@@ -349,7 +377,6 @@ impl Devices {
     ) -> Result<(), SendError> {
         let port = self.by_id(port).ok_or(SendError::NoPort)?;
         let mad_port = port.mad.as_ref().ok_or(SendError::NoPort)?;
-        let agent = mad_port.association.ok_or(SendError::NoPort)?;
         let to = Destination {
             qpn: 1,
             lid,
@@ -357,7 +384,7 @@ impl Devices {
             pkey_index: port.watch.default_pkey_index(),
             timeout_ms: 0,
         };
-        Ok(mad_port.umad.send(agent, to, mad)?)
+        mad_port.send_association(to, mad)
     }
 
     /// Sends a request to the SA of the port's subnet.

@@ -15,6 +15,10 @@ const CHECK_FAST: Duration = Duration::from_secs(1);
 /// port that stays down.
 const CHECK_SLOW: Duration = Duration::from_secs(10);
 
+/// Reads of PortInfo in a row that may go unanswered, on a machine that is too busy, before the port
+/// counts as lost.
+const READ_TRIES: u8 = 3;
+
 /// How a port is checked while nothing happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checking {
@@ -45,6 +49,7 @@ pub struct PortWatch {
     /// The read whose answer counts.
     reading: Option<u32>,
     wanted: bool,
+    unanswered: u8,
     /// A source says that the port is lost, which PortInfo is to confirm.
     suspected: bool,
     told: Option<PortStatus>,
@@ -62,6 +67,7 @@ impl PortWatch {
             facts_stale: true,
             reading: None,
             wanted: true,
+            unanswered: 0,
             suspected: false,
             told: None,
             sm_sl: 0,
@@ -134,6 +140,13 @@ impl PortWatch {
         counts
     }
 
+    /// The read went unanswered: whether another one is wanted before the port counts as lost.
+    pub fn try_again(&mut self) -> bool {
+        self.unanswered += 1;
+        self.wanted = self.unanswered < READ_TRIES;
+        self.wanted
+    }
+
     /// Whether the port's facts are to be read again before `answered`.
     pub fn needs_facts(&self, info: &PortInfo) -> bool {
         let active = info.state() == PortState::Active;
@@ -162,6 +175,7 @@ impl PortWatch {
         checking: Checking,
         info: &PortInfo,
     ) -> Option<PortStatus> {
+        self.unanswered = 0;
         self.sm_sl = info.master_sm_sl;
         let active = info.state() == PortState::Active && info.lid.is_unicast();
         let facts = self.facts.as_ref();
@@ -185,6 +199,7 @@ impl PortWatch {
     /// PortInfo cannot be read: the port carries no MAD. What to tell the engine, if it is news.
     pub fn unreadable(&mut self, now: Time, checking: Checking) -> Option<PortStatus> {
         self.reading = None;
+        self.unanswered = 0;
         self.schedule(now, checking, false);
         let facts = self.facts.as_ref();
         let status = PortStatus {
@@ -351,6 +366,16 @@ mod tests {
         assert_eq!(watch.poll_timeout(), second(6), "all ports at once");
         watch.answered(second(0), Checking::Unsettled, &up);
         assert_eq!(watch.poll_timeout(), Time(u64::MAX));
+    }
+
+    #[test]
+    fn a_busy_machine_is_no_loss() {
+        let mut watch = watch();
+        watch.answered(second(1), Checking::Net, &info(PortState::Active, 7));
+        assert!(watch.try_again() && watch.start_read(1), "once more");
+        assert!(watch.try_again() && watch.start_read(2), "and once more");
+        watch.answered(second(2), Checking::Net, &info(PortState::Active, 7));
+        assert!(watch.try_again() && watch.try_again() && !watch.try_again());
     }
 
     #[test]

@@ -233,8 +233,16 @@ impl Daemon {
         match self.agent(key, agent) {
             Some(Agent::Sa) => self.sa.handle_timeout(transaction_id),
             Some(Agent::Smp) => {
-                let port = self.devices.port_mut(key);
-                if port.is_some_and(|port| port.watch.end_read(transaction_id)) {
+                let Some(port) = self.devices.port_mut(key) else {
+                    return;
+                };
+                if !port.watch.end_read(transaction_id) {
+                    return;
+                }
+                tracing::warn!(port = key.port, "PortInfo not answered");
+                if port.watch.try_again() {
+                    self.read_port(key);
+                } else {
                     self.unreadable(key);
                 }
             }
