@@ -12,154 +12,22 @@
  * -p is the port of the primary path on both devices, -q of the alternate; with
  * -g the addresses carry a GRH.
  */
-#include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <infiniband/verbs.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#define _GNU_SOURCE
+#include "verbs_pair.h"
 
 #define DEPTH 64
 #define SLOT 64			/* bytes of a message */
 #define SLOTS (2 * DEPTH + 1)
 #define TIMEOUT 14		/* 67 ms */
 #define RETRIES 5
-#define PATIENCE_MS 20000
-
-struct end {
-	const char *name;
-	struct ibv_context *context;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_mr *mr;
-	struct ibv_qp *qp;
-	char *memory;		/* DEPTH slots to receive into, DEPTH to send, one to be targeted */
-	uint64_t sent, received;
-	int sends_pending, receives_pending;
-	enum ibv_wc_status failure;
-	unsigned int events[32];
-};
 
 static struct end a, b;
 static int primary = 1, alternate = 2;
 static bool with_grh;
-static char why[512];
-
-/* ---- judging ---- */
-
-static bool bad(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(why, sizeof(why), format, args);
-	va_end(args);
-	return false;
-}
-
-static void die(const char *what)
-{
-	fprintf(stderr, "apm_verbs: %s: %s\n", what, strerror(errno));
-	exit(2);
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static void pause_ms(int ms)
-{
-	usleep(ms * 1000);
-}
 
 static int other_port(int port)
 {
 	return port == primary ? alternate : primary;
-}
-
-/* ---- the fabric ---- */
-
-static bool cable(const char *command, const struct end *end, int port)
-{
-	char line[128];
-	int status;
-
-	snprintf(line, sizeof(line), "cable %s %s %d", command, end->name, port);
-	status = system(line);
-	if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status))
-		return bad("\"%s\" failed", line);
-	return true;
-}
-
-static bool cable_loss(const struct end *end, int port, int percent)
-{
-	char line[128];
-
-	snprintf(line, sizeof(line), "cable loss %s %d %d", end->name, port, percent);
-	return !system(line) || bad("\"%s\" failed", line);
-}
-
-static struct ibv_port_attr port_of(const struct end *end, int port)
-{
-	struct ibv_port_attr attr;
-
-	if (ibv_query_port(end->context, port, &attr))
-		die("ibv_query_port");
-	return attr;
-}
-
-/* A port plugged back in must be ACTIVE and have the LID it had. */
-static bool await_active(const struct end *end, int port)
-{
-	int64_t until = now_ms() + PATIENCE_MS;
-
-	while (port_of(end, port).state != IBV_PORT_ACTIVE) {
-		if (now_ms() > until)
-			return bad("%s port %d does not get ACTIVE", end->name, port);
-		pause_ms(20);
-	}
-	return true;
-}
-
-/* ---- both ends ---- */
-
-static void open_end(struct end *end, const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	int i;
-
-	if (!list)
-		die("ibv_get_device_list");
-	for (i = 0; list[i] && strcmp(ibv_get_device_name(list[i]), name); i++)
-		;
-	errno = ENODEV;
-	end->name = name;
-	end->context = list[i] ? ibv_open_device(list[i]) : NULL;
-	if (!end->context)
-		die(name);
-	ibv_free_device_list(list);
-	fcntl(end->context->async_fd, F_SETFL, O_NONBLOCK);
-	end->memory = calloc(SLOTS, SLOT);
-	end->pd = ibv_alloc_pd(end->context);
-	end->cq = ibv_create_cq(end->context, 4 * DEPTH, NULL, NULL, 0);
-	if (!end->memory || !end->pd || !end->cq)
-		die("resources");
-	end->mr = ibv_reg_mr(end->pd, end->memory, SLOTS * SLOT,
-			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-	if (!end->mr)
-		die("ibv_reg_mr");
 }
 
 static char *send_slot(struct end *end)
@@ -170,48 +38,6 @@ static char *send_slot(struct end *end)
 static uint64_t *target(struct end *end)
 {
 	return (uint64_t *)(end->memory + 2 * DEPTH * SLOT);
-}
-
-static void close_end(struct end *end)
-{
-	ibv_dereg_mr(end->mr);
-	ibv_destroy_cq(end->cq);
-	ibv_dealloc_pd(end->pd);
-	ibv_close_device(end->context);
-	free(end->memory);
-}
-
-static void collect_events(struct end *end)
-{
-	struct ibv_async_event event;
-
-	while (!ibv_get_async_event(end->context, &event)) {
-		if (event.event_type < 32)
-			end->events[event.event_type]++;
-		ibv_ack_async_event(&event);
-	}
-}
-
-static bool await_event(struct end *end, enum ibv_event_type type)
-{
-	int64_t until = now_ms() + PATIENCE_MS;
-
-	do {
-		collect_events(end);
-		if (end->events[type]) {
-			end->events[type] = 0;
-			return true;
-		}
-		pause_ms(5);
-	} while (now_ms() < until);
-	return bad("%s: no event \"%s\"", end->name, ibv_event_type_str(type));
-}
-
-static bool no_event(struct end *end, enum ibv_event_type type)
-{
-	collect_events(end);
-	return !end->events[type] ||
-	       bad("%s: unwanted event \"%s\"", end->name, ibv_event_type_str(type));
 }
 
 /* ---- queue pairs ---- */
@@ -700,12 +526,7 @@ static bool run_cases(void)
 			printf("FAIL %s: not run, an earlier case failed\n", cases[i].name);
 			continue;
 		}
-		ok = cases[i].run();
-		if (ok)
-			printf("PASS %s\n", cases[i].name);
-		else
-			printf("FAIL %s: %s\n", cases[i].name, why);
-		fflush(stdout);
+		ok = report(cases[i].name, cases[i].run());
 		if (!ok && (cases[i].needs_connection || cases[i].run == arm)) {
 			connected = false;
 			if (cases[i].run != double_loss)
@@ -744,8 +565,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	open_end(&a, name_a);
-	open_end(&b, name_b);
+	open_end(&a, name_a, SLOTS * SLOT, 4 * DEPTH);
+	open_end(&b, name_b, SLOTS * SLOT, 4 * DEPTH);
 	ok = run_cases();
 	close_end(&a);
 	close_end(&b);

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The connected transports by plain verbs: what pingpongs and perftest never do.
+
+transport_cases() {
+	output rc_verbs
+	need_count 0 '^FAIL'
+	need_count 16 '^PASS'
+	cable heal shca0 1
+	cable heal shca1 1
+}
+
+row rc-verbs "rc_verbs (raw verbs)" transport_cases
