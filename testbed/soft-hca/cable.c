@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * Faults by command. The module parameter "cmd" takes one command when written
- * and tells how it went when read; "links" lists every cable.
+ * and tells how it went when read: 0 done, 1 refused, 2 not understood, and why.
+ * "links" lists every cable.
  *
  *	pull|plug|blackhole|blackhole-tx|heal TARGET
  *	loss TARGET PERCENT
@@ -25,15 +26,18 @@ struct cable_target {
 	struct fabric_port *port;
 };
 
-static char cable_result[160] = "ok";
+/* How the last command went: the exit status it deserves, and the reason. */
+static int cable_status;
+static char cable_reason[160] = "ok";
 
 static __printf(2, 3) int cable_fail(int error, const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
-	vscnprintf(cable_result, sizeof(cable_result), format, args);
+	vscnprintf(cable_reason, sizeof(cable_reason), format, args);
 	va_end(args);
+	cable_status = error == -EINVAL ? 2 : 1;
 	return error;
 }
 
@@ -271,7 +275,8 @@ static int cable_command(const char *text, const struct kernel_param *kp)
 	if (!argv)
 		return -ENOMEM;
 	spin_lock_irq(&fabric.lock);
-	strscpy(cable_result, "ok", sizeof(cable_result));
+	strscpy(cable_reason, "ok", sizeof(cable_reason));
+	cable_status = 0;
 	if (!fabric.ready)
 		ret = cable_fail(-ENODEV, "the fabric is not up");
 	else if (!argc)
@@ -289,7 +294,7 @@ static int cable_show_result(char *page, const struct kernel_param *kp)
 	int len;
 
 	spin_lock_irqsave(&fabric.lock, flags);
-	len = scnprintf(page, PAGE_SIZE, "%s\n", cable_result);
+	len = scnprintf(page, PAGE_SIZE, "%d %s\n", cable_status, cable_reason);
 	spin_unlock_irqrestore(&fabric.lock, flags);
 	return len;
 }
