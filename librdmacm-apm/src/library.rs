@@ -101,7 +101,8 @@ impl Library {
 
     /// The application is about to connect or accept: the only time at which the primary path's
     /// ACK timeout can be set. It is left alone where no migration can come of it: the
-    /// application has its own, there is no daemon, or no second path is possible.
+    /// application has its own or connects a QP that librdmacm does not know, there is no daemon, or
+    /// no second path is possible.
     ///
     /// # Safety
     /// `id` is a valid id.
@@ -113,11 +114,12 @@ impl Library {
             return;
         };
         // SAFETY: the id is valid.
-        let (verbs, port, qp_type) = unsafe { ((*id).verbs, (*id).port_num, (*id).qp_type) };
+        let (verbs, port, qp) = unsafe { ((*id).verbs, (*id).port_num, (*id).qp) };
         if !self.wanted(state.asked)
             || state.own_ack_timeout
             || verbs.is_null()
-            || qp_type != ibv_qp_type::IBV_QPT_RC
+            // SAFETY: an id's QP exists as long as the id points to it.
+            || unsafe { qp.as_ref() }.is_none_or(|qp| qp.qp_type != ibv_qp_type::IBV_QPT_RC)
             || !self.commit.daemon_present()
             // SAFETY: the id holds its device open.
             || !unsafe { Device::new(verbs) }.can_migrate(port)

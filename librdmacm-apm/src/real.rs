@@ -14,9 +14,10 @@ use rdma_sys::{
 macro_rules! real {
     ($($version:literal { $($name:ident($($type:ty),*) $(-> $ret:ty)?;)+ })+) => {
         /// The next definition of each caught function in the dynamic linker's search order.
+        /// They may unwind: a thread that is cancelled in one of them is unwound from there.
         #[derive(Clone, Copy)]
         pub(crate) struct Real {
-            $($(pub(crate) $name: unsafe extern "C" fn($($type),*) $(-> $ret)?,)+)+
+            $($(pub(crate) $name: unsafe extern "C-unwind" fn($($type),*) $(-> $ret)?,)+)+
         }
 
         impl Real {

@@ -145,6 +145,7 @@ fn a_linked_program_has_the_interface() {
 fn a_preloaded_program_behaves_as_without() {
     let program = compile("plain.c", false);
     let plain = run(&mut Command::new(&program));
+    assert!(String::from_utf8_lossy(&plain.stdout).contains("thread: cancelled"));
     for all in [false, true] {
         let mut preloaded = Command::new(&program);
         preloaded

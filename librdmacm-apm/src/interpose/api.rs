@@ -21,7 +21,11 @@ fn fail(errno: Errno) -> c_int {
 }
 
 export!("rdma_apm_attach_qp", "RDMACM_APM_1.0", attach_qp);
-unsafe extern "C" fn attach_qp(qp: *mut ibv_qp, role: c_int, peer_gid: *const ibv_gid) -> c_int {
+unsafe extern "C-unwind" fn attach_qp(
+    qp: *mut ibv_qp,
+    role: c_int,
+    peer_gid: *const ibv_gid,
+) -> c_int {
     let Some(qp) = NonNull::new(qp) else {
         return fail(Errno::EINVAL);
     };
@@ -41,7 +45,7 @@ unsafe extern "C" fn attach_qp(qp: *mut ibv_qp, role: c_int, peer_gid: *const ib
 }
 
 export!("rdma_apm_detach_qp", "RDMACM_APM_1.0", detach_qp);
-unsafe extern "C" fn detach_qp(qp: *mut ibv_qp) -> c_int {
+unsafe extern "C-unwind" fn detach_qp(qp: *mut ibv_qp) -> c_int {
     let connection = aside(None, || library().registry.by_qp(QpKey(qp as usize)));
     let Some(connection) = connection else {
         return fail(Errno::ENOENT);
@@ -51,7 +55,7 @@ unsafe extern "C" fn detach_qp(qp: *mut ibv_qp) -> c_int {
 }
 
 export!("rdma_apm_get_state", "RDMACM_APM_1.0", get_state);
-unsafe extern "C" fn get_state(qp: *mut ibv_qp) -> c_int {
+unsafe extern "C-unwind" fn get_state(qp: *mut ibv_qp) -> c_int {
     match aside(Err(Errno::ENOENT), || library().protection(qp)) {
         Ok(state) => state.into(),
         Err(errno) => fail(errno),

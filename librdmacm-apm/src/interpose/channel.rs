@@ -18,7 +18,7 @@ export!(
     "RDMACM_1.0",
     create_event_channel
 );
-unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
+unsafe extern "C-unwind" fn create_event_channel() -> *mut rdma_event_channel {
     // SAFETY: the caller's own call.
     let channel = outer(|| unsafe { (real().rdma_create_event_channel)() });
     if !channel.is_null() && called_by_application() {
@@ -32,20 +32,22 @@ export!(
     "RDMACM_1.0",
     destroy_event_channel
 );
-unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    let doorbells = aside(Vec::new(), || {
-        library().channels.remove(ChannelKey(channel as usize))
+unsafe extern "C-unwind" fn destroy_event_channel(channel: *mut rdma_event_channel) {
+    aside((), || {
+        for bell in library().channels.remove(ChannelKey(channel as usize)) {
+            // SAFETY: it is an id of ours that nobody else knows any more.
+            unsafe { (real().rdma_destroy_id)(bell.0 as *mut rdma_cm_id) };
+        }
     });
-    for bell in doorbells {
-        // SAFETY: it is an id of ours that nobody else knows any more.
-        unsafe { (real().rdma_destroy_id)(bell.0 as *mut rdma_cm_id) };
-    }
     // SAFETY: the caller's own call.
     unsafe { (real().rdma_destroy_event_channel)(channel) };
 }
 
 export!("rdma_migrate_id", "RDMACM_1.0", migrate_id);
-unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+unsafe extern "C-unwind" fn migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
     let key = IdKey(id as usize);
     aside((), || library().channels.hold(key));
     // SAFETY: the caller's own call.
@@ -59,7 +61,7 @@ unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_ch
 }
 
 export!("rdma_get_cm_event", "RDMACM_1.0", get_cm_event);
-unsafe extern "C" fn get_cm_event(
+unsafe extern "C-unwind" fn get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
@@ -119,7 +121,7 @@ unsafe fn notice(event: &rdma_cm_event) {
 }
 
 export!("rdma_ack_cm_event", "RDMACM_1.0", ack_cm_event);
-unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+unsafe extern "C-unwind" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if aside(false, || library().channels.acknowledge(event)) {
         return 0;
     }
@@ -128,7 +130,7 @@ unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 }
 
 export!("rdma_event_str", "RDMACM_1.0", event_str);
-unsafe extern "C" fn event_str(code: u32) -> *const c_char {
+unsafe extern "C-unwind" fn event_str(code: u32) -> *const c_char {
     match name(code) {
         Some(name) => name.as_ptr().cast(),
         // SAFETY: the caller's own call.

@@ -20,7 +20,7 @@ use crate::option::Request;
 use crate::real::real;
 
 export!("rdma_create_id", "RDMACM_1.0", create_id);
-unsafe extern "C" fn create_id(
+unsafe extern "C-unwind" fn create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
     context: *mut c_void,
@@ -36,7 +36,7 @@ unsafe extern "C" fn create_id(
 }
 
 export!("rdma_create_ep", "RDMACM_1.0", create_ep);
-unsafe extern "C" fn create_ep(
+unsafe extern "C-unwind" fn create_ep(
     id: *mut *mut rdma_cm_id,
     res: *mut rdma_addrinfo,
     pd: *mut ibv_pd,
@@ -52,7 +52,10 @@ unsafe extern "C" fn create_ep(
 }
 
 export!("rdma_get_request", "RDMACM_1.0", get_request);
-unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+unsafe extern "C-unwind" fn get_request(
+    listen: *mut rdma_cm_id,
+    id: *mut *mut rdma_cm_id,
+) -> c_int {
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_get_request)(listen, id) });
     if result == 0 {
@@ -68,7 +71,7 @@ unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_
 }
 
 export!("rdma_connect", "RDMACM_1.0", connect);
-unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+unsafe extern "C-unwind" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's id is valid.
     aside((), || unsafe { library().prepare(id, Role::Active) });
     // SAFETY: the caller's own call.
@@ -79,7 +82,7 @@ unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -
 }
 
 export!("rdma_accept", "RDMACM_1.0", accept);
-unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+unsafe extern "C-unwind" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's id is valid.
     aside((), || unsafe { library().prepare(id, Role::Passive) });
     // SAFETY: the caller's own call.
@@ -108,35 +111,35 @@ unsafe fn after(id: *mut rdma_cm_id, result: c_int) {
 }
 
 export!("rdma_disconnect", "RDMACM_1.0", disconnect);
-unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     aside((), || library().close_id(id));
     // SAFETY: the caller's own call.
     outer(|| unsafe { (real().rdma_disconnect)(id) })
 }
 
 export!("rdma_destroy_qp", "RDMACM_1.0", destroy_qp);
-unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
+unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
     aside((), || library().close_id(id));
     // SAFETY: the caller's own call.
     outer(|| unsafe { (real().rdma_destroy_qp)(id) });
 }
 
 export!("rdma_destroy_id", "RDMACM_1.0", destroy_id);
-unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
+unsafe extern "C-unwind" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     aside((), || library().forget_id(id));
     // SAFETY: the caller's own call.
     outer(|| unsafe { (real().rdma_destroy_id)(id) })
 }
 
 export!("rdma_destroy_ep", "RDMACM_1.0", destroy_ep);
-unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
+unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
     aside((), || library().forget_id(id));
     // SAFETY: the caller's own call.
     outer(|| unsafe { (real().rdma_destroy_ep)(id) });
 }
 
 export!("rdma_set_option", "RDMACM_1.0", set_option);
-unsafe extern "C" fn set_option(
+unsafe extern "C-unwind" fn set_option(
     id: *mut rdma_cm_id,
     level: c_int,
     name: c_int,

@@ -2,6 +2,9 @@
 //! The caught functions: thin, each calls the real one and tells the library what happened.
 //!
 //! librdmacm calls its own public functions, so ours are entered from within the real ones too.
+//! Applications cancel threads that wait in these calls (`pthread_cancel`), which unwinds the
+//! thread through our frames: no destructor may be pending where a real function is called.
+#![allow(unsafe_code)]
 
 pub(crate) mod api;
 pub(crate) mod channel;
@@ -9,17 +12,34 @@ pub(crate) mod id;
 pub(crate) mod verbs;
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
 
-/// Runs our side of a call: it leaves `errno` as it was, and a panic, which would be our fault,
-/// stays ours.
+/// Runs our side of a call: it leaves `errno` as it was, the thread is not cancelled in it, and a
+/// panic, which would be our fault, stays ours.
 fn aside<T>(default: T, f: impl FnOnce() -> T) -> T {
     let errno = Errno::last_raw();
+    let cancelable = set_cancel_state(PTHREAD_CANCEL_DISABLE);
     let result = catch_unwind(AssertUnwindSafe(f)).unwrap_or(default);
+    set_cancel_state(cancelable);
     Errno::set_raw(errno);
     result
+}
+
+/// `PTHREAD_CANCEL_DISABLE` of glibc and musl.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Sets the calling thread's cancelability; returns what it was.
+fn set_cancel_state(state: c_int) -> c_int {
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    }
+    let mut old = 0;
+    // SAFETY: the state is one of the two that exist, or was returned by this very function.
+    unsafe { pthread_setcancelstate(state, &mut old) };
+    old
 }
 
 thread_local! {

@@ -14,21 +14,25 @@ use crate::library::library;
 use crate::real::real;
 
 export!("ibv_destroy_qp", "IBVERBS_1.1", destroy_qp);
-unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+unsafe extern "C-unwind" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     aside((), || library().close_qp(qp));
     // SAFETY: the caller's own call.
     unsafe { (real().ibv_destroy_qp)(qp) }
 }
 
 export!("ibv_close_device", "IBVERBS_1.1", close_device);
-unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+unsafe extern "C-unwind" fn close_device(context: *mut ibv_context) -> c_int {
     aside((), || library().close_context(context as usize));
     // SAFETY: the caller's own call.
     unsafe { (real().ibv_close_device)(context) }
 }
 
 export!("ibv_modify_qp", "IBVERBS_1.1", modify_qp);
-unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+unsafe extern "C-unwind" fn modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
     // SAFETY: the caller's attributes are valid as far as the mask says.
     if unsafe { ends_connection(attr, mask) } {
         aside((), || library().close_qp(qp));
@@ -54,7 +58,7 @@ unsafe fn ends_connection(attr: *const ibv_qp_attr, mask: c_int) -> bool {
 }
 
 export!("ibv_get_async_event", "IBVERBS_1.1", get_async_event);
-unsafe extern "C" fn get_async_event(
+unsafe extern "C-unwind" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {

@@ -3,6 +3,7 @@
  * and errno must be the same with and without librdmacm-apm. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,11 +47,32 @@ static void calls(const char *who)
 	fflush(stdout);
 }
 
+/* Many programs end their event thread by pthread_cancel(), which unwinds it from within a call. */
+static void *cancelled(void *unused)
+{
+	struct rdma_event_channel closed = { .fd = -1 };
+	struct { struct rdma_cm_id id; char private[1024]; } dead;
+
+	memset(&dead, 0, sizeof(dead));
+	dead.id.channel = &closed;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cancel(pthread_self());
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+	rdma_migrate_id(&dead.id, &closed);
+	return unused;
+}
+
 int main(void)
 {
+	pthread_t thread;
+	void *result;
 	int status;
 
 	calls("parent");
+	pthread_create(&thread, NULL, cancelled, NULL);
+	pthread_join(thread, &result);
+	printf("thread: %s\n", result == PTHREAD_CANCELED ? "cancelled" : "ended");
+	fflush(stdout);
 	pid_t child = fork();
 	if (child == 0) {
 		calls("child");
