@@ -37,7 +37,12 @@ fn run(arguments: Arguments) -> Result<(), DaemonError> {
     let config = Config::load(arguments.config.as_deref())?;
     if arguments.check_config {
         let path = arguments.config.unwrap_or_else(|| DEFAULT_PATH.into());
-        println!("{}: ok", path.display());
+        let what = if path.exists() {
+            "ok"
+        } else {
+            "not there, the defaults hold"
+        };
+        println!("{}: {what}", path.display());
         return Ok(());
     }
     let log = logging::start(&config.log);
