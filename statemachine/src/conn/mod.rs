@@ -271,10 +271,11 @@ impl Core {
         cx.ports.of_path(self.node_guid, path.port)
     }
 
-    /// Whether the local end of a path is in service and has its LID still.
+    /// Whether the local end of a path is in service, and is what the path says that it is.
     fn is_up(&self, cx: &Context, path: &Path) -> bool {
+        let fits = |port: &Port| port.has_lid(path.slid) && port.has_pkey(path.pkey);
         self.port_of(cx, path)
-            .is_some_and(|port| port.is_up() && port.has_lid(path.slid))
+            .is_some_and(|port| port.is_up() && fits(port))
     }
 
     /// The alternate that the QP has, if it counts (in state Migrated it does not).

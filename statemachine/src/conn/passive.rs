@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The passive side: answers REQ and LAP.
 
+mod lap;
+
 use alloc::vec::Vec;
 
-use cm_msgs::Gid;
 use cm_msgs::association::{self, LapData, PortAddress, RepData, ReqData};
-use cm_msgs::cm::{self, ApStatus, Apr, FailoverAccepted, Lap, PathFields, Rej, Rep, Req};
-use cm_msgs::control::{AppEvent, Refusal};
+use cm_msgs::cm::{self, ApStatus, Apr, FailoverAccepted, PathFields, Rej, Rep, Req};
+use cm_msgs::control::Refusal;
 use cm_msgs::path::Path;
 
 use super::Core;
-use super::association::{Link, Mraed};
-use super::library::{End, Kind, News};
-use super::proposal::is_reverse;
+use super::association::Link;
 use crate::context::{ConnAlarm, Context, Exchange, Owner, Route};
 use crate::input::MadSource;
-use crate::trace::{Drop, Way, What};
+use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
 /// An association that waits for RTU.
@@ -244,163 +243,6 @@ impl Passive {
         open.or(opening)
     }
 
-    /// Takes a LAP of the open association. False: it is a late copy of one before the last.
-    fn lap(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, lap: &Lap) -> bool {
-        let Ok(primary) = LapData::decode(&lap.private_data) else {
-            cx.drop_mad(source, "LAP", Drop::Malformed);
-            return true;
-        };
-        let proposal = Proposal {
-            link: Link {
-                local: lap.remote_comm_id,
-                remote: lap.local_comm_id,
-            },
-            transaction: source.transaction_id,
-            reply: Route::from(source),
-            alternate: lap.alternate,
-            primary,
-            trips: 0,
-        };
-        let age = self
-            .work
-            .transaction()
-            .map(|last| proposal.transaction.wrapping_sub(last) as i32);
-        match (age, &self.work) {
-            (Some(0), Work::Answered { apr, .. }) => {
-                cx.send(proposal.reply, proposal.transaction, apr.clone());
-            }
-            (Some(0), _) => {
-                let mra = proposal.link.mra(Mraed::Lap, cx.config.retry_first * 4);
-                cx.send(proposal.reply, proposal.transaction, mra);
-            }
-            (Some(..0), _) => return false,
-            (Some(_) | None, _) => {
-                core.counters.laps_received += 1;
-                let way = Way {
-                    port: core.qp.primary.port,
-                    slid: lap.alternate.remote_port_lid,
-                    dlid: lap.alternate.local_port_lid,
-                };
-                cx.trace(core.id, What::LapReceived(way));
-                self.work = Work::Waiting(proposal);
-            }
-        }
-        true
-    }
-
-    /// Acts on a LAP that waits. The library is free.
-    pub(super) fn drive(&mut self, core: &mut Core, cx: &mut Context) {
-        if let Work::Waiting(proposal) = self.work {
-            self.consider(core, cx, proposal);
-        }
-    }
-
-    fn consider(&mut self, core: &mut Core, cx: &mut Context, proposal: Proposal) {
-        if !core.in_rts() {
-            return self.answer(core, cx, &proposal, ApStatus::Rejected);
-        }
-        if !is_reverse(&core.qp.primary, &proposal.primary) {
-            return self.compare(core, cx, proposal);
-        }
-        match check(core, cx, &proposal.alternate) {
-            Err(Objection { status, better }) => {
-                self.answer_with(core, cx, &proposal, status, better);
-            }
-            Ok(path) if core.has_loaded(&path) => {
-                self.answer(core, cx, &proposal, ApStatus::Success);
-            }
-            Ok(path) => {
-                core.learn(path.dgid, path.dlid, core.lmc(cx));
-                core.event(cx, AppEvent::AltRouteResolved, 0);
-                self.replaced = core.loaded().copied();
-                core.load(cx, path);
-                self.work = Work::Loading(proposal);
-            }
-        }
-    }
-
-    /// One of the two sides has an outdated idea of the primary.
-    fn compare(&mut self, core: &mut Core, cx: &mut Context, mut proposal: Proposal) {
-        if proposal.trips >= MAX_TRIPS {
-            return self.answer(core, cx, &proposal, ApStatus::Rejected);
-        }
-        let armed = core.qp.alternate.filter(|_| core.is_armed());
-        if armed.is_some_and(|path| is_reverse(&path, &proposal.primary)) {
-            // The peer has migrated, and no packet of it has told the QP yet.
-            core.migrate(cx);
-        } else if let Some(path) = self.replaced_on(core, cx, &proposal.primary) {
-            core.load(cx, path);
-        } else {
-            core.query(cx);
-        }
-        proposal.trips += 1;
-        self.work = Work::Comparing(proposal);
-    }
-
-    /// The alternate before the present one, if it is what the peer has migrated to and the QP can
-    /// be brought there still.
-    fn replaced_on(&self, core: &Core, cx: &Context, primary: &LapData) -> Option<Path> {
-        let is_there = |path: &Path| is_reverse(path, primary) && core.is_up(cx, path);
-        self.replaced.filter(is_there).filter(|_| core.is_armed())
-    }
-
-    pub(super) fn news(&mut self, core: &mut Core, cx: &mut Context, news: &News) {
-        if news.left.is_some() {
-            self.replaced = None;
-        }
-        let Some((kind, end)) = news.ended else {
-            return;
-        };
-        match (&self.work, kind, end) {
-            (&Work::Comparing(proposal), _, End::Done | End::Stale) => {
-                self.work = Work::Waiting(proposal);
-            }
-            (&Work::Loading(proposal), Kind::Load, End::Done) => {
-                self.answer(core, cx, &proposal, ApStatus::Success);
-            }
-            (&Work::Loading(mut proposal), Kind::Load, End::Stale)
-                if proposal.trips < MAX_TRIPS =>
-            {
-                proposal.trips += 1;
-                self.work = Work::Waiting(proposal);
-            }
-            (&(Work::Comparing(proposal) | Work::Loading(proposal)), _, _) => {
-                self.answer(core, cx, &proposal, ApStatus::Rejected);
-            }
-            _ => {}
-        }
-    }
-
-    fn answer(&mut self, core: &mut Core, cx: &mut Context, to: &Proposal, status: ApStatus) {
-        self.answer_with(core, cx, to, status, None);
-    }
-
-    fn answer_with(
-        &mut self,
-        core: &mut Core,
-        cx: &mut Context,
-        to: &Proposal,
-        status: ApStatus,
-        better: Option<Gid>,
-    ) {
-        let mut apr = Apr {
-            local_comm_id: to.link.local,
-            remote_comm_id: to.link.remote,
-            ar_status: status.into(),
-            ..Apr::default()
-        };
-        if let Some(gid) = better {
-            apr.set_better_gid(gid);
-        }
-        self.refused_lap = (status != ApStatus::Success).then_some(status);
-        cx.trace(core.id, What::AprSent(status));
-        cx.send(core.way_back(cx, to.reply), to.transaction, apr.clone());
-        self.work = Work::Answered {
-            transaction: to.transaction,
-            apr,
-        };
-    }
-
     pub(super) fn view(&self, core: &Core) -> (AssociationState, Option<Link>) {
         match (&self.open, &self.opening) {
             _ if core.refused.is_some() => (AssociationState::Refused, None),
@@ -427,63 +269,6 @@ impl Passive {
             Work::Waiting(_) | Work::Comparing(_) | Work::Loading(_)
         )
     }
-}
-
-impl Work {
-    fn transaction(&self) -> Option<u32> {
-        match self {
-            Self::Idle => None,
-            Self::Waiting(proposal) | Self::Comparing(proposal) | Self::Loading(proposal) => {
-                Some(proposal.transaction)
-            }
-            Self::Answered { transaction, .. } => Some(*transaction),
-        }
-    }
-}
-
-/// Why a proposed alternate is not taken.
-struct Objection {
-    status: ApStatus,
-    /// A port of ours that would do.
-    better: Option<Gid>,
-}
-
-impl From<ApStatus> for Objection {
-    fn from(status: ApStatus) -> Self {
-        Self {
-            status,
-            better: None,
-        }
-    }
-}
-
-/// The proposed alternate from this end, if this end can use it.
-fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objection> {
-    let mut ports = cx.ports.of_device(core.node_guid);
-    let port = ports
-        .clone()
-        .find(|port| port.status.gid == fields.remote_port_gid)
-        .ok_or(ApStatus::InvalidGid)?;
-    let primary = &core.qp.primary;
-    let usable = |port: &crate::port::Port| {
-        port.is_up() && port.has_pkey(primary.pkey) && port.status.mtu >= primary.mtu
-    };
-    if !usable(port) {
-        let better = ports.find(|other| usable(other) && other.id.port != primary.port);
-        let better = better.map(|port| port.status.gid);
-        return Err(Objection {
-            status: ApStatus::InvalidGid,
-            better,
-        });
-    }
-    if !port.has_lid(fields.remote_port_lid) || !fields.local_port_lid.is_unicast() {
-        return Err(ApStatus::InvalidLid.into());
-    }
-    let path = core.reversed(port, fields);
-    if path.same_way(primary) {
-        return Err(ApStatus::IsCurrent.into());
-    }
-    Ok(path)
 }
 
 fn rep(core: &Core, cx: &Context, link: Link) -> Rep {

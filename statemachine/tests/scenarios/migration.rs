@@ -288,6 +288,47 @@ fn an_idle_connection_is_rearming_and_says_so() {
 }
 
 #[test]
+fn an_idle_peer_is_brought_along() {
+    let mut pair = Pair::armed(15);
+    pair.set_traffic(false);
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(
+            pair.qp(host).primary.port,
+            2,
+            "no packet has told host {host}"
+        );
+        assert_eq!(pair.view(host).protection, Protection::Rearming);
+    }
+    assert_eq!(pair.view(PASSIVE).counters.ordered_migrations, 1);
+    pair.set_traffic(true);
+    pair.run(100);
+    pair.assert_armed();
+}
+
+#[test]
+fn an_idle_connection_survives_a_loss_at_the_passive_side() {
+    let mut pair = Pair::armed(16);
+    pair.set_traffic(false);
+    pair.pull(PASSIVE, 1);
+    pair.run(30_000);
+    pair.set_traffic(true);
+    pair.run(3_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn an_alternate_whose_port_leaves_the_partition_is_replaced() {
+    let mut pair = Pair::armed(17);
+    pair.hosts[ACTIVE].ports[1].pkeys = vec![cm_msgs::PKey(0x8001)];
+    pair.port_input(ACTIVE, 2);
+    pair.run(1_000);
+    pair.assert_armed();
+    assert_eq!(pair.qp(ACTIVE).alternate.map(|path| path.port), Some(1));
+}
+
+#[test]
 fn applications_that_opted_in_hear_of_everything_in_order() {
     use AppEvent::{AltPathLoaded, AltRouteResolved, LoadAltPath, PathMigrated};
     let mut pair = Pair::new(12);
