@@ -7,6 +7,13 @@
 //! The contract is that of quinn-proto and str0m: tell the [`Engine`] one [`Input`]
 //! (`handle`), then drain [`Output`]s (`poll_output`) until there are none, then sleep until
 //! `poll_timeout` or the next input. Time never goes backwards.
+//!
+//! Inside, every connection has one function that decides (`drive`), called after whatever
+//! happened to it; it looks at the QP as its library last reported it, at the ports, and at what is
+//! under way, and does the next thing. So no sequence of events needs a case of its own. An armed
+//! connection whose alternate is the best thinkable sets no timer; one whose better alternates are
+//! in doubt (remote port out of service, path left by hardware without a cause) asks the path
+//! sources for those with pauses from 1 s to 60 s.
 #![no_std]
 #![forbid(unsafe_code)]
 

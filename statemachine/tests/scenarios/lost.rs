@@ -56,7 +56,7 @@ fn when_all_aprs_are_lost_the_association_is_opened_again() {
 
 #[test]
 fn foul_weather_only_delays() {
-    seeds(40, |seed| {
+    seeds(16, |seed| {
         let mut pair = Pair::new(seed);
         pair.net.weather = Weather::FOUL;
         for host in [ACTIVE, PASSIVE] {

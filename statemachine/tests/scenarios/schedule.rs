@@ -73,7 +73,7 @@ fn heal(pair: &mut Pair) {
 /// `PROPTEST_CASES` asks for more.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok();
-    let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(60);
+    let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(40);
     ProptestConfig {
         cases,
         ..ProptestConfig::default()

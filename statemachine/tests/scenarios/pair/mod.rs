@@ -32,7 +32,7 @@ pub(crate) const PASSIVE: usize = 1;
 const MS: u64 = 1_000;
 /// Between two packets of an application, each way. Retries come as often: with [`qp`]'s number of
 /// them, hardware takes half a second to give a path up, as with ACK timeout 14 and 7 retries.
-const PACKET: u64 = 10 * MS;
+const PACKET: u64 = 20 * MS;
 /// From a thread to the next on the same host.
 const LOCAL: u64 = 200;
 /// An SA's answer.

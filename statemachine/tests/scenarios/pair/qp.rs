@@ -5,7 +5,7 @@ use cm_msgs::control::{MigrationState, QpState, Snapshot};
 use cm_msgs::path::Path;
 
 /// Losses in a row after which a QP gives its path up.
-const RETRIES: u8 = 50;
+const RETRIES: u8 = 25;
 
 /// What a QP says by an asynchronous event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
