@@ -91,6 +91,11 @@ impl Program {
         &self.name
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it printed so far, stdout and stderr as they came.
     pub fn lines(&self) -> Vec<Line> {
         self.lines

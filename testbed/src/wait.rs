@@ -36,6 +36,19 @@ impl Seen<()> {
 pub fn until<T>(
     what: &str,
     limit: Duration,
+    look: impl FnMut() -> Result<Seen<T>, Failure>,
+) -> Result<T, Failure> {
+    until_often(what, limit, PERIOD, look)
+}
+
+/// The same, with a look every `period`.
+///
+/// # Errors
+/// As [`until`].
+pub fn until_often<T>(
+    what: &str,
+    limit: Duration,
+    period: Duration,
     mut look: impl FnMut() -> Result<Seen<T>, Failure>,
 ) -> Result<T, Failure> {
     let deadline = Moment::now() + limit;
@@ -51,7 +64,7 @@ pub fn until<T>(
                 seen,
             });
         }
-        thread::sleep(PERIOD);
+        thread::sleep(period);
     }
 }
 

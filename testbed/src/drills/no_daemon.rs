@@ -27,21 +27,50 @@ const DELAYS_MS: [u64; 6] = [0, 20, 60, 150, 300, 600];
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    let [a, b] = &gids;
-    let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
-    context.timeline.note("drill", "no daemon on either host");
-    streams.wait_flowing()?;
+    daemons_come_late(context, &gids)?;
+    daemons_are_killed(context, &gids)
+}
 
+fn start_streams(context: &Context<'_>, gids: &[String; 2]) -> Result<Streams, Failure> {
+    let [a, b] = gids;
+    Streams::start(&context.timeline, [a, b], Options::default())
+}
+
+fn finish(context: &mut Context<'_>, streams: Streams) -> Result<(), Failure> {
+    let before = context.report.connections;
+    let longest = streams.finish(&context.timeline, context.report)?;
+    context.report.connections += before;
+    context.report.stalled(longest);
+    Ok(())
+}
+
+/// A connection that was made before there was a daemon is armed when daemons come, and survives a
+/// pulled cable.
+fn daemons_come_late(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
+    context.timeline.note("drill", "no daemon on either host");
+    let mut streams = start_streams(context, gids)?;
+    streams.wait_flowing()?;
     context.world.start_daemons(Policy::default())?;
+    let port = context.world.wait_disjoint(1)?[0].active_port(Host::A);
+    context.world.pull(port)?;
+    context.world.wait_moved(1, port)?;
+    context.report.migrations += 1;
+    context.world.plug(port)?;
+    context.world.wait_disjoint(1)?;
+    context.report.rearmed += 1;
+    finish(context, streams)
+}
+
+/// A connection goes on whenever daemons are killed, and is armed again when they are restarted.
+fn daemons_are_killed(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
+    let mut streams = start_streams(context, gids)?;
     context.world.wait_disjoint(1)?;
     pull_without_daemons(context, &mut streams)?;
     for (turn, delay) in DELAYS_MS.into_iter().enumerate() {
         let host = Host::ALL[turn % 2];
         kill_while_rearming(context, &mut streams, host, Duration::from_millis(delay))?;
     }
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    Ok(())
+    finish(context, streams)
 }
 
 /// Both daemons are killed; the connection stays armed, and hardware moves it when a cable is
