@@ -285,3 +285,145 @@ pub(crate) fn name(code: u32) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [AppEvent; 5] = [
+        AppEvent::AltRouteResolved,
+        AppEvent::AltRouteError,
+        AppEvent::LoadAltPath,
+        AppEvent::AltPathLoaded,
+        AppEvent::PathMigrated,
+    ];
+
+    #[test]
+    fn every_event_has_a_number_and_a_name() {
+        let header = include_str!("../include/rdma/rdma_apm.h");
+        for kind in ALL {
+            let name = name(code(kind)).expect("a name").trim_end_matches('\0');
+            let definition = format!("{name} = {:#x}", code(kind));
+            assert!(
+                header.contains(&definition),
+                "rdma_apm.h has no {definition}"
+            );
+        }
+        assert_eq!((name(0x0fff), name(0x1005)), (None, None));
+    }
+
+    #[test]
+    fn an_event_is_handed_out_and_acknowledged_once() {
+        let channels = Channels::default();
+        let event = Event {
+            id: IdKey(0x40),
+            kind: AppEvent::AltRouteError,
+            status: 113,
+        };
+        let out = channels.deliver(event);
+        // SAFETY: it was delivered and is not yet acknowledged.
+        let (id, code, status) = unsafe { ((*out).id as usize, (*out).event, (*out).status) };
+        assert_eq!((id, code, status), (0x40, 0x1001, -113));
+        assert!(channels.acknowledge(out));
+        assert!(!channels.acknowledge(out), "this one is librdmacm's");
+    }
+
+    #[test]
+    fn an_event_whose_bell_cannot_be_rung_leaves_nothing_behind() {
+        // Without a device, or with one and no descriptor, rdma_create_id fails.
+        let dead = rdma_event_channel { fd: -1 };
+        let (channel, id) = (ChannelKey(&raw const dead as usize), IdKey(0x40));
+        let channels = Channels::default();
+        let port = LocalPort {
+            gid: Gid::default(),
+            pkey: PKey(0xffff),
+        };
+        channels.route(id, channel);
+        assert!(
+            channels.inner().routes.is_empty(),
+            "not the application's channel"
+        );
+        channels.add(channel);
+        channels.route(id, channel);
+        channels.post(
+            Event {
+                id,
+                kind: AppEvent::PathMigrated,
+                status: 0,
+            },
+            port,
+        );
+        let inner = channels.inner();
+        assert!(inner.doorbells.is_empty() && inner.pending.values().all(VecDeque::is_empty));
+    }
+
+    #[test]
+    fn events_of_a_moving_id_wait_and_follow_it() {
+        let (old, new, id) = (ChannelKey(0x100), ChannelKey(0x200), IdKey(0x40));
+        let channels = Channels::default();
+        let port = LocalPort {
+            gid: Gid::default(),
+            pkey: PKey(0xffff),
+        };
+        channels.add(old);
+        channels.route(id, old);
+        channels.hold(id);
+        channels.post(
+            Event {
+                id,
+                kind: AppEvent::PathMigrated,
+                status: 0,
+            },
+            port,
+        );
+        let waits = |route: &Route| matches!(route, Route::Moving(events) if events.len() == 1);
+        assert!(channels.inner().routes.get(&id).is_some_and(waits));
+        // To a channel that the application does not read: nobody wants them.
+        channels.release(id, new);
+        assert!(channels.inner().routes.is_empty() && channels.inner().pending.is_empty());
+    }
+
+    #[test]
+    fn a_destroyed_channel_gives_back_its_bells() {
+        let (channel, bell) = (ChannelKey(0x100), IdKey(0x50));
+        let channels = Channels::default();
+        channels.add(channel);
+        channels.route(IdKey(0x40), channel);
+        channels.inner().doorbells.insert(bell, channel);
+        assert_eq!(channels.remove(channel), [bell]);
+        assert!(channels.inner().routes.is_empty() && channels.inner().doorbells.is_empty());
+        assert!(matches!(channels.rung(bell), Rung::Foreign));
+    }
+
+    #[test]
+    fn bells_hand_out_events_in_the_order_in_which_they_were_posted() {
+        let channel = ChannelKey(0x100);
+        let event = |id, kind| Event {
+            id: IdKey(id),
+            kind,
+            status: 0,
+        };
+        let channels = Channels::default();
+        {
+            let mut inner = channels.inner();
+            inner.doorbells.extend([
+                (IdKey(1), channel),
+                (IdKey(2), channel),
+                (IdKey(3), channel),
+            ]);
+            inner.pending.entry(channel).or_default().extend([
+                event(0x40, AppEvent::AltRouteResolved),
+                event(0x60, AppEvent::LoadAltPath),
+                event(0x40, AppEvent::LoadAltPath),
+            ]);
+        }
+        channels.forget_id(IdKey(0x60));
+        let rung = |bell| match channels.rung(IdKey(bell)) {
+            Rung::Doorbell(event) => event,
+            Rung::Foreign => panic!("{bell} is a bell"),
+        };
+        assert_eq!(rung(2), Some(event(0x40, AppEvent::AltRouteResolved)));
+        assert_eq!(rung(1), Some(event(0x40, AppEvent::LoadAltPath)));
+        assert_eq!(rung(3), None);
+    }
+}

@@ -169,3 +169,93 @@ impl Registry {
         self.tables().ids.remove(&key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::Gid;
+
+    use super::*;
+    use crate::connection::ContextKey;
+    use crate::model::{Model, path};
+
+    const LISTENER: IdKey = IdKey(0x10);
+    const ID: IdKey = IdKey(0x20);
+
+    fn description(id: Option<IdKey>, qp: usize) -> Description {
+        Description {
+            role: Role::Active,
+            id,
+            qp_key: QpKey(qp),
+            context: ContextKey {
+                address: 0x100,
+                async_fd: -1,
+            },
+            peer_gid: Gid::default(),
+            opted_in: false,
+            qp: Box::new(Model::new(path(1))),
+        }
+    }
+
+    #[test]
+    fn a_request_has_its_listeners_option_and_its_own_afterwards() {
+        let registry = Registry::default();
+        registry.ask(LISTENER, true);
+        registry.inherit(ID, LISTENER);
+        assert_eq!(registry.id(ID).asked, Some(true));
+        registry.ask(ID, false);
+        assert_eq!(
+            (registry.id(ID).asked, registry.id(LISTENER).asked),
+            (Some(false), Some(true))
+        );
+    }
+
+    #[test]
+    fn a_connection_is_established_once_and_again_after_the_next_connect() {
+        let registry = Registry::default();
+        assert_eq!(registry.establish(ID), None, "nobody called connect");
+        registry.set_role(ID, Role::Passive);
+        assert_eq!(registry.id(ID).established_as, None);
+        assert_eq!(registry.establish(ID), Some(Role::Passive));
+        assert_eq!(registry.id(ID).established_as, Some(Role::Passive));
+        assert_eq!(registry.establish(ID), None);
+        registry.set_role(ID, Role::Active);
+        assert_eq!(registry.establish(ID), Some(Role::Active));
+    }
+
+    #[test]
+    fn a_forgotten_id_leaves_nothing_to_the_next_at_its_address() {
+        let registry = Registry::default();
+        registry.ask(ID, true);
+        registry.own_ack_timeout(ID);
+        registry.forget_id(ID);
+        assert_eq!(registry.id(ID), IdState::default());
+    }
+
+    #[test]
+    fn a_qp_is_under_apm_once_and_found_by_all_its_names() {
+        let registry = Registry::default();
+        registry.set_role(ID, Role::Active);
+        let first = registry
+            .add(description(Some(ID), 1))
+            .expect("the QP is new");
+        assert!(registry.add(description(Some(ID), 1)).is_none());
+        let second = registry.add(description(None, 2)).expect("the QP is new");
+        assert_ne!(first.number, second.number);
+        let number = |found: Option<Arc<Connection>>| found.map(|connection| connection.number);
+        assert_eq!(number(registry.by_qp(QpKey(1))), Some(first.number));
+        assert_eq!(number(registry.by_id(ID)), Some(first.number));
+        assert_eq!(registry.on_context(0x100).len(), 2);
+
+        assert!(registry.remove(&first));
+        assert!(!registry.remove(&first));
+        assert_eq!(number(registry.by_qp(QpKey(1))), None);
+        assert_eq!(number(registry.by_id(ID)), None);
+        assert_eq!(registry.on_context(0x100).len(), 1);
+        // A new QP may have the address of the old one, and the old one's owner may come late.
+        let third = registry
+            .add(description(Some(ID), 1))
+            .expect("the address is free");
+        assert!(!registry.remove(&first));
+        assert_eq!(number(registry.by_qp(QpKey(1))), Some(third.number));
+    }
+}

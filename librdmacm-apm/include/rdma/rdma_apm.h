@@ -77,7 +77,8 @@ enum rdma_apm_role {
 /*
  * For programs that connect their queue pairs by themselves: puts an RC queue pair in state RTS
  * under APM. Both sides call it. peer_gid is the GID of the peer's port on the primary path; it may
- * be NULL if the queue pair's address has a GRH. The rest is read from the queue pair. The library
+ * be NULL if the queue pair's address has a GRH. The rest is read from the queue pair. Its ACK timeout
+ * is the program's to choose (14 is a good value: 67 ms): it cannot be changed in state RTS. The library
  * lets go of it in rdma_apm_detach_qp(), ibv_destroy_qp(), or when it is modified to error or reset.
  *
  * Returns 0, or -1 and errno: EINVAL (not RC, no such role), EEXIST (it already is under APM).
