@@ -144,7 +144,8 @@ fn command(machine: &Machine<'_>, sockets: &Path) -> Command {
         "-accel",
         "tcg,thread=multi",
         "-cpu",
-        "max,la57=off",
+        // String moves by "rep movsb" (erms, fsrm) are very slow under TCG.
+        "max,la57=off,-erms,-fsrm",
     ]);
     command.args(["-smp", "2", "-m", &machine.memory.to_string()]);
     command.args([
