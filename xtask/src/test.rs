@@ -197,11 +197,11 @@ fn verdict(passed: bool) -> &'static str {
 /// The lines by which the test runners say what they ran and what came out.
 fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
     const STARTS: &[&str] = &["Running ", "Doc-tests ", "test result: ", "vm --check: "];
-    const ENDS: &[&str] = &["... FAILED", ": ok"];
     output.lines().filter(|line| {
         let text = line.trim_start();
         STARTS.iter().any(|start| text.starts_with(start))
-            || ENDS.iter().any(|end| text.ends_with(end))
+            || (text.ends_with(": ok") && !text.starts_with("test "))
+            || text.ends_with("... FAILED")
             || text.contains(": FAILED")
     })
 }
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn the_test_runners_own_lines_are_found() {
         let output = "   Compiling x\n     Running unittests src/lib.rs (target/x)\n\
-                      running 2 tests\ntest a ... ok\ntest b ... FAILED\n\
+                      running 2 tests\ntest a ... x: ok\ntest b ... FAILED\n\
                       cable-pull: ok\nblackhole: FAILED: no migration\n\
                       test result: FAILED. 1 passed; 1 failed\n   Doc-tests x\n";
         assert_eq!(runner_lines(output).count(), 6);
