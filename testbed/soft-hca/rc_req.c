@@ -6,16 +6,20 @@
  * payload follow from its WQE and PSN, so that going back is setting s_psn.
  *
  * The emulated links have no credits to push back with. An RC requester paces
- * itself instead, by at most SHCA_WINDOW unacknowledged packets, and asks for
- * the data of a long RDMA READ in several requests of SHCA_READ_CHUNK packets,
- * as a requester that resumes a broken READ would (9.7.5.2.7). These requests
- * cut the WQE at fixed PSNs, also when they are repeated.
+ * itself instead: it leaves a limited number of packets unacknowledged, fewer when
+ * the device has many RC QPs; after a timeout it sends a single packet and waits
+ * for its answer, so that repetitions never fill a queue that is merely slow; and
+ * it asks for the data of a long RDMA READ in several requests of SHCA_READ_CHUNK
+ * packets, as a requester that resumes a broken READ would (9.7.5.2.7). These
+ * requests cut the WQE at fixed PSNs, also when they are repeated.
  */
 #include <linux/jiffies.h>
 #include "shca.h"
 
-#define SHCA_WINDOW 64
-#define SHCA_ACK_EVERY 16
+#define SHCA_DEVICE_WINDOW 1024	/* packets unacknowledged, over all RC QPs */
+#define SHCA_MAX_WINDOW 64
+#define SHCA_MIN_WINDOW 8
+#define SHCA_ACK_EVERY SHCA_MIN_WINDOW	/* so that no smaller window waits for nothing */
 
 static bool is_local(const struct rvt_swqe *wqe)
 {
@@ -65,6 +69,15 @@ static void stop_timer(struct shca_qp *sq)
 }
 
 /* ---- sending ---- */
+
+static u32 window(struct shca_qp *sq)
+{
+	u32 share = SHCA_DEVICE_WINDOW / max_t(u32, READ_ONCE(sq->dev->rdi.n_rc_qps), 1);
+
+	if (sq->cautious)
+		return 1;
+	return clamp_t(u32, share, SHCA_MIN_WINDOW, SHCA_MAX_WINDOW);
+}
 
 static struct rvt_sge_state *gather(struct shca_cursor *c, struct rvt_swqe *wqe, u32 psn,
 				    u32 offset)
@@ -137,7 +150,7 @@ static struct shca_packet *message_packet(struct shca_qp *sq, struct rvt_swqe *w
 		pkt->solicited = wqe->wr.send_flags & IB_SEND_SOLICITED;
 	}
 	pkt->ack_req = last || index % SHCA_ACK_EVERY == SHCA_ACK_EVERY - 1 ||
-		       psn_diff(psn, sq->una) + 1 >= SHCA_WINDOW;
+		       psn_diff(psn, sq->una) + 1 >= window(sq);
 	if (len && !shca_copy_out(gather(&sq->tx, wqe, psn, offset), pkt->payload, len)) {
 		shca_packet_free(pkt);
 		return NULL;
@@ -304,7 +317,7 @@ bool shca_rc_send_next(struct shca_qp *sq)
 		do_local(sq, wqe);
 		return true;
 	}
-	if (rc && psn_diff(qp->s_psn, sq->una) >= SHCA_WINDOW)
+	if (rc && psn_diff(qp->s_psn, sq->una) >= window(sq))
 		return false;
 	if (has_response(wqe)) {
 		if (sq->reads_out >= max_t(u32, qp->s_max_rd_atomic, 1))
@@ -393,6 +406,7 @@ static void progress(struct shca_qp *sq, u32 una)
 	qp->s_retry = qp->s_retry_cnt;
 	qp->s_rnr_retry = qp->s_rnr_retry_cnt;
 	sq->implied_nak = false;
+	sq->cautious = false;
 	if (psn_cmp(qp->s_psn, sq->una) < 0)
 		qp->s_psn = sq->una;
 	skip_sent(sq);
@@ -568,6 +582,7 @@ void shca_rc_restart(struct rvt_qp *qp, u32 psn, int wait)
 		mod_timer(&qp->s_timer, sq->ack_deadline);
 		return;
 	}
+	sq->cautious = true;
 	retry(sq);
 }
 
@@ -577,6 +592,7 @@ void shca_req_reset(struct shca_qp *sq, u32 psn)
 	sq->snd_max = sq->una;
 	sq->reads_out = 0;
 	sq->implied_nak = false;
+	sq->cautious = false;
 	sq->tx.wqe = NULL;
 	sq->rx.wqe = NULL;
 }

@@ -87,6 +87,7 @@ struct shca_qp {
 	u32 una;			/* lowest PSN not acknowledged */
 	u32 snd_max;			/* one above the highest PSN ever sent */
 	u32 reads_out;			/* READ and atomic requests not yet answered */
+	bool cautious;			/* nothing was heard since a timeout */
 	bool implied_nak;		/* has gone back for the gap at una already */
 	unsigned long ack_deadline;
 	bool tell_drained;		/* SQ_DRAINED is still to be raised */
