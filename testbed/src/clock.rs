@@ -53,6 +53,11 @@ impl Sub<Duration> for Moment {
 pub struct Millis(pub f64);
 
 impl Millis {
+    /// The longer one.
+    pub fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+
     /// Rounded to the decimal that is shown.
     pub fn rounded(self) -> f64 {
         (self.0 * 10.0).round() / 10.0

@@ -40,7 +40,7 @@ pub struct Report {
 impl Report {
     /// Notes that a program stood still for `stall`.
     pub fn stalled(&mut self, stall: Millis) {
-        self.max_stall_ms = self.max_stall_ms.max(stall.rounded());
+        self.max_stall_ms = Millis(self.max_stall_ms).max(stall).rounded();
     }
 
     /// Sets a key of the drill's own.

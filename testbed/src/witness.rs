@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 use crate::clock::{Millis, Moment};
 
 /// How long a witness sleeps; what it oversleeps is a gap.
-const NAP: Duration = Duration::from_millis(5);
+const NAP: Duration = Duration::from_millis(4);
 
-/// Shorter gaps are ordinary.
-const WORTH_KEEPING: Duration = Duration::from_millis(10);
+/// Shorter gaps are ordinary: timers and the scheduler take that long.
+const WORTH_KEEPING: Duration = Duration::from_millis(1);
 
 /// A time in which a processor did not run, as far as a sleeping thread can tell.
 #[derive(Clone, Copy, Debug)]
