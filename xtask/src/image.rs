@@ -212,7 +212,7 @@ fn add_scripts(tree: &mut Tree) -> Result<(), Error> {
         let path = workspace::root().join(from);
         if path.is_dir() {
             add_recursively(tree, &path, place)?;
-        } else if path.is_file() {
+        } else {
             let text = fs::read_to_string(&path).in_file(&path)?;
             tree.add(*place, *permissions, Source::Text(text));
         }
