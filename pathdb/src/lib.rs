@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fabric as data: switches, forwarding tables, ports and links; the path records of one end
+//! against all others; the alternate that shares least with a primary.
+//!
+//! [`Builder`] makes a [`Fabric`] and refuses what contradicts itself; [`Delta`]s lead it from one
+//! epoch to the next, whole or not at all. Everything else only reads it: answers are computed by
+//! walking the forwarding tables as a packet would, for the very LIDs in question, so that each LID
+//! of a port with several has its own path.
+#![forbid(unsafe_code)]
+
+mod fabric;
+mod fat_tree;
+mod ident;
+mod rate;
+mod walk;
+
+pub use fabric::{
+    BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec, Port,
+    PortId, PortName, PortSpec, Routing,
+};
+pub use fat_tree::{FatTree, Spread};
+pub use ident::{Guid, Lid, LidRange, PKey};
+pub use rate::{Capability, Mtu, Rate, Speed, Width};
+pub use walk::{Fault, Leg};

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a port and its link can carry: MTU, width and speed, and the rate that they make.
+
+use std::fmt;
+
+/// Largest payload of a packet, as coded in PortInfo and PathRecord (IBA 14.2.5.6).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256 = 1,
+    /// 512 bytes.
+    B512 = 2,
+    /// 1024 bytes.
+    B1024 = 3,
+    /// 2048 bytes.
+    B2048 = 4,
+    /// 4096 bytes.
+    B4096 = 5,
+}
+
+impl Mtu {
+    const ALL: [Self; 5] = [
+        Self::B256,
+        Self::B512,
+        Self::B1024,
+        Self::B2048,
+        Self::B4096,
+    ];
+
+    /// From the code in PortInfo or PathRecord.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+
+    /// The code in PortInfo or PathRecord.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// In bytes.
+    pub const fn bytes(self) -> u16 {
+        128 << self.code()
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes().fmt(f)
+    }
+}
+
+/// Lanes of a link (PortInfo:LinkWidthActive).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Width {
+    /// One lane.
+    X1,
+    /// Two lanes.
+    X2,
+    /// Four lanes.
+    X4,
+    /// Eight lanes.
+    X8,
+    /// Twelve lanes.
+    X12,
+}
+
+/// Signalling speed of a lane (PortInfo:LinkSpeedActive and its extensions).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Speed {
+    /// 2.5 Gb/s.
+    Sdr,
+    /// 5 Gb/s.
+    Ddr,
+    /// 10 Gb/s.
+    Qdr,
+    /// 10.3 Gb/s with 64b/66b coding; a vendor's extension, counted as QDR in rates.
+    Fdr10,
+    /// 14 Gb/s.
+    Fdr,
+    /// 25 Gb/s.
+    Edr,
+    /// 50 Gb/s.
+    Hdr,
+    /// 100 Gb/s.
+    Ndr,
+    /// 200 Gb/s.
+    Xdr,
+}
+
+/// `rates! { Variant = code, gigabits, "text"; ... }`, ascending, so that the derived order is that
+/// of the rates and not that of the codes.
+macro_rules! rates {
+    ($($variant:ident = $code:literal, $text:literal;)+) => {
+        /// Rate of a link or path (PathRecord:Rate, IBA 15.2.5.16). Ordered by what it carries,
+        /// which is not the order of the codes.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Rate {
+            $(
+                #[doc = concat!($text, " Gb/s, code ", $code, ".")]
+                $variant,
+            )+
+        }
+
+        impl Rate {
+            /// Every rate, ascending.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// From the code in PathRecord.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+
+            /// The code in PathRecord.
+            pub const fn code(self) -> u8 {
+                match self {
+                    $(Self::$variant => $code,)+
+                }
+            }
+
+            /// In Gb/s, as people write it.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+    };
+}
+
+rates! {
+    G2_5 = 2, "2.5";
+    G5 = 5, "5";
+    G10 = 3, "10";
+    G14 = 11, "14";
+    G20 = 6, "20";
+    G25 = 15, "25";
+    G28 = 19, "28";
+    G30 = 4, "30";
+    G40 = 7, "40";
+    G50 = 20, "50";
+    G56 = 12, "56";
+    G60 = 8, "60";
+    G80 = 9, "80";
+    G100 = 16, "100";
+    G112 = 13, "112";
+    G120 = 10, "120";
+    G168 = 14, "168";
+    G200 = 17, "200";
+    G300 = 18, "300";
+    G400 = 21, "400";
+    G600 = 22, "600";
+    G800 = 23, "800";
+    G1200 = 24, "1200";
+    G1600 = 25, "1600";
+}
+
+impl Rate {
+    /// The rate of a link: the highest that has a code and that the link carries.
+    pub const fn of(width: Width, speed: Speed) -> Self {
+        use Speed::{Ddr, Edr, Fdr, Fdr10, Hdr, Ndr, Qdr, Sdr, Xdr};
+        use Width::{X1, X2, X4, X8, X12};
+        match (width, speed) {
+            (X1, Sdr) => Self::G2_5,
+            (X1, Ddr) | (X2, Sdr) => Self::G5,
+            (X1, Qdr | Fdr10) | (X2, Ddr) | (X4, Sdr) => Self::G10,
+            (X1, Fdr) => Self::G14,
+            (X2, Qdr | Fdr10) | (X4, Ddr) | (X8, Sdr) => Self::G20,
+            (X1, Edr) => Self::G25,
+            (X2, Fdr) => Self::G28,
+            (X12, Sdr) => Self::G30,
+            (X4, Qdr | Fdr10) | (X8, Ddr) => Self::G40,
+            (X1, Hdr) | (X2, Edr) => Self::G50,
+            (X4, Fdr) => Self::G56,
+            (X12, Ddr) => Self::G60,
+            (X8, Qdr | Fdr10) => Self::G80,
+            (X1, Ndr) | (X2, Hdr) | (X4, Edr) => Self::G100,
+            (X8, Fdr) => Self::G112,
+            (X12, Qdr | Fdr10) => Self::G120,
+            (X12, Fdr) => Self::G168,
+            (X1, Xdr) | (X2, Ndr) | (X4, Hdr) | (X8, Edr) => Self::G200,
+            (X12, Edr) => Self::G300,
+            (X2, Xdr) | (X4, Ndr) | (X8, Hdr) => Self::G400,
+            (X12, Hdr) => Self::G600,
+            (X4, Xdr) | (X8, Ndr) => Self::G800,
+            (X12, Ndr) => Self::G1200,
+            // 12x XDR would be 2400 Gb/s, for which neither Linux nor OpenSM has a code.
+            (X8 | X12, Xdr) => Self::G1600,
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} Gb/s", self.text())
+    }
+}
+
+/// What a port, a link or a path can carry. `None` is not known, which is less than any value: a
+/// path of which one link is not known is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Capability {
+    /// The MTU.
+    pub mtu: Option<Mtu>,
+    /// The rate.
+    pub rate: Option<Rate>,
+}
+
+impl Capability {
+    /// More than any link: what does not limit.
+    pub(crate) const UNLIMITED: Self = Self {
+        mtu: Some(Mtu::B4096),
+        rate: Some(Rate::G1600),
+    };
+
+    /// What both can carry.
+    pub fn min(self, other: Self) -> Self {
+        Self {
+            mtu: self.mtu.min(other.mtu),
+            rate: self.rate.min(other.rate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_go_both_ways() {
+        for &rate in Rate::ALL {
+            assert_eq!(Rate::from_code(rate.code()), Some(rate));
+        }
+        assert!(
+            [0, 1, 26, 255]
+                .iter()
+                .all(|&c| Rate::from_code(c).is_none())
+        );
+        for code in 1..=5 {
+            assert_eq!(Mtu::from_code(code).map(Mtu::code), Some(code));
+        }
+        assert!([0, 6].iter().all(|&c| Mtu::from_code(c).is_none()));
+        assert_eq!(Mtu::B256.bytes(), 256);
+        assert_eq!(Mtu::B4096.bytes(), 4096);
+    }
+
+    #[test]
+    fn rates_are_ordered_by_what_they_carry() {
+        let gigabits: Vec<f32> = Rate::ALL
+            .iter()
+            .map(|rate| rate.text().parse().expect("a number"))
+            .collect();
+        assert!(gigabits.is_sorted_by(|a, b| a < b), "{gigabits:?}");
+        assert!(Rate::ALL.is_sorted());
+    }
+
+    #[test]
+    fn a_links_rate_is_lanes_times_speed() {
+        let widths = [
+            (Width::X1, 1.0),
+            (Width::X2, 2.0),
+            (Width::X4, 4.0),
+            (Width::X8, 8.0),
+            (Width::X12, 12.0),
+        ];
+        let speeds = [
+            (Speed::Sdr, 2.5),
+            (Speed::Ddr, 5.0),
+            (Speed::Qdr, 10.0),
+            (Speed::Fdr10, 10.0),
+            (Speed::Fdr, 14.0),
+            (Speed::Edr, 25.0),
+            (Speed::Hdr, 50.0),
+            (Speed::Ndr, 100.0),
+            (Speed::Xdr, 200.0),
+        ];
+        for (width, lanes) in widths {
+            for (speed, lane) in speeds {
+                let rate: f32 = Rate::of(width, speed).text().parse().expect("a number");
+                assert_eq!(rate, f32::min(lanes * lane, 1600.0), "{width:?} {speed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_limits() {
+        let known = Capability::UNLIMITED;
+        assert_eq!(known.min(Capability::default()), Capability::default());
+    }
+}
