@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use cm_msgs::cm::{Lap, Message};
 use cm_msgs::control::{FromDaemon, FromLibrary};
 use cm_msgs::{Gid, Lid};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use daemon::{Daemon, Directory, connect};
@@ -290,7 +291,7 @@ fn a_second_daemon_is_refused_and_a_dead_ones_sockets_are_replaced() {
         "the first goes on"
     );
 
-    first.signal("KILL");
+    first.signal(Signal::SIGKILL);
     first.wait();
     assert!(
         first.directory().join("apmd.sock").exists(),
@@ -303,7 +304,7 @@ fn a_second_daemon_is_refused_and_a_dead_ones_sockets_are_replaced() {
 #[test]
 fn sigterm_ends_cleanly() {
     let mut daemon = Daemon::start("");
-    daemon.signal("TERM");
+    daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(), Some(0));
     assert!(!daemon.directory().join("apmd.sock").exists());
     assert!(!daemon.directory().join("observe.sock").exists());
@@ -313,11 +314,11 @@ fn sigterm_ends_cleanly() {
 fn sighup_takes_a_good_file_and_keeps_the_old_for_a_bad_one() {
     let daemon = Daemon::start("");
     daemon.write_config("[ports]\nnonsense = 1\n");
-    daemon.signal("HUP");
+    daemon.signal(Signal::SIGHUP);
     daemon.await_counter("failed_reloads", &json!(1));
     assert_eq!(daemon.counters()["reloads"], 0);
     daemon.write_config("[timers]\nretry_ms = 100\n");
-    daemon.signal("HUP");
+    daemon.signal(Signal::SIGHUP);
     daemon.await_counter("reloads", &json!(1));
     assert_eq!(daemon.status()["pid"], daemon.pid(), "still there");
 }

@@ -10,6 +10,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use apmd::io::seqpacket::{Packets, Receive};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 /// A directory that goes with the value.
@@ -96,14 +98,9 @@ impl Daemon {
         write_config(&self.directory, config);
     }
 
-    pub(crate) fn signal(&self, name: &str) {
-        let signal = format!("-{name}");
-        let pid = self.pid().to_string();
-        let status = Command::new("kill")
-            .args([signal, pid])
-            .status()
-            .expect("kill runs");
-        assert!(status.success());
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).expect("a pid"));
+        kill(pid, signal).expect("it is our child");
     }
 
     /// Waits for its end: its exit code.
