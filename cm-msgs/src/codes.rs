@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Enumerations of codes that leave room for codes not listed.
+//! Enumerations of codes: open ones, for fields in which others may put codes that we do not know,
+//! and closed ones, for fields that are ours alone.
 
 /// `codes! { pub enum Name: u8 { Variant = 0, "text"; ... } }`: conversions from and to the raw
 /// number, which never fail, and the text for people. Converting from a raw number never gives
@@ -48,4 +49,32 @@ macro_rules! codes {
     };
 }
 
-pub(crate) use codes;
+/// `closed_codes! { Name { Variant = 0, "text"; ... } }`: one byte; every other value is
+/// refused.
+macro_rules! closed_codes {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $code:literal, $text:literal;)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $name { $($(#[$vmeta])* $variant,)+ }
+
+        impl $name {
+            /// Its code on the wire.
+            pub const fn code(self) -> u8 {
+                match self { $(Self::$variant => $code,)+ }
+            }
+
+            /// The value with this code.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(match self { $(Self::$variant => $text,)+ })
+            }
+        }
+    };
+}
+
+pub(crate) use {closed_codes, codes};

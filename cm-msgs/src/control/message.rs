@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The messages, as values.
 
-use core::fmt;
-
+use crate::codes::closed_codes;
 use crate::path::Path;
 use crate::{Guid, Qpn};
 
@@ -168,33 +167,7 @@ pub struct Migrate {
     pub primary: Path,
 }
 
-macro_rules! coded {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $code:literal, $text:literal;)+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum $name { $($(#[$vmeta])* $variant,)+ }
-
-        impl $name {
-            /// Its code on the wire.
-            pub const fn code(self) -> u8 {
-                match self { $(Self::$variant => $code,)+ }
-            }
-
-            /// The value with this code.
-            pub const fn from_code(code: u8) -> Option<Self> {
-                match code { $($code => Some(Self::$variant),)+ _ => None }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $text,)+ })
-            }
-        }
-    };
-}
-
-coded! {
+closed_codes! {
     /// Which side of the connection an application is.
     Role {
         /// It called connect.
@@ -204,7 +177,7 @@ coded! {
     }
 }
 
-coded! {
+closed_codes! {
     /// QP states, as `enum ibv_qp_state` codes them.
     QpState {
         /// Reset.
@@ -224,7 +197,7 @@ coded! {
     }
 }
 
-coded! {
+closed_codes! {
     /// Path migration states, as `enum ibv_mig_state` codes them.
     MigrationState {
         /// On its one path; no alternate is armed.
@@ -236,7 +209,7 @@ coded! {
     }
 }
 
-coded! {
+closed_codes! {
     /// Why the daemon does not look after a connection.
     Refusal {
         /// No such device, or it has gone.
@@ -254,7 +227,7 @@ coded! {
     }
 }
 
-coded! {
+closed_codes! {
     /// Events for applications that opted in.
     AppEvent {
         /// An alternate path was found.
