@@ -11,6 +11,7 @@
 mod fabric;
 mod fat_tree;
 mod ident;
+pub mod opensm;
 mod rate;
 mod walk;
 

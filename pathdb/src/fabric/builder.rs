@@ -194,14 +194,19 @@ impl Builder {
         self.node_guids.get(&guid).copied()
     }
 
-    /// What was said of a node.
-    pub fn spec(&self, node: NodeId) -> Option<NodeSpec> {
-        self.fabric.nodes.get(node.index()).map(|node| NodeSpec {
-            kind: node.kind,
-            guid: node.guid,
-            system: node.system,
-            name: node.name.clone(),
-            ports: node.ports,
+    /// Whether no node was added yet.
+    pub fn is_empty(&self) -> bool {
+        self.fabric.nodes.is_empty()
+    }
+
+    /// Whether a node is what `spec` says.
+    pub fn is(&self, node: NodeId, spec: &NodeSpec) -> bool {
+        self.fabric.nodes.get(node.index()).is_some_and(|known| {
+            known.kind == spec.kind
+                && known.guid == spec.guid
+                && known.system == spec.system
+                && known.name == spec.name
+                && known.ports == spec.ports
         })
     }
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading a fabric from the files that OpenSM writes: `opensm-subnet.lst` (every link from both
+//! its ends), `opensm-lfts.dump` (forwarding tables; OpenSM writes it when its log level has the
+//! routing bit, `-D 0x43`), both in its `dump_files_dir`, and `guid2lid` (LIDs by port GUID) in its
+//! cache directory.
+//!
+//! They say nothing about MTUs and partitions, so those are not known of such a fabric. They must
+//! be of one sweep: what one says and another denies is an error, and so is what is missing.
+
+mod guid2lid;
+mod lines;
+mod link;
+mod subnet;
+mod tables;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::fabric::{BuildError, Fabric};
+use crate::ident::{Guid, Lid};
+
+/// Where OpenSM's files are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Files {
+    /// `opensm-subnet.lst`.
+    pub subnet: PathBuf,
+    /// `opensm-lfts.dump`.
+    pub tables: PathBuf,
+    /// `guid2lid`.
+    pub guid2lid: PathBuf,
+}
+
+impl Files {
+    /// All three, by OpenSM's names, in one directory.
+    pub fn in_dir(dir: &Path) -> Self {
+        Self {
+            subnet: dir.join("opensm-subnet.lst"),
+            tables: dir.join("opensm-lfts.dump"),
+            guid2lid: dir.join("guid2lid"),
+        }
+    }
+
+    /// Reads them.
+    pub fn read(&self) -> Result<Fabric, ReadError> {
+        let lids = guid2lid::read(&self.guid2lid)?;
+        let builder = subnet::read(&self.subnet, &lids)?;
+        tables::read(&self.tables, builder.routing())
+    }
+}
+
+/// What is wrong with a file, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}:{line}: {problem}", path = path.display())]
+pub struct ReadError {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, counted from 1; 0 if it is the file itself.
+    pub line: usize,
+    /// What is wrong.
+    #[source]
+    pub problem: Problem,
+}
+
+/// What is wrong with a line or a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// It cannot be read.
+    #[error("{0}")]
+    Io(io::Error),
+    /// It is not in the file's format.
+    #[error("want {wanted}, found '{found}'")]
+    Syntax {
+        /// What should be there.
+        wanted: &'static str,
+        /// The line, or its beginning.
+        found: String,
+    },
+    /// It contradicts what was read before.
+    #[error("{0}")]
+    Contradiction(BuildError),
+    /// LIDs that no port can have.
+    #[error("no port can have lids {first} to {last}: want a power of two of them, aligned")]
+    Lids {
+        /// The first.
+        first: u16,
+        /// The last.
+        last: u16,
+    },
+    /// One GUID with several lines.
+    #[error("guid {0} has two lines")]
+    GuidTwice(Guid),
+    /// A port that guid2lid does not have.
+    #[error("port guid {0} is not in guid2lid; are the files of one sweep?")]
+    NoLids(Guid),
+    /// A port whose LID is another in guid2lid.
+    #[error(
+        "port guid {guid} has lid {here} here and {there} in guid2lid; are the files of one sweep?"
+    )]
+    OtherLid {
+        /// The port.
+        guid: Guid,
+        /// Its LID in this file.
+        here: u16,
+        /// Its LID in guid2lid.
+        there: Lid,
+    },
+    /// A node described in two ways.
+    #[error("node guid {0} is described twice, and differently")]
+    NodeDiffers(Guid),
+    /// A table of a switch without links.
+    #[error("switch guid {0} is not in the list of links; are the files of one sweep?")]
+    UnknownSwitch(Guid),
+    /// A switch with two tables.
+    #[error("'{0}' has two tables")]
+    TableTwice(String),
+    /// An entry of a LID that belongs to another port.
+    #[error("lid {lid} belongs to port guid {owner}, not {here}; are the files of one sweep?")]
+    OtherOwner {
+        /// The LID.
+        lid: Lid,
+        /// The port's GUID in guid2lid.
+        owner: Guid,
+        /// The port's GUID in this line.
+        here: Guid,
+    },
+    /// A table that does not end, or ends with another LID than its head says.
+    #[error("the table of '{switch}' is cut short or garbled after {found} entries")]
+    Truncated {
+        /// The switch.
+        switch: String,
+        /// How many entries there are.
+        found: usize,
+    },
+    /// A switch without a table.
+    #[error("no table of '{0}': the file is cut short or of another sweep")]
+    NoTable(String),
+    /// A list without a single link.
+    #[error("no links")]
+    Empty,
+}
