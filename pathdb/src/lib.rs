@@ -10,8 +10,10 @@
 
 mod fabric;
 mod fat_tree;
+mod half_world;
 mod ident;
 pub mod opensm;
+mod packed;
 mod rate;
 mod walk;
 
@@ -20,6 +22,7 @@ pub use fabric::{
     PortId, PortName, PortSpec, Routing,
 };
 pub use fat_tree::{FatTree, Spread};
+pub use half_world::{PathRecord, World};
 pub use ident::{Guid, Lid, LidRange, PKey};
 pub use rate::{Capability, Mtu, Rate, Speed, Width};
 pub use walk::{Fault, Leg};

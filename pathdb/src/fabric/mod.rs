@@ -280,6 +280,7 @@ impl Fabric {
         &self.forwarding
     }
 
+    /// By LID: the index of the port, or [`NO_LINK`].
     pub(crate) fn owners(&self) -> &[u32] {
         &self.owners
     }

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random small fabrics, and what is true of them found in the plainest way: maps, sets and a
+//! packet that is followed link by link.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathdb::{
+    Builder, Capability, Fabric, Guid, Lid, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PortId,
+    PortSpec, Rate,
+};
+use proptest::prelude::*;
+
+/// A port: node, number. Hosts come first, then switches.
+pub(crate) type End = (usize, u8);
+
+/// A fabric before it is built.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    hosts: usize,
+    nodes: usize,
+    /// Both directions.
+    cables: BTreeMap<End, (End, Capability, bool)>,
+    lids: BTreeMap<u16, End>,
+    /// By switch and LID.
+    tables: BTreeMap<(usize, u16), u8>,
+}
+
+/// Ports of every host and every switch.
+const HOST_PORTS: u8 = 2;
+const SWITCH_PORTS: u8 = 6;
+
+/// What random choices a plan is made of.
+type Choices = (usize, usize, u8, Vec<(usize, usize, u8, u8, bool)>, Vec<u8>);
+
+/// Any plan: tables are shortest paths in places, and anything elsewhere.
+pub(crate) fn plans() -> impl Strategy<Value = Plan> {
+    let cable = (
+        0usize..64,
+        0usize..64,
+        0u8..6,
+        0u8..6,
+        prop::bool::weighted(0.9),
+    );
+    let choices = (
+        1usize..5,
+        1usize..6,
+        0u8..3,
+        prop::collection::vec(cable, 0..24),
+        prop::collection::vec(0u8..40, 8..64),
+    );
+    choices.prop_map(plan)
+}
+
+fn plan((hosts, switches, lmc, cables, noise): Choices) -> Plan {
+    let mut plan = Plan {
+        hosts,
+        nodes: hosts + switches,
+        cables: BTreeMap::new(),
+        lids: BTreeMap::new(),
+        tables: BTreeMap::new(),
+    };
+    for host in 0..hosts {
+        for number in 1..=HOST_PORTS {
+            let near = (host + usize::from(number)) % switches;
+            plan.plug((host, number), hosts + near, full(), true);
+        }
+    }
+    for (a, b, mtu, rate, up) in cables {
+        let carries = Capability {
+            mtu: Mtu::from_code(mtu),
+            rate: Rate::ALL.get(usize::from(rate) * 4).copied(),
+        };
+        let a = hosts + a % switches;
+        if let Some(port) = plan.free(a, SWITCH_PORTS) {
+            plan.plug((a, port), b % plan.nodes, carries, up);
+        }
+    }
+    plan.give_lids(lmc);
+    plan.fill_tables(&noise);
+    plan
+}
+
+fn full() -> Capability {
+    Capability {
+        mtu: Some(Mtu::B4096),
+        rate: Some(Rate::G200),
+    }
+}
+
+impl Plan {
+    fn ports(&self, node: usize) -> u8 {
+        if node < self.hosts {
+            HOST_PORTS
+        } else {
+            SWITCH_PORTS
+        }
+    }
+
+    fn free(&self, node: usize, ports: u8) -> Option<u8> {
+        (1..=ports).find(|&number| !self.cables.contains_key(&(node, number)))
+    }
+
+    fn plug(&mut self, from: End, node: usize, carries: Capability, up: bool) {
+        let mut free = (1..=self.ports(node)).map(|number| (node, number));
+        let to = free.find(|end| *end != from && !self.cables.contains_key(end));
+        if let Some(to) = to {
+            self.cables.insert(from, (to, carries, up));
+            self.cables.insert(to, (from, carries, up));
+        }
+    }
+
+    fn give_lids(&mut self, lmc: u8) {
+        let mut next = 1u16 << lmc;
+        for host in 0..self.hosts {
+            for number in 1..=HOST_PORTS {
+                for _ in 0..1 << lmc {
+                    self.lids.insert(next, (host, number));
+                    next += 1;
+                }
+            }
+        }
+        for switch in self.hosts..self.nodes {
+            self.lids.insert(next, (switch, 0));
+            next += 1;
+        }
+    }
+
+    /// Shortest ways, of several the one that the noise says; now and then nonsense.
+    fn fill_tables(&mut self, noise: &[u8]) {
+        let mut noise = noise.iter().copied().cycle();
+        let mut random = || noise.next().unwrap_or_default();
+        for (&lid, &owner) in &self.lids {
+            let distances = self.distances(owner);
+            for switch in self.hosts..self.nodes {
+                let choice = random();
+                let port = match choice {
+                    36 => continue,
+                    37..40 => choice - 36,
+                    _ if owner == (switch, 0) => 0,
+                    _ => match self.towards(switch, owner, &distances)[..] {
+                        [] => continue,
+                        ref ways => ways[usize::from(choice) % ways.len()],
+                    },
+                };
+                self.tables.insert((switch, lid), port);
+            }
+        }
+    }
+
+    fn towards(&self, switch: usize, owner: End, distances: &BTreeMap<usize, usize>) -> Vec<u8> {
+        let ports = 1..=SWITCH_PORTS;
+        ports
+            .filter(|&number| match self.cables.get(&(switch, number)) {
+                Some((peer, _, true)) if *peer == owner => true,
+                Some((peer, _, true)) => {
+                    let (there, here) = (distances.get(&peer.0), distances.get(&switch));
+                    peer.0 >= self.hosts && there.is_some() && there < here
+                }
+                _ => false,
+            })
+            .collect()
+    }
+
+    /// How far each switch is from a port.
+    fn distances(&self, owner: End) -> BTreeMap<usize, usize> {
+        let mut distances = BTreeMap::new();
+        let mut front: Vec<usize> = match self.cables.get(&owner) {
+            _ if owner.1 == 0 => vec![owner.0],
+            Some((peer, _, true)) if peer.0 >= self.hosts => vec![peer.0],
+            _ => Vec::new(),
+        };
+        let mut far = 0;
+        while !front.is_empty() {
+            front.retain(|switch| distances.insert(*switch, far).is_none());
+            let next: BTreeSet<usize> = front
+                .iter()
+                .flat_map(|&switch| (1..=SWITCH_PORTS).map(move |number| (switch, number)))
+                .filter_map(|end| self.cables.get(&end))
+                .filter(|(peer, _, up)| *up && peer.0 >= self.hosts)
+                .map(|(peer, _, _)| peer.0)
+                .filter(|peer| !distances.contains_key(peer))
+                .collect();
+            front = next.into_iter().collect();
+            far += 1;
+        }
+        distances
+    }
+
+    /// All LIDs and whose they are.
+    pub(crate) fn lids(&self) -> &BTreeMap<u16, End> {
+        &self.lids
+    }
+
+    /// The ends that a packet leaves by, or whether it went in circles.
+    pub(crate) fn follow(&self, from: End, lid: u16) -> Result<Vec<End>, bool> {
+        let owner = self.lids[&lid];
+        let (mut at, mut left, mut seen) = (from, Vec::new(), BTreeSet::new());
+        if from == owner {
+            return Ok(left);
+        }
+        let mut out = if from.1 == 0 { None } else { Some(from) };
+        loop {
+            if let Some(end) = out {
+                left.push(end);
+                match self.cables.get(&end) {
+                    Some((peer, _, true)) => at = *peer,
+                    _ => return Err(false),
+                }
+                if at == owner {
+                    return Ok(left);
+                }
+                if at.0 < self.hosts {
+                    return Err(false);
+                }
+            }
+            if !seen.insert(at.0) {
+                return Err(true);
+            }
+            out = match self.tables.get(&(at.0, lid)) {
+                Some(0) if owner == (at.0, 0) => return Ok(left),
+                Some(0) | None => return Err(false),
+                Some(&number) => Some((at.0, number)),
+            };
+        }
+    }
+
+    /// What all links that are left by carry.
+    pub(crate) fn carries(&self, left: &[End]) -> Option<Capability> {
+        let links = left.iter().map(|end| self.cables[end].1);
+        links.reduce(Capability::min)
+    }
+
+    /// What the link of a port carries; nothing known where there is none.
+    pub(crate) fn link(&self, end: End) -> Capability {
+        self.cables.get(&end).map(|c| c.1).unwrap_or_default()
+    }
+
+    /// The fabric.
+    pub(crate) fn build(&self) -> Built {
+        let mut builder = Builder::new();
+        let nodes: Vec<NodeId> = (0..self.nodes)
+            .map(|node| {
+                let kind = match node < self.hosts {
+                    true => NodeKind::Adapter,
+                    false => NodeKind::Switch,
+                };
+                let spec = NodeSpec {
+                    kind,
+                    guid: Guid(node as u64 + 1),
+                    system: Guid(node as u64 + 1),
+                    name: format!("node {node}"),
+                    ports: self.ports(node),
+                };
+                builder.node(spec).expect("new")
+            })
+            .collect();
+        for &end in self.lids.values() {
+            let of_end = self.lids.iter().filter(|(_, owner)| **owner == end);
+            let lids: Vec<u16> = of_end.map(|(&lid, _)| lid).collect();
+            let base = Lid::new(lids[0]).expect("unicast");
+            let spec = PortSpec {
+                lids: LidRange::new(base, lids.len().trailing_zeros() as u8),
+                ..PortSpec::default()
+            };
+            builder.port(nodes[end.0], end.1, &spec).expect("new");
+        }
+        for (a, (b, carries, up)) in &self.cables {
+            let (a, b) = ((nodes[a.0], a.1), (nodes[b.0], b.1));
+            builder
+                .link(a, b, *carries, *up)
+                .expect("the same from both ends");
+        }
+        let mut routing = builder.routing();
+        for (&(switch, lid), &port) in &self.tables {
+            let lid = Lid::new(lid).expect("unicast");
+            routing.route(nodes[switch], lid, port).expect("a switch");
+        }
+        Built {
+            fabric: routing.finish(),
+            nodes,
+        }
+    }
+}
+
+/// The fabric of a plan.
+pub(crate) struct Built {
+    /// It.
+    pub fabric: Fabric,
+    nodes: Vec<NodeId>,
+}
+
+impl Built {
+    /// The fabric's name of a port.
+    pub(crate) fn port(&self, end: End) -> PortId {
+        self.fabric
+            .port_of(self.nodes[end.0], end.1)
+            .expect("it has it")
+    }
+}
