@@ -8,6 +8,7 @@
 //! of a port with several has its own path.
 #![forbid(unsafe_code)]
 
+mod disjoint;
 mod fabric;
 mod fat_tree;
 mod half_world;
@@ -17,6 +18,9 @@ mod packed;
 mod rate;
 mod walk;
 
+pub use disjoint::{
+    Alternate, Element, ElementName, Finder, Pair, Path, Shared, Sharing, Verdict, recheck,
+};
 pub use fabric::{
     BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec, Port,
     PortId, PortName, PortSpec, Routing,

@@ -82,7 +82,7 @@ pub struct Port {
 /// What a walk needs of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Switch {
-    node: NodeId,
+    pub(crate) node: NodeId,
     /// The index of its port 0.
     pub(crate) first: u32,
     /// How many ports it has, without port 0.
@@ -115,6 +115,10 @@ impl Hop {
         },
         up: false,
     };
+
+    pub(crate) const fn is_to_switch(self) -> bool {
+        self.switch != NOT_A_SWITCH
+    }
 }
 
 /// A fabric: nodes, ports, links, forwarding tables. Consistent at any time: [`Builder`] makes it

@@ -191,6 +191,17 @@ impl Plan {
         &self.lids
     }
 
+    /// Every host's LIDs.
+    pub(crate) fn host_lids(&self, host: usize) -> Vec<u16> {
+        let lids = self.lids.iter().filter(|(_, end)| end.0 == host);
+        lids.map(|(&lid, _)| lid).collect()
+    }
+
+    /// How many hosts.
+    pub(crate) fn hosts(&self) -> usize {
+        self.hosts
+    }
+
     /// The ends that a packet leaves by, or whether it went in circles.
     pub(crate) fn follow(&self, from: End, lid: u16) -> Result<Vec<End>, bool> {
         let owner = self.lids[&lid];
@@ -233,6 +244,62 @@ impl Plan {
     /// What the link of a port carries; nothing known where there is none.
     pub(crate) fn link(&self, end: End) -> Capability {
         self.cables.get(&end).map(|c| c.1).unwrap_or_default()
+    }
+
+    /// The links and the switches that a packet depends on.
+    pub(crate) fn elements(&self, left: &[End]) -> (BTreeSet<End>, BTreeSet<usize>) {
+        let links = left.iter().map(|end| (*end).min(self.cables[end].0));
+        let switches = left
+            .iter()
+            .map(|end| end.0)
+            .filter(|&node| node >= self.hosts);
+        (links.collect(), switches.collect())
+    }
+
+    /// Whether cables join two hosts without an element, given as pathdb names it.
+    pub(crate) fn is_joined_without(&self, hosts: [usize; 2], element: &str) -> bool {
+        let name = |end: &End| match end.1 {
+            0 => format!("node {}", end.0),
+            number => format!("node {} port {number}", end.0),
+        };
+        let mut seen = BTreeSet::from([hosts[0]]);
+        loop {
+            let usable = self.cables.iter().filter(|(a, (b, _, up))| {
+                let links = [(name(a), name(b)), (name(b), name(a))];
+                let is_link = links
+                    .iter()
+                    .any(|(a, b)| element == format!("link {a} - {b}"));
+                let is_switch = element == format!("switch node {}", b.0);
+                *up && !is_link && !is_switch
+            });
+            // Hosts forward nothing.
+            let from = usable.filter(|(a, _)| a.0 == hosts[0] || a.0 >= self.hosts);
+            let reached: BTreeSet<usize> = from
+                .filter(|(a, _)| seen.contains(&a.0))
+                .map(|(_, (b, _, _))| b.0)
+                .collect();
+            let before = seen.len();
+            seen.extend(reached);
+            if seen.contains(&hosts[1]) {
+                return true;
+            }
+            if seen.len() == before {
+                return false;
+            }
+        }
+    }
+
+    /// The same with one of its links down, and an end of that.
+    pub(crate) fn cut(&self, link: prop::sample::Index) -> Option<(Self, End)> {
+        let up: Vec<End> = self.cables.iter().filter(|c| c.1.2).map(|c| *c.0).collect();
+        let end = *up.get(link.index(up.len().max(1)))?;
+        let mut after = self.clone();
+        let peer = self.cables[&end].0;
+        for end in [end, peer] {
+            let cable = after.cables.get_mut(&end)?;
+            (cable.1, cable.2) = (Capability::default(), false);
+        }
+        Some((after, end))
     }
 
     /// The fabric.

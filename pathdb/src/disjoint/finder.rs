@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The alternate that shares least with a primary.
+
+use std::cmp::Reverse;
+
+use super::{Elements, Met, Path, Sharing, meet};
+use crate::fabric::{Fabric, PortId};
+use crate::ident::Lid;
+use crate::rate::{Mtu, Rate};
+use crate::walk::{Fault, Leg};
+
+/// An alternate of some primary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alternate {
+    /// The alternate.
+    pub path: Path,
+    /// What it shares with the primary.
+    pub shared: Sharing,
+    /// The way there.
+    pub forward: Leg,
+    /// The way back.
+    pub reverse: Leg,
+}
+
+/// By what alternates are chosen, the least first: sharing, rate, length, and at last the LIDs, so
+/// that the choice depends on nothing else.
+type Rank = (Sharing, Reverse<Option<Rate>>, u32, Path);
+
+impl Alternate {
+    fn rank(&self) -> Rank {
+        let rate = self.forward.carries.rate.min(self.reverse.carries.rate);
+        let hops = u32::from(self.forward.hops) + u32::from(self.reverse.hops);
+        (self.shared, Reverse(rate), hops, self.path)
+    }
+
+    /// The primary's MTU stays that of the QP, so an alternate with a lesser one drops packets.
+    fn carries(&self, mtu: Option<Mtu>) -> bool {
+        let own = self.forward.carries.mtu.min(self.reverse.carries.mtu);
+        own.is_none() || own >= mtu
+    }
+}
+
+/// One direction between a port and a LID of the other side, and which of the primary's elements
+/// it meets.
+#[derive(Clone, Copy)]
+struct Way {
+    port: PortId,
+    lid: Lid,
+    leg: Leg,
+    /// Where its bits begin.
+    bits: usize,
+}
+
+/// Finds alternates in one fabric; keeps its memory from one to the next.
+#[derive(Debug)]
+pub struct Finder<'a> {
+    fabric: &'a Fabric,
+    primary: Elements,
+    bits: Vec<u64>,
+}
+
+impl<'a> Finder<'a> {
+    /// A finder for this fabric.
+    pub fn new(fabric: &'a Fabric) -> Self {
+        Self {
+            fabric,
+            primary: Elements::default(),
+            bits: Vec::new(),
+        }
+    }
+
+    /// The best alternate of `primary` between any of the `local` and any of the `remote` ports, by
+    /// any of their LIDs. `Ok(None)` if there is none that works; an error if the primary does not.
+    ///
+    /// Ports without a partition in common, and paths that carry less than the primary's MTU, are
+    /// no alternates.
+    pub fn best(
+        &mut self,
+        primary: Path,
+        local: &[PortId],
+        remote: &[PortId],
+    ) -> Result<Option<Alternate>, Fault> {
+        let (there, back) = self.primary.follow(self.fabric, primary)?;
+        let mtu = there.carries.mtu.min(back.carries.mtu);
+        self.bits.clear();
+        let there = self.ways(local, remote);
+        let back = self.ways(remote, local);
+        let mut best: Option<Alternate> = None;
+        for forward in &there {
+            for reverse in &back {
+                // The LID of one way must be of the port where the other begins.
+                if self.fabric.port_by_lid(reverse.lid) != Some(forward.port)
+                    || self.fabric.port_by_lid(forward.lid) != Some(reverse.port)
+                {
+                    continue;
+                }
+                let candidate = self.candidate(forward, reverse);
+                let better = best.is_none_or(|best| candidate.rank() < best.rank());
+                if better && candidate.path != primary && candidate.carries(mtu) {
+                    best = Some(candidate);
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    fn candidate(&self, forward: &Way, reverse: &Way) -> Alternate {
+        let (switches, links) = self.words();
+        let count = |from: usize, words: usize| {
+            (from..from + words)
+                .map(|word| self.bits[forward.bits + word] | self.bits[reverse.bits + word])
+                .map(u64::count_ones)
+                .sum::<u32>() as u16
+        };
+        Alternate {
+            path: Path {
+                slid: reverse.lid,
+                dlid: forward.lid,
+            },
+            shared: Sharing {
+                switches: count(0, switches),
+                links: count(switches, links),
+            },
+            forward: forward.leg,
+            reverse: reverse.leg,
+        }
+    }
+
+    /// How many words the bits of the primary's switches take, and those of its links.
+    fn words(&self) -> (usize, usize) {
+        let words = |set: &[u32]| set.len().div_ceil(u64::BITS as usize);
+        (words(&self.primary.switches), words(&self.primary.links))
+    }
+
+    /// All ways that arrive, from each of `from` to each LID of each of `to`.
+    fn ways(&mut self, from: &[PortId], to: &[PortId]) -> Vec<Way> {
+        let fabric = self.fabric;
+        let mut ways = Vec::with_capacity(from.len() * to.len());
+        for &port in from {
+            for &other in to {
+                if port == other || !fabric.share_partition(port, other) {
+                    continue;
+                }
+                let lids = fabric.port(other).lids.into_iter();
+                for lid in lids.flat_map(|range| range.iter()) {
+                    let bits = self.bits.len();
+                    if let Ok(leg) = self.mark(port, lid) {
+                        ways.push(Way {
+                            port,
+                            lid,
+                            leg,
+                            bits,
+                        });
+                    }
+                }
+            }
+        }
+        ways
+    }
+
+    /// Adds the bits of one way: which of the primary's elements it meets.
+    fn mark(&mut self, port: PortId, lid: Lid) -> Result<Leg, Fault> {
+        let (switches, links) = self.words();
+        let first = self.bits.len();
+        self.bits.resize(first + switches + links, 0);
+        let bits = &mut self.bits[first..];
+        let primary = &self.primary;
+        meet(self.fabric, port, lid, |met| {
+            let (set, element, first) = match met {
+                Met::Switch(rank) => (&primary.switches, rank, 0),
+                Met::Link(link) => (&primary.links, link, switches),
+            };
+            if let Some(at) = set.iter().position(|&own| own == element) {
+                bits[first + at / 64] |= 1 << (at % 64);
+            }
+        })
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Alternates in a fabric that OpenSM routed, by name, and what reroutes do to them.
+
+use std::path::Path as FilePath;
+
+use pathdb::opensm::Files;
+use pathdb::{
+    Alternate, Change, Delta, Fabric, Finder, Pair, Path, PortId, Sharing, Verdict, recheck,
+};
+
+/// Hosts 0 to 7 have ports on two leaves, 8 and 9 both on one, 10 and 11 only one.
+fn tree() -> Fabric {
+    let dir = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tree");
+    let files = Files {
+        subnet: dir.join("opensm-subnet.txt"),
+        tables: dir.join("opensm-lfts.txt"),
+        guid2lid: dir.join("guid2lid.txt"),
+    };
+    files.read().expect("a sample")
+}
+
+fn ports(fabric: &Fabric, host: &str) -> Vec<PortId> {
+    let node = fabric.nodes_by_name(host).next().expect("a host");
+    fabric.ports_of_system(fabric.node(node).system)
+}
+
+/// The path between the first ports.
+fn primary(fabric: &Fabric, from: &[PortId], to: &[PortId]) -> Path {
+    let lid = |port: PortId| fabric.port(port).lids.expect("an end port").base();
+    Path {
+        slid: lid(from[0]),
+        dlid: lid(to[0]),
+    }
+}
+
+/// The alternate for two hosts and what it shares with the primary, in words.
+fn alternate(fabric: &Fabric, from: &str, to: &str) -> (Path, Option<Alternate>, Vec<String>) {
+    let (local, remote) = (ports(fabric, from), ports(fabric, to));
+    let primary = primary(fabric, &local, &remote);
+    let mut finder = Finder::new(fabric);
+    let found = finder
+        .best(primary, &local, &remote)
+        .expect("the primary works");
+    let shared = found.map(|found| {
+        let shared = fabric.shared(primary, found.path, &local, &remote);
+        shared.expect("both work")
+    });
+    let words = shared.into_iter().flatten().map(|shared| {
+        let only = if shared.unavoidable { "only " } else { "" };
+        format!("{only}{}", fabric.element_name(shared.element))
+    });
+    (primary, found, words.collect())
+}
+
+#[test]
+fn well_cabled_hosts_share_nothing() {
+    let fabric = tree();
+    let (_, found, shared) = alternate(&fabric, "Host0", "Host1");
+    assert!(found.is_some_and(|found| found.shared.is_none()));
+    assert!(shared.is_empty(), "{shared:?}");
+}
+
+#[test]
+fn badly_cabled_hosts_share_their_leaves() {
+    let fabric = tree();
+    let (_, found, shared) = alternate(&fabric, "Host8", "Host9");
+    let found = found.expect("an alternate");
+    assert_eq!((found.shared.switches, found.shared.links), (3, 0));
+    assert_eq!(
+        shared,
+        ["only switch Leaf0", "switch Spine0", "only switch Leaf3"]
+    );
+}
+
+#[test]
+fn a_host_with_one_port_and_one_lid_has_no_alternate() {
+    let fabric = tree();
+    let (_, found, _) = alternate(&fabric, "Host10", "Host11");
+    assert_eq!(found, None);
+}
+
+#[test]
+fn the_only_cable_is_told_from_what_routing_could_avoid() {
+    let fabric = tree();
+    let (_, found, shared) = alternate(&fabric, "Host10", "Host4");
+    let found = found.expect("host 4 has two ports");
+    assert_eq!((found.shared.switches, found.shared.links), (1, 1));
+    assert_eq!(
+        shared,
+        [
+            "only switch Leaf1",
+            "only link Leaf1 port 7 - Host10 port 1"
+        ]
+    );
+}
+
+#[test]
+fn a_reroute_is_noticed_where_it_joins_two_paths() {
+    let mut fabric = tree();
+    let (primary, found, _) = alternate(&fabric, "Host0", "Host4");
+    let found = found.expect("an alternate");
+    let pair = Pair {
+        primary,
+        alternate: found.path,
+        shared: found.shared,
+    };
+    assert_eq!(recheck(&fabric, &[pair; 3]), []);
+
+    // The leaf of the alternate sends its packets over every one of its uplinks in turn.
+    let from = fabric.port_by_lid(found.path.slid).expect("a port");
+    let leaf = fabric.peer(from).expect("a leaf");
+    let leaf = fabric.port(leaf).node;
+    let (mut more, mut fine) = (0, 0);
+    for (epoch, port) in (0..).zip(9..=12) {
+        let change = Change::Route {
+            switch: leaf,
+            lid: found.path.dlid,
+            port: Some(port),
+        };
+        let delta = Delta {
+            from: epoch,
+            to: epoch + 1,
+            changes: vec![change],
+        };
+        fabric.apply(&delta).expect("a route");
+        match recheck(&fabric, &[pair])[..] {
+            [] => fine += 1,
+            [(0, Verdict::SharesMore(shared))] => {
+                assert!(shared.switches > pair.shared.switches, "{shared:?}");
+                more += 1;
+            }
+            ref other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((more, fine), (2, 2), "each spine by two cables");
+
+    let none = Change::Route {
+        switch: leaf,
+        lid: found.path.dlid,
+        port: None,
+    };
+    let delta = Delta {
+        from: 4,
+        to: 5,
+        changes: vec![none],
+    };
+    fabric.apply(&delta).expect("a route");
+    let verdicts = recheck(&fabric, &[pair]);
+    assert!(
+        matches!(verdicts[..], [(0, Verdict::AlternateFails(_))]),
+        "{verdicts:?}"
+    );
+}
+
+#[test]
+fn switches_count_before_links() {
+    let few_switches = Sharing {
+        switches: 1,
+        links: 9,
+    };
+    let few_links = Sharing {
+        switches: 2,
+        links: 0,
+    };
+    assert!(few_switches < few_links);
+}
