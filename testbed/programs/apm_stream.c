@@ -41,26 +41,14 @@
 
 #include <rdma/rdma_apm.h>
 
-#define MAGIC 0x41504d53u /* "APMS" */
+#include "message.h"
+
 #define WINDOW 64
 #define RECEIVES (2 * WINDOW)
 #define STALL_NS 20000000ll
 #define RESOLVE_MS 5000
 #define DISCONNECT_MS 30000
 #define SEND_FLAG (1ull << 32)
-
-/* Both ends of a message: everything big-endian; the checksum is FNV-1a of the whole message with
- * the checksum zero. */
-struct message {
-	uint32_t magic;
-	uint32_t conn;
-	uint64_t number; /* from 1 */
-	uint64_t received; /* how many of the peer's messages have arrived */
-	uint32_t last; /* 1: the sender has no more */
-	uint32_t length; /* of this header and the payload, bytes */
-	uint64_t checksum;
-	unsigned char payload[];
-};
 
 struct tally {
 	atomic_ullong sent, received, lost, repeated, corrupt, errors;
@@ -130,47 +118,6 @@ static __attribute__((noreturn)) void die(const char *what)
 
 /* Messages */
 
-static uint64_t checksum(const unsigned char *bytes, size_t length)
-{
-	uint64_t sum = 0xcbf29ce484222325;
-
-	for (size_t i = 0; i < length; i++)
-		sum = (sum ^ bytes[i]) * 0x100000001b3;
-	return sum;
-}
-
-static void fill(struct message *message, struct conn *conn, uint64_t number, bool last)
-{
-	uint64_t random = number * 0x9e3779b97f4a7c15 + conn->index;
-
-	message->magic = htobe32(MAGIC);
-	message->conn = htobe32(conn->index);
-	message->number = htobe64(number);
-	message->received = htobe64(conn->expected - 1);
-	message->last = htobe32(last);
-	message->length = htobe32(options.size);
-	message->checksum = 0;
-	for (size_t i = 0; i < options.size - sizeof *message; i++) {
-		if (i % 8 == 0) {
-			random ^= random << 13;
-			random ^= random >> 7;
-			random ^= random << 17;
-		}
-		message->payload[i] = random >> (i % 8 * 8);
-	}
-	message->checksum = htobe64(checksum((unsigned char *)message, options.size));
-}
-
-static bool intact(struct message *message, uint32_t length)
-{
-	uint64_t stated = be64toh(message->checksum);
-
-	if (length != options.size || be32toh(message->magic) != MAGIC || be32toh(message->length) != length)
-		return false;
-	message->checksum = 0;
-	return checksum((unsigned char *)message, length) == stated;
-}
-
 static unsigned char *send_slot(struct conn *conn, uint64_t number)
 {
 	return conn->memory + (number % WINDOW) * options.size;
@@ -195,7 +142,8 @@ static void send_next(struct conn *conn)
 		last = conn->peer_last;
 	else
 		last = stopping || (options.count && number >= (uint64_t)options.count);
-	fill((struct message *)send_slot(conn, number), conn, number, last);
+	message_fill((struct message *)send_slot(conn, number), options.size, conn->index, number,
+		     conn->expected - 1, last);
 	if (rdma_post_send(conn->id, (void *)(uintptr_t)(SEND_FLAG | (number % WINDOW)), send_slot(conn, number),
 			   options.size, conn->mr, IBV_SEND_SIGNALED)) {
 		complain(conn, "post send", strerror(errno));
@@ -225,7 +173,7 @@ static void take(struct conn *conn, struct message *message, uint32_t length)
 {
 	uint64_t number;
 
-	if (!intact(message, length)) {
+	if (!message_intact(message, options.size, length)) {
 		conn->tally.corrupt++;
 		return;
 	}

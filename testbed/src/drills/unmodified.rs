@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock::{Millis, Moment};
+use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::{Host, Port};
@@ -39,9 +40,12 @@ const TRANSFER: Duration = Duration::from_secs(60);
 /// Bound for the end of a transfer that goes on.
 const END: Duration = Duration::from_secs(300);
 
-/// How long a program without protection is watched after its cable was pulled. The CM's ACK
-/// timeout of 2.1 s and seven retries take 17 s.
-const WATCH: Duration = Duration::from_secs(40);
+/// Bound for traffic to flow, and for an unprotected connection to break after its cable was pulled:
+/// the CM's ACK timeout of 2.1 s and seven retries take 17 s.
+const WATCH: Duration = Duration::from_secs(60);
+
+/// What a program whose connection broke is given to end.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// Packets by which a transfer is told from management traffic.
 const TRAFFIC: u64 = 50;
@@ -336,8 +340,8 @@ fn unprotected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Resu
     ensure(flows(port, &mut running)?, || {
         format!("{name} ended before a cable was pulled")
     })?;
-    let pulled = context.world.pull(port)?;
-    let ending = wait_for_failure(&mut running, pulled)?;
+    context.world.pull(port)?;
+    let ending = wait_for_failure(subject, &mut running)?;
     drop(running);
     context.world.plug(port)?;
     context.timeline.note("client", format!("{name}: {ending}"));
@@ -345,11 +349,23 @@ fn unprotected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Resu
     Ok(())
 }
 
-/// How the program fails: one side with an exit status, or both by standing still.
-fn wait_for_failure(running: &mut Running, pulled: Moment) -> Result<String, Failure> {
-    while Moment::now().since(pulled) < WATCH && running.client.ended()?.is_none() {
-        thread::sleep(Duration::from_millis(200));
-    }
+/// How the program fails. The hardware's retries run out on the side that sends, and its QP is in
+/// error; whether a stock program then ends or waits for ever depends on what it was about to do.
+fn wait_for_failure(subject: &Subject, running: &mut Running) -> Result<String, Failure> {
+    wait::until("the end of the client or its connection", WATCH, || {
+        if running.client.ended()?.is_some() {
+            return Ok(Seen::Ready(()));
+        }
+        Ok(Seen::when(is_broken(subject)?, || {
+            "no QP in error".to_owned()
+        }))
+    })?;
+    thread::sleep(GRACE);
+    let broken = if is_broken(subject)? {
+        ", QP in error"
+    } else {
+        ""
+    };
     let client = fate(&mut running.client)?;
     let server = fate(&mut running.server)?;
     ensure(
@@ -359,19 +375,23 @@ fn wait_for_failure(running: &mut Running, pulled: Moment) -> Result<String, Fai
             .is_none_or(|status| !status.success()),
         || format!("{} survived without apmctl run", running.client.name()),
     )?;
-    if running.client.ended()?.is_none() {
-        let pid = running.client.pid();
-        let before = packets(Host::A.port(2), pid)?;
-        thread::sleep(Duration::from_secs(1));
-        let passed = packets(Host::A.port(2), pid)? - before;
-        ensure(passed < TRAFFIC, || {
-            format!(
-                "{} goes on without apmctl run: {passed} packets",
-                running.client.name()
-            )
-        })?;
+    Ok(format!("client {client}, server {server}{broken}"))
+}
+
+/// Whether a QP of the program is in error, on either host.
+fn is_broken(subject: &Subject) -> Result<bool, Failure> {
+    for host in Host::ALL {
+        let shown = command::run_as(host, &["rdma", "res", "show", "qp"])?;
+        let ours = |line: &&str| line.contains("type RC") && line.contains(subject.name);
+        if shown
+            .lines()
+            .filter(ours)
+            .any(|line| line.contains("state ERR"))
+        {
+            return Ok(true);
+        }
     }
-    Ok(format!("client {client}, server {server}"))
+    Ok(false)
 }
 
 fn fate(program: &mut Program) -> Result<String, Failure> {
