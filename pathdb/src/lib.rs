@@ -20,6 +20,7 @@ mod walk;
 
 pub use disjoint::{
     Alternate, Element, ElementName, Finder, Pair, Path, Shared, Sharing, Verdict, recheck,
+    recheck_after,
 };
 pub use fabric::{
     BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec, Port,

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use pathdb::{
-    Capability, Change, Delta, Element, Fault, Finder, Leg, Lid, Pair, Path, PathRecord, Rate,
-    Sharing, Verdict, World, recheck,
+    Capability, Change, Delta, Element, Fault, Finder, Leg, Lid, NodeKind, Pair, Path, PathRecord,
+    Rate, Sharing, Verdict, World, recheck, recheck_after,
 };
 use proptest::prelude::*;
+use proptest::sample::Index;
 
 use plan::{End, Plan, plans};
 
@@ -102,6 +103,36 @@ fn lid(number: u16) -> Lid {
     Lid::new(number).expect("unicast")
 }
 
+/// Pairs of any two paths that work, with what they share.
+fn pairs(plan: &Plan, seed: u64) -> Vec<Pair> {
+    let lids: Vec<u16> = (0..plan.hosts())
+        .flat_map(|host| plan.host_lids(host))
+        .collect();
+    let mut pairs = Vec::new();
+    for at in 0..lids.len() * 4 {
+        let lid_at = |shift: u32| lids[(seed.rotate_left(shift) as usize / 7 + at) % lids.len()];
+        let [a, b, c, d] = [0, 13, 27, 44].map(lid_at);
+        if a == b || c == d {
+            continue;
+        }
+        if let (Some(first), Some(second)) = (whole(plan, a, b), whole(plan, c, d)) {
+            let path = |slid, dlid| Path {
+                slid: lid(slid),
+                dlid: lid(dlid),
+            };
+            pairs.push(Pair {
+                primary: path(a, b),
+                alternate: path(c, d),
+                shared: Sharing {
+                    switches: first.switches.intersection(&second.switches).count() as u16,
+                    links: first.links.intersection(&second.links).count() as u16,
+                },
+            });
+        }
+    }
+    pairs
+}
+
 /// What is chosen by, the least first.
 type Rank = (usize, usize, Reverse<Option<Rate>>, usize, u16, u16);
 
@@ -179,39 +210,65 @@ proptest! {
     }
 
     #[test]
-    fn a_recheck_tells_what_a_fault_did(plan in plans(), cut in any::<prop::sample::Index>()) {
-        let built = plan.build();
-        let lids: Vec<u16> = (0..plan.hosts()).flat_map(|host| plan.host_lids(host)).collect();
-        let mut pairs = Vec::new();
-        for (&slid, &dlid) in lids.iter().zip(lids.iter().rev()) {
-            let (primary, alternate) = ((slid, dlid), (dlid, slid));
-            let whole = |(slid, dlid)| whole(&plan, slid, dlid);
-            if let (Some(a), Some(b)) = (whole(primary), whole(alternate)) {
-                let shared = Sharing {
-                    switches: a.switches.intersection(&b.switches).count() as u16,
-                    links: a.links.intersection(&b.links).count() as u16,
-                };
-                let path = |(slid, dlid)| Path { slid: lid(slid), dlid: lid(dlid) };
-                pairs.push(Pair { primary: path(primary), alternate: path(alternate), shared });
+    fn a_delta_tells_which_paths_it_can_have_changed(
+        plan in plans(),
+        seed in any::<u64>(),
+        ends in prop::collection::vec((any::<Index>(), any::<Index>(), 1u8..7), 1..4),
+    ) {
+        let mut built = plan.build();
+        let lids: Vec<u16> = plan.lids().keys().copied().collect();
+        let pairs = pairs(&plan, seed);
+        let mut changes = Vec::new();
+        for (index, to, number) in ends {
+            let port = built.port(plan.lids()[index.get(&lids)]);
+            let node = built.fabric.port(port).node;
+            if built.fabric.node(node).kind == NodeKind::Switch {
+                let lid = lid(*to.get(&lids));
+                changes.push(Change::Route { switch: node, lid, port: Some(number) });
+            }
+            let linked = built.fabric.port_of(node, number);
+            if linked.is_some_and(|port| built.fabric.peer(port).is_some()) {
+                let end = (node, number);
+                changes.push(Change::Link { end, up: false, carries: Capability::default() });
             }
         }
+        let delta = Delta { from: 0, to: 1, changes };
+        built.fabric.apply(&delta).expect("ports and links that are there");
+        let all = recheck(&built.fabric, &pairs);
+        prop_assert_eq!(recheck_after(&built.fabric, &delta, &pairs), all);
+    }
+
+    #[test]
+    fn a_recheck_tells_what_a_fault_did(
+        plan in plans(),
+        seed in any::<u64>(),
+        cut in any::<Index>(),
+    ) {
+        let built = plan.build();
+        let pairs = pairs(&plan, seed);
         let Some((after, end)) = plan.cut(cut) else { return Ok(()) };
         let node = built.fabric.port(built.port(end)).node;
         let mut fabric = built.fabric;
         let down = Change::Link { end: (node, end.1), up: false, carries: Capability::default() };
         let delta = Delta { from: 0, to: 1, changes: vec![down] };
         fabric.apply(&delta).expect("a link");
-        let failed: Vec<usize> = (0..pairs.len())
-            .filter(|&at| {
-                let Path { slid, dlid } = pairs[at].primary;
-                whole(&after, slid.get(), dlid.get()).is_none()
-            })
-            .collect();
+        let works = |path: Path| whole(&after, path.slid.get(), path.dlid.get()).is_some();
         let found = recheck(&fabric, &pairs);
-        let fails = |verdict: &Verdict| matches!(verdict, Verdict::PrimaryFails(_));
-        prop_assert!(found.iter().all(|(_, verdict)| fails(verdict)), "{:?}", found);
-        let found: Vec<usize> = found.into_iter().map(|(at, _)| at).collect();
-        prop_assert_eq!(found, failed);
+        prop_assert_eq!(recheck_after(&fabric, &delta, &pairs), &found[..]);
+        let mut expected = Vec::new();
+        for (at, pair) in pairs.iter().enumerate() {
+            match (works(pair.primary), works(pair.alternate)) {
+                (true, true) => {}
+                (false, _) => expected.push((at, "primary")),
+                (true, false) => expected.push((at, "alternate")),
+            }
+        }
+        let found = found.into_iter().map(|(at, verdict)| match verdict {
+            Verdict::PrimaryFails(_) => (at, "primary"),
+            Verdict::AlternateFails(_) => (at, "alternate"),
+            Verdict::SharesMore(_) => (at, "more"),
+        });
+        prop_assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 }
 

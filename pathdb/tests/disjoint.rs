@@ -5,7 +5,9 @@ use std::path::Path as FilePath;
 
 use pathdb::opensm::Files;
 use pathdb::{
-    Alternate, Change, Delta, Fabric, Finder, Pair, Path, PortId, Sharing, Verdict, recheck,
+    Alternate, Builder, Capability, Change, Delta, Fabric, Fault, Finder, Guid, Lid, LidRange,
+    NodeId, NodeKind, NodeSpec, Pair, Path, PortId, PortSpec, Sharing, Verdict, recheck,
+    recheck_after,
 };
 
 /// Hosts 0 to 7 have ports on two leaves, 8 and 9 both on one, 10 and 11 only one.
@@ -150,6 +152,62 @@ fn a_reroute_is_noticed_where_it_joins_two_paths() {
         matches!(verdicts[..], [(0, Verdict::AlternateFails(_))]),
         "{verdicts:?}"
     );
+}
+
+#[test]
+fn cables_without_switches_fail_too() {
+    let mut builder = Builder::new();
+    let hosts: Vec<NodeId> = [1, 2]
+        .map(|number| NodeSpec {
+            kind: NodeKind::Adapter,
+            guid: Guid(number),
+            system: Guid(number),
+            name: format!("host {number}"),
+            ports: 2,
+        })
+        .map(|spec| builder.node(spec).expect("new"))
+        .into();
+    let lid = |number| Lid::new(number).expect("unicast");
+    for (port, [a, b]) in [(1, [1, 2]), (2, [3, 4])] {
+        for (&host, number) in hosts.iter().zip([a, b]) {
+            let spec = PortSpec {
+                lids: LidRange::new(lid(number), 0),
+                ..PortSpec::default()
+            };
+            builder.port(host, port, &spec).expect("new");
+        }
+        let ends = ((hosts[0], port), (hosts[1], port));
+        builder
+            .link(ends.0, ends.1, Capability::default(), true)
+            .expect("new");
+    }
+    let mut fabric = builder.routing().finish();
+    let path = |slid, dlid| Path {
+        slid: lid(slid),
+        dlid: lid(dlid),
+    };
+    let [local, remote] = [1, 2].map(|number| fabric.ports_of_system(Guid(number)));
+    let found = Finder::new(&fabric).best(path(1, 2), &local, &remote);
+    let found = found.expect("the primary works").expect("an alternate");
+    assert_eq!(found.path, path(3, 4));
+    let pair = Pair {
+        primary: path(1, 2),
+        alternate: found.path,
+        shared: found.shared,
+    };
+    let delta = Delta {
+        from: 0,
+        to: 1,
+        changes: vec![Change::Link {
+            end: (hosts[1], 1),
+            up: false,
+            carries: Capability::default(),
+        }],
+    };
+    fabric.apply(&delta).expect("a link");
+    let verdicts = recheck_after(&fabric, &delta, &[pair]);
+    let expected = [(0, Verdict::PrimaryFails(Fault::DeadEnd))];
+    assert_eq!(verdicts, expected);
 }
 
 #[test]

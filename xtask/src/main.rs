@@ -3,6 +3,7 @@
 //! Debian packages that it needs and lacks.
 
 mod artefacts;
+mod bench;
 mod cpio;
 mod dmesg;
 mod drill;
@@ -40,6 +41,8 @@ enum Command {
     Vm(vm::Options),
     /// Run drills in the VM: programs whose cables are pulled must not notice
     Drill(drill::Options),
+    /// Measure, on this machine
+    Bench(bench::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the drills
     Test,
     /// Run the commands that the README shows
@@ -52,6 +55,7 @@ fn run(command: Command) -> Result<u8, Error> {
     match command {
         Command::Vm(options) => vm::run(&options),
         Command::Drill(options) => drill::run(&options),
+        Command::Bench(options) => bench::run(&options),
         Command::Test => test::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

@@ -5,12 +5,13 @@
 //! connection lost. The adapters at its ends do not count: an alternate of the same connection
 //! cannot avoid them.
 
+mod affected;
 mod finder;
 mod recheck;
 mod shared;
 
 pub use finder::{Alternate, Finder};
-pub use recheck::{Pair, Verdict, recheck};
+pub use recheck::{Pair, Verdict, recheck, recheck_after};
 pub use shared::{Element, ElementName, Shared};
 
 use crate::fabric::{Fabric, PortId};

@@ -3,8 +3,9 @@
 
 use rayon::prelude::*;
 
+use super::affected::Affected;
 use super::{Elements, Path, Sharing};
-use crate::fabric::Fabric;
+use crate::fabric::{Delta, Fabric};
 use crate::walk::Fault;
 
 /// A primary with its alternate, and what they shared when they were chosen.
@@ -34,13 +35,32 @@ const SHARE: usize = 1024;
 
 /// Those of `pairs`, by position and ascending, that are worse than they were.
 pub fn recheck(fabric: &Fabric, pairs: &[Pair]) -> Vec<(usize, Verdict)> {
+    worse(fabric, pairs, |_| true)
+}
+
+/// The same after `delta` has been applied to the fabric, for pairs that were not worse before:
+/// looks only at those that the delta can have changed.
+pub fn recheck_after(fabric: &Fabric, delta: &Delta, pairs: &[Pair]) -> Vec<(usize, Verdict)> {
+    let affected = Affected::by(fabric, delta);
+    worse(fabric, pairs, |pair| {
+        affected.has(pair.primary) || affected.has(pair.alternate)
+    })
+}
+
+fn worse(
+    fabric: &Fabric,
+    pairs: &[Pair],
+    in_question: impl Fn(&Pair) -> bool + Sync,
+) -> Vec<(usize, Verdict)> {
     let shares = pairs.par_chunks(SHARE).enumerate();
     let worse = shares.flat_map_iter(|(share, pairs)| {
         let (mut primary, mut alternate) = (Elements::default(), Elements::default());
         let mut worse = Vec::new();
         for (at, pair) in pairs.iter().enumerate() {
-            let verdict = look(fabric, pair, &mut primary, &mut alternate);
-            worse.extend(verdict.map(|verdict| (share * SHARE + at, verdict)));
+            if in_question(pair) {
+                let verdict = look(fabric, pair, &mut primary, &mut alternate);
+                worse.extend(verdict.map(|verdict| (share * SHARE + at, verdict)));
+            }
         }
         worse
     });
