@@ -31,7 +31,7 @@ const SPARE_ROUNDS: u32 = 20;
 const EXCUSE: f64 = 0.25;
 
 /// Rounds with a shorter stall are not worth repeating.
-const SHORT: Millis = Millis(50.0);
+const SHORT: Millis = Millis(100.0);
 
 /// A pulled local cable may cost at most this fraction of what the hardware's retries cost.
 const FRACTION: f64 = 0.25;

@@ -352,8 +352,8 @@ fn unprotected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Resu
 /// How the program fails. The hardware's retries run out on the side that sends, and its QP is in
 /// error; whether a stock program then ends or waits for ever depends on what it was about to do.
 fn wait_for_failure(subject: &Subject, running: &mut Running) -> Result<String, Failure> {
-    wait::until("the end of the client or its connection", WATCH, || {
-        if running.client.ended()?.is_some() {
+    wait::until("the end of either side or of the connection", WATCH, || {
+        if running.client.ended()?.is_some() || running.server.ended()?.is_some() {
             return Ok(Seen::Ready(()));
         }
         Ok(Seen::when(is_broken(subject)?, || {
@@ -361,20 +361,19 @@ fn wait_for_failure(subject: &Subject, running: &mut Running) -> Result<String, 
         }))
     })?;
     thread::sleep(GRACE);
-    let broken = if is_broken(subject)? {
-        ", QP in error"
-    } else {
-        ""
-    };
+    let broken = is_broken(subject)?;
+    let [client, server] = [running.client.ended()?, running.server.ended()?];
+    let failed = |ended: Option<ExitStatus>| ended.is_some_and(|status| !status.success());
+    let survived = [client, server]
+        .iter()
+        .all(|end| end.is_some_and(|status| status.success()));
+    ensure(
+        !survived && (broken || failed(client) || failed(server)),
+        || format!("{} survived without apmctl run", subject.name),
+    )?;
     let client = fate(&mut running.client)?;
     let server = fate(&mut running.server)?;
-    ensure(
-        running
-            .client
-            .ended()?
-            .is_none_or(|status| !status.success()),
-        || format!("{} survived without apmctl run", running.client.name()),
-    )?;
+    let broken = if broken { ", QP in error" } else { "" };
     Ok(format!("client {client}, server {server}{broken}"))
 }
 
