@@ -16,6 +16,7 @@ mod ident;
 pub mod opensm;
 mod packed;
 mod rate;
+pub mod snapshot;
 mod walk;
 
 pub use disjoint::{

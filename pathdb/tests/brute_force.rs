@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use pathdb::{
     Capability, Change, Delta, Element, Fault, Finder, Leg, Lid, NodeKind, Pair, Path, PathRecord,
-    Rate, Sharing, Verdict, World, recheck, recheck_after,
+    Rate, Sharing, Verdict, World, recheck, recheck_after, snapshot,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -57,6 +57,14 @@ proptest! {
         });
         let lids = plan.lids().len();
         prop_assert_eq!(seen.into_inner().expect("no panic"), lids * lids);
+    }
+
+    #[test]
+    fn snapshots_are_what_was_built(plan in plans()) {
+        let fabric = plan.build().fabric;
+        let mut bytes = Vec::new();
+        snapshot::write(&fabric, &mut bytes).expect("memory takes everything");
+        prop_assert_eq!(snapshot::read(&bytes[..]).expect("a snapshot"), fabric);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use pathdb::{Fabric, FatTree, Finder, Pair, Path, PortId, Spread, World, recheck, recheck_after};
+use pathdb::{
+    Fabric, FatTree, Finder, Pair, Path, PortId, Spread, World, recheck, recheck_after, snapshot,
+};
 
 use crate::{Failure, reroute};
 
@@ -26,6 +28,9 @@ pub(crate) struct Figures {
     /// Tables, and the whole process with them.
     table_bytes: usize,
     resident_bytes: u64,
+    snapshot_bytes: usize,
+    snapshot_write_s: f64,
+    snapshot_read_s: f64,
     /// Path records a second: of one core's time, and of one thread's wall time.
     per_core: f64,
     per_thread: f64,
@@ -49,12 +54,13 @@ pub(crate) struct Figures {
 
 impl Figures {
     pub(crate) const HEAD: &str = "end ports  per host  lmc  routing  switches  tables MB  RSS MB  \
+        snapshot MB  write s  read s  \
         Mrec/s/core  wall  single ms  world Grec  world s  alternates/s  disjoint %  changes  \
         apply ms  pairs  worse  recheck ms  of all";
 
     pub(crate) fn row(&self) -> String {
         format!(
-            "{:9}  {:8}  {:3}  {:7}  {:8}  {:9.1}  {:6.0}  {:11.1}  {:4.0}  {:9.2}  {:10.3}  \
+            "{:9}  {:8}  {:3}  {:7}  {:8}  {:9.1}  {:6.0}  {:11.2}  {:7.2}  {:6.2}  {:11.1}  {:4.0}  {:9.2}  {:10.3}  \
              {:7.2}  {:12.0}  {:10.1}  {:7}  {:8.2}  {:5}  {:5}  {:10.2}  {:6.1}",
             self.end_ports,
             if self.dual { 2 } else { 1 },
@@ -63,6 +69,9 @@ impl Figures {
             self.switches,
             self.table_bytes as f64 / 1e6,
             self.resident_bytes as f64 / 1e6,
+            self.snapshot_bytes as f64 / 1e6,
+            self.snapshot_write_s,
+            self.snapshot_read_s,
             self.per_core / 1e6,
             self.per_thread / 1e6,
             self.single_ms,
@@ -83,6 +92,7 @@ impl Figures {
         format!(
             "{{\"bench\":\"pathdb\",\"end_ports\":{},\"ports_per_host\":{},\"lmc\":{},\
              \"routing\":\"{}\",\"switches\":{},\"table_bytes\":{},\"resident_bytes\":{},\
+             \"snapshot_bytes\":{},\"snapshot_write_s\":{:.3},\"snapshot_read_s\":{:.3},\
              \"records_per_core_second\":{:.0},\"records_per_thread_second\":{:.0},\
              \"single_half_world_ms\":{:.3},\"world_records\":{},\"world_s\":{:.3},\
              \"alternates_per_s\":{:.0},\"disjoint_percent\":{:.1},\"delta_changes\":{},\
@@ -94,6 +104,9 @@ impl Figures {
             self.switches,
             self.table_bytes,
             self.resident_bytes,
+            self.snapshot_bytes,
+            self.snapshot_write_s,
+            self.snapshot_read_s,
             self.per_core,
             self.per_thread,
             self.single_ms,
@@ -127,6 +140,7 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
         .collect();
     let world = World::new(&fabric);
     let resident_bytes = resident_bytes()?;
+    let (snapshot_bytes, snapshot_write_s, snapshot_read_s) = through_snapshot(&fabric)?;
     let (per_core, per_thread) = one_thread(&world, &hosts[..SOURCES.min(hosts.len())])?;
     let started = Instant::now();
     black_box(world.half_world(hosts[hosts.len() / 2]));
@@ -162,6 +176,9 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
         switches: fabric.switch_count(),
         table_bytes: fabric.table_bytes(),
         resident_bytes,
+        snapshot_bytes,
+        snapshot_write_s,
+        snapshot_read_s,
         per_core,
         per_thread,
         single_ms,
@@ -180,6 +197,21 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
 
 fn milliseconds(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
+}
+
+/// The size of a snapshot and the seconds that writing and reading it take.
+fn through_snapshot(fabric: &Fabric) -> Result<(usize, f64, f64), Failure> {
+    let mut bytes = Vec::new();
+    let started = Instant::now();
+    snapshot::write(fabric, &mut bytes)?;
+    let write_s = started.elapsed().as_secs_f64();
+    let started = Instant::now();
+    let again = snapshot::read(&bytes[..])?;
+    let read_s = started.elapsed().as_secs_f64();
+    if again != *fabric {
+        return Err("a snapshot is not read as it was written".into());
+    }
+    Ok((bytes.len(), write_s, read_s))
 }
 
 /// Computes half-worlds and counts their records.

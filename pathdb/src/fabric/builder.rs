@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Fabric, Forwarding, Hop, NO_LINK, NOT_A_SWITCH, Node, NodeId, NodeKind, Port, PortId, Switch,
+    Fabric, Forwarding, Hop, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind, Port, PortId,
+    Switch,
 };
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::Capability;
@@ -342,6 +343,10 @@ impl Builder {
         Ok(())
     }
 
+    pub(crate) fn switch_count(&self) -> usize {
+        self.fabric.switches.len()
+    }
+
     /// On to the second step.
     pub fn routing(mut self) -> Routing {
         let switches = self.fabric.switches.len();
@@ -354,6 +359,20 @@ impl Builder {
             fabric: self.fabric,
             node_guids: self.node_guids,
         }
+    }
+
+    /// Both steps in one, with all tables at once: for each LID from 0, each switch's port.
+    pub(crate) fn rows(mut self, rows: Vec<u8>) -> Result<Fabric, BuildError> {
+        let switches = &self.fabric.switches;
+        for row in rows.chunks(switches.len().max(1)) {
+            for (&port, switch) in row.iter().zip(switches) {
+                if port > switch.ports && port != NO_PORT {
+                    find_port(&self.fabric, switch.node, port)?;
+                }
+            }
+        }
+        self.fabric.forwarding = Forwarding::from_rows(switches.len(), rows);
+        Ok(self.fabric)
     }
 
     fn port_id(&self, node: NodeId, number: u8) -> Result<PortId, BuildError> {
@@ -398,7 +417,8 @@ impl Builder {
         owners[range.base().index()..end].fill(port.0);
     }
 
-    fn pkey_table(&mut self, pkeys: &[PKey]) -> Result<u16, BuildError> {
+    /// The number of a P_Key table, which is new if it is unlike all others.
+    pub(crate) fn pkey_table(&mut self, pkeys: &[PKey]) -> Result<u16, BuildError> {
         if let Some(&table) = self.pkey_tables.get(pkeys) {
             return Ok(table);
         }

@@ -49,4 +49,22 @@ impl Forwarding {
     pub(crate) fn bytes(&self) -> usize {
         self.ports.capacity()
     }
+
+    /// For how many LIDs there are rows, from 0.
+    pub(crate) fn lids(&self) -> usize {
+        self.ports.len().checked_div(self.switches).unwrap_or(0)
+    }
+
+    /// All rows.
+    pub(crate) fn rows(&self) -> &[u8] {
+        &self.ports
+    }
+
+    /// Takes all rows; a row has one byte for each switch.
+    pub(crate) fn from_rows(switches: usize, rows: Vec<u8>) -> Self {
+        Self {
+            switches,
+            ports: rows,
+        }
+    }
 }

@@ -89,6 +89,13 @@ pub(crate) struct Switch {
     pub(crate) ports: u8,
 }
 
+impl Port {
+    /// Which of the fabric's P_Key tables it has.
+    pub(crate) fn pkey_table(&self) -> u16 {
+        self.pkeys
+    }
+}
+
 /// Where the link of a port leads, as a walk needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hop {
@@ -273,6 +280,22 @@ impl Fabric {
     /// A port for people: the node's description and, where there is a choice, the port's number.
     pub fn name(&self, port: PortId) -> PortName<'_> {
         PortName { fabric: self, port }
+    }
+
+    pub(crate) fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    pub(crate) fn pkey_tables(&self) -> &[Vec<PKey>] {
+        &self.pkey_tables
+    }
+
+    /// Every link once, by its lesser port and that one's peer.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (PortId, PortId)> + '_ {
+        let ports = (0u32..).zip(&self.hops);
+        ports
+            .filter(|&(port, hop)| hop.peer != NO_LINK && port < hop.peer)
+            .map(|(port, hop)| (PortId(port), PortId(hop.peer)))
     }
 
     #[inline]

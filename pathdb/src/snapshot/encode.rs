@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writing a snapshot.
+
+use std::io::{self, BufWriter, Write};
+
+use super::{MAGIC, VERSION};
+use crate::fabric::{Fabric, NodeKind, Port};
+use crate::rate::{Mtu, Rate};
+
+/// How hard zstd tries. Forwarding tables are so regular that more effort gains little.
+const LEVEL: i32 = 3;
+
+/// Writes a snapshot of `fabric`.
+pub fn write(fabric: &Fabric, mut to: impl Write) -> io::Result<()> {
+    to.write_all(&MAGIC)?;
+    to.write_all(&VERSION.to_le_bytes())?;
+    let mut encoder = zstd::Encoder::new(to, LEVEL)?;
+    encoder.include_checksum(true)?;
+    let mut buffered = BufWriter::new(encoder);
+    body(fabric, &mut buffered)?;
+    let encoder = buffered
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?;
+    encoder.finish()?.flush()
+}
+
+fn body(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
+    to.write_all(&fabric.epoch().to_le_bytes())?;
+    nodes(fabric, to)?;
+    let tables = fabric.pkey_tables();
+    to.write_all(&count(tables.len())?.to_le_bytes())?;
+    for table in tables {
+        to.write_all(&count(table.len())?.to_le_bytes())?;
+        for pkey in table {
+            to.write_all(&pkey.0.to_le_bytes())?;
+        }
+    }
+    for each in fabric.ports() {
+        port(each, to)?;
+    }
+    links(fabric, to)?;
+    let rows = fabric.forwarding();
+    to.write_all(&(rows.lids() as u32).to_le_bytes())?;
+    to.write_all(rows.rows())
+}
+
+fn nodes(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
+    to.write_all(&(fabric.nodes().count() as u32).to_le_bytes())?;
+    for (_, node) in fabric.nodes() {
+        let kind = match node.kind {
+            NodeKind::Adapter => 0,
+            NodeKind::Switch => 1,
+        };
+        to.write_all(&[kind, node.ports])?;
+        to.write_all(&node.guid.0.to_le_bytes())?;
+        to.write_all(&node.system.0.to_le_bytes())?;
+        to.write_all(&count(node.name.len())?.to_le_bytes())?;
+        to.write_all(node.name.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn port(port: &Port, to: &mut impl Write) -> io::Result<()> {
+    let (base, lmc) = port.lids.map_or((0, 0), |r| (r.base().get(), r.lmc()));
+    to.write_all(&port.guid.map_or(0, |guid| guid.0).to_le_bytes())?;
+    to.write_all(&base.to_le_bytes())?;
+    to.write_all(&[lmc])?;
+    to.write_all(&port.pkey_table().to_le_bytes())
+}
+
+fn links(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
+    to.write_all(&(fabric.links().count() as u32).to_le_bytes())?;
+    for (port, peer) in fabric.links() {
+        let carries = fabric.carries(port);
+        to.write_all(&port.0.to_le_bytes())?;
+        to.write_all(&peer.0.to_le_bytes())?;
+        to.write_all(&[
+            carries.mtu.map_or(0, Mtu::code),
+            carries.rate.map_or(0, Rate::code),
+            u8::from(fabric.is_up(port)),
+        ])?;
+    }
+    Ok(())
+}
+
+/// A length that the format has two bytes for.
+fn count(length: usize) -> io::Result<u16> {
+    u16::try_from(length).map_err(|_| {
+        let text = format!("{length} are more than a snapshot can hold: at most 65535");
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
+}

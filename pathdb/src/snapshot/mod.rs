@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A fabric as one compact file.
+//!
+//! Eight bytes of magic, the version of the format, then one zstd frame with zstd's checksum of its
+//! content. All numbers are little-endian. In the frame, in this order:
+//!
+//! | what | bytes |
+//! |---|---|
+//! | epoch | 8 |
+//! | number of nodes | 4 |
+//! | each: kind (0 adapter, 1 switch), ports, GUID, system GUID, length of name, name | 1, 1, 8, 8, 2, n |
+//! | number of P_Key tables (the first is the one not known) | 2 |
+//! | each: number of keys, keys | 2, 2 n |
+//! | each port of each node, from port 0: GUID or 0, base LID or 0, LMC, P_Key table | 8, 2, 1, 2 |
+//! | number of links | 4 |
+//! | each: a port, its peer, code of the MTU or 0, code of the rate or 0, up (0, 1) | 4, 4, 1, 1, 1 |
+//! | number of LIDs in the forwarding tables, from 0 | 4 |
+//! | for each LID, each switch's port, 255 for none | n |
+//!
+//! Reading builds the fabric anew with all the checks of [`Builder`](crate::Builder).
+
+mod decode;
+mod encode;
+
+pub use decode::read;
+pub use encode::write;
+
+use std::io;
+
+use crate::fabric::BuildError;
+
+const MAGIC: [u8; 8] = *b"pathdb\r\n";
+
+/// The version of the format that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+
+/// Why something is not read as a snapshot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// It does not begin as one.
+    #[error("not a snapshot of a fabric")]
+    NotASnapshot,
+    /// It is of another version.
+    #[error("snapshot of version {0}, want {VERSION}; import the fabric again")]
+    Version(u32),
+    /// It cannot be read, is cut short, or differs from its checksum.
+    #[error("broken snapshot: {0}")]
+    Broken(io::Error),
+    /// A field has a value that it cannot have.
+    #[error("broken snapshot: {what} cannot be {value}")]
+    Field {
+        /// The field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// What it says contradicts itself.
+    #[error("broken snapshot: {0}")]
+    Contradiction(BuildError),
+    /// Something follows its end.
+    #[error("broken snapshot: longer than it says")]
+    TooLong,
+}

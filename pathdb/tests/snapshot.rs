@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Snapshots: what is written is read again, and nothing else is.
+
+use pathdb::snapshot::{SnapshotError, VERSION, read, write};
+use pathdb::{Fabric, FatTree, NodeKind, PKey, PortSpec, Spread};
+
+fn written(fabric: &Fabric) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(fabric, &mut bytes).expect("memory takes everything");
+    bytes
+}
+
+fn small() -> Fabric {
+    let tree = FatTree {
+        pods: 2,
+        half: 2,
+        dual: true,
+        lmc: 1,
+        spread: Spread::Random(3),
+    };
+    tree.build().expect("no contradiction")
+}
+
+#[test]
+fn partitions_and_epochs_survive() {
+    let mut builder = pathdb::Builder::new();
+    builder.epoch(77);
+    let node = builder.node(pathdb::NodeSpec {
+        kind: NodeKind::Adapter,
+        guid: pathdb::Guid(9),
+        system: pathdb::Guid(8),
+        name: "näme".to_owned(),
+        ports: 2,
+    });
+    let node = node.expect("new");
+    // The tables stand in another order than the ports that have them.
+    for (number, keys) in [
+        (2, vec![PKey(0xffff), PKey(0x8001)]),
+        (1, vec![PKey(0x7fff)]),
+    ] {
+        let spec = PortSpec {
+            pkeys: keys,
+            ..PortSpec::default()
+        };
+        builder.port(node, number, &spec).expect("new");
+    }
+    let fabric = builder.routing().finish();
+    let again = read(&written(&fabric)[..]).expect("a snapshot");
+    assert_eq!(again, fabric);
+    assert_eq!(again.epoch(), 77);
+}
+
+#[test]
+fn every_cut_is_refused() {
+    let bytes = written(&small());
+    for end in 0..bytes.len() {
+        assert!(read(&bytes[..end]).is_err(), "cut at {end}");
+    }
+}
+
+#[test]
+fn no_change_of_a_byte_changes_the_fabric() {
+    let fabric = small();
+    let bytes = written(&fabric);
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << bit;
+            if let Ok(read) = read(&bytes[..]) {
+                assert_eq!(read, fabric, "bit {bit} of byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_versions_and_other_files_are_told() {
+    let mut bytes = written(&small());
+    bytes[8] += 1;
+    let error = read(&bytes[..]).expect_err("another version");
+    assert!(
+        matches!(error, SnapshotError::Version(v) if v == VERSION + 1),
+        "{error}"
+    );
+    let error = read(&b"# opensm-subnet.lst"[..]).expect_err("another file");
+    assert!(matches!(error, SnapshotError::NotASnapshot), "{error}");
+}
