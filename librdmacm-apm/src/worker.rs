@@ -239,7 +239,7 @@ impl Worker {
             .add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, SOCKET))
         {
             crate::log::debug(&format_args!("socket is not watched: {errno}"));
-            return;
+            return self.retry_later(Instant::now());
         }
         self.commit.note(Descriptor::Socket, fd);
         self.commit.set_linked(true);
@@ -386,10 +386,11 @@ impl Worker {
         number: u64,
         order: impl FnOnce(&mut Tracked, Instant) -> Option<Report>,
     ) {
-        let report = self
-            .connections
-            .get_mut(&number)
-            .and_then(|tracked| order(tracked, Instant::now()));
+        let report = self.connections.get_mut(&number).and_then(|tracked| {
+            // Who orders has thought better of an earlier refusal.
+            tracked.refused = false;
+            order(tracked, Instant::now())
+        });
         if let Some(report) = report {
             self.report(number, report);
         }

@@ -134,7 +134,7 @@ impl Connection {
     /// A port of the connection's device changed; `id` is now as the table says.
     pub(crate) fn port_changed(&mut self, cx: &mut Context, id: PortId) {
         if self.core.refused.is_some() {
-            return;
+            return self.reconsider(cx);
         }
         if let Side::Active(active) = &mut self.side {
             active.port_changed(&mut self.core, cx, id);
@@ -143,6 +143,21 @@ impl Connection {
         let primary_lost = down && self.core.qp.primary.port == id.port;
         if primary_lost && self.core.qp.migration != MigrationState::Armed {
             cx.trace(self.core.id, What::PrimaryLost);
+        }
+        self.drive(cx);
+    }
+
+    /// What was refused for want of a port or a LID may be possible now: a daemon that has just
+    /// started hears of its libraries and of its ports in any order.
+    fn reconsider(&mut self, cx: &mut Context) {
+        if refusal(cx, self.core.node_guid, self.core.qp.primary.port).is_some() {
+            return;
+        }
+        self.core.refused = None;
+        cx.trace(self.core.id, What::Registered);
+        self.core.query(cx);
+        if let Side::Active(active) = &mut self.side {
+            active.start(&mut self.core, cx);
         }
         self.drive(cx);
     }

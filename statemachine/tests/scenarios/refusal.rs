@@ -92,6 +92,28 @@ fn an_unknown_device_is_refused() {
 }
 
 #[test]
+fn a_refusal_ends_when_the_device_appears() {
+    for late in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(1);
+        pair.start(PASSIVE + ACTIVE - late);
+        pair.register(PASSIVE + ACTIVE - late);
+        pair.hosts[late].engine = Some(statemachine::Engine::new(
+            statemachine::Config::default(),
+            7,
+        ));
+        pair.register(late);
+        pair.set_traffic(true);
+        pair.run(2_000);
+        assert_refused(&pair, late, Refusal::NoDevice);
+        pair.port_input(late, 1);
+        pair.port_input(late, 2);
+        pair.run_until_armed(150_000);
+        pair.run(1_000);
+        pair.assert_armed();
+    }
+}
+
+#[test]
 fn no_more_connections_than_configured() {
     let mut pair = Pair::with(1, 0, 3);
     pair.config.connection_limit = 2;
