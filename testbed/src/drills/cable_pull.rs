@@ -33,8 +33,28 @@ const EXCUSE: f64 = 0.25;
 /// Rounds with a shorter stall are not worth repeating.
 const SHORT: Millis = Millis(100.0);
 
-/// A pulled local cable may cost at most this fraction of what the hardware's retries cost.
+/// A pulled local cable may cost at most this fraction of what the hardware's retries cost: in
+/// most rounds, and in the worst one, which on an emulated machine is mostly the machine's doing.
 const FRACTION: f64 = 0.25;
+const WORST_FRACTION: f64 = 0.5;
+
+/// How long the program stood still for pulled local cables.
+#[derive(Clone, Copy)]
+struct Stalls {
+    median: Millis,
+    longest: Millis,
+}
+
+impl Stalls {
+    /// Of all rounds; one without a noticeable stall counts as zero.
+    fn of(mut rounds: Vec<Millis>) -> Self {
+        rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Self {
+            median: rounds.get(rounds.len() / 2).copied().unwrap_or_default(),
+            longest: rounds.last().copied().unwrap_or_default(),
+        }
+    }
+}
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
@@ -43,17 +63,18 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
     context.world.wait_disjoint(1)?;
 
-    let longest = all_rounds(context, &mut streams)?;
+    let stalls = all_rounds(context, &mut streams)?;
     let exhaustion = without_migration(context, &mut streams)?;
     context.world.wait_disjoint(1)?;
     streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    compare(context, longest, exhaustion)
+    context.report.stalled(stalls.longest);
+    compare(context, stalls, exhaustion)
 }
 
-/// Pulls cables of both hosts and returns the longest time that the program stood still for one.
-fn all_rounds(context: &mut Context<'_>, streams: &mut Streams) -> Result<Millis, Failure> {
+/// Pulls cables of both hosts and returns how long the program stood still for them.
+fn all_rounds(context: &mut Context<'_>, streams: &mut Streams) -> Result<Stalls, Failure> {
     let witnesses = Witnesses::start();
+    let mut stalls = Vec::new();
     let mut longest = Millis::default();
     let (mut done, mut spare) = (0, SPARE_ROUNDS);
     while done < ROUNDS {
@@ -66,6 +87,7 @@ fn all_rounds(context: &mut Context<'_>, streams: &mut Streams) -> Result<Millis
                 "drill",
                 format!("round {done}: stood still for under 20 ms"),
             );
+            stalls.push(Millis::default());
             continue;
         };
         let machine = witnesses.stood_still(stall.start, stall.end());
@@ -82,10 +104,11 @@ fn all_rounds(context: &mut Context<'_>, streams: &mut Streams) -> Result<Millis
             continue;
         }
         context.timeline.note("drill", text);
+        stalls.push(stall.length);
         longest = longest.max(stall.length);
     }
     context.report.set("repeated_rounds", SPARE_ROUNDS - spare);
-    Ok(longest)
+    Ok(Stalls::of(stalls))
 }
 
 /// Pulls the cable of the host's port that carries the connection, waits until the connection is
@@ -125,8 +148,9 @@ fn without_migration(context: &mut Context<'_>, streams: &mut Streams) -> Result
     context.world.start_daemons(Policy {
         migrate_on_port_down: false,
     })?;
-    let stall = pull_and_plug(context, streams, Host::A)?;
-    let stall = stall.map_or(Millis::default(), |stall| stall.length);
+    let stall = pull_and_plug(context, streams, Host::A)?
+        .ok_or_else(|| Failure::not_shown("the program did not stand still for a pulled cable"))?
+        .length;
     context.timeline.note(
         "drill",
         format!("hardware retry exhaustion: stood still for {stall}"),
@@ -134,16 +158,29 @@ fn without_migration(context: &mut Context<'_>, streams: &mut Streams) -> Result
     Ok(stall)
 }
 
-fn compare(context: &mut Context<'_>, longest: Millis, exhaustion: Millis) -> Result<(), Failure> {
-    context.report.set("local_pull_stall_ms", longest.rounded());
-    context
-        .report
-        .set("retry_exhaustion_ms", exhaustion.rounded());
+fn compare(context: &mut Context<'_>, stalls: Stalls, exhaustion: Millis) -> Result<(), Failure> {
+    let Stalls { median, longest } = stalls;
+    let report = &mut context.report;
+    report.set("local_pull_stall_ms", longest.rounded());
+    report.set("local_pull_median_stall_ms", median.rounded());
+    report.set("retry_exhaustion_ms", exhaustion.rounded());
     let text = format!(
-        "longest stall on a pulled local cable {longest}, hardware retry exhaustion {exhaustion}"
+        "stall on a pulled local cable: longest {longest}, median {median}; hardware retry \
+         exhaustion {exhaustion}"
     );
     context.timeline.note("drill", text.clone());
-    ensure(longest.0 <= exhaustion.0 * FRACTION, || {
-        format!("{text}: not a small fraction (at most {FRACTION})")
-    })
+    let small = longest.0 <= exhaustion.0 * WORST_FRACTION && median.0 <= exhaustion.0 * FRACTION;
+    ensure(small, || format!("{text}: not a small fraction"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_are_summed_up() {
+        let Stalls { median, longest } =
+            Stalls::of([30.0, 0.0, 90.0, 20.0, 0.0].map(Millis).into());
+        assert_eq!((median.0, longest.0), (20.0, 90.0));
+    }
 }
