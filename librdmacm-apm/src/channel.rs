@@ -23,6 +23,9 @@ use crate::connection::IdKey;
 use crate::device::check;
 use crate::real::real;
 
+/// Events kept for one channel: an application that has stopped reading must not fill up with them.
+const MAX_PENDING: usize = 64;
+
 /// The address of an event channel: a key, dereferenced only while the channel is known to exist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ChannelKey(pub(crate) usize);
@@ -195,7 +198,15 @@ impl Channels {
 
 impl Inner {
     fn post(&mut self, event: Event, channel: ChannelKey, port: LocalPort) {
-        self.pending.entry(channel).or_default().push_back(event);
+        let pending = self.pending.entry(channel).or_default();
+        if pending.len() >= MAX_PENDING {
+            crate::log::debug(&format_args!(
+                "event {:?} is dropped: nobody reads the channel",
+                event.kind
+            ));
+            return;
+        }
+        pending.push_back(event);
         if let Err(errno) = self.ring(channel, port) {
             crate::log::debug(&format_args!(
                 "event {:?} cannot be delivered: {errno}",

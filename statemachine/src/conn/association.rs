@@ -395,6 +395,8 @@ impl Core {
             max_cm_retries: cx.config.tries.min(15),
             primary: fields(primary),
             alternate: self.loaded().map(fields).unwrap_or_default(),
+            // The truth, as long as a SAP gets no SPR.
+            sap_supported: false,
             private_data: ReqData {
                 peer_qpn: self.peer_qpn,
                 ports,
