@@ -301,7 +301,8 @@ impl Config {
 
     /// What types alone cannot say.
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        // IBA table 102: 0x10..=0x2f are application classes. 0x30..=0x4f would need an OUI.
+        // IBA table 102: 0x09..=0x0f are vendors' and 0x10..=0x2f applications' classes. Vendors'
+        // 0x30..=0x4f would need an OUI. The CM's own, 0x07, is for kernels that leave it free.
         if !matches!(self.association.class, 0x07 | 0x09..=0x2f) {
             return Err(("class", "want an application class, 0x09 to 0x2f, or 0x07"));
         }

@@ -14,7 +14,7 @@ pub enum Nuisance {
     MalformedControl,
     /// A packet on the operator socket that is no request.
     MalformedRequest,
-    /// A library that breaks the protocol or does not read.
+    /// A client that cannot be taken in.
     Client,
     /// A registration of somebody else's queue pair.
     NotOwner,

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub enum Kind {
     /// Both HCAs in one network namespace: for AF_IB (GIDs).
     Flat,
-    /// Each host has a namespace, with its HCA and IPoIB: for IP. There is no way back.
+    /// Each host has a namespace, with its HCA and IPoIB: for IP.
     Netns,
 }
 

@@ -10,6 +10,8 @@ const SPLATS: &[&str] = &[
     "Kernel panic",
     "refcount_t:",
     "soft lockup",
+    "hard LOCKUP",
+    "UBSAN:",
     "detected stall",
     "self-detected stall",
     "blocked for more than",

@@ -6,7 +6,8 @@ use std::io::Read;
 use clap::{Args, Subcommand};
 use cm_msgs::fields::{FieldValue, Fields};
 use cm_msgs::pretty::Pretty;
-use cm_msgs::sa::{self, PathRecord, SaMad};
+use cm_msgs::sa::{self, ClassPortInfo, InformInfo, Notice, PathRecord, PortInfo, SaMad};
+use cm_msgs::smp::{self, Smp};
 use cm_msgs::{cm, mad};
 use serde_json::{Map, Value, json};
 
@@ -76,50 +77,112 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
 /// A datagram that was understood.
 enum Decoded {
     Cm(mad::Header, Box<cm::Message>),
-    PathRecord(Box<SaMad>, PathRecord),
+    Attribute(mad::Header, Box<Attribute>),
 }
 
-/// CM messages in any class, because apmd's is a setting; of the SA's, path records.
+/// What apmd reads of the SA's and of ports.
+enum Attribute {
+    ClassPortInfo(ClassPortInfo),
+    InformInfo(InformInfo),
+    Notice(Notice),
+    PathRecord(PathRecord),
+    PortInfo(PortInfo),
+}
+
+/// CM messages in any class, because apmd's is a setting; of the SA's and the ports', what apmd
+/// reads.
 fn decode(bytes: &[u8]) -> Result<Decoded, cm_msgs::DecodeError> {
-    if bytes.get(1) == Some(&mad::CLASS_SA)
-        && let Ok(sa) = SaMad::decode(bytes)
-        && sa.header.attribute_id == sa::ATTR_PATH_RECORD
-        && let Some(record) = sa.data.first_chunk()
-    {
-        let record = PathRecord::decode(record);
-        return Ok(Decoded::PathRecord(Box::new(sa), record));
+    let (header, attribute) = match bytes.get(1) {
+        Some(&mad::CLASS_SA) => {
+            let sa = SaMad::decode(bytes)?;
+            (sa.header, Attribute::of_sa(&sa))
+        }
+        Some(&(mad::CLASS_SM_LID_ROUTED | mad::CLASS_SM_DIRECTED_ROUTE)) => {
+            let smp = Smp::decode(bytes)?;
+            (smp.header, Attribute::of_smp(&smp))
+        }
+        _ => {
+            let (header, message) = cm::Message::decode(bytes)?;
+            return Ok(Decoded::Cm(header, Box::new(message)));
+        }
+    };
+    match attribute {
+        Some(attribute) => Ok(Decoded::Attribute(header, Box::new(attribute))),
+        None => Err(cm_msgs::DecodeError::Attribute(header.attribute_id)),
     }
-    let (header, message) = cm::Message::decode(bytes)?;
-    Ok(Decoded::Cm(header, Box::new(message)))
+}
+
+impl Attribute {
+    fn of_sa(sa: &SaMad) -> Option<Self> {
+        let data = &sa.data;
+        Some(match sa.header.attribute_id {
+            sa::ATTR_CLASS_PORT_INFO => {
+                Self::ClassPortInfo(ClassPortInfo::decode(data.first_chunk()?))
+            }
+            sa::ATTR_INFORM_INFO => Self::InformInfo(InformInfo::decode(data.first_chunk()?)),
+            sa::ATTR_NOTICE => Self::Notice(Notice::decode(data.first_chunk()?)),
+            sa::ATTR_PATH_RECORD => Self::PathRecord(PathRecord::decode(data.first_chunk()?)),
+            _ => return None,
+        })
+    }
+
+    fn of_smp(smp: &Smp) -> Option<Self> {
+        let data = (smp.header.attribute_id == smp::ATTR_PORT_INFO).then_some(&smp.data)?;
+        Some(Self::PortInfo(PortInfo::decode(data.first_chunk()?)))
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::ClassPortInfo(_) => "ClassPortInfo",
+            Self::InformInfo(_) => "InformInfo",
+            Self::Notice(_) => "Notice",
+            Self::PathRecord(_) => "PathRecord",
+            Self::PortInfo(_) => "PortInfo",
+        }
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        match self {
+            Self::ClassPortInfo(info) => info.fields(),
+            Self::InformInfo(info) => info.fields(),
+            Self::Notice(notice) => notice.fields(),
+            Self::PathRecord(record) => record.fields(),
+            Self::PortInfo(info) => info.fields(),
+        }
+    }
 }
 
 impl Decoded {
     fn json(&self) -> Value {
-        let (name, transaction_id, fields) = match self {
-            Self::Cm(header, message) => (message.name(), header.transaction_id, message.fields()),
-            Self::PathRecord(sa, record) => {
-                ("PathRecord", sa.header.transaction_id, record.fields())
-            }
+        let (name, header, fields) = match self {
+            Self::Cm(header, message) => (message.name(), header, message.fields()),
+            Self::Attribute(header, attribute) => (attribute.name(), header, attribute.fields()),
         };
+        let transaction_id = header.transaction_id;
         json!({ "message": name, "transaction_id": transaction_id, "fields": object(fields) })
     }
 
     fn text(&self) -> String {
         match self {
             Self::Cm(header, message) => Pretty { header, message }.to_string(),
-            Self::PathRecord(sa, record) => {
+            Self::Attribute(header, attribute) => {
                 let mad::Header {
+                    mgmt_class,
                     method,
                     status,
                     transaction_id,
                     ..
-                } = sa.header;
-                let status = sa::SaStatus::from(status);
+                } = header;
                 let mut text = format!(
-                    "PathRecord  class 0x03  method {method:#04x}  transaction \
-                     0x{transaction_id:016x}  status {status}\n"
+                    "{}  class {mgmt_class:#04x}  method {method:#04x}  transaction \
+                     0x{transaction_id:016x}  status {status:#06x}",
+                    attribute.name()
                 );
-                for (name, value) in record.fields() {
+                if *mgmt_class == mad::CLASS_SA {
+                    text.push_str(&format!(" ({})", sa::SaStatus::from(*status)));
+                }
+                text.push('\n');
+                for (name, value) in attribute.fields() {
                     text.push_str(&format!("  {name:<31} {value}\n"));
                 }
                 text
@@ -166,5 +229,20 @@ mod tests {
         assert_eq!(decoded.json()["fields"]["mtu"], 4);
         assert_eq!(decoded.json()["transaction_id"], 7);
         assert!(decoded.text().contains("\n  mtu "));
+    }
+
+    #[test]
+    fn port_info_and_notices_are_shown_too() {
+        let mad = Smp::get_port_info(smp::Routing::Directed, 9, 1).encode();
+        let decoded = decode(&mad).unwrap();
+        assert_eq!(decoded.json()["message"], "PortInfo");
+        assert_eq!(decoded.json()["fields"]["lid"], 0);
+
+        let mut mad = SaMad::get_class_port_info(7).encode();
+        mad[17] = 2;
+        assert_eq!(decode(&mad).unwrap().json()["message"], "Notice");
+        mad[17] = 0x99;
+        let error = decode(&mad).err().unwrap().to_string();
+        assert!(error.contains("0x0099"), "{error}");
     }
 }

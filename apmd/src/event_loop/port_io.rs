@@ -42,7 +42,7 @@ impl Daemon {
         let by = |source| self.config.watches_by(source);
         match (
             by(PortSource::Umad),
-            by(PortSource::Verbs) || by(PortSource::Netlink),
+            by(PortSource::Verbs) || by(PortSource::Netlink) && self.rtnl.is_some(),
         ) {
             (false, _) => Checking::Unsettled,
             (true, true) => Checking::Net,

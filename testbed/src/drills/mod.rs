@@ -24,8 +24,8 @@ pub const DEFAULT: &str = cable_pull::DRILL.name;
 
 /// A drill: what it shows, and its parts by the world they need.
 ///
-/// The parts share the timeline and the report. Since there is no way back from namespaces, the
-/// runner runs the flat parts of all drills before the first part in namespaces.
+/// The parts share the timeline and the report. Changing worlds takes
+/// a while, so the runner runs the flat parts of all drills before the first part in namespaces.
 pub struct Drill {
     /// Its name on the command line.
     pub name: &'static str,
