@@ -5,7 +5,9 @@ mod daemon;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use cm_msgs::cm::{Lap, Message};
 use cm_msgs::control::{FromDaemon, FromLibrary};
@@ -308,6 +310,28 @@ fn sigterm_ends_cleanly() {
     assert_eq!(daemon.wait(), Some(0));
     assert!(!daemon.directory().join("apmd.sock").exists());
     assert!(!daemon.directory().join("observe.sock").exists());
+}
+
+#[test]
+fn a_service_manager_is_told() {
+    let directory = Directory::new();
+    let manager = UnixDatagram::bind(directory.path().join("notify")).expect("a new socket");
+    manager
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .expect("a timeout");
+    let told = || {
+        let mut bytes = [0; 128];
+        let len = manager.recv(&mut bytes).expect("a message");
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let mut daemon = Daemon::try_start(directory.path(), "").expect("it starts");
+    assert_eq!(told(), "READY=1\n");
+    daemon.signal(Signal::SIGHUP);
+    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(told(), "READY=1\n");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(told(), "STOPPING=1\n");
+    assert_eq!(daemon.wait(), Some(0));
 }
 
 #[test]

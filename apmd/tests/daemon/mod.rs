@@ -56,14 +56,15 @@ impl Daemon {
         daemon
     }
 
-    /// Starts one in `directory` and waits until it is ready. If it ends instead: what it said.
+    /// Starts one in `directory` and waits until it is ready. If it ends instead: what it said. It
+    /// tells the socket `notify` there how it is.
     pub(crate) fn try_start(directory: &Path, config: &str) -> Result<Self, String> {
         write_config(directory, config);
         let mut child = Command::new(env!("CARGO_BIN_EXE_apmd"))
             .arg("--config")
             .arg(directory.join("apmd.toml"))
             .env_remove("RUST_LOG")
-            .env_remove("NOTIFY_SOCKET")
+            .env("NOTIFY_SOCKET", directory.join("notify"))
             .stderr(Stdio::piped())
             .spawn()
             .expect("apmd starts");
