@@ -81,6 +81,7 @@ impl Commit {
                 Ok(wake) => queue.wake = Some(wake),
                 Err(error) => {
                     queue.failed = true;
+                    self.forget_descriptors();
                     crate::log::warn(&format_args!("no commit thread, so no APM here: {error}"));
                 }
             }
@@ -131,6 +132,23 @@ impl Commit {
             .iter()
             .map(|fd| fd.load(Ordering::Relaxed))
             .filter(|&fd| fd >= 0)
+    }
+
+    /// The thread ends for good. The numbers of its descriptors may be the application's by now, so
+    /// nobody uses or closes them again.
+    pub(crate) fn give_up(&self) {
+        self.forget_descriptors();
+        self.set_linked(false);
+        let mut queue = self.queue();
+        queue.failed = true;
+        queue.commands.clear();
+        std::mem::forget(queue.wake.take());
+    }
+
+    fn forget_descriptors(&self) {
+        for descriptor in &self.descriptors {
+            descriptor.store(-1, Ordering::Relaxed);
+        }
     }
 
     fn start(&'static self) -> io::Result<Arc<EventFd>> {

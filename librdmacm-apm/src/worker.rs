@@ -79,6 +79,9 @@ impl Worker {
                     // Somebody closed our descriptor (daemons-to-be do that): nothing is lost but
                     // our help.
                     crate::log::warn(&format_args!("commit thread ends: {errno}"));
+                    self.commit.give_up();
+                    // Closing them now could close the application's.
+                    std::mem::forget(self);
                     return;
                 }
             };

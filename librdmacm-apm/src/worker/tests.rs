@@ -16,7 +16,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use crate::commit::{Command, Commit, Deliver};
+use crate::commit::{Command, Commit, Deliver, Descriptor};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
 use crate::model::{Model, path};
 
@@ -400,4 +400,16 @@ fn events_go_to_applications_that_opted_in_and_to_no_others() {
             (5, AppEvent::AltRouteError, 113)
         ]
     );
+}
+
+#[test]
+fn a_thread_that_has_given_up_is_left_alone() {
+    let daemon = Daemon::new();
+    let commit = commit(&daemon, nobody);
+    commit.note(Descriptor::Epoll, 1000);
+    commit.give_up();
+    assert_eq!(commit.descriptors().count(), 0);
+    commit.send(Command::Close(1));
+    assert!(commit.take().is_empty(), "nobody would ever take it");
+    assert_eq!(commit.descriptors().count(), 0, "no new thread");
 }
