@@ -1,10 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The configuration file: TOML, every key optional, unknown keys refused.
+//! The configuration file: TOML, every key optional, unknown keys refused. Each section has a file
+//! of its own here: its keys, their defaults and their limits.
+
+mod association;
+mod control;
+mod log;
+mod policy;
+mod ports;
+mod sa;
+mod timers;
+
+pub use association::Association;
+pub use control::Control;
+pub use log::{Log, LogFormat};
+pub use policy::Policy;
+pub use ports::{PortSource, Ports};
+pub use sa::Sa;
+pub use timers::Timers;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
 /// Where the configuration is looked for unless the command line says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/rdma/apmd.toml";
@@ -36,115 +54,6 @@ pub struct Config {
     pub log: Log,
 }
 
-/// `[association]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Association {
-    /// Management class of the association MADs; the same on all hosts. Takes effect at start.
-    pub class: u8,
-    /// REQs kept for applications that have not registered yet.
-    pub parked_limit: usize,
-    /// How long such a REQ is kept.
-    pub parked_ms: u64,
-}
-
-/// `[timers]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Timers {
-    /// Wait for an answer to the first copy of a MAD; doubles with every further copy.
-    pub retry_ms: u64,
-    /// Every wait is spread by up to this many percent both ways.
-    pub jitter_percent: u8,
-    /// Copies of a MAD before it is given up.
-    pub tries: u8,
-    /// First pause after giving up; doubles with every failure in a row.
-    pub backoff_ms: u64,
-    /// The longest pause.
-    pub backoff_max_ms: u64,
-    /// How long a path that hardware left without a visible cause is chosen last.
-    pub suspect_ms: u64,
-    /// How long a library may take over an order.
-    pub order_ms: u64,
-}
-
-/// `[ports]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Ports {
-    /// What is listened to for the loss of a port.
-    pub sources: Vec<PortSource>,
-    /// How long a port must stay up before paths over it are loaded.
-    pub hold_off_ms: u64,
-}
-
-/// A way to notice that a port is lost. Each is sufficient.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PortSource {
-    /// Asynchronous events of the verbs device.
-    Verbs,
-    /// PortInfo read now and then.
-    Umad,
-    /// Carrier of the port's IPoIB interface.
-    Netlink,
-}
-
-/// `[policy]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Policy {
-    /// Migrate armed connections when their local port goes down, without waiting for the
-    /// hardware's retries.
-    pub migrate_on_port_down: bool,
-}
-
-/// `[sa]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sa {
-    /// Path queries under way at the same time.
-    pub in_flight: usize,
-    /// Wait for the answer to the first copy of a query; doubles with every further copy.
-    pub timeout_ms: u32,
-    /// Copies of a query before it is given up.
-    pub tries: u8,
-}
-
-/// `[control]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Control {
-    /// Group that may use the sockets, if it exists. Takes effect at start.
-    pub group: String,
-    /// Access mode of the sockets. Takes effect at start.
-    pub mode: u32,
-    /// A library may register only queue pairs that the kernel says its process owns.
-    pub verify_owner: bool,
-    /// Connections looked after at the same time.
-    pub max_connections: usize,
-}
-
-/// `[log]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// A level, or a filter in the form of `RUST_LOG`, which overrides it.
-    pub level: String,
-    /// One line of text or one JSON object an event. Takes effect at start.
-    pub format: LogFormat,
-}
-
-/// The form of a log line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people and journals.
-    Text,
-    /// For machines.
-    Json,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -161,81 +70,29 @@ impl Default for Config {
     }
 }
 
+/// What a section's check finds.
+type Check = Result<(), Wrong>;
+
+/// A value that is of the right type and still no good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Wrong {
+    /// The key in its section.
+    key: &'static str,
+    /// What would be good.
+    what: &'static str,
+}
+
+/// Refuses the value of `key` unless it is `good`; `what` says what would be.
+fn want(good: bool, key: &'static str, what: &'static str) -> Check {
+    if good {
+        Ok(())
+    } else {
+        Err(Wrong { key, what })
+    }
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Default for Association {
-    fn default() -> Self {
-        let engine = statemachine::Config::default();
-        Self {
-            class: cm_msgs::mad::CLASS_APM,
-            parked_limit: engine.parked_limit,
-            parked_ms: millis(engine.parked_for),
-        }
-    }
-}
-
-impl Default for Timers {
-    fn default() -> Self {
-        let engine = statemachine::Config::default();
-        Self {
-            retry_ms: millis(engine.retry_first),
-            jitter_percent: engine.jitter_percent,
-            tries: engine.tries,
-            backoff_ms: millis(engine.backoff_first),
-            backoff_max_ms: millis(engine.backoff_max),
-            suspect_ms: millis(engine.suspect_hold_off),
-            order_ms: millis(engine.order_timeout),
-        }
-    }
-}
-
-impl Default for Ports {
-    fn default() -> Self {
-        Self {
-            sources: vec![PortSource::Verbs, PortSource::Umad, PortSource::Netlink],
-            hold_off_ms: millis(statemachine::Config::default().port_hold_off),
-        }
-    }
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            migrate_on_port_down: statemachine::Config::default().migrate_on_port_down,
-        }
-    }
-}
-
-impl Default for Sa {
-    fn default() -> Self {
-        Self {
-            in_flight: 32,
-            timeout_ms: 200,
-            tries: 5,
-        }
-    }
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Self {
-            group: "rdma".to_owned(),
-            mode: 0o660,
-            verify_owner: true,
-            max_connections: statemachine::Config::default().connection_limit,
-        }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-        }
-    }
 }
 
 /// Why there is no configuration.
@@ -292,51 +149,20 @@ impl Config {
             let at = error.span().map_or(0, |span| span.start);
             content(path, text, at, error.message())
         })?;
-        config.check().map_err(|(key, what)| {
-            let at = text.find(key).unwrap_or(0);
-            content(path, text, at, what)
+        config.check().map_err(|(section, Wrong { key, what })| {
+            content(path, text, place(text, section, key), what)
         })?;
         Ok(config)
     }
 
     /// What types alone cannot say.
-    fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        // IBA table 102: 0x09..=0x0f are vendors' and 0x10..=0x2f applications' classes. Vendors'
-        // 0x30..=0x4f would need an OUI. The CM's own, 0x07, is for kernels that leave it free.
-        if !matches!(self.association.class, 0x07 | 0x09..=0x2f) {
-            return Err(("class", "want an application class, 0x09 to 0x2f, or 0x07"));
-        }
-        if self.timers.jitter_percent > 90 {
-            return Err(("jitter_percent", "want at most 90"));
-        }
-        if self.timers.retry_ms == 0 {
-            return Err(("retry_ms", "want at least 1"));
-        }
-        if self.timers.backoff_ms == 0 {
-            return Err(("backoff_ms", "want at least 1"));
-        }
-        if self.timers.tries == 0 || self.sa.tries == 0 {
-            return Err(("tries", "want at least 1"));
-        }
-        if self.sa.in_flight == 0 {
-            return Err(("in_flight", "want at least 1"));
-        }
-        if self.sa.timeout_ms == 0 {
-            return Err(("timeout_ms", "want at least 1"));
-        }
-        if self.ports.sources.is_empty() {
-            return Err(("sources", "want at least one of verbs, umad, netlink"));
-        }
-        if self.control.mode > 0o777 {
-            return Err(("mode", "want an access mode, such as 0o660"));
-        }
-        if crate::logging::filter(&self.log.level).is_err() {
-            return Err((
-                "level",
-                "want error, warn, info, debug, trace, or target=level,...",
-            ));
-        }
-        Ok(())
+    fn check(&self) -> Result<(), (&'static str, Wrong)> {
+        self.association.check().map_err(|e| ("association", e))?;
+        self.timers.check().map_err(|e| ("timers", e))?;
+        self.ports.check().map_err(|e| ("ports", e))?;
+        self.sa.check().map_err(|e| ("sa", e))?;
+        self.control.check().map_err(|e| ("control", e))?;
+        self.log.check().map_err(|e| ("log", e))
     }
 
     /// The engine's part.
@@ -390,6 +216,18 @@ impl Config {
     }
 }
 
+/// Where the key of a section is in the text, which is good TOML.
+fn place(text: &str, section: &str, key: &str) -> usize {
+    let document = DeTable::parse(text).ok();
+    let section = document.as_ref().and_then(|document| {
+        let section = document.get_ref().get(section)?;
+        section.get_ref().as_table()
+    });
+    section
+        .and_then(|section| section.keys().find(|name| name.get_ref() == key))
+        .map_or(0, |name| name.span().start)
+}
+
 /// An error at a place in the text, in one line: file, line, key, what.
 fn content(path: &Path, text: &str, at: usize, what: &str) -> ConfigError {
     let before = text.get(..at).unwrap_or("");
@@ -417,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_template_says_the_defaults() {
-        let template = include_str!("../dist/apmd.toml");
+        let template = include_str!("../../dist/apmd.toml");
         assert_eq!(parse(template).unwrap(), Config::default());
         // With every setting's comment sign taken away it still says the same.
         let spoken: String = template
@@ -428,17 +266,14 @@ mod tests {
             })
             .collect();
         assert_eq!(parse(&spoken).unwrap(), Config::default());
+        let spoken: toml::Table = spoken.parse().unwrap();
         let keys = toml::Table::try_from(Config::default()).unwrap();
-        for (section, value) in &keys {
-            let inner = value
-                .as_table()
-                .map(|table| table.keys().cloned().collect());
-            for key in inner.unwrap_or_else(|| vec![section.clone()]) {
-                let setting = format!("\n{key} = ");
-                assert!(
-                    spoken.contains(&setting),
-                    "{section}.{key} is not in the template"
-                );
+        for (name, value) in &keys {
+            let said = spoken.get(name);
+            assert!(said.is_some(), "{name} is not in the template");
+            for key in value.as_table().into_iter().flat_map(toml::Table::keys) {
+                let said = said.and_then(|section| section.get(key));
+                assert!(said.is_some(), "{name}.{key} is not in the template");
             }
         }
     }
@@ -462,6 +297,10 @@ mod tests {
         assert_eq!(
             parse("[association]\nclass = 0x33").unwrap_err(),
             "t.toml:2: class: want an application class, 0x09 to 0x2f, or 0x07"
+        );
+        assert_eq!(
+            parse("[timers]\ntries = 3\n[sa]\ntries = 0").unwrap_err(),
+            "t.toml:4: tries: want at least 1"
         );
         assert!(
             parse("[log]\nlevel = \"=nonsense=\"")
