@@ -2,7 +2,9 @@
 //! The numbers that name things in a fabric.
 
 use std::fmt;
+use std::net::{AddrParseError, Ipv6Addr};
 use std::num::NonZeroU16;
+use std::str::FromStr;
 
 /// A unicast local identifier, 1 to 0xbfff (IBA 4.1.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -104,12 +106,43 @@ impl fmt::Display for Guid {
     }
 }
 
+/// Global identifier of a port, big-endian: 8 bytes of subnet prefix, then a GUID (IBA 4.1.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The GUID in it.
+    pub fn guid(self) -> Guid {
+        // The cast takes the lower half.
+        Guid(u128::from_be_bytes(self.0) as u64)
+    }
+}
+
+/// In IPv6 form.
+impl FromStr for Gid {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        text.parse().map(|ip: Ipv6Addr| Self(ip.octets()))
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
 /// A partition key: 15 bits of partition, one bit of membership (IBA 10.9.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PKey(pub u16);
 
 impl PKey {
     const FULL: u16 = 0x8000;
+
+    /// Full membership of the partition that every port is in unless an administrator says
+    /// otherwise.
+    pub const DEFAULT: Self = Self(0xffff);
 
     /// The partition without the membership bit.
     pub const fn partition(self) -> u16 {

@@ -8,17 +8,20 @@
 //! of a port with several has its own path.
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 mod disjoint;
 mod fabric;
 mod fat_tree;
 mod half_world;
 mod ident;
+mod lines;
 pub mod opensm;
 mod packed;
 mod rate;
 pub mod snapshot;
 mod walk;
 
+pub use addresses::{Address, Addresses};
 pub use disjoint::{
     Alternate, Element, ElementName, Finder, Pair, Path, Shared, Sharing, Verdict, recheck,
     recheck_after,
@@ -29,6 +32,7 @@ pub use fabric::{
 };
 pub use fat_tree::{FatTree, Spread};
 pub use half_world::{PathRecord, World};
-pub use ident::{Guid, Lid, LidRange, PKey};
+pub use ident::{Gid, Guid, Lid, LidRange, PKey};
+pub use lines::ReadError;
 pub use rate::{Capability, Mtu, Rate, Speed, Width};
 pub use walk::{Fault, Leg};

@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::lines::{Lines, guid, lid, syntax};
-use super::{Problem, ReadError};
+use super::{Problem, ReadError, lid, syntax};
 use crate::ident::{Guid, Lid, LidRange};
+use crate::lines::{Lines, guid};
 
 /// Reads the LIDs of all ports that OpenSM remembers.
 pub(super) fn read(path: &Path) -> Result<HashMap<Guid, LidRange>, ReadError> {

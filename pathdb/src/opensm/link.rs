@@ -4,10 +4,10 @@
 //! `{ CA Ports:02 SystemGUID:.. NodeGUID:.. PortGUID:.. VenID:.. DevID:.. Rev:.. {NAME} LID:0004
 //! PN:01 } { SW ... } PHY=4x LOG=ACT SPD=2.5`, numbers in hexadecimal.
 
-use super::Problem;
-use super::lines::{guid, lid, syntax};
+use super::{Problem, lid, syntax};
 use crate::fabric::{NodeKind, NodeSpec};
 use crate::ident::Guid;
+use crate::lines::guid;
 use crate::rate::{Capability, Rate, Speed, Width};
 
 /// A link.

@@ -8,7 +8,6 @@
 //! be of one sweep: what one says and another denies is an error, and so is what is missing.
 
 mod guid2lid;
-mod lines;
 mod link;
 mod subnet;
 mod tables;
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fabric::{BuildError, Fabric};
 use crate::ident::{Guid, Lid};
+use crate::lines::shown;
 
 /// Where OpenSM's files are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,26 +48,16 @@ impl Files {
     }
 }
 
-/// What is wrong with a file, and where.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}:{line}: {problem}", path = path.display())]
-pub struct ReadError {
-    /// The file.
-    pub path: PathBuf,
-    /// The line, counted from 1; 0 if it is the file itself.
-    pub line: usize,
-    /// What is wrong.
-    #[source]
-    pub problem: Problem,
-}
+/// What is wrong with one of OpenSM's files, and where.
+pub type ReadError = crate::ReadError<Problem>;
 
 /// What is wrong with a line or a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// It cannot be read.
-    #[error("{0}")]
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// It is not in the file's format.
     #[error("want {wanted}, found '{found}'")]
     Syntax {
@@ -138,4 +128,18 @@ pub enum Problem {
     /// A list without a single link.
     #[error("no links")]
     Empty,
+}
+
+/// The line is not in the file's format.
+fn syntax(wanted: &'static str, line: &str) -> Problem {
+    Problem::Syntax {
+        wanted,
+        found: shown(line),
+    }
+}
+
+/// A LID in hexadecimal, with `0x` or without; any 16 bits.
+fn lid(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u16::from_str_radix(digits, 16).ok()
 }

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::lines::Lines;
 use super::link::{End, Link};
 use super::{Problem, ReadError};
 use crate::fabric::{Builder, NodeId, NodeKind, PortSpec};
 use crate::ident::{Guid, LidRange};
+use crate::lines::Lines;
 
 /// Reads nodes, ports and links.
 pub(super) fn read(path: &Path, lids: &HashMap<Guid, LidRange>) -> Result<Builder, ReadError> {

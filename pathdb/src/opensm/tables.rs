@@ -11,10 +11,10 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::lines::{Lines, guid, lid, syntax};
-use super::{Problem, ReadError};
+use super::{Problem, ReadError, lid, syntax};
 use crate::fabric::{Fabric, NO_PORT, NodeId, NodeKind, Routing};
 use crate::ident::{Guid, Lid};
+use crate::lines::{Lines, guid};
 
 /// The table being read.
 struct Table {
