@@ -27,8 +27,8 @@ pub use disjoint::{
     recheck_after,
 };
 pub use fabric::{
-    BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec, Port,
-    PortId, PortName, PortSpec, Routing,
+    BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec,
+    PathTerms, Port, PortId, PortName, PortSpec, Routing,
 };
 pub use fat_tree::{FatTree, Spread};
 pub use half_world::{PathRecord, World};

@@ -2,7 +2,7 @@
 //! Snapshots: what is written is read again, and nothing else is.
 
 use pathdb::snapshot::{SnapshotError, VERSION, read, write};
-use pathdb::{Fabric, FatTree, NodeKind, PKey, PortSpec, Spread};
+use pathdb::{Fabric, FatTree, NodeKind, PKey, PathTerms, PortSpec, Spread};
 
 fn written(fabric: &Fabric) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -22,9 +22,14 @@ fn small() -> Fabric {
 }
 
 #[test]
-fn partitions_and_epochs_survive() {
+fn partitions_terms_and_epochs_survive() {
     let mut builder = pathdb::Builder::new();
     builder.epoch(77);
+    let terms = PathTerms {
+        service_level: Some(3),
+        packet_life_time: None,
+    };
+    builder.terms(terms);
     let node = builder.node(pathdb::NodeSpec {
         kind: NodeKind::Adapter,
         guid: pathdb::Guid(9),
@@ -47,7 +52,7 @@ fn partitions_and_epochs_survive() {
     let fabric = builder.routing().finish();
     let again = read(&written(&fabric)[..]).expect("a snapshot");
     assert_eq!(again, fabric);
-    assert_eq!(again.epoch(), 77);
+    assert_eq!((again.epoch(), again.terms()), (77, terms));
 }
 
 #[test]

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Fabric, Forwarding, Hop, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind, Port, PortId,
-    Switch,
+    Fabric, Forwarding, Hop, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind, PathTerms,
+    Port, PortId, Switch,
 };
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::Capability;
@@ -170,6 +170,7 @@ impl Builder {
         Self {
             fabric: Fabric {
                 epoch: 0,
+                terms: PathTerms::default(),
                 nodes: Vec::new(),
                 switches: Vec::new(),
                 ports: Vec::new(),
@@ -188,6 +189,11 @@ impl Builder {
     /// Sets the epoch.
     pub fn epoch(&mut self, epoch: u64) {
         self.fabric.epoch = epoch;
+    }
+
+    /// Sets what all paths have in common.
+    pub fn terms(&mut self, terms: PathTerms) {
+        self.fabric.terms = terms;
     }
 
     /// The node with this GUID, if it was added.

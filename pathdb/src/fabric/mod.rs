@@ -79,6 +79,16 @@ pub struct Port {
     pkeys: u16,
 }
 
+/// What the subnet manager gives all paths alike, as far as that is known: forwarding tables say
+/// nothing about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PathTerms {
+    /// The service level, 0 to 15; not known if it differs from path to path.
+    pub service_level: Option<u8>,
+    /// PathRecord:PacketLifeTime, 0 to 63: 4.096 us * 2^n.
+    pub packet_life_time: Option<u8>,
+}
+
 /// What a walk needs of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Switch {
@@ -133,6 +143,7 @@ impl Hop {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fabric {
     epoch: u64,
+    terms: PathTerms,
     nodes: Vec<Node>,
     switches: Vec<Switch>,
     ports: Vec<Port>,
@@ -148,6 +159,16 @@ impl Fabric {
     /// Which state of the fabric this is; deltas lead from one to the next.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The same fabric under another epoch.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// What all paths have in common.
+    pub fn terms(&self) -> PathTerms {
+        self.terms
     }
 
     /// All nodes.

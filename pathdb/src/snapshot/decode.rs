@@ -3,8 +3,8 @@
 
 use std::io::{self, BufReader, Read};
 
-use super::{MAGIC, SnapshotError, VERSION};
-use crate::fabric::{Builder, Fabric, NodeId, NodeKind, NodeSpec, PortSpec};
+use super::{MAGIC, NOT_KNOWN, SnapshotError, VERSION};
+use crate::fabric::{Builder, Fabric, NodeId, NodeKind, NodeSpec, PathTerms, PortSpec};
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::{Capability, Mtu, Rate};
 
@@ -34,6 +34,7 @@ impl<R: Read> Body<R> {
     fn fabric(mut self) -> Result<Fabric, SnapshotError> {
         let mut builder = Builder::new();
         builder.epoch(self.u64()?);
+        builder.terms(self.terms()?);
         let nodes = self.nodes(&mut builder)?;
         let tables = self.pkey_tables(&mut builder)?;
         // Ports as the links name them.
@@ -64,6 +65,19 @@ impl<R: Read> Body<R> {
         rows.shrink_to_fit();
         self.end()?;
         builder.rows(rows).map_err(SnapshotError::Contradiction)
+    }
+
+    fn terms(&mut self) -> Result<PathTerms, SnapshotError> {
+        let [level, time] = self.bytes()?;
+        let term = |code, max, what| match code {
+            NOT_KNOWN => Ok(None),
+            code if code <= max => Ok(Some(code)),
+            code => Err(field(what, code)),
+        };
+        Ok(PathTerms {
+            service_level: term(level, 15, "the service level of paths")?,
+            packet_life_time: term(time, 63, "the packet life time of paths")?,
+        })
     }
 
     /// The nodes and their numbers of ports.

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use super::{MAGIC, VERSION};
+use super::{MAGIC, NOT_KNOWN, VERSION};
 use crate::fabric::{Fabric, NodeKind, Port};
 use crate::rate::{Mtu, Rate};
 
@@ -26,6 +26,9 @@ pub fn write(fabric: &Fabric, mut to: impl Write) -> io::Result<()> {
 
 fn body(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
     to.write_all(&fabric.epoch().to_le_bytes())?;
+    let terms = fabric.terms();
+    let terms = [terms.service_level, terms.packet_life_time];
+    to.write_all(&terms.map(|code| code.unwrap_or(NOT_KNOWN)))?;
     nodes(fabric, to)?;
     let tables = fabric.pkey_tables();
     to.write_all(&count(tables.len())?.to_le_bytes())?;

@@ -7,6 +7,7 @@
 //! | what | bytes |
 //! |---|---|
 //! | epoch | 8 |
+//! | service level and packet life time of all paths, 255 for what is not known | 1, 1 |
 //! | number of nodes | 4 |
 //! | each: kind (0 adapter, 1 switch), ports, GUID, system GUID, length of name, name | 1, 1, 8, 8, 2, n |
 //! | number of P_Key tables (the first is the one not known) | 2 |
@@ -31,8 +32,11 @@ use crate::fabric::BuildError;
 
 const MAGIC: [u8; 8] = *b"pathdb\r\n";
 
+/// Stands for a term of paths that is not known.
+const NOT_KNOWN: u8 = 0xff;
+
 /// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why something is not read as a snapshot.
 #[derive(Debug, thiserror::Error)]
