@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Codecs for InfiniBand CM and SA messages and for apmd's client protocol.
+//! Codecs for InfiniBand CM, SA and ACM messages and for apmd's client protocol.
 //!
 //! Bytes to values and back, nothing else: no I/O, no allocation, no unsafe code, and no input that
-//! panics. All integers on the wire are big-endian. Each attribute is a plain struct with public
-//! fields and one table that says where each field lies; the tables are read together with the
-//! chapter of IBA vol. 1 (release 1.4) that they name.
+//! panics. All integers on the wire are big-endian, but for a few of ACM's ([`acm`]). Each attribute
+//! is a plain struct with public fields and one table that says where each field lies; the tables
+//! are read together with the chapter of IBA vol. 1 (release 1.4) that they name.
 //!
 //! Two rules hold for every attribute here:
 //! - bits that no field names are reserved: written as zero, ignored on reading;
@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod acm;
 mod address;
 pub mod association;
 pub mod cm;

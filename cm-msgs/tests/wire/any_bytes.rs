@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Any bytes become a value or a typed error, and what became a value stays the same from then on.
 
+use cm_msgs::acm::{self, Counters, Endpoint, Entry, Resolve};
 use cm_msgs::association::{LapData, RepData, ReqData};
 use cm_msgs::cm::Message;
 use cm_msgs::pretty::Pretty;
@@ -136,5 +137,57 @@ proptest! {
     #[test]
     fn any_gid_reads_back(bytes in any::<[u8; 16]>()) {
         prop_assert_eq!(Gid(bytes).to_string().parse(), Ok(Gid(bytes)));
+    }
+
+    #[test]
+    fn any_acm_entry(bytes: [u8; 72]) {
+        settles!(Entry, bytes);
+    }
+
+    #[test]
+    fn any_acm_header(bytes: [u8; 16]) {
+        let header = acm::Header::decode(&bytes);
+        prop_assert_eq!(header.encode(), bytes);
+    }
+
+    #[test]
+    fn any_acm_message(mut bytes in vec(any::<u8>(), 0..700), fits: bool) {
+        if fits && bytes.len() >= 16 {
+            bytes.truncate(16 + (bytes.len() - 16) / 72 * 72);
+            bytes[..2].copy_from_slice(&[1, 1]);
+            let length = bytes.len() as u16;
+            bytes[6..8].copy_from_slice(&length.to_ne_bytes());
+        }
+        let read = Resolve::decode(&bytes);
+        if fits && (16..=592).contains(&bytes.len()) {
+            prop_assert!(read.is_ok());
+        }
+        if let Ok(message) = read {
+            let mut buffer = [0; acm::MAX_LEN];
+            let again = Resolve::decode(message.encode(&mut buffer));
+            prop_assert_eq!(again, Ok(message));
+        }
+    }
+
+    #[test]
+    fn any_acm_endpoint(bytes in vec(any::<u8>(), 80), counters: [[u8; 8]; 7]) {
+        settles!(Endpoint, bytes.first_chunk().unwrap());
+        let bytes: [u8; 56] = counters.concat().try_into().unwrap();
+        settles!(Counters, bytes);
+    }
+
+    #[test]
+    fn any_acm_datagram(mut mad in mad_of(0x2c, 1), answer: bool, known: bool) {
+        mad[3] = if answer { 0x81 } else { 1 };
+        mad[6..8].copy_from_slice(&[0, 1]);
+        if known {
+            mad[16] = mad[16] % 5 + 1;
+            mad[18] = mad[18] % 5 + 1;
+        }
+        let read = acm::resolve::Message::decode(&mad);
+        prop_assert!(read.is_ok() || !known && !answer);
+        if let Ok(message) = read {
+            prop_assert_eq!(acm::resolve::Message::decode(&message.encode()), Ok(message));
+        }
     }
 }
