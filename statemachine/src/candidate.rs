@@ -2,13 +2,15 @@
 //! Thinkable alternates of a connection, and which of them is best.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
 
 use cm_msgs::association::PortAddress;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid};
 
-use crate::input::PortId;
+use crate::input::{Origin, PortId};
+use crate::overlap::{Overlap, Way};
 use crate::port::{Port, Ports, same_port};
 use crate::random::mix;
 
@@ -27,6 +29,8 @@ pub struct Candidate {
     pub dlid: Option<Lid>,
     /// How good it is.
     pub score: Score,
+    /// Where its path record came from, once there is one.
+    pub origin: Option<Origin>,
 }
 
 impl fmt::Display for Candidate {
@@ -40,26 +44,82 @@ impl fmt::Display for Candidate {
 }
 
 /// How good a candidate is: the least is the best.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Score {
     /// What speaks against its working at all.
     pub doubt: Doubt,
-    /// What it shares with the primary.
+    /// Which ports it shares with the primary.
     pub shared: Shared,
+    /// What it shares with the primary inside the fabric, where that is known.
+    ///
+    /// An unknown overlap stands behind one that is known to be none, and before all others: that
+    /// a shared switch takes both paths down is certain of those, and of the unknown only
+    /// possible. A loaded alternate is replaced only where the new one is *known* to share less,
+    /// so knowledge that comes and goes moves nothing to and fro.
+    pub overlap: Option<Overlap>,
     /// Spreads connections over equal candidates.
     pub tie: u32,
 }
 
 impl Score {
-    /// Whether it is better by more than the tie-break.
+    /// Whether it is better by more than the tie-break, and surely so.
     pub fn beats(self, other: Self) -> bool {
-        (self.doubt, self.shared) < (other.doubt, other.shared)
+        match self.doubt.cmp(&other.doubt) {
+            Ordering::Less => true,
+            Ordering::Equal => self.shares_less(other),
+            Ordering::Greater => false,
+        }
     }
+
+    /// Whether it surely shares less with the primary, doubts aside.
+    pub(crate) fn shares_less(self, other: Self) -> bool {
+        match self.shared.cmp(&other.shared) {
+            Ordering::Less => true,
+            Ordering::Equal => match (self.overlap, other.overlap) {
+                (Some(overlap), Some(other)) => overlap < other,
+                (Some(overlap), None) => overlap.is_none(),
+                (None, _) => false,
+            },
+            Ordering::Greater => false,
+        }
+    }
+}
+
+impl Ord for Score {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |score: &Self| {
+            let overlap = score.overlap.unwrap_or_default();
+            let known = match score.overlap {
+                Some(overlap) if overlap.is_none() => Known::Clear,
+                None => Known::No,
+                Some(_) => Known::Shared,
+            };
+            (score.doubt, score.shared, known, overlap, score.tie)
+        };
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Score {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What is known of an overlap, from best to worst.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Known {
+    Clear,
+    No,
+    Shared,
 }
 
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.shared)?;
+        if let Some(overlap) = self.overlap {
+            write!(f, ", {overlap}")?;
+        }
         match self.doubt {
             Doubt::None => Ok(()),
             doubt => write!(f, ", {doubt}"),
@@ -67,7 +127,7 @@ impl fmt::Display for Score {
     }
 }
 
-/// What a candidate shares with the primary, from least to most.
+/// Which ports a candidate shares with the primary, from least to most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Shared {
     /// Another local and another remote port.
@@ -177,13 +237,49 @@ impl Endpoints<'_> {
             score: Score {
                 doubt: Doubt::None,
                 shared,
+                overlap: None,
                 tie: tie(salt, id.port, remote.gid, offset),
             },
+            origin: None,
         };
         let primary = (Some(self.primary.slid), Some(self.primary.dlid));
         (0..offsets).map(candidate).filter(move |candidate| {
             shared != Shared::BothPorts || (!one_lid && (candidate.slid, candidate.dlid) != primary)
         })
+    }
+}
+
+impl Endpoints<'_> {
+    /// A candidate's way, with the LIDs that its path will have, where that is known already.
+    pub(crate) fn way(&self, candidate: &Candidate) -> Way {
+        let Candidate {
+            port, sgid, dgid, ..
+        } = *candidate;
+        let only = |lid: Lid, lmc: u8| Some(lid).filter(|&lid| lmc == 0 && lid != Lid(0));
+        let local = self.ports.get(port).map(|port| &port.status);
+        let lmc = local.map_or(0, |status| status.lmc);
+        let remote = self.remote().into_iter().find(|remote| remote.gid == dgid);
+        Way {
+            port,
+            sgid,
+            dgid,
+            slid: candidate.slid.or_else(|| only(local?.lid, lmc)),
+            dlid: candidate.dlid.or_else(|| only(remote?.lid, lmc)),
+        }
+    }
+
+    /// The way of a path that the connection has.
+    pub(crate) fn way_of(&self, path: &Path) -> Way {
+        Way {
+            port: PortId {
+                node_guid: self.node_guid,
+                port: path.port,
+            },
+            sgid: path.sgid,
+            dgid: path.dgid,
+            slid: Some(path.slid),
+            dlid: Some(path.dlid),
+        }
     }
 }
 

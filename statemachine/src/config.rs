@@ -30,6 +30,13 @@ pub struct Config {
     pub suspect_hold_off: Duration,
     /// How long path sources may take over a query, all their repetitions included.
     pub query_timeout: Duration,
+    /// How long the fabric's data may be looked at for what ways share; after that it is unknown.
+    pub assess_timeout: Duration,
+    /// A changed fabric makes `look_batch` connections look again at once, so many more after this,
+    /// and so on.
+    pub look_interval: Duration,
+    /// See `look_interval`.
+    pub look_batch: usize,
     /// How long a library may take over an order.
     pub order_timeout: Duration,
     /// A QP that stays in ReArm longer than this is shown as idle.
@@ -58,6 +65,9 @@ impl Default for Config {
             port_hold_off: Duration::from_millis(500),
             suspect_hold_off: Duration::from_secs(30),
             query_timeout: Duration::from_secs(30),
+            assess_timeout: Duration::from_secs(1),
+            look_interval: Duration::from_millis(10),
+            look_batch: 20,
             order_timeout: Duration::from_secs(10),
             rearm_idle: Duration::from_secs(1),
             rearm_confirm: Duration::from_secs(10),

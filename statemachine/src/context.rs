@@ -3,13 +3,16 @@
 
 use alloc::collections::VecDeque;
 use alloc::collections::btree_map::{BTreeMap, Entry};
+use alloc::vec::Vec;
 use core::time::Duration;
 
+use cm_msgs::path::Path;
 use cm_msgs::{Lid, cm};
 
 use crate::config::Config;
 use crate::input::{ConnId, MadSource, PortId};
 use crate::output::{Order, Output, PathQuery, Send};
+use crate::overlap::{Assess, Way};
 use crate::port::Ports;
 use crate::random::Random;
 use crate::time::Time;
@@ -22,6 +25,8 @@ use crate::view::Counters;
 pub(crate) enum Alarm {
     /// A port's hold-off is over.
     Port(PortId),
+    /// The next connections look at the changed fabric.
+    Sweep,
     /// A parked REQ has waited long enough.
     Parked(u64),
     /// A DREQ has no answer yet.
@@ -39,7 +44,7 @@ pub(crate) enum ConnAlarm {
     Order,
     /// A migration that failed may be tried again.
     MigrateHold,
-    /// Active: no answer to a path query or LAP, or a pause is over.
+    /// Active: no answer to a question or LAP, or a pause is over.
     Work,
     /// Active: ReArm has lasted long.
     Rearm,
@@ -75,6 +80,7 @@ pub(crate) struct Context {
     pub(crate) counters: Counters,
     pub(crate) comm_ids: BTreeMap<u32, Owner>,
     pub(crate) queries: BTreeMap<u32, ConnId>,
+    pub(crate) assessments: BTreeMap<u32, ConnId>,
     pub(crate) outputs: VecDeque<Output>,
     random: Random,
     transaction: u32,
@@ -93,6 +99,7 @@ impl Context {
             counters: Counters::default(),
             comm_ids: BTreeMap::new(),
             queries: BTreeMap::new(),
+            assessments: BTreeMap::new(),
             outputs: VecDeque::new(),
             transaction: random.name(),
             random,
@@ -157,10 +164,27 @@ impl Context {
 
     /// Asks the path sources; the number of the question.
     pub(crate) fn ask(&mut self, conn: ConnId, question: impl FnOnce(u32) -> PathQuery) -> u32 {
-        self.query = self.query.wrapping_add(1);
+        let query = self.question();
         self.counters.queries += 1;
-        self.queries.insert(self.query, conn);
-        self.outputs.push_back(Output::Query(question(self.query)));
+        self.queries.insert(query, conn);
+        self.outputs.push_back(Output::Query(question(query)));
+        query
+    }
+
+    /// Asks what ways share with a primary; the number of the question.
+    pub(crate) fn assess(&mut self, conn: ConnId, primary: Path, ways: Vec<Way>) -> u32 {
+        let query = self.question();
+        self.assessments.insert(query, conn);
+        self.outputs.push_back(Output::Assess(Assess {
+            query,
+            primary,
+            ways,
+        }));
+        query
+    }
+
+    fn question(&mut self) -> u32 {
+        self.query = self.query.wrapping_add(1);
         self.query
     }
 

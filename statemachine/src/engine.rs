@@ -14,10 +14,12 @@ use crate::closing::ClosingTable;
 use crate::config::{Config, SERVICE_ID};
 use crate::conn::{Connection, Link, Mraed};
 use crate::context::{Alarm, Context, Owner, Route};
-use crate::input::{ConnId, Input, MadSource, PortId, PortStatus, QueryError};
+use crate::input::{ConnId, Input, MadSource, Origin, PortId, PortStatus, QueryError};
 use crate::output::{Order, Output};
+use crate::overlap::Overlap;
 use crate::parked::{Parked, ParkedReqs, Parking};
 use crate::port::Change;
+use crate::sweep::Sweep;
 use crate::time::Time;
 use crate::trace::{Drop, What};
 use crate::view::{ConnectionView, Counters, PortState, PortView};
@@ -33,6 +35,7 @@ pub struct Engine {
     by_qp: BTreeMap<(Guid, Qpn), ConnId>,
     closing: ClosingTable,
     parked: ParkedReqs,
+    sweep: Sweep,
 }
 
 impl Engine {
@@ -45,6 +48,7 @@ impl Engine {
             by_qp: BTreeMap::new(),
             closing: ClosingTable::default(),
             parked: ParkedReqs::default(),
+            sweep: Sweep::default(),
         }
     }
 
@@ -67,7 +71,13 @@ impl Engine {
             Input::Close(id) => self.close(id),
             Input::ClientGone(client) => self.client_gone(client),
             Input::Mad(source, message) => self.mad(&source, &message),
-            Input::Paths { query, result } => self.paths(query, result.as_deref().map_err(|e| *e)),
+            Input::Paths {
+                query,
+                result,
+                origin,
+            } => self.paths(query, result.as_deref().map_err(|e| *e), origin),
+            Input::Assessed { query, overlaps } => self.assessed(query, &overlaps),
+            Input::FabricChanged => self.fabric_changed(),
         }
         while let Some(alarm) = self.cx.timers.expire(self.cx.now) {
             self.alarm(alarm);
@@ -134,6 +144,7 @@ impl Engine {
                     self.port_changed(id, change);
                 }
             }
+            Alarm::Sweep => self.look(),
             Alarm::Parked(number) => self.parked.expire(number),
             Alarm::Closing(comm_id) => self.closing.retry(&mut self.cx, comm_id),
             Alarm::Conn(id, alarm) => {
@@ -226,10 +237,43 @@ impl Engine {
         }
     }
 
-    fn paths(&mut self, query: u32, result: Result<&[PathRecord], QueryError>) {
+    fn paths(
+        &mut self,
+        query: u32,
+        result: Result<&[PathRecord], QueryError>,
+        origin: Option<Origin>,
+    ) {
         let id = self.cx.queries.remove(&query);
         if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
-            conn.paths(&mut self.cx, query, result);
+            conn.paths(&mut self.cx, query, result, origin);
+        }
+    }
+
+    fn assessed(&mut self, query: u32, overlaps: &[Option<Overlap>]) {
+        let id = self.cx.assessments.remove(&query);
+        if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
+            conn.assessed(&mut self.cx, query, overlaps);
+        }
+    }
+
+    fn fabric_changed(&mut self) {
+        self.sweep.restart(self.conns.len());
+        if !self.cx.timers.is_set(Alarm::Sweep) {
+            self.cx.timers.set(Alarm::Sweep, self.cx.now);
+        }
+    }
+
+    /// The next connections look at the changed fabric.
+    fn look(&mut self) {
+        for _ in 0..self.cx.config.look_batch.max(1) {
+            let id = self.sweep.next(&self.conns);
+            if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
+                conn.fabric_changed(&mut self.cx);
+            }
+        }
+        if !self.sweep.is_over() {
+            let next = self.cx.now + self.cx.config.look_interval;
+            self.cx.timers.set(Alarm::Sweep, next);
         }
     }
 

@@ -2,10 +2,14 @@
 //! What the engine is told.
 
 use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 use cm_msgs::control::{Register, Report};
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Gid, Guid, Lid, PKey, cm};
+
+use crate::overlap::Overlap;
 
 /// A connection, as the caller names it: which library, and the library's number for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -83,6 +87,51 @@ pub enum QueryError {
     Unreachable,
 }
 
+/// A kind of path source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Origin {
+    /// The subnet administrator.
+    Sa,
+    /// An ACM service.
+    Acm,
+    /// Fabric data: forwarding tables and links, as SSA distributes them.
+    Ssa,
+    /// A file.
+    Static,
+}
+
+impl Origin {
+    const NAMES: [(Self, &'static str); 4] = [
+        (Self::Sa, "sa"),
+        (Self::Acm, "acm"),
+        (Self::Ssa, "ssa"),
+        (Self::Static, "static"),
+    ];
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Self::NAMES.iter();
+        let name = names.find(|(origin, _)| origin == self);
+        f.pad(name.map_or("", |(_, name)| name))
+    }
+}
+
+/// A word that names no path source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no path source; there are sa, acm, ssa, static")]
+pub struct UnknownOrigin;
+
+impl FromStr for Origin {
+    type Err = UnknownOrigin;
+
+    fn from_str(word: &str) -> Result<Self, UnknownOrigin> {
+        let mut names = Self::NAMES.iter();
+        let origin = names.find(|(_, name)| *name == word);
+        origin.map(|(origin, _)| *origin).ok_or(UnknownOrigin)
+    }
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -106,5 +155,17 @@ pub enum Input {
         query: u32,
         /// The records, best first.
         result: Result<Vec<PathRecord>, QueryError>,
+        /// The source that answered; `None` where none did.
+        origin: Option<Origin>,
     },
+    /// Answer to an [`Assess`](crate::Assess).
+    Assessed {
+        /// Its number.
+        query: u32,
+        /// What each of its ways shares with the primary, in its order. `None`: nobody knows.
+        overlaps: Vec<Option<Overlap>>,
+    },
+    /// The fabric is known, or is known to be, another than before: what ways share may have
+    /// changed. All connections look again, a few at a time.
+    FabricChanged,
 }

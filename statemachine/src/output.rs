@@ -5,6 +5,7 @@ use cm_msgs::control::{AppEvent, Load, Migrate, Refusal};
 use cm_msgs::{Gid, Lid, PKey, cm};
 
 use crate::input::{ConnId, PortId};
+use crate::overlap::Assess;
 use crate::trace::Trace;
 
 /// A CM message to a peer's daemon (QP1 of a port of the peer's).
@@ -65,6 +66,8 @@ pub enum Output {
     Send(Send),
     /// Ask for paths.
     Query(PathQuery),
+    /// Say what ways share.
+    Assess(Assess),
     /// Tell a library.
     Order(ConnId, Order),
     /// Say so in the log.

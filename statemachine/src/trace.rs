@@ -36,7 +36,7 @@ pub struct Trace {
 
 /// A path's ends: enough to recognise it in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct Ends {
     /// The local port's number.
     pub port: u8,
     /// The local LID.
@@ -45,7 +45,7 @@ pub struct Way {
     pub dlid: Lid,
 }
 
-impl From<&Path> for Way {
+impl From<&Path> for Ends {
     fn from(path: &Path) -> Self {
         Self {
             port: path.port,
@@ -55,7 +55,7 @@ impl From<&Path> for Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -101,9 +101,9 @@ pub enum What {
     /// The connection is on another path now.
     Migrated {
         /// The path it left.
-        from: Way,
+        from: Ends,
         /// The path it is on.
-        to: Way,
+        to: Ends,
         /// We ordered it.
         ordered: bool,
         /// The path it left was abandoned by hardware, and no local port tells why.
@@ -116,17 +116,17 @@ pub enum What {
     /// A path source had no path.
     NoPath(Candidate, QueryError),
     /// LAP sent.
-    LapSent(Way),
+    LapSent(Ends),
     /// LAP received.
-    LapReceived(Way),
+    LapReceived(Ends),
     /// APR sent.
     AprSent(ApStatus),
     /// APR received.
     AprReceived(ApStatus),
     /// The library was ordered to load this path.
-    Load(Way),
+    Load(Ends),
     /// The library was ordered to migrate away from this path.
-    Migrate(Way),
+    Migrate(Ends),
     /// An order came too late: the QP was not as it expected.
     Stale,
     /// An order failed.

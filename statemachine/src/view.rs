@@ -11,7 +11,8 @@ use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 
 use crate::candidate::Candidate;
-use crate::input::{ConnId, PortId, QueryError};
+use crate::input::{ConnId, Origin, PortId, QueryError};
+use crate::overlap::Overlap;
 use crate::time::Time;
 
 /// A connection as it is now.
@@ -37,6 +38,11 @@ pub struct ConnectionView {
     pub primary: Path,
     /// The alternate path, when one is loaded.
     pub alternate: Option<Path>,
+    /// Where the alternate's path record came from; `None`: not from here (passive side, or loaded
+    /// before this daemon's time).
+    pub alternate_origin: Option<Origin>,
+    /// What the alternate shares with the primary inside the fabric, where the active side knows.
+    pub overlap: Option<Overlap>,
     /// Whether it would survive the loss of its primary path.
     pub protection: Protection,
     /// Why it would not; `None` exactly when `protection` is `Armed`.

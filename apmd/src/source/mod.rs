@@ -6,7 +6,7 @@ mod sa;
 pub use sa::{Sa, SaRequest};
 
 use cm_msgs::sa::PathRecord;
-use statemachine::{Input, PathQuery, QueryError};
+use statemachine::{Input, Origin, PathQuery, QueryError};
 
 /// The answer to a [`PathQuery`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,7 +19,11 @@ pub struct Answer {
 
 impl From<Answer> for Input {
     fn from(Answer { query, result }: Answer) -> Self {
-        Self::Paths { query, result }
+        Self::Paths {
+            query,
+            result,
+            origin: Some(Origin::Sa),
+        }
     }
 }
 

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The active side: chooses the alternate, agrees on it with the peer, has it loaded.
 
+mod assess;
 mod propose;
 mod search;
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use cm_msgs::cm;
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;
 
+use self::assess::Overlaps;
 use super::Core;
 use super::association::{Link, Mraed, Opening, Turn};
 use super::doubt::Doubts;
 use super::library::{End, Kind, News};
 use crate::candidate::Candidate;
 use crate::context::{ConnAlarm, Context, Exchange};
-use crate::input::{MadSource, PortId, QueryError};
+use crate::input::{MadSource, Origin, PortId, QueryError};
+use crate::overlap::{Overlap, Way};
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
@@ -26,6 +30,8 @@ struct Proposal {
     /// The primary that the alternate is for.
     primary: Path,
     alternate: Path,
+    /// Where its record came from.
+    origin: Option<Origin>,
 }
 
 /// What is under way.
@@ -33,6 +39,12 @@ struct Proposal {
 enum Work {
     #[default]
     Idle,
+    /// Whoever knows the fabric was asked what these share with the primary.
+    Assessing {
+        query: u32,
+        primary: Path,
+        ways: Vec<Way>,
+    },
     /// A path source was asked for the first of these.
     Asking {
         query: u32,
@@ -45,7 +57,7 @@ enum Work {
         rest: VecDeque<Candidate>,
     },
     /// The peer has agreed; the library loads.
-    Loading,
+    Loading { origin: Option<Origin> },
     /// It did not work out; again when the timer says.
     Pausing,
 }
@@ -65,6 +77,9 @@ pub(super) struct Active {
     /// The alternate that the QP has is no good, though its port is up.
     distrusted: bool,
     doubts: Doubts,
+    overlaps: Overlaps,
+    /// The last alternate that was loaded, and where its record came from.
+    loaded: Option<(Path, Origin)>,
     /// Why there is no alternate.
     why: Option<Reason>,
     chosen: Option<Candidate>,
@@ -95,7 +110,7 @@ impl Active {
             }
             self.why = Some(Reason::JustMigrated);
             self.trigger(core, cx);
-            if !matches!(self.work, Work::Loading) {
+            if !matches!(self.work, Work::Loading { .. }) {
                 self.drop_work(core, cx);
             }
         }
@@ -117,9 +132,12 @@ impl Active {
     }
 
     fn loaded(&mut self, core: &mut Core, cx: &mut Context, end: End) {
-        let loading = matches!(self.work, Work::Loading);
+        let loading = matches!(self.work, Work::Loading { .. });
         match end {
             End::Done => {
+                if let Work::Loading { origin } = self.work {
+                    self.loaded = core.loaded().copied().zip(origin);
+                }
                 self.agreed = loading;
                 self.distrusted = false;
                 self.failures = 0;
@@ -174,10 +192,18 @@ impl Active {
                 cx.queries.remove(&query);
                 self.no_path(core, cx, candidate, rest, QueryError::Timeout);
             }
+            Work::Assessing {
+                query,
+                primary,
+                ways,
+            } => {
+                cx.assessments.remove(&query);
+                self.note_overlaps(primary, ways, &[]);
+            }
             Work::Proposing { proposal, rest } => self.send_lap(core, cx, proposal, rest),
             Work::Pausing => self.probing = true,
             Work::Idle => {}
-            Work::Loading => self.work = Work::Loading,
+            loading @ Work::Loading { .. } => self.work = loading,
         }
     }
 
@@ -239,7 +265,7 @@ impl Active {
             Work::Proposing { proposal, .. } => {
                 !proposal.primary.same_way(&core.qp.primary) || !core.is_up(cx, &proposal.alternate)
             }
-            Work::Idle | Work::Loading | Work::Pausing => false,
+            Work::Idle | Work::Assessing { .. } | Work::Loading { .. } | Work::Pausing => false,
         }
     }
 
@@ -254,9 +280,11 @@ impl Active {
 
     fn drop_work(&mut self, core: &Core, cx: &mut Context) {
         cx.stop(core.id, ConnAlarm::Work);
-        if let Work::Asking { query, .. } = core::mem::take(&mut self.work) {
-            cx.queries.remove(&query);
-        }
+        match core::mem::take(&mut self.work) {
+            Work::Asking { query, .. } => cx.queries.remove(&query),
+            Work::Assessing { query, .. } => cx.assessments.remove(&query),
+            _ => None,
+        };
     }
 
     fn watch_suspects(&self, core: &Core, cx: &mut Context) {
@@ -280,6 +308,17 @@ impl Active {
         self.runner_up
     }
 
+    /// Where the record of the alternate that the QP has came from.
+    pub(super) fn origin(&self, core: &Core) -> Option<Origin> {
+        let (_, origin) = self.loaded.filter(|(path, _)| core.has_loaded(path))?;
+        Some(origin)
+    }
+
+    /// What the alternate that the QP has shares with the primary.
+    pub(super) fn overlap(&self, core: &Core, cx: &Context) -> Option<Overlap> {
+        self.overlap_of(core, cx, core.loaded()?)
+    }
+
     pub(super) fn distrusts_alternate(&self) -> bool {
         self.distrusted
     }
@@ -290,9 +329,9 @@ impl Active {
             return (reason, false);
         }
         match self.work {
-            Work::Asking { .. } => (Reason::WaitingForPath, true),
+            Work::Assessing { .. } | Work::Asking { .. } => (Reason::WaitingForPath, true),
             Work::Proposing { .. } => (Reason::WaitingForApr, true),
-            Work::Loading => (Reason::WaitingForLibrary, true),
+            Work::Loading { .. } => (Reason::WaitingForLibrary, true),
             Work::Idle | Work::Pausing => (self.why.unwrap_or(Reason::JustMigrated), false),
         }
     }

@@ -7,7 +7,7 @@ use cm_msgs::path::Path;
 use super::Core;
 use crate::context::{ConnAlarm, Context};
 use crate::output::Order;
-use crate::trace::{Way, What};
+use crate::trace::{Ends, What};
 use crate::view::Reason;
 
 /// What a library can be ordered to do.
@@ -57,7 +57,7 @@ pub(super) struct Left {
 impl Core {
     pub(super) fn load(&mut self, cx: &mut Context, alternate: Path) {
         self.event(cx, AppEvent::LoadAltPath, 0);
-        cx.trace(self.id, What::Load(Way::from(&alternate)));
+        cx.trace(self.id, What::Load(Ends::from(&alternate)));
         let token = self.expect(cx, Kind::Load);
         let load = Load {
             token,
@@ -69,7 +69,7 @@ impl Core {
 
     pub(super) fn migrate(&mut self, cx: &mut Context) {
         let primary = self.qp.primary;
-        cx.trace(self.id, What::Migrate(Way::from(&primary)));
+        cx.trace(self.id, What::Migrate(Ends::from(&primary)));
         let token = self.expect(cx, Kind::Migrate);
         cx.order(self.id, Order::Migrate(Migrate { token, primary }));
     }
@@ -200,7 +200,7 @@ impl Core {
         self.counters.migrations += 1;
         self.counters.ordered_migrations += u64::from(ordered);
         cx.counters.migrations += 1;
-        let (from, to) = (Way::from(&path), Way::from(&self.qp.primary));
+        let (from, to) = (Ends::from(&path), Ends::from(&self.qp.primary));
         cx.trace(
             self.id,
             What::Migrated {

@@ -25,8 +25,9 @@ use self::library::{News, Outstanding};
 use self::passive::Passive;
 use crate::candidate::Endpoints;
 use crate::context::{ConnAlarm, Context, Route};
-use crate::input::{ConnId, MadSource, PortId, QueryError};
+use crate::input::{ConnId, MadSource, Origin, PortId, QueryError};
 use crate::output::Order;
+use crate::overlap::Overlap;
 use crate::port::{Port, same_port};
 use crate::time::Time;
 use crate::trace::What;
@@ -181,11 +182,28 @@ impl Connection {
         cx: &mut Context,
         query: u32,
         result: Result<&[cm_msgs::sa::PathRecord], QueryError>,
+        origin: Option<Origin>,
     ) {
         if let Side::Active(active) = &mut self.side {
-            active.paths(&mut self.core, cx, query, result);
+            active.paths(&mut self.core, cx, query, result, origin);
         }
         self.drive(cx);
+    }
+
+    /// What ways share with the primary.
+    pub(crate) fn assessed(&mut self, cx: &mut Context, query: u32, overlaps: &[Option<Overlap>]) {
+        if let Side::Active(active) = &mut self.side {
+            active.assessed(&self.core, cx, query, overlaps);
+        }
+        self.drive(cx);
+    }
+
+    /// What ways share may be another thing than before. The active side chooses.
+    pub(crate) fn fabric_changed(&mut self, cx: &mut Context) {
+        if let Side::Active(active) = &mut self.side {
+            active.fabric_changed(&self.core, cx);
+            self.drive(cx);
+        }
     }
 
     /// Whether a REQ is meant for this connection, and comes from its peer.
@@ -450,11 +468,11 @@ impl Connection {
     /// What an operator may see.
     pub(crate) fn view(&self, cx: &Context, now: Time) -> ConnectionView {
         let (protection, reason) = self.judge(cx, now);
-        let (role, chosen, runner_up) = match &self.side {
-            Side::Active(active) => (Role::Active, active.chosen(), active.runner_up()),
-            Side::Passive(_) => (Role::Passive, None, None),
-        };
         let core = &self.core;
+        let (role, active) = match &self.side {
+            Side::Active(active) => (Role::Active, Some(active)),
+            Side::Passive(_) => (Role::Passive, None),
+        };
         ConnectionView {
             id: core.id,
             role,
@@ -468,8 +486,10 @@ impl Connection {
             alternate: core.qp.alternate,
             protection,
             reason,
-            chosen,
-            runner_up,
+            alternate_origin: active.and_then(|active| active.origin(core)),
+            overlap: active.and_then(|active| active.overlap(core, cx)),
+            chosen: active.and_then(Active::chosen),
+            runner_up: active.and_then(Active::runner_up),
             association: self.association_view(),
             counters: core.counters,
             changed: core.changed,

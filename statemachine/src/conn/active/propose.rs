@@ -13,8 +13,8 @@ use crate::conn::Core;
 use crate::conn::association::{Link, Turn, code_timeout, timeout_code};
 use crate::conn::proposal::{ends, fields};
 use crate::context::{ConnAlarm, Context, Exchange};
-use crate::input::MadSource;
-use crate::trace::{Way, What};
+use crate::input::{MadSource, Origin};
+use crate::trace::{Ends, What};
 use crate::view::Reason;
 
 /// Times that a peer may point to another GID of its own before it is taken for a failure.
@@ -27,16 +27,18 @@ impl Active {
         core: &mut Core,
         cx: &mut Context,
         alternate: Path,
+        origin: Option<Origin>,
         rest: VecDeque<Candidate>,
     ) {
         core.counters.laps_sent += 1;
-        cx.trace(core.id, What::LapSent(Way::from(&alternate)));
+        cx.trace(core.id, What::LapSent(Ends::from(&alternate)));
         self.agreed = false;
         let exchange = Exchange::new(cx.transaction(), 0);
         let proposal = Proposal {
             exchange,
             primary: core.qp.primary,
             alternate,
+            origin,
         };
         self.send_lap(core, cx, proposal, rest);
     }
@@ -143,7 +145,8 @@ impl Active {
             self.why = None;
         } else if core.order.is_none() && proposal.primary.same_way(&core.qp.primary) {
             core.load(cx, proposal.alternate);
-            self.work = Work::Loading;
+            let origin = proposal.origin;
+            self.work = Work::Loading { origin };
         }
     }
 
@@ -200,9 +203,10 @@ impl Active {
         if !core.peer_ports.iter().any(|port| port.gid == gid) {
             core.learn(gid, Lid(0), 0);
         }
-        let ranked = rank(core.endpoints(cx), |candidate| {
+        let mut ranked = rank(core.endpoints(cx), |candidate| {
             self.doubts.of_candidate(candidate)
         });
+        self.rate(core, cx, &mut ranked);
         rest.retain(|candidate| candidate.dgid != gid);
         for candidate in ranked
             .into_iter()

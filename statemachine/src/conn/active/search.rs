@@ -11,7 +11,7 @@ use super::{Active, Work};
 use crate::candidate::{Candidate, Doubt, Score, rank, shared};
 use crate::conn::Core;
 use crate::context::{ConnAlarm, Context};
-use crate::input::QueryError;
+use crate::input::{Origin, QueryError};
 use crate::output::PathQuery;
 use crate::trace::What;
 use crate::view::Reason;
@@ -31,22 +31,27 @@ impl Active {
             Score {
                 doubt: self.doubts.of_path(&path),
                 shared,
+                overlap: self.overlap_of(core, cx, &path),
                 tie: 0,
             },
         ))
     }
 
     pub(super) fn evaluate(&mut self, core: &mut Core, cx: &mut Context) {
-        let probing = core::mem::take(&mut self.probing);
         let current = self.current(core, cx);
         if let Some((path, _)) = current
             && !self.agreed
         {
-            return self.propose(core, cx, path, VecDeque::new());
+            self.probing = false;
+            return self.propose(core, cx, path, self.origin(core), VecDeque::new());
         }
-        let mut ranked = rank(core.endpoints(cx), |candidate| {
+        let ranked = rank(core.endpoints(cx), |candidate| {
             self.doubts.of_candidate(candidate)
         });
+        let Some(mut ranked) = self.assess(core, cx, ranked) else {
+            return;
+        };
+        let probing = core::mem::take(&mut self.probing);
         self.runner_up = ranked.get(1).copied();
         let Some((_, score)) = current else {
             ranked.truncate(cx.config.candidate_limit);
@@ -57,8 +62,8 @@ impl Active {
         };
         let doubtful = ranked
             .iter()
-            .any(|c| c.score.shared < score.shared && !c.score.beats(score));
-        ranked.retain(|c| c.score.beats(score) || (probing && c.score.shared < score.shared));
+            .any(|c| c.score.shares_less(score) && !c.score.beats(score));
+        ranked.retain(|c| c.score.beats(score) || (probing && c.score.shares_less(score)));
         ranked.truncate(cx.config.candidate_limit);
         if !ranked.is_empty() {
             self.ask(core, cx, ranked.into());
@@ -129,6 +134,7 @@ impl Active {
         cx: &mut Context,
         number: u32,
         result: Result<&[PathRecord], QueryError>,
+        origin: Option<Origin>,
     ) {
         match core::mem::take(&mut self.work) {
             Work::Asking {
@@ -138,7 +144,13 @@ impl Active {
             } if query == number => {
                 cx.stop(core.id, ConnAlarm::Work);
                 match result {
-                    Ok(records) => self.records(core, cx, candidate, rest, records),
+                    Ok(records) => {
+                        let candidate = Candidate {
+                            origin,
+                            ..candidate
+                        };
+                        self.records(core, cx, candidate, rest, records);
+                    }
                     Err(error) => self.no_path(core, cx, candidate, rest, error),
                 }
             }
@@ -160,15 +172,19 @@ impl Active {
         self.doubts.present(candidate.dgid);
         // A path source cannot clear a suspicion: it may not have noticed either.
         let suspect = self.doubts.of_candidate(&candidate) == Doubt::Suspect;
-        let pointless = suspect && self.current(core, cx).is_some();
+        let protected = self.current(core, cx).is_some();
+        // A source may lead back to what is loaded, if it knows other LIDs than the candidate's.
+        let known = |path: &Path| self.agreed && core.has_loaded(path);
+        let pointless = |path: &Path| protected && (suspect || known(path));
         let path = records
             .iter()
             .find_map(|record| core.fit(cx, &candidate, record));
-        match path.filter(|_| !pointless) {
+        match path.filter(|path| !pointless(path)) {
             Some(path) => {
+                self.chosen = Some(candidate);
                 core.learn(path.dgid, path.dlid, core.lmc(cx));
                 core.event(cx, AppEvent::AltRouteResolved, 0);
-                self.propose(core, cx, path, rest);
+                self.propose(core, cx, path, candidate.origin, rest);
             }
             None => self.next(core, cx, rest, Reason::NoFittingPath),
         }

@@ -15,7 +15,7 @@ use crate::conn::proposal::is_reverse;
 use crate::context::{Context, Route};
 use crate::input::MadSource;
 use crate::port::Port;
-use crate::trace::{Drop, Way, What};
+use crate::trace::{Drop, Ends, What};
 
 impl Passive {
     /// Takes a LAP of the open association. False: it is a late copy of one before the last.
@@ -56,12 +56,12 @@ impl Passive {
             (Some(..0), _) => return false,
             (Some(_) | None, _) => {
                 core.counters.laps_received += 1;
-                let way = Way {
+                let ends = Ends {
                     port: core.qp.primary.port,
                     slid: lap.alternate.remote_port_lid,
                     dlid: lap.alternate.local_port_lid,
                 };
-                cx.trace(core.id, What::LapReceived(way));
+                cx.trace(core.id, What::LapReceived(ends));
                 self.work = Work::Waiting(proposal);
             }
         }

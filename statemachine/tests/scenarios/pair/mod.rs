@@ -16,8 +16,8 @@ use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 use statemachine::view::Protection;
 use statemachine::{
-    Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Output, PathQuery, QueryError,
-    Send, Time,
+    Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin, Output, PathQuery,
+    QueryError, Send, Time,
 };
 
 pub(crate) use self::host::{Host, LibraryFault};
@@ -475,13 +475,22 @@ impl Pair {
                 if !self.sa_dead {
                     self.push(SA, Pending::Answer(host, query));
                 } else {
-                    let (query, result) = (query.query, Err(QueryError::Timeout));
                     let client = self.hosts[host].client;
-                    self.push(
-                        SA,
-                        Pending::Input(host, client, Input::Paths { query, result }),
-                    );
+                    let answer = Input::Paths {
+                        query: query.query,
+                        result: Err(QueryError::Timeout),
+                        origin: None,
+                    };
+                    self.push(SA, Pending::Input(host, client, answer));
                 }
+            }
+            Output::Assess(assess) => {
+                let client = self.hosts[host].client;
+                let answer = Input::Assessed {
+                    query: assess.query,
+                    overlaps: vec![None; assess.ways.len()],
+                };
+                self.push(LOCAL, Pending::Input(host, client, answer));
             }
             Output::Order(id, order) => self.order(host, id, order),
             Output::Trace(trace) => {
@@ -666,6 +675,7 @@ impl Pair {
             Input::Paths {
                 query: query.query,
                 result,
+                origin: Some(Origin::Sa),
             },
         );
     }

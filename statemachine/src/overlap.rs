@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What paths share with a connection's primary inside the fabric.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Lid};
+
+use crate::input::PortId;
+
+/// One way through the fabric: from a local port to a remote one, there and back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The local port.
+    pub port: PortId,
+    /// Its GID.
+    pub sgid: Gid,
+    /// The remote port's GID.
+    pub dgid: Gid,
+    /// The local LID; `None`: any of the port's, its base LID most likely.
+    pub slid: Option<Lid>,
+    /// The remote LID, likewise.
+    pub dlid: Option<Lid>,
+}
+
+/// The question what some ways share with a connection's primary.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Assess {
+    /// Names it in the answer.
+    pub query: u32,
+    /// The primary path.
+    pub primary: Path,
+    /// The ways: the loaded alternate, if there is one, and the candidates.
+    pub ways: Vec<Way>,
+}
+
+/// What a way shares with the primary though it need not: an only leaf switch, which every way
+/// between the two hosts takes, is not counted. Both directions are looked at; what both share
+/// counts once. Ordered from least to most.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Overlap {
+    /// Switches.
+    pub switches: u16,
+    /// Links, those between shared switches included.
+    pub links: u16,
+}
+
+impl Overlap {
+    /// Whether nothing avoidable is shared.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |n: u16, s: &'static str| if n == 1 { "" } else { s };
+        let Self { switches, links } = *self;
+        match (switches, links) {
+            (0, 0) => f.write_str("nothing avoidable shared"),
+            (0, _) => write!(f, "{links} link{} shared", plural(links, "s")),
+            (_, 0) => write!(f, "{switches} switch{} shared", plural(switches, "es")),
+            _ => write!(
+                f,
+                "{switches} switch{} and {links} link{} shared",
+                plural(switches, "es"),
+                plural(links, "s")
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn an_overlap_in_words() {
+        let words = |switches, links| Overlap { switches, links }.to_string();
+        assert_eq!(words(0, 0), "nothing avoidable shared");
+        assert_eq!(words(1, 0), "1 switch shared");
+        assert_eq!(words(0, 2), "2 links shared");
+        assert_eq!(words(2, 1), "2 switches and 1 link shared");
+    }
+}
