@@ -8,6 +8,14 @@ pub enum DecodeError {
     /// A MAD has 256 bytes.
     #[error("mad is {0} bytes long, want 256")]
     Length(usize),
+    /// Too short for the headers of its class.
+    #[error("message is {len} bytes long, want at least {want}")]
+    Short {
+        /// The bytes found.
+        len: usize,
+        /// The bytes of the headers.
+        want: usize,
+    },
     /// Another base version than 1.
     #[error("base version at byte 0 is {0}, want 1")]
     BaseVersion(u8),

@@ -29,10 +29,21 @@ pub const METHOD_SET: u8 = 0x02;
 pub const METHOD_SEND: u8 = 0x03;
 /// Method Report: the SA forwards a notice to a subscriber.
 pub const METHOD_REPORT: u8 = 0x06;
+/// Method SubnAdmGetTable: all records that fit.
+pub const METHOD_GET_TABLE: u8 = 0x12;
+/// Method SubnAdmDelete: leave, unregister.
+pub const METHOD_DELETE: u8 = 0x15;
 /// Method GetResp: answer to Get and Set.
 pub const METHOD_GET_RESP: u8 = 0x81;
 /// Method ReportResp: answer to Report.
 pub const METHOD_REPORT_RESP: u8 = 0x86;
+/// Method SubnAdmGetTableResp.
+pub const METHOD_GET_TABLE_RESP: u8 = 0x92;
+/// Method SubnAdmDeleteResp.
+pub const METHOD_DELETE_RESP: u8 = 0x95;
+
+/// The bit of the method that says response.
+const RESPONSE: u8 = 0x80;
 
 /// The 24 bytes that begin every MAD (IBA 13.4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -83,10 +94,16 @@ impl Header {
             .try_into()
             .map_err(|_| DecodeError::Length(mad.len()))?;
         let header = Self::decode(head);
-        if header.base_version != BASE_VERSION {
-            return Err(DecodeError::BaseVersion(header.base_version));
-        }
+        header.expect_base_version()?;
         Ok((header, rest))
+    }
+
+    /// The method of the answer to this request: a Set is answered as a Get is.
+    pub fn response_method(&self) -> u8 {
+        match self.method {
+            METHOD_SET => METHOD_GET_RESP,
+            method => method | RESPONSE,
+        }
     }
 
     /// Puts a MAD together.
@@ -95,6 +112,13 @@ impl Header {
         mad[..Self::LEN].copy_from_slice(&self.encode());
         mad[Self::LEN..].copy_from_slice(rest);
         mad
+    }
+
+    pub(crate) fn expect_base_version(&self) -> Result<(), DecodeError> {
+        match self.base_version {
+            BASE_VERSION => Ok(()),
+            other => Err(DecodeError::BaseVersion(other)),
+        }
     }
 
     pub(crate) fn expect_class(&self, class: u8, version: u8) -> Result<(), DecodeError> {

@@ -3,16 +3,34 @@
 
 mod class_port_info;
 mod inform_info;
+mod link_record;
+mod mc_member_record;
+mod message;
+mod node_record;
 mod notice;
 mod path_record;
+mod port_info_record;
+mod port_tables;
+mod record;
 mod status;
+mod switch_records;
 
 pub use crate::smp::PortInfo;
 pub use class_port_info::ClassPortInfo;
 pub use inform_info::InformInfo;
+pub use link_record::{LinkMask, LinkRecord};
+pub use mc_member_record::{McMemberMask, McMemberRecord};
+pub use message::{HEADERS_LEN, SaMessage, TableError};
+pub use node_record::{NodeDescription, NodeMask, NodeRecord, NodeType};
 pub use notice::{Notice, Trap};
 pub use path_record::{PathMask, PathRecord};
+pub use port_info_record::{PortInfoMask, PortInfoRecord};
+pub use port_tables::{PKeyTableMask, PKeyTableRecord, SlToVlMappingTableRecord, SlToVlMask};
+pub use record::Record;
 pub use status::{GenericStatus, SaStatus};
+pub use switch_records::{
+    LinearForwardingTableMask, LinearForwardingTableRecord, SwitchInfoMask, SwitchInfoRecord,
+};
 
 use crate::DecodeError;
 use crate::layout::{layout, resized};
@@ -28,7 +46,7 @@ pub const ATTR_NOTICE: u16 = 0x0002;
 /// InformInfo.
 pub const ATTR_INFORM_INFO: u16 = 0x0003;
 /// PathRecord.
-pub const ATTR_PATH_RECORD: u16 = 0x0035;
+pub const ATTR_PATH_RECORD: u16 = PathRecord::ATTRIBUTE;
 
 /// Bytes of attribute data in an SA MAD.
 pub const DATA_LEN: usize = 200;
@@ -69,29 +87,16 @@ pub struct SaMad {
     pub data: [u8; DATA_LEN],
 }
 
-/// Everything after the MAD's header.
-#[derive(Clone)]
-struct Body {
+/// What lies between the MAD's header and the attribute.
+#[derive(Default)]
+struct Headers {
     rmpp: Rmpp,
     sm_key: u64,
     attribute_offset: u16,
     component_mask: u64,
-    data: [u8; DATA_LEN],
 }
 
-impl Default for Body {
-    fn default() -> Self {
-        Self {
-            rmpp: Rmpp::default(),
-            sm_key: 0,
-            attribute_offset: 0,
-            component_mask: 0,
-            data: [0; DATA_LEN],
-        }
-    }
-}
-
-layout!(Body, 232, {
+layout!(Headers, 32, {
     rmpp.version: [0, 0, 8],
     rmpp.packet_type: [1, 0, 8],
     rmpp.resp_time: [2, 0, 5],
@@ -102,7 +107,6 @@ layout!(Body, 232, {
     sm_key: [12, 0, 64],
     attribute_offset: [20, 0, 16],
     component_mask: [24, 0, 64],
-    data: [32, 0, 1600],
 });
 
 /// An answer is not what was asked for.
@@ -136,15 +140,17 @@ impl SaMad {
     /// # Errors
     /// Bytes that are no MAD of class 0x03, version 2.
     pub fn decode(mad: &[u8]) -> Result<Self, DecodeError> {
-        let (header, body) = Header::split(mad)?;
-        header.expect_class(mad::CLASS_SA, CLASS_VERSION)?;
-        let Body {
+        let mad: &[u8; MAD_LEN] = mad.try_into().map_err(|_| DecodeError::Length(mad.len()))?;
+        let SaMessage {
+            header,
             rmpp,
             sm_key,
             attribute_offset,
             component_mask,
-            data,
-        } = Body::decode(body);
+            data: _,
+        } = SaMessage::decode(mad)?;
+        let mut data = [0; DATA_LEN];
+        data.copy_from_slice(&mad[HEADERS_LEN..]);
         Ok(Self {
             header,
             rmpp,
@@ -157,27 +163,49 @@ impl SaMad {
 
     /// The bytes.
     pub fn encode(&self) -> [u8; MAD_LEN] {
-        let body = Body {
+        let headers = Headers {
             rmpp: self.rmpp,
             sm_key: self.sm_key,
             attribute_offset: self.attribute_offset,
             component_mask: self.component_mask,
-            data: self.data,
         };
-        self.header.join(&body.encode())
+        let mut rest = [0; MAD_LEN - Header::LEN];
+        let (front, data) = rest.split_at_mut(HEADERS_LEN - Header::LEN);
+        front.copy_from_slice(&headers.encode());
+        data.copy_from_slice(&self.data);
+        self.header.join(&rest)
+    }
+
+    /// SubnAdmGet: the one record that fits the components of `record` that `mask` names.
+    pub fn get<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
+        Self::record(mad::METHOD_GET, transaction_id, record, mask)
+    }
+
+    /// SubnAdmGetTable: all records that fit the components of `record` that `mask` names.
+    pub fn get_table<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
+        Self::record(mad::METHOD_GET_TABLE, transaction_id, record, mask)
+    }
+
+    /// SubnAdmSet of the components of `record` that `mask` names: for an MCMemberRecord, join.
+    pub fn set<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
+        Self::record(mad::METHOD_SET, transaction_id, record, mask)
+    }
+
+    /// SubnAdmDelete of the record that `mask` names: for an MCMemberRecord, leave.
+    pub fn delete<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
+        Self::record(mad::METHOD_DELETE, transaction_id, record, mask)
+    }
+
+    fn record<R: Record>(method: u8, transaction_id: u64, record: &R, mask: R::Mask) -> Self {
+        Self {
+            component_mask: mask.into(),
+            ..Self::request(method, transaction_id, R::ATTRIBUTE, record.to_data())
+        }
     }
 
     /// SubnAdmGet(PathRecord): the one path that fits the components of `record` that `mask` names.
     pub fn get_path(transaction_id: u64, record: &PathRecord, mask: PathMask) -> Self {
-        Self {
-            component_mask: mask.bits(),
-            ..Self::request(
-                mad::METHOD_GET,
-                transaction_id,
-                ATTR_PATH_RECORD,
-                resized(&record.encode()),
-            )
-        }
+        Self::get(transaction_id, record, mask)
     }
 
     /// SubnAdmGet(ClassPortInfo): is an SA there, and what can it do.
@@ -263,23 +291,27 @@ impl SaMad {
     }
 
     fn expect(&self, method: u8, attribute_id: u16) -> Result<(), ResponseError> {
-        if self.header.method != method {
-            return Err(ResponseError::Method {
-                found: self.header.method,
-                want: method,
-            });
-        }
-        if self.header.attribute_id != attribute_id {
-            let found = self.header.attribute_id;
-            return Err(ResponseError::Attribute {
-                found,
-                want: attribute_id,
-            });
-        }
-        match SaStatus::from(self.header.status) {
-            status if status.is_success() => Ok(()),
-            status => Err(ResponseError::Status(status)),
-        }
+        expect_answer(&self.header, method, attribute_id)
+    }
+}
+
+/// Whether `header` begins a good answer of this method and attribute.
+fn expect_answer(header: &Header, method: u8, attribute_id: u16) -> Result<(), ResponseError> {
+    if header.method != method {
+        return Err(ResponseError::Method {
+            found: header.method,
+            want: method,
+        });
+    }
+    if header.attribute_id != attribute_id {
+        return Err(ResponseError::Attribute {
+            found: header.attribute_id,
+            want: attribute_id,
+        });
+    }
+    match SaStatus::from(header.status) {
+        status if status.is_success() => Ok(()),
+        status => Err(ResponseError::Status(status)),
     }
 }
 

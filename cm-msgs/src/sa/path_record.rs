@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PathRecord (IBA 15.2.5.16).
 
-use core::ops::BitOr;
-
+use super::record::{component_mask, record};
 use crate::layout::layout;
 use crate::{Gid, Lid, PKey};
 
@@ -77,66 +76,52 @@ layout!(pub PathRecord, 64, {
     preference: [57, 0, 8],
 });
 
-/// A set of components of a [`PathRecord`]: the component mask of a query.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PathMask(u64);
-
-impl PathMask {
-    /// No component: any path.
-    pub const NONE: Self = Self(0);
-    /// `service_id`, which counts as two components.
-    pub const SERVICE_ID: Self = Self(0b11);
-    /// `dgid`.
-    pub const DGID: Self = Self(1 << 2);
-    /// `sgid`.
-    pub const SGID: Self = Self(1 << 3);
-    /// `dlid`.
-    pub const DLID: Self = Self(1 << 4);
-    /// `slid`.
-    pub const SLID: Self = Self(1 << 5);
-    /// `raw_traffic`.
-    pub const RAW_TRAFFIC: Self = Self(1 << 6);
-    /// `flow_label`. Bit 7 is a reserved component.
-    pub const FLOW_LABEL: Self = Self(1 << 8);
-    /// `hop_limit`.
-    pub const HOP_LIMIT: Self = Self(1 << 9);
-    /// `traffic_class`.
-    pub const TRAFFIC_CLASS: Self = Self(1 << 10);
-    /// `reversible`.
-    pub const REVERSIBLE: Self = Self(1 << 11);
-    /// `numb_path`.
-    pub const NUMB_PATH: Self = Self(1 << 12);
-    /// `pkey`.
-    pub const PKEY: Self = Self(1 << 13);
-    /// `qos_class`.
-    pub const QOS_CLASS: Self = Self(1 << 14);
-    /// `sl`.
-    pub const SL: Self = Self(1 << 15);
-    /// `mtu_selector`.
-    pub const MTU_SELECTOR: Self = Self(1 << 16);
-    /// `mtu`.
-    pub const MTU: Self = Self(1 << 17);
-    /// `rate_selector`.
-    pub const RATE_SELECTOR: Self = Self(1 << 18);
-    /// `rate`.
-    pub const RATE: Self = Self(1 << 19);
-    /// `packet_life_time_selector`.
-    pub const PACKET_LIFE_TIME_SELECTOR: Self = Self(1 << 20);
-    /// `packet_life_time`.
-    pub const PACKET_LIFE_TIME: Self = Self(1 << 21);
-    /// `preference`.
-    pub const PREFERENCE: Self = Self(1 << 22);
-
-    /// The mask as the SA MAD carries it.
-    pub const fn bits(self) -> u64 {
-        self.0
+component_mask! {
+    /// A set of components of a [`PathRecord`]: the component mask of a query.
+    pub PathMask {
+        /// `service_id`, which counts as two components.
+        SERVICE_ID = 0b11;
+        /// `dgid`.
+        DGID = 1 << 2;
+        /// `sgid`.
+        SGID = 1 << 3;
+        /// `dlid`.
+        DLID = 1 << 4;
+        /// `slid`.
+        SLID = 1 << 5;
+        /// `raw_traffic`.
+        RAW_TRAFFIC = 1 << 6;
+        /// `flow_label`. Bit 7 is a reserved component.
+        FLOW_LABEL = 1 << 8;
+        /// `hop_limit`.
+        HOP_LIMIT = 1 << 9;
+        /// `traffic_class`.
+        TRAFFIC_CLASS = 1 << 10;
+        /// `reversible`.
+        REVERSIBLE = 1 << 11;
+        /// `numb_path`.
+        NUMB_PATH = 1 << 12;
+        /// `pkey`.
+        PKEY = 1 << 13;
+        /// `qos_class`.
+        QOS_CLASS = 1 << 14;
+        /// `sl`.
+        SL = 1 << 15;
+        /// `mtu_selector`.
+        MTU_SELECTOR = 1 << 16;
+        /// `mtu`.
+        MTU = 1 << 17;
+        /// `rate_selector`.
+        RATE_SELECTOR = 1 << 18;
+        /// `rate`.
+        RATE = 1 << 19;
+        /// `packet_life_time_selector`.
+        PACKET_LIFE_TIME_SELECTOR = 1 << 20;
+        /// `packet_life_time`.
+        PACKET_LIFE_TIME = 1 << 21;
+        /// `preference`.
+        PREFERENCE = 1 << 22;
     }
 }
 
-impl BitOr for PathMask {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
+record!(PathRecord, PathMask, 0x0035);

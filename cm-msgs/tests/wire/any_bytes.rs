@@ -5,7 +5,11 @@ use cm_msgs::acm::{self, Counters, Endpoint, Entry, Resolve};
 use cm_msgs::association::{LapData, RepData, ReqData};
 use cm_msgs::cm::Message;
 use cm_msgs::pretty::Pretty;
-use cm_msgs::sa::{ClassPortInfo, InformInfo, Notice, PathRecord, SaMad};
+use cm_msgs::sa::{
+    ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord, NodeRecord,
+    Notice, PKeyTableRecord, PathRecord, PortInfoRecord, SaMad, SaMessage,
+    SlToVlMappingTableRecord, SwitchInfoRecord,
+};
 use cm_msgs::smp::{PortInfo, Smp};
 use cm_msgs::{DecodeError, Gid, PrivateData};
 use proptest::collection::vec;
@@ -89,6 +93,21 @@ proptest! {
     }
 
     #[test]
+    fn any_sa_message(mut message in vec(any::<u8>(), 0..600), method in prop::sample::select(vec![0x81u8, 0x92])) {
+        if let Some(front) = message.first_chunk_mut() {
+            *front = [1, 3, 2, method];
+        }
+        let decoded = SaMessage::decode(&message);
+        prop_assert_eq!(decoded.is_ok(), message.len() >= 56);
+        if let Ok(decoded) = decoded
+            && let Ok(record_len) = decoded.record_len()
+            && !decoded.data.is_empty()
+        {
+            prop_assert_eq!(decoded.data.len() % record_len, 0);
+        }
+    }
+
+    #[test]
     fn any_smp(class in prop::sample::select(vec![0x01u8, 0x81]), mut mad in mad_of(0, 1)) {
         mad[1] = class;
         let smp = Smp::decode(&mad).unwrap();
@@ -100,13 +119,21 @@ proptest! {
     }
 
     #[test]
-    fn any_attribute(bytes in any::<[[u8; 32]; 3]>()) {
+    fn any_attribute(bytes in any::<[[u8; 32]; 4]>()) {
         let bytes = bytes.concat();
         settles!(PathRecord, bytes[..64].try_into().unwrap());
         settles!(PortInfo, bytes[..64].try_into().unwrap());
         settles!(InformInfo, bytes[..36].try_into().unwrap());
         settles!(Notice, bytes[..80].try_into().unwrap());
         settles!(ClassPortInfo, bytes[..72].try_into().unwrap());
+        settles!(NodeRecord, bytes[..108].try_into().unwrap());
+        settles!(PortInfoRecord, bytes[..68].try_into().unwrap());
+        settles!(LinkRecord, bytes[..6].try_into().unwrap());
+        settles!(SwitchInfoRecord, bytes[..24].try_into().unwrap());
+        settles!(LinearForwardingTableRecord, bytes[..72].try_into().unwrap());
+        settles!(SlToVlMappingTableRecord, bytes[..16].try_into().unwrap());
+        settles!(PKeyTableRecord, bytes[..72].try_into().unwrap());
+        settles!(McMemberRecord, bytes[..52].try_into().unwrap());
     }
 
     #[test]

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the SA knows of ports beside PortInfo: SLtoVLMappingTableRecord (IBA 15.2.5.4) and
+//! P_KeyTableRecord (15.2.5.11).
+
+use super::record::{component_mask, record};
+use crate::layout::layout;
+use crate::{Lid, PKey};
+
+/// Which virtual lane packets of a service level take out of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SlToVlMappingTableRecord {
+    /// LID of the port, a switch's port 0's.
+    pub lid: Lid,
+    /// Switches: the port that a packet came in by.
+    pub input_port: u8,
+    /// The port that it leaves by.
+    pub output_port: u8,
+    /// 16 times 4 bits: see [`SlToVlMappingTableRecord::vl`].
+    pub vls: [u8; 8],
+}
+
+layout!(pub SlToVlMappingTableRecord, 16, {
+    lid: [0, 0, 16],
+    input_port: [2, 0, 8],
+    output_port: [3, 0, 8],
+    vls: [8, 0, 64],
+});
+
+component_mask! {
+    /// A set of components of a [`SlToVlMappingTableRecord`].
+    pub SlToVlMask {
+        /// `lid`.
+        LID = 1 << 0;
+        /// `input_port`.
+        INPUT_PORT = 1 << 1;
+        /// `output_port`.
+        OUTPUT_PORT = 1 << 2;
+    }
+}
+
+record!(SlToVlMappingTableRecord, SlToVlMask, 0x0013);
+
+impl SlToVlMappingTableRecord {
+    /// The virtual lane of service level `sl` (its low 4 bits); 15: such packets are dropped.
+    pub fn vl(&self, sl: u8) -> u8 {
+        let pair = self.vls[usize::from(sl & 0xf) / 2];
+        if sl & 1 == 0 { pair >> 4 } else { pair & 0xf }
+    }
+}
+
+/// 32 entries of a port's partition table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PKeyTableRecord {
+    /// LID of the port, a switch's port 0's.
+    pub lid: Lid,
+    /// Which 32.
+    pub block: u16,
+    /// Number of the port.
+    pub port_num: u8,
+    /// 32 big-endian P_Keys: see [`PKeyTableRecord::pkeys`].
+    pub table: [u8; 64],
+}
+
+impl Default for PKeyTableRecord {
+    fn default() -> Self {
+        Self {
+            lid: Lid::default(),
+            block: 0,
+            port_num: 0,
+            table: [0; 64],
+        }
+    }
+}
+
+layout!(pub PKeyTableRecord, 72, {
+    lid: [0, 0, 16],
+    block: [2, 0, 16],
+    port_num: [4, 0, 8],
+    table: [8, 0, 512],
+});
+
+component_mask! {
+    /// A set of components of a [`PKeyTableRecord`].
+    pub PKeyTableMask {
+        /// `lid`.
+        LID = 1 << 0;
+        /// `block`.
+        BLOCK = 1 << 1;
+        /// `port_num`.
+        PORT_NUM = 1 << 2;
+    }
+}
+
+record!(PKeyTableRecord, PKeyTableMask, 0x0033);
+
+impl PKeyTableRecord {
+    /// The partitions of the block that the port is a member of.
+    pub fn pkeys(&self) -> impl Iterator<Item = PKey> {
+        let (pairs, _) = self.table.as_chunks();
+        pairs
+            .iter()
+            .map(|pair| PKey(u16::from_be_bytes(*pair)))
+            .filter(|key| key.0 & 0x7fff != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_by_service_level() {
+        let table = SlToVlMappingTableRecord {
+            vls: [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef],
+            ..SlToVlMappingTableRecord::default()
+        };
+        assert!((0..16).all(|sl| table.vl(sl) == sl));
+        assert_eq!(table.vl(0x13), 3, "4 bits");
+    }
+
+    #[test]
+    fn unused_entries_are_no_partitions() {
+        let mut record = PKeyTableRecord::default();
+        record.table[..2].copy_from_slice(&[0xff, 0xff]);
+        record.table[4..6].copy_from_slice(&[0x80, 0x01]);
+        record.table[62..].copy_from_slice(&[0x00, 0x07]);
+        let keys: Vec<_> = record.pkeys().collect();
+        assert_eq!(keys, [0xffff, 0x8001, 0x0007].map(PKey));
+    }
+}
