@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Snapshots: what is written is read again, and nothing else is.
 
-use pathdb::snapshot::{SnapshotError, VERSION, read, write};
+use std::fs;
+use std::path::Path;
+
+use pathdb::snapshot::{SnapshotError, VERSION, load, read, save, write};
 use pathdb::{Fabric, FatTree, NodeKind, PKey, PathTerms, PortSpec, Spread};
 
 fn written(fabric: &Fabric) -> Vec<u8> {
@@ -89,4 +92,33 @@ fn other_versions_and_other_files_are_told() {
     );
     let error = read(&b"# opensm-subnet.lst"[..]).expect_err("another file");
     assert!(matches!(error, SnapshotError::NotASnapshot), "{error}");
+}
+
+#[test]
+fn files_are_replaced_whole() {
+    let name = format!("pathdb-snapshot-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    fs::create_dir(&directory).expect("a temporary directory");
+    let path = directory.join("fabric");
+    fs::write(&path, "what was there").expect("a file");
+    let error = load(&path).expect_err("no snapshot").to_string();
+    assert!(
+        error.ends_with("fabric: not a snapshot of a fabric"),
+        "{error}"
+    );
+    let fabric = small();
+    let size = save(&fabric, &path).expect("a file");
+    assert_eq!(size, written(&fabric).len() as u64);
+    assert_eq!(load(&path).expect("a snapshot"), fabric);
+    let files = fs::read_dir(&directory).expect("a directory").count();
+    assert_eq!(files, 1, "nothing is left beside it");
+
+    let error = save(&fabric, &path.join("below")).expect_err("a file is no directory");
+    assert!(error.to_string().contains("fabric/below: "), "{error}");
+    let error = load(Path::new("/nowhere/fabric")).expect_err("missing");
+    assert!(
+        error.to_string().starts_with("/nowhere/fabric: No such"),
+        "{error}"
+    );
+    fs::remove_dir_all(&directory).expect("it is there");
 }

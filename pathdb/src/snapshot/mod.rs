@@ -22,9 +22,11 @@
 
 mod decode;
 mod encode;
+mod file;
 
 pub use decode::read;
 pub use encode::write;
+pub use file::{FileError, load, save};
 
 use std::io;
 

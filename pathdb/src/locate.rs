@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finding the ports that people mean by a name, an address, a GID, a GUID or a LID.
+
+use std::net::IpAddr;
+
+use crate::addresses::{Address, Addresses};
+use crate::fabric::{Fabric, NodeId, NodeKind, PortId};
+use crate::ident::{Gid, Guid, Lid};
+
+/// What was meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// All end ports of the host: paths may begin or end at any. Never empty.
+    pub ports: Vec<PortId>,
+    /// Those of them that were named: all if the host was. Never empty.
+    pub named: Vec<PortId>,
+    /// The very LID, if one was named.
+    pub lid: Option<Lid>,
+}
+
+/// Why nothing was found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocateError {
+    /// Nobody has it.
+    #[error("{what} '{text}' is not in this fabric")]
+    Unknown {
+        /// What it was taken for.
+        what: &'static str,
+        /// What was asked for.
+        text: String,
+    },
+    /// An address for which the fabric has no port.
+    #[error("{address} has gid {gid}, which is not in this fabric")]
+    ForeignGid {
+        /// The address.
+        address: Address,
+        /// Its GID in the file of addresses.
+        gid: Gid,
+    },
+    /// It is there and has no LID.
+    #[error("'{0}' has no port with a lid")]
+    NoLids(String),
+}
+
+impl Fabric {
+    /// The ports meant by `text`, which is tried as
+    ///
+    /// - an IP address or a name in `addresses`, then an IPv6 address as GID;
+    /// - a LID: decimal, or `0x` and at most four digits; or a GUID of a port or node: `0x` and
+    ///   more of them;
+    /// - a node description, or its first word, which hosts with several adapters have in common;
+    ///   each also with `/PORT` after it.
+    pub fn locate(&self, text: &str, addresses: &Addresses) -> Result<Place, LocateError> {
+        if let Ok(address) = text.parse::<Address>()
+            && let Some(place) = self.by_address(&address, addresses)?
+        {
+            return Ok(place);
+        }
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            let port = match ip {
+                IpAddr::V4(_) => None,
+                IpAddr::V6(ip) => self.port_by_guid(Gid(ip.octets()).guid()),
+            };
+            return self.of_ports(text, port.ok_or_else(|| unknown("address", text))?);
+        }
+        if let Some(number) = lid(text) {
+            let known = Lid::new(number).and_then(|lid| Some((lid, self.port_by_lid(lid)?)));
+            let (lid, port) = known.ok_or_else(|| unknown("lid", text))?;
+            let mut place = self.of_ports(text, port)?;
+            place.lid = Some(lid);
+            return Ok(place);
+        }
+        if let Some(guid) = guid(text) {
+            if let Some(port) = self.port_by_guid(guid) {
+                return self.of_ports(text, port);
+            }
+            let node = self.nodes().find(|(_, node)| node.guid == guid);
+            let (node, _) = node.ok_or_else(|| unknown("guid", text))?;
+            return self.of_nodes(text, &[node], None);
+        }
+        self.by_name(text)
+    }
+
+    fn by_address(
+        &self,
+        address: &Address,
+        addresses: &Addresses,
+    ) -> Result<Option<Place>, LocateError> {
+        let mut named = Vec::new();
+        for entry in addresses.find(address) {
+            let gid = entry.gid;
+            let port = self.port_by_guid(gid.guid());
+            named.push(port.ok_or_else(|| LocateError::ForeignGid {
+                address: address.clone(),
+                gid,
+            })?);
+        }
+        let nodes: Vec<NodeId> = named.iter().map(|&port| self.port(port).node).collect();
+        if nodes.is_empty() {
+            return Ok(None);
+        }
+        let mut place = self.of_nodes(&address.to_string(), &nodes, None)?;
+        named.retain(|port| place.ports.contains(port));
+        named.sort();
+        named.dedup();
+        place.named = named;
+        Ok(Some(place))
+    }
+
+    fn by_name(&self, text: &str) -> Result<Place, LocateError> {
+        let nodes = self.nodes_called(text);
+        if !nodes.is_empty() {
+            return self.of_nodes(text, &nodes, None);
+        }
+        let numbered = text.rsplit_once('/').and_then(|(name, number)| {
+            let nodes = self.nodes_called(name);
+            Some((nodes, number.parse().ok()?))
+        });
+        match numbered {
+            Some((nodes, number)) if !nodes.is_empty() => self.of_nodes(text, &nodes, Some(number)),
+            _ => Err(unknown("node", text)),
+        }
+    }
+
+    /// By whole description, else by its first word.
+    fn nodes_called(&self, name: &str) -> Vec<NodeId> {
+        let whole: Vec<NodeId> = self.nodes_by_name(name).collect();
+        if !whole.is_empty() {
+            return whole;
+        }
+        let first = |text: &'_ str| text.split_ascii_whitespace().next() == Some(name);
+        let nodes = self.nodes().filter(|(_, node)| first(&node.name));
+        nodes.map(|(id, _)| id).collect()
+    }
+
+    fn of_ports(&self, text: &str, port: PortId) -> Result<Place, LocateError> {
+        let mut place = self.of_nodes(text, &[self.port(port).node], None)?;
+        place.named = vec![port];
+        if !place.ports.contains(&port) {
+            return Err(LocateError::NoLids(text.to_owned()));
+        }
+        Ok(place)
+    }
+
+    /// All end ports in the boxes of some nodes; those of the nodes, with `number` only those of
+    /// that number, are the named ones.
+    fn of_nodes(
+        &self,
+        text: &str,
+        nodes: &[NodeId],
+        number: Option<u8>,
+    ) -> Result<Place, LocateError> {
+        let mut ports: Vec<PortId> = nodes.iter().flat_map(|&node| self.ends(node)).collect();
+        ports.sort();
+        ports.dedup();
+        let mut named = ports.clone();
+        named.retain(|&port| {
+            nodes.contains(&self.port(port).node)
+                && number.is_none_or(|number| self.port_number(port) == number)
+        });
+        match named.is_empty() {
+            true => Err(LocateError::NoLids(text.to_owned())),
+            false => Ok(Place {
+                ports,
+                named,
+                lid: None,
+            }),
+        }
+    }
+
+    /// The end ports of a host, or that of a switch.
+    fn ends(&self, id: NodeId) -> Vec<PortId> {
+        let node = self.node(id);
+        match node.kind {
+            NodeKind::Adapter => self.ports_of_system(node.system),
+            NodeKind::Switch => {
+                let own = self.port_of(id, 0).into_iter();
+                own.filter(|&port| self.port(port).lids.is_some()).collect()
+            }
+        }
+    }
+}
+
+fn unknown(what: &'static str, text: &str) -> LocateError {
+    LocateError::Unknown {
+        what,
+        text: text.to_owned(),
+    }
+}
+
+fn lid(text: &str) -> Option<u16> {
+    match text.strip_prefix("0x") {
+        Some(digits) if digits.len() <= 4 => u16::from_str_radix(digits, 16).ok(),
+        Some(_) => None,
+        None => text.parse().ok(),
+    }
+}
+
+fn guid(text: &str) -> Option<Guid> {
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() > 4)?;
+    u64::from_str_radix(digits, 16).ok().map(Guid)
+}
