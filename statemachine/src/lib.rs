@@ -14,6 +14,10 @@
 //! connection whose alternate is the best thinkable sets no timer; one whose better alternates are
 //! in doubt (remote port out of service, path left by hardware without a cause) asks the path
 //! sources for those with pauses from 1 s to 60 s.
+//!
+//! Candidates are ranked by doubts, by the ports that they share with the primary, and by what they
+//! share with it inside the fabric ([`Assess`]); the loaded alternate is assessed with them. What
+//! was answered is kept until the fabric changes.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -7,6 +7,7 @@ mod close;
 mod fault;
 mod lost;
 mod migration;
+mod overlap;
 mod pair;
 mod refusal;
 mod restart;

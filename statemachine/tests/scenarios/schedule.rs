@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use super::pair::{Cable, Pair, Weather};
+use super::pair::{Cable, Fabric, Pair, Weather};
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -17,6 +17,8 @@ enum Fault {
     Foul,
     Fair,
     SaGone,
+    Reroute(u64),
+    FabricGone,
     Idle,
 }
 
@@ -33,6 +35,8 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(Fault::Foul),
         1 => Just(Fault::Fair),
         1 => Just(Fault::SaGone),
+        2 => any::<u64>().prop_map(Fault::Reroute),
+        1 => Just(Fault::FabricGone),
         1 => Just(Fault::Idle),
     ]
 }
@@ -52,6 +56,8 @@ fn apply(pair: &mut Pair, fault: Fault) {
         Fault::Foul => pair.net.weather = Weather::FOUL,
         Fault::Fair => pair.net.weather = Weather::FAIR,
         Fault::SaGone => pair.sa_dead = !pair.sa_dead,
+        Fault::Reroute(seed) => pair.reroute(Fabric::random(seed)),
+        Fault::FabricGone => pair.reroute(Fabric::unknown()),
         Fault::Idle => pair.set_traffic(!pair.traffic),
     }
 }
@@ -135,6 +141,7 @@ proptest! {
             }
             pair.run(fault.lasts);
             pair.set_traffic(true);
+            pair.reroute(Fabric::random(fault.lasts));
             pair.run(2_000);
             prop_assert!(pair.is_alive(0) && pair.is_alive(1), "{fault:?}: {:#?}", pair.view(0));
             pair.net.weather = Weather::FAIR;
@@ -160,14 +167,17 @@ proptest! {
             apply(&mut pair, fault);
         }
         heal(&mut pair);
+        pair.reroute(Fabric::random(seed));
         pair.run(180_000);
         let alive = (0..2).all(|host| pair.is_alive(host));
         if alive {
             pair.assert_armed();
+            pair.assert_best_alternates();
             let sent: usize = (0..2).map(|host| pair.all_sent(host)).sum();
             pair.set_traffic(false);
             pair.run(300_000);
             pair.assert_armed();
+            pair.assert_best_alternates();
             let later: usize = (0..2).map(|host| pair.all_sent(host)).sum();
             prop_assert!(later - sent <= 40, "{} MADs in five quiet minutes", later - sent);
         }

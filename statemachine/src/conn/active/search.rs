@@ -8,7 +8,7 @@ use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 
 use super::{Active, Work};
-use crate::candidate::{Candidate, Doubt, Score, rank, shared};
+use crate::candidate::{Candidate, Score, rank, shared};
 use crate::conn::Core;
 use crate::context::{ConnAlarm, Context};
 use crate::input::{Origin, QueryError};
@@ -25,16 +25,17 @@ impl Active {
         let path = *core
             .loaded()
             .filter(|path| core.is_up(cx, path) && !self.distrusted)?;
-        let shared = shared(&core.qp.primary, &path, core.lmc(cx));
-        Some((
-            path,
-            Score {
-                doubt: self.doubts.of_path(&path),
-                shared,
-                overlap: self.overlap_of(core, cx, &path),
-                tie: 0,
-            },
-        ))
+        Some((path, self.score(core, cx, &path)))
+    }
+
+    /// How good a path is as this connection's alternate.
+    fn score(&self, core: &Core, cx: &Context, path: &Path) -> Score {
+        Score {
+            doubt: self.doubts.of_path(path),
+            shared: shared(&core.qp.primary, path, core.lmc(cx)),
+            overlap: self.overlap_of(core, cx, path),
+            tie: 0,
+        }
     }
 
     pub(super) fn evaluate(&mut self, core: &mut Core, cx: &mut Context) {
@@ -170,24 +171,23 @@ impl Active {
             return self.no_path(core, cx, candidate, rest, QueryError::NoPath);
         }
         self.doubts.present(candidate.dgid);
-        // A path source cannot clear a suspicion: it may not have noticed either.
-        let suspect = self.doubts.of_candidate(&candidate) == Doubt::Suspect;
-        let protected = self.current(core, cx).is_some();
-        // A source may lead back to what is loaded, if it knows other LIDs than the candidate's.
-        let known = |path: &Path| self.agreed && core.has_loaded(path);
-        let pointless = |path: &Path| protected && (suspect || known(path));
         let path = records
             .iter()
             .find_map(|record| core.fit(cx, &candidate, record));
-        match path.filter(|path| !pointless(path)) {
-            Some(path) => {
-                self.chosen = Some(candidate);
-                core.learn(path.dgid, path.dlid, core.lmc(cx));
-                core.event(cx, AppEvent::AltRouteResolved, 0);
-                self.propose(core, cx, path, candidate.origin, rest);
-            }
-            None => self.next(core, cx, rest, Reason::NoFittingPath),
+        let Some(path) = path else {
+            return self.next(core, cx, rest, Reason::NoFittingPath);
+        };
+        core.learn(path.dgid, path.dlid, core.lmc(cx));
+        // A source cannot clear a suspicion, because it may not have noticed either; and it may
+        // lead to other LIDs than it was asked for.
+        let current = self.current(core, cx);
+        let score = self.score(core, cx, &path);
+        if current.is_some_and(|(_, current)| !score.beats(current)) {
+            return self.next(core, cx, rest, Reason::NoFittingPath);
         }
+        self.chosen = Some(candidate);
+        core.event(cx, AppEvent::AltRouteResolved, 0);
+        self.propose(core, cx, path, candidate.origin, rest);
     }
 
     pub(super) fn no_path(

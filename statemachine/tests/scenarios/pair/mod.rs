@@ -2,6 +2,7 @@
 //! Two hosts in virtual time: two engines, their libraries and QPs, an SA, and a network that
 //! loses, repeats and reorders as a seed says. Host 0 is the active side.
 
+mod fabric;
 mod host;
 mod network;
 mod qp;
@@ -9,17 +10,18 @@ mod qp;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use cm_msgs::PKey;
 use cm_msgs::cm;
 use cm_msgs::control::{Cause, MigrationState, QpState, Register, Report, Role, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
+use cm_msgs::{Lid, PKey};
 use statemachine::view::Protection;
 use statemachine::{
-    Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin, Output, PathQuery,
-    QueryError, Send, Time,
+    Assess, Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin, Output,
+    Overlap, PathQuery, QueryError, Send, Time,
 };
 
+pub(crate) use self::fabric::{Fabric, shared};
 pub(crate) use self::host::{Host, LibraryFault};
 pub(crate) use self::network::{Cable, Network, PortOf, Weather, base_lid, gid, guid};
 use self::qp::{Event as QpEvent, Qp};
@@ -44,6 +46,8 @@ enum Pending {
     Mad(usize, MadSource, cm::Message),
     /// An input to a host's engine, if its socket still is this one.
     Input(usize, u64, Input),
+    /// What ways share reaches a host's engine, whichever that is by then.
+    Assessed(usize, Input),
     /// A port's new state reaches a host's engine.
     Port(usize, u8),
     /// An order reaches a library.
@@ -62,11 +66,14 @@ pub(crate) struct Pair {
     pub(crate) hosts: [Host; 2],
     pub(crate) net: Network,
     pub(crate) config: Config,
+    pub(crate) fabric: Fabric,
     /// MADs still to be lost.
     pub(crate) lose: Losses,
     /// Both applications send.
     pub(crate) traffic: bool,
     pub(crate) opted_in: bool,
+    /// The SA knows no LIDs but base LIDs.
+    pub(crate) base_lids_only: bool,
     /// The SA does not answer.
     pub(crate) sa_dead: bool,
     /// The pairs of ports that the SA has paths for, when not all.
@@ -95,9 +102,11 @@ impl Pair {
             hosts: [Host::new(0, lmc, qps(0)), Host::new(1, lmc, qps(1))],
             net: Network::new(seed.wrapping_mul(2).wrapping_add(1), lmc),
             config: Config::default(),
+            fabric: Fabric::unknown(),
             lose: Losses::new(),
             traffic: false,
             opted_in: false,
+            base_lids_only: false,
             sa_dead: false,
             sa_knows: None,
             record: None,
@@ -245,6 +254,24 @@ impl Pair {
         self.report(host, 0, Cause::PathMigrationError, LOCAL);
     }
 
+    /// Paths take other switches from now on; both daemons hear of it.
+    pub(crate) fn reroute(&mut self, fabric: Fabric) {
+        self.fabric.reroute(fabric);
+        for host in [ACTIVE, PASSIVE] {
+            self.input(host, Input::FabricChanged);
+        }
+    }
+
+    /// Hands a host's engine an answer that may have nothing to do with what it asks.
+    pub(crate) fn forge_assessed(
+        &mut self,
+        host: usize,
+        query: u32,
+        overlaps: Vec<Option<Overlap>>,
+    ) {
+        self.input(host, Input::Assessed { query, overlaps });
+    }
+
     /// Keeps MADs of this name from now on.
     pub(crate) fn record(&mut self, name: &'static str) {
         self.record = Some(name);
@@ -338,6 +365,32 @@ impl Pair {
         }
     }
 
+    /// All ports are up and above suspicion: alternates take other ports on both sides, and no
+    /// other pair of LIDs there is known to share less with the primary.
+    pub(crate) fn assert_best_alternates(&self) {
+        for (conn, qp) in self.hosts[ACTIVE].qps.iter().enumerate() {
+            let (primary, alternate) = (&qp.primary, qp.alternate.expect("armed"));
+            let ports = |path: &Path| (path.slid.0 & !7, path.dlid.0 & !7);
+            let [old, new] = [ports(primary), ports(&alternate)];
+            assert!(old.0 != new.0 && old.1 != new.1, "{conn}: {old:?} {new:?}");
+            let of = |lids| self.fabric.overlap(primary, lids);
+            let overlap = of((alternate.slid, alternate.dlid));
+            assert_eq!(self.views(ACTIVE)[conn].overlap, overlap);
+            for offset in 0..1 << self.net.lmc {
+                let other = of((Lid(new.0 | offset), Lid(new.1 | offset)));
+                let better = match (other, overlap) {
+                    (Some(other), Some(overlap)) => other < overlap,
+                    (Some(other), None) => other.is_none(),
+                    (None, _) => false,
+                };
+                assert!(
+                    !better,
+                    "{conn}: offset {offset}: {other:?}, not {overlap:?}"
+                );
+            }
+        }
+    }
+
     pub(crate) fn is_armed(&self) -> bool {
         let armed = |host: &Host| {
             host.qps
@@ -424,6 +477,7 @@ impl Pair {
                     self.arrive(host, input);
                 }
             }
+            Pending::Assessed(host, input) => self.input(host, input),
             Pending::Port(host, port) => self.port_input(host, port),
             Pending::Order(host, client, conn, order) => {
                 if self.hosts[host].client == client {
@@ -484,19 +538,32 @@ impl Pair {
                     self.push(SA, Pending::Input(host, client, answer));
                 }
             }
-            Output::Assess(assess) => {
-                let client = self.hosts[host].client;
-                let answer = Input::Assessed {
-                    query: assess.query,
-                    overlaps: vec![None; assess.ways.len()],
-                };
-                self.push(LOCAL, Pending::Input(host, client, answer));
-            }
+            Output::Assess(assess) => self.assess(host, &assess),
             Output::Order(id, order) => self.order(host, id, order),
             Output::Trace(trace) => {
                 if self.verbose {
                     eprintln!("{:>9} us host {host}    {trace}", self.now);
                 }
+            }
+        }
+    }
+
+    /// The fabric as it is now is what the answer tells, however long that takes. As everything
+    /// else, it can be lost, and come twice.
+    fn assess(&mut self, host: usize, assess: &Assess) {
+        self.fabric.asked.push((self.now, assess.query));
+        let Weather {
+            loss, duplication, ..
+        } = self.net.weather;
+        let answer = Input::Assessed {
+            query: assess.query,
+            overlaps: self.fabric.answer(assess),
+        };
+        let copies = 1 + u64::from(self.net.random(1000) < duplication);
+        for copy in 0..copies {
+            if self.net.random(1000) >= loss && !self.fabric.silent {
+                let delay = LOCAL + self.fabric.takes * MS + copy * 7 * MS;
+                self.push(delay, Pending::Assessed(host, answer.clone()));
             }
         }
     }
@@ -655,12 +722,16 @@ impl Pair {
                 .as_ref()
                 .is_none_or(|pairs| pairs.contains(&(from, to)))
         };
+        let asked = |lid: Option<Lid>, port| {
+            lid.filter(|_| !self.base_lids_only)
+                .unwrap_or(base_lid(port))
+        };
         let result = match (known(query.sgid), known(query.dgid)) {
             (Some(from), Some(to)) if knows(from, to) => Ok(vec![PathRecord {
                 dgid: query.dgid,
                 sgid: query.sgid,
-                dlid: query.dlid.unwrap_or(base_lid(to)),
-                slid: query.slid.unwrap_or(base_lid(from)),
+                dlid: asked(query.dlid, to),
+                slid: asked(query.slid, from),
                 pkey: query.pkey,
                 reversible: true,
                 mtu: 4,
