@@ -8,6 +8,7 @@ mod log;
 mod policy;
 mod ports;
 mod sa;
+mod source;
 mod timers;
 
 pub use association::Association;
@@ -16,6 +17,7 @@ pub use log::{Log, LogFormat};
 pub use policy::Policy;
 pub use ports::{PortSource, Ports};
 pub use sa::Sa;
+pub use source::{Source, SourceName};
 pub use timers::Timers;
 
 use std::path::{Path, PathBuf};
@@ -46,7 +48,9 @@ pub struct Config {
     pub ports: Ports,
     /// What to do by itself.
     pub policy: Policy,
-    /// Path queries to subnet administration.
+    /// The list of path sources.
+    pub source: Source,
+    /// Questions to subnet administration.
     pub sa: Sa,
     /// The sockets.
     pub control: Control,
@@ -63,6 +67,7 @@ impl Default for Config {
             timers: Timers::default(),
             ports: Ports::default(),
             policy: Policy::default(),
+            source: Source::default(),
             sa: Sa::default(),
             control: Control::default(),
             log: Log::default(),
@@ -160,6 +165,7 @@ impl Config {
         self.association.check().map_err(|e| ("association", e))?;
         self.timers.check().map_err(|e| ("timers", e))?;
         self.ports.check().map_err(|e| ("ports", e))?;
+        self.source.check().map_err(|e| ("source", e))?;
         self.sa.check().map_err(|e| ("sa", e))?;
         self.control.check().map_err(|e| ("control", e))?;
         self.log.check().map_err(|e| ("log", e))

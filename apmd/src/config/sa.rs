@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[sa]`: questions to subnet administration.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Check, want};
+
+/// The longest wait for one copy of a question.
+const TIMEOUT_MAX_MS: u32 = 10_000;
 
 /// `[sa]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,5 +37,18 @@ impl Sa {
         want(self.in_flight > 0, "in_flight", "want at least 1")?;
         want(self.timeout_ms > 0, "timeout_ms", "want at least 1")?;
         want(self.tries > 0, "tries", "want at least 1")
+    }
+
+    /// The longest wait for the answer to copy number `copy` (from 0) of a question, milliseconds.
+    pub fn wait_ms(&self, copy: u8) -> u32 {
+        let doubled = u64::from(self.timeout_ms) << copy.min(32);
+        u32::try_from(doubled).map_or(TIMEOUT_MAX_MS, |ms| ms.min(TIMEOUT_MAX_MS))
+    }
+
+    /// How long a question may take with all its copies, and a pause before each that a busy SA
+    /// asks for.
+    pub fn longest(&self) -> Duration {
+        let waits = (0..self.tries).map(|copy| u64::from(self.wait_ms(copy)));
+        Duration::from_millis(waits.sum::<u64>() * 2)
     }
 }

@@ -11,7 +11,7 @@ use crate::control::FromClient;
 use crate::io::nldev;
 use crate::log_limit::Nuisance;
 use crate::server::Alive;
-use crate::source::Source;
+use crate::source::{Asker, Question};
 
 impl Daemon {
     /// Does what the engine wants, until it wants nothing more.
@@ -20,23 +20,22 @@ impl Daemon {
             while let Some(output) = self.engine.poll_output() {
                 self.output(output);
             }
-            while let Some(request) = self.sa.poll_send() {
-                if let Err(error) = self.devices.send_sa(&request) {
-                    tracing::debug!(port = request.port.port, %error, "path query not sent");
-                    self.sa.handle_unsent(request.transaction_id);
-                }
-            }
-            let Some(answer) = self.sa.poll_answer() else {
+            self.drain_sources();
+            let Some(answer) = self.sources.poll_answer() else {
                 return;
             };
-            self.engine.handle(self.clock.now(), answer.into());
+            self.path_answer(answer);
         }
     }
 
     fn output(&mut self, output: Output) {
         match output {
             Output::Send(send) => self.send(&send),
-            Output::Query(query) => self.sa.ask(query),
+            Output::Query(query) => {
+                let asker = Asker::Engine;
+                let question = Question { asker, query };
+                self.sources.ask(self.clock.now(), question);
+            }
             Output::Assess(assess) => self.assess(&assess),
             Output::Order(conn, order) => self.order(conn, order),
             Output::Trace(trace) => self.trace(&trace),

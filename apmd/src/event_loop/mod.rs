@@ -6,6 +6,7 @@ mod engine_io;
 mod operators;
 mod port_io;
 pub mod signals;
+mod source_io;
 pub mod timers;
 pub mod token;
 
@@ -31,7 +32,7 @@ use crate::logging::LogHandle;
 use crate::notify::{State, notify};
 use crate::observe::Observe;
 use crate::server::Server;
-use crate::source::Sa;
+use crate::source::{Sa, Sources};
 use crate::{control, observe};
 use signals::{Request, Signals};
 use timers::{Clock, sleep};
@@ -85,6 +86,7 @@ pub struct Daemon {
     log: LogHandle,
     engine: Engine,
     devices: Devices,
+    sources: Sources,
     sa: Sa,
     rtnl: Option<Rtnl>,
     nldev: Option<Nldev>,
@@ -140,6 +142,7 @@ impl Daemon {
         let seed = random_seed().map_err(system("/dev/urandom"))?;
         Ok(Self {
             engine: Engine::new(config.engine(), seed),
+            sources: Sources::new(config.sources()),
             sa: Sa::new(config.sa.clone(), (seed >> 32) as u32),
             clock: Clock::start(),
             config_path,
@@ -207,6 +210,7 @@ impl Daemon {
             self.clock.now(),
             [
                 self.engine.poll_timeout(),
+                self.sources.poll_timeout(),
                 self.sa.poll_timeout(),
                 self.accept_at,
                 self.scan_at,
@@ -253,6 +257,7 @@ impl Daemon {
             self.engine.handle(now, Input::Timeout);
         }
         self.sa.handle_time(now);
+        self.sources.handle_time(now);
         self.check_ports(now);
         self.drain_engine();
     }
@@ -274,6 +279,7 @@ impl Daemon {
                 self.counters.reloads += 1;
                 self.engine.set_config(config.engine());
                 self.sa.set_config(config.sa.clone());
+                self.sources.set_plan(self.clock.now(), config.sources());
                 self.log.reload(&config.log);
                 self.config = config.with_fixed_of(&self.config);
                 self.look_at_all_ports();

@@ -104,6 +104,7 @@ impl Daemon {
     fn tell(&mut self, key: PortKey, status: Option<PortStatus>) {
         if let (Some(status), Some(port)) = (status, self.devices.port(key)) {
             let id = port.id;
+            self.sources.handle_port_changed(id);
             self.engine
                 .handle(self.clock.now(), Input::Port(id, Some(status)));
         }
@@ -150,6 +151,7 @@ impl Daemon {
     fn lose_device(&mut self, device: u32) {
         for id in self.devices.drop_device(device) {
             self.sa.handle_port_gone(id);
+            self.sources.handle_port_changed(id);
             self.engine.handle(self.clock.now(), Input::Port(id, None));
         }
         self.scan_soon();

@@ -1,37 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where paths come from.
+//! Where paths come from: the sources, and the list that asks them in turn.
 
+mod health;
 mod sa;
+mod sources;
 
+pub use health::{Counts, Failure, Health, Lane};
 pub use sa::{Sa, SaRequest};
+pub use sources::{Limits, Member, Plan, Sources};
+pub use statemachine::Origin;
 
 use cm_msgs::sa::PathRecord;
-use statemachine::{Input, Origin, PathQuery, QueryError};
+use statemachine::{PathQuery, QueryError};
 
-/// The answer to a [`PathQuery`].
+/// Who wants to know a path.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Asker {
+    /// The engine.
+    Engine,
+    /// A request of the served ACM, by its number.
+    Acm(u32),
+}
+
+/// A question for a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question {
+    /// Who asks.
+    pub asker: Asker,
+    /// What; its number is the asker's.
+    pub query: PathQuery,
+}
+
+/// The answer to a [`Question`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
+    /// Who asked.
+    pub asker: Asker,
     /// The query's number.
     pub query: u32,
+    /// The source that answered, or whose error it is; `None` if there was none to ask.
+    pub origin: Option<Origin>,
     /// The records, best first.
     pub result: Result<Vec<PathRecord>, QueryError>,
 }
 
-impl From<Answer> for Input {
-    fn from(Answer { query, result }: Answer) -> Self {
-        Self::Paths {
-            query,
-            result,
-            origin: Some(Origin::Sa),
-        }
-    }
-}
-
-/// Something that knows paths. Every query gets one answer, sooner or later.
-pub trait Source {
-    /// Asks for a path.
-    fn ask(&mut self, query: PathQuery);
-
-    /// The next answer.
-    fn poll_answer(&mut self) -> Option<Answer>;
+/// What a single source answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The query's number.
+    pub query: u32,
+    /// The records, best first.
+    pub result: Result<Vec<PathRecord>, QueryError>,
 }

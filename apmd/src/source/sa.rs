@@ -9,7 +9,7 @@ use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::{PathMask, PathRecord, ResponseError, SaMad, SaStatus};
 use statemachine::{PathQuery, PortId, QueryError, Time};
 
-use super::{Answer, Source};
+use super::Found;
 use crate::config;
 
 /// The longest wait for one copy of a query.
@@ -55,17 +55,7 @@ pub struct Sa {
     /// By the lower half of the transaction ID.
     running: BTreeMap<u32, Running>,
     next_transaction: u32,
-    answers: VecDeque<Answer>,
-}
-
-impl Source for Sa {
-    fn ask(&mut self, query: PathQuery) {
-        self.waiting.push_back(query);
-    }
-
-    fn poll_answer(&mut self) -> Option<Answer> {
-        self.answers.pop_front()
-    }
+    answers: VecDeque<Found>,
 }
 
 impl Sa {
@@ -78,6 +68,16 @@ impl Sa {
             next_transaction: first_transaction,
             answers: VecDeque::new(),
         }
+    }
+
+    /// Asks for a path.
+    pub fn ask(&mut self, query: PathQuery) {
+        self.waiting.push_back(query);
+    }
+
+    /// The next answer.
+    pub fn poll_answer(&mut self) -> Option<Found> {
+        self.answers.pop_front()
     }
 
     /// Other limits from the next query on.
@@ -202,7 +202,7 @@ impl Sa {
 
     fn finish(&mut self, transaction_id: u32, result: Result<Vec<PathRecord>, QueryError>) {
         if let Some(Running { query, .. }) = self.running.remove(&transaction_id) {
-            self.answers.push_back(Answer {
+            self.answers.push_back(Found {
                 query: query.query,
                 result,
             });
@@ -289,7 +289,7 @@ mod tests {
         sa.handle_mad(Time(0), &answer(&request, 0));
         assert_eq!(
             sa.poll_answer(),
-            Some(Answer {
+            Some(Found {
                 query: 7,
                 result: Ok(vec![record])
             })
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(waits, [200, 400, 800, 1600, 3200]);
         assert_eq!(
             sa.poll_answer(),
-            Some(Answer {
+            Some(Found {
                 query: 7,
                 result: Err(QueryError::Timeout)
             })

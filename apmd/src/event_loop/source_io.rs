@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Between the list of path sources and the sources.
+
+use statemachine::{Input, Origin, PathQuery};
+
+use super::Daemon;
+use crate::source::{Answer, Asker, Found};
+
+impl Daemon {
+    /// Puts questions to the sources and takes their answers, until there are none.
+    pub(super) fn drain_sources(&mut self) {
+        loop {
+            while let Some((origin, query)) = self.sources.poll_ask(self.clock.now()) {
+                self.ask_source(origin, query);
+            }
+            self.send_to_sa();
+            let Some(Found { query, result }) = self.sa.poll_answer() else {
+                return;
+            };
+            self.sources.handle_answer(self.clock.now(), query, result);
+        }
+    }
+
+    fn ask_source(&mut self, origin: Origin, query: PathQuery) {
+        match origin {
+            Origin::Sa => self.sa.ask(query),
+            // The configuration knows no others.
+            Origin::Acm | Origin::Ssa | Origin::Static => {}
+        }
+    }
+
+    fn send_to_sa(&mut self) {
+        while let Some(request) = self.sa.poll_send() {
+            if let Err(error) = self.devices.send_sa(&request) {
+                tracing::debug!(port = request.port.port, %error, "path query not sent");
+                self.sa.handle_unsent(request.transaction_id);
+            }
+        }
+    }
+
+    /// Who asked is told.
+    pub(super) fn path_answer(&mut self, answer: Answer) {
+        let Answer {
+            asker,
+            query,
+            origin,
+            result,
+        } = answer;
+        let Asker::Engine = asker else {
+            return;
+        };
+        let input = Input::Paths {
+            query,
+            result,
+            origin,
+        };
+        self.engine.handle(self.clock.now(), input);
+    }
+}
