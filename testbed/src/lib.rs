@@ -17,6 +17,7 @@ pub mod daemon;
 pub mod drills;
 pub mod failure;
 pub mod host;
+pub mod ibsim;
 pub mod observe;
 pub mod program;
 pub mod report;

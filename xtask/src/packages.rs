@@ -48,9 +48,12 @@ pub(crate) const VM: &[&str] = &[
 /// What the tests need besides.
 pub(crate) const TEST: &[&str] = &["tshark"];
 
+/// What simulates fabrics.
+pub(crate) const FABRICS: &[&str] = &["ibsim-utils", "libumad2sim0", "opensm", "util-linux"];
+
 /// Everything.
 pub(crate) fn all() -> Vec<&'static str> {
-    let every: BTreeSet<_> = [BUILD, VM, TEST].concat().into_iter().collect();
+    let every: BTreeSet<_> = [BUILD, VM, TEST, FABRICS].concat().into_iter().collect();
     every.into_iter().collect()
 }
 

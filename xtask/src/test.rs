@@ -74,6 +74,7 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
     ]);
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env("APMD_REQUIRE_TSHARK", "1");
+    tests.env("APMD_REQUIRE_IBSIM", "1");
     let clippy = [
         "clippy",
         "--workspace",
