@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome, print};
-use crate::observe::model::{self, Path, Show};
+use crate::observe::model::{self, Alternate, Overlap, Path, Show};
 
 #[derive(Args)]
 pub(super) struct Conn {
@@ -127,6 +127,7 @@ fn table(conns: &[model::Conn]) -> String {
         "COMMAND",
         "PRIMARY",
         "ALTERNATE",
+        "SHARED",
         "STATE",
         "WHY NOT",
     ]);
@@ -139,7 +140,8 @@ fn table(conns: &[model::Conn]) -> String {
             brief(&conn.primary),
             conn.alternate
                 .as_ref()
-                .map_or_else(|| "-".to_owned(), brief),
+                .map_or_else(|| "-".to_owned(), |alternate| brief(&alternate.path)),
+            conn.alternate.as_ref().map_or_else(String::new, shared),
             conn.protection.clone(),
             conn.reason.clone().unwrap_or_default(),
         ]);
@@ -153,6 +155,18 @@ fn table(conns: &[model::Conn]) -> String {
 
 fn brief(path: &Path) -> String {
     format!("port {} lid {}>{}", path.port, path.slid, path.dlid)
+}
+
+/// What an alternate shares with the primary, in a word or two.
+fn shared(alternate: &Alternate) -> String {
+    match alternate.overlap {
+        None => "?".to_owned(),
+        Some(Overlap {
+            switches: 0,
+            links: 0,
+        }) => "nothing".to_owned(),
+        Some(Overlap { switches, links }) => format!("{switches} sw {links} ln"),
+    }
 }
 
 /// Everything about a connection, several lines.
@@ -184,15 +198,23 @@ fn details(conn: &model::Conn) -> String {
         "alternate",
         conn.alternate
             .as_ref()
-            .map_or_else(|| "none".to_owned(), long),
+            .map_or_else(|| "none".to_owned(), |alternate| long(&alternate.path)),
     );
+    if let Some(alternate) = &conn.alternate {
+        line("overlap", overlap(alternate.overlap));
+        line("source", origin(alternate.origin.as_deref()));
+    }
     for (name, candidate) in [("chosen", &conn.chosen), ("runner-up", &conn.runner_up)] {
         if let Some(candidate) = candidate {
             line(
                 name,
                 format!(
-                    "port {} {} to {}: {}",
-                    candidate.port, candidate.sgid, candidate.dgid, candidate.score
+                    "port {} {} to {}: {}{}",
+                    candidate.port,
+                    candidate.sgid,
+                    candidate.dgid,
+                    candidate.score,
+                    from(candidate.origin.as_deref())
                 ),
             );
         }
@@ -219,6 +241,30 @@ fn details(conn: &model::Conn) -> String {
         ),
     );
     format!("conn {}\n{text}", conn.id)
+}
+
+/// What paths share though they need not, in words.
+fn overlap(overlap: Option<Overlap>) -> String {
+    match overlap {
+        None => "not known".to_owned(),
+        Some(Overlap {
+            switches: 0,
+            links: 0,
+        }) => "nothing avoidable shared with the primary".to_owned(),
+        Some(Overlap { switches, links }) => format!(
+            "{switches} switch{} and {links} link{} shared with the primary though others are there",
+            if switches == 1 { "" } else { "es" },
+            if links == 1 { "" } else { "s" },
+        ),
+    }
+}
+
+fn origin(origin: Option<&str>) -> String {
+    origin.unwrap_or("not from this daemon").to_owned()
+}
+
+fn from(origin: Option<&str>) -> String {
+    origin.map_or_else(String::new, |origin| format!(", path from {origin}"))
 }
 
 fn opted(conn: &model::Conn) -> &'static str {
@@ -266,6 +312,45 @@ mod tests {
     fn words(text: &str) -> Result<Vec<Filter>, String> {
         let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
         parse(&words).map_err(|failure| failure.to_string())
+    }
+
+    /// A connection, as the daemon's JSON has it.
+    fn conn(alternate: &str) -> model::Conn {
+        let path = r#""port":1,"slid":4,"dlid":8,"sgid":"fe80::1","dgid":"fe80::2","sl":0,"mtu":4096,
+            "rate":7,"pkey":65535,"ack_timeout":14,"global":false,"traffic_class":0,"hop_limit":0,
+            "flow_label":0"#;
+        let json = format!(
+            r#"{{"id":"1.1","device":"mlx5_0","node_guid":"0x1","qpn":18,"peer_qpn":19,"role":"active",
+            "opted_in":false,"pid":7,"command":"rping","qp_state":"rts","migration":"armed",
+            "protection":"armed","reason":null,"primary":{{{path}}},
+            "alternate":{{{path},{alternate}}},"chosen":null,"runner_up":null,
+            "association":{{"state":"established","local_comm_id":1,"remote_comm_id":2,
+            "peer_ports":[]}},"counters":{},"changed_seconds":1.0}}"#,
+            serde_json::to_string(&model::ConnCounters::default()).expect("plain numbers")
+        );
+        serde_json::from_str(&json).expect("as the model says")
+    }
+
+    #[test]
+    fn an_alternate_says_what_it_shares_and_who_knew_it() {
+        let shown = |alternate| {
+            let conn = conn(alternate);
+            let kept = |line: &&str| line.contains("overlap ") || line.contains("source ");
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            let details = details(&conn);
+            let lines: Vec<_> = details.lines().filter(kept).map(words).collect();
+            (table(&[conn]).lines().last().map(words), lines)
+        };
+        let (row, lines) = shown(r#""origin":"ssa","overlap":{"switches":1,"links":2}"#);
+        assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 1 sw 2 ln armed")));
+        let overlap =
+            "overlap 1 switch and 2 links shared with the primary though others are there";
+        assert_eq!(lines, [overlap, "source ssa"]);
+        let (row, lines) = shown(r#""origin":null,"overlap":null"#);
+        assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 ? armed")));
+        assert_eq!(lines, ["overlap not known", "source not from this daemon"]);
+        let (row, _) = shown(r#""origin":"sa","overlap":{"switches":0,"links":0}"#);
+        assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 nothing armed")));
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub struct Conn {
     /// The path in use.
     pub primary: Path,
     /// The loaded alternate.
-    pub alternate: Option<Path>,
+    pub alternate: Option<Alternate>,
     /// The candidate that is loaded or being negotiated.
     pub chosen: Option<Candidate>,
     /// The candidate ranked after it.
@@ -167,6 +167,28 @@ pub struct Path {
     pub flow_label: u32,
 }
 
+/// A loaded alternate.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Alternate {
+    /// The path.
+    #[serde(flatten)]
+    pub path: Path,
+    /// The source of its path record: `sa`, `acm`, `ssa` or `static`; null on the passive side, and
+    /// where another daemon had it loaded.
+    pub origin: Option<String>,
+    /// What it shares with the primary; null where that is not known.
+    pub overlap: Option<Overlap>,
+}
+
+/// What two paths share though they need not, both directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Overlap {
+    /// Switches.
+    pub switches: u16,
+    /// Links.
+    pub links: u16,
+}
+
 /// A thinkable alternate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Candidate {
@@ -182,6 +204,10 @@ pub struct Candidate {
     pub dlid: Option<u16>,
     /// How good it is, in words.
     pub score: String,
+    /// The source of its path record, once there is one.
+    pub origin: Option<String>,
+    /// What it shares with the primary; null where that is not known.
+    pub overlap: Option<Overlap>,
 }
 
 /// The daemons' shared state.

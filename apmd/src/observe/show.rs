@@ -6,7 +6,9 @@ use cm_msgs::path;
 use statemachine::view::{self, PortState, Protection};
 use statemachine::{ConnectionView, Time};
 
-use super::model::{Association, Candidate, Conn, ConnSums, Path, PeerPort, Port, PortSums};
+use super::model::{
+    Alternate, Association, Candidate, Conn, ConnSums, Overlap, Path, PeerPort, Port, PortSums,
+};
 use crate::control::Control;
 use crate::devices::{Device, Devices};
 use crate::io::rtnl::Rtnl;
@@ -45,7 +47,7 @@ pub fn conn(view: ConnectionView, now: Time, devices: &Devices, control: &Contro
         protection: view.protection.to_string(),
         reason: view.reason.map(|reason| reason.to_string()),
         primary: path(&view.primary),
-        alternate: view.alternate.as_ref().map(path),
+        alternate: alternate(&view),
         chosen: view.chosen.as_ref().map(candidate),
         runner_up: view.runner_up.as_ref().map(candidate),
         association: association(&view.association),
@@ -73,6 +75,19 @@ fn path(path: &path::Path) -> Path {
     }
 }
 
+fn alternate(view: &ConnectionView) -> Option<Alternate> {
+    Some(Alternate {
+        path: path(view.alternate.as_ref()?),
+        origin: view.alternate_origin.map(|origin| origin.to_string()),
+        overlap: view.overlap.map(overlap),
+    })
+}
+
+fn overlap(overlap: statemachine::Overlap) -> Overlap {
+    let statemachine::Overlap { switches, links } = overlap;
+    Overlap { switches, links }
+}
+
 fn candidate(candidate: &statemachine::Candidate) -> Candidate {
     Candidate {
         port: candidate.port.port,
@@ -81,6 +96,8 @@ fn candidate(candidate: &statemachine::Candidate) -> Candidate {
         slid: candidate.slid.map(|lid| lid.0),
         dlid: candidate.dlid.map(|lid| lid.0),
         score: candidate.score.to_string(),
+        origin: candidate.origin.map(|origin| origin.to_string()),
+        overlap: candidate.score.overlap.map(overlap),
     }
 }
 
