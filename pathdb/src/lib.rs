@@ -19,13 +19,14 @@ mod locate;
 pub mod opensm;
 mod packed;
 mod rate;
+pub mod risks;
 pub mod snapshot;
 mod walk;
 
 pub use addresses::{Address, Addresses};
 pub use disjoint::{
-    Alternate, Element, ElementName, Finder, Pair, Path, Shared, Sharing, Verdict, recheck,
-    recheck_after,
+    Alternate, Candidate, Element, ElementName, Finder, Fitness, Overlaps, Pair, Path, Shared,
+    Sharing, Verdict, recheck, recheck_after,
 };
 pub use fabric::{
     BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec,
@@ -37,4 +38,5 @@ pub use ident::{Gid, Guid, Lid, LidRange, PKey};
 pub use lines::ReadError;
 pub use locate::{LocateError, Place};
 pub use rate::{Capability, Mtu, Rate, Speed, Width};
+pub use risks::{RiskFile, RiskId, Risks};
 pub use walk::{Fault, Leg};

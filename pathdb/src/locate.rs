@@ -189,7 +189,8 @@ fn unknown(what: &'static str, text: &str) -> LocateError {
     }
 }
 
-fn lid(text: &str) -> Option<u16> {
+/// A LID: decimal, or `0x` and at most four digits; any 16 bits.
+pub(crate) fn lid(text: &str) -> Option<u16> {
     match text.strip_prefix("0x") {
         Some(digits) if digits.len() <= 4 => u16::from_str_radix(digits, 16).ok(),
         Some(_) => None,
@@ -197,7 +198,8 @@ fn lid(text: &str) -> Option<u16> {
     }
 }
 
-fn guid(text: &str) -> Option<Guid> {
+/// A GUID: `0x` and more digits than a LID has.
+pub(crate) fn guid(text: &str) -> Option<Guid> {
     let digits = text.strip_prefix("0x").filter(|digits| digits.len() > 4)?;
     u64::from_str_radix(digits, 16).ok().map(Guid)
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use pathdb::{
-    Capability, Change, Delta, Element, Fault, Finder, Leg, Lid, NodeKind, Pair, Path, PathRecord,
-    Rate, Sharing, Verdict, World, recheck, recheck_after, snapshot,
+    Capability, Change, Delta, Element, Fault, Finder, Fitness, Leg, Lid, NodeKind, Pair, Path,
+    PathRecord, Rate, Sharing, Verdict, World, recheck, recheck_after, snapshot,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -61,7 +61,8 @@ proptest! {
 
     #[test]
     fn snapshots_are_what_was_built(plan in plans()) {
-        let fabric = plan.build().fabric;
+        let mut fabric = plan.build().fabric;
+        fabric.set_risks(pathdb::Risks::default());
         let mut bytes = Vec::new();
         snapshot::write(&fabric, &mut bytes).expect("memory takes everything");
         prop_assert_eq!(snapshot::read(&bytes[..]).expect("a snapshot"), fabric);
@@ -89,6 +90,7 @@ proptest! {
 struct Whole {
     links: BTreeSet<End>,
     switches: BTreeSet<usize>,
+    groups: BTreeSet<usize>,
     carries: Capability,
     hops: usize,
 }
@@ -100,6 +102,7 @@ fn whole(plan: &Plan, slid: u16, dlid: u16) -> Option<Whole> {
     let (links, switches) = plan.elements(&all);
     let carries = plan.carries(&all)?;
     Some(Whole {
+        groups: plan.groups(&links, &switches),
         links,
         switches,
         carries,
@@ -133,6 +136,7 @@ fn pairs(plan: &Plan, seed: u64) -> Vec<Pair> {
                 alternate: path(c, d),
                 shared: Sharing {
                     switches: first.switches.intersection(&second.switches).count() as u16,
+                    groups: first.groups.intersection(&second.groups).count() as u16,
                     links: first.links.intersection(&second.links).count() as u16,
                 },
             });
@@ -142,7 +146,7 @@ fn pairs(plan: &Plan, seed: u64) -> Vec<Pair> {
 }
 
 /// What is chosen by, the least first.
-type Rank = (usize, usize, Reverse<Option<Rate>>, usize, u16, u16);
+type Rank = (usize, usize, usize, Reverse<Option<Rate>>, usize, u16, u16);
 
 /// Of all pairs of LIDs of two hosts, the one that shares least with the primary.
 fn best(plan: &Plan, hosts: [usize; 2], primary: (u16, u16)) -> Option<Rank> {
@@ -157,6 +161,7 @@ fn best(plan: &Plan, hosts: [usize; 2], primary: (u16, u16)) -> Option<Rank> {
             if mtu.is_none() || mtu >= first.carries.mtu {
                 ranks.push((
                     first.switches.intersection(&other.switches).count(),
+                    first.groups.intersection(&other.groups).count(),
                     first.links.intersection(&other.links).count(),
                     Reverse(other.carries.rate),
                     other.hops,
@@ -189,6 +194,7 @@ proptest! {
                     let Ok(found) = found else { continue };
                     let rank = found.map(|found| (
                         usize::from(found.shared.switches),
+                        usize::from(found.shared.groups),
                         usize::from(found.shared.links),
                         Reverse(found.forward.carries.rate.min(found.reverse.carries.rate)),
                         usize::from(found.forward.hops + found.reverse.hops),
@@ -196,6 +202,15 @@ proptest! {
                         found.path.dlid.get(),
                     ));
                     prop_assert_eq!(rank, best(&plan, hosts, (slid, dlid)));
+                    let all = built.fabric.candidates(primary, &local, &remote);
+                    let all = all.expect("the primary works");
+                    let fits = all.iter().find_map(|candidate| match candidate.fitness {
+                        Fitness::Alternate(alternate) => Some(alternate),
+                        _ => None,
+                    });
+                    prop_assert_eq!(fits, found, "the best of all candidates");
+                    let lids = hosts.map(|host| plan.host_lids(host).len());
+                    prop_assert_eq!(all.len(), lids[0] * lids[1]);
                     let Some(found) = found else { continue };
                     let shared = built.fabric.shared(primary, found.path, &local, &remote);
                     let shared = shared.expect("both work");
@@ -203,11 +218,13 @@ proptest! {
                     prop_assert_eq!(switches.count(), usize::from(found.shared.switches));
                     prop_assert_eq!(
                         shared.len(),
-                        usize::from(found.shared.switches + found.shared.links)
+                        usize::from(
+                            found.shared.switches + found.shared.groups + found.shared.links
+                        )
                     );
                     for shared in &shared {
                         let name = built.fabric.element_name(shared.element).to_string();
-                        let joined = plan.is_joined_without(hosts, &name);
+                        let joined = plan.is_joined_without(hosts, std::slice::from_ref(&name));
                         prop_assert_eq!(shared.unavoidable, !joined, "{}", name);
                     }
                     pairs.push(Pair { primary, alternate: found.path, shared: found.shared });

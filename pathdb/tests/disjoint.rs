@@ -214,10 +214,12 @@ fn cables_without_switches_fail_too() {
 fn switches_count_before_links() {
     let few_switches = Sharing {
         switches: 1,
+        groups: 0,
         links: 9,
     };
     let few_links = Sharing {
         switches: 2,
+        groups: 0,
         links: 0,
     };
     assert!(few_switches < few_links);

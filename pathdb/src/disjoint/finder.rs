@@ -24,17 +24,17 @@ pub struct Alternate {
 
 /// By what alternates are chosen, the least first: sharing, rate, length, and at last the LIDs, so
 /// that the choice depends on nothing else.
-type Rank = (Sharing, Reverse<Option<Rate>>, u32, Path);
+pub(super) type Rank = (Sharing, Reverse<Option<Rate>>, u32, Path);
 
 impl Alternate {
-    fn rank(&self) -> Rank {
+    pub(super) fn rank(&self) -> Rank {
         let rate = self.forward.carries.rate.min(self.reverse.carries.rate);
         let hops = u32::from(self.forward.hops) + u32::from(self.reverse.hops);
         (self.shared, Reverse(rate), hops, self.path)
     }
 
     /// The primary's MTU stays that of the QP, so an alternate with a lesser one drops packets.
-    fn carries(&self, mtu: Option<Mtu>) -> bool {
+    pub(super) fn carries(&self, mtu: Option<Mtu>) -> bool {
         let own = self.forward.carries.mtu.min(self.reverse.carries.mtu);
         own.is_none() || own >= mtu
     }
@@ -105,7 +105,7 @@ impl<'a> Finder<'a> {
     }
 
     fn candidate(&self, forward: &Way, reverse: &Way) -> Alternate {
-        let (switches, links) = self.words();
+        let words = self.words();
         let count = |from: usize, words: usize| {
             (from..from + words)
                 .map(|word| self.bits[forward.bits + word] | self.bits[reverse.bits + word])
@@ -118,18 +118,22 @@ impl<'a> Finder<'a> {
                 dlid: forward.lid,
             },
             shared: Sharing {
-                switches: count(0, switches),
-                links: count(switches, links),
+                switches: count(0, words.switches),
+                groups: count(words.switches + words.links, words.groups),
+                links: count(words.switches, words.links),
             },
             forward: forward.leg,
             reverse: reverse.leg,
         }
     }
 
-    /// How many words the bits of the primary's switches take, and those of its links.
-    fn words(&self) -> (usize, usize) {
+    fn words(&self) -> Words {
         let words = |set: &[u32]| set.len().div_ceil(u64::BITS as usize);
-        (words(&self.primary.switches), words(&self.primary.links))
+        Words {
+            switches: words(&self.primary.switches),
+            links: words(&self.primary.links),
+            groups: words(&self.primary.groups),
+        }
     }
 
     /// All ways that arrive, from each of `from` to each LID of each of `to`.
@@ -160,19 +164,29 @@ impl<'a> Finder<'a> {
 
     /// Adds the bits of one way: which of the primary's elements it meets.
     fn mark(&mut self, port: PortId, lid: Lid) -> Result<Leg, Fault> {
-        let (switches, links) = self.words();
+        let words = self.words();
         let first = self.bits.len();
-        self.bits.resize(first + switches + links, 0);
+        let groups = words.switches + words.links;
+        self.bits.resize(first + groups + words.groups, 0);
         let bits = &mut self.bits[first..];
         let primary = &self.primary;
         meet(self.fabric, port, lid, |met| {
             let (set, element, first) = match met {
                 Met::Switch(rank) => (&primary.switches, rank, 0),
-                Met::Link(link) => (&primary.links, link, switches),
+                Met::Link(link) => (&primary.links, link, words.switches),
+                Met::Group(group) => (&primary.groups, group, groups),
             };
             if let Some(at) = set.iter().position(|&own| own == element) {
                 bits[first + at / 64] |= 1 << (at % 64);
             }
         })
     }
+}
+
+/// How many words the bits of the primary's elements take, in the order of the fields.
+#[derive(Clone, Copy)]
+struct Words {
+    switches: usize,
+    links: usize,
+    groups: usize,
 }

@@ -6,16 +6,19 @@
 //! cannot avoid them.
 
 mod affected;
+mod candidates;
 mod finder;
 mod recheck;
 mod shared;
 
+pub use candidates::{Candidate, Fitness};
 pub use finder::{Alternate, Finder};
 pub use recheck::{Pair, Verdict, recheck, recheck_after};
-pub use shared::{Element, ElementName, Shared};
+pub use shared::{Element, ElementName, Overlaps, Shared};
 
 use crate::fabric::{Fabric, PortId};
 use crate::ident::Lid;
+use crate::risks::Risks;
 use crate::walk::{Fault, Leg};
 
 /// A path between two end ports, by the LIDs that choose it.
@@ -28,11 +31,13 @@ pub struct Path {
 }
 
 /// How much two paths share. The less, the better; switches count first, as each takes its links
-/// with it.
+/// with it, then what fails together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sharing {
     /// Switches in both.
     pub switches: u16,
+    /// Shared-risk groups that both have something in.
+    pub groups: u16,
     /// Links in both.
     pub links: u16,
 }
@@ -44,18 +49,20 @@ impl Sharing {
     }
 }
 
-/// What a path depends on: each switch (by rank) and each link (by the lesser of its two ports)
-/// once, in the order of the way there and then back.
+/// What a path depends on: each switch (by rank), each link (by the lesser of its two ports) and
+/// each shared-risk group once, in the order of the way there and then back.
 #[derive(Clone, Debug, Default)]
 struct Elements {
     switches: Vec<u32>,
     links: Vec<u32>,
+    groups: Vec<u32>,
 }
 
 impl Elements {
     fn clear(&mut self) {
         self.switches.clear();
         self.links.clear();
+        self.groups.clear();
     }
 
     /// Sets them to those of `path`.
@@ -66,6 +73,7 @@ impl Elements {
         let mut add = |element| match element {
             Met::Switch(rank) => insert(&mut self.switches, rank),
             Met::Link(link) => insert(&mut self.links, link),
+            Met::Group(group) => insert(&mut self.groups, group),
         };
         let forward = meet(fabric, from, path.dlid, &mut add)?;
         let reverse = meet(fabric, to, path.slid, &mut add)?;
@@ -76,6 +84,7 @@ impl Elements {
         let both = |a: &[u32], b: &[u32]| a.iter().filter(|x| b.contains(x)).count() as u16;
         Sharing {
             switches: both(&self.switches, &other.switches),
+            groups: both(&self.groups, &other.groups),
             links: both(&self.links, &other.links),
         }
     }
@@ -88,22 +97,36 @@ fn insert(set: &mut Vec<u32>, element: u32) {
     }
 }
 
-/// What a packet comes by.
+/// What a packet comes by, and with it depends on.
 enum Met {
     Switch(u32),
     Link(u32),
+    Group(u32),
 }
 
 /// Walks from a port to a LID and says what is met.
 fn meet(fabric: &Fabric, from: PortId, lid: Lid, mut met: impl FnMut(Met)) -> Result<Leg, Fault> {
+    let risks = fabric.risks();
     if let Some(rank) = fabric.rank(fabric.port(from).node) {
-        met(Met::Switch(rank));
+        meet_switch(risks, rank, &mut met);
     }
     fabric.walk(from, lid, |port| {
         let hop = fabric.hop(port);
-        met(Met::Link(port.0.min(hop.peer)));
+        let link = fabric.link(port);
+        met(Met::Link(link));
+        for &group in risks.of_link(link) {
+            met(Met::Group(group.into()));
+        }
         if hop.is_to_switch() {
-            met(Met::Switch(hop.switch));
+            meet_switch(risks, hop.switch, &mut met);
         }
     })
+}
+
+#[inline]
+fn meet_switch(risks: &Risks, rank: u32, met: &mut impl FnMut(Met)) {
+    met(Met::Switch(rank));
+    for &group in risks.of_switch(rank) {
+        met(Met::Group(group.into()));
+    }
 }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::Capability;
+use crate::risks::Risks;
 
 /// Ports of a node that can be told apart in a forwarding table: 255 means none.
 const MAX_PORTS: u8 = 254;
@@ -179,6 +180,7 @@ impl Builder {
                 guids: HashMap::new(),
                 pkey_tables: vec![Vec::new()],
                 forwarding: Forwarding::new(0, 0),
+                risks: Risks::default(),
             },
             node_guids: HashMap::new(),
             pkey_tables: HashMap::from([(Vec::new(), 0)]),

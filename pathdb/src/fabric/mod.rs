@@ -18,6 +18,7 @@ pub(crate) use forwarding::{Forwarding, NO_PORT};
 
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::Capability;
+use crate::risks::Risks;
 
 /// A node of one fabric. Numbered in the order of building, which snapshots keep: whoever holds a
 /// snapshot of the fabric means the same node.
@@ -153,6 +154,7 @@ pub struct Fabric {
     guids: HashMap<Guid, PortId>,
     pkey_tables: Vec<Vec<PKey>>,
     forwarding: Forwarding,
+    risks: Risks,
 }
 
 impl Fabric {
@@ -301,6 +303,15 @@ impl Fabric {
     /// A port for people: the node's description and, where there is a choice, the port's number.
     pub fn name(&self, port: PortId) -> PortName<'_> {
         PortName { fabric: self, port }
+    }
+
+    /// What fails together.
+    pub fn risks(&self) -> &Risks {
+        &self.risks
+    }
+
+    pub(crate) fn risks_mut(&mut self) -> &mut Risks {
+        &mut self.risks
     }
 
     pub(crate) fn ports(&self) -> &[Port] {

@@ -3,10 +3,11 @@
 //! packet that is followed link by link.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path as FilePath;
 
 use pathdb::{
     Builder, Capability, Fabric, Guid, Lid, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PortId,
-    PortSpec, Rate,
+    PortSpec, Rate, RiskFile,
 };
 use proptest::prelude::*;
 
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     lids: BTreeMap<u16, End>,
     /// By switch and LID.
     tables: BTreeMap<(usize, u16), u8>,
+    /// Shared-risk groups: switches, and links by their lesser end.
+    groups: Vec<(BTreeSet<usize>, BTreeSet<End>)>,
 }
 
 /// Ports of every host and every switch.
@@ -30,7 +33,14 @@ const HOST_PORTS: u8 = 2;
 const SWITCH_PORTS: u8 = 6;
 
 /// What random choices a plan is made of.
-type Choices = (usize, usize, u8, Vec<(usize, usize, u8, u8, bool)>, Vec<u8>);
+type Choices = (
+    usize,
+    usize,
+    u8,
+    Vec<(usize, usize, u8, u8, bool)>,
+    Vec<u8>,
+    Vec<Vec<u8>>,
+);
 
 /// Any plan: tables are shortest paths in places, and anything elsewhere.
 pub(crate) fn plans() -> impl Strategy<Value = Plan> {
@@ -47,17 +57,19 @@ pub(crate) fn plans() -> impl Strategy<Value = Plan> {
         0u8..3,
         prop::collection::vec(cable, 0..24),
         prop::collection::vec(0u8..40, 8..64),
+        prop::collection::vec(prop::collection::vec(any::<u8>(), 1..5), 0..4),
     );
     choices.prop_map(plan)
 }
 
-fn plan((hosts, switches, lmc, cables, noise): Choices) -> Plan {
+fn plan((hosts, switches, lmc, cables, noise, groups): Choices) -> Plan {
     let mut plan = Plan {
         hosts,
         nodes: hosts + switches,
         cables: BTreeMap::new(),
         lids: BTreeMap::new(),
         tables: BTreeMap::new(),
+        groups: Vec::new(),
     };
     for host in 0..hosts {
         for number in 1..=HOST_PORTS {
@@ -77,6 +89,7 @@ fn plan((hosts, switches, lmc, cables, noise): Choices) -> Plan {
     }
     plan.give_lids(lmc);
     plan.fill_tables(&noise);
+    plan.groups = groups.iter().map(|members| plan.group(members)).collect();
     plan
 }
 
@@ -186,6 +199,53 @@ impl Plan {
         distances
     }
 
+    /// Half of the members are switches, half links.
+    fn group(&self, members: &[u8]) -> (BTreeSet<usize>, BTreeSet<End>) {
+        let (mut switches, mut links) = (BTreeSet::new(), BTreeSet::new());
+        let ends: Vec<End> = self.cables.keys().copied().collect();
+        for &member in members {
+            let at = usize::from(member / 2);
+            if member % 2 == 0 {
+                switches.insert(self.hosts + at % (self.nodes - self.hosts));
+            } else if let Some(&end) = ends.get(at % ends.len().max(1)) {
+                links.insert(end.min(self.cables[&end].0));
+            }
+        }
+        (switches, links)
+    }
+
+    /// The file of shared-risk groups; every other link is named by its greater end.
+    fn risks(&self) -> String {
+        let mut text = String::new();
+        for (number, (switches, links)) in self.groups.iter().enumerate() {
+            text += &format!("[group {number}]\n");
+            for switch in switches {
+                text += &format!("switch node {switch}\n");
+            }
+            for (at, end) in links.iter().enumerate() {
+                let (node, port) = if at % 2 == 0 {
+                    *end
+                } else {
+                    self.cables[end].0
+                };
+                text += &format!("link node {node}/{port}\n");
+            }
+        }
+        text
+    }
+
+    /// The shared-risk groups that a path over these is in.
+    pub(crate) fn groups(
+        &self,
+        links: &BTreeSet<End>,
+        switches: &BTreeSet<usize>,
+    ) -> BTreeSet<usize> {
+        let groups = self.groups.iter().enumerate();
+        let met = groups
+            .filter(|(_, group)| !group.0.is_disjoint(switches) || !group.1.is_disjoint(links));
+        met.map(|(number, _)| number).collect()
+    }
+
     /// All LIDs and whose they are.
     pub(crate) fn lids(&self) -> &BTreeMap<u16, End> {
         &self.lids
@@ -256,21 +316,39 @@ impl Plan {
         (links.collect(), switches.collect())
     }
 
-    /// Whether cables join two hosts without an element, given as pathdb names it.
-    pub(crate) fn is_joined_without(&self, hosts: [usize; 2], element: &str) -> bool {
-        let name = |end: &End| match end.1 {
-            0 => format!("node {}", end.0),
-            number => format!("node {} port {number}", end.0),
-        };
+    /// The switches and links (by their lesser ends) that the failure of elements, given as pathdb
+    /// names them, takes.
+    fn taken(&self, elements: &[String]) -> (BTreeSet<usize>, BTreeSet<End>) {
+        let name = |end: &End| format!("node {} port {}", end.0, end.1);
+        let (mut switches, mut links) = (BTreeSet::new(), BTreeSet::new());
+        for element in elements {
+            for switch in self.hosts..self.nodes {
+                if *element == format!("switch node {switch}") {
+                    switches.insert(switch);
+                }
+            }
+            for (a, (b, _, _)) in &self.cables {
+                if *element == format!("link {} - {}", name(a), name(b)) {
+                    links.insert(*a.min(b));
+                }
+            }
+            for (number, group) in self.groups.iter().enumerate() {
+                if *element == format!("group group {number}") {
+                    switches.extend(&group.0);
+                    links.extend(&group.1);
+                }
+            }
+        }
+        (switches, links)
+    }
+
+    /// Whether cables join two hosts without elements, given as pathdb names them.
+    pub(crate) fn is_joined_without(&self, hosts: [usize; 2], elements: &[String]) -> bool {
+        let (switches, links) = self.taken(elements);
         let mut seen = BTreeSet::from([hosts[0]]);
         loop {
             let usable = self.cables.iter().filter(|(a, (b, _, up))| {
-                let links = [(name(a), name(b)), (name(b), name(a))];
-                let is_link = links
-                    .iter()
-                    .any(|(a, b)| element == format!("link {a} - {b}"));
-                let is_switch = element == format!("switch node {}", b.0);
-                *up && !is_link && !is_switch
+                *up && !links.contains((*a).min(b)) && !switches.contains(&b.0)
             });
             // Hosts forward nothing.
             let from = usable.filter(|(a, _)| a.0 == hosts[0] || a.0 >= self.hosts);
@@ -342,10 +420,13 @@ impl Plan {
             let lid = Lid::new(lid).expect("unicast");
             routing.route(nodes[switch], lid, port).expect("a switch");
         }
-        Built {
-            fabric: routing.finish(),
-            nodes,
-        }
+        let mut fabric = routing.finish();
+        let risks = self.risks();
+        let file = RiskFile::read_from(FilePath::new("risks"), risks.as_bytes());
+        let (risks, missing) = file.expect("no contradiction").bind(&fabric);
+        assert!(missing.is_empty(), "{missing:?}");
+        fabric.set_risks(risks);
+        Built { fabric, nodes }
     }
 }
 
