@@ -18,7 +18,7 @@ use crate::event_loop::token::{PortKey, Token};
 use crate::io::umad::{AgentClass, AgentId, Destination, Umad, UmadName};
 use crate::io::{umad, verbs};
 use crate::ports::{DeviceFacts, PortWatch};
-use crate::source::SaRequest;
+use crate::sa::SaRequest;
 
 /// How long the port's own management agent may take. It answers in microseconds.
 const READ_TIMEOUT_MS: u32 = 1000;
@@ -54,18 +54,21 @@ impl MadPort {
             mgmt_class: mad::CLASS_SM_DIRECTED_ROUTE,
             class_version: smp::CLASS_VERSION,
             receive: None,
+            rmpp: false,
         })?;
         let sa = umad.register(AgentClass {
             qpn: 1,
             mgmt_class: mad::CLASS_SA,
             class_version: sa::CLASS_VERSION,
             receive: None,
+            rmpp: true,
         })?;
         let association = umad.register(AgentClass {
             qpn: 1,
             mgmt_class: class,
             class_version: cm::CLASS_VERSION,
             receive: Some(mad::METHOD_SEND),
+            rmpp: false,
         });
         let association = association
             .inspect_err(|error| {
@@ -84,6 +87,7 @@ impl MadPort {
                 mgmt_class: class,
                 class_version: cm::CLASS_VERSION,
                 receive: None,
+                rmpp: false,
             })
         };
         let senders = [sender()?, sender()?, sender()?];
@@ -100,7 +104,7 @@ impl MadPort {
     ///
     /// # Errors
     /// The port has gone.
-    pub fn receive(&self) -> io::Result<Option<umad::Received>> {
+    pub fn receive(&mut self) -> io::Result<Option<umad::Received>> {
         self.umad.receive()
     }
 

@@ -3,8 +3,8 @@
 //!
 //! The daemon takes no protocol decision: those are in `statemachine`. It is the engine's hands:
 //! `event_loop` is the one loop, `io` the kernel's interfaces, `devices` and `ports` what is
-//! known of the machine, `source` where paths come from, `control` and `observe` the sockets.
-//! `ctl` is the operator's tool.
+//! known of the machine, `sa` the talk with subnet administration, `source` where paths come from,
+//! `control` and `observe` the sockets. `ctl` is the operator's tool.
 
 pub mod config;
 pub mod control;
@@ -18,5 +18,6 @@ pub mod logging;
 pub mod notify;
 pub mod observe;
 pub mod ports;
+pub mod sa;
 pub mod server;
 pub mod source;

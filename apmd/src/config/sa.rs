@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Check, want};
+use crate::sa::Limits;
 
 /// The longest wait for one copy of a question.
 const TIMEOUT_MAX_MS: u32 = 10_000;
@@ -14,11 +15,11 @@ const TIMEOUT_MAX_MS: u32 = 10_000;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sa {
-    /// Path queries under way at the same time.
+    /// Requests under way at the same time.
     pub in_flight: usize,
-    /// Wait for the answer to the first copy of a query; doubles with every further copy.
+    /// Wait for the answer to the first copy of a path query; doubles with every further copy.
     pub timeout_ms: u32,
-    /// Copies of a query before it is given up.
+    /// Copies of a path query before it is given up.
     pub tries: u8,
 }
 
@@ -33,6 +34,13 @@ impl Default for Sa {
 }
 
 impl Sa {
+    /// The limits of the SA client.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            in_flight: self.in_flight,
+        }
+    }
+
     pub(super) fn check(&self) -> Check {
         want(self.in_flight > 0, "in_flight", "want at least 1")?;
         want(self.timeout_ms > 0, "timeout_ms", "want at least 1")?;

@@ -5,6 +5,7 @@
 mod engine_io;
 mod operators;
 mod port_io;
+mod sa_io;
 pub mod signals;
 mod source_io;
 pub mod timers;
@@ -31,8 +32,9 @@ use crate::log_limit::{LogLimit, Nuisance};
 use crate::logging::LogHandle;
 use crate::notify::{State, notify};
 use crate::observe::Observe;
+use crate::sa::SaClient;
 use crate::server::Server;
-use crate::source::{Sa, Sources};
+use crate::source::Sources;
 use crate::{control, observe};
 use signals::{Request, Signals};
 use timers::{Clock, sleep};
@@ -87,7 +89,7 @@ pub struct Daemon {
     engine: Engine,
     devices: Devices,
     sources: Sources,
-    sa: Sa,
+    sa: SaClient,
     rtnl: Option<Rtnl>,
     nldev: Option<Nldev>,
     control: Control,
@@ -143,7 +145,7 @@ impl Daemon {
         Ok(Self {
             engine: Engine::new(config.engine(), seed),
             sources: Sources::new(config.sources()),
-            sa: Sa::new(config.sa.clone(), (seed >> 32) as u32),
+            sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
             clock: Clock::start(),
             config_path,
             log,
@@ -278,7 +280,7 @@ impl Daemon {
             Ok(config) => {
                 self.counters.reloads += 1;
                 self.engine.set_config(config.engine());
-                self.sa.set_config(config.sa.clone());
+                self.sa.set_limits(config.sa.limits());
                 self.sources.set_plan(self.clock.now(), config.sources());
                 self.log.reload(&config.log);
                 self.config = config.with_fixed_of(&self.config);

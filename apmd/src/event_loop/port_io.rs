@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices, ports and MADs.
 
+use std::io::{Error, ErrorKind};
+
 use cm_msgs::cm;
-use cm_msgs::sa::SaMad;
 use cm_msgs::smp::Smp;
 use statemachine::{Input, MadSource, PortStatus, Time};
 
@@ -198,7 +199,11 @@ impl Daemon {
     /// A port's umad file has something to read.
     pub(super) fn receive_mads(&mut self, key: PortKey) {
         for _ in 0..TURN {
-            let Some(mad_port) = self.devices.port(key).and_then(|port| port.mad.as_ref()) else {
+            let Some(mad_port) = self
+                .devices
+                .port_mut(key)
+                .and_then(|port| port.mad.as_mut())
+            else {
                 return;
             };
             match mad_port.receive() {
@@ -210,6 +215,7 @@ impl Daemon {
                 })) => {
                     self.timed_out(key, agent, transaction_id);
                 }
+                Err(error) if error.kind() == ErrorKind::FileTooLarge => self.reopen_umad(key),
                 Err(error) => return self.lose_umad(key, &error),
             }
             self.drain_engine();
@@ -217,7 +223,21 @@ impl Daemon {
         self.unread.push(Token::Umad(key));
     }
 
-    fn lose_umad(&mut self, key: PortKey, error: &std::io::Error) {
+    /// A transfer is too long to be taken: the file is opened anew without it.
+    fn reopen_umad(&mut self, key: PortKey) {
+        tracing::error!(
+            device = key.device,
+            port = key.port,
+            "transfer longer than 64 MB dropped"
+        );
+        self.devices.drop_umad(key);
+        if let Some(port) = self.devices.port(key) {
+            self.sa.handle_port_gone(port.id);
+        }
+        self.scan();
+    }
+
+    fn lose_umad(&mut self, key: PortKey, error: &Error) {
         tracing::warn!(device = key.device, port = key.port, %error, "umad lost");
         self.devices.drop_umad(key);
         if let Some(port) = self.devices.port(key) {
@@ -254,11 +274,11 @@ impl Daemon {
 
     fn received(&mut self, key: PortKey, agent: AgentId, mad: &Incoming) {
         let malformed = match self.agent(key, agent) {
-            Some(Agent::Sa) => match SaMad::decode(mad.bytes()) {
-                Ok(answer) => return self.sa.handle_mad(self.clock.now(), &answer),
+            Some(Agent::Sa) => match self.sa.handle_response(self.clock.now(), &mad.bytes) {
+                Ok(()) => return,
                 Err(error) => error.to_string(),
             },
-            Some(Agent::Smp) => match Smp::decode(mad.bytes()) {
+            Some(Agent::Smp) => match Smp::decode(&mad.bytes) {
                 Ok(answer) => return self.port_read(key, &answer),
                 Err(error) => error.to_string(),
             },
@@ -284,7 +304,7 @@ impl Daemon {
 
     fn association_mad(&mut self, key: PortKey, mad: &Incoming) -> Result<(), String> {
         let (header, message) =
-            cm::Message::decode(mad.bytes()).map_err(|error| error.to_string())?;
+            cm::Message::decode(&mad.bytes).map_err(|error| error.to_string())?;
         if mad.qpn != 1 {
             return Err(format!(
                 "{} from queue pair {}, want 1",
@@ -338,8 +358,13 @@ impl Daemon {
         let Some(port) = self.devices.port_mut(key) else {
             return;
         };
+        let old_sm = port.watch.status().map(|status| status.sm_lid);
         let status = port.watch.answered(now, checking, &info);
         let suspected = port.watch.end_suspicion();
+        if old_sm.is_some_and(|old| old != info.master_sm_lid) {
+            tracing::info!(port = key.port, lid = %info.master_sm_lid, "subnet manager changed");
+            self.sa.handle_sm_changed(port.id);
+        }
         if was_up && status.as_ref().is_some_and(|status| !status.active) {
             *match suspected {
                 true => &mut self.counters.losses_by_netlink,

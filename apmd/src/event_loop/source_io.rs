@@ -4,7 +4,7 @@
 use statemachine::{Input, Origin, PathQuery};
 
 use super::Daemon;
-use crate::source::{Answer, Asker, Found};
+use crate::source::{Answer, Asker, sa};
 
 impl Daemon {
     /// Puts questions to the sources and takes their answers, until there are none.
@@ -13,28 +13,17 @@ impl Daemon {
             while let Some((origin, query)) = self.sources.poll_ask(self.clock.now()) {
                 self.ask_source(origin, query);
             }
-            self.send_to_sa();
-            let Some(Found { query, result }) = self.sa.poll_answer() else {
+            if !self.drain_sa() {
                 return;
-            };
-            self.sources.handle_answer(self.clock.now(), query, result);
+            }
         }
     }
 
     fn ask_source(&mut self, origin: Origin, query: PathQuery) {
         match origin {
-            Origin::Sa => self.sa.ask(query),
+            Origin::Sa => self.sa.ask(sa::ask(&query, &self.config.sa)),
             // The configuration knows no others.
             Origin::Acm | Origin::Ssa | Origin::Static => {}
-        }
-    }
-
-    fn send_to_sa(&mut self) {
-        while let Some(request) = self.sa.poll_send() {
-            if let Err(error) = self.devices.send_sa(&request) {
-                tracing::debug!(port = request.port.port, %error, "path query not sent");
-                self.sa.handle_unsent(request.transaction_id);
-            }
         }
     }
 

@@ -19,6 +19,13 @@ const SYSFS: &str = "/sys/class/infiniband_mad";
 /// Well-known Q_Key of QP1 (IBA 10.2.5).
 const QP1_QKEY: u32 = 0x8001_0000;
 
+/// Longest transfer that is taken: 900,000 NodeRecords, or the forwarding tables of a thousand
+/// switches at once. A longer one would only hold up everything else.
+const TRANSFER_MAX: usize = 64 << 20;
+
+/// What is read at once: all single MADs and short tables.
+const BUFFER_LEN: usize = 4096;
+
 /// `struct ib_user_mad_hdr` with the P_Key index.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -43,12 +50,31 @@ struct RawHeader {
     reserved: [u8; 6],
 }
 
+impl RawHeader {
+    /// The header at the front of what umad wrote.
+    fn of(packet: &[u8]) -> io::Result<Self> {
+        let header: &[u8; size_of::<Self>()] =
+            packet.first_chunk().ok_or(io::ErrorKind::UnexpectedEof)?;
+        // SAFETY: the array has the header's size, every bit pattern is a valid header, and an
+        // unaligned read asks nothing of the address.
+        Ok(unsafe { header.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
+
 /// `struct ib_user_mad` with one MAD.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct RawPacket {
     header: RawHeader,
     mad: [u8; MAD_LEN],
+}
+
+impl RawPacket {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `RawPacket` is 320 bytes of integers without padding (asserted below), borrowed
+        // for as long as the slice.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast::<u8>(), size_of::<Self>()) }
+    }
 }
 
 /// `struct ib_user_mad_reg_req`, for kernels without the second.
@@ -151,6 +177,9 @@ pub struct AgentClass {
     pub class_version: u8,
     /// The method of which unsolicited MADs are received, if any.
     pub receive: Option<u8>,
+    /// Transfers of many MADs (IBA 13.6) are put together by the kernel (`mad_rmpp.c`). Otherwise
+    /// their MADs come one by one, and nobody acknowledges them.
+    pub rmpp: bool,
 }
 
 /// A registered agent, by the kernel's number for it on this file.
@@ -186,7 +215,7 @@ pub enum Received {
     },
 }
 
-/// A MAD that came in.
+/// A MAD that came in, or a transfer of many.
 #[derive(Clone, Debug)]
 pub struct Incoming {
     /// The agent that it is for.
@@ -197,23 +226,15 @@ pub struct Incoming {
     pub qpn: u32,
     /// Source GID, if it had a GRH.
     pub gid: Option<Gid>,
-    /// Its bytes.
-    pub mad: [u8; MAD_LEN],
-    /// How many there are; another number than 256 is malformed.
-    pub len: usize,
-}
-
-impl Incoming {
-    /// The bytes that came.
-    pub fn bytes(&self) -> &[u8] {
-        &self.mad[..self.len.min(MAD_LEN)]
-    }
+    /// Its bytes: 256, or of a transfer the headers of the first MAD and then the data of all.
+    pub bytes: Vec<u8>,
 }
 
 /// One port's umad file.
 #[derive(Debug)]
 pub struct Umad {
     fd: OwnedFd,
+    buffer: Vec<u8>,
 }
 
 impl Umad {
@@ -226,7 +247,10 @@ impl Umad {
         let fd = nix::fcntl::open(path, flags, Mode::empty())?;
         // SAFETY: the request takes no argument; the descriptor is open.
         unsafe { request::enable_pkey(fd.as_raw_fd()) }?;
-        Ok(Self { fd })
+        Ok(Self {
+            fd,
+            buffer: vec![0; BUFFER_LEN],
+        })
     }
 
     /// Registers an agent.
@@ -246,6 +270,7 @@ impl Umad {
             qpn: class.qpn.into(),
             mgmt_class: class.mgmt_class,
             mgmt_class_version: class.class_version,
+            rmpp_version: class.rmpp.into(),
             ..RawRegister2::default()
         };
         if let Some(method) = class.receive {
@@ -262,6 +287,7 @@ impl Umad {
             qpn: class.qpn,
             mgmt_class: class.mgmt_class,
             mgmt_class_version: class.class_version,
+            rmpp_version: class.rmpp.into(),
             ..RawRegister::default()
         };
         if let Some(method) = class.receive {
@@ -299,12 +325,8 @@ impl Umad {
             },
             mad: *mad,
         };
-        // SAFETY: `RawPacket` is 320 bytes of integers without padding (asserted above).
-        let bytes = unsafe {
-            std::slice::from_raw_parts((&raw const packet).cast::<u8>(), size_of::<RawPacket>())
-        };
-        let written = nix::unistd::write(&self.fd, bytes)?;
-        if written == bytes.len() {
+        let written = nix::unistd::write(&self.fd, packet.bytes())?;
+        if written == size_of::<RawPacket>() {
             Ok(())
         } else {
             Err(io::ErrorKind::WriteZero.into())
@@ -314,51 +336,61 @@ impl Umad {
     /// The next thing that came in; `None` when there is nothing more for now.
     ///
     /// # Errors
-    /// `EIO` once the port has gone.
-    pub fn receive(&self) -> io::Result<Option<Received>> {
-        let mut packet = RawPacket {
-            header: RawHeader::default(),
-            mad: [0; MAD_LEN],
-        };
-        // SAFETY: every bit pattern is a valid `RawPacket`, and its 320 bytes are ours alone.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut((&raw mut packet).cast::<u8>(), size_of::<RawPacket>())
-        };
-        let read = loop {
-            match nix::unistd::read(&self.fd, bytes) {
-                Ok(read) => break read,
-                Err(Errno::EAGAIN) => return Ok(None),
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        };
-        Ok(Some(received(
-            &packet,
-            read.saturating_sub(size_of::<RawHeader>()),
-        )))
+    /// `EIO` once the port has gone; [`io::ErrorKind::FileTooLarge`] for a transfer of more than
+    /// [`TRANSFER_MAX`] bytes, which can only be got rid of with the file.
+    pub fn receive(&mut self) -> io::Result<Option<Received>> {
+        match read(&self.fd, &mut self.buffer) {
+            Ok(len) => received(&self.buffer[..len]).map(Some),
+            Err(Errno::EAGAIN) => Ok(None),
+            // A transfer that is longer than the buffer stays in the queue; its length is in the
+            // header, which was written all the same (`copy_recv_mad`).
+            Err(Errno::ENOSPC) => self.receive_transfer().map(Some),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn receive_transfer(&self) -> io::Result<Received> {
+        let len = RawHeader::of(&self.buffer)?.length as usize;
+        if len > size_of::<RawHeader>() + TRANSFER_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut transfer = vec![0; len];
+        let len = read(&self.fd, &mut transfer)?;
+        received(&transfer[..len])
     }
 }
 
-fn received(packet: &RawPacket, len: usize) -> Received {
-    let RawPacket { header, mad } = packet;
+fn read(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match nix::unistd::read(fd, buffer) {
+            Err(Errno::EINTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// What umad wrote: its header, and a MAD, a transfer, or the first bytes of a request given back.
+fn received(packet: &[u8]) -> io::Result<Received> {
+    let header = RawHeader::of(packet)?;
+    let bytes = &packet[size_of::<RawHeader>()..];
     let agent = AgentId(header.id);
     if header.status != 0 {
-        // A request given back: its own header, with the transaction ID as umad completed it.
-        let [.., a, b, c, d] = *mad.first_chunk::<16>().expect("a MAD has 256 bytes");
+        // A request given back has its transaction ID as umad completed it.
+        let mad = bytes.first_chunk::<16>();
+        let [.., a, b, c, d] = *mad.ok_or(io::ErrorKind::UnexpectedEof)?;
         let transaction_id = u32::from_be_bytes([a, b, c, d]);
-        return Received::TimedOut {
+        return Ok(Received::TimedOut {
             agent,
             transaction_id,
-        };
+        });
     }
-    Received::Mad(Box::new(Incoming {
+    Ok(Received::Mad(Box::new(Incoming {
         agent,
         lid: Lid(u16::from_be_bytes(header.lid)),
         qpn: u32::from_be_bytes(header.qpn),
         gid: (header.grh_present != 0).then_some(Gid(header.gid)),
-        mad: *mad,
-        len,
-    }))
+        bytes: bytes.to_vec(),
+    })))
 }
 
 impl AsRawFd for Umad {
@@ -377,9 +409,17 @@ impl AsFd for Umad {
 mod tests {
     use super::*;
 
+    fn packet(header: RawHeader, bytes: &[u8]) -> Vec<u8> {
+        let raw = RawPacket {
+            header,
+            mad: [0; MAD_LEN],
+        };
+        [&raw.bytes()[..size_of::<RawHeader>()], bytes].concat()
+    }
+
     #[test]
     fn a_request_given_back_names_its_transaction() {
-        let mut mad = [0; MAD_LEN];
+        let mut mad = [0; 24];
         mad[8..16].copy_from_slice(&0x1122_3344_5566_7788u64.to_be_bytes());
         let header = RawHeader {
             id: 2,
@@ -389,11 +429,12 @@ mod tests {
         let Received::TimedOut {
             agent,
             transaction_id,
-        } = received(&RawPacket { header, mad }, MAD_LEN)
+        } = received(&packet(header, &mad)).unwrap()
         else {
             panic!("a status is no MAD");
         };
         assert_eq!((agent, transaction_id), (AgentId(2), 0x5566_7788));
+        assert!(received(&packet(header, &mad[..15])).is_err());
     }
 
     #[test]
@@ -405,16 +446,16 @@ mod tests {
             gid: [9; 16],
             ..RawHeader::default()
         };
-        let Received::Mad(mad) = received(
-            &RawPacket {
-                header,
-                mad: [1; MAD_LEN],
-            },
-            200,
-        ) else {
+        let Received::Mad(mad) = received(&packet(header, &[1; 1000])).unwrap() else {
             panic!("it has no status");
         };
         assert_eq!((mad.lid, mad.qpn, mad.gid), (Lid(7), 1, Some(Gid([9; 16]))));
-        assert_eq!(mad.bytes().len(), 200);
+        assert_eq!(mad.bytes, [1; 1000]);
+    }
+
+    #[test]
+    fn a_packet_has_a_header() {
+        assert!(received(&[0; 63]).is_err());
+        assert!(received(&[0; 64]).is_ok());
     }
 }

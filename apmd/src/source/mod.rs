@@ -2,11 +2,10 @@
 //! Where paths come from: the sources, and the list that asks them in turn.
 
 mod health;
-mod sa;
+pub mod sa;
 mod sources;
 
 pub use health::{Counts, Failure, Health, Lane};
-pub use sa::{Sa, SaRequest};
 pub use sources::{Limits, Member, Plan, Sources};
 pub use statemachine::Origin;
 
