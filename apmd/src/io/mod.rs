@@ -4,6 +4,7 @@
 pub mod nldev;
 pub mod rtnl;
 pub mod seqpacket;
+pub mod ud_qp;
 pub mod umad;
 pub mod verbs;
 

@@ -7,6 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use cm_msgs::{Gid, Guid, PKey};
 use nix::fcntl::{FcntlArg, OFlag};
@@ -48,10 +49,28 @@ pub struct PortFacts {
     pub pkeys: Vec<PKey>,
 }
 
+/// An opened verbs context: closed when the last that was made from it is gone.
+#[derive(Debug)]
+pub(super) struct Context(NonNull<ffi::ibv_context>);
+
+impl Context {
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_context {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is open, and whatever was made from it held a count of it and is
+        // gone; nobody uses it again.
+        unsafe { ffi::ibv_close_device(self.0.as_ptr()) };
+    }
+}
+
 /// An opened RDMA device.
 #[derive(Debug)]
 pub struct Device {
-    context: NonNull<ffi::ibv_context>,
+    context: Rc<Context>,
     /// Its name.
     pub name: String,
     /// Its node GUID.
@@ -115,7 +134,7 @@ impl Device {
         let (context, node_guid) = match opened {
             None => return Err(io::ErrorKind::NotFound.into()),
             Some((None, _)) => return Err(io::Error::last_os_error()),
-            Some((Some(context), guid)) => (context, Guid(guid)),
+            Some((Some(context), guid)) => (Rc::new(Context(context)), Guid(guid)),
         };
         let mut device = Self {
             context,
@@ -215,6 +234,10 @@ impl Device {
         }
     }
 
+    pub(super) fn context(&self) -> &Rc<Context> {
+        &self.context
+    }
+
     fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context owns the descriptor and lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
@@ -236,7 +259,7 @@ fn port_event(kind: u32, port: u8) -> Option<PortEvent> {
 }
 
 /// verbs return 0, -1 with errno, or a positive errno.
-fn check(result: c_int) -> io::Result<()> {
+pub(super) fn check(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
         error if error > 0 => Err(io::Error::from_raw_os_error(error)),
@@ -249,13 +272,6 @@ impl AsRawFd for Device {
     fn as_raw_fd(&self) -> RawFd {
         // SAFETY: the context is open; the field does not change while it is.
         unsafe { (*self.context.as_ptr()).async_fd }
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: the context is open, nothing made from it is left, and nobody uses it again.
-        unsafe { ffi::ibv_close_device(self.context.as_ptr()) };
     }
 }
 
