@@ -6,6 +6,7 @@
 //! known of the machine, `sa` the talk with subnet administration, `source` where paths come from,
 //! `control` and `observe` the sockets. `ctl` is the operator's tool.
 
+pub mod acm;
 pub mod config;
 pub mod control;
 pub mod counters;

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was heard of others: who asks tells all listeners its own address.
+
+use std::collections::HashMap;
+
+use cm_msgs::acm::Address;
+use cm_msgs::acm::resolve::Groups;
+use cm_msgs::{Gid, Lid};
+use statemachine::Time;
+
+/// Addresses that are kept.
+const LIMIT: usize = 4096;
+
+/// Where an address was heard of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// GID of the port.
+    pub gid: Gid,
+    /// Its LID.
+    pub lid: Lid,
+    /// Groups that it is in.
+    pub groups: Groups,
+}
+
+/// Addresses heard of, for a while.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    places: HashMap<Address, (Place, Time)>,
+}
+
+impl Heard {
+    /// Keeps a place until `until`, in the stead of an older one.
+    pub(super) fn insert(&mut self, now: Time, until: Time, address: Address, place: Place) {
+        if self.places.len() >= LIMIT && !self.places.contains_key(&address) {
+            self.make_room(now);
+        }
+        self.places.insert(address, (place, until));
+    }
+
+    /// The place of an address, if it was heard of lately.
+    pub(super) fn get(&self, now: Time, address: &Address) -> Option<Place> {
+        let (place, until) = self.places.get(address)?;
+        (*until > now).then_some(*place)
+    }
+
+    /// Forgets everything: the fabric may have become another one.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+    }
+
+    fn make_room(&mut self, now: Time) {
+        self.places.retain(|_, (_, until)| *until > now);
+        if self.places.len() < LIMIT {
+            return;
+        }
+        let oldest = self.places.iter().min_by_key(|(_, (_, until))| *until);
+        if let Some(oldest) = oldest.map(|(address, _)| *address) {
+            self.places.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(lid: u16) -> Place {
+        Place {
+            gid: Gid([1; 16]),
+            lid: Lid(lid),
+            groups: Groups::default(),
+        }
+    }
+
+    #[test]
+    fn places_are_forgotten_in_time_and_the_oldest_first() {
+        let mut heard = Heard::default();
+        let address = |number: u32| Address::Ip(number.into());
+        for number in 0..LIMIT as u32 {
+            heard.insert(
+                Time(0),
+                Time(u64::from(number) + 10),
+                address(number),
+                place(1),
+            );
+        }
+        assert_eq!(heard.get(Time(10), &address(0)), None);
+        assert_eq!(heard.get(Time(9), &address(0)), Some(place(1)));
+        heard.insert(Time(5), Time(99), address(1 << 20), place(2));
+        assert_eq!(heard.get(Time(5), &address(0)), None, "made room");
+        assert_eq!(heard.get(Time(5), &address(1)), Some(place(1)));
+        assert_eq!(heard.places.len(), LIMIT);
+        heard.insert(Time(5), Time(99), address(1), place(3));
+        assert_eq!(heard.get(Time(98), &address(1)), Some(place(3)), "moved");
+        heard.clear();
+        assert_eq!(heard.get(Time(5), &address(1)), None);
+    }
+}
