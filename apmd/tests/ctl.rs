@@ -66,7 +66,7 @@ fn usage_is_2_and_no_daemon_is_3() {
     }
     let directory = Directory::new();
     let socket = directory.path().to_str().expect("a temporary path is text");
-    for object in ["status", "conn", "port", "counters"] {
+    for object in ["status", "conn", "port", "source", "counters"] {
         let (code, _, error) = run(&["-s", socket, object]);
         assert_eq!(code, 3, "{object}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
@@ -206,7 +206,7 @@ fn a_daemon_without_devices_serves_operators() {
     let status: Value = serde_json::from_str(&text).expect("json");
     assert_eq!(status["connections"]["total"], 0);
     assert_eq!(status["pid"], daemon.pid());
-    for object in ["conn", "port", "status", "counters"] {
+    for object in ["conn", "port", "source", "status", "counters"] {
         assert_eq!(outcome(&daemon.apmctl(&[object])).0, 0, "{object}");
         assert_eq!(
             outcome(&daemon.apmctl(&["-j", object, "show"])).0,
@@ -345,4 +345,47 @@ fn sighup_takes_a_good_file_and_keeps_the_old_for_a_bad_one() {
     daemon.signal(Signal::SIGHUP);
     daemon.await_counter("reloads", &json!(1));
     assert_eq!(daemon.status()["pid"], daemon.pid(), "still there");
+}
+
+#[test]
+fn source_show_lists_the_sources_and_the_file_of_paths_is_read_again() {
+    let daemon = Daemon::start("");
+    let (code, text, _) = outcome(&daemon.apmctl(&["-j", "source", "show"]));
+    let sources: Value = serde_json::from_str(&text).expect("json");
+    assert_eq!((code, sources.as_array().map(Vec::len)), (0, Some(1)));
+    assert_eq!(sources[0]["source"], "sa");
+    assert_eq!(sources[0]["state"], "unproven");
+    assert_eq!(sources[0]["asked"], 0);
+
+    let file = daemon.directory().join("paths.toml");
+    let section = format!(
+        "[source]\norder = [\"static\", \"sa\"]\n[static]\nfile = {:?}\n",
+        file.to_str().expect("text")
+    );
+    let path = "[[path]]\nsgid = \"fe80::1\"\ndgid = \"fe80::2\"\nslid = 1\ndlid = 2\n";
+    let reload = |text: &str, reloads: u32| {
+        fs::write(&file, text).expect("writable");
+        daemon.write_config(&section);
+        daemon.signal(Signal::SIGHUP);
+        daemon.await_counter("reloads", &json!(reloads));
+        let (_, text, _) = outcome(&daemon.apmctl(&["-j", "source", "show", "static"]));
+        let sources: Value = serde_json::from_str(&text).expect("json");
+        let problems = daemon.status()["problems"].to_string();
+        (sources[0]["detail"].to_string(), problems)
+    };
+    let (detail, problems) = reload(&format!("{path}mtu = 2048\nrate = 10\n"), 1);
+    assert!(detail.contains("1 path of "), "{detail}");
+    assert!(!problems.contains("paths.toml"), "{problems}");
+    let (detail, problems) = reload(&format!("{path}mtu = 2000\nrate = 10\n"), 2);
+    assert!(detail.contains("1 path of "), "the old one stays: {detail}");
+    assert!(problems.contains("paths.toml:6: mtu 2000"), "{problems}");
+
+    let (code, text, _) = outcome(&daemon.apmctl(&["-d", "source"]));
+    assert_eq!(code, 0);
+    let names: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(names, ["SOURCE", "static", "sa"]);
+    assert_eq!(outcome(&daemon.apmctl(&["source", "show", "acm"])).0, 1);
 }

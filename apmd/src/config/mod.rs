@@ -4,6 +4,7 @@
 
 mod association;
 mod control;
+mod fixed;
 mod log;
 mod policy;
 mod ports;
@@ -13,6 +14,7 @@ mod timers;
 
 pub use association::Association;
 pub use control::Control;
+pub use fixed::Static;
 pub use log::{Log, LogFormat};
 pub use policy::Policy;
 pub use ports::{PortSource, Ports};
@@ -52,6 +54,9 @@ pub struct Config {
     pub source: Source,
     /// Questions to subnet administration.
     pub sa: Sa,
+    /// Paths from a file.
+    #[serde(rename = "static")]
+    pub fixed: Static,
     /// The sockets.
     pub control: Control,
     /// The log.
@@ -69,6 +74,7 @@ impl Default for Config {
             policy: Policy::default(),
             source: Source::default(),
             sa: Sa::default(),
+            fixed: Static::default(),
             control: Control::default(),
             log: Log::default(),
         }
@@ -167,6 +173,7 @@ impl Config {
         self.ports.check().map_err(|e| ("ports", e))?;
         self.source.check().map_err(|e| ("source", e))?;
         self.sa.check().map_err(|e| ("sa", e))?;
+        self.fixed.check().map_err(|e| ("static", e))?;
         self.control.check().map_err(|e| ("control", e))?;
         self.log.check().map_err(|e| ("log", e))
     }

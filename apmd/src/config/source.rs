@@ -25,12 +25,15 @@ pub struct Source {
 pub enum SourceName {
     /// Subnet administration.
     Sa,
+    /// A file.
+    Static,
 }
 
 impl From<SourceName> for Origin {
     fn from(name: SourceName) -> Self {
         match name {
             SourceName::Sa => Self::Sa,
+            SourceName::Static => Self::Static,
         }
     }
 }
@@ -65,6 +68,11 @@ impl Config {
             SourceName::Sa => Limits {
                 in_flight: self.sa.in_flight,
                 timeout: self.sa.longest(),
+            },
+            // It answers at once.
+            SourceName::Static => Limits {
+                in_flight: 1024,
+                timeout: Duration::from_secs(1),
             },
         };
         let order = self.source.order.iter();

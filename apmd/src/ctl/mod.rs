@@ -7,6 +7,7 @@ mod counters;
 mod mad;
 mod port;
 mod run;
+mod source;
 mod status;
 mod table;
 mod wait;
@@ -56,6 +57,8 @@ enum Object {
     Conn(conn::Conn),
     /// Local ports
     Port(port::Port),
+    /// Where paths come from
+    Source(source::Source),
     /// The daemon at a glance
     Status(status::Status),
     /// Counters
@@ -123,6 +126,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
     let outcome = match object {
         Object::Conn(conn) => conn.run(&options),
         Object::Port(port) => port.run(&options),
+        Object::Source(source) => source.run(&options),
         Object::Status(status) => status.run(&options),
         Object::Counters(counters) => counters.run(&options),
         Object::Mad(mad) => mad.run(&options),

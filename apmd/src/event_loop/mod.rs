@@ -34,7 +34,7 @@ use crate::notify::{State, notify};
 use crate::observe::Observe;
 use crate::sa::SaClient;
 use crate::server::Server;
-use crate::source::Sources;
+use crate::source::{Sources, Static};
 use crate::{control, observe};
 use signals::{Request, Signals};
 use timers::{Clock, sleep};
@@ -90,6 +90,7 @@ pub struct Daemon {
     devices: Devices,
     sources: Sources,
     sa: SaClient,
+    fixed: Static,
     rtnl: Option<Rtnl>,
     nldev: Option<Nldev>,
     control: Control,
@@ -146,6 +147,7 @@ impl Daemon {
             engine: Engine::new(config.engine(), seed),
             sources: Sources::new(config.sources()),
             sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
+            fixed: Static::new(config.fixed.file.clone()),
             clock: Clock::start(),
             config_path,
             log,
@@ -174,6 +176,7 @@ impl Daemon {
     /// The poll fails.
     pub fn run(mut self) -> Result<(), DaemonError> {
         let mut events = Events::with_capacity(256);
+        self.read_path_file();
         self.work();
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -281,9 +284,9 @@ impl Daemon {
                 self.counters.reloads += 1;
                 self.engine.set_config(config.engine());
                 self.sa.set_limits(config.sa.limits());
-                self.sources.set_plan(self.clock.now(), config.sources());
                 self.log.reload(&config.log);
                 self.config = config.with_fixed_of(&self.config);
+                self.reload_sources();
                 self.look_at_all_ports();
                 tracing::info!("configuration read again");
             }

@@ -48,6 +48,7 @@ impl Daemon {
                 let ports = self.engine.ports();
                 json(&show::ports(&self.devices, &ports, self.rtnl.as_ref()))
             }
+            Show::Source => json(&self.show_sources()),
             Show::Status => json(&self.status()),
             Show::Counters => json(&Counters {
                 engine: self.engine.counters().into(),
@@ -62,6 +63,8 @@ impl Daemon {
         let connections = show::conn_sums(self.engine.connections(now).map(|view| view.protection));
         let devices: Vec<_> = self.devices.iter().map(|d| d.verbs.name.clone()).collect();
         let ports = show::ports(&self.devices, &views, self.rtnl.as_ref());
+        let mut problems = show::problems(&ports, &connections, &devices, &self.config.devices);
+        problems.extend(self.source_problems());
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -70,7 +73,7 @@ impl Daemon {
             ports: show::port_sums(&views),
             libraries: self.control.len(),
             connections,
-            problems: show::problems(&ports, &connections, &devices, &self.config.devices),
+            problems,
             devices,
         }
     }

@@ -4,7 +4,10 @@
 use statemachine::{Input, Origin, PathQuery};
 
 use super::Daemon;
-use crate::source::{Answer, Asker, sa};
+use crate::config::SourceName;
+use crate::observe::model;
+use crate::observe::sources::sources as show_sources;
+use crate::source::{Answer, Asker, PathFile, Static, sa};
 
 impl Daemon {
     /// Puts questions to the sources and takes their answers, until there are none.
@@ -22,9 +25,56 @@ impl Daemon {
     fn ask_source(&mut self, origin: Origin, query: PathQuery) {
         match origin {
             Origin::Sa => self.sa.ask(sa::ask(&query, &self.config.sa)),
+            Origin::Static => {
+                let result = self.fixed.find(&query);
+                self.sources
+                    .handle_answer(self.clock.now(), query.query, result);
+            }
             // The configuration knows no others.
-            Origin::Acm | Origin::Ssa | Origin::Static => {}
+            Origin::Acm | Origin::Ssa => {}
         }
+    }
+
+    /// Takes over what the configuration, which was read again, says of sources.
+    pub(super) fn reload_sources(&mut self) {
+        if *self.fixed.file() != self.config.fixed.file {
+            self.fixed = Static::new(self.config.fixed.file.clone());
+        }
+        self.read_path_file();
+        let plan = self.config.sources();
+        self.sources.set_plan(self.clock.now(), plan);
+    }
+
+    /// Reads the file of the source `static`, if that is wanted.
+    pub(super) fn read_path_file(&mut self) {
+        if self.config.source.has(SourceName::Static) {
+            self.fixed.take(PathFile::load(self.fixed.file()));
+        }
+    }
+
+    /// The sources as operators see them.
+    pub(super) fn show_sources(&self) -> Vec<model::Source> {
+        let now = self.clock.now();
+        show_sources(now, &self.sources, &self.devices, |member| {
+            match member.origin() {
+                Origin::Static => Some(self.fixed.to_string()),
+                Origin::Sa | Origin::Acm | Origin::Ssa => None,
+            }
+        })
+    }
+
+    /// What an operator should look at, in words.
+    pub(super) fn source_problems(&self) -> impl Iterator<Item = String> {
+        let all_fail = self.sources.all_fail().then(|| {
+            let errors = self.sources.members().iter().filter_map(|member| {
+                let failure = member.health().failure()?;
+                Some(format!("{}: {}", member.origin(), failure.error))
+            });
+            let errors: Vec<_> = errors.collect();
+            format!("no path source works ({})", errors.join("; "))
+        });
+        let file = self.fixed.error();
+        all_fail.into_iter().chain(file.map(str::to_owned))
     }
 
     /// Who asked is told.

@@ -3,6 +3,7 @@
 
 pub mod model;
 pub mod show;
+pub mod sources;
 
 use std::io;
 

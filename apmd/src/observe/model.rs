@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What operators are shown, as JSON. Described in `docs/apmctl.md`; keys are added, never changed.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::counters::DaemonCounters;
@@ -25,6 +27,8 @@ pub enum Show {
     Status,
     /// [`Counters`].
     Counters,
+    /// A list of [`Source`].
+    Source,
 }
 
 /// A request was not understood.
@@ -32,6 +36,65 @@ pub enum Show {
 pub struct Refused {
     /// Why.
     pub error: String,
+}
+
+/// A path source.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// `sa`, `acm`, `ssa` or `static`.
+    pub source: String,
+    /// How it is doing.
+    pub state: SourceState,
+    /// How long it has been failing.
+    pub failing_seconds: Option<f64>,
+    /// Local ports through which it cannot be asked.
+    pub failing_ports: Vec<String>,
+    /// The last error, whether it is over or not.
+    pub last_error: Option<String>,
+    /// How long the last answer took.
+    pub last_latency_ms: Option<f64>,
+    /// Questions under way.
+    pub in_flight: usize,
+    /// The most questions under way at the same time.
+    pub in_flight_limit: usize,
+    /// Questions that wait for their turn.
+    pub waiting: usize,
+    /// The longest time for one question.
+    pub timeout_ms: u64,
+    /// Questions put, trials after failures included.
+    pub asked: u64,
+    /// Answers with a path.
+    pub answered: u64,
+    /// Answers that there is none.
+    pub no_path: u64,
+    /// Questions without an answer in time.
+    pub timed_out: u64,
+    /// Questions that failed otherwise.
+    pub failed: u64,
+    /// What it is made of, in words.
+    pub detail: Option<String>,
+}
+
+/// How a path source is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceState {
+    /// It answers.
+    Healthy,
+    /// It does not answer: others are asked first, and it is tried now and then.
+    Failing,
+    /// It has not been asked yet.
+    Unproven,
+}
+
+impl fmt::Display for SourceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Healthy => "healthy",
+            Self::Failing => "failing",
+            Self::Unproven => "unproven",
+        })
+    }
 }
 
 /// The daemon at a glance.

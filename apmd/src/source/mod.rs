@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where paths come from: the sources, and the list that asks them in turn.
 
+mod fixed;
 mod health;
+mod path_file;
 pub mod sa;
 mod sources;
 
+pub use fixed::Static;
 pub use health::{Counts, Failure, Health, Lane};
+pub use path_file::{PathFile, PathFileError};
 pub use sources::{Limits, Member, Plan, Sources};
 pub use statemachine::Origin;
 
@@ -39,15 +43,6 @@ pub struct Answer {
     pub query: u32,
     /// The source that answered, or whose error it is; `None` if there was none to ask.
     pub origin: Option<Origin>,
-    /// The records, best first.
-    pub result: Result<Vec<PathRecord>, QueryError>,
-}
-
-/// What a single source answers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// The query's number.
-    pub query: u32,
     /// The records, best first.
     pub result: Result<Vec<PathRecord>, QueryError>,
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[static]`: paths from a file.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Check, want};
+
+/// `[static]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Static {
+    /// The file; read at start and with the configuration.
+    pub file: PathBuf,
+}
+
+impl Default for Static {
+    fn default() -> Self {
+        Self {
+            file: PathBuf::from("/etc/rdma/apmd-paths.toml"),
+        }
+    }
+}
+
+impl Static {
+    pub(super) fn check(&self) -> Check {
+        want(
+            self.file.is_absolute(),
+            "file",
+            "want a path that begins with a slash",
+        )
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The path sources in the operators' form.
+
+use statemachine::Time;
+
+use super::model::{Source, SourceState};
+use crate::devices::Devices;
+use crate::source::{Member, Sources};
+
+/// The path sources, in their order. `detail` says what each is made of.
+pub fn sources(
+    now: Time,
+    sources: &Sources,
+    devices: &Devices,
+    detail: impl Fn(&Member) -> Option<String>,
+) -> Vec<Source> {
+    let member = |member| source(now, member, devices, detail(member));
+    sources.members().iter().map(member).collect()
+}
+
+fn source(now: Time, member: &Member, devices: &Devices, detail: Option<String>) -> Source {
+    let health = member.health();
+    let counts = health.counts();
+    let failure = health.failure();
+    let ports = health.failing_ports().map(|port| {
+        let device = devices.by_guid(port.node_guid);
+        let name = device.map_or_else(
+            || port.node_guid.to_string(),
+            |device| device.verbs.name.clone(),
+        );
+        format!("{name}/{}", port.port)
+    });
+    Source {
+        source: member.origin().to_string(),
+        state: match (failure, counts.answered + counts.no_path) {
+            (Some(_), _) => SourceState::Failing,
+            (None, 0) => SourceState::Unproven,
+            (None, _) => SourceState::Healthy,
+        },
+        failing_seconds: failure.map(|failure| (now - failure.since).as_secs_f64()),
+        failing_ports: ports.collect(),
+        last_error: health.last_error().map(|error| error.to_string()),
+        last_latency_ms: health.latency().map(|latency| latency.as_secs_f64() * 1e3),
+        in_flight: member.running(),
+        in_flight_limit: member.limits().in_flight,
+        waiting: member.waiting(),
+        timeout_ms: u64::try_from(member.limits().timeout.as_millis()).unwrap_or(u64::MAX),
+        asked: counts.asked,
+        answered: counts.answered,
+        no_path: counts.no_path,
+        timed_out: counts.timed_out,
+        failed: counts.failed,
+        detail,
+    }
+}
