@@ -32,6 +32,8 @@ pub struct MadPort {
     /// and transaction is still on its way out, such as a REP right behind its MRA.
     senders: [AgentId; 3],
     sa: AgentId,
+    /// Receives what the SA reports, unless somebody else on this port does.
+    reports: Option<AgentId>,
     smp: AgentId,
 }
 
@@ -42,6 +44,8 @@ pub enum Agent {
     Association,
     /// Queries to the SA.
     Sa,
+    /// Reports of the SA.
+    Reports,
     /// Reads of PortInfo.
     Smp,
 }
@@ -63,6 +67,24 @@ impl MadPort {
             receive: None,
             rmpp: true,
         })?;
+        let reports = umad.register(AgentClass {
+            qpn: 1,
+            mgmt_class: mad::CLASS_SA,
+            class_version: sa::CLASS_VERSION,
+            receive: Some(mad::METHOD_REPORT),
+            rmpp: false,
+        });
+        let reports = reports
+            .inspect_err(|error| {
+                tracing::warn!(
+                    device = name.device,
+                    port = name.port,
+                    %error,
+                    "no reports of subnet administration: does another program (srp_daemon) \
+                     receive them on this port?"
+                );
+            })
+            .ok();
         let association = umad.register(AgentClass {
             qpn: 1,
             mgmt_class: class,
@@ -96,6 +118,7 @@ impl MadPort {
             association,
             senders,
             sa,
+            reports,
             smp,
         })
     }
@@ -132,6 +155,8 @@ impl MadPort {
     pub fn agent(&self, id: AgentId) -> Agent {
         if id == self.sa {
             Agent::Sa
+        } else if Some(id) == self.reports {
+            Agent::Reports
         } else if id == self.smp {
             Agent::Smp
         } else {
@@ -414,6 +439,28 @@ impl Devices {
             timeout_ms: request.timeout_ms,
         };
         Ok(mad_port.umad.send(mad_port.sa, to, &request.mad)?)
+    }
+
+    /// Answers a report that the SA has sent to a port.
+    ///
+    /// # Errors
+    /// The port cannot.
+    pub fn answer_report(
+        &self,
+        key: PortKey,
+        report: &umad::Incoming,
+        answer: &[u8; MAD_LEN],
+    ) -> Result<(), SendError> {
+        let port = self.port(key).ok_or(SendError::NoPort)?;
+        let mad_port = port.mad.as_ref().ok_or(SendError::NoPort)?;
+        let to = Destination {
+            qpn: report.qpn,
+            lid: report.lid,
+            sl: port.watch.sm_sl(),
+            pkey_index: port.watch.default_pkey_index(),
+            timeout_ms: 0,
+        };
+        Ok(mad_port.umad.send(report.agent, to, answer)?)
     }
 
     /// Asks a port for its PortInfo if a read is wanted. `Err`: it cannot be asked.

@@ -32,7 +32,7 @@ use crate::log_limit::{LogLimit, Nuisance};
 use crate::logging::LogHandle;
 use crate::notify::{State, notify};
 use crate::observe::Observe;
-use crate::sa::SaClient;
+use crate::sa::{Reports, SaClient};
 use crate::server::Server;
 use crate::source::{Sources, Static};
 use crate::{control, observe};
@@ -91,6 +91,7 @@ pub struct Daemon {
     sources: Sources,
     sa: SaClient,
     fixed: Static,
+    reports: Reports,
     rtnl: Option<Rtnl>,
     nldev: Option<Nldev>,
     control: Control,
@@ -148,6 +149,7 @@ impl Daemon {
             sources: Sources::new(config.sources()),
             sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
             fixed: Static::new(config.fixed.file.clone()),
+            reports: Reports::default(),
             clock: Clock::start(),
             config_path,
             log,
@@ -217,6 +219,7 @@ impl Daemon {
                 self.engine.poll_timeout(),
                 self.sources.poll_timeout(),
                 self.sa.poll_timeout(),
+                self.reports.poll_timeout(),
                 self.accept_at,
                 self.scan_at,
                 self.ports_timeout(),
@@ -262,6 +265,7 @@ impl Daemon {
             self.engine.handle(now, Input::Timeout);
         }
         self.sa.handle_time(now);
+        self.reports.handle_time(now);
         self.sources.handle_time(now);
         self.check_ports(now);
         self.drain_engine();

@@ -142,6 +142,7 @@ impl Daemon {
             tracing::debug!(device = name, ?event, "verbs event");
             match event {
                 PortEvent::DeviceFatal => return self.lose_device(device),
+                PortEvent::Reregister(port) => self.reregister(PortKey { device, port }),
                 _ if !self.config.watches_by(PortSource::Verbs) => {}
                 PortEvent::Error(port) => self.lost(PortKey { device, port }),
                 PortEvent::Changed(port) => self.look_at(PortKey { device, port }),
@@ -149,9 +150,18 @@ impl Daemon {
         }
     }
 
+    /// The subnet manager of a port has started anew, or another has taken over.
+    fn reregister(&mut self, key: PortKey) {
+        if let Some(port) = self.devices.port(key) {
+            self.reports.handle_forgotten(port.id);
+        }
+        self.look_at(key);
+    }
+
     fn lose_device(&mut self, device: u32) {
         for id in self.devices.drop_device(device) {
             self.sa.handle_port_gone(id);
+            self.reports.handle_port_gone(id);
             self.sources.handle_port_changed(id);
             self.engine.handle(self.clock.now(), Input::Port(id, None));
         }
@@ -268,7 +278,7 @@ impl Daemon {
                     self.unreadable(key);
                 }
             }
-            Some(Agent::Association) | None => {}
+            Some(Agent::Association | Agent::Reports) | None => {}
         }
     }
 
@@ -277,6 +287,10 @@ impl Daemon {
             Some(Agent::Sa) => match self.sa.handle_response(self.clock.now(), &mad.bytes) {
                 Ok(()) => return,
                 Err(error) => error.to_string(),
+            },
+            Some(Agent::Reports) => match self.report(key, mad) {
+                Ok(()) => return,
+                Err(error) => error,
             },
             Some(Agent::Smp) => match Smp::decode(&mad.bytes) {
                 Ok(answer) => return self.port_read(key, &answer),
@@ -364,6 +378,10 @@ impl Daemon {
         if old_sm.is_some_and(|old| old != info.master_sm_lid) {
             tracing::info!(port = key.port, lid = %info.master_sm_lid, "subnet manager changed");
             self.sa.handle_sm_changed(port.id);
+            self.reports.handle_forgotten(port.id);
+        }
+        if !was_up && status.as_ref().is_some_and(|status| status.active) {
+            self.reports.handle_forgotten(port.id);
         }
         if was_up && status.as_ref().is_some_and(|status| !status.active) {
             *match suspected {

@@ -2,12 +2,20 @@
 //! Between the users of subnet administration and the ports.
 
 use super::Daemon;
-use crate::sa::{Failure, Response, User};
+use super::token::PortKey;
+use crate::io::umad::Incoming;
+use crate::sa::{Failure, Report, Response, User};
 use crate::source::sa::paths;
 
 impl Daemon {
     /// Sends what is asked of the SA, and gives its replies to who asked. Whether there were any.
     pub(super) fn drain_sa(&mut self) -> bool {
+        while let Some(report) = self.reports.poll_report() {
+            self.reported(&report);
+        }
+        while let Some(ask) = self.reports.poll_ask() {
+            self.sa.ask(ask);
+        }
         while let Some(request) = self.sa.poll_send() {
             if let Err(error) = self.devices.send_sa(&request) {
                 tracing::debug!(port = request.port.port, %error, "request to the SA not sent");
@@ -28,7 +36,37 @@ impl Daemon {
                 self.sources
                     .handle_answer(self.clock.now(), query, paths(reply));
             }
-            User::Fabric(_) | User::Join(_) | User::Inform(_) => {}
+            User::Inform(number) => self.reports.handle_reply(self.clock.now(), number, reply),
+            User::Fabric(_) | User::Join(_) => {}
         }
+    }
+
+    /// A MAD of method Report came in. Only the subnet manager's count: nobody else may send the
+    /// daemon looking.
+    pub(super) fn report(&mut self, key: PortKey, mad: &Incoming) -> Result<(), String> {
+        let Some(port) = self.devices.port(key) else {
+            return Ok(());
+        };
+        let sm_lid = port.watch.status().map(|status| status.sm_lid);
+        if mad.qpn != 1 || Some(mad.lid) != sm_lid {
+            let sm_lid = sm_lid.unwrap_or_default();
+            return Err(format!(
+                "report from lid {} queue pair {}, the subnet manager is lid {sm_lid}",
+                mad.lid, mad.qpn
+            ));
+        }
+        let answer = self.reports.handle_report(port.id, &mad.bytes);
+        let answer = answer.map_err(|error| error.to_string())?;
+        if let Err(error) = self.devices.answer_report(key, mad, &answer) {
+            tracing::debug!(port = key.port, %error, "report not answered");
+        }
+        Ok(())
+    }
+
+    /// The SA told of something.
+    fn reported(&mut self, report: &Report) {
+        let Report { port, notice } = report;
+        let (trap, lid) = (notice.trap_number, notice.issuer_lid.0);
+        tracing::debug!(port = port.port, trap, lid, what = ?notice.trap(), "reported");
     }
 }

@@ -34,6 +34,8 @@ pub enum PortEvent {
     Error(u8),
     /// Something about the port is different.
     Changed(u8),
+    /// The subnet manager wants to be told again what it was told before.
+    Reregister(u8),
     /// The device is lost.
     DeviceFatal,
 }
@@ -248,12 +250,9 @@ fn port_event(kind: u32, port: u8) -> Option<PortEvent> {
     match kind {
         EVENT_DEVICE_FATAL => Some(PortEvent::DeviceFatal),
         EVENT_PORT_ERR => Some(PortEvent::Error(port)),
-        EVENT_PORT_ACTIVE
-        | EVENT_LID_CHANGE
-        | EVENT_PKEY_CHANGE
-        | EVENT_SM_CHANGE
-        | EVENT_CLIENT_REREGISTER
+        EVENT_PORT_ACTIVE | EVENT_LID_CHANGE | EVENT_PKEY_CHANGE | EVENT_SM_CHANGE
         | EVENT_GID_CHANGE => Some(PortEvent::Changed(port)),
+        EVENT_CLIENT_REREGISTER => Some(PortEvent::Reregister(port)),
         _ => None,
     }
 }

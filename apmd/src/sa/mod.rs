@@ -3,9 +3,11 @@
 //! here; timeouts of single copies are umad's, which gives an unanswered request back.
 
 mod client;
+mod reports;
 mod response;
 
 pub use client::{Limits, SaClient};
+pub use reports::{Report, Reports};
 pub use response::{Failure, Malformed, Response};
 
 use cm_msgs::mad::MAD_LEN;
