@@ -15,6 +15,7 @@ pub mod clock;
 pub mod command;
 pub mod daemon;
 pub mod drills;
+pub mod fabrics;
 pub mod failure;
 pub mod host;
 pub mod ibsim;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, InFile};
-use crate::{shell, workspace};
+use crate::{fabrics, shell, workspace};
 
 /// Where librdmacm-apm lives on Debian.
 const LIBRARY_PATH: &str = "usr/lib/x86_64-linux-gnu/rdmacm-apm/librdmacm-apm.so";
@@ -66,6 +66,8 @@ pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
             })
         })
         .filter(|artefact| !artefact.to.contains("build-script"))
+        // Simulated fabrics are for this machine.
+        .filter(|artefact| !artefact.to.ends_with(fabrics::PROGRAM))
         .collect();
     artefacts.extend(library(&json).map(|path| Artefact {
         from: path.into(),

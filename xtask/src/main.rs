@@ -8,6 +8,7 @@ mod cpio;
 mod dmesg;
 mod drill;
 mod error;
+mod fabrics;
 mod guest;
 mod image;
 mod kernel;
@@ -43,7 +44,10 @@ enum Command {
     Drill(drill::Options),
     /// Measure, on this machine
     Bench(bench::Options),
-    /// Run everything that must hold: format, lints, licences, tests, the VM's check, the drills
+    /// Hold pathdb against OpenSM on simulated fabrics: every path record
+    Fabrics(fabrics::Options),
+    /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
+    /// the drills
     Test,
     /// Run the commands that the README shows
     Readme,
@@ -56,6 +60,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Vm(options) => vm::run(&options),
         Command::Drill(options) => drill::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Fabrics(options) => fabrics::run(&options),
         Command::Test => test::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

@@ -34,7 +34,8 @@ fn blocks(text: &str) -> Vec<(Place, String)> {
 /// Whether `cargo xtask test` performs this command as one of its other steps.
 fn is_step_of_test(command: &str) -> bool {
     let is_drill = command.starts_with("cargo xtask drill") && !command.contains("--list");
-    is_drill || ["cargo xtask test", "cargo xtask vm --check"].contains(&command)
+    let is_fabrics = command.starts_with("cargo xtask fabrics");
+    is_drill || is_fabrics || ["cargo xtask test", "cargo xtask vm --check"].contains(&command)
 }
 
 /// `cargo xtask readme`. `parses` says whether the words after `cargo xtask` are understood.
@@ -106,6 +107,7 @@ mod tests {
     fn steps_of_the_test_are_not_repeated() {
         assert!(is_step_of_test("cargo xtask drill --json unmodified"));
         assert!(is_step_of_test("cargo xtask vm --check"));
+        assert!(is_step_of_test("cargo xtask fabrics --quick"));
         assert!(!is_step_of_test("cargo xtask drill --list"));
         assert!(!is_step_of_test("cargo xtask vm --run s.sh"));
     }

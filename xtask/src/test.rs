@@ -105,6 +105,10 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
             command: xtask(&["vm", "--check"])?,
         },
         Step {
+            name: "fabrics",
+            command: xtask(&["fabrics", "--quick", "--seeds", "3"])?,
+        },
+        Step {
             name: "README",
             command: xtask(&["readme"])?,
         },
@@ -197,7 +201,13 @@ fn verdict(passed: bool) -> &'static str {
 
 /// The lines by which the test runners say what they ran and what came out.
 fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
-    const STARTS: &[&str] = &["Running ", "Doc-tests ", "test result: ", "vm --check: "];
+    const STARTS: &[&str] = &[
+        "Running ",
+        "Doc-tests ",
+        "test result: ",
+        "vm --check: ",
+        "fabrics: ",
+    ];
     output.lines().filter(|line| {
         let text = line.trim_start();
         STARTS.iter().any(|start| text.starts_with(start))

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A fabric in ibsim under OpenSM: started, asked, cut, and nothing of it left behind.
+//! A fabric in ibsim under OpenSM: started, asked, cut, and nothing of it left behind; and what holds
+//! pathdb against OpenSM finds what differs.
 //!
 //! Needs Debian's ibsim-utils, libumad2sim0 and opensm; without them the test says so and passes,
 //! unless `APMD_REQUIRE_IBSIM=1`.
+
+mod differences;
+mod program;
 
 use std::path::Path;
 
