@@ -2,6 +2,7 @@
 //! The configuration file: TOML, every key optional, unknown keys refused. Each section has a file
 //! of its own here: its keys, their defaults and their limits.
 
+mod acm_client;
 mod association;
 mod control;
 mod fixed;
@@ -12,6 +13,7 @@ mod sa;
 mod source;
 mod timers;
 
+pub use acm_client::AcmClient;
 pub use association::Association;
 pub use control::Control;
 pub use fixed::Static;
@@ -54,6 +56,8 @@ pub struct Config {
     pub source: Source,
     /// Questions to subnet administration.
     pub sa: Sa,
+    /// The ACM service that is asked for paths.
+    pub acm_client: AcmClient,
     /// Paths from a file.
     #[serde(rename = "static")]
     pub fixed: Static,
@@ -74,6 +78,7 @@ impl Default for Config {
             policy: Policy::default(),
             source: Source::default(),
             sa: Sa::default(),
+            acm_client: AcmClient::default(),
             fixed: Static::default(),
             control: Control::default(),
             log: Log::default(),
@@ -173,6 +178,7 @@ impl Config {
         self.ports.check().map_err(|e| ("ports", e))?;
         self.source.check().map_err(|e| ("source", e))?;
         self.sa.check().map_err(|e| ("sa", e))?;
+        self.acm_client.check().map_err(|e| ("acm_client", e))?;
         self.fixed.check().map_err(|e| ("static", e))?;
         self.control.check().map_err(|e| ("control", e))?;
         self.log.check().map_err(|e| ("log", e))

@@ -25,6 +25,8 @@ pub struct Source {
 pub enum SourceName {
     /// Subnet administration.
     Sa,
+    /// An ACM service.
+    Acm,
     /// A file.
     Static,
 }
@@ -33,6 +35,7 @@ impl From<SourceName> for Origin {
     fn from(name: SourceName) -> Self {
         match name {
             SourceName::Sa => Self::Sa,
+            SourceName::Acm => Self::Acm,
             SourceName::Static => Self::Static,
         }
     }
@@ -68,6 +71,10 @@ impl Config {
             SourceName::Sa => Limits {
                 in_flight: self.sa.in_flight,
                 timeout: self.sa.longest(),
+            },
+            SourceName::Acm => Limits {
+                in_flight: self.acm_client.connections,
+                timeout: self.acm_client.timeout(),
             },
             // It answers at once.
             SourceName::Static => Limits {

@@ -2,6 +2,7 @@
 //! The daemon: one thread, one poll. What wakes it becomes input for the engine, what the engine
 //! wants is done, and the loop sleeps until the next deadline.
 
+mod acm_client_io;
 mod engine_io;
 mod operators;
 mod port_io;
@@ -36,6 +37,7 @@ use crate::sa::{Reports, SaClient};
 use crate::server::Server;
 use crate::source::{Sources, Static};
 use crate::{control, observe};
+use acm_client_io::AcmLinks;
 use signals::{Request, Signals};
 use timers::{Clock, sleep};
 use token::Token;
@@ -91,6 +93,7 @@ pub struct Daemon {
     sources: Sources,
     sa: SaClient,
     fixed: Static,
+    acm_client: AcmLinks,
     reports: Reports,
     rtnl: Option<Rtnl>,
     nldev: Option<Nldev>,
@@ -148,6 +151,7 @@ impl Daemon {
             engine: Engine::new(config.engine(), seed),
             sources: Sources::new(config.sources()),
             sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
+            acm_client: AcmLinks::new(config.acm_client.clone()),
             fixed: Static::new(config.fixed.file.clone()),
             reports: Reports::default(),
             clock: Clock::start(),
@@ -218,6 +222,7 @@ impl Daemon {
             [
                 self.engine.poll_timeout(),
                 self.sources.poll_timeout(),
+                self.acm_client.client.poll_timeout(),
                 self.sa.poll_timeout(),
                 self.reports.poll_timeout(),
                 self.accept_at,
@@ -244,6 +249,7 @@ impl Daemon {
             Token::Operator(key) => self.operator(key),
             Token::Verbs(key) => self.device_events(key),
             Token::Umad(key) => self.receive_mads(key),
+            Token::AcmClient(number) => self.acm_ready(number),
         }
     }
 
@@ -266,6 +272,7 @@ impl Daemon {
         }
         self.sa.handle_time(now);
         self.reports.handle_time(now);
+        self.acm_client.client.handle_time(now);
         self.sources.handle_time(now);
         self.check_ports(now);
         self.drain_engine();

@@ -16,7 +16,8 @@ impl Daemon {
             while let Some((origin, query)) = self.sources.poll_ask(self.clock.now()) {
                 self.ask_source(origin, query);
             }
-            if !self.drain_sa() {
+            let (sa, acm) = (self.drain_sa(), self.drain_acm_client());
+            if !sa && !acm {
                 return;
             }
         }
@@ -30,8 +31,9 @@ impl Daemon {
                 self.sources
                     .handle_answer(self.clock.now(), query.query, result);
             }
+            Origin::Acm => self.acm_client.client.ask(query),
             // The configuration knows no others.
-            Origin::Acm | Origin::Ssa => {}
+            Origin::Ssa => {}
         }
     }
 
@@ -41,6 +43,7 @@ impl Daemon {
             self.fixed = Static::new(self.config.fixed.file.clone());
         }
         self.read_path_file();
+        self.reload_acm_client();
         let plan = self.config.sources();
         self.sources.set_plan(self.clock.now(), plan);
     }
@@ -58,7 +61,8 @@ impl Daemon {
         show_sources(now, &self.sources, &self.devices, |member| {
             match member.origin() {
                 Origin::Static => Some(self.fixed.to_string()),
-                Origin::Sa | Origin::Acm | Origin::Ssa => None,
+                Origin::Acm => Some(self.acm_client.to_string()),
+                Origin::Sa | Origin::Ssa => None,
             }
         })
     }

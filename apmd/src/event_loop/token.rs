@@ -29,6 +29,8 @@ pub enum Token {
     Verbs(u32),
     /// A port's MADs.
     Umad(PortKey),
+    /// A connection to the ACM service that is asked for paths.
+    AcmClient(u32),
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -47,6 +49,7 @@ impl From<Token> for mio::Token {
             Token::Umad(PortKey { device, port }) => {
                 (7, u64::from(device) | u64::from(port) << PORT_SHIFT)
             }
+            Token::AcmClient(key) => (8, key.into()),
         };
         Self((kind << KIND_SHIFT | key) as usize)
     }
@@ -69,6 +72,7 @@ impl Token {
                 device: key,
                 port: (bits >> PORT_SHIFT) as u8,
             }),
+            8 => Self::AcmClient(key),
             _ => return None,
         })
     }
@@ -94,6 +98,7 @@ mod tests {
                 device: u32::MAX,
                 port: 255,
             }),
+            Token::AcmClient(63),
         ];
         for token in tokens {
             assert_eq!(Token::from_mio(token.into()), Some(token));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's interfaces, one module each. What is not safe in the daemon is here.
 
+pub mod acm_stream;
 pub mod nldev;
 pub mod rtnl;
 pub mod seqpacket;

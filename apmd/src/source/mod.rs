@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where paths come from: the sources, and the list that asks them in turn.
 
+pub mod acm;
 mod fixed;
 mod health;
 mod path_file;

@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The source `acm`: a client of an ACM service's stream protocol (`librdmacm/acm.h`). No I/O here.
+//!
+//! It asks for a path record by both GIDs, as `ib_acme -f g` does. ibacm takes one message from one
+//! `recv`, and drops a client that sends a second request too early: a connection carries one
+//! request at a time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cm_msgs::acm::{Entry, Flags, Header, Info, MAX_LEN, MessageError, Resolve, Status};
+use cm_msgs::sa::PathRecord;
+use statemachine::{PathQuery, QueryError, Time};
+
+/// What is to be done with a connection, by its number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Open it.
+    Connect(usize),
+    /// Send these bytes at once.
+    Send(usize, Vec<u8>),
+    /// Close it.
+    Close(usize),
+}
+
+/// A connection to the service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Link {
+    Closed,
+    Opening,
+    /// Open, and nothing has been asked over it.
+    Fresh,
+    /// Open, and it was good for an answer before.
+    Used,
+}
+
+/// A question under way.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    query: PathQuery,
+    tid: u64,
+    deadline: Time,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    link: Link,
+    asked: Option<Asked>,
+    input: Vec<u8>,
+}
+
+/// The bytes that came are no answer to what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+enum Breach {
+    #[error("nothing was asked")]
+    Unasked,
+    #[error("an answer of {0} bytes, want 16 to {MAX_LEN}")]
+    Length(u16),
+    #[error("{0} bytes after the answer")]
+    More(usize),
+    #[error("an answer with the number {found} to request {want}")]
+    Number { found: u64, want: u64 },
+    #[error("a request where an answer was awaited")]
+    Request,
+    #[error(transparent)]
+    Message(#[from] MessageError),
+}
+
+/// A client of an ACM service.
+#[derive(Debug)]
+pub struct AcmClient {
+    slots: Vec<Slot>,
+    timeout: Duration,
+    waiting: VecDeque<PathQuery>,
+    actions: VecDeque<Action>,
+    answers: VecDeque<(u32, Result<Vec<PathRecord>, QueryError>)>,
+    next_tid: u64,
+}
+
+impl AcmClient {
+    /// A client that opens up to `connections` when they are needed, and waits up to `timeout` for
+    /// an answer.
+    pub fn new(connections: usize, timeout: Duration) -> Self {
+        let slot = Slot {
+            link: Link::Closed,
+            asked: None,
+            input: Vec::new(),
+        };
+        Self {
+            slots: vec![slot; connections.max(1)],
+            timeout,
+            waiting: VecDeque::new(),
+            actions: VecDeque::new(),
+            answers: VecDeque::new(),
+            next_tid: 1,
+        }
+    }
+
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        (0..self.slots.len())
+            .filter(|number| self.is_open(*number))
+            .count()
+    }
+
+    /// Whether a connection is open.
+    pub fn is_open(&self, number: usize) -> bool {
+        let slot = self.slots.get(number);
+        slot.is_some_and(|slot| matches!(slot.link, Link::Fresh | Link::Used))
+    }
+
+    /// Gives up everything that is asked.
+    pub fn abandon(&mut self) {
+        let asked = self.slots.iter_mut().filter_map(|slot| slot.asked.take());
+        let queries = asked.map(|asked| asked.query).chain(self.waiting.drain(..));
+        let unreachable = |query: PathQuery| (query.query, Err(QueryError::Unreachable));
+        self.answers.extend(queries.map(unreachable));
+    }
+
+    /// Asks for a path.
+    pub fn ask(&mut self, query: PathQuery) {
+        self.waiting.push_back(query);
+    }
+
+    /// The next answer: the query's number and the paths.
+    pub fn poll_answer(&mut self) -> Option<(u32, Result<Vec<PathRecord>, QueryError>)> {
+        self.answers.pop_front()
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self, now: Time) -> Option<Action> {
+        while self.actions.is_empty()
+            && let Some(free) = self.free()
+            && let Some(query) = self.waiting.pop_front()
+        {
+            self.start(now, free, query);
+        }
+        self.actions.pop_front()
+    }
+
+    /// A connection is open.
+    pub fn handle_open(&mut self, number: usize) {
+        let Some(slot) = self.slots.get_mut(number) else {
+            return;
+        };
+        slot.link = Link::Fresh;
+        if let Some(asked) = slot.asked {
+            self.actions.push_back(send(number, &asked));
+        }
+    }
+
+    /// A connection cannot be opened, or the service has closed it.
+    pub fn handle_closed(&mut self, number: usize) {
+        let Some(slot) = self.slots.get_mut(number) else {
+            return;
+        };
+        slot.input.clear();
+        let link = std::mem::replace(&mut slot.link, Link::Closed);
+        let Some(asked) = slot.asked else {
+            return;
+        };
+        if link == Link::Used {
+            // The service was restarted since the last answer: another connection may do.
+            slot.link = Link::Opening;
+            self.actions.push_back(Action::Connect(number));
+        } else {
+            slot.asked = None;
+            self.answer(&asked.query, Err(QueryError::Unreachable));
+        }
+    }
+
+    /// Bytes came over a connection.
+    pub fn handle_bytes(&mut self, number: usize, bytes: &[u8]) {
+        let Some(slot) = self.slots.get_mut(number) else {
+            return;
+        };
+        slot.input.extend_from_slice(bytes);
+        match slot.take() {
+            Ok(None) => {}
+            Ok(Some((asked, message))) => {
+                let result = paths(&asked.query, &message);
+                self.answer(&asked.query, result);
+            }
+            Err(breach) => {
+                tracing::warn!(%breach, "the ACM service broke the protocol");
+                self.close(number, QueryError::Unreachable);
+            }
+        }
+    }
+
+    /// When [`AcmClient::handle_time`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let asked = self.slots.iter().filter_map(|slot| slot.asked);
+        asked.map(|asked| asked.deadline).min()
+    }
+
+    /// Gives up what is not answered in time. The connection is closed, because it would not be
+    /// good for another request before the answer.
+    pub fn handle_time(&mut self, now: Time) {
+        for number in 0..self.slots.len() {
+            let late = |asked: Asked| asked.deadline <= now;
+            if self.slots[number].asked.is_some_and(late) {
+                self.close(number, QueryError::Timeout);
+            }
+        }
+    }
+
+    fn free(&self) -> Option<usize> {
+        let idle = |slot: &Slot| slot.asked.is_none();
+        let open = |slot: &Slot| idle(slot) && slot.link != Link::Closed;
+        let mut slots = self.slots.iter();
+        let open = slots.position(open);
+        open.or_else(|| self.slots.iter().position(idle))
+    }
+
+    fn start(&mut self, now: Time, number: usize, query: PathQuery) {
+        let asked = Asked {
+            query,
+            tid: self.next_tid,
+            deadline: now + self.timeout,
+        };
+        self.next_tid += 1;
+        let slot = &mut self.slots[number];
+        slot.asked = Some(asked);
+        let action = match slot.link {
+            Link::Closed => {
+                slot.link = Link::Opening;
+                Action::Connect(number)
+            }
+            Link::Opening => return,
+            Link::Fresh | Link::Used => send(number, &asked),
+        };
+        self.actions.push_back(action);
+    }
+
+    fn close(&mut self, number: usize, error: QueryError) {
+        let slot = &mut self.slots[number];
+        slot.link = Link::Closed;
+        slot.input.clear();
+        self.actions.push_back(Action::Close(number));
+        if let Some(asked) = slot.asked.take() {
+            self.answer(&asked.query, Err(error));
+        }
+    }
+
+    fn answer(&mut self, query: &PathQuery, result: Result<Vec<PathRecord>, QueryError>) {
+        self.answers.push_back((query.query, result));
+    }
+}
+
+impl Slot {
+    /// The answer, once it is there as a whole.
+    fn take(&mut self) -> Result<Option<(Asked, Resolve)>, Breach> {
+        let Some(asked) = self.asked else {
+            return Err(Breach::Unasked);
+        };
+        let Some(head) = self.input.first_chunk() else {
+            return Ok(None);
+        };
+        let length = Header::decode(head).length;
+        let len = usize::from(length);
+        if !(Header::LEN..=MAX_LEN).contains(&len) {
+            return Err(Breach::Length(length));
+        }
+        let Some(bytes) = self.input.get(..len) else {
+            return Ok(None);
+        };
+        let message = Resolve::decode(bytes)?;
+        let more = self.input.len() - len;
+        if more > 0 {
+            return Err(Breach::More(more));
+        }
+        if !message.ack {
+            return Err(Breach::Request);
+        }
+        if message.tid != asked.tid {
+            let (found, want) = (message.tid, asked.tid);
+            return Err(Breach::Number { found, want });
+        }
+        self.input.clear();
+        self.asked = None;
+        self.link = Link::Used;
+        Ok(Some((asked, message)))
+    }
+}
+
+/// The request for an entry's path.
+fn send(number: usize, asked: &Asked) -> Action {
+    let query = &asked.query;
+    let path = PathRecord {
+        sgid: query.sgid,
+        dgid: query.dgid,
+        slid: query.slid.unwrap_or_default(),
+        dlid: query.dlid.unwrap_or_default(),
+        pkey: query.pkey,
+        reversible: true,
+        numb_path: 1,
+        ..PathRecord::default()
+    };
+    let mut message = Resolve::empty(asked.tid);
+    message.push(Entry::path(Flags::default(), path));
+    Action::Send(number, message.encode(&mut [0; MAX_LEN]).to_vec())
+}
+
+/// What an answer says. That the service knows no path, or does not know the port, is no failure of
+/// the service; that the SA does not answer it, is.
+fn paths(query: &PathQuery, answer: &Resolve) -> Result<Vec<PathRecord>, QueryError> {
+    match answer.status {
+        Status::Success => {}
+        Status::TimedOut => return Err(QueryError::Timeout),
+        Status::NoMemory => return Err(QueryError::Busy),
+        status => {
+            tracing::debug!(dgid = %query.dgid, %status, "the ACM service knows no path");
+            return Err(QueryError::NoPath);
+        }
+    }
+    let paths = answer
+        .entries()
+        .iter()
+        .filter_map(|entry| match entry.info {
+            Info::Path(path) => Some(path),
+            Info::Address(_) | Info::Other(_) => None,
+        });
+    let fitting: Vec<_> = paths.filter(|path| fits(query, path)).collect();
+    match fitting.is_empty() {
+        true => Err(QueryError::NoPath),
+        false => Ok(fitting),
+    }
+}
+
+/// Whether a record is for what was asked. A service that keeps paths by destination may give one
+/// from another source LID.
+fn fits(query: &PathQuery, path: &PathRecord) -> bool {
+    path.sgid == query.sgid
+        && path.dgid == query.dgid
+        && query.slid.is_none_or(|slid| slid == path.slid)
+        && query.dlid.is_none_or(|dlid| dlid == path.dlid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cm_msgs::{Gid, Guid, Lid, PKey};
+    use statemachine::PortId;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn query(number: u32) -> PathQuery {
+        PathQuery {
+            query: number,
+            port: PortId {
+                node_guid: Guid(9),
+                port: 1,
+            },
+            sgid: Gid([1; 16]),
+            dgid: Gid([2; 16]),
+            slid: None,
+            dlid: None,
+            pkey: PKey(0xffff),
+        }
+    }
+
+    /// A client with a question under way over connection 0, and the request.
+    fn asked(number: u32) -> (AcmClient, Vec<u8>) {
+        let mut client = AcmClient::new(1, TIMEOUT);
+        client.ask(query(number));
+        assert_eq!(client.poll_action(Time(0)), Some(Action::Connect(0)));
+        assert_eq!(client.poll_action(Time(0)), None);
+        client.handle_open(0);
+        let request = sent(&mut client);
+        (client, request)
+    }
+
+    fn sent(client: &mut AcmClient) -> Vec<u8> {
+        match client.poll_action(Time(0)) {
+            Some(Action::Send(0, bytes)) => bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a service answers to a request.
+    fn answer(request: &[u8], status: Status, change: impl Fn(&mut PathRecord)) -> Vec<u8> {
+        let request = Resolve::decode(request).unwrap();
+        let Info::Path(mut path) = request.entries()[0].info else {
+            panic!("{request:?}")
+        };
+        path.dlid = Lid(5);
+        change(&mut path);
+        let mut answer = Resolve::empty(request.tid);
+        answer.ack = true;
+        answer.status = status;
+        if status == Status::Success {
+            answer.push(Entry::path(Flags::WHOLE_PATH, path));
+        }
+        answer.encode(&mut [0; MAX_LEN]).to_vec()
+    }
+
+    #[test]
+    fn a_query_becomes_one_message_and_the_answer_paths() {
+        let (mut client, request) = asked(7);
+        assert_eq!(request.len(), 88);
+        assert_eq!(request[..3], [1, 1, 0]);
+        let bytes = answer(&request, Status::Success, |_| {});
+        // It may come in pieces.
+        for piece in bytes.chunks(7) {
+            assert_eq!(client.poll_answer(), None);
+            client.handle_bytes(0, piece);
+        }
+        let (number, paths) = client.poll_answer().unwrap();
+        let lids: Vec<_> = paths.unwrap().iter().map(|path| path.dlid).collect();
+        assert_eq!((number, lids), (7, vec![Lid(5)]));
+        client.ask(query(8));
+        let again = sent(&mut client);
+        assert_ne!(again[8..16], request[8..16], "another number");
+        assert_eq!(client.open(), 1, "over the same connection");
+    }
+
+    #[test]
+    fn statuses_say_whose_failure_it_is() {
+        for (status, error) in [
+            (Status::NoData, QueryError::NoPath),
+            (Status::SourceAddress, QueryError::NoPath),
+            (Status::TimedOut, QueryError::Timeout),
+            (Status::NoMemory, QueryError::Busy),
+            (Status::Other(77), QueryError::NoPath),
+        ] {
+            let (mut client, request) = asked(7);
+            client.handle_bytes(0, &answer(&request, status, |_| {}));
+            assert_eq!(client.poll_answer(), Some((7, Err(error))), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_path_for_something_else_is_none() {
+        let (mut client, request) = asked(7);
+        let bytes = answer(&request, Status::Success, |path| path.dgid = Gid([3; 16]));
+        client.handle_bytes(0, &bytes);
+        assert_eq!(client.poll_answer(), Some((7, Err(QueryError::NoPath))));
+    }
+
+    #[test]
+    fn one_request_at_a_time_and_connection() {
+        let mut client = AcmClient::new(2, TIMEOUT);
+        (0..3).for_each(|number| client.ask(query(number)));
+        let actions: Vec<_> = std::iter::from_fn(|| client.poll_action(Time(0))).collect();
+        assert_eq!(actions, [Action::Connect(0), Action::Connect(1)]);
+        client.handle_open(0);
+        let request = sent(&mut client);
+        assert_eq!(client.poll_action(Time(0)), None, "the third waits");
+        client.handle_bytes(0, &answer(&request, Status::Success, |_| {}));
+        sent(&mut client);
+    }
+
+    #[test]
+    fn a_service_that_is_not_there_is_found_out_at_once() {
+        let mut client = AcmClient::new(1, TIMEOUT);
+        client.ask(query(7));
+        client.poll_action(Time(0));
+        client.handle_closed(0);
+        let unreachable = Some((7, Err(QueryError::Unreachable)));
+        assert_eq!(client.poll_answer(), unreachable);
+        assert_eq!(client.poll_action(Time(0)), None);
+        // It dies with a request of a connection that it has never answered.
+        let (mut client, _) = asked(7);
+        client.handle_closed(0);
+        assert_eq!(client.poll_answer(), unreachable);
+    }
+
+    #[test]
+    fn a_restarted_service_is_asked_again() {
+        let (mut client, request) = asked(7);
+        client.handle_bytes(0, &answer(&request, Status::Success, |_| {}));
+        assert!(client.poll_answer().is_some());
+        client.ask(query(8));
+        sent(&mut client);
+        client.handle_closed(0);
+        assert_eq!(client.poll_answer(), None);
+        assert_eq!(client.poll_action(Time(0)), Some(Action::Connect(0)));
+        client.handle_open(0);
+        sent(&mut client);
+        client.handle_closed(0);
+        let unreachable = Some((8, Err(QueryError::Unreachable)));
+        assert_eq!(client.poll_answer(), unreachable, "but only once");
+    }
+
+    #[test]
+    fn what_is_given_up_is_answered() {
+        let (mut client, _) = asked(7);
+        client.ask(query(8));
+        client.abandon();
+        let answers: Vec<_> = std::iter::from_fn(|| client.poll_answer()).collect();
+        let unreachable = [7, 8].map(|number| (number, Err(QueryError::Unreachable)));
+        assert_eq!(answers, unreachable);
+    }
+
+    #[test]
+    fn a_silent_service_loses_its_connection() {
+        let (mut client, _) = asked(7);
+        let end = Time(0) + TIMEOUT;
+        assert_eq!(client.poll_timeout(), Some(end));
+        client.handle_time(end);
+        assert_eq!(client.poll_answer(), Some((7, Err(QueryError::Timeout))));
+        assert_eq!(client.poll_action(end), Some(Action::Close(0)));
+        assert_eq!((client.open(), client.poll_timeout()), (0, None));
+    }
+
+    #[test]
+    fn nonsense_closes_the_connection() {
+        type Spoil = fn(&mut Vec<u8>);
+        let spoils: [Spoil; 6] = [
+            |bytes| bytes[0] = 9,
+            |bytes| bytes[1] = 1,
+            |bytes| bytes[6..8].copy_from_slice(&15u16.to_ne_bytes()),
+            |bytes| bytes[6..8].copy_from_slice(&60_000u16.to_ne_bytes()),
+            |bytes| bytes[8] ^= 0xff,
+            |bytes| bytes.push(0),
+        ];
+        for (turn, spoil) in spoils.into_iter().enumerate() {
+            let (mut client, request) = asked(7);
+            let mut bytes = answer(&request, Status::Success, |_| {});
+            spoil(&mut bytes);
+            client.handle_bytes(0, &bytes);
+            let unreachable = Some((7, Err(QueryError::Unreachable)));
+            assert_eq!(client.poll_answer(), unreachable, "{turn}");
+            assert_eq!(client.poll_action(Time(0)), Some(Action::Close(0)));
+        }
+        let (mut client, request) = asked(7);
+        let bytes = answer(&request, Status::Success, |_| {});
+        client.handle_bytes(0, &bytes);
+        client.handle_bytes(0, &bytes);
+        assert_eq!(client.poll_action(Time(0)), Some(Action::Close(0)));
+    }
+}
