@@ -3,8 +3,8 @@
 //!
 //! The daemon takes no protocol decision: those are in `statemachine`. It is the engine's hands:
 //! `event_loop` is the one loop, `io` the kernel's interfaces, `devices` and `ports` what is
-//! known of the machine, `sa` the talk with subnet administration, `source` where paths come from,
-//! `control` and `observe` the sockets. `ctl` is the operator's tool.
+//! known of the machine, `sa` the talk with subnet administration, `fabric` what it tells of
+//! switches and links, `source` where paths come from, `control` and `observe` the sockets. `ctl` is the operator's tool.
 
 pub mod acm;
 pub mod config;
@@ -13,6 +13,7 @@ pub mod counters;
 pub mod ctl;
 pub mod devices;
 pub mod event_loop;
+pub mod fabric;
 pub mod io;
 pub mod log_limit;
 pub mod logging;

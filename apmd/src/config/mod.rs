@@ -11,6 +11,7 @@ mod policy;
 mod ports;
 mod sa;
 mod source;
+mod ssa;
 mod timers;
 
 pub use acm_client::AcmClient;
@@ -22,6 +23,7 @@ pub use policy::Policy;
 pub use ports::{PortSource, Ports};
 pub use sa::Sa;
 pub use source::{Source, SourceName};
+pub use ssa::Ssa;
 pub use timers::Timers;
 
 use std::path::{Path, PathBuf};
@@ -61,6 +63,8 @@ pub struct Config {
     /// Paths from a file.
     #[serde(rename = "static")]
     pub fixed: Static,
+    /// The fabric as data.
+    pub ssa: Ssa,
     /// The sockets.
     pub control: Control,
     /// The log.
@@ -80,6 +84,7 @@ impl Default for Config {
             sa: Sa::default(),
             acm_client: AcmClient::default(),
             fixed: Static::default(),
+            ssa: Ssa::default(),
             control: Control::default(),
             log: Log::default(),
         }
@@ -180,6 +185,7 @@ impl Config {
         self.sa.check().map_err(|e| ("sa", e))?;
         self.acm_client.check().map_err(|e| ("acm_client", e))?;
         self.fixed.check().map_err(|e| ("static", e))?;
+        self.ssa.check().map_err(|e| ("ssa", e))?;
         self.control.check().map_err(|e| ("control", e))?;
         self.log.check().map_err(|e| ("log", e))
     }

@@ -29,6 +29,8 @@ pub enum SourceName {
     Acm,
     /// A file.
     Static,
+    /// The fabric as data.
+    Ssa,
 }
 
 impl From<SourceName> for Origin {
@@ -37,6 +39,7 @@ impl From<SourceName> for Origin {
             SourceName::Sa => Self::Sa,
             SourceName::Acm => Self::Acm,
             SourceName::Static => Self::Static,
+            SourceName::Ssa => Self::Ssa,
         }
     }
 }
@@ -77,7 +80,7 @@ impl Config {
                 timeout: self.acm_client.timeout(),
             },
             // It answers at once.
-            SourceName::Static => Limits {
+            SourceName::Ssa | SourceName::Static => Limits {
                 in_flight: 1024,
                 timeout: Duration::from_secs(1),
             },

@@ -3,7 +3,7 @@
 
 use cm_msgs::control::{FromLibrary, Refusal, Register};
 use statemachine::trace::What;
-use statemachine::{Assess, ConnId, Input, Level, Order, Output, Trace};
+use statemachine::{ConnId, Input, Level, Order, Output, Trace};
 
 use super::token::Token;
 use super::{Daemon, TURN};
@@ -40,15 +40,6 @@ impl Daemon {
             Output::Order(conn, order) => self.order(conn, order),
             Output::Trace(trace) => self.trace(&trace),
         }
-    }
-
-    /// Says what ways share. No source of this daemon's knows the fabric.
-    fn assess(&mut self, assess: &Assess) {
-        let answer = Input::Assessed {
-            query: assess.query,
-            overlaps: vec![None; assess.ways.len()],
-        };
-        self.engine.handle(self.clock.now(), answer);
     }
 
     fn send(&mut self, send: &statemachine::Send) {

@@ -4,6 +4,8 @@
 
 mod acm_client_io;
 mod engine_io;
+mod fabric_io;
+mod fabric_worker;
 mod operators;
 mod port_io;
 mod sa_io;
@@ -35,9 +37,10 @@ use crate::notify::{State, notify};
 use crate::observe::Observe;
 use crate::sa::{Reports, SaClient};
 use crate::server::Server;
-use crate::source::{Sources, Static};
+use crate::source::{Sources, Ssa, Static};
 use crate::{control, observe};
 use acm_client_io::AcmLinks;
+use fabric_worker::FabricWorker;
 use signals::{Request, Signals};
 use timers::{Clock, sleep};
 use token::Token;
@@ -95,6 +98,8 @@ pub struct Daemon {
     fixed: Static,
     acm_client: AcmLinks,
     reports: Reports,
+    ssa: Ssa,
+    fabric_worker: Option<FabricWorker>,
     rtnl: Option<Rtnl>,
     nldev: Option<Nldev>,
     control: Control,
@@ -150,6 +155,8 @@ impl Daemon {
         Ok(Self {
             engine: Engine::new(config.engine(), seed),
             sources: Sources::new(config.sources()),
+            ssa: Ssa::new(config.ssa.clone()),
+            fabric_worker: Some(fabric_io::start(registry).map_err(system("thread"))?),
             sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
             acm_client: AcmLinks::new(config.acm_client.clone()),
             fixed: Static::new(config.fixed.file.clone()),
@@ -225,6 +232,7 @@ impl Daemon {
                 self.acm_client.client.poll_timeout(),
                 self.sa.poll_timeout(),
                 self.reports.poll_timeout(),
+                self.ssa.poll_timeout(),
                 self.accept_at,
                 self.scan_at,
                 self.ports_timeout(),
@@ -250,6 +258,7 @@ impl Daemon {
             Token::Verbs(key) => self.device_events(key),
             Token::Umad(key) => self.receive_mads(key),
             Token::AcmClient(number) => self.acm_ready(number),
+            Token::Fabric => self.hear_of_fabric(),
         }
     }
 
@@ -273,6 +282,7 @@ impl Daemon {
         self.sa.handle_time(now);
         self.reports.handle_time(now);
         self.acm_client.client.handle_time(now);
+        self.work_on_fabric(now);
         self.sources.handle_time(now);
         self.check_ports(now);
         self.drain_engine();
@@ -295,6 +305,7 @@ impl Daemon {
                 self.counters.reloads += 1;
                 self.engine.set_config(config.engine());
                 self.sa.set_limits(config.sa.limits());
+                self.ssa.set_config(self.clock.now(), config.ssa.clone());
                 self.log.reload(&config.log);
                 self.config = config.with_fixed_of(&self.config);
                 self.reload_sources();

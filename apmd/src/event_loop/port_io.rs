@@ -106,6 +106,7 @@ impl Daemon {
         if let (Some(status), Some(port)) = (status, self.devices.port(key)) {
             let id = port.id;
             self.sources.handle_port_changed(id);
+            self.ssa.handle_port_changed(self.clock.now());
             self.engine
                 .handle(self.clock.now(), Input::Port(id, Some(status)));
         }

@@ -37,7 +37,8 @@ impl Daemon {
                     .handle_answer(self.clock.now(), query, paths(reply));
             }
             User::Inform(number) => self.reports.handle_reply(self.clock.now(), number, reply),
-            User::Fabric(_) | User::Join(_) => {}
+            User::Fabric(number) => self.fabric_reply(number, reply),
+            User::Join(_) => {}
         }
     }
 
@@ -68,5 +69,6 @@ impl Daemon {
         let Report { port, notice } = report;
         let (trap, lid) = (notice.trap_number, notice.issuer_lid.0);
         tracing::debug!(port = port.port, trap, lid, what = ?notice.trap(), "reported");
+        self.ssa.handle_report(self.clock.now());
     }
 }

@@ -26,14 +26,13 @@ impl Daemon {
     fn ask_source(&mut self, origin: Origin, query: PathQuery) {
         match origin {
             Origin::Sa => self.sa.ask(sa::ask(&query, &self.config.sa)),
+            Origin::Ssa => self.ask_ssa(&query),
             Origin::Static => {
                 let result = self.fixed.find(&query);
                 self.sources
                     .handle_answer(self.clock.now(), query.query, result);
             }
             Origin::Acm => self.acm_client.client.ask(query),
-            // The configuration knows no others.
-            Origin::Ssa => {}
         }
     }
 

@@ -31,6 +31,8 @@ pub enum Token {
     Umad(PortKey),
     /// A connection to the ACM service that is asked for paths.
     AcmClient(u32),
+    /// The thread that reads the fabric.
+    Fabric,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -50,6 +52,7 @@ impl From<Token> for mio::Token {
                 (7, u64::from(device) | u64::from(port) << PORT_SHIFT)
             }
             Token::AcmClient(key) => (8, key.into()),
+            Token::Fabric => (20, 0),
         };
         Self((kind << KIND_SHIFT | key) as usize)
     }
@@ -73,6 +76,7 @@ impl Token {
                 port: (bits >> PORT_SHIFT) as u8,
             }),
             8 => Self::AcmClient(key),
+            20 => Self::Fabric,
             _ => return None,
         })
     }
@@ -99,6 +103,7 @@ mod tests {
                 port: 255,
             }),
             Token::AcmClient(63),
+            Token::Fabric,
         ];
         for token in tokens {
             assert_eq!(Token::from_mio(token.into()), Some(token));

@@ -7,11 +7,13 @@ mod health;
 mod path_file;
 pub mod sa;
 mod sources;
+mod ssa;
 
 pub use fixed::Static;
 pub use health::{Counts, Failure, Health, Lane};
 pub use path_file::{PathFile, PathFileError};
 pub use sources::{Limits, Member, Plan, Sources};
+pub use ssa::{FabricFrom, Known, Ssa};
 pub use statemachine::Origin;
 
 use cm_msgs::sa::PathRecord;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[ssa]`: the fabric as data.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Check, want};
+
+/// `[ssa]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ssa {
+    /// Snapshot of the fabric: read at start and when it has changed, replaced after each change if
+    /// the fabric is read live. Empty: none.
+    pub snapshot: PathBuf,
+    /// Read the fabric from subnet administration.
+    pub live: bool,
+    /// How often the fabric (the snapshot, unless live) is looked at again although nothing
+    /// happened.
+    pub reread_ms: u64,
+    /// Pause after a report of a change, before the fabric is read: more changes may follow.
+    pub settle_ms: u64,
+    /// Requests under way at the same time while the fabric is read.
+    pub in_flight: usize,
+    /// Service level of all paths; if not given, what subnet administration gave all paths when the
+    /// fabric was read, and no answers if they differed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sl: Option<u8>,
+    /// The key that makes subnet administration show partition tables; 0 for none.
+    pub sm_key: u64,
+}
+
+impl Default for Ssa {
+    fn default() -> Self {
+        Self {
+            snapshot: PathBuf::from("/var/lib/apmd/fabric"),
+            live: false,
+            reread_ms: 300_000,
+            settle_ms: 1_000,
+            in_flight: 4,
+            sl: None,
+            sm_key: 0,
+        }
+    }
+}
+
+impl Ssa {
+    pub(super) fn check(&self) -> Check {
+        want(self.reread_ms >= 1_000, "reread_ms", "want at least 1000")?;
+        want(self.settle_ms >= 10, "settle_ms", "want at least 10")?;
+        want(self.in_flight > 0, "in_flight", "want at least 1")?;
+        want(self.sl.is_none_or(|sl| sl < 16), "sl", "want 0 to 15")
+    }
+
+    /// The file of the snapshot, if there is to be one.
+    pub fn snapshot(&self) -> Option<&Path> {
+        let path = self.snapshot.as_path();
+        (!path.as_os_str().is_empty()).then_some(path)
+    }
+
+    /// How often the fabric is looked at again.
+    pub fn reread(&self) -> Duration {
+        Duration::from_millis(self.reread_ms)
+    }
+
+    /// The pause after a report of a change.
+    pub fn settle(&self) -> Duration {
+        Duration::from_millis(self.settle_ms)
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What paths share with a connection's primary, found by following packets of both.
+
+use cm_msgs::Gid;
+use pathdb::{Fabric, Guid, Lid, NodeId, NodeKind, PortId};
+use statemachine::{Assess, Overlap};
+
+/// What a path depends on, there and back: each thing once.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Elements {
+    switches: Vec<NodeId>,
+    /// Each by the lesser of its ports.
+    links: Vec<PortId>,
+}
+
+/// A path by its end ports and the LIDs that choose it.
+#[derive(Clone, Copy)]
+struct Ends {
+    local: PortId,
+    remote: PortId,
+    slid: Lid,
+    dlid: Lid,
+}
+
+/// What each of the ways shares with the primary though the cables at the hosts leave a choice.
+/// `None` where the fabric does not know the way, or knows that it does not work.
+pub fn assess(fabric: &Fabric, assess: &Assess) -> Vec<Option<Overlap>> {
+    let primary = &assess.primary;
+    let lids = (Some(primary.slid), Some(primary.dlid));
+    let known = ends(fabric, primary.sgid, primary.dgid, lids);
+    let elements = known.and_then(|ends| Some((ends, follow(fabric, ends)?)));
+    let Some((ends_of_primary, elements)) = elements else {
+        return vec![None; assess.ways.len()];
+    };
+    let only = Elements {
+        switches: only_leaves(fabric, ends_of_primary),
+        links: only_links(fabric, ends_of_primary),
+    };
+    let overlap = |way: &statemachine::Way| {
+        let ends = ends(fabric, way.sgid, way.dgid, (way.slid, way.dlid))?;
+        let own = follow(fabric, ends)?;
+        Some(Overlap {
+            switches: shared(&elements.switches, &own.switches, &only.switches),
+            links: shared(&elements.links, &own.links, &only.links),
+        })
+    };
+    assess.ways.iter().map(overlap).collect()
+}
+
+fn shared<T: PartialEq>(a: &[T], b: &[T], only: &[T]) -> u16 {
+    let both = a.iter().filter(|x| b.contains(x) && !only.contains(x));
+    u16::try_from(both.count()).unwrap_or(u16::MAX)
+}
+
+/// The ports with these GIDs; LIDs not named are the base LIDs. A remote GID that is not known may
+/// be told by its LID.
+fn ends(
+    fabric: &Fabric,
+    sgid: Gid,
+    dgid: Gid,
+    (slid, dlid): (Option<cm_msgs::Lid>, Option<cm_msgs::Lid>),
+) -> Option<Ends> {
+    let port = |gid: Gid, lid: Option<cm_msgs::Lid>| {
+        let lid = lid.and_then(|lid| Lid::new(lid.0));
+        let port = if gid.is_unspecified() {
+            fabric.port_by_lid(lid?)?
+        } else {
+            fabric.port_by_guid(Guid(gid.interface_id().0))?
+        };
+        let range = fabric.port(port).lids?;
+        let lid = lid.unwrap_or(range.base());
+        range.contains(lid).then_some((port, lid))
+    };
+    let ((local, slid), (remote, dlid)) = (port(sgid, slid)?, port(dgid, dlid)?);
+    Some(Ends {
+        local,
+        remote,
+        slid,
+        dlid,
+    })
+}
+
+/// Follows packets both ways; `None` if they do not arrive.
+fn follow(fabric: &Fabric, ends: Ends) -> Option<Elements> {
+    let mut elements = Elements::default();
+    for (from, lid) in [(ends.local, ends.dlid), (ends.remote, ends.slid)] {
+        for port in fabric.trace(from, lid).ok()? {
+            let peer = fabric.peer(port)?;
+            insert(&mut elements.links, port.min(peer));
+            let node = fabric.port(peer).node;
+            if fabric.node(node).kind == NodeKind::Switch {
+                insert(&mut elements.switches, node);
+            }
+        }
+    }
+    Some(elements)
+}
+
+/// Paths are so short that looking through the list is the fastest.
+fn insert<T: PartialEq>(set: &mut Vec<T>, element: T) {
+    if !set.contains(&element) {
+        set.push(element);
+    }
+}
+
+/// The ports of a port's node that have a link which is up, by the port and its peer.
+fn cabled(fabric: &Fabric, port: PortId) -> Vec<(PortId, PortId)> {
+    let node = fabric.port(port).node;
+    let numbers = 1..=fabric.node(node).ports;
+    let ports = numbers.filter_map(|number| fabric.port_of(node, number));
+    ports
+        .filter(|&port| fabric.is_up(port))
+        .filter_map(|port| Some((port, fabric.peer(port)?)))
+        .collect()
+}
+
+/// The leaves that are the only one of a host: all its cables end there.
+fn only_leaves(fabric: &Fabric, ends: Ends) -> Vec<NodeId> {
+    let of = |port| {
+        let peers = cabled(fabric, port).into_iter();
+        let mut leaves = peers.map(|(_, peer)| fabric.port(peer).node);
+        let first = leaves.next()?;
+        leaves.all(|leaf| leaf == first).then_some(first)
+    };
+    [ends.local, ends.remote]
+        .into_iter()
+        .filter_map(of)
+        .collect()
+}
+
+/// The links that are the only one of a host.
+fn only_links(fabric: &Fabric, ends: Ends) -> Vec<PortId> {
+    let of = |port| match cabled(fabric, port)[..] {
+        [(port, peer)] => Some(port.min(peer)),
+        _ => None,
+    };
+    [ends.local, ends.remote]
+        .into_iter()
+        .filter_map(of)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::two_rails::{self, Shape, way};
+
+    fn overlap(switches: u16, links: u16) -> Option<Overlap> {
+        Some(Overlap { switches, links })
+    }
+
+    #[test]
+    fn rails_share_nothing_and_crossings_one_switch() {
+        let fabric = two_rails::fabric(Shape::default());
+        let ways = [
+            way(12, 22),
+            way(12, 21),
+            way(11, 22),
+            way(11, 21),
+            way(12, 99),
+        ];
+        let found = assess(&fabric, &two_rails::assess(ways));
+        let wanted = [
+            overlap(0, 0),
+            // From switch 1 over the link to switch 0, and the peer's cable there.
+            overlap(1, 1),
+            overlap(1, 1),
+            overlap(1, 2),
+            None,
+        ];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn an_only_leaf_is_unavoidable() {
+        let down = Some((2, 2));
+        let fabric = two_rails::fabric(Shape {
+            down,
+            ..Shape::default()
+        });
+        let ways = [way(12, 21), way(12, 22)];
+        let found = assess(&fabric, &two_rails::assess(ways));
+        assert_eq!(found, [overlap(0, 0), None], "port 2 of host 2 is down");
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_shares_with_an_unknown_primary() {
+        let fabric = two_rails::fabric(Shape::default());
+        let mut question = two_rails::assess([way(12, 22)]);
+        question.primary.slid = cm_msgs::Lid(3);
+        assert_eq!(
+            assess(&fabric, &question),
+            [None],
+            "the LID of another port"
+        );
+        question.primary.slid = cm_msgs::Lid(2);
+        question.primary.dgid = Gid::default();
+        assert_eq!(assess(&fabric, &question), [overlap(0, 0)], "by its LID");
+    }
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Paths from the fabric as data, and what ways share. The fabric comes from a snapshot, from
+//! subnet administration, or from both; here is decided when it is looked at again. No I/O and no
+//! heavy work: [`Ssa::poll_job`] says what is to be done elsewhere.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cm_msgs::Gid;
+use cm_msgs::sa::PathRecord;
+use pathdb::Fabric;
+use statemachine::{Assess, Overlap, PathQuery, PortId, QueryError, Time};
+
+use crate::config;
+use crate::fabric::{self, Interest, Job, Outcome, Progress, Reading, Task};
+
+/// First pause after a reading that failed; doubles with every failure in a row.
+const RETRY: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Times that the fabric is read once more after a report: a switch reports a change before the
+/// subnet manager has done anything about it, and nobody reports when it has.
+const LATER_LOOKS: u32 = 2;
+/// Each of them comes after so many times the pause before.
+const LATER: u32 = 4;
+
+/// Where the fabric came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FabricFrom {
+    /// The snapshot.
+    Snapshot,
+    /// Subnet administration.
+    Live,
+}
+
+/// The fabric, with its history.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// Where it came from.
+    pub from: FabricFrom,
+    /// When it was last seen to be so.
+    pub confirmed: Time,
+    /// When it last became another.
+    pub changed: Time,
+}
+
+/// What is under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Running {
+    from: FabricFrom,
+    interest: Interest,
+    /// Something was reported meanwhile: it must be read once more.
+    stale: bool,
+}
+
+/// The fabric as a path source.
+#[derive(Debug)]
+pub struct Ssa {
+    config: config::Ssa,
+    known: Option<Known>,
+    interest: Interest,
+    running: Option<Running>,
+    progress: Option<Progress>,
+    /// When to look at the snapshot, and when to read from subnet administration.
+    load_at: Option<Time>,
+    read_at: Option<Time>,
+    later_looks: u32,
+    failures: u32,
+    last_error: Option<String>,
+}
+
+impl Ssa {
+    /// Nothing known yet.
+    pub fn new(config: config::Ssa) -> Self {
+        let mut ssa = Self {
+            config: config::Ssa::default(),
+            known: None,
+            interest: Interest::default(),
+            running: None,
+            progress: None,
+            load_at: None,
+            read_at: None,
+            later_looks: 0,
+            failures: 0,
+            last_error: None,
+        };
+        ssa.set_config(Time(0), config);
+        ssa
+    }
+
+    /// Other settings; everything is looked at again.
+    pub fn set_config(&mut self, now: Time, config: config::Ssa) {
+        self.load_at = config.snapshot().map(|_| now);
+        self.read_at = config.live.then_some(now);
+        self.failures = 0;
+        self.config = config;
+    }
+
+    /// The paths that fit a query, the best first.
+    ///
+    /// # Errors
+    /// [`QueryError::NoPath`] if the fabric has none, [`QueryError::Unreachable`] if there is no
+    /// fabric, or no service level that is safe on all paths.
+    pub fn paths(&self, query: &PathQuery) -> Result<Vec<PathRecord>, QueryError> {
+        match (&self.known, self.sl()) {
+            (Some(known), Some(sl)) => fabric::records(&known.fabric, query, sl),
+            _ => Err(QueryError::Unreachable),
+        }
+    }
+
+    /// The service level of all paths, if there is one. Forwarding tables say nothing about it, and
+    /// a wrong one can lock up the fabric of engines that use it against credit loops.
+    pub fn sl(&self) -> Option<u8> {
+        let learned = || self.known.as_ref()?.fabric.terms().service_level;
+        self.config.sl.or_else(learned)
+    }
+
+    /// What each of some ways shares with a primary, as far as known.
+    pub fn assess(&mut self, assess: &Assess) -> Vec<Option<Overlap>> {
+        self.interest.add(assess.primary.sgid, assess.primary.dgid);
+        for way in &assess.ways {
+            self.interest.add(way.sgid, way.dgid);
+        }
+        match &self.known {
+            Some(known) => fabric::assess(&known.fabric, assess),
+            None => vec![None; assess.ways.len()],
+        }
+    }
+
+    /// The fabric, if it is known.
+    pub fn known(&self) -> Option<&Known> {
+        self.known.as_ref()
+    }
+
+    /// The last error, while it is not over.
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    /// Of the reading that is under way.
+    pub fn progress(&self) -> Option<Progress> {
+        self.progress
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &config::Ssa {
+        &self.config
+    }
+
+    /// Something happened in the fabric.
+    pub fn handle_report(&mut self, now: Time) {
+        if !self.config.live {
+            return;
+        }
+        self.later_looks = LATER_LOOKS;
+        self.failures = 0;
+        match &mut self.running {
+            Some(running) => running.stale = true,
+            None => self.read_by(now + self.config.settle()),
+        }
+    }
+
+    /// A local port came up or went down, or has another subnet manager.
+    pub fn handle_port_changed(&mut self, now: Time) {
+        if self.known.is_some() {
+            self.handle_report(now);
+        } else if self.config.live && self.running.is_none() {
+            self.read_by(now + self.config.settle());
+        }
+    }
+
+    fn read_by(&mut self, at: Time) {
+        self.read_at = Some(self.read_at.map_or(at, |other| other.min(at)));
+    }
+
+    /// How far a reading is.
+    pub fn handle_progress(&mut self, progress: Progress) {
+        self.progress = Some(progress);
+    }
+
+    /// When the next job is due.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let due = [self.load_at, self.read_at];
+        let due = due.into_iter().flatten().min();
+        due.filter(|_| self.running.is_none())
+    }
+
+    /// The next job, if one is due. `ports` are the local ports that can reach a subnet manager,
+    /// with their GIDs; after a failure the next one is used.
+    pub fn poll_job(&mut self, now: Time, ports: &[(PortId, Gid)]) -> Option<Job> {
+        if self.running.is_some() {
+            return None;
+        }
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        let (from, task) = if due(self.load_at) {
+            self.load_at = None;
+            (
+                FabricFrom::Snapshot,
+                Task::Load(self.config.snapshot()?.to_owned()),
+            )
+        } else if due(self.read_at) {
+            let Some(&(port, sgid)) = ports.get(self.failures as usize % ports.len().max(1)) else {
+                // Until `handle_port_changed`.
+                self.read_at = None;
+                return None;
+            };
+            self.read_at = None;
+            let reading = Reading {
+                port,
+                sgid,
+                in_flight: self.config.in_flight,
+                sm_key: self.config.sm_key,
+            };
+            let snapshot = self.config.snapshot().map(PathBuf::from);
+            (FabricFrom::Live, Task::Read(reading, snapshot))
+        } else {
+            return None;
+        };
+        self.running = Some(Running {
+            from,
+            interest: self.interest.clone(),
+            stale: false,
+        });
+        Some(Job {
+            task,
+            known: self.known.as_ref().map(|known| known.fabric.clone()),
+            interest: self.interest.clone(),
+        })
+    }
+
+    /// A job is done. Whether connections have to look again at what their ways share.
+    pub fn handle_outcome(&mut self, now: Time, outcome: Outcome) -> bool {
+        let Some(running) = self.running.take() else {
+            return false;
+        };
+        self.progress = None;
+        let failed = matches!(outcome, Outcome::Failed(_));
+        let changed = self.take(now, &running, outcome);
+        match running.from {
+            FabricFrom::Snapshot if self.config.live => {}
+            FabricFrom::Snapshot => self.load_at = Some(now + self.config.reread()),
+            FabricFrom::Live => self.schedule(now, failed, running.stale),
+        }
+        changed
+    }
+
+    fn take(&mut self, now: Time, running: &Running, outcome: Outcome) -> bool {
+        match outcome {
+            Outcome::New(fabric, matters) => {
+                self.known = Some(Known {
+                    fabric,
+                    from: running.from,
+                    confirmed: now,
+                    changed: now,
+                });
+                self.last_error = None;
+                // Who asked during the job was answered from the old fabric.
+                let matters = matters || self.interest != running.interest;
+                if matters {
+                    // All will ask again.
+                    self.interest = Interest::default();
+                }
+                matters
+            }
+            Outcome::Same => {
+                if let Some(known) = &mut self.known {
+                    known.confirmed = now;
+                    known.from = running.from;
+                }
+                self.last_error = None;
+                false
+            }
+            Outcome::NoSnapshot => false,
+            Outcome::Failed(error) => {
+                self.last_error = Some(error);
+                false
+            }
+        }
+    }
+
+    fn schedule(&mut self, now: Time, failed: bool, stale: bool) {
+        let settle = self.config.settle();
+        let pause = if stale {
+            settle
+        } else if failed {
+            let pause = RETRY.saturating_mul(1 << self.failures.min(16));
+            self.failures = self.failures.saturating_add(1);
+            pause.min(RETRY_MAX)
+        } else if self.later_looks > 0 {
+            let done = LATER_LOOKS - self.later_looks + 1;
+            self.later_looks -= 1;
+            settle
+                .saturating_mul(LATER.pow(done))
+                .min(self.config.reread())
+        } else {
+            self.config.reread()
+        };
+        if !failed {
+            self.failures = 0;
+        }
+        self.read_by(now + pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::two_rails::{self, Shape, gid, port, way};
+
+    const LIVE_PORTS: [(PortId, Gid); 2] = [(port_id(1), Gid([1; 16])), (port_id(2), Gid([2; 16]))];
+
+    const fn port_id(port: u8) -> PortId {
+        PortId {
+            node_guid: cm_msgs::Guid(1),
+            port,
+        }
+    }
+
+    fn second(second: u64) -> Time {
+        Time(second * 1_000_000)
+    }
+
+    fn ssa(live: bool) -> Ssa {
+        Ssa::new(config::Ssa {
+            live,
+            ..config::Ssa::default()
+        })
+    }
+
+    fn new(sl: Option<u8>) -> Outcome {
+        let fabric = two_rails::fabric(Shape {
+            sl,
+            ..Shape::default()
+        });
+        Outcome::New(Arc::new(fabric), false)
+    }
+
+    /// When the fabric is read, if each reading takes no time and ends as `outcome` says.
+    fn readings(ssa: &mut Ssa, count: usize, outcome: &Outcome) -> Vec<(u64, u8)> {
+        let mut readings = Vec::new();
+        while readings.len() < count {
+            let now = ssa.poll_timeout().unwrap();
+            let job = ssa.poll_job(now, &LIVE_PORTS).unwrap();
+            if let Task::Read(reading, _) = &job.task {
+                readings.push((now.0 / 1_000_000, reading.port.port));
+            }
+            ssa.handle_outcome(now, outcome.clone());
+        }
+        readings
+    }
+
+    fn query(dgid: Gid) -> PathQuery {
+        PathQuery {
+            query: 1,
+            port: port(1),
+            sgid: gid(11),
+            dgid,
+            slid: None,
+            dlid: None,
+            pkey: cm_msgs::PKey(0xffff),
+        }
+    }
+
+    #[test]
+    fn the_snapshot_first_then_live_again_and_again() {
+        let mut ssa = ssa(true);
+        let job = ssa.poll_job(second(0), &LIVE_PORTS).unwrap();
+        assert_eq!(job.task, Task::Load("/var/lib/apmd/fabric".into()));
+        assert!(
+            ssa.poll_job(second(0), &LIVE_PORTS).is_none(),
+            "one at a time"
+        );
+        ssa.handle_outcome(second(0), Outcome::NoSnapshot);
+        let times = readings(&mut ssa, 3, &Outcome::Same);
+        assert_eq!(times, [(0, 1), (300, 1), (600, 1)]);
+    }
+
+    #[test]
+    fn a_snapshot_alone_is_looked_at_again() {
+        let mut ssa = ssa(false);
+        ssa.poll_job(second(0), &[]).unwrap();
+        ssa.handle_outcome(second(0), new(Some(0)));
+        assert_eq!(ssa.poll_timeout(), Some(second(300)));
+        ssa.handle_report(second(1));
+        assert_eq!(
+            ssa.poll_timeout(),
+            Some(second(300)),
+            "nobody else reads it"
+        );
+        assert!(matches!(
+            ssa.poll_job(second(300), &[]).unwrap().task,
+            Task::Load(_)
+        ));
+    }
+
+    #[test]
+    fn after_a_report_it_is_read_soon_and_twice_later() {
+        let mut ssa = ssa(true);
+        readings(&mut ssa, 1, &new(Some(0)));
+        ssa.handle_report(second(10));
+        ssa.handle_report(Time(10_500_000));
+        let times = readings(&mut ssa, 4, &Outcome::Same);
+        assert_eq!(times, [(11, 1), (15, 1), (31, 1), (331, 1)]);
+    }
+
+    #[test]
+    fn a_report_during_a_reading_makes_it_stale() {
+        let mut ssa = ssa(true);
+        readings(&mut ssa, 1, &new(Some(0)));
+        ssa.poll_job(second(300), &LIVE_PORTS).unwrap();
+        ssa.handle_report(second(301));
+        assert_eq!(ssa.poll_timeout(), None);
+        ssa.handle_outcome(second(302), Outcome::Same);
+        assert_eq!(ssa.poll_timeout(), Some(second(303)));
+    }
+
+    #[test]
+    fn a_failure_is_tried_again_from_another_port() {
+        let mut ssa = ssa(true);
+        let times = readings(&mut ssa, 4, &Outcome::Failed("no answer".to_owned()));
+        assert_eq!(times, [(0, 1), (1, 2), (3, 1), (7, 2)]);
+        assert_eq!(ssa.last_error(), Some("no answer"));
+        readings(&mut ssa, 1, &new(None));
+        assert_eq!(ssa.last_error(), None);
+    }
+
+    #[test]
+    fn without_a_port_it_waits_for_one() {
+        let mut ssa = ssa(true);
+        ssa.poll_job(second(0), &[]).unwrap();
+        ssa.handle_outcome(second(0), Outcome::NoSnapshot);
+        assert!(ssa.poll_job(second(0), &[]).is_none());
+        assert_eq!(ssa.poll_timeout(), None);
+        ssa.handle_port_changed(second(5));
+        assert_eq!(ssa.poll_timeout(), Some(second(6)));
+    }
+
+    #[test]
+    fn no_fabric_no_answer_and_no_service_level_none_either() {
+        let mut ssa = ssa(true);
+        let unreachable = Err(QueryError::Unreachable);
+        assert_eq!(ssa.paths(&query(gid(21))), unreachable);
+        readings(&mut ssa, 1, &new(None));
+        assert_eq!(ssa.paths(&query(gid(21))), unreachable, "levels differ");
+        let given = config::Ssa {
+            sl: Some(3),
+            ..ssa.config().clone()
+        };
+        ssa.set_config(second(0), given);
+        assert_eq!(ssa.paths(&query(gid(21))).unwrap()[0].sl, 3);
+        readings(&mut ssa, 1, &new(Some(2)));
+        assert_eq!(
+            ssa.paths(&query(gid(21))).unwrap()[0].sl,
+            3,
+            "as configured"
+        );
+        assert_eq!(ssa.paths(&query(gid(99))), Err(QueryError::NoPath));
+    }
+
+    #[test]
+    fn who_asked_too_early_is_told_when_the_fabric_is_known() {
+        let mut ssa = ssa(true);
+        assert_eq!(ssa.assess(&two_rails::assess([way(12, 22)])), [None]);
+        let job = ssa.poll_job(second(0), &LIVE_PORTS).unwrap();
+        assert!(job.interest.remote.contains(&pathdb::Guid(22)));
+        ssa.assess(&two_rails::assess([way(12, 23)]));
+        assert!(ssa.handle_outcome(second(1), new(None)), "asked meanwhile");
+        assert_eq!(
+            ssa.assess(&two_rails::assess([way(12, 22)])),
+            [Some(Overlap::default())]
+        );
+        let job = ssa.poll_job(second(1), &LIVE_PORTS).unwrap();
+        assert!(
+            !job.interest.remote.contains(&pathdb::Guid(23)),
+            "asked anew"
+        );
+        assert!(!ssa.handle_outcome(second(1), new(None)), "as the job says");
+    }
+}
