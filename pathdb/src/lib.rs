@@ -25,8 +25,8 @@ mod walk;
 
 pub use addresses::{Address, Addresses};
 pub use disjoint::{
-    Alternate, Candidate, Element, ElementName, Finder, Fitness, Overlaps, Pair, Path, Shared,
-    Sharing, Verdict, recheck, recheck_after,
+    Alternate, Candidate, Disjoint, Element, ElementName, Finder, Fitness, Overlaps, Pair, Path,
+    Shared, Sharing, Verdict, recheck, recheck_after,
 };
 pub use fabric::{
     BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec,

@@ -42,7 +42,7 @@ fn check(plan: &Plan, records: &[PathRecord]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn half_worlds_are_what_packets_find(plan in plans()) {
@@ -174,13 +174,60 @@ fn best(plan: &Plan, hosts: [usize; 2], primary: (u16, u16)) -> Option<Rank> {
     ranks.into_iter().min()
 }
 
+/// How many of these elements must fail at least to part two hosts: at most as many as they have
+/// ports.
+fn fewest(plan: &Plan, hosts: [usize; 2], elements: &[String]) -> usize {
+    let joined = |without: &[String]| plan.is_joined_without(hosts, without);
+    if !joined(&[]) {
+        return 0;
+    }
+    if elements
+        .iter()
+        .any(|one| !joined(std::slice::from_ref(one)))
+    {
+        return 1;
+    }
+    let pairs = elements
+        .iter()
+        .flat_map(|a| elements.iter().map(move |b| [a.clone(), b.clone()]));
+    match pairs.into_iter().any(|pair| !joined(&pair)) {
+        true => 2,
+        false => plan::HOST_PORTS.into(),
+    }
+}
+
+/// How many paths there are at most that work and of which no two share a link, nor a switch.
+fn most(plan: &Plan, hosts: [usize; 2], switches: bool) -> usize {
+    let [local, remote] = hosts.map(|host| plan.host_lids(host));
+    let pairs = local
+        .iter()
+        .flat_map(|a| remote.iter().map(move |b| (*a, *b)));
+    let mut paths: Vec<Whole> = pairs.filter_map(|(a, b)| whole(plan, a, b)).collect();
+    paths.sort_by(|a, b| (&a.links, &a.switches).cmp(&(&b.links, &b.switches)));
+    paths.dedup_by(|a, b| a.links == b.links && a.switches == b.switches);
+    let apart = |a: &Whole, b: &Whole| {
+        a.links.is_disjoint(&b.links) && (!switches || a.switches.is_disjoint(&b.switches))
+    };
+    let mut most = usize::from(!paths.is_empty());
+    for (at, a) in paths.iter().enumerate() {
+        let beside: Vec<&Whole> = paths[at + 1..].iter().filter(|b| apart(a, b)).collect();
+        most = most.max(1 + usize::from(!beside.is_empty()));
+        for (at, b) in beside.iter().enumerate() {
+            if beside[at + 1..].iter().any(|c| apart(b, c)) {
+                return plan::HOST_PORTS.into();
+            }
+        }
+    }
+    most
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
     fn no_alternate_shares_less(plan in plans()) {
         let built = plan.build();
-        let ports = |host: usize| (1..=2).map(|n| built.port((host, n))).collect::<Vec<_>>();
+        let ports = |host: usize| (1..=plan::HOST_PORTS).map(|n| built.port((host, n))).collect::<Vec<_>>();
         let mut finder = Finder::new(&built.fabric);
         let mut pairs = Vec::new();
         for hosts in (1..plan.hosts()).map(|host| [0, host]) {
@@ -232,6 +279,23 @@ proptest! {
             }
         }
         prop_assert_eq!(recheck(&built.fabric, &pairs), []);
+    }
+
+    #[test]
+    fn cables_allow_as_many_routes_as_failures_part_the_hosts(plan in plans()) {
+        let built = plan.build();
+        let ports = |host: usize| (1..=plan::HOST_PORTS).map(|n| built.port((host, n))).collect::<Vec<_>>();
+        let (links, switches) = plan.elements_by_name();
+        let all = [links.clone(), switches].concat();
+        for hosts in (1..plan.hosts()).map(|host| [0, host]) {
+            let [local, remote] = hosts.map(ports);
+            let bound = built.fabric.disjoint_by_cables(&local, &remote);
+            prop_assert_eq!(usize::from(bound.links), fewest(&plan, hosts, &links));
+            prop_assert_eq!(usize::from(bound.switches), fewest(&plan, hosts, &all));
+            let given = built.fabric.disjoint_by_tables(&local, &remote, bound);
+            prop_assert_eq!(usize::from(given.links), most(&plan, hosts, false));
+            prop_assert_eq!(usize::from(given.switches), most(&plan, hosts, true));
+        }
     }
 
     #[test]
@@ -303,8 +367,17 @@ fn the_plans_are_worth_comparing() {
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
     let (mut arrive, mut circle, mut stop) = (0, 0, 0);
+    let mut bounds = [0; 4];
+    let mut could_do_better = 0;
     for _ in 0..100 {
         let plan = plans().new_tree(&mut runner).expect("a plan").current();
+        let (links, switches) = plan.elements_by_name();
+        let all = [links, switches].concat();
+        for hosts in (1..plan.hosts()).map(|host| [0, host]) {
+            let bound = fewest(&plan, hosts, &all);
+            bounds[bound] += 1;
+            could_do_better += usize::from(most(&plan, hosts, true) < bound);
+        }
         for &from in plan.lids().values() {
             for &dlid in plan.lids().keys() {
                 match plan.follow(from, dlid) {
@@ -320,4 +393,6 @@ fn the_plans_are_worth_comparing() {
         arrive > 1000 && circle > 100 && stop > 1000,
         "{arrive} {circle} {stop}"
     );
+    assert!(bounds.iter().all(|&count| count > 5), "{bounds:?}");
+    assert!(could_do_better > 5, "{could_do_better}");
 }

@@ -8,11 +8,13 @@
 mod affected;
 mod candidates;
 mod finder;
+mod menger;
 mod recheck;
 mod shared;
 
 pub use candidates::{Candidate, Fitness};
 pub use finder::{Alternate, Finder};
+pub use menger::Disjoint;
 pub use recheck::{Pair, Verdict, recheck, recheck_after};
 pub use shared::{Element, ElementName, Overlaps, Shared};
 

@@ -29,7 +29,7 @@ pub(crate) struct Plan {
 }
 
 /// Ports of every host and every switch.
-const HOST_PORTS: u8 = 2;
+pub(crate) const HOST_PORTS: u8 = 3;
 const SWITCH_PORTS: u8 = 6;
 
 /// What random choices a plan is made of.
@@ -340,6 +340,16 @@ impl Plan {
             }
         }
         (switches, links)
+    }
+
+    /// All links and switches, as pathdb names them.
+    pub(crate) fn elements_by_name(&self) -> (Vec<String>, Vec<String>) {
+        let ends = self.cables.iter().filter(|(a, (b, ..))| *a < b);
+        let links = ends.map(|(a, (b, ..))| {
+            format!("link node {} port {} - node {} port {}", a.0, a.1, b.0, b.1)
+        });
+        let switches = (self.hosts..self.nodes).map(|switch| format!("switch node {switch}"));
+        (links.collect(), switches.collect())
     }
 
     /// Whether cables join two hosts without elements, given as pathdb names them.
