@@ -21,6 +21,7 @@ mod packed;
 mod rate;
 pub mod risks;
 pub mod snapshot;
+mod summary;
 mod walk;
 
 pub use addresses::{Address, Addresses};
@@ -35,8 +36,9 @@ pub use fabric::{
 pub use fat_tree::{FatTree, Spread};
 pub use half_world::{PathRecord, World};
 pub use ident::{Gid, Guid, Lid, LidRange, PKey};
-pub use lines::ReadError;
+pub use lines::{Progress, ReadError};
 pub use locate::{LocateError, Place};
 pub use rate::{Capability, Mtu, Rate, Speed, Width};
 pub use risks::{RiskFile, RiskId, Risks};
+pub use summary::Summary;
 pub use walk::{Fault, Leg};

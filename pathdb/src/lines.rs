@@ -24,6 +24,12 @@ pub struct ReadError<P: Error + 'static> {
     pub problem: P,
 }
 
+/// Is told how much of a file has been read: its path, bytes read, bytes in all.
+pub type Progress<'a> = &'a mut dyn FnMut(&Path, u64, u64);
+
+/// How many bytes are read from one word of progress to the next.
+const STRIDE: u64 = 1 << 20;
+
 /// A file being read.
 pub(crate) struct Lines<R> {
     path: PathBuf,
@@ -33,6 +39,12 @@ pub(crate) struct Lines<R> {
 }
 
 impl Lines<BufReader<File>> {
+    /// How large the file is, as far as can be told.
+    pub(crate) fn size(&self) -> u64 {
+        let metadata = self.reader.get_ref().metadata();
+        metadata.map_or(0, |metadata| metadata.len())
+    }
+
     pub(crate) fn open<P>(path: &Path) -> Result<Self, ReadError<P>>
     where
         P: Error + From<io::Error>,
@@ -78,6 +90,30 @@ impl<R: BufRead> Lines<R> {
             let line = String::from_utf8_lossy(&self.bytes);
             read(line.trim_end()).map_err(|problem| self.error(problem))?;
         }
+    }
+
+    /// The same, with word of progress to `progress`; `size` is that of the file.
+    pub(crate) fn each_of<P>(
+        &mut self,
+        size: u64,
+        progress: Progress<'_>,
+        mut read: impl FnMut(&str) -> Result<(), P>,
+    ) -> Result<(), ReadError<P>>
+    where
+        P: Error + From<io::Error>,
+    {
+        let (path, mut done, mut told) = (self.path.clone(), 0, 0);
+        progress(&path, 0, size);
+        self.each(|line| {
+            done += line.len() as u64 + 1;
+            if done - told >= STRIDE {
+                told = done;
+                progress(&path, done.min(size), size);
+            }
+            read(line)
+        })?;
+        progress(&path, size, size);
+        Ok(())
     }
 
     /// An error of the line read last; after the last line, of the end of the file.

@@ -4,7 +4,9 @@
 mod ask;
 mod conn;
 mod counters;
+mod fabric;
 mod mad;
+mod path;
 mod port;
 mod run;
 mod source;
@@ -59,6 +61,10 @@ enum Object {
     Port(port::Port),
     /// Where paths come from
     Source(source::Source),
+    /// The fabric as data, without the daemon
+    Fabric(fabric::Fabric),
+    /// Paths between two hosts, without the daemon
+    Path(path::Path),
     /// The daemon at a glance
     Status(status::Status),
     /// Counters
@@ -127,6 +133,8 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Object::Conn(conn) => conn.run(&options),
         Object::Port(port) => port.run(&options),
         Object::Source(source) => source.run(&options),
+        Object::Fabric(fabric) => fabric.run(&options),
+        Object::Path(path) => path.run(&options),
         Object::Status(status) => status.run(&options),
         Object::Counters(counters) => counters.run(&options),
         Object::Mad(mad) => mad.run(&options),

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fabric::{BuildError, Fabric};
 use crate::ident::{Guid, Lid};
-use crate::lines::shown;
+use crate::lines::{Progress, shown};
 
 /// Where OpenSM's files are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,9 +42,14 @@ impl Files {
 
     /// Reads them.
     pub fn read(&self) -> Result<Fabric, ReadError> {
+        self.read_with(&mut |_, _, _| ())
+    }
+
+    /// Reads them; `progress` is told of the two that may be large.
+    pub fn read_with(&self, progress: Progress<'_>) -> Result<Fabric, ReadError> {
         let lids = guid2lid::read(&self.guid2lid)?;
-        let builder = subnet::read(&self.subnet, &lids)?;
-        tables::read(&self.tables, builder.routing())
+        let builder = subnet::read(&self.subnet, &lids, progress)?;
+        tables::read(&self.tables, builder.routing(), progress)
     }
 }
 

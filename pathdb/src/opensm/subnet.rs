@@ -8,13 +8,17 @@ use super::link::{End, Link};
 use super::{Problem, ReadError};
 use crate::fabric::{Builder, NodeId, NodeKind, PortSpec};
 use crate::ident::{Guid, LidRange};
-use crate::lines::Lines;
+use crate::lines::{Lines, Progress};
 
 /// Reads nodes, ports and links.
-pub(super) fn read(path: &Path, lids: &HashMap<Guid, LidRange>) -> Result<Builder, ReadError> {
+pub(super) fn read(
+    path: &Path,
+    lids: &HashMap<Guid, LidRange>,
+    progress: Progress<'_>,
+) -> Result<Builder, ReadError> {
     let mut builder = Builder::new();
     let mut lines = Lines::open(path)?;
-    lines.each(|line| {
+    lines.each_of(lines.size(), progress, |line| {
         if line.is_empty() {
             return Ok(());
         }

@@ -14,7 +14,7 @@ use std::path::Path;
 use super::{Problem, ReadError, lid, syntax};
 use crate::fabric::{Fabric, NO_PORT, NodeId, NodeKind, Routing};
 use crate::ident::{Guid, Lid};
-use crate::lines::{Lines, guid};
+use crate::lines::{Lines, Progress, guid};
 
 /// The table being read.
 struct Table {
@@ -25,11 +25,15 @@ struct Table {
 }
 
 /// Reads the tables of all switches.
-pub(super) fn read(path: &Path, mut routing: Routing) -> Result<Fabric, ReadError> {
+pub(super) fn read(
+    path: &Path,
+    mut routing: Routing,
+    progress: Progress<'_>,
+) -> Result<Fabric, ReadError> {
     let mut lines = Lines::open(path)?;
     let mut open: Option<Table> = None;
     let mut done = HashSet::new();
-    lines.each(|line| {
+    lines.each_of(lines.size(), progress, |line| {
         if line.is_empty() {
             return Ok(());
         }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl fabric import`: from what a subnet manager knows to a snapshot.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use pathdb::addresses::Entry;
+use pathdb::opensm::Files;
+use pathdb::{Addresses, Fabric, snapshot};
+use serde::Serialize;
+
+use super::show::Numbers;
+use super::{SNAPSHOT, addresses, failed};
+use crate::ctl::{Failure, Options, Outcome, print};
+
+#[derive(Args)]
+pub(super) struct Import {
+    /// OpenSM's dump directory: opensm-subnet.lst, opensm-lfts.dump, and guid2lid
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+    /// OpenSM's guid2lid, where it is not in DIRECTORY
+    #[arg(long, value_name = "FILE")]
+    guid2lid: Option<PathBuf>,
+    /// The snapshot to write
+    #[arg(short, long, value_name = "FILE", default_value = SNAPSHOT)]
+    output: PathBuf,
+    /// Addresses to look for in the fabric (ibacm_hosts.data, ibssa_hosts.data)
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+}
+
+/// What was imported.
+#[derive(Serialize)]
+struct Imported {
+    #[serde(flatten)]
+    numbers: Numbers,
+    /// Addresses whose port the fabric has.
+    addresses: usize,
+    /// Those whose port it does not have.
+    foreign: Vec<Foreign>,
+}
+
+#[derive(Serialize)]
+struct Foreign {
+    address: String,
+    gid: String,
+}
+
+impl Import {
+    pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        let hosts = addresses(self.hosts.as_deref())?;
+        let mut files = Files::in_dir(&self.directory);
+        if let Some(guid2lid) = self.guid2lid {
+            files.guid2lid = guid2lid;
+        }
+        let fabric = read(&files)?;
+        let bytes = snapshot::save(&fabric, &self.output).map_err(failed)?;
+        let imported = Imported::new(&self.output, bytes, &fabric, &hosts);
+        if options.wants_json() {
+            options.print_json(&imported)?;
+        } else {
+            print(&imported.text(self.hosts.is_some()))?;
+        }
+        Ok(Outcome::Ok)
+    }
+}
+
+/// Reads OpenSM's files, on a terminal with a line that says how far it is.
+fn read(files: &Files) -> Result<Fabric, Failure> {
+    let mut terminal = std::io::stderr().lock();
+    if !terminal.is_terminal() {
+        return files.read().map_err(failed);
+    }
+    // A terminal that cannot be written to is no reason not to import.
+    let mut shown = None;
+    let read = files.read_with(&mut |path, done, size| {
+        let percent = (done * 100).checked_div(size).unwrap_or(100);
+        if shown != Some((path.to_owned(), percent)) {
+            let _ = write!(terminal, "\r\x1b[K{}: {percent} %", path.display());
+            let _ = terminal.flush();
+            shown = Some((path.to_owned(), percent));
+        }
+    });
+    let _ = write!(terminal, "\r\x1b[K");
+    read.map_err(failed)
+}
+
+impl Imported {
+    fn new(path: &Path, bytes: u64, fabric: &Fabric, hosts: &Addresses) -> Self {
+        let is_here = |entry: &&Entry| fabric.port_by_guid(entry.gid.guid()).is_some();
+        let foreign = hosts.iter().filter(|entry| !is_here(entry));
+        Self {
+            numbers: Numbers::new(path, bytes, fabric),
+            addresses: hosts.iter().filter(is_here).count(),
+            foreign: foreign
+                .map(|entry| Foreign {
+                    address: entry.address.to_string(),
+                    gid: entry.gid.to_string(),
+                })
+                .collect(),
+        }
+    }
+
+    fn text(&self, with_hosts: bool) -> String {
+        let mut text = self.numbers.text();
+        if with_hosts {
+            text.push_str(&format!(
+                "addresses     {} of ports of this fabric, {} of others\n",
+                self.addresses,
+                self.foreign.len()
+            ));
+        }
+        for foreign in &self.foreign {
+            let Foreign { address, gid } = foreign;
+            text.push_str(&format!("not here      {address}: {gid}\n"));
+        }
+        text
+    }
+}

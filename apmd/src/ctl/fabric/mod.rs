@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl fabric`: the fabric as data, read and judged without the daemon.
+
+mod import;
+mod show;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use pathdb::{Addresses, RiskFile, snapshot};
+
+use super::{Failure, Options, Outcome};
+
+/// Where the snapshot of the fabric is unless the command line says otherwise.
+const SNAPSHOT: &str = "/var/lib/apmd/fabric";
+
+#[derive(Args)]
+pub(super) struct Fabric {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Subcommand)]
+#[command(infer_subcommands = true)]
+enum Verb {
+    /// Show what is in it
+    Show(show::Show),
+    /// Read OpenSM's files into a snapshot
+    Import(import::Import),
+}
+
+impl Fabric {
+    pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        match self.verb {
+            Some(Verb::Show(show)) => show.run(options),
+            Some(Verb::Import(import)) => import.run(options),
+            None => show::Show::default().run(options),
+        }
+    }
+}
+
+/// Which fabric, and what is known beside it.
+#[derive(Args)]
+pub(super) struct Source {
+    /// The snapshot of the fabric
+    #[arg(long, value_name = "FILE", default_value = SNAPSHOT)]
+    fabric: PathBuf,
+    /// Switches and links that fail together
+    #[arg(long, value_name = "FILE")]
+    risks: Option<PathBuf>,
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self {
+            fabric: SNAPSHOT.into(),
+            risks: None,
+        }
+    }
+}
+
+impl Source {
+    /// The fabric with its shared-risk groups. A group's member that the fabric does not have is
+    /// an error: a misspelt name would hide what fails together.
+    pub(super) fn load(&self) -> Result<pathdb::Fabric, Failure> {
+        let mut fabric = load(&self.fabric)?;
+        if let Some(path) = &self.risks {
+            let (risks, missing) = RiskFile::read(path).map_err(failed)?.bind(&fabric);
+            if let Some(missing) = missing.into_iter().next() {
+                return Err(failed(missing));
+            }
+            fabric.set_risks(risks);
+        }
+        Ok(fabric)
+    }
+}
+
+/// Reads a snapshot.
+fn load(path: &Path) -> Result<pathdb::Fabric, Failure> {
+    snapshot::load(path).map_err(|error| match error {
+        snapshot::FileError::Io { .. } => Failure::Failed(format!(
+            "{error}; make one with: apmctl fabric import DIRECTORY -o FILE"
+        )),
+        error => failed(error),
+    })
+}
+
+/// Reads a file of addresses, if one was named.
+pub(super) fn addresses(path: Option<&Path>) -> Result<Addresses, Failure> {
+    path.map_or_else(
+        || Ok(Addresses::default()),
+        |path| Addresses::read(path).map_err(failed),
+    )
+}
+
+fn failed(error: impl std::error::Error) -> Failure {
+    Failure::Failed(error.to_string())
+}

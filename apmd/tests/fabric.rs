@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl fabric` and `apmctl path` on fabrics that OpenSM routed: what an operator's shell sees.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A directory that goes away with it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(test: &str) -> Self {
+        let name = format!("apmctl-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a temporary directory");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        let path = self.0.join(name);
+        path.to_str().expect("a temporary path is text").to_owned()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).expect("a temporary file");
+        self.file(name)
+    }
+
+    /// OpenSM's files of a sample of pathdb's, under their own names.
+    fn dump(&self, sample: &str) -> String {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pathdb/tests/data");
+        let to = self.0.join(sample);
+        fs::create_dir(&to).expect("new");
+        for (sample_name, name) in [
+            ("opensm-subnet.txt", "opensm-subnet.lst"),
+            ("opensm-lfts.txt", "opensm-lfts.dump"),
+            ("guid2lid.txt", "guid2lid"),
+        ] {
+            let file = from.join(sample).join(sample_name);
+            fs::copy(file, to.join(name)).expect("a sample");
+        }
+        self.file(sample)
+    }
+
+    /// A snapshot of a sample.
+    fn snapshot(&self, sample: &str) -> String {
+        let snapshot = self.file(&format!("{sample}.fabric"));
+        let (code, _, error) = run(&["fabric", "import", &self.dump(sample), "-o", &snapshot]);
+        assert_eq!((code, error.as_str()), (0, ""));
+        snapshot
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Exit code, standard output, standard error.
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_apmctl"));
+    let output = command.args(arguments).output().expect("apmctl starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code().expect("not killed"),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+fn json(arguments: &[&str]) -> (i32, Value) {
+    let (code, out, error) = run(&[&["-j"], arguments].concat());
+    let value = serde_json::from_str(&out);
+    (code, value.unwrap_or_else(|_| panic!("{out}{error}")))
+}
+
+/// The names of what the best alternate shares, and the verdict.
+fn shared(judged: &Value) -> (Vec<&str>, &str) {
+    let candidates = judged["candidates"].as_array().expect("a list");
+    let best = candidates.iter().find(|c| c["fitness"] == "alternate");
+    let shared = best.expect("an alternate")["shared"].as_array();
+    let names = shared.expect("a list").iter().map(|s| s["name"].as_str());
+    (
+        names.map(|name| name.expect("a name")).collect(),
+        judged["verdict"].as_str().expect("a verdict"),
+    )
+}
+
+#[test]
+fn the_shared_switch_of_badly_cabled_hosts_is_named() {
+    let directory = Directory::new("shared");
+    let tree = directory.snapshot("tree");
+    let show = |from: &str, to: &str| run(&["path", "show", from, to, "--fabric", &tree]);
+
+    let (code, out, _) = show("Host8", "Host9");
+    assert_eq!(code, 0);
+    let line = "shares       switch Leaf0 (no cable around it), switch Spine0, switch Leaf3 \
+                (no cable around it)\n";
+    assert!(out.contains(line), "{out}");
+    assert!(out.contains("forwarding tables could do better"), "{out}");
+
+    let (code, out, _) = show("Host0", "Host1");
+    assert_eq!(code, 0);
+    assert!(out.contains("shares       nothing\n"), "{out}");
+    assert!(
+        out.contains("2 of 2 possible routes have no switch in common"),
+        "{out}"
+    );
+
+    let (_, judged) = json(&["path", "show", "Host8", "Host9", "--fabric", &tree]);
+    let names = vec!["switch Leaf0", "switch Spine0", "switch Leaf3"];
+    assert_eq!(shared(&judged), (names, "tables_could"));
+    assert_eq!(judged["disjoint"]["cables"]["switches"], 1);
+    assert_eq!(judged["disjoint"]["tables"]["links"], 2);
+    let (_, judged) = json(&["path", "show", "Host0", "Host1", "--fabric", &tree]);
+    assert_eq!(shared(&judged), (vec![], "disjoint"));
+    let (_, judged) = json(&["path", "show", "Host10", "Host4", "--fabric", &tree]);
+    assert_eq!(shared(&judged).1, "cables_forbid", "host 10 has one cable");
+    let (_, judged) = json(&["path", "show", "Host10", "Host11", "--fabric", &tree]);
+    assert_eq!(judged["verdict"], "no_alternate");
+    let (_, out, _) = show("Host10", "Host11");
+    assert!(out.contains("verdict      no alternate\n"), "{out}");
+}
+
+#[test]
+fn hosts_are_named_by_whatever_they_have() {
+    let directory = Directory::new("named");
+    let tree = directory.snapshot("tree");
+    let (_, by_name) = json(&["path", "show", "Host8", "Host9", "--fabric", &tree]);
+    let ports = by_name["source"].as_array().expect("ports");
+    let (guid, lid) = (&ports[0]["guid"], ports[0]["lid"].to_string());
+    let guid = guid.as_str().expect("a GUID");
+    let gid = format!("fe80::{}:{}", &guid[10..14], &guid[14..18]);
+    for source in [guid, &lid, &gid, "Host8/1"] {
+        let (_, other) = json(&["path", "show", source, "Host9", "--fabric", &tree]);
+        assert_eq!(other, by_name, "{source}");
+    }
+    let hosts = directory.write("hosts", &format!("10.0.0.8 {gid}\n"));
+    let by_ip = [
+        "path", "show", "10.0.0.8", "Host9", "--fabric", &tree, "--hosts", &hosts,
+    ];
+    assert_eq!(json(&by_ip).1, by_name);
+
+    for (from, to, wanted) in [
+        ("Host8", "Host99", "node 'Host99' is not in this fabric"),
+        (
+            "Host8",
+            "10.0.0.8",
+            "address '10.0.0.8' is not in this fabric",
+        ),
+        ("Host8", "Host8/2", "Host8 and Host8/2 are one host"),
+    ] {
+        let (code, _, error) = run(&["path", "show", from, to, "--fabric", &tree]);
+        assert_eq!((code, error), (1, format!("apmctl: {wanted}\n")));
+    }
+}
+
+#[test]
+fn what_fails_together_is_no_alternate_of_each_other() {
+    let directory = Directory::new("risks");
+    let tree = directory.snapshot("tree");
+    let show = ["path", "show", "Host0", "Host5", "--fabric", &tree];
+    assert_eq!(shared(&json(&show).1), (vec![], "disjoint"));
+    let risks = directory.write("risks", "[chassis]\nswitch Spine0\nswitch Spine1\n");
+    let (_, judged) = json(&[&show[..], &["--risks", &risks]].concat());
+    assert_eq!(shared(&judged), (vec!["group chassis"], "cables_forbid"));
+    let risks = directory.write("risks", "[chassis]\nswitch Spine0\nswitch Spine7\n");
+    let (code, _, error) = run(&[&show[..], &["--risks", &risks]].concat());
+    assert_eq!(code, 1);
+    assert!(
+        error.ends_with("risks:3: node 'Spine7' is not in this fabric\n"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_import_that_fails_leaves_the_snapshot_that_was_there() {
+    let directory = Directory::new("import");
+    let tree = directory.snapshot("tree");
+    let before = fs::read(&tree).expect("a snapshot");
+    let dump = directory.file("tree");
+    let tables = format!("{dump}/opensm-lfts.dump");
+    let whole = fs::read_to_string(&tables).expect("a sample");
+    fs::write(&tables, &whole[..whole.len() / 2]).expect("a temporary file");
+    let (code, out, error) = run(&["fabric", "import", &dump, "-o", &tree]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert_eq!(
+        error.lines().count(),
+        1,
+        "no progress where there is no terminal: {error}"
+    );
+    assert!(error.contains("opensm-lfts.dump:"), "{error}");
+    assert_eq!(fs::read(&tree).expect("a snapshot"), before);
+
+    fs::write(&tables, &whole).expect("a temporary file");
+    let hosts = directory.write("hosts", "10.0.0.1 fe80::10:1\n10.0.0.9 fe80::9\n");
+    let import = ["fabric", "import", &dump, "-o", &tree, "--hosts", &hosts];
+    let (code, numbers) = json(&import);
+    assert_eq!(code, 0);
+    assert_eq!(numbers["addresses"], 1);
+    assert_eq!(numbers["foreign"][0]["address"], "10.0.0.9");
+    assert_eq!(numbers["multi_port_systems"], 10);
+    let (code, shown) = json(&["fabric", "show", "--fabric", &tree]);
+    assert_eq!(code, 0);
+    for (key, value) in [
+        ("switches", 6),
+        ("adapters", 12),
+        ("lids", 28),
+        ("epoch", 0),
+    ] {
+        assert_eq!(shown[key], value, "{key}");
+        assert_eq!(numbers[key], value, "{key}");
+    }
+    assert_eq!(shown["links_up"]["30"], 4);
+    assert_eq!(shown["end_ports"]["0"], 22);
+
+    let (code, _, error) = run(&["fabric", "show", "--fabric", "/nowhere/fabric"]);
+    assert_eq!(code, 1);
+    assert!(error.contains("apmctl fabric import"), "{error}");
+    let (code, _, error) = run(&["fabric", "show", "--fabric", &hosts]);
+    assert_eq!(code, 1);
+    assert!(
+        error.ends_with("hosts: not a snapshot of a fabric\n"),
+        "{error}"
+    );
+}
