@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the simulated ports and switches say themselves, asked by SMPs that OpenSM sees nothing of.
+//! They go by directed routes along the cables, since not every switch need be reachable by its LID.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
 use cm_msgs::mad::{self, Header};
 use cm_msgs::smp::{PortInfo, Routing, Smp};
@@ -20,25 +22,38 @@ const WINDOW: usize = 64;
 const ATTR_LINEAR_FORWARDING_TABLE: u16 = 0x0019;
 const BLOCK: u16 = 64;
 
+/// Where the first port of a directed route stands. Byte 128 belongs to hop 0, which is none.
+const PATH_AT: usize = 129;
+
 /// What the ports 0 of the switches can do. They are not links, and OpenSM's files leave them out;
 /// its SA counts them in where a path begins or ends at a switch.
 pub type Ports0 = HashMap<PortId, Capability>;
 
 /// Asks all ports that have a link, compares the rate of both ends with the fabric's, and adds the
-/// MTU, which OpenSM's files leave out, to the fabric.
+/// MTU, which OpenSM's files leave out, to the fabric. `from` is the node that the client is at.
 ///
 /// # Errors
 /// As [`Client::exchange`].
 pub fn ask_ports(
     client: &mut Client,
     fabric: &mut Fabric,
+    from: &str,
     tally: &mut Tally,
 ) -> Result<Ports0, Failure> {
-    let asked = ports(fabric);
-    let questions = asked.iter().map(|&(port, lid)| {
-        let number = fabric.port_number(port);
-        let smp = Smp::get_port_info(Routing::Lid, 0, number);
-        request(lid, &smp)
+    let routes = Routes::new(fabric, from);
+    let mut asked = Vec::new();
+    for (id, route) in &routes.0 {
+        let node = fabric.node(*id);
+        let numbers = match node.kind {
+            NodeKind::Switch => 0..=node.ports,
+            NodeKind::Adapter => 1..=node.ports,
+        };
+        let ports = numbers.filter_map(|number| Some((number, fabric.port_of(*id, number)?)));
+        let usable = ports.filter(|&(number, port)| number == 0 || fabric.is_up(port));
+        asked.extend(usable.map(|(number, port)| (port, number, route)));
+    }
+    let questions = asked.iter().map(|&(_, number, route)| {
+        request(&Smp::get_port_info(Routing::Directed, 0, number), route)
     });
     let mut told = HashMap::new();
     let name = |position: usize| fabric.name(asked[position].0).to_string();
@@ -84,30 +99,37 @@ pub fn ask_ports(
     Ok(told)
 }
 
-/// All ports with a link that is up, and all ports 0, each with a LID of its node.
-fn ports(fabric: &Fabric) -> Vec<(PortId, Lid)> {
-    let base = |port: PortId| fabric.port(port).lids.map(|lids| lids.base());
-    let mut ports = Vec::new();
-    for (id, node) in fabric.nodes() {
-        let numbers = match node.kind {
-            NodeKind::Switch => 0..=node.ports,
-            NodeKind::Adapter => 1..=node.ports,
-        };
-        for port in numbers.filter_map(|number| fabric.port_of(id, number)) {
-            let owner = match node.kind {
-                NodeKind::Switch => fabric.port_of(id, 0),
-                NodeKind::Adapter => Some(port),
-            };
-            let usable = fabric.port_number(port) == 0 || fabric.is_up(port);
-            ports.extend(
-                owner
-                    .filter(|_| usable)
-                    .and_then(base)
-                    .map(|lid| (port, lid)),
-            );
+/// Directed routes from one node to all others: the ports to leave by, along the fewest cables.
+struct Routes(HashMap<NodeId, Vec<u8>>);
+
+impl Routes {
+    fn new(fabric: &Fabric, from: &str) -> Self {
+        let mut routes = HashMap::new();
+        let mut front: VecDeque<NodeId> = fabric.nodes_by_name(from).take(1).collect();
+        routes.extend(front.iter().map(|&start| (start, Vec::new())));
+        while let Some(here) = front.pop_front() {
+            let node = fabric.node(here);
+            let route = routes.get(&here).cloned().unwrap_or_default();
+            // Adapters pass nothing on.
+            if node.kind == NodeKind::Adapter && !route.is_empty() {
+                continue;
+            }
+            for number in 1..=node.ports {
+                let port = fabric
+                    .port_of(here, number)
+                    .filter(|&port| fabric.is_up(port));
+                let Some(peer) = port.and_then(|port| fabric.peer(port)) else {
+                    continue;
+                };
+                let there = fabric.port(peer).node;
+                if let Entry::Vacant(entry) = routes.entry(there) {
+                    entry.insert([&route[..], &[number]].concat());
+                    front.push_back(there);
+                }
+            }
         }
+        Self(routes)
     }
-    ports
 }
 
 /// Width and speed as PortInfo codes them; IBA 14.2.5.6.
@@ -138,30 +160,27 @@ fn capability(info: &PortInfo) -> Capability {
     }
 }
 
-/// Asks all switches for their tables and compares every entry up to the highest LID.
+/// Asks all switches for their tables and compares every entry up to the LID `top`.
 ///
 /// # Errors
 /// As [`Client::exchange`].
 pub fn ask_tables(
     client: &mut Client,
     fabric: &Fabric,
+    from: &str,
     top: u16,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
-    let switches = fabric
-        .nodes()
-        .filter(|(_, node)| node.kind == NodeKind::Switch);
-    let with_lid = switches.filter_map(|(id, _)| {
-        let port = fabric.port_of(id, 0)?;
-        Some((id, fabric.port(port).lids?.base()))
-    });
+    let routes = Routes::new(fabric, from);
+    let of_switches = routes.0.iter();
+    let of_switches = of_switches.filter(|(id, _)| fabric.node(**id).kind == NodeKind::Switch);
     let blocks =
-        with_lid.flat_map(|(id, lid)| (0..=top / BLOCK).map(move |block| (id, lid, block)));
-    let asked: Vec<(NodeId, Lid, u16)> = blocks.collect();
-    let questions = asked.iter().map(|&(_, lid, block)| {
+        of_switches.flat_map(|(id, route)| (0..=top / BLOCK).map(move |block| (*id, route, block)));
+    let asked: Vec<(NodeId, &Vec<u8>, u16)> = blocks.collect();
+    let questions = asked.iter().map(|&(_, route, block)| {
         let header = Header {
             base_version: mad::BASE_VERSION,
-            mgmt_class: mad::CLASS_SM_LID_ROUTED,
+            mgmt_class: mad::CLASS_SM_DIRECTED_ROUTE,
             class_version: cm_msgs::smp::CLASS_VERSION,
             method: mad::METHOD_GET,
             attribute_id: ATTR_LINEAR_FORWARDING_TABLE,
@@ -172,7 +191,7 @@ pub fn ask_tables(
             header,
             ..Smp::default()
         };
-        request(lid, &smp)
+        request(&smp, route)
     });
     client.exchange(WINDOW, questions, |position, reply| {
         let (switch, _, block) = asked[position];
@@ -194,11 +213,17 @@ pub fn ask_tables(
     })
 }
 
-fn request(lid: Lid, smp: &Smp) -> Request {
+/// Puts a directed route into an SMP (IBA 14.2.1.2): the number of hops, and from byte 129 on the
+/// ports.
+fn request(smp: &Smp, route: &[u8]) -> Request {
+    let mut smp = smp.clone();
+    smp.header.class_specific = route.len() as u16;
+    let mut mad = smp.encode();
+    mad[PATH_AT..PATH_AT + route.len()].copy_from_slice(route);
     Request {
-        dlid: lid.get(),
+        dlid: cm_msgs::Lid::PERMISSIVE.0,
         target: Target::Sma,
-        mad: smp.encode(),
+        mad,
     }
 }
 

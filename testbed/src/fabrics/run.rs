@@ -172,7 +172,7 @@ impl World {
         let read = Files::in_dir(files).read();
         let mut fabric = read.map_err(|error| Failure::not_shown(error.to_string()))?;
         let dumped = Dumped::read(files)?;
-        let ports0 = hardware::ask_ports(&mut self.client, &mut fabric, &mut tally)?;
+        let ports0 = hardware::ask_ports(&mut self.client, &mut fabric, MANAGER, &mut tally)?;
         let ranges = fabric.end_ports().filter_map(|port| fabric.port(port).lids);
         self.lids
             .extend(ranges.flat_map(|range| range.iter()).map(pathdb::Lid::get));
@@ -180,7 +180,7 @@ impl World {
         self.lids.dedup();
         tally.lids = self.lids.len();
         let top = self.lids.last().copied().unwrap_or_default();
-        hardware::ask_tables(&mut self.client, &fabric, top, &mut tally)?;
+        hardware::ask_tables(&mut self.client, &fabric, MANAGER, top, &mut tally)?;
         let pairs = records::all_pairs(&fabric, &ports0, &self.lids);
         records::compare(&mut self.client, &fabric, &pairs, &mut tally)?;
         records::compare_hops(&fabric, &dumped, &pairs, &mut tally);

@@ -42,7 +42,8 @@ fn wrong_entries_and_rates_are_found() {
     let mut fabric = Files::in_dir(opensm.files()).read().expect("read");
     let dumped = Dumped::read(opensm.files()).expect("read");
     let mut tally = Tally::default();
-    let ports0 = hardware::ask_ports(&mut client, &mut fabric, &mut tally).expect("asked");
+    let ports0 =
+        hardware::ask_ports(&mut client, &mut fabric, "host-0", &mut tally).expect("asked");
     let lids = lids_of(&fabric);
     let top = *lids.iter().max().expect("lids");
     assert_eq!((tally.differences, tally.links), (0, net.cables().len()));
@@ -69,7 +70,7 @@ fn wrong_entries_and_rates_are_found() {
         },
     );
     let mut tally = Tally::default();
-    hardware::ask_tables(&mut client, &wrong, top, &mut tally).expect("asked");
+    hardware::ask_tables(&mut client, &wrong, "host-0", top, &mut tally).expect("asked");
     assert_eq!(tally.differences, 1, "{:?}", tally.first);
     let pairs = records::all_pairs(&wrong, &ports0, &lids);
     let mut tally = Tally::default();
@@ -102,7 +103,7 @@ fn wrong_entries_and_rates_are_found() {
     records::compare(&mut client, &slow, &pairs, &mut tally).expect("asked");
     assert_eq!(tally.differences, 2 * lids.len() - 1, "{:?}", tally.first);
     let mut tally = Tally::default();
-    hardware::ask_ports(&mut client, &mut slow, &mut tally).expect("asked");
+    hardware::ask_ports(&mut client, &mut slow, "host-0", &mut tally).expect("asked");
     assert_eq!(tally.differences, 1, "{:?}", tally.first);
 
     // A way that is there and that pathdb does not see.
