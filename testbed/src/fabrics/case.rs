@@ -32,6 +32,7 @@ impl Form {
                 leaves: 6,
                 spines: 3,
                 down: 7,
+                dual: true,
             },
             Self::FatTree3 => Shape::Tree3 {
                 pods: 4,

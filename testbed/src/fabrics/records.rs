@@ -11,7 +11,7 @@ use super::dumped::Dumped;
 use super::hardware::Ports0;
 use super::tally::Tally;
 use crate::failure::Failure;
-use crate::ibsim::{Client, Request, Target};
+use crate::ibsim::{Client, Reply, Request, Target};
 
 /// Queries under way at a time.
 pub const WINDOW: usize = 64;
@@ -51,17 +51,18 @@ pub struct Pair {
     pub answer: Option<Answer>,
 }
 
-/// Every pair of `lids`, those that no port has any more among them.
-pub fn all_pairs(fabric: &Fabric, ports0: &Ports0, lids: &[u16]) -> Vec<Pair> {
+/// Every pair from one of `from` to one of `to`, which ascends; LIDs that no port has any more may
+/// be among them.
+pub fn pairs(fabric: &Fabric, ports0: &Ports0, from: &[u16], to: &[u16]) -> Vec<Pair> {
     let world = World::new(fabric);
-    let mut pairs = Vec::with_capacity(lids.len() * lids.len());
-    for &slid in lids {
+    let mut pairs = Vec::with_capacity(from.len() * to.len());
+    for &slid in from {
         let source = Lid::new(slid).and_then(|lid| fabric.port_by_lid(lid));
         let records = source.map_or_else(Vec::new, |port| world.half_world(port));
         // They are ordered by source LID and then by destination LID.
         let first = records.partition_point(|record| record.slid.get() < slid);
         let mut records = records[first..].iter().peekable();
-        for &dlid in lids {
+        for &dlid in to {
             while records.next_if(|record| record.dlid.get() < dlid).is_some() {}
             let record = records.peek().filter(|record| record.dlid.get() == dlid);
             let answer = record.and_then(|record| {
@@ -124,32 +125,36 @@ pub fn compare(
     let manager = client.manager_lid()?;
     let queries = pairs.iter().map(|pair| query(manager, pair.lids));
     client.exchange(WINDOW, queries, |position, reply| {
-        let pair = &pairs[position];
-        let theirs = match reply {
-            Ok(mad) => understand(&mad, pair.lids, tally),
-            Err(error) => Err(error.to_string()),
-        };
-        match theirs {
-            Ok(theirs) if theirs == pair.answer => {
-                tally.records += 1;
-                tally.unreachable += usize::from(theirs.is_none());
-                tally.irreversible += usize::from(theirs.is_some_and(|path| !path.reversible));
-            }
-            Ok(theirs) => tally.differ(|| {
-                let [theirs, ours] = [theirs, pair.answer].map(|answer| {
-                    answer.map_or_else(|| "no path".to_owned(), |answer| answer.to_string())
-                });
-                format!(
-                    "{}: the sa says {theirs}; pathdb {ours}",
-                    words(fabric, pair.lids)
-                )
-            }),
-            Err(problem) => {
-                tally.differ(|| format!("{}: the sa: {problem}", words(fabric, pair.lids)));
-            }
-        }
+        judge(fabric, &pairs[position], &reply, tally);
         Ok(())
     })
+}
+
+/// Compares what the SA says of a pair with what pathdb says.
+pub fn judge(fabric: &Fabric, pair: &Pair, reply: &Reply, tally: &mut Tally) {
+    let theirs = match reply {
+        Ok(mad) => understand(mad, pair.lids, tally),
+        Err(error) => Err(error.to_string()),
+    };
+    match theirs {
+        Ok(theirs) if theirs == pair.answer => {
+            tally.records += 1;
+            tally.unreachable += usize::from(theirs.is_none());
+            tally.irreversible += usize::from(theirs.is_some_and(|path| !path.reversible));
+        }
+        Ok(theirs) => tally.differ(|| {
+            let [theirs, ours] = [theirs, pair.answer].map(|answer| {
+                answer.map_or_else(|| "no path".to_owned(), |answer| answer.to_string())
+            });
+            format!(
+                "{}: the sa says {theirs}; pathdb {ours}",
+                words(fabric, pair.lids)
+            )
+        }),
+        Err(problem) => {
+            tally.differ(|| format!("{}: the sa: {problem}", words(fabric, pair.lids)));
+        }
+    }
 }
 
 /// What the SA says of a pair, or what is wrong with its answer.

@@ -181,7 +181,7 @@ impl World {
         tally.lids = self.lids.len();
         let top = self.lids.last().copied().unwrap_or_default();
         hardware::ask_tables(&mut self.client, &fabric, MANAGER, top, &mut tally)?;
-        let pairs = records::all_pairs(&fabric, &ports0, &self.lids);
+        let pairs = records::pairs(&fabric, &ports0, &self.lids, &self.lids);
         records::compare(&mut self.client, &fabric, &pairs, &mut tally)?;
         records::compare_hops(&fabric, &dumped, &pairs, &mut tally);
         alternates::compare(&fabric, &dumped, &mut self.dice, &mut tally);

@@ -160,6 +160,24 @@ impl OpenSm {
             })
     }
 
+    /// How much memory it has, from the kernel's account of the process.
+    ///
+    /// # Errors
+    /// [`Failure::File`], or [`Failure::Output`] if the kernel does not say.
+    pub fn resident_bytes(&self) -> Result<u64, Failure> {
+        let path = PathBuf::from(format!("/proc/{}/status", self.child.id()));
+        let text = fs::read_to_string(&path).map_err(|source| in_file(&path, source))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        let kilobytes: Option<u64> = number.and_then(|number| number.parse().ok());
+        kilobytes
+            .map(|kilobytes| kilobytes * 1024)
+            .ok_or_else(|| Failure::Output {
+                source_name: path.display().to_string(),
+                problem: "has no VmRSS".to_owned(),
+            })
+    }
+
     fn wait_until_up(&mut self) -> Result<(), Failure> {
         let wanted = self.sweeps + 1;
         let what = format!("sweep {wanted} of opensm");

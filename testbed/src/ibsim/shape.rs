@@ -17,6 +17,8 @@ pub enum Shape {
         spines: usize,
         /// Ports of hosts at a leaf.
         down: usize,
+        /// Dual-port hosts, beside the manager's.
+        dual: bool,
     },
     /// Pods of leaves and spines, and cores.
     Tree3 {
@@ -53,7 +55,8 @@ impl Shape {
                 leaves,
                 spines,
                 down,
-            } => tree2(leaves, spines, down),
+                dual,
+            } => tree2(leaves, spines, down, dual),
             Self::Tree3 { pods, half, dual } => tree3(pods, half, dual),
             Self::Grid { extents, rings } => grid(extents, rings),
             Self::Irregular {
@@ -126,7 +129,7 @@ fn populate(net: &mut Net, leaves: usize, down: usize, dual: bool) {
     }
 }
 
-fn tree2(leaves: usize, spines: usize, down: usize) -> Net {
+fn tree2(leaves: usize, spines: usize, down: usize, dual: bool) -> Net {
     let mut net = Net::default();
     for _ in 0..leaves {
         net.switch((down + spines) as u8);
@@ -141,7 +144,7 @@ fn tree2(leaves: usize, spines: usize, down: usize) -> Net {
             Speed::Qdr,
         );
     }
-    populate(&mut net, leaves, down, true);
+    populate(&mut net, leaves, down, dual);
     net
 }
 
@@ -264,6 +267,7 @@ mod tests {
             leaves: 5,
             spines: 3,
             down: 5,
+            dual: true,
         },
         Shape::Tree3 {
             pods: 3,

@@ -72,7 +72,7 @@ fn wrong_entries_and_rates_are_found() {
     let mut tally = Tally::default();
     hardware::ask_tables(&mut client, &wrong, "host-0", top, &mut tally).expect("asked");
     assert_eq!(tally.differences, 1, "{:?}", tally.first);
-    let pairs = records::all_pairs(&wrong, &ports0, &lids);
+    let pairs = records::pairs(&wrong, &ports0, &lids, &lids);
     let mut tally = Tally::default();
     records::compare(&mut client, &wrong, &pairs, &mut tally).expect("asked");
     // From everywhere else to it there is no way, and from it to everywhere else no way back.
@@ -98,7 +98,7 @@ fn wrong_entries_and_rates_are_found() {
             carries,
         },
     );
-    let pairs = records::all_pairs(&slow, &ports0, &lids);
+    let pairs = records::pairs(&slow, &ports0, &lids, &lids);
     let mut tally = Tally::default();
     records::compare(&mut client, &slow, &pairs, &mut tally).expect("asked");
     assert_eq!(tally.differences, 2 * lids.len() - 1, "{:?}", tally.first);

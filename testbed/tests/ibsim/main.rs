@@ -59,6 +59,7 @@ fn a_fabric_comes_up_is_asked_and_cut_and_leaves_nothing() {
         leaves: 2,
         spines: 2,
         down: 3,
+        dual: true,
     };
     let net = shape.build(0);
     let settings = Settings {
