@@ -10,7 +10,7 @@ use cm_msgs::smp::{self, Routing, Smp};
 use cm_msgs::{Gid, Guid, Lid, sa};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use statemachine::PortId;
+use statemachine::{PortId, PortStatus};
 use std::os::fd::AsRawFd;
 
 use crate::config::Config;
@@ -368,6 +368,11 @@ impl Devices {
             .ports
             .iter()
             .find(|port| port.id == id)
+    }
+
+    /// What the engine was last told of a port.
+    pub fn status(&self, id: PortId) -> Option<&PortStatus> {
+        self.by_id(id)?.watch.status()
     }
 
     /// The port with this GID.

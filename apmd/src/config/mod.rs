@@ -21,7 +21,7 @@ pub use fixed::Static;
 pub use log::{Log, LogFormat};
 pub use policy::Policy;
 pub use ports::{PortSource, Ports};
-pub use sa::Sa;
+pub use sa::{AllPaths, Sa};
 pub use source::{Source, SourceName};
 pub use ssa::Ssa;
 pub use timers::Timers;

@@ -21,6 +21,20 @@ pub struct Sa {
     pub timeout_ms: u32,
     /// Copies of a path query before it is given up.
     pub tries: u8,
+    /// When to ask for all paths between two ports (SubnAdmGetTable) and not for one.
+    pub all_paths: AllPaths,
+}
+
+/// When to ask for all paths between two ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AllPaths {
+    /// Where the local port has several LIDs (LMC) and the question leaves them open.
+    Lmc,
+    /// Wherever the question leaves LIDs open.
+    Always,
+    /// Nowhere.
+    Never,
 }
 
 impl Default for Sa {
@@ -29,6 +43,7 @@ impl Default for Sa {
             in_flight: 32,
             timeout_ms: 200,
             tries: 5,
+            all_paths: AllPaths::Lmc,
         }
     }
 }

@@ -25,7 +25,10 @@ impl Daemon {
 
     fn ask_source(&mut self, origin: Origin, query: PathQuery) {
         match origin {
-            Origin::Sa => self.sa.ask(sa::ask(&query, &self.config.sa)),
+            Origin::Sa => {
+                let lmc = self.devices.status(query.port).map_or(0, |port| port.lmc);
+                self.sa.ask(sa::ask(&query, lmc, &self.config.sa));
+            }
             Origin::Ssa => self.ask_ssa(&query),
             Origin::Static => {
                 let result = self.fixed.find(&query);

@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths from subnet administration: SubnAdmGet(PathRecord).
+//! Paths from subnet administration: SubnAdmGet(PathRecord) for one, or SubnAdmGetTable for all
+//! between two ports.
 
 use cm_msgs::sa::{PathMask, PathRecord, SaMad};
 use statemachine::{PathQuery, QueryError};
 
-use crate::config;
+use crate::config::{self, AllPaths};
 use crate::sa::{Ask, Failure, Response, User};
 
-/// What to ask the SA for a query.
-pub fn ask(query: &PathQuery, config: &config::Sa) -> Ask {
+/// As many paths as a question can ask for (7 bits).
+const NUMB_PATH_MAX: u8 = 127;
+
+/// What to ask the SA for a query from a port with this LMC.
+pub fn ask(query: &PathQuery, lmc: u8, config: &config::Sa) -> Ask {
     Ask {
         user: User::Paths(query.query),
         port: query.port,
-        mad: request(query),
+        mad: request(query, wants_all(query, lmc, config.all_paths)),
         timeout_ms: config.timeout_ms,
         tries: config.tries,
     }
 }
 
-/// The paths that the SA replied with.
+fn wants_all(query: &PathQuery, lmc: u8, when: AllPaths) -> bool {
+    let open = query.slid.is_none() || query.dlid.is_none();
+    open && match when {
+        AllPaths::Lmc => lmc > 0,
+        AllPaths::Always => true,
+        AllPaths::Never => false,
+    }
+}
+
+/// The paths that the SA replied with, in its order of preference.
 ///
 /// # Errors
 /// There are none, or it could not be asked.
 pub fn paths(reply: Result<Response, Failure>) -> Result<Vec<PathRecord>, QueryError> {
-    let paths = reply.and_then(|response| Ok(response.decode()?.collect()));
+    let paths = reply.and_then(|response| {
+        let mut paths: Vec<PathRecord> = response.decode()?.collect();
+        paths.sort_by_key(|path| path.preference);
+        Ok(paths)
+    });
     paths.map_err(|failure| {
         tracing::debug!(error = %failure, "path query");
         match failure {
@@ -35,13 +52,13 @@ pub fn paths(reply: Result<Response, Failure>) -> Result<Vec<PathRecord>, QueryE
     })
 }
 
-fn request(query: &PathQuery) -> SaMad {
+fn request(query: &PathQuery, all: bool) -> SaMad {
     let mut record = PathRecord {
         sgid: query.sgid,
         dgid: query.dgid,
         pkey: query.pkey,
         reversible: true,
-        numb_path: 1,
+        numb_path: if all { NUMB_PATH_MAX } else { 1 },
         ..PathRecord::default()
     };
     let mut mask = PathMask::SGID
@@ -57,14 +74,17 @@ fn request(query: &PathQuery) -> SaMad {
         record.dlid = dlid;
         mask = mask | PathMask::DLID;
     }
-    SaMad::get_path(0, &record, mask)
+    match all {
+        true => SaMad::get_table(0, &record, mask),
+        false => SaMad::get_path(0, &record, mask),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use cm_msgs::sa::{Record, SaStatus};
-    use cm_msgs::{Gid, Guid, Lid, PKey};
+    use cm_msgs::{Gid, Guid, Lid, PKey, mad};
     use statemachine::PortId;
 
     const QUERY: PathQuery = PathQuery {
@@ -82,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_query_becomes_a_request() {
-        let ask = ask(&QUERY, &config::Sa::default());
+        let ask = ask(&QUERY, 0, &config::Sa::default());
         assert_eq!((ask.user, ask.port), (User::Paths(7), QUERY.port));
         assert_eq!((ask.timeout_ms, ask.tries), (200, 5));
         let record = PathRecord::decode(ask.mad.data.first_chunk().unwrap());
@@ -93,6 +113,59 @@ mod tests {
         assert_eq!(
             ask.mad.component_mask & (PathMask::DLID | PathMask::SLID).bits(),
             1 << 4
+        );
+    }
+
+    #[test]
+    fn all_paths_are_asked_for_where_lids_are_open() {
+        let open = PathQuery {
+            dlid: None,
+            ..QUERY
+        };
+        let closed = PathQuery {
+            slid: Some(Lid(3)),
+            ..QUERY
+        };
+        for (query, lmc, all_paths, all) in [
+            (open, 0, AllPaths::Lmc, false),
+            (open, 1, AllPaths::Lmc, true),
+            (QUERY, 1, AllPaths::Lmc, true),
+            (closed, 1, AllPaths::Lmc, false),
+            (open, 0, AllPaths::Always, true),
+            (closed, 0, AllPaths::Always, false),
+            (open, 1, AllPaths::Never, false),
+        ] {
+            let config = config::Sa {
+                all_paths,
+                ..config::Sa::default()
+            };
+            let mad = ask(&query, lmc, &config).mad;
+            let (method, numb_path) = match all {
+                true => (mad::METHOD_GET_TABLE, 127),
+                false => (mad::METHOD_GET, 1),
+            };
+            let record = PathRecord::decode(mad.data.first_chunk().unwrap());
+            assert_eq!((mad.header.method, record.numb_path), (method, numb_path));
+        }
+    }
+
+    #[test]
+    fn a_table_is_in_the_order_of_preference() {
+        let record = |dlid, preference| PathRecord {
+            dlid: Lid(dlid),
+            preference,
+            ..PathRecord::default()
+        };
+        let records = [record(6, 1), record(5, 0), record(7, 0)];
+        let response = Response {
+            attribute: PathRecord::ATTRIBUTE,
+            record_len: 64,
+            data: records.map(|record| record.encode()).concat(),
+        };
+        let paths = paths(Ok(response)).unwrap();
+        assert_eq!(
+            paths.iter().map(|path| path.dlid.0).collect::<Vec<_>>(),
+            [5, 7, 6]
         );
     }
 
