@@ -10,6 +10,7 @@ use pathdb::opensm::Files;
 use pathdb::{Addresses, Fabric, snapshot};
 use serde::Serialize;
 
+use super::live::Live;
 use super::show::Numbers;
 use super::{SNAPSHOT, addresses, failed};
 use crate::ctl::{Failure, Options, Outcome, print};
@@ -17,11 +18,17 @@ use crate::ctl::{Failure, Options, Outcome, print};
 #[derive(Args)]
 pub(super) struct Import {
     /// OpenSM's dump directory: opensm-subnet.lst, opensm-lfts.dump, and guid2lid
-    #[arg(value_name = "DIRECTORY")]
-    directory: PathBuf,
+    #[arg(
+        value_name = "DIRECTORY",
+        required_unless_present = "live",
+        conflicts_with = "live"
+    )]
+    directory: Option<PathBuf>,
     /// OpenSM's guid2lid, where it is not in DIRECTORY
     #[arg(long, value_name = "FILE")]
     guid2lid: Option<PathBuf>,
+    #[command(flatten)]
+    live: Live,
     /// The snapshot to write
     #[arg(short, long, value_name = "FILE", default_value = SNAPSHOT)]
     output: PathBuf,
@@ -50,11 +57,16 @@ struct Foreign {
 impl Import {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let hosts = addresses(self.hosts.as_deref())?;
-        let mut files = Files::in_dir(&self.directory);
-        if let Some(guid2lid) = self.guid2lid {
-            files.guid2lid = guid2lid;
-        }
-        let fabric = read(&files)?;
+        let fabric = match &self.directory {
+            None => self.live.read()?,
+            Some(directory) => {
+                let mut files = Files::in_dir(directory);
+                if let Some(guid2lid) = &self.guid2lid {
+                    files.guid2lid.clone_from(guid2lid);
+                }
+                read(&files)?
+            }
+        };
         let bytes = snapshot::save(&fabric, &self.output).map_err(failed)?;
         let imported = Imported::new(&self.output, bytes, &fabric, &hosts);
         if options.wants_json() {

@@ -2,6 +2,7 @@
 //! `apmctl fabric`: the fabric as data, read and judged without the daemon.
 
 mod import;
+mod live;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub(super) struct Fabric {
 enum Verb {
     /// Show what is in it
     Show(show::Show),
-    /// Read OpenSM's files into a snapshot
+    /// Read OpenSM's files, or subnet administration, into a snapshot
     Import(import::Import),
 }
 
