@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome, print};
-use crate::observe::model::{self, Alternate, Overlap, Path, Show};
+use crate::observe::model::{self, Alternate, Overlap, Path, SharedElement, Show};
 
 #[derive(Args)]
 pub(super) struct Conn {
@@ -202,6 +202,9 @@ fn details(conn: &model::Conn) -> String {
     );
     if let Some(alternate) = &conn.alternate {
         line("overlap", overlap(alternate.overlap));
+        for element in alternate.shared.iter().flatten() {
+            line("", element_line(element));
+        }
         line("source", origin(alternate.origin.as_deref()));
     }
     for (name, candidate) in [("chosen", &conn.chosen), ("runner-up", &conn.runner_up)] {
@@ -257,6 +260,16 @@ fn overlap(overlap: Option<Overlap>) -> String {
             if links == 1 { "" } else { "s" },
         ),
     }
+}
+
+/// What both paths depend on, by name.
+fn element_line(element: &SharedElement) -> String {
+    let only = if element.avoidable {
+        ""
+    } else {
+        " (no way around it)"
+    };
+    format!("{}{only}", element.name)
 }
 
 fn origin(origin: Option<&str>) -> String {
@@ -335,21 +348,29 @@ mod tests {
     fn an_alternate_says_what_it_shares_and_who_knew_it() {
         let shown = |alternate| {
             let conn = conn(alternate);
-            let kept = |line: &&str| line.contains("overlap ") || line.contains("source ");
+            let kept = |line: &&str| {
+                ["overlap ", "source ", "switch ", "link "]
+                    .iter()
+                    .any(|word| line.contains(word))
+            };
             let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
             let details = details(&conn);
             let lines: Vec<_> = details.lines().filter(kept).map(words).collect();
             (table(&[conn]).lines().last().map(words), lines)
         };
-        let (row, lines) = shown(r#""origin":"ssa","overlap":{"switches":1,"links":2}"#);
+        let (row, lines) = shown(
+            r#""origin":"ssa","overlap":{"switches":1,"links":2},"shared":[
+            {"name":"switch spine1","avoidable":true},{"name":"switch leaf2","avoidable":false}]"#,
+        );
         assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 1 sw 2 ln armed")));
         let overlap =
             "overlap 1 switch and 2 links shared with the primary though others are there";
-        assert_eq!(lines, [overlap, "source ssa"]);
-        let (row, lines) = shown(r#""origin":null,"overlap":null"#);
+        let elements = ["switch spine1", "switch leaf2 (no way around it)"];
+        assert_eq!(lines, [overlap, elements[0], elements[1], "source ssa"]);
+        let (row, lines) = shown(r#""origin":null,"overlap":null,"shared":null"#);
         assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 ? armed")));
         assert_eq!(lines, ["overlap not known", "source not from this daemon"]);
-        let (row, _) = shown(r#""origin":"sa","overlap":{"switches":0,"links":0}"#);
+        let (row, _) = shown(r#""origin":"sa","overlap":{"switches":0,"links":0},"shared":[]"#);
         assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 nothing armed")));
     }
 

@@ -41,7 +41,8 @@ impl Daemon {
         match what {
             Show::Conn => {
                 let conns = self.engine.connections(now);
-                let conns = conns.map(|view| show::conn(view, now, &self.devices, &self.control));
+                let conns = conns
+                    .map(|view| show::conn(view, now, &self.devices, &self.control, &self.ssa));
                 json(&conns.collect::<Vec<_>>())
             }
             Show::Port => {

@@ -2,7 +2,8 @@
 //! What paths share with a connection's primary, found by following packets of both.
 
 use cm_msgs::Gid;
-use pathdb::{Fabric, Guid, Lid, NodeId, NodeKind, PortId};
+use cm_msgs::path::Path;
+use pathdb::{Element, Fabric, Guid, Lid, NodeId, NodeKind, PortId};
 use statemachine::{Assess, Overlap};
 
 /// What a path depends on, there and back: each thing once.
@@ -45,6 +46,39 @@ pub fn assess(fabric: &Fabric, assess: &Assess) -> Vec<Option<Overlap>> {
         })
     };
     assess.ways.iter().map(overlap).collect()
+}
+
+/// Something that two paths share, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Common {
+    /// Such as `switch leaf3` or `link leaf3/1 - host7 mlx5_0/1`.
+    pub name: String,
+    /// Whether another way between the two hosts could do without it; only that counts as overlap.
+    pub avoidable: bool,
+}
+
+/// All that an alternate shares with a primary. `None` where the fabric does not know one of them.
+pub fn common(fabric: &Fabric, primary: &Path, alternate: &Path) -> Option<Vec<Common>> {
+    let known = |path: &Path| {
+        let lids = (Some(path.slid), Some(path.dlid));
+        let ends = ends(fabric, path.sgid, path.dgid, lids)?;
+        Some((ends, follow(fabric, ends)?))
+    };
+    let ((ends, first), (_, second)) = (known(primary)?, known(alternate)?);
+    let (leaves, links) = (only_leaves(fabric, ends), only_links(fabric, ends));
+    let common = |element, avoidable| Common {
+        name: fabric.element_name(element).to_string(),
+        avoidable,
+    };
+    let switches = first.switches.into_iter();
+    let switches = switches
+        .filter(|switch| second.switches.contains(switch))
+        .map(|switch| common(Element::Switch(switch), !leaves.contains(&switch)));
+    let shared_links = first.links.into_iter();
+    let shared_links = shared_links
+        .filter(|link| second.links.contains(link))
+        .map(|link| common(Element::Link(link), !links.contains(&link)));
+    Some(switches.chain(shared_links).collect())
 }
 
 fn shared<T: PartialEq>(a: &[T], b: &[T], only: &[T]) -> u16 {
@@ -169,6 +203,33 @@ mod tests {
             None,
         ];
         assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn what_is_shared_has_names() {
+        let fabric = two_rails::fabric(Shape {
+            down: Some((2, 2)),
+            ..Shape::default()
+        });
+        let primary = two_rails::assess([]).primary;
+        let names = |slid: u16, dlid, dgid| {
+            let alternate = Path {
+                sgid: two_rails::gid(u64::from(slid) + 9),
+                dgid: two_rails::gid(dgid),
+                slid: cm_msgs::Lid(slid),
+                dlid: cm_msgs::Lid(dlid),
+                ..primary
+            };
+            let common = common(&fabric, &primary, &alternate)?;
+            let name = |common: Common| (common.name, common.avoidable);
+            Some(common.into_iter().map(name).collect::<Vec<_>>())
+        };
+        let leaf = ("switch node 101".to_owned(), false);
+        let cable = ("link node 101 port 2 - node 2 port 1".to_owned(), false);
+        let own = ("link node 101 port 1 - node 1 port 1".to_owned(), true);
+        assert_eq!(names(3, 4, 21), Some(vec![leaf.clone(), cable.clone()]));
+        assert_eq!(names(2, 4, 21), Some(vec![leaf, own, cable]));
+        assert_eq!(names(3, 5, 22), None, "a cable is down");
     }
 
     #[test]

@@ -241,6 +241,17 @@ pub struct Alternate {
     pub origin: Option<String>,
     /// What it shares with the primary; null where that is not known.
     pub overlap: Option<Overlap>,
+    /// That by name; null where this daemon does not know the fabric.
+    pub shared: Option<Vec<SharedElement>>,
+}
+
+/// A switch or link that two paths share.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SharedElement {
+    /// Such as `switch leaf3`.
+    pub name: String,
+    /// Whether another way between the two hosts could do without it.
+    pub avoidable: bool,
 }
 
 /// What two paths share though they need not, both directions.

@@ -8,10 +8,13 @@ use statemachine::{ConnectionView, Time};
 
 use super::model::{
     Alternate, Association, Candidate, Conn, ConnSums, Overlap, Path, PeerPort, Port, PortSums,
+    SharedElement,
 };
 use crate::control::Control;
 use crate::devices::{Device, Devices};
+use crate::fabric;
 use crate::io::rtnl::Rtnl;
+use crate::source::Ssa;
 
 /// MTU in bytes of an IBA code; 0 for what is none.
 fn mtu_bytes(code: u8) -> u32 {
@@ -23,7 +26,13 @@ fn mtu_bytes(code: u8) -> u32 {
 }
 
 /// A connection as operators see it.
-pub fn conn(view: ConnectionView, now: Time, devices: &Devices, control: &Control) -> Conn {
+pub fn conn(
+    view: ConnectionView,
+    now: Time,
+    devices: &Devices,
+    control: &Control,
+    ssa: &Ssa,
+) -> Conn {
     let client = u32::try_from(view.id.client)
         .ok()
         .and_then(|key| control.client(key));
@@ -47,7 +56,7 @@ pub fn conn(view: ConnectionView, now: Time, devices: &Devices, control: &Contro
         protection: view.protection.to_string(),
         reason: view.reason.map(|reason| reason.to_string()),
         primary: path(&view.primary),
-        alternate: alternate(&view),
+        alternate: alternate(&view, ssa),
         chosen: view.chosen.as_ref().map(candidate),
         runner_up: view.runner_up.as_ref().map(candidate),
         association: association(&view.association),
@@ -75,9 +84,13 @@ fn path(path: &path::Path) -> Path {
     }
 }
 
-fn alternate(view: &ConnectionView) -> Option<Alternate> {
+fn alternate(view: &ConnectionView, ssa: &Ssa) -> Option<Alternate> {
+    let alternate = view.alternate.as_ref()?;
+    let common = ssa.common(&view.primary, alternate);
+    let shared = |fabric::Common { name, avoidable }| SharedElement { name, avoidable };
     Some(Alternate {
-        path: path(view.alternate.as_ref()?),
+        path: path(alternate),
+        shared: common.map(|common| common.into_iter().map(shared).collect()),
         origin: view.alternate_origin.map(|origin| origin.to_string()),
         overlap: view.overlap.map(overlap),
     })

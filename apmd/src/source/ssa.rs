@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cm_msgs::Gid;
+use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 use pathdb::Fabric;
 use statemachine::{Assess, Overlap, PathQuery, PortId, QueryError, Time};
@@ -129,6 +130,12 @@ impl Ssa {
             Some(known) => fabric::assess(&known.fabric, assess),
             None => vec![None; assess.ways.len()],
         }
+    }
+
+    /// What an alternate shares with a primary, by name. `None`: not known.
+    pub fn common(&self, primary: &Path, alternate: &Path) -> Option<Vec<fabric::Common>> {
+        let known = self.known.as_ref()?;
+        fabric::common(&known.fabric, primary, alternate)
     }
 
     /// The fabric, if it is known.
