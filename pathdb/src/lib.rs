@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+pub mod check;
 mod disjoint;
 mod fabric;
 mod fat_tree;

@@ -3,10 +3,11 @@
 
 use std::cmp::Reverse;
 
-use super::{Elements, Met, Path, Sharing, meet};
+use super::{Element, Elements, Met, Path, Sharing, meet};
 use crate::fabric::{Fabric, PortId};
 use crate::ident::Lid;
 use crate::rate::{Mtu, Rate};
+use crate::risks::RiskId;
 use crate::walk::{Fault, Leg};
 
 /// An alternate of some primary.
@@ -42,7 +43,7 @@ impl Alternate {
 
 /// One direction between a port and a LID of the other side, and which of the primary's elements
 /// it meets.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Way {
     port: PortId,
     lid: Lid,
@@ -52,10 +53,13 @@ struct Way {
 }
 
 /// Finds alternates in one fabric; keeps its memory from one to the next.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Finder<'a> {
     fabric: &'a Fabric,
     primary: Elements,
+    /// The ways that were looked at last, there and back.
+    there: Vec<Way>,
+    back: Vec<Way>,
     bits: Vec<u64>,
 }
 
@@ -65,6 +69,8 @@ impl<'a> Finder<'a> {
         Self {
             fabric,
             primary: Elements::default(),
+            there: Vec::new(),
+            back: Vec::new(),
             bits: Vec::new(),
         }
     }
@@ -83,11 +89,11 @@ impl<'a> Finder<'a> {
         let (there, back) = self.primary.follow(self.fabric, primary)?;
         let mtu = there.carries.mtu.min(back.carries.mtu);
         self.bits.clear();
-        let there = self.ways(local, remote);
-        let back = self.ways(remote, local);
+        self.there = self.ways(local, remote);
+        self.back = self.ways(remote, local);
         let mut best: Option<Alternate> = None;
-        for forward in &there {
-            for reverse in &back {
+        for forward in &self.there {
+            for reverse in &self.back {
                 // The LID of one way must be of the port where the other begins.
                 if self.fabric.port_by_lid(reverse.lid) != Some(forward.port)
                     || self.fabric.port_by_lid(forward.lid) != Some(reverse.port)
@@ -102,6 +108,46 @@ impl<'a> Finder<'a> {
             }
         }
         Ok(best)
+    }
+
+    /// What an alternate that was found last shares with its primary, and of each whether one of the
+    /// ways there that were looked at avoids it.
+    pub(crate) fn common(&self, alternate: &Alternate) -> Vec<(Element, bool)> {
+        let Path { slid, dlid } = alternate.path;
+        let of = |ways: &[Way], from: Lid, to: Lid| {
+            let from = self.fabric.port_by_lid(from);
+            let is_it = |way: &&Way| Some(way.port) == from && way.lid == to;
+            ways.iter().find(is_it).map(|way| way.bits)
+        };
+        let (forward, reverse) = (of(&self.there, slid, dlid), of(&self.back, dlid, slid));
+        let words = self.words();
+        let Elements {
+            switches,
+            links,
+            groups,
+        } = &self.primary;
+        let switch = |&rank: &u32| Element::Switch(self.fabric.switch(rank).node);
+        let link = |&link: &u32| Element::Link(PortId(link));
+        // Groups are numbered with 16 bits.
+        let group = |&group: &u32| Element::Group(RiskId(group as u16));
+        let switches = (0..).zip(switches.iter().map(switch));
+        let links = (words.switches * 64..).zip(links.iter().map(link));
+        let after_links = words.switches + words.links;
+        let groups = (after_links * 64..).zip(groups.iter().map(group));
+        let meets = |from: usize, bit: usize| self.bits[from + bit / 64] >> (bit % 64) & 1 == 1;
+        let shared = |bit: usize| {
+            [forward, reverse]
+                .iter()
+                .flatten()
+                .any(|&at| meets(at, bit))
+        };
+        let avoided = |bit: usize| self.there.iter().any(|way| !meets(way.bits, bit));
+        switches
+            .chain(links)
+            .chain(groups)
+            .filter(|&(bit, _)| shared(bit))
+            .map(|(bit, element)| (element, avoided(bit)))
+            .collect()
     }
 
     fn candidate(&self, forward: &Way, reverse: &Way) -> Alternate {

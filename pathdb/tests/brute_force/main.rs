@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Random small fabrics against what a packet that is followed link by link finds.
 
+mod check;
 mod plan;
 
 use std::cmp::Reverse;
@@ -222,7 +223,7 @@ fn most(plan: &Plan, hosts: [usize; 2], switches: bool) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(120))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
     fn no_alternate_shares_less(plan in plans()) {

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What two states of a fabric, or two plans of one, differ in.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+
+use super::Host;
+use super::survey::{Pairs, primaries};
+use crate::disjoint::{Finder, Sharing};
+use crate::fabric::{Fabric, NodeId, PortId};
+use crate::ident::{Guid, Lid, LidRange};
+use crate::rate::Capability;
+
+/// What differs. Nodes are the same if their GUIDs are, ports and links if they are of the same
+/// nodes; names are those of the state that has them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Difference {
+    /// Nodes of the first only.
+    pub gone: Vec<NodeId>,
+    /// Nodes of the second only.
+    pub new: Vec<NodeId>,
+    /// Links of the first only, by a port there.
+    pub unplugged: Vec<PortId>,
+    /// Links of the second only, by a port there.
+    pub plugged: Vec<PortId>,
+    /// Links of both that are up in one of them only, or carry something else.
+    pub changed: Vec<LinkChange>,
+    /// Ports of both that have other LIDs.
+    pub moved: Vec<MovedLids>,
+    /// Switches of both, by their names in the second: how many entries of their forwarding tables
+    /// differ.
+    pub routes: Vec<(NodeId, usize)>,
+    /// How many pairs of hosts there are that have several ports in both.
+    pub pairs: u64,
+    /// How many of them were looked at, evenly spread.
+    pub looked_at: u64,
+    /// Those whose primary and alternate shared less in the first.
+    pub worse: Vec<Worse>,
+    /// How many share less in the second.
+    pub better: u64,
+}
+
+impl Difference {
+    /// Whether the two are the same as far as anybody can see.
+    pub fn is_none(&self) -> bool {
+        let Self {
+            gone,
+            new,
+            unplugged,
+            plugged,
+            changed,
+            moved,
+            routes,
+            worse,
+            better,
+            ..
+        } = self;
+        gone.is_empty()
+            && new.is_empty()
+            && unplugged.is_empty()
+            && plugged.is_empty()
+            && changed.is_empty()
+            && moved.is_empty()
+            && routes.is_empty()
+            && worse.is_empty()
+            && *better == 0
+    }
+}
+
+/// A link that has changed, by a port in the second state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkChange {
+    /// A port of it.
+    pub port: PortId,
+    /// Whether it is up and what it carries, in the first and in the second.
+    pub states: [(bool, Capability); 2],
+}
+
+/// A port that has other LIDs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MovedLids {
+    /// The port in the second state.
+    pub port: PortId,
+    /// Its LIDs in the first and in the second.
+    pub lids: [Option<LidRange>; 2],
+}
+
+/// A pair of hosts that shares more than it did, whichever of its ports the primary uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Worse {
+    /// A port of each, in the second state.
+    pub hosts: [PortId; 2],
+    /// What the worst primary shared with its best alternate, and shares now; `None` if there was
+    /// or is no alternate.
+    pub shared: [Option<Sharing>; 2],
+}
+
+/// Compares two states; of pairs of hosts at most `most`.
+pub fn difference(first: &Fabric, second: &Fabric, most: u64) -> Difference {
+    let nodes = |fabric: &Fabric| -> HashMap<Guid, NodeId> {
+        fabric.nodes().map(|(id, node)| (node.guid, id)).collect()
+    };
+    let (before, after) = (nodes(first), nodes(second));
+    let mut difference = Difference {
+        gone: only(first, &after),
+        new: only(second, &before),
+        ..Difference::default()
+    };
+    links(first, second, &before, &after, &mut difference);
+    lids(first, second, &after, &mut difference);
+    routes(first, second, &after, &mut difference);
+    pairs(first, second, most, &mut difference);
+    difference
+}
+
+fn only(fabric: &Fabric, others: &HashMap<Guid, NodeId>) -> Vec<NodeId> {
+    let nodes = fabric.nodes();
+    let only = nodes.filter(|(_, node)| !others.contains_key(&node.guid));
+    only.map(|(id, _)| id).collect()
+}
+
+/// The same port in another state.
+fn counterpart(
+    fabric: &Fabric,
+    port: PortId,
+    other: &Fabric,
+    nodes: &HashMap<Guid, NodeId>,
+) -> Option<PortId> {
+    let guid = fabric.node(fabric.port(port).node).guid;
+    other.port_of(*nodes.get(&guid)?, fabric.port_number(port))
+}
+
+fn links(
+    first: &Fabric,
+    second: &Fabric,
+    before: &HashMap<Guid, NodeId>,
+    after: &HashMap<Guid, NodeId>,
+    difference: &mut Difference,
+) {
+    for (port, peer) in first.links() {
+        let ends = [port, peer].map(|port| counterpart(first, port, second, after));
+        match ends {
+            [Some(a), Some(b)] if second.peer(a) == Some(b) => {
+                let states = [
+                    (first.is_up(port), first.carries(port)),
+                    (second.is_up(a), second.carries(a)),
+                ];
+                if states[0] != states[1] {
+                    difference.changed.push(LinkChange { port: a, states });
+                }
+            }
+            _ => difference.unplugged.push(port),
+        }
+    }
+    for (port, peer) in second.links() {
+        let ends = [port, peer].map(|port| counterpart(second, port, first, before));
+        match ends {
+            [Some(a), Some(b)] if first.peer(a) == Some(b) => {}
+            _ => difference.plugged.push(port),
+        }
+    }
+}
+
+fn lids(
+    first: &Fabric,
+    second: &Fabric,
+    after: &HashMap<Guid, NodeId>,
+    difference: &mut Difference,
+) {
+    for (id, node) in first.nodes() {
+        for port in (0..=node.ports).filter_map(|number| first.port_of(id, number)) {
+            let Some(other) = counterpart(first, port, second, after) else {
+                continue;
+            };
+            let lids = [first.port(port).lids, second.port(other).lids];
+            if lids[0] != lids[1] {
+                difference.moved.push(MovedLids { port: other, lids });
+            }
+        }
+    }
+}
+
+/// Compares the entries of LIDs that are given out in one of the two.
+fn routes(
+    first: &Fabric,
+    second: &Fabric,
+    after: &HashMap<Guid, NodeId>,
+    difference: &mut Difference,
+) {
+    let given = [first, second].into_iter().flat_map(Fabric::lids);
+    let mut lids: Vec<Lid> = given.map(|(lid, _)| lid).collect();
+    lids.sort_unstable();
+    lids.dedup();
+    let switches = first.nodes().filter(|(id, _)| first.rank(*id).is_some());
+    let both = switches.filter_map(|(id, node)| Some((id, *after.get(&node.guid)?)));
+    for (old, new) in both {
+        let differ = |&&lid: &&Lid| first.route(old, lid) != second.route(new, lid);
+        let count = lids.iter().filter(differ).count();
+        if count > 0 {
+            difference.routes.push((new, count));
+        }
+    }
+}
+
+/// How much the worst primary of two hosts shares with its best alternate; the greatest if it has
+/// none, `None` if no primary works.
+type Protection = Option<(bool, Sharing)>;
+
+fn protection(finder: &mut Finder<'_>, fabric: &Fabric, hosts: [&Host; 2]) -> Protection {
+    let [a, b] = hosts;
+    let found =
+        primaries(fabric, a, b).filter_map(|primary| finder.best(primary, &a.ports, &b.ports).ok());
+    found
+        .map(|best| best.map_or((true, Sharing::default()), |best| (false, best.shared)))
+        .max()
+}
+
+fn pairs(first: &Fabric, second: &Fabric, most: u64, difference: &mut Difference) {
+    let of = |fabric: &Fabric| -> BTreeMap<Guid, Host> {
+        let hosts = fabric.multi_port_hosts().into_iter();
+        hosts.map(|host| (host.system, host)).collect()
+    };
+    let (before, mut after) = (of(first), of(second));
+    let both = before.into_iter();
+    let both: Vec<[Host; 2]> = both
+        .filter_map(|(system, host)| Some([host, after.remove(&system)?]))
+        .collect();
+    let pairs = Pairs::new(both.len() as u64, most);
+    let look = |finders: &mut [Finder<'_>; 2], at| {
+        let (a, b) = pairs.get(at);
+        let [old, new] = finders;
+        let protection = [
+            protection(old, first, [&both[a][0], &both[b][0]]),
+            protection(new, second, [&both[a][1], &both[b][1]]),
+        ];
+        let hosts = [both[a][1].ports[0], both[b][1].ports[0]];
+        (protection[0] != protection[1]).then_some((hosts, protection))
+    };
+    let finders = || [Finder::new(first), Finder::new(second)];
+    let changed: Vec<_> = (0..pairs.chosen)
+        .into_par_iter()
+        .map_init(finders, look)
+        .flatten_iter()
+        .collect();
+    difference.pairs = pairs.all;
+    difference.looked_at = pairs.chosen;
+    for (hosts, [before, after]) in changed {
+        // No path at all is worse than a path without an alternate.
+        let rank = |protection: Protection| (protection.is_none(), protection);
+        if rank(before) > rank(after) {
+            difference.better += 1;
+            continue;
+        }
+        let sharing = |protection: Protection| {
+            protection.and_then(|(alone, shared)| (!alone).then_some(shared))
+        };
+        difference.worse.push(Worse {
+            hosts,
+            shared: [before, after].map(sharing),
+        });
+    }
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many pairs of hosts: what joins their paths though the cables lead around it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+
+use super::Host;
+use crate::disjoint::{Element, Finder, Path, Sharing};
+use crate::fabric::{Fabric, PortId};
+
+/// How many examples are kept.
+const EXAMPLES: usize = 3;
+
+/// How many pairs are looked at from one word of progress to the next.
+const STRIDE: u64 = 1 << 16;
+
+/// A primary and the best alternate beside it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Example {
+    /// The primary.
+    pub primary: Path,
+    /// The best alternate, if there is any.
+    pub alternate: Option<Path>,
+}
+
+/// Something that joins the paths of hosts though the cables lead around it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Needless {
+    /// What it is.
+    pub element: Element,
+    /// How many pairs of hosts it joins.
+    pub pairs: u64,
+    /// Some of them.
+    pub examples: Vec<Example>,
+}
+
+/// What was found about pairs of hosts with several ports.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Survey {
+    /// How many pairs there are.
+    pub pairs: u64,
+    /// How many of them were looked at, evenly spread.
+    pub looked_at: u64,
+    /// Pairs of which some primary has no alternate that shares as little as the cables allow.
+    pub joined: u64,
+    /// What joins them, the most harmful first.
+    pub needless: Vec<Needless>,
+    /// Pairs of which some primary has no alternate at all.
+    pub alone: u64,
+    /// Some of them.
+    pub alone_examples: Vec<Example>,
+}
+
+/// Looks at pairs of hosts, at most `most` of them; every path between base LIDs is taken for the
+/// primary in turn. `progress` is told how many of how many were looked at.
+pub fn survey(fabric: &Fabric, most: u64, progress: &mut dyn FnMut(u64, u64)) -> Survey {
+    let hosts = fabric.multi_port_hosts();
+    let pairs = Pairs::new(hosts.len() as u64, most);
+    let mut sums = Sums::default();
+    let mut done = 0;
+    progress(0, pairs.chosen);
+    while done < pairs.chosen {
+        let end = pairs.chosen.min(done + STRIDE);
+        let part = (done..end).into_par_iter().fold_with(
+            (Sums::default(), Looker::new(fabric)),
+            |(mut sums, mut looker), at| {
+                let (a, b) = pairs.get(at);
+                looker.look(&hosts[a], &hosts[b], &mut sums);
+                (sums, looker)
+            },
+        );
+        let part = part
+            .map(|(sums, _)| sums)
+            .reduce(Sums::default, Sums::merge);
+        sums = sums.merge(part);
+        done = end;
+        progress(done, pairs.chosen);
+    }
+    sums.finish(pairs)
+}
+
+/// Pairs of so many hosts, or some of them, evenly spread.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs {
+    hosts: u64,
+    pub(super) all: u64,
+    pub(super) chosen: u64,
+}
+
+impl Pairs {
+    pub(super) fn new(hosts: u64, most: u64) -> Self {
+        let all = hosts * hosts.saturating_sub(1) / 2;
+        Self {
+            hosts,
+            all,
+            chosen: all.min(most),
+        }
+    }
+
+    /// The pair of this position among the chosen, the lesser host first.
+    pub(super) fn get(self, at: u64) -> (usize, usize) {
+        let at = u128::from(at) * u128::from(self.all) / u128::from(self.chosen);
+        let at = at as u64;
+        // The pairs of hosts from `a` on, all before `at`, is the greatest such `a`.
+        let before = |a: u64| a * (2 * self.hosts - a - 1) / 2;
+        let (mut low, mut high) = (0, self.hosts - 1);
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            match before(middle) <= at {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        (low as usize, (low + 1 + at - before(low)) as usize)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Sums {
+    joined: u64,
+    needless: BTreeMap<Element, (u64, Vec<Example>)>,
+    alone: u64,
+    alone_examples: Vec<Example>,
+}
+
+impl Sums {
+    fn merge(mut self, other: Self) -> Self {
+        self.joined += other.joined;
+        self.alone += other.alone;
+        keep(&mut self.alone_examples, &other.alone_examples);
+        for (element, (pairs, examples)) in other.needless {
+            let own = self.needless.entry(element).or_default();
+            own.0 += pairs;
+            keep(&mut own.1, &examples);
+        }
+        self
+    }
+
+    fn finish(self, pairs: Pairs) -> Survey {
+        let needless = self.needless.into_iter();
+        let mut needless: Vec<Needless> = needless
+            .map(|(element, (pairs, examples))| Needless {
+                element,
+                pairs,
+                examples,
+            })
+            .collect();
+        needless.sort_by_key(|needless| std::cmp::Reverse(needless.pairs));
+        Survey {
+            pairs: pairs.all,
+            looked_at: pairs.chosen,
+            joined: self.joined,
+            needless,
+            alone: self.alone,
+            alone_examples: self.alone_examples,
+        }
+    }
+}
+
+/// Keeps the least examples, so that the same are kept however the work was shared.
+fn keep(examples: &mut Vec<Example>, more: &[Example]) {
+    examples.extend(more);
+    examples.sort_unstable();
+    examples.truncate(EXAMPLES);
+}
+
+/// Where the paths of two hosts begin and end, and what they shared: enough to know whether the
+/// cables lead around it.
+type Question = (Element, Vec<u32>, Vec<u32>);
+
+/// Looks at one pair after the other.
+#[derive(Clone)]
+struct Looker<'a> {
+    fabric: &'a Fabric,
+    finder: Finder<'a>,
+    around: HashMap<Question, bool>,
+}
+
+impl<'a> Looker<'a> {
+    fn new(fabric: &'a Fabric) -> Self {
+        Self {
+            fabric,
+            finder: Finder::new(fabric),
+            around: HashMap::new(),
+        }
+    }
+
+    fn look(&mut self, a: &Host, b: &Host, sums: &mut Sums) {
+        let mut found: BTreeMap<Element, Example> = BTreeMap::new();
+        let mut alone = None;
+        for primary in primaries(self.fabric, a, b) {
+            // What does not work at all is found elsewhere.
+            let Ok(best) = self.finder.best(primary, &a.ports, &b.ports) else {
+                continue;
+            };
+            let example = Example {
+                primary,
+                alternate: best.map(|best| best.path),
+            };
+            let Some(best) = best else {
+                alone = alone.or(Some(example));
+                continue;
+            };
+            if best.shared == Sharing::default() {
+                continue;
+            }
+            for (element, avoided) in self.finder.common(&best) {
+                if avoided || self.leads_around(element, a, b) {
+                    found.entry(element).or_insert(example);
+                }
+            }
+        }
+        sums.joined += u64::from(!found.is_empty());
+        for (element, example) in found {
+            let own = sums.needless.entry(element).or_default();
+            own.0 += 1;
+            keep(&mut own.1, &[example]);
+        }
+        if let Some(example) = alone {
+            sums.alone += 1;
+            keep(&mut sums.alone_examples, &[example]);
+        }
+    }
+
+    /// Whether the cables lead around an element. All hosts with the same leaves have one answer,
+    /// except for their own links.
+    fn leads_around(&mut self, element: Element, a: &Host, b: &Host) -> bool {
+        let fabric = self.fabric;
+        let own = |host: &Host| match element {
+            Element::Link(link) => {
+                let ends = [Some(link), fabric.peer(link)];
+                host.ports.iter().any(|&port| ends.contains(&Some(port)))
+            }
+            Element::Group(_) => true,
+            Element::Switch(_) => false,
+        };
+        if own(a) || own(b) {
+            return fabric.is_joined_without(element, &a.ports, &b.ports);
+        }
+        let leaves = |host: &Host| -> Vec<u32> {
+            let of = |&port: &PortId| fabric.hop(port).switch;
+            host.ports.iter().map(of).collect()
+        };
+        let question = (element, leaves(a), leaves(b));
+        let known = self.around.entry(question);
+        *known.or_insert_with(|| fabric.is_joined_without(element, &a.ports, &b.ports))
+    }
+}
+
+/// Every path between base LIDs of two hosts.
+pub(super) fn primaries(fabric: &Fabric, a: &Host, b: &Host) -> impl Iterator<Item = Path> {
+    let base = |port: PortId| fabric.port(port).lids.map(|lids| lids.base());
+    let locals = a
+        .ports
+        .iter()
+        .filter_map(move |&port| Some((port, base(port)?)));
+    locals.flat_map(move |(local, slid)| {
+        let remotes = b
+            .ports
+            .iter()
+            .filter(move |&&port| fabric.share_partition(local, port));
+        remotes.filter_map(move |&port| {
+            Some(Path {
+                slid,
+                dlid: base(port)?,
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_is_chosen_once_and_some_are_spread() {
+        for hosts in 0..9 {
+            let pairs = Pairs::new(hosts, u64::MAX);
+            let chosen: Vec<_> = (0..pairs.chosen).map(|at| pairs.get(at)).collect();
+            let hosts = hosts as usize;
+            let all = (0..hosts).flat_map(|a| (a + 1..hosts).map(move |b| (a, b)));
+            assert_eq!(chosen, all.collect::<Vec<_>>());
+        }
+        let pairs = Pairs::new(1000, 10);
+        let chosen: Vec<_> = (0..pairs.chosen).map(|at| pairs.get(at)).collect();
+        assert_eq!(chosen.len(), 10);
+        assert!(
+            chosen.windows(2).all(|two| two[0].0 < two[1].0),
+            "{chosen:?}"
+        );
+        let most = Pairs::new(40_000, u64::MAX);
+        assert_eq!(most.get(most.all - 1), (39_998, 39_999));
+    }
+}

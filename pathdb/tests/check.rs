@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is found wrong with fabrics that OpenSM routed, and what differs between two, by name.
+
+use std::path::Path as FilePath;
+
+use pathdb::check::{Cause, Stuck, difference, survey};
+use pathdb::opensm::Files;
+use pathdb::{Capability, Change, Delta, Element, Fabric, FatTree, Lid, Spread};
+fn sample(name: &str) -> Fabric {
+    let dir = FilePath::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name);
+    let files = Files {
+        subnet: dir.join("opensm-subnet.txt"),
+        tables: dir.join("opensm-lfts.txt"),
+        guid2lid: dir.join("guid2lid.txt"),
+    };
+    files.read().expect("a sample")
+}
+
+fn name(fabric: &Fabric, element: Element) -> String {
+    fabric.element_name(element).to_string()
+}
+
+fn all(fabric: &Fabric) -> pathdb::check::Survey {
+    survey(fabric, u64::MAX, &mut |_, _| ())
+}
+
+#[test]
+fn hosts_on_one_leaf_are_named() {
+    let tree = sample("tree");
+    let found = tree.hosts_on_one_switch();
+    let named: Vec<_> = found
+        .iter()
+        .map(|found| {
+            let host = tree.node(tree.port(found.host.ports[0]).node).name.clone();
+            (host, tree.node(found.switch).name.clone())
+        })
+        .collect();
+    let expected = [("Host8", "Leaf0"), ("Host9", "Leaf3")];
+    assert_eq!(named, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    assert_eq!(tree.multi_port_hosts().len(), 10);
+    assert_eq!(tree.unreachable(), []);
+    let survey = all(&tree);
+    assert_eq!((survey.pairs, survey.looked_at), (45, 45));
+    let joins = survey.needless.iter().map(|n| name(&tree, n.element));
+    let joins: Vec<_> = joins.collect();
+    assert!(joins.contains(&"switch Spine0".to_owned()), "{joins:?}");
+    assert!(
+        !joins.contains(&"switch Leaf0".to_owned()) || survey.joined > 1,
+        "{joins:?}"
+    );
+}
+
+#[test]
+fn a_hole_in_a_table_and_a_circle_are_told_with_their_place() {
+    let mut tree = sample("tree");
+    let node = |tree: &Fabric, name| tree.nodes_by_name(name).next().expect("a switch");
+    let (leaf, spine) = (node(&tree, "Leaf0"), node(&tree, "Spine0"));
+    let lid = |number| Lid::new(number).expect("unicast");
+    let host1 = tree.port_by_lid(lid(9)).expect("host 1, port 2");
+    let up = (1..=tree.node(leaf).ports).find(|&number| {
+        let port = tree.port_of(leaf, number).expect("it has it");
+        let peer = tree.peer(port).map(|peer| tree.port(peer).node);
+        peer == Some(spine)
+    });
+    let up = up.expect("a cable to the spine");
+    let down = tree
+        .peer(tree.port_of(leaf, up).expect("a port"))
+        .expect("a cable");
+    let route = |switch, lid, port| Change::Route { switch, lid, port };
+    let changes = vec![
+        route(leaf, lid(9), None),
+        route(leaf, lid(4), Some(up)),
+        route(spine, lid(4), Some(tree.port_number(down))),
+    ];
+    tree.apply(&Delta {
+        from: 0,
+        to: 1,
+        changes,
+    })
+    .expect("they fit");
+    let found = tree.unreachable();
+    let lids: Vec<_> = found.iter().map(|found| found.lid.get()).collect();
+    assert_eq!(lids, [4, 9]);
+    assert_eq!(found[0].causes, [Cause::Loop(vec![leaf, spine])]);
+    assert_eq!(found[1].causes, [Cause::DeadEnd(leaf, Stuck::NoEntry)]);
+    assert_eq!(found[1].port, host1);
+    let example = tree.name(found[1].example).to_string();
+    assert_eq!(
+        example, "Host0 port 1",
+        "the first port that hangs on Leaf0"
+    );
+}
+
+#[test]
+fn what_cuts_and_reroutes_changed() {
+    let (before, after) = (sample("tree"), sample("tree-cut"));
+    let found = difference(&before, &after, u64::MAX);
+    assert!(!found.is_none());
+    let name = |fabric: &Fabric, port| {
+        let peer = fabric.peer(port).expect("a link");
+        format!("{} - {}", fabric.name(port), fabric.name(peer))
+    };
+    let mut unplugged: Vec<_> = found
+        .unplugged
+        .iter()
+        .map(|&port| name(&before, port))
+        .collect();
+    unplugged.sort();
+    assert_eq!(unplugged.len(), 3, "{unplugged:?}");
+    assert!(found.plugged.is_empty() && found.new.is_empty());
+    let gone: Vec<_> = found
+        .gone
+        .iter()
+        .map(|&id| before.node(id).name.as_str())
+        .collect();
+    assert_eq!(gone, ["Host10"], "its only cable was cut");
+    let moved: Vec<_> = found
+        .moved
+        .iter()
+        .map(|moved| after.name(moved.port).to_string())
+        .collect();
+    assert_eq!(moved, ["Host4 port 1"], "its other cable is there");
+    assert_eq!(found.moved[0].lids[1], None);
+    assert!(!found.routes.is_empty());
+    assert!(found.pairs > 0 && found.pairs == found.looked_at);
+
+    let back = difference(&after, &before, u64::MAX);
+    assert_eq!(back.new.len(), 1);
+    assert_eq!(back.plugged.len(), 3);
+    assert_eq!(back.better as usize, found.worse.len());
+    assert_eq!(back.worse.len() as u64, found.better);
+}
+
+#[test]
+fn a_reroute_that_joins_two_paths_is_told() {
+    let tree = FatTree {
+        pods: 2,
+        half: 4,
+        dual: true,
+        lmc: 0,
+        spread: Spread::Random(3),
+    };
+    let before = tree.build().expect("no contradiction");
+    let survey_before = all(&before);
+    let fabric = &before;
+    // All leaves send what they send up over their first uplink.
+    let leaves = before
+        .nodes()
+        .filter(|(_, node)| node.name.starts_with("leaf"));
+    let routes = leaves.flat_map(|(leaf, _)| {
+        let lids = (1..=32).filter_map(Lid::new);
+        let sent_up = lids.filter(move |&lid| fabric.route(leaf, lid).is_some_and(|port| port > 4));
+        sent_up.map(move |lid| Change::Route {
+            switch: leaf,
+            lid,
+            port: Some(5),
+        })
+    });
+    let changes: Vec<Change> = routes.collect();
+    let mut after = before.clone();
+    after
+        .apply(&Delta {
+            from: 0,
+            to: 1,
+            changes,
+        })
+        .expect("routes");
+    let found = difference(&before, &after, u64::MAX);
+    assert!(found.changed.is_empty() && found.gone.is_empty());
+    assert_eq!(found.routes.len(), 8, "every leaf");
+    assert!(!found.worse.is_empty());
+    assert!(
+        found
+            .worse
+            .iter()
+            .all(|worse| worse.shared[0] < worse.shared[1])
+    );
+    let survey_after = all(&after);
+    assert!(survey_after.joined > survey_before.joined);
+    let sampled = survey(&after, 5, &mut |_, _| ());
+    assert_eq!((sampled.looked_at, sampled.pairs), (5, 16 * 15 / 2));
+
+    let mut slow = before.clone();
+    let (leaf, _) = slow
+        .nodes()
+        .find(|(_, node)| node.name == "leaf-0-0")
+        .expect("a leaf");
+    let change = Change::Link {
+        end: (leaf, 1),
+        up: true,
+        carries: Capability::default(),
+    };
+    slow.apply(&Delta {
+        from: 0,
+        to: 1,
+        changes: vec![change],
+    })
+    .expect("a link");
+    let found = difference(&before, &slow, 0);
+    assert_eq!(found.changed.len(), 1);
+    assert_eq!(found.looked_at, 0);
+}
