@@ -227,3 +227,111 @@ fn an_import_that_fails_leaves_the_snapshot_that_was_there() {
         "{error}"
     );
 }
+
+/// Takes the entry of a LID out of one switch's table of a dump, and imports it.
+fn without_entry(directory: &Directory, switch: &str, lid: &str) -> String {
+    let tables = directory.file("tree/opensm-lfts.dump");
+    let text = fs::read_to_string(&tables).expect("a dump");
+    let mut in_table = false;
+    let mut changed = String::new();
+    for line in text.lines() {
+        in_table =
+            (in_table || line.ends_with(&format!("('{switch}'):"))) && !line.ends_with("dumped");
+        if !(in_table && line.starts_with(lid)) {
+            changed += &format!("{line}\n");
+        }
+    }
+    assert_ne!(text, changed);
+    fs::write(&tables, changed).expect("a temporary file");
+    let snapshot = directory.file("changed.fabric");
+    let import = ["fabric", "import", &directory.file("tree"), "-o", &snapshot];
+    assert_eq!(run(&import).0, 0);
+    snapshot
+}
+
+#[test]
+fn a_check_names_bad_cabling_and_what_joins_paths_needlessly() {
+    let directory = Directory::new("check");
+    let tree = directory.snapshot("tree");
+    let (code, out, error) = run(&["fabric", "check", "--fabric", &tree]);
+    assert_eq!((code, error.as_str()), (4, ""), "{out}");
+    for line in [
+        "cabling: all 2 ports of Host8 hang on Leaf0; forwarding tables cannot help\n",
+        "cabling: all 2 ports of Host9 hang on Leaf3; forwarding tables cannot help\n",
+        "needless: switch Spine0 joins primary and alternate of ",
+        "looked at 45 of 45 pairs of hosts with several ports: ",
+        "every port of a host reaches every lid\n",
+    ] {
+        assert!(out.contains(line), "{out}");
+    }
+    let (code, found) = json(&["fabric", "check", "--fabric", &tree, "--pairs", "7"]);
+    assert_eq!(code, 4);
+    assert_eq!(
+        (&found["pairs"], &found["pairs_looked_at"]),
+        (&45.into(), &7.into())
+    );
+    assert_eq!(found["one_switch"][0]["switch"], "Leaf0");
+    assert_eq!(found["loops"], Value::Array(Vec::new()));
+
+    // Host 0's LID 4 (0x0004) is behind Leaf1.
+    let hole = without_entry(&directory, "Leaf0", "0x0004");
+    let (code, out, _) = run(&["fabric", "check", "--fabric", &hole]);
+    assert_eq!(code, 4);
+    let line = "dead end: lid 4 (Host0 port 2) is out of reach of ";
+    assert!(out.contains(line), "{out}");
+    assert!(
+        out.contains(": Leaf0: no entry in the forwarding table\n"),
+        "{out}"
+    );
+    assert!(!out.contains("every port of a host reaches"), "{out}");
+    let (_, found) = json(&["fabric", "check", "--fabric", &hole]);
+    assert_eq!(found["dead_ends"][0]["lid"], 4);
+    assert!(found["unreachable"].as_u64().expect("a number") > 0);
+}
+
+#[test]
+fn a_fabric_without_fault_checks_with_status_0() {
+    let directory = Directory::new("clean");
+    let torus = directory.snapshot("torus");
+    let (code, out, _) = run(&["fabric", "check", "--fabric", &torus]);
+    assert_eq!(code, 0, "one-port hosts, every lid within reach: {out}");
+}
+
+#[test]
+fn a_diff_tells_cables_from_routes_and_who_suffers() {
+    let directory = Directory::new("diff");
+    let tree = directory.snapshot("tree");
+    let same = run(&["fabric", "diff", &tree, &tree]);
+    let line =
+        "looked at 45 of 45 pairs of hosts with several ports: 0 share more than before, 0 less\n";
+    assert_eq!(same, (0, line.to_owned(), String::new()));
+
+    let cut = directory.snapshot("tree-cut");
+    let (_, out, _) = run(&["fabric", "diff", &tree, &cut]);
+    for line in [
+        "node gone       Host10\n",
+        "link gone       ",
+        "routes changed  Leaf0: ",
+    ] {
+        assert!(out.contains(line), "{out}");
+    }
+    let (_, differs) = json(&["fabric", "diff", &tree, &cut]);
+    assert_eq!(differs["links_gone"].as_array().map(Vec::len), Some(3));
+    assert_eq!(differs["lids_moved"][0]["after"], Value::Null);
+
+    // Leaf0 forgets how to get to Host0's second port, so who is there has lost an alternate.
+    let hole = without_entry(&directory, "Leaf0", "0x0004");
+    let (code, differs) = json(&["fabric", "diff", &tree, &hole]);
+    assert_eq!(code, 4);
+    assert_eq!(differs["routes_changed"][0]["switch"], "Leaf0");
+    assert_eq!(differs["routes_changed"][0]["entries"], 1);
+    let worse = differs["pairs_worse"].as_array().expect("a list");
+    assert!(
+        worse
+            .iter()
+            .any(|pair| pair["source"] == "Host0" || pair["destination"] == "Host0")
+    );
+    let (code, better) = json(&["fabric", "diff", &hole, &tree]);
+    assert_eq!(code, 0);
+    assert_eq!(better["pairs_better"].as_u64(), Some(worse.len() as u64));
+}

@@ -12,6 +12,7 @@ mod run;
 mod source;
 mod status;
 mod table;
+mod terminal;
 mod wait;
 
 use std::io::{self, Write};
@@ -26,7 +27,8 @@ use serde::Serialize;
 /// Objects, verbs and filters may be shortened as far as they stay unique.
 ///
 /// Exit status: 0 ok, 1 failed, 2 wrong usage, 3 daemon unreachable, 4 some connection is not armed
-/// (status) or time is up (wait). `run` ends with the command's own.
+/// (status), something is wrong or worse (fabric check, fabric diff) or time is up (wait). `run` ends
+/// with the command's own.
 #[derive(Parser)]
 #[command(name = "apmctl", version, infer_subcommands = true)]
 pub struct Arguments {
@@ -122,7 +124,7 @@ impl Failure {
 enum Outcome {
     /// Nothing to complain of.
     Ok,
-    /// Some connection is not armed.
+    /// Some connection is not armed, or something is wrong with the fabric.
     Degraded,
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apmctl fabric import`: from what a subnet manager knows to a snapshot.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use super::live::Live;
 use super::show::Numbers;
 use super::{SNAPSHOT, addresses, failed};
+use crate::ctl::terminal::Percent;
 use crate::ctl::{Failure, Options, Outcome, print};
 
 #[derive(Args)]
@@ -78,23 +78,12 @@ impl Import {
     }
 }
 
-/// Reads OpenSM's files, on a terminal with a line that says how far it is.
+/// Reads OpenSM's files and says how far it is.
 fn read(files: &Files) -> Result<Fabric, Failure> {
-    let mut terminal = std::io::stderr().lock();
-    if !terminal.is_terminal() {
-        return files.read().map_err(failed);
-    }
-    // A terminal that cannot be written to is no reason not to import.
-    let mut shown = None;
-    let read = files.read_with(&mut |path, done, size| {
-        let percent = (done * 100).checked_div(size).unwrap_or(100);
-        if shown != Some((path.to_owned(), percent)) {
-            let _ = write!(terminal, "\r\x1b[K{}: {percent} %", path.display());
-            let _ = terminal.flush();
-            shown = Some((path.to_owned(), percent));
-        }
+    let mut percent = Percent::new();
+    let read = files.read_with(&mut |path, done, all| {
+        percent.show(&path.display().to_string(), done, all);
     });
-    let _ = write!(terminal, "\r\x1b[K");
     read.map_err(failed)
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apmctl fabric`: the fabric as data, read and judged without the daemon.
 
+mod check;
+mod diff;
 mod import;
 mod live;
 mod show;
@@ -8,12 +10,15 @@ mod show;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use pathdb::{Addresses, RiskFile, snapshot};
+use pathdb::{Addresses, Element, RiskFile, snapshot};
 
 use super::{Failure, Options, Outcome};
 
 /// Where the snapshot of the fabric is unless the command line says otherwise.
 const SNAPSHOT: &str = "/var/lib/apmd/fabric";
+
+/// Pairs of hosts that are looked at unless the command line says otherwise: some seconds' work.
+const PAIRS: u64 = 1_000_000;
 
 #[derive(Args)]
 pub(super) struct Fabric {
@@ -28,6 +33,10 @@ enum Verb {
     Show(show::Show),
     /// Read OpenSM's files, or subnet administration, into a snapshot
     Import(import::Import),
+    /// Look for loops, dead ends, and hosts whose paths meet
+    Check(check::Check),
+    /// What differs between two snapshots
+    Diff(diff::Diff),
 }
 
 impl Fabric {
@@ -35,6 +44,8 @@ impl Fabric {
         match self.verb {
             Some(Verb::Show(show)) => show.run(options),
             Some(Verb::Import(import)) => import.run(options),
+            Some(Verb::Check(check)) => check.run(options),
+            Some(Verb::Diff(diff)) => diff.run(options),
             None => show::Show::default().run(options),
         }
     }
@@ -92,6 +103,15 @@ pub(super) fn addresses(path: Option<&Path>) -> Result<Addresses, Failure> {
         || Ok(Addresses::default()),
         |path| Addresses::read(path).map_err(failed),
     )
+}
+
+/// What something shared is, in JSON.
+pub(super) fn kind(element: Element) -> &'static str {
+    match element {
+        Element::Switch(_) => "switch",
+        Element::Group(_) => "group",
+        Element::Link(_) => "link",
+    }
 }
 
 fn failed(error: impl std::error::Error) -> Failure {

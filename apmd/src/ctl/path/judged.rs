@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer of `apmctl path show`, as its JSON has it.
 
-use pathdb::{Disjoint, Element, Fabric, Fault, Fitness, Leg, Overlaps, PortId, Shared};
+use pathdb::{Disjoint, Fabric, Fault, Fitness, Leg, Overlaps, PortId, Shared};
 use serde::Serialize;
+
+use crate::ctl::fabric::kind;
 
 /// All paths between two hosts, judged beside the primary.
 #[derive(Serialize)]
@@ -222,11 +224,7 @@ impl Way {
 impl Common {
     fn new(fabric: &Fabric, shared: Shared) -> Self {
         Self {
-            kind: match shared.element {
-                Element::Switch(_) => "switch",
-                Element::Link(_) => "link",
-                Element::Group(_) => "group",
-            },
+            kind: kind(shared.element),
             name: fabric.element_name(shared.element).to_string(),
             unavoidable: shared.unavoidable,
         }
