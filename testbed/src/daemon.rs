@@ -26,12 +26,15 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub struct Policy {
     /// Migrate at once when a local port goes down.
     pub migrate_on_port_down: bool,
+    /// Sections of the configuration besides `policy` and `log`: TOML.
+    pub sections: &'static str,
 }
 
 impl Default for Policy {
     fn default() -> Self {
         Self {
             migrate_on_port_down: true,
+            sections: "",
         }
     }
 }
@@ -41,10 +44,11 @@ fn config(host: Host, policy: Policy) -> String {
     format!(
         "devices = [\"{}\"]\nruntime_dir = \"{}\"\n\
          [policy]\nmigrate_on_port_down = {}\n\
-         [log]\nlevel = \"info\"\nformat = \"json\"\n",
+         [log]\nlevel = \"info\"\nformat = \"json\"\n{}",
         host.device(),
         host.runtime_dir(),
-        policy.migrate_on_port_down
+        policy.migrate_on_port_down,
+        policy.sections
     )
 }
 
@@ -164,9 +168,11 @@ mod tests {
             Host::B,
             Policy {
                 migrate_on_port_down: false,
+                sections: "[sa]\ntries = 2\n",
             },
         );
         assert!(text.starts_with("devices = [\"shca1\"]\nruntime_dir = \"/run/host-b/apmd\"\n"));
         assert!(text.contains("migrate_on_port_down = false\n"));
+        assert!(text.ends_with("\n[sa]\ntries = 2\n"));
     }
 }

@@ -147,6 +147,7 @@ fn without_migration(context: &mut Context<'_>, streams: &mut Streams) -> Result
     context.world.stop_daemons()?;
     context.world.start_daemons(Policy {
         migrate_on_port_down: false,
+        ..Policy::default()
     })?;
     let stall = pull_and_plug(context, streams, Host::A)?
         .ok_or_else(|| Failure::not_shown("the program did not stand still for a pulled cable"))?
