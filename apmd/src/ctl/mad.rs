@@ -4,13 +4,14 @@
 use std::io::Read;
 
 use clap::{Args, Subcommand};
-use cm_msgs::fields::{FieldValue, Fields};
+use cm_msgs::mad::{self, Header};
 use cm_msgs::pretty::Pretty;
-use cm_msgs::sa::{self, ClassPortInfo, InformInfo, Notice, PathRecord, PortInfo, SaMad};
-use cm_msgs::smp::{self, Smp};
-use cm_msgs::{cm, mad};
+use cm_msgs::sa::{SaMessage, SaStatus};
+use cm_msgs::smp::Smp;
+use cm_msgs::{DecodeError, cm};
 use serde_json::{Map, Value, json};
 
+use super::attribute::{self, Attribute};
 use super::{Failure, Options, Outcome, print};
 
 #[derive(Args)]
@@ -24,7 +25,8 @@ pub(super) struct Mad {
 enum Verb {
     /// Decode one
     Decode {
-        /// 512 hex digits, white space between them allowed; - for standard input
+        /// 512 hex digits (of the SA's tables, more), white space between them allowed; - for
+        /// standard input
         #[arg(required = true, value_name = "HEX")]
         hex: Vec<String>,
     },
@@ -43,7 +45,7 @@ impl Mad {
             words => words.join(" "),
         };
         let bytes = bytes(&text).map_err(Failure::Failed)?;
-        let decoded = decode(&bytes).map_err(|error| Failure::Failed(error.to_string()))?;
+        let decoded = decode(&bytes).map_err(Failure::Failed)?;
         if options.wants_json() {
             options.print_json(&decoded.json())?;
         } else {
@@ -76,114 +78,89 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
 
 /// A datagram that was understood.
 enum Decoded {
-    Cm(mad::Header, Box<cm::Message>),
-    Attribute(mad::Header, Box<Attribute>),
-}
-
-/// What apmd reads of the SA's and of ports.
-enum Attribute {
-    ClassPortInfo(ClassPortInfo),
-    InformInfo(InformInfo),
-    Notice(Notice),
-    PathRecord(PathRecord),
-    PortInfo(PortInfo),
+    Cm(Header, Box<cm::Message>),
+    Attribute(Header, Attribute),
+    Table(Header, Vec<Attribute>),
 }
 
 /// CM messages in any class, because apmd's is a setting; of the SA's and the ports', what apmd
 /// reads.
-fn decode(bytes: &[u8]) -> Result<Decoded, cm_msgs::DecodeError> {
-    let (header, attribute) = match bytes.get(1) {
-        Some(&mad::CLASS_SA) => {
-            let sa = SaMad::decode(bytes)?;
-            (sa.header, Attribute::of_sa(&sa))
-        }
+fn decode(bytes: &[u8]) -> Result<Decoded, String> {
+    match bytes.get(1) {
+        Some(&mad::CLASS_SA) => sa_message(bytes),
         Some(&(mad::CLASS_SM_LID_ROUTED | mad::CLASS_SM_DIRECTED_ROUTE)) => {
-            let smp = Smp::decode(bytes)?;
-            (smp.header, Attribute::of_smp(&smp))
+            let smp = Smp::decode(bytes).map_err(|error| error.to_string())?;
+            let id = smp.header.attribute_id;
+            let attribute = Attribute::of_smp(id, &smp.data[..]);
+            let attribute = attribute.ok_or_else(|| unknown(id))?;
+            Ok(Decoded::Attribute(smp.header, attribute))
         }
         _ => {
-            let (header, message) = cm::Message::decode(bytes)?;
-            return Ok(Decoded::Cm(header, Box::new(message)));
+            let decoded = cm::Message::decode(bytes);
+            let (header, message) = decoded.map_err(|error| error.to_string())?;
+            Ok(Decoded::Cm(header, Box::new(message)))
         }
-    };
-    match attribute {
-        Some(attribute) => Ok(Decoded::Attribute(header, Box::new(attribute))),
-        None => Err(cm_msgs::DecodeError::Attribute(header.attribute_id)),
     }
 }
 
-impl Attribute {
-    fn of_sa(sa: &SaMad) -> Option<Self> {
-        let data = &sa.data;
-        Some(match sa.header.attribute_id {
-            sa::ATTR_CLASS_PORT_INFO => {
-                Self::ClassPortInfo(ClassPortInfo::decode(data.first_chunk()?))
-            }
-            sa::ATTR_INFORM_INFO => Self::InformInfo(InformInfo::decode(data.first_chunk()?)),
-            sa::ATTR_NOTICE => Self::Notice(Notice::decode(data.first_chunk()?)),
-            sa::ATTR_PATH_RECORD => Self::PathRecord(PathRecord::decode(data.first_chunk()?)),
-            _ => return None,
-        })
+fn sa_message(bytes: &[u8]) -> Result<Decoded, String> {
+    let message = SaMessage::decode(bytes).map_err(|error| error.to_string())?;
+    let header = message.header;
+    let attribute = |record| {
+        let attribute = Attribute::of_sa(header.attribute_id, record);
+        attribute.ok_or_else(|| unknown(header.attribute_id))
+    };
+    if header.method != mad::METHOD_GET_TABLE_RESP {
+        return Ok(Decoded::Attribute(header, attribute(message.data)?));
     }
+    let record_len = message.record_len().map_err(|error| error.to_string())?;
+    let records = message.data.chunks_exact(record_len.max(1));
+    let records: Result<_, _> = records.map(attribute).collect();
+    Ok(Decoded::Table(header, records?))
+}
 
-    fn of_smp(smp: &Smp) -> Option<Self> {
-        let data = (smp.header.attribute_id == smp::ATTR_PORT_INFO).then_some(&smp.data)?;
-        Some(Self::PortInfo(PortInfo::decode(data.first_chunk()?)))
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::ClassPortInfo(_) => "ClassPortInfo",
-            Self::InformInfo(_) => "InformInfo",
-            Self::Notice(_) => "Notice",
-            Self::PathRecord(_) => "PathRecord",
-            Self::PortInfo(_) => "PortInfo",
-        }
-    }
-
-    fn fields(&self) -> Fields<'_> {
-        match self {
-            Self::ClassPortInfo(info) => info.fields(),
-            Self::InformInfo(info) => info.fields(),
-            Self::Notice(notice) => notice.fields(),
-            Self::PathRecord(record) => record.fields(),
-            Self::PortInfo(info) => info.fields(),
-        }
-    }
+fn unknown(attribute_id: u16) -> String {
+    DecodeError::Attribute(attribute_id).to_string()
 }
 
 impl Decoded {
+    fn header(&self) -> &Header {
+        let (Self::Cm(header, _) | Self::Attribute(header, _) | Self::Table(header, _)) = self;
+        header
+    }
+
     fn json(&self) -> Value {
-        let (name, header, fields) = match self {
-            Self::Cm(header, message) => (message.name(), header, message.fields()),
-            Self::Attribute(header, attribute) => (attribute.name(), header, attribute.fields()),
-        };
-        let transaction_id = header.transaction_id;
-        json!({ "message": name, "transaction_id": transaction_id, "fields": object(fields) })
+        let transaction_id = self.header().transaction_id;
+        match self {
+            Self::Cm(_, message) => {
+                let fields = message.fields();
+                let fields: Map<_, _> = fields
+                    .map(|(name, value)| (name.to_owned(), attribute::json(value)))
+                    .collect();
+                json!({ "message": message.name(), "transaction_id": transaction_id, "fields": fields })
+            }
+            Self::Attribute(_, attribute) => {
+                let (name, fields) = (attribute.name, attribute.json());
+                json!({ "message": name, "transaction_id": transaction_id, "fields": fields })
+            }
+            Self::Table(_, records) => {
+                let name = records.first().map(|record| record.name);
+                let records: Vec<_> = records.iter().map(|record| json!(record.json())).collect();
+                json!({ "message": name, "transaction_id": transaction_id, "records": records })
+            }
+        }
     }
 
     fn text(&self) -> String {
         match self {
             Self::Cm(header, message) => Pretty { header, message }.to_string(),
             Self::Attribute(header, attribute) => {
-                let mad::Header {
-                    mgmt_class,
-                    method,
-                    status,
-                    transaction_id,
-                    ..
-                } = header;
-                let mut text = format!(
-                    "{}  class {mgmt_class:#04x}  method {method:#04x}  transaction \
-                     0x{transaction_id:016x}  status {status:#06x}",
-                    attribute.name()
-                );
-                if *mgmt_class == mad::CLASS_SA {
-                    text.push_str(&format!(" ({})", sa::SaStatus::from(*status)));
-                }
-                text.push('\n');
-                for (name, value) in attribute.fields() {
-                    text.push_str(&format!("  {name:<31} {value}\n"));
+                format!("{}{}", heading(attribute.name, header), attribute.text())
+            }
+            Self::Table(header, records) => {
+                let mut text = heading(&format!("{} records", records.len()), header);
+                for record in records {
+                    text.push_str(&format!("{}\n{}", record.name, record.text()));
                 }
                 text
             }
@@ -191,19 +168,31 @@ impl Decoded {
     }
 }
 
-fn object(fields: Fields<'_>) -> Map<String, Value> {
-    let value = |value: FieldValue<'_>| match value {
-        FieldValue::Int(number) => json!(number),
-        FieldValue::Bytes(_) => json!(value.to_string()),
-    };
-    fields
-        .map(|(name, field)| (name.to_owned(), value(field)))
-        .collect()
+/// The line above an attribute's fields.
+fn heading(name: &str, header: &Header) -> String {
+    let Header {
+        mgmt_class,
+        method,
+        status,
+        transaction_id,
+        ..
+    } = header;
+    let mut text = format!(
+        "{name}  class {mgmt_class:#04x}  method {method:#04x}  transaction \
+         0x{transaction_id:016x}  status {status:#06x}"
+    );
+    if *mgmt_class == mad::CLASS_SA {
+        text.push_str(&format!(" ({})", SaStatus::from(*status)));
+    }
+    text.push('\n');
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cm_msgs::sa::{PathMask, PathRecord, Rmpp, SaMad};
+    use cm_msgs::smp;
 
     #[test]
     fn hex_with_white_space() {
@@ -224,7 +213,7 @@ mod tests {
             mtu: 4,
             ..PathRecord::default()
         };
-        let mad = SaMad::get_path(7, &record, sa::PathMask::SGID).encode();
+        let mad = SaMad::get_path(7, &record, PathMask::SGID).encode();
         let decoded = decode(&mad).unwrap();
         assert_eq!(decoded.json()["fields"]["mtu"], 4);
         assert_eq!(decoded.json()["transaction_id"], 7);
@@ -242,7 +231,33 @@ mod tests {
         mad[17] = 2;
         assert_eq!(decode(&mad).unwrap().json()["message"], "Notice");
         mad[17] = 0x99;
-        let error = decode(&mad).err().unwrap().to_string();
+        let error = decode(&mad).err().unwrap();
         assert!(error.contains("0x0099"), "{error}");
+    }
+
+    #[test]
+    fn tables_are_shown_record_by_record() {
+        let mut mad = SaMad::get_table(7, &PathRecord::default(), PathMask::NONE);
+        mad.header.method = mad::METHOD_GET_TABLE_RESP;
+        mad.attribute_offset = 8;
+        mad.rmpp = Rmpp {
+            version: 1,
+            packet_type: 1,
+            flags: 7,
+            ..Rmpp::default()
+        };
+        let mut bytes = mad.encode()[..56].to_vec();
+        bytes.resize(56 + 3 * 64, 0);
+        let table = decode(&bytes).unwrap();
+        assert_eq!(table.json()["message"], "PathRecord");
+        assert_eq!(table.json()["records"].as_array().unwrap().len(), 3);
+        assert!(
+            table
+                .text()
+                .starts_with("3 records  class 0x03  method 0x92")
+        );
+        bytes.pop();
+        let error = decode(&bytes).err().unwrap();
+        assert_eq!(error, "191 bytes are no whole number of records of 64");
     }
 }

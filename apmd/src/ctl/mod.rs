@@ -2,6 +2,7 @@
 //! `apmctl`: the operator's tool. Grammar, exit codes and JSON are described in `docs/apmctl.md`.
 
 mod ask;
+mod attribute;
 mod conn;
 mod counters;
 mod fabric;
@@ -9,6 +10,7 @@ mod mad;
 mod path;
 mod port;
 mod run;
+mod sa;
 mod source;
 mod status;
 mod table;
@@ -71,6 +73,8 @@ enum Object {
     Status(status::Status),
     /// Counters
     Counters(counters::Counters),
+    /// What subnet administration knows (asks it without the daemon)
+    Sa(sa::Sa),
     /// Management datagrams
     Mad(mad::Mad),
     /// Run a program; its connections are kept armed
@@ -139,6 +143,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Object::Path(path) => path.run(&options),
         Object::Status(status) => status.run(&options),
         Object::Counters(counters) => counters.run(&options),
+        Object::Sa(sa) => sa.run(&options),
         Object::Mad(mad) => mad.run(&options),
         Object::Run(run) => run.run(),
         Object::Wait(wait) => wait.run(&options),

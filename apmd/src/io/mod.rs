@@ -4,6 +4,7 @@
 pub mod acm_stream;
 pub mod nldev;
 pub mod rtnl;
+pub mod sa_session;
 pub mod seqpacket;
 pub mod ud_qp;
 pub mod umad;
