@@ -15,7 +15,11 @@ use crate::table;
 use cm_msgs::cm::Message;
 use cm_msgs::fields::{FieldValue, Fields};
 use cm_msgs::mad::{self, Header};
-use cm_msgs::sa::{self, ClassPortInfo, InformInfo, Notice, PathMask, PathRecord, SaMad, Trap};
+use cm_msgs::sa::{
+    self, ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord,
+    NodeRecord, Notice, PKeyTableRecord, PathMask, PathRecord, PortInfoRecord, Record, SaMad,
+    SlToVlMappingTableRecord, SwitchInfoRecord, Trap,
+};
 use cm_msgs::smp::{PortInfo, Routing, Smp};
 use cm_msgs::{PrivateData, Qpn};
 
@@ -150,6 +154,21 @@ fn cases(noise: &mut Noise) -> Vec<Case> {
     cases.push(case(qp1, notice_mad, "Notice", notice.fields()));
     let class_mad = answer(sa::ATTR_CLASS_PORT_INFO, &class.encode());
     cases.push(case(qp1, class_mad, "ClassPortInfo", class.fields()));
+    macro_rules! record {
+        ($type:ident, $name:literal) => {
+            let record = $type::decode(&noise.bytes());
+            let mad = sa_answer($type::ATTRIBUTE, &record.encode(), noise).encode();
+            cases.push(case(qp1, mad, $name, record.fields()));
+        };
+    }
+    record!(NodeRecord, "NodeRecord");
+    record!(PortInfoRecord, "PortInfoRecord");
+    record!(SlToVlMappingTableRecord, "SLtoVLMappingTableRecord");
+    record!(SwitchInfoRecord, "SwitchInfoRecord");
+    record!(LinearForwardingTableRecord, "LinearForwardingTableRecord");
+    record!(LinkRecord, "LinkRecord");
+    record!(PKeyTableRecord, "P_KeyTableRecord");
+    record!(McMemberRecord, "MCMemberRecord");
 
     for routing in [Routing::Lid, Routing::Directed] {
         let port = PortInfo::decode(&noise.bytes());
