@@ -40,6 +40,9 @@ enum Verb {
         /// How long the table may take
         #[arg(long, value_name = "SECS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
         timeout: u32,
+        /// The subnet manager's SM_Key: without it, OpenSM keeps some things to itself
+        #[arg(long, value_name = "KEY", default_value_t = 0)]
+        sm_key: u64,
     },
 }
 
@@ -94,9 +97,12 @@ impl Sa {
             device,
             port,
             timeout,
+            sm_key,
         } = self.verb;
         let mut session = SaSession::open(device.as_deref(), port)?;
-        let response = session.ask(table.request(), timeout * 1000, TRIES)?;
+        let mut request = table.request();
+        request.sm_key = sm_key;
+        let response = session.ask(request, timeout * 1000, TRIES)?;
         let records: Option<Vec<_>> = response
             .records()
             .map(|record| Attribute::of_sa(response.attribute, record))
