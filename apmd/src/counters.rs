@@ -16,6 +16,12 @@ pub struct DaemonCounters {
     pub clients: u64,
     /// Of these, gone again.
     pub clients_gone: u64,
+    /// Clients of ACM that connected.
+    pub acm_clients: u64,
+    /// Clients of ACM that were refused, because there were too many.
+    pub acm_clients_refused: u64,
+    /// Clients of ACM that broke the protocol.
+    pub malformed_acm: u64,
     /// Registrations of queue pairs that are not the process's.
     pub not_owner: u64,
     /// MADs that could not be sent.

@@ -4,7 +4,8 @@
 //! The daemon takes no protocol decision: those are in `statemachine`. It is the engine's hands:
 //! `event_loop` is the one loop, `io` the kernel's interfaces, `devices` and `ports` what is
 //! known of the machine, `sa` the talk with subnet administration, `fabric` what it tells of
-//! switches and links, `source` where paths come from, `control` and `observe` the sockets. `ctl` is the operator's tool.
+//! switches and links, `source` where paths come from, `acm` the served ACM, `control` and `observe`
+//! the sockets. `ctl` is the operator's tool.
 
 pub mod acm;
 pub mod config;

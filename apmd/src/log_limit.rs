@@ -14,6 +14,8 @@ pub enum Nuisance {
     MalformedControl,
     /// A packet on the operator socket that is no request.
     MalformedRequest,
+    /// Bytes of a client of ACM that are no request.
+    MalformedAcm,
     /// A client that cannot be taken in.
     Client,
     /// A registration of somebody else's queue pair.

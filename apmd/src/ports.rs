@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cm_msgs::PKey;
 use cm_msgs::smp::{PortInfo, PortState};
+use pathdb::{Rate, Speed, Width};
 use statemachine::{PortStatus, Time};
 
 use crate::io::verbs::PortFacts;
@@ -54,6 +55,7 @@ pub struct PortWatch {
     suspected: bool,
     told: Option<PortStatus>,
     sm_sl: u8,
+    rate: u8,
     pause: Duration,
     check_at: Time,
 }
@@ -71,6 +73,7 @@ impl PortWatch {
             suspected: false,
             told: None,
             sm_sl: 0,
+            rate: 0,
             pause: CHECK_FAST,
             check_at: Time(0),
         }
@@ -84,6 +87,11 @@ impl PortWatch {
     /// Service level to the SM.
     pub fn sm_sl(&self) -> u8 {
         self.sm_sl
+    }
+
+    /// Rate of its link (`enum ibv_rate`); 0 before it is known.
+    pub fn rate(&self) -> u8 {
+        self.rate
     }
 
     /// Index of the default partition in the P_Key table.
@@ -177,6 +185,7 @@ impl PortWatch {
     ) -> Option<PortStatus> {
         self.unanswered = 0;
         self.sm_sl = info.master_sm_sl;
+        self.rate = rate_of(info);
         let active = info.state() == PortState::Active && info.lid.is_unicast();
         let facts = self.facts.as_ref();
         let status = PortStatus {
@@ -266,6 +275,29 @@ fn on_the_second(time: Time) -> Time {
         return time;
     }
     Time(time.0 - time.0 % 1_000_000)
+}
+
+/// The rate of a link; 0 for one that is not known here.
+fn rate_of(info: &PortInfo) -> u8 {
+    let width = match info.link_width_active {
+        1 => Width::X1,
+        2 => Width::X4,
+        4 => Width::X8,
+        8 => Width::X12,
+        16 => Width::X2,
+        _ => return 0,
+    };
+    let speed = match (info.link_speed_ext_active, info.link_speed_active) {
+        (1, _) => Speed::Fdr,
+        (2, _) => Speed::Edr,
+        (4, _) => Speed::Hdr,
+        (8, _) => Speed::Ndr,
+        (_, 1) => Speed::Sdr,
+        (_, 2) => Speed::Ddr,
+        (_, 4) => Speed::Qdr,
+        _ => return 0,
+    };
+    Rate::of(width, speed).code()
 }
 
 fn used(table: &[PKey]) -> Vec<PKey> {
@@ -366,6 +398,22 @@ mod tests {
         assert_eq!(watch.poll_timeout(), second(6), "all ports at once");
         watch.answered(second(0), Checking::Unsettled, &up);
         assert_eq!(watch.poll_timeout(), Time(u64::MAX));
+    }
+
+    #[test]
+    fn rates_are_coded_as_in_path_records() {
+        let rate = |width, speed, extended| {
+            rate_of(&PortInfo {
+                link_width_active: width,
+                link_speed_active: speed,
+                link_speed_ext_active: extended,
+                ..PortInfo::default()
+            })
+        };
+        assert_eq!(rate(2, 1, 0), 3, "4x SDR is 10 Gb/s");
+        assert_eq!(rate(2, 4, 0), 7, "4x QDR is 40 Gb/s");
+        assert_eq!(rate(2, 4, 2), 16, "4x EDR is 100 Gb/s");
+        assert_eq!(rate(0, 4, 2), 0);
     }
 
     #[test]

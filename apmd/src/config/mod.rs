@@ -2,6 +2,7 @@
 //! The configuration file: TOML, every key optional, unknown keys refused. Each section has a file
 //! of its own here: its keys, their defaults and their limits.
 
+mod acm;
 mod acm_client;
 mod association;
 mod control;
@@ -14,6 +15,7 @@ mod source;
 mod ssa;
 mod timers;
 
+pub use acm::{Acm, Tcp};
 pub use acm_client::AcmClient;
 pub use association::Association;
 pub use control::Control;
@@ -65,6 +67,8 @@ pub struct Config {
     pub fixed: Static,
     /// The fabric as data.
     pub ssa: Ssa,
+    /// ACM, served.
+    pub acm: Acm,
     /// The sockets.
     pub control: Control,
     /// The log.
@@ -85,6 +89,7 @@ impl Default for Config {
             acm_client: AcmClient::default(),
             fixed: Static::default(),
             ssa: Ssa::default(),
+            acm: Acm::default(),
             control: Control::default(),
             log: Log::default(),
         }
@@ -186,6 +191,7 @@ impl Config {
         self.acm_client.check().map_err(|e| ("acm_client", e))?;
         self.fixed.check().map_err(|e| ("static", e))?;
         self.ssa.check().map_err(|e| ("ssa", e))?;
+        self.acm.check().map_err(|e| ("acm", e))?;
         self.control.check().map_err(|e| ("control", e))?;
         self.log.check().map_err(|e| ("log", e))
     }
@@ -224,6 +230,7 @@ impl Config {
         self.runtime_dir.clone_from(&running.runtime_dir);
         self.devices.clone_from(&running.devices);
         self.association.class = running.association.class;
+        self.acm = self.acm.with_fixed_of(&running.acm);
         self.control.group.clone_from(&running.control.group);
         self.control.mode = running.control.mode;
         self.log.format = running.log.format;

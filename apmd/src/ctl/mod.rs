@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apmctl`: the operator's tool. Grammar, exit codes and JSON are described in `docs/apmctl.md`.
 
+mod acm;
 mod ask;
 mod attribute;
 mod conn;
@@ -71,6 +72,8 @@ enum Object {
     Path(path::Path),
     /// The daemon at a glance
     Status(status::Status),
+    /// The served ACM
+    Acm(acm::Acm),
     /// Counters
     Counters(counters::Counters),
     /// What subnet administration knows (asks it without the daemon)
@@ -142,6 +145,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Object::Fabric(fabric) => fabric.run(&options),
         Object::Path(path) => path.run(&options),
         Object::Status(status) => status.run(&options),
+        Object::Acm(acm) => acm.run(&options),
         Object::Counters(counters) => counters.run(&options),
         Object::Sa(sa) => sa.run(&options),
         Object::Mad(mad) => mad.run(&options),

@@ -83,6 +83,7 @@ impl Daemon {
         let now = self.clock.now();
         if self.ssa.handle_outcome(now, outcome) {
             self.engine.handle(now, Input::FabricChanged);
+            self.acm_fabric_changed();
         }
     }
 

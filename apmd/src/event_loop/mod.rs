@@ -3,6 +3,7 @@
 //! wants is done, and the loop sleeps until the next deadline.
 
 mod acm_client_io;
+mod acm_io;
 mod engine_io;
 mod fabric_io;
 mod fabric_worker;
@@ -104,6 +105,7 @@ pub struct Daemon {
     nldev: Option<Nldev>,
     control: Control,
     observe: Observe,
+    acm: Option<acm_io::Acm>,
     signals: Signals,
     limit: LogLimit,
     counters: DaemonCounters,
@@ -152,7 +154,9 @@ impl Daemon {
             .ok();
         let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
         let seed = random_seed().map_err(system("/dev/urandom"))?;
+        let acm = acm_io::Acm::open(&config.acm, registry, seed);
         Ok(Self {
+            acm,
             engine: Engine::new(config.engine(), seed),
             sources: Sources::new(config.sources()),
             ssa: Ssa::new(config.ssa.clone()),
@@ -236,6 +240,7 @@ impl Daemon {
                 self.accept_at,
                 self.scan_at,
                 self.ports_timeout(),
+                self.acm_timeout(),
             ],
         )
     }
@@ -259,6 +264,9 @@ impl Daemon {
             Token::Umad(key) => self.receive_mads(key),
             Token::AcmClient(number) => self.acm_ready(number),
             Token::Fabric => self.hear_of_fabric(),
+            Token::AcmListener(place) => self.accept_acm(place),
+            Token::AcmCaller(key) => self.acm_caller(key),
+            Token::Ls => self.kernel_requests(),
         }
     }
 
@@ -272,6 +280,7 @@ impl Daemon {
             self.accept_at = None;
             self.accept_libraries();
             self.accept_operators();
+            self.accept_acm_again();
         }
         if self.scan_at.is_some_and(|at| at <= now) {
             self.scan();
@@ -285,6 +294,7 @@ impl Daemon {
         self.work_on_fabric(now);
         self.sources.handle_time(now);
         self.check_ports(now);
+        self.acm_time();
         self.drain_engine();
     }
 
@@ -309,6 +319,7 @@ impl Daemon {
                 self.log.reload(&config.log);
                 self.config = config.with_fixed_of(&self.config);
                 self.reload_sources();
+                self.reload_acm();
                 self.look_at_all_ports();
                 tracing::info!("configuration read again");
             }

@@ -50,6 +50,7 @@ impl Daemon {
                 json(&show::ports(&self.devices, &ports, self.rtnl.as_ref()))
             }
             Show::Source => json(&self.show_sources()),
+            Show::Acm => json(&self.show_acm()),
             Show::Status => json(&self.status()),
             Show::Counters => json(&Counters {
                 engine: self.engine.counters().into(),

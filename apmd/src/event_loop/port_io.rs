@@ -107,6 +107,7 @@ impl Daemon {
             let id = port.id;
             self.sources.handle_port_changed(id);
             self.ssa.handle_port_changed(self.clock.now());
+            self.acm_port(key);
             self.engine
                 .handle(self.clock.now(), Input::Port(id, Some(status)));
         }
@@ -156,6 +157,7 @@ impl Daemon {
         if let Some(port) = self.devices.port(key) {
             self.reports.handle_forgotten(port.id);
         }
+        self.acm_port_event(key);
         self.look_at(key);
     }
 
@@ -164,6 +166,7 @@ impl Daemon {
             self.sa.handle_port_gone(id);
             self.reports.handle_port_gone(id);
             self.sources.handle_port_changed(id);
+            self.acm_port_gone(id);
             self.engine.handle(self.clock.now(), Input::Port(id, None));
         }
         self.scan_soon();
@@ -182,8 +185,13 @@ impl Daemon {
                 return;
             }
         };
+        if !events.is_empty() {
+            self.acm_addresses();
+        }
         for event in events {
-            let (LinkEvent::Lost(gid) | LinkEvent::Changed(gid)) = event;
+            let (LinkEvent::Lost(gid) | LinkEvent::Changed(gid)) = event else {
+                continue;
+            };
             let Some(key) = self.devices.by_gid(gid) else {
                 // An interface of a port that is not open: maybe a device has just appeared.
                 self.scan_soon();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Between the users of subnet administration and the ports.
 
+use cm_msgs::sa::Trap;
+
 use super::Daemon;
 use super::token::PortKey;
 use crate::io::umad::Incoming;
@@ -70,5 +72,10 @@ impl Daemon {
         let (trap, lid) = (notice.trap_number, notice.issuer_lid.0);
         tracing::debug!(port = port.port, trap, lid, what = ?notice.trap(), "reported");
         self.ssa.handle_report(self.clock.now());
+        match notice.trap() {
+            Some(Trap::OutOfService(gid)) => self.acm_gid_gone(gid),
+            Some(Trap::LinkState(_)) => self.acm_fabric_changed(),
+            _ => {}
+        }
     }
 }

@@ -85,15 +85,15 @@ impl Daemon {
 
     /// Who asked is told.
     pub(super) fn path_answer(&mut self, answer: Answer) {
+        if let Asker::Acm(_) = answer.asker {
+            return self.acm_path(answer);
+        }
         let Answer {
-            asker,
             query,
             origin,
             result,
+            ..
         } = answer;
-        let Asker::Engine = asker else {
-            return;
-        };
         let input = Input::Paths {
             query,
             result,

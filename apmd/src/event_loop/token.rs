@@ -33,6 +33,12 @@ pub enum Token {
     AcmClient(u32),
     /// The thread that reads the fabric.
     Fabric,
+    /// A client of ACM calls; the listener's place in the list.
+    AcmListener(u32),
+    /// A client of ACM.
+    AcmCaller(u32),
+    /// The kernel wants paths.
+    Ls,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -53,6 +59,9 @@ impl From<Token> for mio::Token {
             }
             Token::AcmClient(key) => (8, key.into()),
             Token::Fabric => (20, 0),
+            Token::AcmListener(place) => (21, place.into()),
+            Token::AcmCaller(key) => (22, key.into()),
+            Token::Ls => (23, 0),
         };
         Self((kind << KIND_SHIFT | key) as usize)
     }
@@ -77,6 +86,9 @@ impl Token {
             }),
             8 => Self::AcmClient(key),
             20 => Self::Fabric,
+            21 => Self::AcmListener(key),
+            22 => Self::AcmCaller(key),
+            23 => Self::Ls,
             _ => return None,
         })
     }
@@ -104,6 +116,9 @@ mod tests {
             }),
             Token::AcmClient(63),
             Token::Fabric,
+            Token::AcmListener(1),
+            Token::AcmCaller(u32::MAX),
+            Token::Ls,
         ];
         for token in tokens {
             assert_eq!(Token::from_mio(token.into()), Some(token));

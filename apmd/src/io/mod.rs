@@ -2,10 +2,12 @@
 //! The kernel's interfaces, one module each. What is not safe in the daemon is here.
 
 pub mod acm_stream;
+pub mod ls;
 pub mod nldev;
 pub mod rtnl;
 pub mod sa_session;
 pub mod seqpacket;
+pub mod stream;
 pub mod ud_qp;
 pub mod umad;
 pub mod verbs;

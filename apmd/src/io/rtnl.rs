@@ -1,30 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Carrier of IPoIB interfaces by rtnetlink: an interface's hardware address ends with the GID of
-//! its port (RFC 4391, 9.1.1).
+//! Carrier and addresses of IPoIB interfaces by rtnetlink: an interface's hardware address ends with
+//! the GID of its port (RFC 4391, 9.1.1), and its broadcast address holds the partition (4.3).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-use cm_msgs::Gid;
+use cm_msgs::{Gid, PKey};
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// Multicast group of link changes.
-const RTNLGRP_LINK: u32 = 1;
+use crate::acm;
+
+/// Multicast groups of link and address changes.
+const GROUPS: [u32; 3] = [1, 5, 9];
 const HARDWARE_ADDRESS_LEN: usize = 20;
 const GID_AT: usize = 4;
+const PKEY_AT: usize = 8;
 
 /// An IPoIB interface, as far as its port goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Interface {
     name: String,
     gid: Gid,
+    pkey: PKey,
     /// `None` while the interface is administratively down: then its carrier says nothing.
     carrier: Option<bool>,
 }
@@ -36,6 +42,8 @@ pub enum LinkEvent {
     Lost(Gid),
     /// Something else is different.
     Changed(Gid),
+    /// An address has come or gone.
+    Addresses,
 }
 
 /// The rtnetlink socket and the interfaces that it told of.
@@ -43,7 +51,11 @@ pub enum LinkEvent {
 pub struct Rtnl {
     socket: Socket,
     interfaces: HashMap<u32, Interface>,
+    /// Addresses of all interfaces, and the bits of each that name its network.
+    addresses: BTreeMap<(u32, IpAddr), u8>,
     sequence: u32,
+    /// The question for all links that is not answered in full.
+    links_asked: Option<u32>,
 }
 
 impl Rtnl {
@@ -55,23 +67,42 @@ impl Rtnl {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
-        socket.add_membership(RTNLGRP_LINK)?;
+        for group in GROUPS {
+            socket.add_membership(group)?;
+        }
         let mut rtnl = Self {
             socket,
             interfaces: HashMap::new(),
+            addresses: BTreeMap::new(),
             sequence: 0,
+            links_asked: None,
         };
         rtnl.dump()?;
         Ok(rtnl)
     }
 
-    /// Asks for all interfaces; the answers come as events.
+    /// Asks for all interfaces; the answers come as events. When the last is there, their addresses
+    /// are asked for: the kernel takes one such question at a time.
     fn dump(&mut self) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        self.links_asked = Some(self.sequence);
+        Ok(())
+    }
+
+    fn dump_addresses(&mut self) {
+        self.links_asked = None;
+        self.addresses.clear();
+        let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        if let Err(error) = self.ask(question) {
+            tracing::warn!(%error, "addresses not asked for");
+        }
+    }
+
+    fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         header.sequence_number = self.sequence;
-        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
@@ -110,6 +141,31 @@ impl Rtnl {
         names.first().copied()
     }
 
+    /// The addresses of IPoIB interfaces that are up.
+    pub fn addresses(&self) -> Vec<acm::Interface> {
+        let of_ipoib = self
+            .addresses
+            .iter()
+            .filter_map(|((index, ip), prefix_len)| {
+                let interface = self.interfaces.get(index)?;
+                interface.carrier?;
+                Some(acm::Interface {
+                    gid: interface.gid,
+                    pkey: interface.pkey,
+                    ip: *ip,
+                    prefix_len: *prefix_len,
+                })
+            });
+        of_ipoib.collect()
+    }
+
+    fn new_address(&mut self, address: &AddressMessage) {
+        if let Some(ip) = ip_of(address) {
+            let key = (address.header.index, ip);
+            self.addresses.insert(key, address.header.prefix_len);
+        }
+    }
+
     fn datagram(&mut self, datagram: &[u8], events: &mut Vec<LinkEvent>) {
         let mut rest = datagram;
         while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
@@ -120,6 +176,21 @@ impl Rtnl {
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => {
                     events.extend(self.del_link(&link));
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) => {
+                    self.new_address(&address);
+                    events.push(LinkEvent::Addresses);
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(address)) => {
+                    if let Some(ip) = ip_of(&address) {
+                        self.addresses.remove(&(address.header.index, ip));
+                    }
+                    events.push(LinkEvent::Addresses);
+                }
+                NetlinkPayload::Done(_)
+                    if self.links_asked == Some(message.header.sequence_number) =>
+                {
+                    self.dump_addresses();
                 }
                 _ => {}
             }
@@ -150,6 +221,19 @@ impl Rtnl {
     }
 }
 
+/// The interface's own address: of a point-to-point link, `IFA_ADDRESS` is the other end's.
+fn ip_of(message: &AddressMessage) -> Option<IpAddr> {
+    let mut address = None;
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(ip) => return Some(*ip),
+            AddressAttribute::Address(ip) => address = Some(*ip),
+            _ => {}
+        }
+    }
+    address
+}
+
 /// What an IPoIB link is now; `None` for other links.
 fn interface_of(link: &LinkMessage) -> Option<Interface> {
     if link.header.link_layer_type != LinkLayerType::Infiniband {
@@ -157,10 +241,16 @@ fn interface_of(link: &LinkMessage) -> Option<Interface> {
     }
     let mut name = String::new();
     let mut gid = None;
+    let mut pkey = PKey::DEFAULT_FULL;
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::Address(address) if address.len() == HARDWARE_ADDRESS_LEN => {
                 gid = address[GID_AT..].first_chunk().copied().map(Gid);
+            }
+            LinkAttribute::Broadcast(address) if address.len() == HARDWARE_ADDRESS_LEN => {
+                if let Some(bytes) = address[PKEY_AT..].first_chunk() {
+                    pkey = PKey(u16::from_be_bytes(*bytes));
+                }
             }
             LinkAttribute::IfName(text) => name.clone_from(text),
             _ => {}
@@ -172,6 +262,7 @@ fn interface_of(link: &LinkMessage) -> Option<Interface> {
     Some(Interface {
         name,
         gid: gid?,
+        pkey,
         carrier,
     })
 }
@@ -227,6 +318,44 @@ mod tests {
         );
         assert_eq!(events(&mut rtnl, up, LinkLayerType::Ether), []);
         assert_eq!(rtnl.interface(gid), Some("ib9999"));
+    }
+
+    fn address(index: u32, ip: IpAddr, add: bool) -> Vec<u8> {
+        let mut address = AddressMessage::default();
+        address.header.index = index;
+        address.header.prefix_len = 24;
+        address.attributes = vec![AddressAttribute::Address(ip), AddressAttribute::Local(ip)];
+        let message = match add {
+            true => RouteNetlinkMessage::NewAddress(address),
+            false => RouteNetlinkMessage::DelAddress(address),
+        };
+        let mut message = NetlinkMessage::from(message);
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn addresses_belong_to_ports() {
+        let mut rtnl = Rtnl::open().expect("rtnetlink needs no privilege");
+        let ip = IpAddr::from([10, 0, 1, 7]);
+        let mut events = Vec::new();
+        rtnl.datagram(&address(9999, ip, true), &mut events);
+        assert_eq!(rtnl.addresses(), [], "not known to be IPoIB's");
+        let up = LinkFlags::Up | LinkFlags::LowerUp;
+        rtnl.datagram(&link(9999, up, LinkLayerType::Infiniband), &mut events);
+        let interface = acm::Interface {
+            gid: Gid([7; 16]),
+            pkey: PKey(0xffff),
+            ip,
+            prefix_len: 24,
+        };
+        assert_eq!(rtnl.addresses(), [interface]);
+        events.clear();
+        rtnl.datagram(&address(9999, ip, false), &mut events);
+        assert_eq!(events, [LinkEvent::Addresses]);
+        assert_eq!(rtnl.addresses(), []);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operators' socket: one packet asks, packets of JSON answer, and the socket is closed.
 
+pub mod acm;
 pub mod model;
 pub mod show;
 pub mod sources;

@@ -29,6 +29,8 @@ pub enum Show {
     Counters,
     /// A list of [`Source`].
     Source,
+    /// [`Acm`](super::acm::Acm), or null if it is not served.
+    Acm,
 }
 
 /// A request was not understood.

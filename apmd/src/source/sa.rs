@@ -61,11 +61,11 @@ fn request(query: &PathQuery, all: bool) -> SaMad {
         numb_path: if all { NUMB_PATH_MAX } else { 1 },
         ..PathRecord::default()
     };
-    let mut mask = PathMask::SGID
-        | PathMask::DGID
-        | PathMask::PKEY
-        | PathMask::REVERSIBLE
-        | PathMask::NUMB_PATH;
+    let mut mask = PathMask::SGID | PathMask::PKEY | PathMask::REVERSIBLE | PathMask::NUMB_PATH;
+    // A destination may be known by its LID alone.
+    if !query.dgid.is_unspecified() {
+        mask = mask | PathMask::DGID;
+    }
     if let Some(slid) = query.slid {
         record.slid = slid;
         mask = mask | PathMask::SLID;

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[acm]`: ACM served, in ibacm's place.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Check, want};
+use crate::acm::Settings;
+
+/// `[acm]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Acm {
+    /// Answer ACM's clients. Takes effect at start.
+    pub serve: bool,
+    /// The Unix socket; empty for none. Takes effect at start.
+    pub socket: PathBuf,
+    /// A symbolic link to the socket, by which librdmacm finds it; empty for none. Takes effect at
+    /// start.
+    pub socket_link: PathBuf,
+    /// Access mode of the socket. Takes effect at start.
+    pub mode: u32,
+    /// Whether TCP is served as well, and to whom. Takes effect at start.
+    pub tcp: Tcp,
+    /// The TCP port. Takes effect at start.
+    pub tcp_port: u16,
+    /// The file that names the TCP port. Takes effect at start.
+    pub tcp_file: PathBuf,
+    /// A symbolic link to that file, by which librdmacm finds it; empty for none. Takes effect at
+    /// start.
+    pub tcp_link: PathBuf,
+    /// Answer the kernel's path requests. Takes effect at start.
+    pub kernel: bool,
+    /// Subscribe to the SA's reports of ports that leave the fabric, to forget them at once. Takes
+    /// effect at start.
+    pub reports: bool,
+    /// How long it is believed which port has an address, in seconds; 0: for ever.
+    pub address_timeout_s: u64,
+    /// How long a path is believed, in seconds; 0: for ever.
+    pub route_timeout_s: u64,
+    /// How long it is believed that there is no path.
+    pub negative_ms: u64,
+    /// Destinations kept.
+    pub max_destinations: usize,
+    /// Clients at the same time.
+    pub max_clients: usize,
+    /// Requests that wait for an answer at the same time.
+    pub max_waiting: usize,
+}
+
+/// Who may use TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tcp {
+    /// Nobody.
+    Off,
+    /// This host.
+    Loop,
+    /// Everybody.
+    Open,
+}
+
+impl Default for Acm {
+    fn default() -> Self {
+        Self {
+            serve: false,
+            socket: PathBuf::from("/run/ibacm-unix.sock"),
+            socket_link: PathBuf::from("/run/ibacm.sock"),
+            mode: 0o666,
+            tcp: Tcp::Off,
+            tcp_port: 6125,
+            tcp_file: PathBuf::from("/run/ibacm-tcp.port"),
+            tcp_link: PathBuf::from("/run/ibacm.port"),
+            kernel: true,
+            reports: true,
+            address_timeout_s: 86400,
+            route_timeout_s: 3600,
+            negative_ms: 1000,
+            max_destinations: 65536,
+            max_clients: 8192,
+            max_waiting: 65536,
+        }
+    }
+}
+
+impl Acm {
+    pub(super) fn check(&self) -> Check {
+        want(
+            self.mode <= 0o777,
+            "mode",
+            "want an access mode, such as 0o666",
+        )?;
+        want(self.tcp_port > 0, "tcp_port", "want 1 to 65535")?;
+        want(
+            self.tcp == Tcp::Off || self.tcp_file.is_absolute(),
+            "tcp_file",
+            "want a path that begins with a slash",
+        )?;
+        want(
+            self.max_destinations > 0,
+            "max_destinations",
+            "want at least 1",
+        )?;
+        want(self.max_clients > 0, "max_clients", "want at least 1")?;
+        want(self.max_waiting > 0, "max_waiting", "want at least 1")
+    }
+
+    /// What the service goes by.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            address_timeout: Duration::from_secs(self.address_timeout_s),
+            route_timeout: Duration::from_secs(self.route_timeout_s),
+            negative: Duration::from_millis(self.negative_ms),
+            loopback: true,
+            max_destinations: self.max_destinations,
+            max_waiting: self.max_waiting,
+        }
+    }
+
+    /// These settings, with what takes effect at start only as `running` has it.
+    #[must_use]
+    pub(super) fn with_fixed_of(self, running: &Self) -> Self {
+        Self {
+            address_timeout_s: self.address_timeout_s,
+            route_timeout_s: self.route_timeout_s,
+            negative_ms: self.negative_ms,
+            max_destinations: self.max_destinations,
+            max_clients: self.max_clients,
+            max_waiting: self.max_waiting,
+            ..running.clone()
+        }
+    }
+}

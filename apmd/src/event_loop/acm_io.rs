@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ACM's streams and the kernel's path requests.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use statemachine::{PathQuery, PortId, Time};
+
+use super::token::{PortKey, Token};
+use super::{Daemon, TURN};
+use crate::acm::net::LookupError;
+use crate::acm::{Breach, Clients, LocalPort, Service, kernel};
+use crate::config::{self, Tcp};
+use crate::io::ls::Ls;
+use crate::io::seqpacket::ListenError;
+use crate::io::stream::{Listener, Routes, Stream};
+use crate::log_limit::Nuisance;
+use crate::observe::acm as model;
+use crate::source::{Answer, Asker, Question};
+
+/// Read from a client at once; some 400 requests.
+const READ: usize = 64 * 1024;
+
+/// The trap that says that a port has left the fabric.
+const TRAP_OUT_OF_SERVICE: u16 = 65;
+
+/// ACM served: the service, its clients, and the kernel.
+#[derive(Debug)]
+pub(super) struct Acm {
+    pub(super) service: Service,
+    listeners: Vec<Listener>,
+    pub(super) clients: Clients<Stream>,
+    ls: Option<Ls>,
+    routes: Routes,
+    input: Box<[u8]>,
+    output: Vec<u8>,
+}
+
+/// Whether a client is still there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Going {
+    /// It has said all for now.
+    On,
+    /// It has more to say.
+    More,
+    /// It is gone, or is to go.
+    Off,
+}
+
+impl Acm {
+    /// Listens, as far as that can be done: what fails is logged, and the daemon does without.
+    pub(super) fn open(config: &config::Acm, registry: &Registry, seed: u64) -> Option<Self> {
+        if !config.serve {
+            return None;
+        }
+        let mut acm = Self {
+            service: Service::new(config.settings(), seed as u32),
+            listeners: Vec::new(),
+            clients: Clients::default(),
+            ls: None,
+            routes: Routes::default(),
+            input: vec![0; READ].into(),
+            output: Vec::new(),
+        };
+        acm.service.set_names(None, host_name());
+        for listener in [unix(config), tcp(config)].into_iter().flatten() {
+            let added = listener.and_then(|listener| acm.listen(listener, registry));
+            if let Err(error) = added {
+                tracing::error!(%error, "acm not served there: is ibacm running?");
+            }
+        }
+        if config.kernel {
+            match Ls::open().and_then(|ls| {
+                register(registry, &ls, Token::Ls, Interest::READABLE)?;
+                Ok(ls)
+            }) {
+                Ok(ls) => acm.ls = Some(ls),
+                Err(error) => tracing::warn!(%error, "the kernel's path requests cannot be heard"),
+            }
+        }
+        Some(acm)
+    }
+
+    fn listen(&mut self, listener: Listener, registry: &Registry) -> Result<(), ListenError> {
+        let token = Token::AcmListener(self.listeners.len() as u32);
+        register(registry, &listener, token, Interest::READABLE).map_err(|error| {
+            ListenError::Io {
+                path: listener.path().to_owned(),
+                error,
+            }
+        })?;
+        tracing::info!(path = %listener.path().display(), "acm served");
+        self.listeners.push(listener);
+        Ok(())
+    }
+
+    /// Takes in the next client of a listener; `None` when nobody waits.
+    fn accept(
+        &mut self,
+        place: u32,
+        limit: usize,
+        registry: &Registry,
+    ) -> io::Result<Option<bool>> {
+        let Some(listener) = self.listeners.get(place as usize) else {
+            return Ok(None);
+        };
+        let Some(stream) = listener.accept()? else {
+            return Ok(None);
+        };
+        if self.clients.len() >= limit {
+            return Ok(Some(false));
+        }
+        let fd = stream.as_raw_fd();
+        let key = self.clients.add(stream);
+        let token = Token::AcmCaller(key).into();
+        registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        Ok(Some(true))
+    }
+
+    /// Reads what a client has to say, and answers.
+    fn serve(&mut self, now: Time, key: u32, registry: &Registry) -> Result<Going, Breach> {
+        let Self {
+            service,
+            clients,
+            routes,
+            input,
+            output,
+            ..
+        } = self;
+        let Some((stream, buffers)) = clients.get(key) else {
+            return Ok(Going::On);
+        };
+        if buffers.is_stuffed() {
+            return Ok(Going::On);
+        }
+        let len = match stream.read(input) {
+            Ok(0) => return Ok(Going::Off),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Going::On),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Going::More),
+            Err(_) => return Ok(Going::Off),
+        };
+        output.clear();
+        let mut source_of = |to: IpAddr| routes.source_to(to);
+        let bytes = input.get(..len).unwrap_or(&[]);
+        let understood = buffers.requests(bytes, |header, message| {
+            service.handle_request(now, key, header, message, &mut source_of, output);
+        });
+        let answered = send(registry, key, stream, buffers, output);
+        understood?;
+        Ok(match answered {
+            Ok(()) if len == input.len() => Going::More,
+            Ok(()) => Going::On,
+            Err(_) => Going::Off,
+        })
+    }
+
+    /// Sends a client what there was no room for. Whether it can go on.
+    fn flush(&mut self, key: u32, registry: &Registry) -> bool {
+        self.clients.get(key).is_none_or(|(stream, buffers)| {
+            buffers.unsent().is_empty() || send(registry, key, stream, buffers, &[]).is_ok()
+        })
+    }
+}
+
+/// Sends what was kept and then `bytes`, and keeps what there is no room for.
+fn send(
+    registry: &Registry,
+    key: u32,
+    stream: &mut Stream,
+    buffers: &mut crate::acm::Buffers,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let waited = !buffers.unsent().is_empty();
+    if waited {
+        buffers.keep(bytes);
+        let sent = stream.write(buffers.unsent())?;
+        buffers.sent(sent);
+    } else if !bytes.is_empty() {
+        let sent = stream.write(bytes)?;
+        if let Some(unsent) = bytes.get(sent..).filter(|unsent| !unsent.is_empty()) {
+            buffers.keep(unsent);
+        }
+    }
+    // Room is asked for only where it is missing: every read of a client's makes some.
+    let waits = !buffers.unsent().is_empty();
+    if waits != waited {
+        let interest = match waits {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        let fd = stream.as_raw_fd();
+        registry.reregister(&mut SourceFd(&fd), Token::AcmCaller(key).into(), interest)?;
+    }
+    Ok(())
+}
+
+fn register(
+    registry: &Registry,
+    source: &impl AsRawFd,
+    token: Token,
+    interest: Interest,
+) -> io::Result<()> {
+    registry.register(&mut SourceFd(&source.as_raw_fd()), token.into(), interest)
+}
+
+fn unix(config: &config::Acm) -> Option<Result<Listener, ListenError>> {
+    let path = named(&config.socket)?;
+    Some(Listener::unix(
+        path,
+        named(&config.socket_link),
+        config.mode,
+    ))
+}
+
+fn tcp(config: &config::Acm) -> Option<Result<Listener, ListenError>> {
+    let ip = match config.tcp {
+        Tcp::Off => return None,
+        Tcp::Loop => Ipv4Addr::LOCALHOST,
+        Tcp::Open => Ipv4Addr::UNSPECIFIED,
+    };
+    let address = SocketAddr::from((ip, config.tcp_port));
+    let link = named(&config.tcp_link);
+    Some(Listener::tcp(address, &config.tcp_file, link))
+}
+
+fn named(path: &Path) -> Option<&Path> {
+    (!path.as_os_str().is_empty()).then_some(path)
+}
+
+/// The host's name up to the first dot.
+fn host_name() -> Option<cm_msgs::acm::Name> {
+    let name = nix::unistd::gethostname().ok()?.into_string().ok()?;
+    let first = name.split('.').next()?;
+    cm_msgs::acm::Name::new(first).ok()
+}
+
+impl Daemon {
+    /// Clients of ACM call.
+    pub(super) fn accept_acm(&mut self, place: u32) {
+        let registry = self.poll.registry();
+        let Some(acm) = self.acm.as_mut() else { return };
+        loop {
+            match acm.accept(place, self.config.acm.max_clients, registry) {
+                Ok(Some(true)) => self.counters.acm_clients += 1,
+                Ok(Some(false)) => {
+                    self.counters.acm_clients_refused += 1;
+                    if let Some(more) = self.limit.allow(self.clock.now(), Nuisance::Client) {
+                        let limit = self.config.acm.max_clients;
+                        tracing::warn!(limit, more, "client of acm not taken in: too many");
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => return self.accept_later(&error),
+            }
+        }
+    }
+
+    /// Those who could not be taken in are, if possible.
+    pub(super) fn accept_acm_again(&mut self) {
+        let listeners = self.acm.as_ref().map_or(0, |acm| acm.listeners.len());
+        for place in 0..listeners {
+            self.accept_acm(place as u32);
+        }
+    }
+
+    /// A client of ACM has something to say, or reads.
+    pub(super) fn acm_caller(&mut self, key: u32) {
+        let registry = self.poll.registry();
+        let now = self.clock.now();
+        let Some(acm) = self.acm.as_mut() else { return };
+        if !acm.flush(key, registry) {
+            return self.lose_acm_client(key);
+        }
+        for _ in 0..TURN {
+            match acm.serve(now, key, registry) {
+                Ok(Going::More) => {}
+                Ok(Going::On) => return self.drain_acm(),
+                Ok(Going::Off) => return self.lose_acm_client(key),
+                Err(breach) => {
+                    self.counters.malformed_acm += 1;
+                    if let Some(more) = self.limit.allow(now, Nuisance::MalformedAcm) {
+                        tracing::warn!(client = key, %breach, more, "client of acm thrown out");
+                    }
+                    return self.lose_acm_client(key);
+                }
+            }
+        }
+        self.unread.push(Token::AcmCaller(key));
+        self.drain_acm();
+    }
+
+    fn lose_acm_client(&mut self, key: u32) {
+        if let Some(acm) = self.acm.as_mut() {
+            acm.clients.remove(key);
+            acm.service.handle_client_gone(key);
+        }
+    }
+
+    /// The kernel wants paths.
+    pub(super) fn kernel_requests(&mut self) {
+        let now = self.clock.now();
+        let Some(acm) = self.acm.as_mut() else { return };
+        let Some(ls) = acm.ls.as_ref() else { return };
+        loop {
+            let message = match ls.receive() {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(%error, "the kernel's path requests are no longer heard");
+                    acm.ls = None;
+                    break;
+                }
+            };
+            match kernel::Request::decode(&message) {
+                Ok(request) => acm.service.handle_kernel(now, request),
+                Err((sequence, error)) => {
+                    tracing::debug!(%error, "message of the kernel not understood");
+                    if let Some(sequence) = sequence {
+                        let _ = ls.send(&kernel::refusal(sequence));
+                    }
+                }
+            }
+        }
+        self.drain_acm();
+    }
+
+    /// Asks what the service wants to know, and gives its answers away.
+    pub(super) fn drain_acm(&mut self) {
+        let now = self.clock.now();
+        while let Some(acm) = self.acm.as_mut() {
+            while let Some(lookup) = acm.service.poll_lookup() {
+                let nobody = Err(LookupError::NotReady);
+                acm.service.handle_lookup(now, lookup.number, nobody);
+            }
+            let asked = self.ask_for_acm();
+            let answered = self.answer_acm();
+            if !asked && !answered {
+                return;
+            }
+        }
+    }
+
+    /// Puts the service's questions to the path sources. Whether there were any.
+    fn ask_for_acm(&mut self) -> bool {
+        let now = self.clock.now();
+        let mut any = false;
+        while let Some(query) = self
+            .acm
+            .as_mut()
+            .and_then(|acm| acm.service.poll_question())
+        {
+            any = true;
+            let PathQuery { query: number, .. } = query;
+            let asker = Asker::Acm(number);
+            self.sources.ask(now, Question { asker, query });
+        }
+        any
+    }
+
+    /// Gives away answers that took a while. Whether there were any.
+    fn answer_acm(&mut self) -> bool {
+        let registry = self.poll.registry();
+        let Some(acm) = self.acm.as_mut() else {
+            return false;
+        };
+        let mut any = false;
+        let mut broken = Vec::new();
+        while let Some(answer) = acm.service.poll_answer() {
+            any = true;
+            acm.output.clear();
+            if let Some(message) = answer.for_kernel() {
+                if let Some(Err(error)) = acm.ls.as_ref().map(|ls| ls.send(&message)) {
+                    tracing::debug!(%error, "answer to the kernel not sent");
+                }
+            } else if let Some(key) = answer.for_client(&mut acm.output)
+                && let Some((stream, buffers)) = acm.clients.get(key)
+                && send(registry, key, stream, buffers, &acm.output).is_err()
+            {
+                broken.push(key);
+            }
+        }
+        for key in broken {
+            self.lose_acm_client(key);
+        }
+        any
+    }
+
+    /// The path sources answered the service.
+    pub(super) fn acm_path(&mut self, answer: Answer) {
+        let Answer {
+            query,
+            origin,
+            result,
+            ..
+        } = answer;
+        let now = self.clock.now();
+        if let Some(acm) = self.acm.as_mut() {
+            acm.service.handle_paths(now, query, origin, result);
+        }
+        self.drain_acm();
+    }
+
+    /// Tells the service of a port.
+    pub(super) fn acm_port(&mut self, key: PortKey) {
+        let Some(acm) = self.acm.as_mut() else { return };
+        let (Some(device), Some(port)) = (self.devices.device(key.device), self.devices.port(key))
+        else {
+            return;
+        };
+        if let Some(status) = port.watch.status().filter(|status| status.infiniband) {
+            let local = LocalPort {
+                device: device.verbs.name.clone(),
+                status: status.clone(),
+                rate: port.watch.rate(),
+            };
+            let (id, active) = (port.id, status.active);
+            acm.service.handle_port(id, local);
+            if active && self.config.acm.reports {
+                self.reports.subscribe(id, &[TRAP_OUT_OF_SERVICE]);
+            }
+        }
+    }
+
+    /// Tells the service that a port has gone.
+    pub(super) fn acm_port_gone(&mut self, id: PortId) {
+        if let Some(acm) = self.acm.as_mut() {
+            acm.service.handle_port_gone(id);
+        }
+    }
+
+    /// Something about a port, or the fabric behind it, is different.
+    pub(super) fn acm_port_event(&mut self, key: PortKey) {
+        let now = self.clock.now();
+        let id = self.devices.port(key).map(|port| port.id);
+        if let (Some(acm), Some(id)) = (self.acm.as_mut(), id) {
+            acm.service.handle_port_event(now, id);
+        }
+    }
+
+    /// Forwarding tables, switches or links are different.
+    pub(super) fn acm_fabric_changed(&mut self) {
+        let now = self.clock.now();
+        if let Some(acm) = self.acm.as_mut() {
+            acm.service.handle_fabric_changed(now);
+        }
+    }
+
+    /// A port has left the fabric, as the SA reports.
+    pub(super) fn acm_gid_gone(&mut self, gid: cm_msgs::Gid) {
+        if let Some(acm) = self.acm.as_mut() {
+            acm.service.handle_gid_gone(gid);
+        }
+    }
+
+    /// Tells the service of the addresses of this host's interfaces.
+    pub(super) fn acm_addresses(&mut self) {
+        if let (Some(acm), Some(rtnl)) = (self.acm.as_mut(), self.rtnl.as_ref()) {
+            acm.service.set_interfaces(rtnl.addresses());
+        }
+    }
+
+    /// When the service has something to do.
+    pub(super) fn acm_timeout(&self) -> Option<Time> {
+        self.acm.as_ref()?.service.poll_timeout()
+    }
+
+    /// Does what is due.
+    pub(super) fn acm_time(&mut self) {
+        let now = self.clock.now();
+        if self.acm_timeout().is_some_and(|at| at <= now) {
+            if let Some(acm) = self.acm.as_mut() {
+                acm.service.handle_time(now);
+            }
+            self.drain_acm();
+        }
+    }
+
+    /// The served ACM as operators see it.
+    pub(super) fn show_acm(&self) -> Option<model::Acm> {
+        let acm = self.acm.as_ref()?;
+        let path = |listener: &Listener| listener.path().display().to_string();
+        Some(model::Acm {
+            served_at: acm.listeners.iter().map(path).collect(),
+            kernel: acm.ls.is_some(),
+            clients: acm.clients.len(),
+            ..model::show(self.clock.now(), &acm.service)
+        })
+    }
+
+    /// Takes over what the configuration, which was read again, says of ACM.
+    pub(super) fn reload_acm(&mut self) {
+        if let Some(acm) = self.acm.as_mut() {
+            acm.service.set_settings(self.config.acm.settings());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The RDMA netlink group on which the kernel asks user space for paths (`RDMA_NL_GROUP_LS`). As
+//! long as somebody listens there, the kernel asks here first.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType,
+};
+
+/// Bit of group 3 in the mask of groups.
+const GROUP_LS: u32 = 1 << 2;
+/// A request has 68 bytes of header and 84 of attributes at most.
+const REQUEST_MAX: usize = 1024;
+
+/// The socket.
+#[derive(Debug)]
+pub struct Ls {
+    fd: OwnedFd,
+}
+
+impl Ls {
+    /// Opens it and joins the group.
+    ///
+    /// # Errors
+    /// The kernel has no RDMA netlink, or no right to it (CAP_NET_ADMIN).
+    pub fn open() -> io::Result<Self> {
+        let fd = socket::socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            SockProtocol::NetlinkRDMA,
+        )?;
+        socket::bind(fd.as_raw_fd(), &NetlinkAddr::new(0, GROUP_LS))?;
+        Ok(Self { fd })
+    }
+
+    /// The next message of the kernel's; `None` when there is none. What the kernel had to drop, it
+    /// asks the SA after a while.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn receive(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut buffer = vec![0; REQUEST_MAX];
+        loop {
+            match socket::recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+                Ok(len) => {
+                    buffer.truncate(len);
+                    return Ok(Some(buffer));
+                }
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::EINTR | Errno::ENOBUFS) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends a message to the kernel.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn send(&self, message: &[u8]) -> io::Result<()> {
+        let kernel = NetlinkAddr::new(0, 0);
+        socket::sendto(self.fd.as_raw_fd(), message, &kernel, MsgFlags::empty())?;
+        Ok(())
+    }
+}
+
+impl AsRawFd for Ls {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}

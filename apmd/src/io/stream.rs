@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Byte streams that clients call on: a Unix socket, or a TCP port that a file names.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use super::seqpacket::ListenError;
+
+/// What is listened on. Its files go with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    files: Files,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// The file by which clients find the service, and a second name of it.
+#[derive(Debug)]
+struct Files {
+    path: PathBuf,
+    link: Option<PathBuf>,
+}
+
+/// A client's connection. It does not block.
+#[derive(Debug)]
+pub enum Stream {
+    /// On the Unix socket.
+    Unix(UnixStream),
+    /// On the TCP port.
+    Tcp(TcpStream),
+}
+
+impl Listener {
+    /// Listens on the Unix socket `path`, with access `mode`. `link` becomes a symbolic link to it.
+    ///
+    /// # Errors
+    /// Somebody listens there, something else is there, or the system says no.
+    pub fn unix(path: &Path, link: Option<&Path>, mode: u32) -> Result<Self, ListenError> {
+        clear_the_way(path)?;
+        let io = at(path);
+        let socket = UnixListener::bind(path).map_err(&io)?;
+        let files = Files::of(path);
+        socket.set_nonblocking(true).map_err(&io)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(&io)?;
+        Self::new(Socket::Unix(socket), files, link)
+    }
+
+    /// Listens on a TCP port of `address`, and writes its number into the file `path`. `link`
+    /// becomes a symbolic link to that.
+    ///
+    /// # Errors
+    /// The port is in use, or the system says no.
+    pub fn tcp(address: SocketAddr, path: &Path, link: Option<&Path>) -> Result<Self, ListenError> {
+        let socket = TcpListener::bind(address).map_err(at(Path::new(&address.to_string())))?;
+        let io = at(path);
+        socket.set_nonblocking(true).map_err(&io)?;
+        let port = socket.local_addr().map_err(&io)?.port();
+        fs::write(path, format!("{port}\n")).map_err(&io)?;
+        Self::new(Socket::Tcp(socket), Files::of(path), link)
+    }
+
+    fn new(socket: Socket, mut files: Files, link: Option<&Path>) -> Result<Self, ListenError> {
+        if let Some(link) = link {
+            files.add_link(link)?;
+        }
+        Ok(Self { socket, files })
+    }
+
+    /// The file by which clients find it.
+    pub fn path(&self) -> &Path {
+        &self.files.path
+    }
+
+    /// The next client; `None` when nobody waits.
+    ///
+    /// # Errors
+    /// Mostly: no file descriptor left.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        let accepted = match &self.socket {
+            Socket::Unix(socket) => socket.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }),
+            Socket::Tcp(socket) => socket.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }),
+        };
+        match accepted {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Files {
+    fn of(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            link: None,
+        }
+    }
+
+    /// A link of another service's is replaced; anything else is not.
+    fn add_link(&mut self, link: &Path) -> Result<(), ListenError> {
+        let io = at(link);
+        match fs::symlink_metadata(link) {
+            Ok(found) if found.is_symlink() => fs::remove_file(link).map_err(&io)?,
+            Ok(found) if found.file_type().is_socket() => clear_the_way(link)?,
+            Ok(_) => return Err(io(io::ErrorKind::AlreadyExists.into())),
+            Err(_) => {}
+        }
+        let target = match (self.path.parent(), self.path.file_name()) {
+            (parent, Some(name)) if parent == link.parent() => Path::new(name),
+            _ => &self.path,
+        };
+        symlink(target, link).map_err(&io)?;
+        self.link = Some(link.to_owned());
+        Ok(())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for path in self.link.iter().chain([&self.path]) {
+            if let Err(error) = fs::remove_file(path) {
+                tracing::debug!(path = %path.display(), %error, "not removed");
+            }
+        }
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> ListenError {
+    let path = path.to_owned();
+    move |error| ListenError::Io {
+        path: path.clone(),
+        error,
+    }
+}
+
+/// Removes the socket that a dead service left at `path`.
+fn clear_the_way(path: &Path) -> Result<(), ListenError> {
+    let io = at(path);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(ListenError::InUse(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(io)
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+impl Stream {
+    /// Reads what is there, as far as `buffer` has room; 0 at the end.
+    ///
+    /// # Errors
+    /// Nothing is there, or the connection is broken.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+
+    /// Writes as much as there is room for; how much.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        };
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            written => written,
+        }
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        match &self.socket {
+            Socket::Unix(socket) => socket.as_raw_fd(),
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+        }
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Unix(stream) => stream.as_raw_fd(),
+            Self::Tcp(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+/// Asks the kernel's routes from which local address it would send to another. Nothing is sent.
+#[derive(Debug, Default)]
+pub struct Routes {
+    four: Option<UdpSocket>,
+    six: Option<UdpSocket>,
+}
+
+impl Routes {
+    /// The local address; `None` if there is no route.
+    pub fn source_to(&mut self, destination: IpAddr) -> Option<IpAddr> {
+        let (socket, any) = match destination {
+            IpAddr::V4(_) => (&mut self.four, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            IpAddr::V6(_) => (&mut self.six, IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)),
+        };
+        if socket.is_none() {
+            *socket = UdpSocket::bind((any, 0)).ok();
+        }
+        let socket = socket.as_ref()?;
+        // Any port but 0, which connect refuses.
+        socket.connect((destination, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> PathBuf {
+        let name = format!(
+            "apmd-stream-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        );
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_socket_has_two_names_and_leaves_none() {
+        let dir = dir();
+        let (path, link) = (dir.join("acm-unix.sock"), dir.join("acm.sock"));
+        let listener = Listener::unix(&path, Some(&link), 0o666).unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("acm-unix.sock"));
+        let mut client = UnixStream::connect(&link).unwrap();
+        let mut served = listener.accept().unwrap().unwrap();
+        assert!(listener.accept().unwrap().is_none());
+        client.write_all(b"request").unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(served.read(&mut buffer).unwrap(), 7);
+        let taken = Listener::unix(&path, None, 0o666).unwrap_err();
+        assert!(matches!(taken, ListenError::InUse(_)));
+        drop(listener);
+        assert!(!path.exists() && fs::symlink_metadata(&link).is_err());
+        fs::remove_dir(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_socket_stays() {
+        let dir = dir();
+        let path = dir.join("file");
+        fs::write(&path, "precious").unwrap();
+        let refused = Listener::unix(&path, None, 0o666).unwrap_err();
+        assert!(matches!(refused, ListenError::NotASocket(_)));
+        let refused = Listener::unix(&dir.join("s"), Some(&path), 0o666).unwrap_err();
+        assert!(matches!(refused, ListenError::Io { .. }));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_port_is_named_by_a_file() {
+        let dir = dir();
+        let path = dir.join("acm.port");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Listener::tcp(any, &path, None).unwrap();
+        let port: u16 = fs::read_to_string(&path).unwrap().trim().parse().unwrap();
+        let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert!(matches!(listener.accept().unwrap(), Some(Stream::Tcp(_))));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn the_kernel_chooses_the_source() {
+        let mut routes = Routes::default();
+        let home = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(routes.source_to(home), Some(home));
+        assert_eq!(routes.source_to([127, 0, 0, 7].into()), Some(home));
+    }
+}
