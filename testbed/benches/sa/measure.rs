@@ -11,7 +11,9 @@ use testbed::fabrics::dumped::Dumped;
 use testbed::fabrics::hardware;
 use testbed::fabrics::records::{self, Pair};
 use testbed::fabrics::tally::Tally;
-use testbed::ibsim::{Client, Dice, Engine, Net, OpenSm, Place, Reply, Settings, Simulator};
+use testbed::ibsim::{
+    Client, Dice, Engine, Net, OpenSm, Place, Reply, Routing, Settings, Simulator,
+};
 
 use crate::Fabric;
 
@@ -114,7 +116,7 @@ pub(crate) fn figures(net: &Net, shape: &Fabric) -> Result<Figures, Failure> {
     let place = Place::new()?;
     let _simulator = Simulator::start(&place, net)?;
     let settings = Settings {
-        engine: Engine::Minhop,
+        routing: Routing::Engine(Engine::Minhop),
         lmc: 0,
         roots: Vec::new(),
     };
@@ -139,7 +141,13 @@ pub(crate) fn figures(net: &Net, shape: &Fabric) -> Result<Figures, Failure> {
             records::judge(&fabric, pair, reply, &mut tally);
         }
     })?;
-    records::compare_hops(&fabric, &Dumped::read(opensm.files())?, &pairs, &mut tally);
+    records::compare_hops(
+        &fabric,
+        &Dumped::read(opensm.files())?,
+        &pairs,
+        true,
+        &mut tally,
+    );
     let pathdb = compute(&World::new(&fabric), &sources, pairs.len())?;
     Ok(Figures {
         end_ports: net.end_ports(),

@@ -22,8 +22,8 @@ struct Whole {
 impl Whole {
     fn follow(dumped: &Dumped, path: Path) -> Option<Self> {
         let (slid, dlid) = (path.slid.get(), path.dlid.get());
-        let there = dumped.follow(slid, dlid)?;
-        let back = dumped.follow(dlid, slid)?;
+        let there = dumped.follow(slid, dlid).ok()?;
+        let back = dumped.follow(dlid, slid).ok()?;
         let Way {
             mut switches,
             mut links,

@@ -6,6 +6,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
+use pathdb::Fault;
+
 use crate::failure::Failure;
 
 /// A port, by its node's GUID and its number; 0 for a switch itself.
@@ -140,37 +142,45 @@ impl Dumped {
         Ok(())
     }
 
-    /// Follows a packet from the port that has one LID to another LID; `None` if it does not arrive.
-    pub fn follow(&self, from: u16, to: u16) -> Option<Way> {
-        let (mut at, goal) = (*self.owners.get(&from)?, *self.owners.get(&to)?);
+    /// Follows a packet from the port that has one LID to another LID.
+    ///
+    /// # Errors
+    /// It does not arrive.
+    pub fn follow(&self, from: u16, to: u16) -> Result<Way, Fault> {
+        let owner = |lid: &u16| self.owners.get(lid).copied().ok_or(Fault::DeadEnd);
+        let (mut at, goal) = (owner(&from)?, owner(&to)?);
         let mut way = Way::default();
         if at == goal {
             // Nothing leaves the port, but a switch is still itself.
             way.switches.extend(self.switches.get(&at.0));
-            return Some(way);
+            return Ok(way);
         }
         if !self.switches.contains(&at.0) {
             at = self.cross(at, &mut way)?;
         }
         while self.switches.contains(&at.0) {
-            way.switches.insert(at.0);
-            let port = *self.tables.get(&(at.0, to))?;
-            if port == 0 {
-                return ((at.0, 0) == goal).then_some(way);
+            if !way.switches.insert(at.0) {
+                return Err(Fault::Loop);
             }
-            at = self.cross((at.0, port), &mut way)?;
-            if way.hops > self.switches.len() + 1 {
-                return None;
-            }
+            let port = self.tables.get(&(at.0, to)).ok_or(Fault::DeadEnd)?;
+            at = match *port {
+                0 if (at.0, 0) == goal => return Ok(way),
+                0 => return Err(Fault::DeadEnd),
+                port => self.cross((at.0, port), &mut way)?,
+            };
         }
-        (at == goal).then_some(way)
+        if at == goal {
+            Ok(way)
+        } else {
+            Err(Fault::DeadEnd)
+        }
     }
 
-    fn cross(&self, out: Place, way: &mut Way) -> Option<Place> {
-        let peer = *self.links.get(&out)?;
+    fn cross(&self, out: Place, way: &mut Way) -> Result<Place, Fault> {
+        let peer = *self.links.get(&out).ok_or(Fault::DeadEnd)?;
         way.links.insert((out.min(peer), out.max(peer)));
         way.hops += 1;
-        Some(peer)
+        Ok(peer)
     }
 
     /// How many links OpenSM counts from the port that has one LID to another LID, if it says.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::{PathMask, PathRecord, ResponseError, SaMad, SaStatus};
-use pathdb::{Capability, Fabric, Lid, PortId, World};
+use pathdb::{Capability, Fabric, Fault, Lid, PortId, World};
 
 use super::dumped::Dumped;
 use super::hardware::Ports0;
@@ -187,16 +187,22 @@ fn understand(
     }))
 }
 
-/// Compares the length of each pair's way there with a walk by other code, and with what OpenSM
-/// counts. OpenSM counts to the base LID of a switch only.
-pub fn compare_hops(fabric: &Fabric, dumped: &Dumped, pairs: &[Pair], tally: &mut Tally) {
+/// Compares the length of each pair's way there with a walk by other code, and, if `counted`, with
+/// what OpenSM counts, where it does.
+pub fn compare_hops(
+    fabric: &Fabric,
+    dumped: &Dumped,
+    pairs: &[Pair],
+    counted: bool,
+    tally: &mut Tally,
+) {
     for pair in pairs {
         let (from, to) = pair.lids;
-        let ends = Lid::new(from)
-            .and_then(|lid| fabric.port_by_lid(lid))
-            .zip(Lid::new(to));
-        let ours = ends.and_then(|(port, lid)| fabric.leg(port, lid).ok());
-        let ours = ours.map(|leg| usize::from(leg.hops));
+        let port = Lid::new(from).and_then(|lid| fabric.port_by_lid(lid));
+        let ours = match port.zip(Lid::new(to)) {
+            Some((port, lid)) => fabric.leg(port, lid).map(|leg| usize::from(leg.hops)),
+            None => Err(Fault::DeadEnd),
+        };
         let walked = dumped.follow(from, to).map(|way| way.hops);
         match ours == walked {
             true => tally.walks += 1,
@@ -205,12 +211,10 @@ pub fn compare_hops(fabric: &Fabric, dumped: &Dumped, pairs: &[Pair], tally: &mu
                 format!("{words}: hops: walked {walked:?}, pathdb {ours:?}")
             }),
         }
-        let home = ours == Some(0);
-        if let Some(counted) = dumped
-            .counted_hops(from, to)
-            .filter(|_| ours.is_some() && !home)
-        {
-            match ours == Some(counted) {
+        tally.loops += usize::from(ours == Err(Fault::Loop));
+        let far = counted && ours.is_ok_and(|hops| hops > 0);
+        if let Some(counted) = dumped.counted_hops(from, to).filter(|_| far) {
+            match ours == Ok(counted) {
                 true => tally.hops += 1,
                 false => tally.differ(|| {
                     let words = words(fabric, pair.lids);

@@ -20,8 +20,11 @@ pub struct Tally {
     /// Of these, paths for which the SA names another service level than 0, which OpenSM's files do
     /// not tell.
     pub nonzero_sl: usize,
-    /// Ways whose length agrees with a walk through the files by other code than pathdb's.
+    /// Ways whose length, or why there is none, agrees with a walk through the files by other code
+    /// than pathdb's.
     pub walks: usize,
+    /// Of these, ways in circles.
+    pub loops: usize,
     /// Ways whose length agrees with the hops that OpenSM counts itself.
     pub hops: usize,
     /// Links whose rate agrees with both ports' own PortInfo.
@@ -56,6 +59,7 @@ impl Tally {
             (&mut self.irreversible, other.irreversible),
             (&mut self.nonzero_sl, other.nonzero_sl),
             (&mut self.walks, other.walks),
+            (&mut self.loops, other.loops),
             (&mut self.hops, other.hops),
             (&mut self.links, other.links),
             (&mut self.entries, other.entries),
@@ -69,19 +73,20 @@ impl Tally {
     }
 
     /// The columns of [`Tally::row`].
-    pub const HEAD: &str = "lids  records  no path  one way  sl != 0    walks     hops  links  \
+    pub const HEAD: &str = "lids  records  no path  one way  sl != 0    walks  loops     hops  links  \
         entries  alternates  disjoint  differ";
 
     /// The counts in columns.
     pub fn row(&self) -> String {
         format!(
-            "{:4}  {:7}  {:7}  {:7}  {:7}  {:7}  {:7}  {:5}  {:7}  {:10}  {:8}  {:6}",
+            "{:4}  {:7}  {:7}  {:7}  {:7}  {:7}  {:5}  {:7}  {:5}  {:7}  {:10}  {:8}  {:6}",
             self.lids,
             self.records,
             self.unreachable,
             self.irreversible,
             self.nonzero_sl,
             self.walks,
+            self.loops,
             self.hops,
             self.links,
             self.entries,

@@ -23,7 +23,7 @@ mod simulator;
 pub use client::{Client, Reply, Request, Target, Undeliverable};
 pub use dice::Dice;
 pub use net::{Cable, End, Net, Node};
-pub use opensm::{Engine, OpenSm, Settings};
+pub use opensm::{Engine, OpenSm, Routing, Settings};
 pub use place::Place;
 pub use shape::Shape;
 pub use simulator::Simulator;

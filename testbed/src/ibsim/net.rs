@@ -112,6 +112,15 @@ impl Net {
         Self::FIRST_SWITCH_GUID + switch as u64
     }
 
+    /// How many ports the switch with this GUID has; 0 if there is none.
+    pub fn switch_ports(&self, guid: u64) -> u8 {
+        let at = guid.wrapping_sub(Self::FIRST_SWITCH_GUID);
+        usize::try_from(at)
+            .ok()
+            .and_then(|at| self.switches.get(at).copied())
+            .unwrap_or(0)
+    }
+
     /// The file for ibsim.
     pub fn text(&self) -> String {
         let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();

@@ -69,11 +69,20 @@ impl fmt::Display for Engine {
     }
 }
 
+/// Where forwarding tables come from.
+#[derive(Clone, Debug)]
+pub enum Routing {
+    /// From a routing engine. If that cannot route such a fabric, OpenSM takes minhop.
+    Engine(Engine),
+    /// From this text, in the format of `opensm-lfts.dump`.
+    Tables(String),
+}
+
 /// What it is told to do.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How it routes. If that cannot be done, it takes minhop.
-    pub engine: Engine,
+    /// How it routes.
+    pub routing: Routing,
     /// 2 to the power of this many LIDs a port of a host.
     pub lmc: u8,
     /// Roots, by position among the switches, for the engines that want them.
@@ -103,7 +112,15 @@ impl OpenSm {
             .map(|&root| format!("{:#018x}\n", Net::switch_guid(root)))
             .collect();
         place.write("roots", &roots)?;
-        let configuration = place.write("opensm.conf", &configuration(settings, &directory))?;
+        let engine = match &settings.routing {
+            Routing::Engine(engine) => engine.name(),
+            Routing::Tables(text) => {
+                place.write("tables", text)?;
+                "file"
+            }
+        };
+        let configuration = configuration(engine, settings.lmc, &directory);
+        let configuration = place.write("opensm.conf", &configuration)?;
         let mut command = bound_to_us("TERM", "opensm");
         command
             .arg("-F")
@@ -114,8 +131,9 @@ impl OpenSm {
             .env("SIM_HOST", node)
             .env("OSM_TMP_DIR", &directory)
             .env("OSM_CACHE_DIR", &directory);
+        // Made empty, for one that ran here before may have left its own.
+        let log = place.write("opensm.log", "")?;
         let child = spawn(command, "opensm", &directory.join("opensm.out"))?;
-        let log = directory.join("opensm.log");
         let mut opensm = Self {
             child,
             directory,
@@ -222,15 +240,13 @@ impl Drop for OpenSm {
 
 /// Everything that it would write goes to the directory. `log_flags` are errors, messages and
 /// routing, the last of which makes it write forwarding tables.
-fn configuration(settings: &Settings, directory: &Path) -> String {
+fn configuration(engine: &str, lmc: u8, directory: &Path) -> String {
     let directory = directory.display();
     format!(
-        "routing_engine {}\nlmc {}\nroot_guid_file {directory}/roots\n\
-         sweep_interval 0\nsweep_on_trap FALSE\nmax_wire_smps 16\n\
+        "routing_engine {engine}\nlmc {lmc}\nroot_guid_file {directory}/roots\n\
+         lfts_file {directory}/tables\nsweep_interval 0\nsweep_on_trap FALSE\nmax_wire_smps 16\n\
          log_file {directory}/opensm.log\nlog_flags 0x43\nforce_log_flush TRUE\n\
          dump_files_dir {directory}\nbabbling_port_policy FALSE\n",
-        settings.engine.name(),
-        settings.lmc,
     )
 }
 

@@ -6,7 +6,7 @@ use pathdb::{Change, Delta, Fabric};
 use testbed::fabrics::dumped::Dumped;
 use testbed::fabrics::tally::Tally;
 use testbed::fabrics::{alternates, hardware, records};
-use testbed::ibsim::{Client, Dice, Engine, OpenSm, Place, Settings, Shape, Simulator};
+use testbed::ibsim::{Client, Dice, Engine, OpenSm, Place, Routing, Settings, Shape, Simulator};
 
 use super::{is_there, lids_of};
 
@@ -33,7 +33,7 @@ fn wrong_entries_and_rates_are_found() {
     let place = Place::new().expect("a directory");
     let _simulator = Simulator::start(&place, &net).expect("ibsim starts");
     let settings = Settings {
-        engine: Engine::Dor,
+        routing: Routing::Engine(Engine::Dor),
         lmc: 0,
         roots: shape.roots(),
     };
@@ -80,7 +80,7 @@ fn wrong_entries_and_rates_are_found() {
     let named = format!("lid {lid})");
     assert!(tally.first.iter().all(|words| words.contains(&named)));
     let mut tally = Tally::default();
-    records::compare_hops(&wrong, &dumped, &pairs, &mut tally);
+    records::compare_hops(&wrong, &dumped, &pairs, true, &mut tally);
     assert_eq!(tally.differences, lids.len() - 1, "{:?}", tally.first);
 
     // Another rate of its cable.

@@ -13,7 +13,8 @@ use std::path::Path;
 use cm_msgs::Lid;
 use cm_msgs::sa::{PathMask, PathRecord, SaMad};
 use testbed::ibsim::{
-    Client, Engine, Node, OpenSm, Place, Request, Settings, Shape, Simulator, Target, Undeliverable,
+    Client, Engine, Node, OpenSm, Place, Request, Routing, Settings, Shape, Simulator, Target,
+    Undeliverable,
 };
 
 fn is_there() -> bool {
@@ -63,7 +64,7 @@ fn a_fabric_comes_up_is_asked_and_cut_and_leaves_nothing() {
     };
     let net = shape.build(0);
     let settings = Settings {
-        engine: Engine::Dor,
+        routing: Routing::Engine(Engine::Dor),
         lmc: 1,
         roots: shape.roots(),
     };

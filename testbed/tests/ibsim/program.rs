@@ -13,7 +13,7 @@ fn apm_fabrics(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn one_case_is_compared_in_three_states() {
+fn one_case_is_compared_in_all_states() {
     if !is_there() {
         return;
     }
@@ -35,7 +35,7 @@ fn one_case_is_compared_in_three_states() {
         .map(|line| serde_json::from_str(line).expect("a JSON object"))
         .collect();
     let named: Vec<_> = states.iter().map(|state| &state["state"]).collect();
-    assert_eq!(named, ["whole", "cut", "healed"]);
+    assert_eq!(named, ["whole", "cut", "healed", "garbled"]);
     for state in &states {
         let number = |key: &str| {
             state[key]
@@ -44,7 +44,13 @@ fn one_case_is_compared_in_three_states() {
         };
         assert_eq!(number("differences"), 0);
         assert_eq!(number("records"), number("lids").pow(2));
-        assert_eq!(number("unreachable") > 0, state["state"] == "cut");
+        let broken = state["state"] == "cut" || state["state"] == "garbled";
+        assert_eq!(number("unreachable") > 0, broken, "{state}");
+        assert_eq!(
+            number("irreversible") > 0,
+            state["state"] == "garbled",
+            "{state}"
+        );
     }
 }
 
