@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use rayon::prelude::*;
 
 use super::Host;
-use super::survey::{Pairs, primaries};
+use super::survey::{Pairs, least};
 use crate::disjoint::{Finder, Sharing};
 use crate::fabric::{Fabric, NodeId, PortId};
 use crate::ident::{Guid, Lid, LidRange};
@@ -35,7 +35,7 @@ pub struct Difference {
     pub pairs: u64,
     /// How many of them were looked at, evenly spread.
     pub looked_at: u64,
-    /// Those whose primary and alternate shared less in the first.
+    /// Those that could share less in the first: with the primary that has the best alternate.
     pub worse: Vec<Worse>,
     /// How many share less in the second.
     pub better: u64,
@@ -86,13 +86,12 @@ pub struct MovedLids {
     pub lids: [Option<LidRange>; 2],
 }
 
-/// A pair of hosts that shares more than it did, whichever of its ports the primary uses.
+/// A pair of hosts that shares more than it did, even with the primary that has the best alternate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Worse {
     /// A port of each, in the second state.
     pub hosts: [PortId; 2],
-    /// What the worst primary shared with its best alternate, and shares now; `None` if there was
-    /// or is no alternate.
+    /// What primary and alternate shared, and share now; `None` if there was or is no alternate.
     pub shared: [Option<Sharing>; 2],
 }
 
@@ -203,17 +202,13 @@ fn routes(
     }
 }
 
-/// How much the worst primary of two hosts shares with its best alternate; the greatest if it has
-/// none, `None` if no primary works.
+/// How little two hosts can share, whether they have no alternate at all first; `None` if no primary
+/// works.
 type Protection = Option<(bool, Sharing)>;
 
 fn protection(finder: &mut Finder<'_>, fabric: &Fabric, hosts: [&Host; 2]) -> Protection {
-    let [a, b] = hosts;
-    let found =
-        primaries(fabric, a, b).filter_map(|primary| finder.best(primary, &a.ports, &b.ports).ok());
-    found
-        .map(|best| best.map_or((true, Sharing::default()), |best| (false, best.shared)))
-        .max()
+    let (_, best) = least(finder, fabric, hosts[0], hosts[1])?;
+    Some(best.map_or((true, Sharing::default()), |best| (false, best.shared)))
 }
 
 fn pairs(first: &Fabric, second: &Fabric, most: u64, difference: &mut Difference) {

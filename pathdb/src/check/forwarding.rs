@@ -118,8 +118,14 @@ impl Walks {
         let mut causes = BTreeSet::new();
         let mut cut_off = Vec::new();
         for (rank, ports) in sources {
-            let others = ports.iter().copied().filter(|&other| other != port);
+            // A port does not send to itself.
+            let mut others = ports
+                .iter()
+                .copied()
+                .filter(|&other| other != port)
+                .peekable();
             match *rank {
+                _ if others.peek().is_none() => {}
                 Some(rank) if self.visit(fabric, lid, port, rank, &mut causes) => {}
                 Some(_) => cut_off.extend(others),
                 // A cable from adapter to adapter leads to one port only.

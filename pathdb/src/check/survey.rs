@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use rayon::prelude::*;
 
 use super::Host;
-use crate::disjoint::{Element, Finder, Path, Sharing};
+use crate::disjoint::{Alternate, Element, Finder, Path, Sharing};
 use crate::fabric::{Fabric, PortId};
 
 /// How many examples are kept.
@@ -42,18 +42,19 @@ pub struct Survey {
     pub pairs: u64,
     /// How many of them were looked at, evenly spread.
     pub looked_at: u64,
-    /// Pairs of which some primary has no alternate that shares as little as the cables allow.
+    /// Pairs of which no primary has an alternate that shares as little as the cables allow.
     pub joined: u64,
     /// What joins them, the most harmful first.
     pub needless: Vec<Needless>,
-    /// Pairs of which some primary has no alternate at all.
+    /// Pairs of which no primary has an alternate at all, though one works.
     pub alone: u64,
     /// Some of them.
     pub alone_examples: Vec<Example>,
 }
 
-/// Looks at pairs of hosts, at most `most` of them; every path between base LIDs is taken for the
-/// primary in turn. `progress` is told how many of how many were looked at.
+/// Looks at pairs of hosts, at most `most` of them. Of all paths between base LIDs that is taken for
+/// the primary which has the best alternate: what even that shares is the fabric's fault, not a
+/// choice of ports. `progress` is told how many of how many were looked at.
 pub fn survey(fabric: &Fabric, most: u64, progress: &mut dyn FnMut(u64, u64)) -> Survey {
     let hosts = fabric.multi_port_hosts();
     let pairs = Pairs::new(hosts.len() as u64, most);
@@ -187,40 +188,33 @@ impl<'a> Looker<'a> {
     }
 
     fn look(&mut self, a: &Host, b: &Host, sums: &mut Sums) {
-        let mut found: BTreeMap<Element, Example> = BTreeMap::new();
-        let mut alone = None;
-        for primary in primaries(self.fabric, a, b) {
-            // What does not work at all is found elsewhere.
-            let Ok(best) = self.finder.best(primary, &a.ports, &b.ports) else {
-                continue;
-            };
-            let example = Example {
-                primary,
-                alternate: best.map(|best| best.path),
-            };
-            let Some(best) = best else {
-                alone = alone.or(Some(example));
-                continue;
-            };
-            if best.shared == Sharing::default() {
-                continue;
-            }
-            for (element, avoided) in self.finder.common(&best) {
-                if avoided || self.leads_around(element, a, b) {
-                    found.entry(element).or_insert(example);
-                }
-            }
-        }
-        sums.joined += u64::from(!found.is_empty());
-        for (element, example) in found {
-            let own = sums.needless.entry(element).or_default();
-            own.0 += 1;
-            keep(&mut own.1, &[example]);
-        }
-        if let Some(example) = alone {
+        // What does not work at all is found elsewhere.
+        let Some((primary, best)) = least(&mut self.finder, self.fabric, a, b) else {
+            return;
+        };
+        let example = Example {
+            primary,
+            alternate: best.map(|best| best.path),
+        };
+        let Some(best) = best else {
             sums.alone += 1;
             keep(&mut sums.alone_examples, &[example]);
+            return;
+        };
+        let shared = match best.shared == Sharing::default() {
+            true => Vec::new(),
+            false => self.finder.common(primary, &best, &a.ports, &b.ports),
+        };
+        let mut joined = false;
+        for (element, avoided) in shared {
+            if avoided || self.leads_around(element, a, b) {
+                let own = sums.needless.entry(element).or_default();
+                own.0 += 1;
+                keep(&mut own.1, &[example]);
+                joined = true;
+            }
         }
+        sums.joined += u64::from(joined);
     }
 
     /// Whether the cables lead around an element. All hosts with the same leaves have one answer,
@@ -248,8 +242,33 @@ impl<'a> Looker<'a> {
     }
 }
 
+/// Of all paths between base LIDs of two hosts, the one that shares least with its best alternate;
+/// if none has an alternate, the first that works.
+pub(super) fn least(
+    finder: &mut Finder<'_>,
+    fabric: &Fabric,
+    a: &Host,
+    b: &Host,
+) -> Option<(Path, Option<Alternate>)> {
+    let mut least: Option<(Path, Option<Alternate>)> = None;
+    let rank =
+        |best: Option<Alternate>| best.map_or((true, Sharing::default()), |b| (false, b.shared));
+    for primary in primaries(fabric, a, b) {
+        let Ok(best) = finder.best(primary, &a.ports, &b.ports) else {
+            continue;
+        };
+        if least.is_none_or(|(_, least)| rank(best) < rank(least)) {
+            least = Some((primary, best));
+        }
+        if rank(best) == (false, Sharing::default()) {
+            break;
+        }
+    }
+    least
+}
+
 /// Every path between base LIDs of two hosts.
-pub(super) fn primaries(fabric: &Fabric, a: &Host, b: &Host) -> impl Iterator<Item = Path> {
+fn primaries(fabric: &Fabric, a: &Host, b: &Host) -> impl Iterator<Item = Path> {
     let base = |port: PortId| fabric.port(port).lids.map(|lids| lids.base());
     let locals = a
         .ports

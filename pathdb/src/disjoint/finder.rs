@@ -110,9 +110,18 @@ impl<'a> Finder<'a> {
         Ok(best)
     }
 
-    /// What an alternate that was found last shares with its primary, and of each whether one of the
-    /// ways there that were looked at avoids it.
-    pub(crate) fn common(&self, alternate: &Alternate) -> Vec<(Element, bool)> {
+    /// What an alternate that was found shares with its primary, and of each element whether some way
+    /// there between the ports avoids it: then the cables certainly lead around it.
+    pub(crate) fn common(
+        &mut self,
+        primary: Path,
+        alternate: &Alternate,
+        local: &[PortId],
+        remote: &[PortId],
+    ) -> Vec<(Element, bool)> {
+        if self.best(primary, local, remote).is_err() {
+            return Vec::new();
+        }
         let Path { slid, dlid } = alternate.path;
         let of = |ways: &[Way], from: Lid, to: Lid| {
             let from = self.fabric.port_by_lid(from);

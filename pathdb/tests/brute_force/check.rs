@@ -74,30 +74,30 @@ proptest! {
     }
 }
 
-/// What joins two hosts needlessly, and whether some primary has no alternate, by the parts of which
+/// What joins two hosts needlessly, and whether no primary has an alternate, by the parts of which
 /// the survey is made.
 fn pair(fabric: &Fabric, local: &[PortId], remote: &[PortId]) -> (Vec<Element>, bool) {
     let base = |port: PortId| fabric.port(port).lids.expect("an end port").base();
-    let (mut elements, mut alone) = (Vec::new(), false);
+    let (mut found, mut works) = (Vec::new(), false);
     for &from in local {
         for &to in remote {
             let primary = Path {
                 slid: base(from),
                 dlid: base(to),
             };
-            let Ok(best) = Finder::new(fabric).best(primary, local, remote) else {
-                continue;
-            };
-            let Some(best) = best else {
-                alone = true;
-                continue;
-            };
-            let shared = fabric.shared(primary, best.path, local, remote);
-            let shared = shared.expect("both work").into_iter();
-            elements.extend(shared.filter(|s| !s.unavoidable).map(|s| s.element));
+            if let Ok(best) = Finder::new(fabric).best(primary, local, remote) {
+                works = true;
+                found.extend(best.map(|best| (best.shared, primary, best.path)));
+            }
         }
     }
-    elements.sort();
-    elements.dedup();
-    (elements, alone)
+    // Of several that share least, the first counts, whichever LIDs it has.
+    let least = found.iter().map(|found| found.0).min();
+    let Some(&(_, primary, alternate)) = found.iter().find(|f| Some(f.0) == least) else {
+        return (Vec::new(), works);
+    };
+    let shared = fabric.shared(primary, alternate, local, remote);
+    let shared = shared.expect("both work").into_iter();
+    let avoidable = shared.filter(|s| !s.unavoidable).map(|s| s.element);
+    (avoidable.collect(), false)
 }

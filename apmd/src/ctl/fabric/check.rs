@@ -39,7 +39,7 @@ struct Found {
     /// Pairs of hosts whose paths meet needlessly.
     pairs_joined: u64,
     needless: Vec<Joining>,
-    /// Pairs of hosts of which some path has no alternate.
+    /// Pairs of hosts that have a path and no alternate.
     pairs_alone: u64,
     alone_examples: Vec<Between>,
 }
@@ -169,7 +169,7 @@ impl Found {
             let examples: Vec<_> = examples.collect();
             let _ = writeln!(
                 text,
-                "no alternate: {} pairs of hosts have a path without any, such as {}",
+                "no alternate: {} pairs of hosts have none, such as {}",
                 self.pairs_alone,
                 examples.join(", ")
             );
@@ -177,7 +177,7 @@ impl Found {
         let _ = writeln!(
             text,
             "looked at {} of {} pairs of hosts with several ports: {} share something needlessly, \
-             {} have a path without alternate",
+             {} have no alternate",
             self.pairs_looked_at, self.pairs, self.pairs_joined, self.pairs_alone
         );
         let _ = match self.unreachable {
