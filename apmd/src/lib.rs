@@ -18,6 +18,7 @@ pub mod fabric;
 pub mod io;
 pub mod log_limit;
 pub mod logging;
+pub mod neigh;
 pub mod notify;
 pub mod observe;
 pub mod ports;

@@ -8,6 +8,7 @@ mod association;
 mod control;
 mod fixed;
 mod log;
+mod neigh;
 mod policy;
 mod ports;
 mod sa;
@@ -21,6 +22,7 @@ pub use association::Association;
 pub use control::Control;
 pub use fixed::Static;
 pub use log::{Log, LogFormat};
+pub use neigh::Neigh;
 pub use policy::Policy;
 pub use ports::{PortSource, Ports};
 pub use sa::{AllPaths, Sa};
@@ -69,6 +71,8 @@ pub struct Config {
     pub ssa: Ssa,
     /// ACM, served.
     pub acm: Acm,
+    /// The kernel's neighbours on IPoIB interfaces.
+    pub neigh: Neigh,
     /// The sockets.
     pub control: Control,
     /// The log.
@@ -90,6 +94,7 @@ impl Default for Config {
             fixed: Static::default(),
             ssa: Ssa::default(),
             acm: Acm::default(),
+            neigh: Neigh::default(),
             control: Control::default(),
             log: Log::default(),
         }
@@ -192,6 +197,7 @@ impl Config {
         self.fixed.check().map_err(|e| ("static", e))?;
         self.ssa.check().map_err(|e| ("ssa", e))?;
         self.acm.check().map_err(|e| ("acm", e))?;
+        self.neigh.check().map_err(|e| ("neigh", e))?;
         self.control.check().map_err(|e| ("control", e))?;
         self.log.check().map_err(|e| ("log", e))
     }

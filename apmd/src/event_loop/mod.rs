@@ -7,6 +7,7 @@ mod acm_io;
 mod engine_io;
 mod fabric_io;
 mod fabric_worker;
+mod neigh_io;
 mod operators;
 mod port_io;
 mod sa_io;
@@ -103,6 +104,7 @@ pub struct Daemon {
     fabric_worker: Option<FabricWorker>,
     rtnl: Option<Rtnl>,
     nldev: Option<Nldev>,
+    neigh: neigh_io::Neigh,
     control: Control,
     observe: Observe,
     acm: Option<acm_io::Acm>,
@@ -171,6 +173,7 @@ impl Daemon {
             devices: Devices::default(),
             rtnl,
             nldev: nldev.ok(),
+            neigh: neigh_io::Neigh::open(&config.neigh, registry),
             control: Control::new(control),
             observe: Observe::new(observe),
             signals,
@@ -220,6 +223,7 @@ impl Daemon {
             self.work();
         }
         notify(State::Stopping);
+        self.end_neighbours();
         tracing::info!("ended; connections stay as they are");
         Ok(())
     }
@@ -241,6 +245,7 @@ impl Daemon {
                 self.scan_at,
                 self.ports_timeout(),
                 self.acm_timeout(),
+                self.neigh.poll_timeout(),
             ],
         )
     }
@@ -262,6 +267,7 @@ impl Daemon {
             Token::Operator(key) => self.operator(key),
             Token::Verbs(key) => self.device_events(key),
             Token::Umad(key) => self.receive_mads(key),
+            Token::Neigh => self.neighbours_changed(),
             Token::AcmClient(number) => self.acm_ready(number),
             Token::Fabric => self.hear_of_fabric(),
             Token::AcmListener(place) => self.accept_acm(place),
@@ -295,6 +301,7 @@ impl Daemon {
         self.sources.handle_time(now);
         self.check_ports(now);
         self.acm_time();
+        self.neighbours_time(now);
         self.drain_engine();
     }
 
@@ -320,6 +327,7 @@ impl Daemon {
                 self.config = config.with_fixed_of(&self.config);
                 self.reload_sources();
                 self.reload_acm();
+                self.reload_neighbours();
                 self.look_at_all_ports();
                 tracing::info!("configuration read again");
             }

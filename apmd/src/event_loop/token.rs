@@ -29,6 +29,8 @@ pub enum Token {
     Verbs(u32),
     /// A port's MADs.
     Umad(PortKey),
+    /// Neighbours, or what they hang on, changed.
+    Neigh,
     /// A connection to the ACM service that is asked for paths.
     AcmClient(u32),
     /// The thread that reads the fabric.
@@ -57,6 +59,7 @@ impl From<Token> for mio::Token {
             Token::Umad(PortKey { device, port }) => {
                 (7, u64::from(device) | u64::from(port) << PORT_SHIFT)
             }
+            Token::Neigh => (30, 0),
             Token::AcmClient(key) => (8, key.into()),
             Token::Fabric => (20, 0),
             Token::AcmListener(place) => (21, place.into()),
@@ -89,6 +92,7 @@ impl Token {
             21 => Self::AcmListener(key),
             22 => Self::AcmCaller(key),
             23 => Self::Ls,
+            30 => Self::Neigh,
             _ => return None,
         })
     }
@@ -119,6 +123,7 @@ mod tests {
             Token::AcmListener(1),
             Token::AcmCaller(u32::MAX),
             Token::Ls,
+            Token::Neigh,
         ];
         for token in tokens {
             assert_eq!(Token::from_mio(token.into()), Some(token));

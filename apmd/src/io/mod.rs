@@ -3,6 +3,7 @@
 
 pub mod acm_stream;
 pub mod ls;
+pub mod neigh;
 pub mod nldev;
 pub mod rtnl;
 pub mod sa_session;

@@ -27,12 +27,12 @@ const PKEY_AT: usize = 8;
 
 /// An IPoIB interface, as far as its port goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Interface {
-    name: String,
-    gid: Gid,
-    pkey: PKey,
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) gid: Gid,
+    pub(super) pkey: PKey,
     /// `None` while the interface is administratively down: then its carrier says nothing.
-    carrier: Option<bool>,
+    pub(super) carrier: Option<bool>,
 }
 
 /// What an interface's change means for its port.
@@ -235,7 +235,7 @@ fn ip_of(message: &AddressMessage) -> Option<IpAddr> {
 }
 
 /// What an IPoIB link is now; `None` for other links.
-fn interface_of(link: &LinkMessage) -> Option<Interface> {
+pub(super) fn interface_of(link: &LinkMessage) -> Option<Interface> {
     if link.header.link_layer_type != LinkLayerType::Infiniband {
         return None;
     }

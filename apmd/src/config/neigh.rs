@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `[neigh]`: the kernel's neighbours on IPoIB interfaces.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Check, want};
+use crate::neigh::Mode;
+
+/// `[neigh]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Neigh {
+    /// Which of the kernel's tables are filled: 0 none, 1 IPv4, 2 IPv6, 3 both.
+    pub mode: u8,
+    /// The file of addresses, GIDs and queue pairs; read at start and with the configuration.
+    pub file: PathBuf,
+}
+
+impl Default for Neigh {
+    fn default() -> Self {
+        Self {
+            mode: 0,
+            file: PathBuf::from("/etc/rdma/ibssa_hosts.data"),
+        }
+    }
+}
+
+impl Neigh {
+    pub(super) fn check(&self) -> Check {
+        want(
+            Mode::from_number(self.mode).is_some(),
+            "mode",
+            "want 0 none, 1 ipv4, 2 ipv6 or 3 both",
+        )?;
+        want(
+            self.file.is_absolute(),
+            "file",
+            "want a path that begins with a slash",
+        )
+    }
+
+    /// The tables.
+    pub fn mode(&self) -> Mode {
+        Mode::from_number(self.mode).unwrap_or_default()
+    }
+}
