@@ -1,24 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths from a file: TOML, an array of tables `path`. One file can serve all hosts, because a path
-//! is good for both directions unless it says otherwise.
-//!
-//! ```toml
-//! [[path]]
-//! sgid = "fe80::5:ad00:10:1"
-//! dgid = "fe80::5:ad00:20:1"
-//! slid = 3
-//! dlid = 5
-//! mtu = 4096           # bytes
-//! rate = 100           # Gb/s
-//! sl = 0               # service level, 0 by default
-//! pkey = 0xffff        # any partition by default
-//! life_time = 18       # a packet lives for 4.096 us * 2^18, the default
-//! reversible = true    # the default
-//! # Through a router, all 0 by default:
-//! hop_limit = 64
-//! traffic_class = 0
-//! flow_label = 0
-//! ```
+//! is good for both directions unless it says otherwise. Its keys are in `docs/sources.md`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -418,6 +400,23 @@ reversible = false
             assert!(found.contains(what), "{found:?} does not say {what:?}");
             assert_eq!(text[..at].matches('\n').count() + 1, line, "{what}");
         }
+    }
+
+    #[test]
+    fn the_documented_file_is_good() {
+        let page = include_str!("../../../docs/sources.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (example, _) = rest.split_once("```").unwrap();
+        let file = PathFile::parse(example).unwrap();
+        let found = file.find(&query("fe80::5:ad00:10:1", "fe80::5:ad00:20:1"));
+        let [record] = found.as_deref().unwrap() else {
+            panic!("{found:?}")
+        };
+        let short = "[[path]]\nsgid = \"fe80::5:ad00:10:1\"\ndgid = \"fe80::5:ad00:20:1\"\n\
+            slid = 3\ndlid = 5\nmtu = 4096\nrate = 100\n";
+        let short = PathFile::parse(short).unwrap();
+        let without = short.find(&query("fe80::5:ad00:10:1", "fe80::5:ad00:20:1"));
+        assert_eq!(without, Ok(vec![*record]), "the defaults are as written");
     }
 
     #[test]
