@@ -4,7 +4,8 @@
 //! routing bit, `-D 0x43`), both in its `dump_files_dir`, and `guid2lid` (LIDs by port GUID) in its
 //! cache directory.
 //!
-//! They say nothing about MTUs and partitions, so those are not known of such a fabric. They must
+//! They say nothing about MTUs and partitions, so those are not known of such a fabric; nor about
+//! service levels, which are not 0 under OpenSM's routing engines lash and dfsssp. They must
 //! be of one sweep: what one says and another denies is an error, and so is what is missing.
 
 mod guid2lid;

@@ -196,6 +196,27 @@ impl OpenSm {
             })
     }
 
+    /// How long its threads have run, from the kernel's scheduler statistics (nanoseconds, the first
+    /// field of each).
+    ///
+    /// # Errors
+    /// [`Failure::File`].
+    pub fn cpu_seconds(&self) -> Result<f64, Failure> {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        let entries = fs::read_dir(&tasks).map_err(|source| in_file(&tasks, source))?;
+        let mut nanoseconds = 0.0;
+        for entry in entries.flatten() {
+            // A thread that has just ended has no more to say.
+            let text = fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
+            let first = text
+                .split(' ')
+                .next()
+                .and_then(|word| word.parse::<f64>().ok());
+            nanoseconds += first.unwrap_or_default();
+        }
+        Ok(nanoseconds / 1e9)
+    }
+
     fn wait_until_up(&mut self) -> Result<(), Failure> {
         let wanted = self.sweeps + 1;
         let what = format!("sweep {wanted} of opensm");
