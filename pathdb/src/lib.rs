@@ -32,7 +32,7 @@ pub use disjoint::{
 };
 pub use fabric::{
     BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec,
-    PathTerms, Port, PortId, PortName, PortSpec, Routing,
+    PathTerms, Port, PortId, PortName, PortSpec, Routing, ServiceLevels, SlToVl,
 };
 pub use fat_tree::{FatTree, Spread};
 pub use half_world::{PathRecord, World};

@@ -3,7 +3,7 @@
 
 use pathdb::{
     BuildError, Builder, Capability, Change, Delta, DeltaError, Fabric, FatTree, Fault, Guid, Lid,
-    LidRange, Mtu, NodeId, NodeKind, NodeSpec, PKey, PortSpec, Rate, Spread,
+    LidRange, Mtu, NodeId, NodeKind, NodeSpec, PKey, Path, PortSpec, Rate, SlToVl, Spread,
 };
 
 fn lid(number: u16) -> Lid {
@@ -194,7 +194,7 @@ fn saying_the_same_again_is_no_contradiction() {
 #[test]
 fn partitions_decide_who_may_talk() {
     let mut line = line().expect("no contradiction");
-    let c = spec(NodeKind::Adapter, 9, "c", 3);
+    let c = spec(NodeKind::Adapter, 9, "c", 5);
     let c = line.builder.node(c).expect("new");
     let mut with = |number, keys: &[u16]| {
         let spec = PortSpec {
@@ -203,11 +203,86 @@ fn partitions_decide_who_may_talk() {
         };
         line.builder.port(c, number, &spec).expect("new")
     };
-    let (full, limited, unknown) = (with(1, &[0xffff]), with(2, &[0x7fff]), with(3, &[]));
+    let full = with(1, &[0xffff, 0x8001]);
+    let (limited, unknown) = (with(2, &[0x7fff, 0x8001]), with(3, &[]));
+    let (only_limited, other) = (with(4, &[0x7fff]), with(5, &[0x8002]));
     let fabric = line.builder.routing().finish();
     assert!(fabric.share_partition(full, limited));
-    assert!(!fabric.share_partition(limited, limited));
+    assert!(!fabric.share_partition(only_limited, limited));
+    assert!(!fabric.share_partition(only_limited, other));
     assert!(fabric.share_partition(limited, unknown));
+    let common = |a, b| {
+        fabric
+            .common_pkeys(a, b)
+            .map(|key| key.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(common(full, limited), [0xffff, 0x8001]);
+    assert_eq!(common(limited, full), [0x7fff, 0x8001]);
+    assert_eq!(
+        common(limited, limited),
+        [0x8001],
+        "limited members of 0x7fff do not talk"
+    );
+    assert_eq!(common(limited, unknown), []);
+}
+
+#[test]
+fn service_levels_are_dropped_where_a_table_says_so() {
+    let Line {
+        mut builder,
+        hosts,
+        switches,
+    } = line().expect("no contradiction");
+    let [left, right] = switches;
+    let all = SlToVl([0x01, 0x23, 0x45, 0x67, 0x01, 0x23, 0x45, 0x67]);
+    let only_0 = SlToVl([0x0f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    let but_0 = SlToVl([0xf0, 0, 0, 0, 0, 0, 0, 0]);
+    builder.same_sl_to_vl(left, all).expect("a switch");
+    builder.sl_to_vl(right, 2, 1, only_0).expect("new");
+    assert_eq!(
+        builder.sl_to_vl(right, 2, 1, only_0),
+        Ok(()),
+        "the same again"
+    );
+    builder.sl_to_vl(hosts[1], 0, 1, but_0).expect("new");
+    let shown = |result: Result<(), BuildError>| result.expect_err("refused").to_string();
+    assert_eq!(
+        shown(builder.sl_to_vl(right, 2, 1, all)),
+        "the sl-to-vl table of 'right port 1' for packets from port 2 is given twice, and \
+         differently"
+    );
+    assert_eq!(
+        shown(builder.sl_to_vl(hosts[0], 1, 1, all)),
+        "'a port 1' has no sl-to-vl table for packets from port 1: an adapter has one a port"
+    );
+    let of_a_host = builder.same_sl_to_vl(hosts[0], all);
+    assert!(matches!(of_a_host, Err(BuildError::NotASwitch { .. })));
+    let no_port = builder.sl_to_vl(right, 9, 1, all);
+    assert!(matches!(
+        no_port,
+        Err(BuildError::NoSuchPort { port: 9, .. })
+    ));
+    let mut routing = builder.routing();
+    for (switch, number, port) in [(left, 4, 2), (right, 4, 1), (left, 2, 1), (right, 2, 2)] {
+        routing.route(switch, lid(number), port).expect("a switch");
+    }
+    let fabric = routing.finish();
+    let [a, b] = [2, 4].map(|number| fabric.port_by_lid(lid(number)).expect("a host"));
+    let levels = |from, to| {
+        let levels = fabric.service_levels(from, lid(to)).expect("it arrives");
+        levels.iter().collect::<Vec<_>>()
+    };
+    assert_eq!(levels(a, 4), [0]);
+    assert_eq!(levels(b, 2), (1..16).collect::<Vec<_>>());
+    let path = Path {
+        slid: lid(2),
+        dlid: lid(4),
+    };
+    let both = fabric.path_service_levels(path).expect("it arrives");
+    assert_eq!(both.iter().count(), 0, "none gets through both ways");
+    assert_eq!(fabric.sl_to_vl(left, 1, 2), Some(all));
+    assert_eq!(fabric.sl_to_vl(right, 1, 2), None);
 }
 
 #[test]

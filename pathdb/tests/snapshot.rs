@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use pathdb::snapshot::{SnapshotError, VERSION, load, read, save, write};
-use pathdb::{Fabric, FatTree, NodeKind, PKey, PathTerms, PortSpec, Spread};
+use pathdb::{Fabric, FatTree, NodeKind, PKey, PathTerms, PortSpec, SlToVl, Spread};
 
 fn written(fabric: &Fabric) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -56,6 +56,38 @@ fn partitions_terms_and_epochs_survive() {
     let again = read(&written(&fabric)[..]).expect("a snapshot");
     assert_eq!(again, fabric);
     assert_eq!((again.epoch(), again.terms()), (77, terms));
+}
+
+#[test]
+fn lanes_survive_in_either_form() {
+    let mut builder = pathdb::Builder::new();
+    let mut switch = |guid| {
+        let spec = pathdb::NodeSpec {
+            kind: NodeKind::Switch,
+            guid: pathdb::Guid(guid),
+            system: pathdb::Guid(guid),
+            name: format!("switch {guid}"),
+            ports: 40,
+        };
+        builder.node(spec).expect("new")
+    };
+    let (same, spelt_out, each) = (switch(1), switch(2), switch(3));
+    let (one, other) = (SlToVl([1; 8]), SlToVl([0xf2; 8]));
+    builder.same_sl_to_vl(same, one).expect("a switch");
+    for (from, to) in (0..=40).flat_map(|from| (0..=40).map(move |to| (from, to))) {
+        if from != to {
+            builder.sl_to_vl(spelt_out, from, to, one).expect("new");
+        }
+    }
+    builder.sl_to_vl(each, 3, 4, other).expect("new");
+    let fabric = builder.routing().finish();
+    let bytes = written(&fabric);
+    let again = read(&bytes[..]).expect("a snapshot");
+    assert_eq!(again, fabric);
+    assert_eq!(again.sl_to_vl(each, 3, 4), Some(other));
+    assert_eq!(again.sl_to_vl(each, 4, 3), None);
+    assert_eq!(again.sl_to_vl(spelt_out, 7, 8), Some(one));
+    assert!(bytes.len() < 300, "{}", bytes.len());
 }
 
 #[test]

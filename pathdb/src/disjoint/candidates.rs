@@ -30,6 +30,8 @@ pub enum Fitness {
     Alternate(Alternate),
     /// It works, but carries less than the primary's MTU and would drop its packets.
     LesserMtu(Alternate),
+    /// It works, but drops packets of the service level that all paths have.
+    DropsLevel(Alternate),
     /// Its ports have no partition in common.
     NoPartition,
     /// It does not work, on its way there or back.
@@ -103,8 +105,9 @@ impl Fabric {
             Fitness::Primary(..) => (0, None, candidate.path),
             Fitness::Alternate(alternate) => (1, Some(alternate.rank()), candidate.path),
             Fitness::LesserMtu(alternate) => (2, Some(alternate.rank()), candidate.path),
-            Fitness::NoPartition => (3, None, candidate.path),
-            Fitness::Fails(_) => (4, None, candidate.path),
+            Fitness::DropsLevel(alternate) => (3, Some(alternate.rank()), candidate.path),
+            Fitness::NoPartition => (4, None, candidate.path),
+            Fitness::Fails(_) => (5, None, candidate.path),
         });
         Ok(candidates)
     }
@@ -138,9 +141,12 @@ impl Judge<'_> {
             forward,
             reverse,
         };
-        match alternate.carries(there.carries.mtu.min(back.carries.mtu)) {
-            true => Fitness::Alternate(alternate),
-            false => Fitness::LesserMtu(alternate),
+        if !alternate.carries(there.carries.mtu.min(back.carries.mtu)) {
+            Fitness::LesserMtu(alternate)
+        } else if self.fabric.drops(path) {
+            Fitness::DropsLevel(alternate)
+        } else {
+            Fitness::Alternate(alternate)
         }
     }
 }

@@ -78,8 +78,8 @@ impl<'a> Finder<'a> {
     /// The best alternate of `primary` between any of the `local` and any of the `remote` ports, by
     /// any of their LIDs. `Ok(None)` if there is none that works; an error if the primary does not.
     ///
-    /// Ports without a partition in common, and paths that carry less than the primary's MTU, are
-    /// no alternates.
+    /// Ports without a partition in common, and paths that carry less than the primary's MTU or drop
+    /// the service level that all paths have, are no alternates.
     pub fn best(
         &mut self,
         primary: Path,
@@ -102,7 +102,11 @@ impl<'a> Finder<'a> {
                 }
                 let candidate = self.candidate(forward, reverse);
                 let better = best.is_none_or(|best| candidate.rank() < best.rank());
-                if better && candidate.path != primary && candidate.carries(mtu) {
+                if better
+                    && candidate.path != primary
+                    && candidate.carries(mtu)
+                    && !self.fabric.drops(candidate.path)
+                {
                     best = Some(candidate);
                 }
             }

@@ -10,6 +10,7 @@ mod candidates;
 mod finder;
 mod menger;
 mod recheck;
+mod service_levels;
 mod shared;
 
 pub use candidates::{Candidate, Fitness};

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Fabric, Forwarding, Hop, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind, PathTerms,
-    Port, PortId, Switch,
+    Fabric, Forwarding, Hop, Lanes, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind,
+    PathTerms, Port, PortId, SlToVl, Switch,
 };
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::Capability;
@@ -119,6 +119,29 @@ pub enum BuildError {
         /// The node.
         node: String,
     },
+    /// An SL-to-VL table of a way through an adapter.
+    #[error(
+        "'{port}' has no sl-to-vl table for packets from port {from}: an adapter has one a port"
+    )]
+    MisplacedLanes {
+        /// The port that packets go out by.
+        port: String,
+        /// The port that they come in by.
+        from: u8,
+    },
+    /// Two SL-to-VL tables of one way.
+    #[error(
+        "the sl-to-vl table of '{port}' for packets from port {from} is given twice, and differently"
+    )]
+    RedescribedLanes {
+        /// The port that packets go out by.
+        port: String,
+        /// The port that they come in by.
+        from: u8,
+    },
+    /// More different SL-to-VL tables than can be told apart.
+    #[error("more than 65535 different sl-to-vl tables")]
+    TooManyLanes,
     /// More different P_Key tables than can be told apart.
     #[error("more than 65535 different p_key tables")]
     TooManyPKeyTables,
@@ -180,6 +203,7 @@ impl Builder {
                 guids: HashMap::new(),
                 pkey_tables: vec![Vec::new()],
                 forwarding: Forwarding::new(0, 0),
+                lanes: Lanes::default(),
                 risks: Risks::default(),
             },
             node_guids: HashMap::new(),
@@ -351,6 +375,24 @@ impl Builder {
         Ok(())
     }
 
+    /// Says the SL-to-VL table of packets that come in by one port of a node and go out by another.
+    /// Packets of the node itself come in by port 0, and an adapter has no others. Saying the same
+    /// again is no error.
+    pub fn sl_to_vl(
+        &mut self,
+        node: NodeId,
+        from: u8,
+        to: u8,
+        table: SlToVl,
+    ) -> Result<(), BuildError> {
+        self.fabric.set_lanes(node, (from, to), table)
+    }
+
+    /// Says one SL-to-VL table for all ways through a switch, in place of what was said of it.
+    pub fn same_sl_to_vl(&mut self, switch: NodeId, table: SlToVl) -> Result<(), BuildError> {
+        self.fabric.set_same_lanes(switch, table)
+    }
+
     pub(crate) fn switch_count(&self) -> usize {
         self.fabric.switches.len()
     }
@@ -360,6 +402,7 @@ impl Builder {
         let switches = self.fabric.switches.len();
         let top = self.fabric.owners.len().saturating_sub(1);
         self.fabric.forwarding = Forwarding::new(switches, top);
+        self.fabric.lanes_mut().compact();
         self.fabric.nodes.shrink_to_fit();
         self.fabric.ports.shrink_to_fit();
         self.fabric.hops.shrink_to_fit();
@@ -380,6 +423,7 @@ impl Builder {
             }
         }
         self.fabric.forwarding = Forwarding::from_rows(switches.len(), rows);
+        self.fabric.lanes_mut().compact();
         Ok(self.fabric)
     }
 
@@ -423,6 +467,11 @@ impl Builder {
             owners.resize(end, NO_LINK);
         }
         owners[range.base().index()..end].fill(port.0);
+    }
+
+    /// Makes an SL-to-VL table known, so that all have the numbers in whose order they come.
+    pub(crate) fn lanes_table(&mut self, table: SlToVl) -> Result<(), BuildError> {
+        self.fabric.lanes_mut().number(table).map(drop)
     }
 
     /// The number of a P_Key table, which is new if it is unlike all others.

@@ -8,6 +8,7 @@
 mod builder;
 mod delta;
 mod forwarding;
+mod service_levels;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +16,8 @@ use std::fmt;
 pub use builder::{BuildError, Builder, NodeSpec, PortSpec, Routing};
 pub use delta::{Change, Delta, DeltaError};
 pub(crate) use forwarding::{Forwarding, NO_PORT};
+pub(crate) use service_levels::{Lanes, Ways};
+pub use service_levels::{ServiceLevels, SlToVl};
 
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::Capability;
@@ -154,6 +157,7 @@ pub struct Fabric {
     guids: HashMap<Guid, PortId>,
     pkey_tables: Vec<Vec<PKey>>,
     forwarding: Forwarding,
+    lanes: Lanes,
     risks: Risks,
 }
 
@@ -285,9 +289,18 @@ impl Fabric {
 
     /// Whether the two ports may talk, by their P_Key tables; a table not known speaks not against.
     pub fn share_partition(&self, a: PortId, b: PortId) -> bool {
-        let (a, b) = (self.pkeys(a), self.pkeys(b));
-        let admits = |a: &PKey| b.iter().any(|b| a.admits(*b));
-        a.is_empty() || b.is_empty() || a.iter().any(admits)
+        self.pkeys(a).is_empty()
+            || self.pkeys(b).is_empty()
+            || self.common_pkeys(a, b).next().is_some()
+    }
+
+    /// The P_Keys of the first port with which it may talk to the second: to a full member with any
+    /// key of the partition, to a limited one as a full member (IBA 10.9.3). None if a table is not
+    /// known.
+    pub fn common_pkeys(&self, a: PortId, b: PortId) -> impl Iterator<Item = PKey> {
+        let theirs = self.pkeys(b);
+        let admits = |key: &PKey| theirs.iter().any(|other| key.admits(*other));
+        self.pkeys(a).iter().copied().filter(admits)
     }
 
     /// Bytes of memory held, names and P_Key tables aside.

@@ -3,8 +3,8 @@
 
 use std::io::{self, BufReader, Read};
 
-use super::{MAGIC, NOT_KNOWN, SnapshotError, VERSION};
-use crate::fabric::{Builder, Fabric, NodeId, NodeKind, NodeSpec, PathTerms, PortSpec};
+use super::{EACH, MAGIC, NOT_KNOWN, SAME, SnapshotError, VERSION};
+use crate::fabric::{Builder, Fabric, NodeId, NodeKind, NodeSpec, PathTerms, PortSpec, SlToVl};
 use crate::ident::{Guid, Lid, LidRange, PKey};
 use crate::rate::{Capability, Mtu, Rate};
 
@@ -39,6 +39,7 @@ impl<R: Read> Body<R> {
         let tables = self.pkey_tables(&mut builder)?;
         // Ports as the links name them.
         let mut ends = Vec::new();
+        let counts = nodes.clone();
         for (node, count) in nodes {
             for number in 0..=count {
                 self.port(&mut builder, (node, number), &tables)?;
@@ -48,6 +49,7 @@ impl<R: Read> Body<R> {
         for _ in 0..self.u32()? {
             self.link(&mut builder, &ends)?;
         }
+        self.lanes(&mut builder, &counts)?;
         let lids = self.u32()?;
         if lids > u32::from(Lid::MAX) + 1 {
             return Err(field("the number of lids", lids));
@@ -175,6 +177,67 @@ impl<R: Read> Body<R> {
         builder
             .link(a, b, carries, up)
             .map_err(SnapshotError::Contradiction)
+    }
+
+    /// SL-to-VL tables; `nodes` are all and their numbers of ports.
+    fn lanes(
+        &mut self,
+        builder: &mut Builder,
+        nodes: &[(NodeId, u8)],
+    ) -> Result<(), SnapshotError> {
+        let mut tables = Vec::new();
+        for _ in 0..self.u16()? {
+            let table = SlToVl(self.bytes()?);
+            builder
+                .lanes_table(table)
+                .map_err(SnapshotError::Contradiction)?;
+            tables.push(table);
+        }
+        for _ in 0..self.u32()? {
+            let node = self.u32()?;
+            let known = nodes.get(node as usize).copied();
+            let (node, ports) = known.ok_or_else(|| field("a node with sl-to-vl tables", node))?;
+            match self.bytes()? {
+                [SAME] => {
+                    let table = self.lanes_of(&tables)?;
+                    let table = table.ok_or_else(|| field("the only sl-to-vl table", 0u8))?;
+                    let said = builder.same_sl_to_vl(node, table);
+                    said.map_err(SnapshotError::Contradiction)?;
+                }
+                [EACH] => self.each_lanes(builder, (node, ports), &tables)?,
+                [other] => return Err(field("the form of sl-to-vl tables", other)),
+            }
+        }
+        Ok(())
+    }
+
+    fn each_lanes(
+        &mut self,
+        builder: &mut Builder,
+        (node, ports): (NodeId, u8),
+        tables: &[SlToVl],
+    ) -> Result<(), SnapshotError> {
+        for from in 0..=ports {
+            for to in 0..=ports {
+                if let Some(table) = self.lanes_of(tables)? {
+                    let said = builder.sl_to_vl(node, from, to, table);
+                    said.map_err(SnapshotError::Contradiction)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The table of a number, `None` for 0.
+    fn lanes_of(&mut self, tables: &[SlToVl]) -> Result<Option<SlToVl>, SnapshotError> {
+        match self.u16()? {
+            0 => Ok(None),
+            number => tables
+                .get(usize::from(number) - 1)
+                .copied()
+                .map(Some)
+                .ok_or_else(|| field("the number of an sl-to-vl table", number)),
+        }
     }
 
     /// Nothing may follow; finding that out also makes zstd compare the checksum.

@@ -3,8 +3,8 @@
 
 use std::io::{self, BufWriter, Write};
 
-use super::{MAGIC, NOT_KNOWN, VERSION};
-use crate::fabric::{Fabric, NodeKind, Port};
+use super::{EACH, MAGIC, NOT_KNOWN, SAME, VERSION};
+use crate::fabric::{Fabric, NodeKind, Port, Ways};
 use crate::rate::{Mtu, Rate};
 
 /// How hard zstd tries. Forwarding tables are so regular that more effort gains little.
@@ -42,6 +42,7 @@ fn body(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
         port(each, to)?;
     }
     links(fabric, to)?;
+    lanes(fabric, to)?;
     let rows = fabric.forwarding();
     to.write_all(&(rows.lids() as u32).to_le_bytes())?;
     to.write_all(rows.rows())
@@ -82,6 +83,31 @@ fn links(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
             carries.rate.map_or(0, Rate::code),
             u8::from(fabric.is_up(port)),
         ])?;
+    }
+    Ok(())
+}
+
+fn lanes(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
+    let lanes = fabric.lanes();
+    to.write_all(&count(lanes.tables().len())?.to_le_bytes())?;
+    for table in lanes.tables() {
+        to.write_all(&table.0)?;
+    }
+    let nodes = fabric.nodes();
+    let known: Vec<_> = nodes
+        .filter_map(|(id, _)| Some((id, lanes.of(id)?)))
+        .collect();
+    to.write_all(&(known.len() as u32).to_le_bytes())?;
+    for (node, ways) in known {
+        let (form, numbers) = match ways {
+            Ways::Same(number) => (SAME, std::slice::from_ref(number)),
+            Ways::Each(each) => (EACH, &**each),
+        };
+        to.write_all(&node.0.to_le_bytes())?;
+        to.write_all(&[form])?;
+        for number in numbers {
+            to.write_all(&number.to_le_bytes())?;
+        }
     }
     Ok(())
 }

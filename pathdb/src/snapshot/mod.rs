@@ -15,6 +15,9 @@
 //! | each port of each node, from port 0: GUID or 0, base LID or 0, LMC, P_Key table | 8, 2, 1, 2 |
 //! | number of links | 4 |
 //! | each: a port, its peer, code of the MTU or 0, code of the rate or 0, up (0, 1) | 4, 4, 1, 1, 1 |
+//! | number of SL-to-VL tables, tables | 2, 8 n |
+//! | number of nodes with such | 4 |
+//! | each: node, form, numbers of tables from 1, 0 for one not known: of form 0 one for all ways through the switch, of form 1 for each port in each port out, from 0 | 4, 1, 2 n |
 //! | number of LIDs in the forwarding tables, from 0 | 4 |
 //! | for each LID, each switch's port, 255 for none | n |
 //!
@@ -37,8 +40,12 @@ const MAGIC: [u8; 8] = *b"pathdb\r\n";
 /// Stands for a term of paths that is not known.
 const NOT_KNOWN: u8 = 0xff;
 
+/// Forms of a node's SL-to-VL tables.
+const SAME: u8 = 0;
+const EACH: u8 = 1;
+
 /// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Why something is not read as a snapshot.
 #[derive(Debug, thiserror::Error)]

@@ -75,6 +75,9 @@ proptest! {
         for &from in plan.lids().values() {
             for &dlid in plan.lids().keys() {
                 let lid = lid(dlid);
+                let levels = built.fabric.service_levels(built.port(from), lid);
+                let levels = levels.ok().map(|levels| levels.iter().fold(0, |bits, sl| bits | 1 << sl));
+                prop_assert_eq!(levels, plan.service_levels(from, dlid));
                 let walked = built.fabric.leg(built.port(from), lid);
                 compare(&plan, from, dlid, walked);
                 if let Ok(left) = built.fabric.trace(built.port(from), lid) {
@@ -159,7 +162,8 @@ fn best(plan: &Plan, hosts: [usize; 2], primary: (u16, u16)) -> Option<Rank> {
                 continue;
             };
             let mtu = other.carries.mtu;
-            if mtu.is_none() || mtu >= first.carries.mtu {
+            let fits = mtu.is_none() || mtu >= first.carries.mtu;
+            if fits && plan.takes_service_level(slid, dlid) {
                 ranks.push((
                     first.switches.intersection(&other.switches).count(),
                     first.groups.intersection(&other.groups).count(),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
 use pathdb::{
-    Builder, Capability, Fabric, Guid, Lid, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PortId,
-    PortSpec, Rate, RiskFile,
+    Builder, Capability, Fabric, Guid, Lid, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PathTerms,
+    PortId, PortSpec, Rate, RiskFile, SlToVl,
 };
 use proptest::prelude::*;
 
@@ -26,6 +26,9 @@ pub(crate) struct Plan {
     tables: BTreeMap<(usize, u16), u8>,
     /// Shared-risk groups: switches, and links by their lesser end.
     groups: Vec<(BTreeSet<usize>, BTreeSet<End>)>,
+    /// SL-to-VL tables by node, port in, port out.
+    lanes: BTreeMap<(usize, u8, u8), [u8; 8]>,
+    service_level: Option<u8>,
 }
 
 /// Ports of every host and every switch.
@@ -40,6 +43,8 @@ type Choices = (
     Vec<(usize, usize, u8, u8, bool)>,
     Vec<u8>,
     Vec<Vec<u8>>,
+    Vec<u8>,
+    Option<u8>,
 );
 
 /// Any plan: tables are shortest paths in places, and anything elsewhere.
@@ -58,11 +63,14 @@ pub(crate) fn plans() -> impl Strategy<Value = Plan> {
         prop::collection::vec(cable, 0..24),
         prop::collection::vec(0u8..40, 8..64),
         prop::collection::vec(prop::collection::vec(any::<u8>(), 1..5), 0..4),
+        prop_oneof![Just(Vec::new()), prop::collection::vec(0u8..8, 1..20)],
+        prop_oneof![Just(None), (0u8..3).prop_map(Some)],
     );
     choices.prop_map(plan)
 }
 
-fn plan((hosts, switches, lmc, cables, noise, groups): Choices) -> Plan {
+fn plan(choices: Choices) -> Plan {
+    let (hosts, switches, lmc, cables, noise, groups, lanes, service_level) = choices;
     let mut plan = Plan {
         hosts,
         nodes: hosts + switches,
@@ -70,6 +78,8 @@ fn plan((hosts, switches, lmc, cables, noise, groups): Choices) -> Plan {
         lids: BTreeMap::new(),
         tables: BTreeMap::new(),
         groups: Vec::new(),
+        lanes: BTreeMap::new(),
+        service_level,
     };
     for host in 0..hosts {
         for number in 1..=HOST_PORTS {
@@ -89,6 +99,7 @@ fn plan((hosts, switches, lmc, cables, noise, groups): Choices) -> Plan {
     }
     plan.give_lids(lmc);
     plan.fill_tables(&noise);
+    plan.fill_lanes(&lanes);
     plan.groups = groups.iter().map(|members| plan.group(members)).collect();
     plan
 }
@@ -197,6 +208,54 @@ impl Plan {
             far += 1;
         }
         distances
+    }
+
+    /// Tables of all ways, or of all but some.
+    fn fill_lanes(&mut self, noise: &[u8]) {
+        let mut noise = noise.iter().copied().cycle();
+        for node in 0..self.nodes {
+            let (ports, hosts) = (self.ports(node), self.hosts);
+            let ways = (0..=ports).flat_map(|a| (0..=ports).map(move |b| (a, b)));
+            let has_table = |way: &(u8, u8)| node >= hosts || (way.0 == 0 && way.1 != 0);
+            for (from, to) in ways.filter(has_table) {
+                let table = match noise.next() {
+                    None | Some(0) => continue,
+                    Some(1) => [0xf1, 0x2f, 0, 0, 0, 0, 0, 0],
+                    Some(2) => [0x0f, 0, 0, 0, 0, 0, 0, 0xff],
+                    Some(_) => [0; 8],
+                };
+                self.lanes.insert((node, from, to), table);
+            }
+        }
+    }
+
+    /// The service levels that get to a LID, as bits; packets of a node come in by its port 0.
+    pub(crate) fn service_levels(&self, from: End, lid: u16) -> Option<u16> {
+        let left = self.follow(from, lid).ok()?;
+        let mut entered = 0;
+        let mut levels = u16::MAX;
+        for end in left {
+            if let Some(table) = self.lanes.get(&(end.0, entered, end.1)) {
+                for sl in 0..16 {
+                    let digit = format!("{:02x}", table[sl / 2]).as_bytes()[sl % 2];
+                    levels &= if digit == b'f' { !(1 << sl) } else { u16::MAX };
+                }
+            }
+            entered = self.cables[&end].0.1;
+        }
+        Some(levels)
+    }
+
+    /// Whether the service level of all paths gets through one, both ways.
+    pub(crate) fn takes_service_level(&self, slid: u16, dlid: u16) -> bool {
+        let Some(sl) = self.service_level else {
+            return true;
+        };
+        let ways = [(slid, dlid), (dlid, slid)];
+        ways.iter().all(|&(from, to)| {
+            let levels = self.service_levels(self.lids[&from], to);
+            levels.is_none_or(|levels| levels >> sl & 1 == 1)
+        })
     }
 
     /// Half of the members are switches, half links.
@@ -425,6 +484,14 @@ impl Plan {
                 .link(a, b, *carries, *up)
                 .expect("the same from both ends");
         }
+        for (&(node, from, to), &table) in &self.lanes {
+            let said = builder.sl_to_vl(nodes[node], from, to, SlToVl(table));
+            said.expect("one table a way");
+        }
+        builder.terms(PathTerms {
+            service_level: self.service_level,
+            ..PathTerms::default()
+        });
         let mut routing = builder.routing();
         for (&(switch, lid), &port) in &self.tables {
             let lid = Lid::new(lid).expect("unicast");

@@ -39,6 +39,10 @@ pub(super) struct Candidate {
     pub(super) fault: Option<String>,
     pub(super) forward: Option<Way>,
     pub(super) reverse: Option<Way>,
+    /// Those that get through both ways; null if no SL-to-VL table is known.
+    service_levels: Option<Vec<u8>>,
+    /// The source's P_Keys with which the ports may talk; empty if not known.
+    pkeys: Vec<u16>,
     /// What it shares with the primary; null for what does not work and for the primary itself.
     pub(super) score: Option<Score>,
     pub(super) shared: Vec<Common>,
@@ -113,7 +117,7 @@ impl Judged {
         let mut judged = Vec::new();
         for candidate in &candidates {
             let shared = match candidate.fitness {
-                Fitness::Alternate(_) | Fitness::LesserMtu(_) => {
+                Fitness::Alternate(_) | Fitness::LesserMtu(_) | Fitness::DropsLevel(_) => {
                     overlaps.shared(primary, candidate.path)?
                 }
                 _ => Vec::new(),
@@ -170,17 +174,29 @@ impl Candidate {
         } = *candidate;
         let (fitness, legs, score, fault) = match candidate.fitness {
             Fitness::Primary(there, back) => ("primary", Some((there, back)), None, None),
-            Fitness::Alternate(alternate) | Fitness::LesserMtu(alternate) => {
-                let lesser = matches!(candidate.fitness, Fitness::LesserMtu(_));
-                let (fitness, fault) = match lesser {
-                    true => (
-                        "lesser_mtu",
-                        Some("a lesser mtu than the primary's".to_owned()),
-                    ),
-                    false => ("alternate", None),
-                };
+            Fitness::Alternate(alternate) => {
                 let legs = (alternate.forward, alternate.reverse);
-                (fitness, Some(legs), Some(alternate.shared), fault)
+                ("alternate", Some(legs), Some(alternate.shared), None)
+            }
+            Fitness::LesserMtu(alternate) => {
+                let fault = "a lesser mtu than the primary's".to_owned();
+                let legs = (alternate.forward, alternate.reverse);
+                (
+                    "lesser_mtu",
+                    Some(legs),
+                    Some(alternate.shared),
+                    Some(fault),
+                )
+            }
+            Fitness::DropsLevel(alternate) => {
+                let fault = "drops the service level of all paths".to_owned();
+                let legs = (alternate.forward, alternate.reverse);
+                (
+                    "drops_level",
+                    Some(legs),
+                    Some(alternate.shared),
+                    Some(fault),
+                )
             }
             Fitness::NoPartition => {
                 let fault = "the ports have no partition in common".to_owned();
@@ -197,6 +213,11 @@ impl Candidate {
             fault,
             forward: legs.map(|legs| Way::new(fabric, local, path.dlid, legs.0)),
             reverse: legs.map(|legs| Way::new(fabric, remote, path.slid, legs.1)),
+            service_levels: legs.and_then(|_| levels(fabric, path)),
+            pkeys: fabric
+                .common_pkeys(local, remote)
+                .map(|key| key.0)
+                .collect(),
             score: score.map(|shared| Score {
                 switches: shared.switches,
                 groups: shared.groups,
@@ -205,6 +226,11 @@ impl Candidate {
             shared: shared.iter().map(|s| Common::new(fabric, *s)).collect(),
         }
     }
+}
+
+fn levels(fabric: &Fabric, path: pathdb::Path) -> Option<Vec<u8>> {
+    let levels = fabric.path_service_levels(path).ok()?;
+    fabric.knows_lanes().then(|| levels.iter().collect())
 }
 
 impl Way {
