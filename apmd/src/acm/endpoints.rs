@@ -311,6 +311,12 @@ impl Endpoints {
     }
 }
 
+/// This host's name, up to the first dot.
+pub fn host_name() -> Option<Name> {
+    let name = nix::unistd::gethostname().ok()?.into_string().ok()?;
+    Name::new(name.split('.').next()?).ok()
+}
+
 /// Whether both keys name one partition, whatever the membership.
 fn same_partition(a: PKey, b: PKey) -> bool {
     (a.0 ^ b.0) & 0x7fff == 0

@@ -10,6 +10,7 @@
 mod cache;
 mod clients;
 mod endpoints;
+pub mod files;
 pub mod kernel;
 pub mod net;
 mod request;
@@ -21,7 +22,7 @@ mod view;
 
 pub use cache::RouteOrigin;
 pub use clients::{Buffers, Clients};
-pub use endpoints::{Endpoint, EndpointId, Interface, LocalPort, Naming, Own};
+pub use endpoints::{Endpoint, EndpointId, Interface, LocalPort, Naming, Own, host_name};
 pub use request::{Breach, frame};
 pub use serve::SourceOf;
 pub use service::{Answer, Asker, Service, Settings, Stats, With};

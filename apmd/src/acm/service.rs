@@ -149,11 +149,15 @@ impl Service {
         self.settings = settings;
     }
 
-    /// What the files say: ports of addresses, paths, and the names of this host's ports.
-    pub fn set_files(&mut self, known: pathdb::Addresses, routes: Vec<PathRecord>) {
+    /// Ports of addresses, from a file.
+    pub fn set_known(&mut self, known: pathdb::Addresses) {
         self.known = known;
+    }
+
+    /// Paths, from a file.
+    pub fn set_routes(&mut self, routes: Vec<PathRecord>) {
+        let routes = routes.into_iter();
         self.routes = routes
-            .into_iter()
             .map(|route| ((route.sgid, route.dgid), route))
             .collect();
     }

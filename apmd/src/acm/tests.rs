@@ -224,7 +224,7 @@ fn who_does_not_want_to_wait_starts_it_all_the_same() {
 #[test]
 fn an_address_of_the_file_is_a_gid() {
     let mut service = service();
-    service.set_files(known("10.0.0.9 fe80::9\nnode-9 fe80::9\n"), Vec::new());
+    service.set_known(known("10.0.0.9 fe80::9\nnode-9 fe80::9\n"));
     for address in [ip(9), name("NODE-9")] {
         assert_eq!(resolve(&mut service, NOW, &to(address)), None);
         assert_eq!(service.poll_lookup(), None);
@@ -349,7 +349,7 @@ fn names_are_the_hosts_unless_others_are_given() {
 #[test]
 fn the_source_is_chosen_and_told() {
     let mut service = service();
-    service.set_files(known("10.0.0.9 fe80::9\n"), Vec::new());
+    service.set_known(known("10.0.0.9 fe80::9\n"));
     let open = Resolve::request(0x55, None, ip(9), Flags::default());
     assert_eq!(resolve(&mut service, NOW, &open), None);
     sources_say(&mut service, NOW, Ok(vec![path_to(9)]));
@@ -561,7 +561,7 @@ fn a_local_port_with_another_lid_has_other_paths() {
 #[test]
 fn paths_of_the_file_are_taken_until_they_are_in_doubt() {
     let mut service = service();
-    service.set_files(pathdb::Addresses::default(), vec![path_to(9)]);
+    service.set_routes(vec![path_to(9)]);
     let request = to(Address::Gid(gid(9)));
     assert_eq!(
         path_in(&resolve(&mut service, NOW, &request).unwrap()),

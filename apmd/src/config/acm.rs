@@ -36,6 +36,12 @@ pub struct Acm {
     /// Subscribe to the SA's reports of ports that leave the fabric, to forget them at once. Takes
     /// effect at start.
     pub reports: bool,
+    /// ibacm's file of options, which go before these; it need not exist; empty for none.
+    pub ibacm_opts: PathBuf,
+    /// ibacm's file of names; without it the ports are called after the host; empty for none.
+    pub ibacm_addr: PathBuf,
+    /// The path of this host to itself needs no question.
+    pub loopback: bool,
     /// How long it is believed which port has an address, in seconds; 0: for ever.
     pub address_timeout_s: u64,
     /// How long a path is believed, in seconds; 0: for ever.
@@ -75,6 +81,9 @@ impl Default for Acm {
             tcp_link: PathBuf::from("/run/ibacm.port"),
             kernel: true,
             reports: true,
+            ibacm_opts: PathBuf::from("/etc/rdma/ibacm_opts.cfg"),
+            ibacm_addr: PathBuf::from("/etc/rdma/ibacm_addr.cfg"),
+            loopback: true,
             address_timeout_s: 86400,
             route_timeout_s: 3600,
             negative_ms: 1000,
@@ -113,7 +122,7 @@ impl Acm {
             address_timeout: Duration::from_secs(self.address_timeout_s),
             route_timeout: Duration::from_secs(self.route_timeout_s),
             negative: Duration::from_millis(self.negative_ms),
-            loopback: true,
+            loopback: self.loopback,
             max_destinations: self.max_destinations,
             max_waiting: self.max_waiting,
         }
@@ -123,6 +132,9 @@ impl Acm {
     #[must_use]
     pub(super) fn with_fixed_of(self, running: &Self) -> Self {
         Self {
+            ibacm_opts: self.ibacm_opts,
+            ibacm_addr: self.ibacm_addr,
+            loopback: self.loopback,
             address_timeout_s: self.address_timeout_s,
             route_timeout_s: self.route_timeout_s,
             negative_ms: self.negative_ms,

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apmctl acm`: the served ACM.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome, print};
+use crate::acm::{self, files};
+use crate::config::Config;
 use crate::observe::acm::{Acm as State, Counters};
 use crate::observe::model::Show;
 
@@ -20,14 +25,99 @@ pub(super) struct Acm {
 enum Verb {
     /// Show endpoints, clients and counters; with -d, the destinations as well
     Show,
+    /// Write ibacm_addr.cfg and ibacm_opts.cfg for this host, as ib_acme -A -O does
+    Config {
+        /// Write only the names of the ports, to FILE
+        #[arg(short = 'A', long = "addresses", value_name = "FILE", num_args = 0..=1,
+              default_missing_value = ADDRESSES)]
+        addresses: Option<PathBuf>,
+        /// Write only the options, to FILE
+        #[arg(short = 'O', long = "options", value_name = "FILE", num_args = 0..=1,
+              default_missing_value = OPTIONS)]
+        options: Option<PathBuf>,
+        /// The directory
+        #[arg(
+            short = 'D',
+            long = "directory",
+            value_name = "DIR",
+            default_value = "/etc/rdma"
+        )]
+        directory: PathBuf,
+        /// apmd's configuration, whose sockets and timeouts the options are to have
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
+
+const ADDRESSES: &str = "ibacm_addr.cfg";
+const OPTIONS: &str = "ibacm_opts.cfg";
 
 impl Acm {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         match self.verb {
             Some(Verb::Show) | None => show(options),
+            Some(Verb::Config {
+                addresses,
+                options: opts,
+                directory,
+                config,
+            }) => {
+                let both = addresses.is_none() && opts.is_none();
+                let or = |file: Option<PathBuf>, name: &str| file.or(both.then(|| name.into()));
+                if let Some(file) = or(addresses, ADDRESSES) {
+                    write(&directory.join(file), &generated_addresses()?)?;
+                }
+                if let Some(file) = or(opts, OPTIONS) {
+                    let config = Config::load(config.as_deref()).map_err(failed)?;
+                    write(&directory.join(file), &files::generate_options(&config.acm))?;
+                }
+                Ok(Outcome::Ok)
+            }
         }
     }
+}
+
+fn generated_addresses() -> Result<String, Failure> {
+    let host = acm::host_name().ok_or_else(|| failed("this host has no name of 1 to 63 bytes"))?;
+    let mut ports = local_ports(Path::new("/sys/class/infiniband")).map_err(failed)?;
+    ports.sort_by(|a, b| (&a.device, a.port).cmp(&(&b.device, b.port)));
+    Ok(files::generate_addresses(&host.to_string(), &ports))
+}
+
+/// The ports of this host's devices.
+fn local_ports(devices: &Path) -> Result<Vec<files::PortName>, String> {
+    let list = |path: &Path| {
+        let entries = fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok::<Vec<_>, String>(entries.flatten().map(|entry| entry.path()).collect())
+    };
+    let name = |path: &Path| {
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let mut found = Vec::new();
+    for device in list(devices)? {
+        for path in list(&device.join("ports"))? {
+            let port = name(&path).and_then(|number| number.parse().ok());
+            if let (Some(device), Some(port)) = (name(&device), port) {
+                let state = fs::read_to_string(path.join("state")).unwrap_or_default();
+                let active = state.contains("ACTIVE");
+                found.push(files::PortName {
+                    device,
+                    port,
+                    active,
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| failed(format!("{}: {error}", path.display())))
+}
+
+fn failed(what: impl ToString) -> Failure {
+    Failure::Failed(what.to_string())
 }
 
 fn show(options: &Options) -> Result<Outcome, Failure> {

@@ -6,10 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use cm_msgs::Gid;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use statemachine::{PathQuery, PortId, Time};
 
+use super::acm_files::Files;
 use super::token::{PortKey, Token};
 use super::{Daemon, TURN};
 use crate::acm::net::LookupError;
@@ -36,6 +38,9 @@ pub(super) struct Acm {
     pub(super) clients: Clients<Stream>,
     ls: Option<Ls>,
     routes: Routes,
+    files: Files,
+    /// The ports whose paths were looked for in the file.
+    routed: Vec<Gid>,
     input: Box<[u8]>,
     output: Vec<u8>,
 }
@@ -57,16 +62,20 @@ impl Acm {
         if !config.serve {
             return None;
         }
+        let files = Files::read(config);
+        let config = &files.config.clone();
         let mut acm = Self {
             service: Service::new(config.settings(), seed as u32),
             listeners: Vec::new(),
             clients: Clients::default(),
             ls: None,
             routes: Routes::default(),
+            files,
+            routed: Vec::new(),
             input: vec![0; READ].into(),
             output: Vec::new(),
         };
-        acm.service.set_names(None, host_name());
+        acm.take_files();
         for listener in [unix(config), tcp(config)].into_iter().flatten() {
             let added = listener.and_then(|listener| acm.listen(listener, registry));
             if let Err(error) = added {
@@ -83,6 +92,22 @@ impl Acm {
             }
         }
         Some(acm)
+    }
+
+    /// Gives the service what the files say.
+    fn take_files(&mut self) {
+        let host = crate::acm::host_name();
+        self.service.set_names(self.files.names.clone(), host);
+        self.service.set_known(self.files.addresses());
+        self.service.set_routes(self.files.routes(&self.routed));
+    }
+
+    /// Looks for the paths of a port that has come up.
+    fn route(&mut self, gid: Gid) {
+        if !self.routed.contains(&gid) {
+            self.routed.push(gid);
+            self.service.set_routes(self.files.routes(&self.routed));
+        }
     }
 
     fn listen(&mut self, listener: Listener, registry: &Registry) -> Result<(), ListenError> {
@@ -230,13 +255,6 @@ fn tcp(config: &config::Acm) -> Option<Result<Listener, ListenError>> {
 
 fn named(path: &Path) -> Option<&Path> {
     (!path.as_os_str().is_empty()).then_some(path)
-}
-
-/// The host's name up to the first dot.
-fn host_name() -> Option<cm_msgs::acm::Name> {
-    let name = nix::unistd::gethostname().ok()?.into_string().ok()?;
-    let first = name.split('.').next()?;
-    cm_msgs::acm::Name::new(first).ok()
 }
 
 impl Daemon {
@@ -419,6 +437,7 @@ impl Daemon {
                 rate: port.watch.rate(),
             };
             let (id, active) = (port.id, status.active);
+            acm.route(status.gid);
             acm.service.handle_port(id, local);
             if active && self.config.acm.reports {
                 self.reports.subscribe(id, &[TRAP_OUT_OF_SERVICE]);
@@ -451,7 +470,7 @@ impl Daemon {
     }
 
     /// A port has left the fabric, as the SA reports.
-    pub(super) fn acm_gid_gone(&mut self, gid: cm_msgs::Gid) {
+    pub(super) fn acm_gid_gone(&mut self, gid: Gid) {
         if let Some(acm) = self.acm.as_mut() {
             acm.service.handle_gid_gone(gid);
         }
@@ -495,7 +514,9 @@ impl Daemon {
     /// Takes over what the configuration, which was read again, says of ACM.
     pub(super) fn reload_acm(&mut self) {
         if let Some(acm) = self.acm.as_mut() {
-            acm.service.set_settings(self.config.acm.settings());
+            acm.files = Files::read(&self.config.acm);
+            acm.service.set_settings(acm.files.config.settings());
+            acm.take_files();
         }
     }
 }

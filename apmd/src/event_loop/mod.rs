@@ -3,6 +3,7 @@
 //! wants is done, and the loop sleeps until the next deadline.
 
 mod acm_client_io;
+mod acm_files;
 mod acm_io;
 mod engine_io;
 mod fabric_io;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ibacm's configuration files, read for the served ACM.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use cm_msgs::Gid;
+use cm_msgs::sa::PathRecord;
+
+use crate::acm::Naming;
+use crate::acm::files::{self, Mode, Options, Parsed};
+use crate::config::{self, Tcp};
+
+/// What the files say.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// The configuration, and what `ibacm_opts.cfg` says instead.
+    pub(super) config: config::Acm,
+    /// What the ports are called; `None`: there is no file of names.
+    pub(super) names: Option<Vec<Naming>>,
+    options: Options,
+}
+
+impl Files {
+    /// Reads `ibacm_opts.cfg` and `ibacm_addr.cfg`. Neither need exist.
+    pub(super) fn read(config: &config::Acm) -> Self {
+        let options = text(&config.ibacm_opts).map(|text| {
+            let parsed = Options::parse(&text);
+            understood(&config.ibacm_opts, parsed)
+        });
+        let options = options.unwrap_or_default();
+        let names = text(&config.ibacm_addr).map(|text| {
+            let parsed = files::names(&text, options.ips_in_names);
+            understood(&config.ibacm_addr, parsed)
+        });
+        Self {
+            config: apply(config, &options),
+            names,
+            options,
+        }
+    }
+
+    /// The file of addresses, if one is to be read.
+    pub(super) fn addresses(&self) -> pathdb::Addresses {
+        let path = self.options.address_file.as_deref();
+        let path = path.unwrap_or(Path::new("/etc/rdma/ibacm_hosts.data"));
+        if !self.options.preload_addresses {
+            return pathdb::Addresses::default();
+        }
+        pathdb::Addresses::read(path).unwrap_or_else(|error| {
+            tracing::error!(%error, "addresses not taken");
+            pathdb::Addresses::default()
+        })
+    }
+
+    /// The file of paths, if one is to be read: the paths that start from these ports.
+    pub(super) fn routes(&self, from: &[Gid]) -> Vec<PathRecord> {
+        let path = self.options.route_file.as_deref();
+        let path = path.unwrap_or(Path::new("/etc/rdma/ibacm_route.data"));
+        if !self.options.preload_routes || from.is_empty() {
+            return Vec::new();
+        }
+        let text = text(path).unwrap_or_default();
+        understood(path, files::routes(&text, from))
+    }
+}
+
+/// What the options say goes before the configuration.
+fn apply(config: &config::Acm, options: &Options) -> config::Acm {
+    let mut config = config.clone();
+    if let Some(mode) = options.mode {
+        config.tcp = match mode {
+            Mode::Unix => Tcp::Off,
+            Mode::Loop => Tcp::Loop,
+            Mode::Open => Tcp::Open,
+        };
+    }
+    if let Some(port) = options.port {
+        config.tcp_port = port;
+    }
+    if options.acme_and_kernel_only == Some(true) {
+        config.socket_link = Path::new("").to_owned();
+        config.tcp_link = Path::new("").to_owned();
+    }
+    if let Some(timeout) = options.address_timeout {
+        config.address_timeout_s = timeout.as_secs();
+    }
+    if let Some(timeout) = options.route_timeout {
+        config.route_timeout_s = timeout.as_secs();
+    }
+    if let Some(loopback) = options.loopback {
+        config.loopback = loopback;
+    }
+    config
+}
+
+fn text(path: &Path) -> Option<String> {
+    if path.as_os_str().is_empty() {
+        return None;
+    }
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            tracing::info!(path = %path.display(), "file of ibacm's read");
+            Some(text)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "file of ibacm's not read");
+            None
+        }
+    }
+}
+
+/// What the file says; what was skipped is told once, all of it in one line.
+fn understood<T>(path: &Path, parsed: Parsed<T>) -> T {
+    if let Some((line, what)) = parsed.skipped.first() {
+        let (path, lines) = (path.display(), parsed.skipped.len());
+        tracing::warn!(%path, line, what, lines, "not understood and skipped, as ibacm does");
+    }
+    parsed.value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ibacms_options_go_before_the_configuration() {
+        let options = "server_mode loop\nserver_port 7000\nacme_plus_kernel_only 1\n\
+                       route_timeout -1\nloopback_prot none\n";
+        let applied = apply(&config::Acm::default(), &Options::parse(options).value);
+        let want = config::Acm {
+            tcp: Tcp::Loop,
+            tcp_port: 7000,
+            socket_link: "".into(),
+            tcp_link: "".into(),
+            route_timeout_s: 0,
+            loopback: false,
+            ..config::Acm::default()
+        };
+        assert_eq!(applied, want);
+        let default = config::Acm::default();
+        assert_eq!(apply(&default, &Options::default()), default);
+    }
+}
