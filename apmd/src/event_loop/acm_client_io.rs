@@ -7,7 +7,7 @@ use mio::Registry;
 
 use super::Daemon;
 use super::token::Token;
-use crate::config;
+use crate::config::{self, Config, Tcp};
 use crate::io::acm_stream::{AcmStream, Opening, Place};
 use crate::source::acm::{AcmClient, Action};
 
@@ -15,6 +15,8 @@ use crate::source::acm::{AcmClient, Action};
 #[derive(Debug)]
 pub(super) struct AcmLinks {
     config: config::AcmClient,
+    /// The TCP port at which this daemon serves ACM itself.
+    own_port: Option<u16>,
     pub(super) client: AcmClient,
     streams: BTreeMap<usize, AcmStream>,
     place: Option<Place>,
@@ -22,10 +24,14 @@ pub(super) struct AcmLinks {
 
 impl AcmLinks {
     /// No connection yet.
-    pub(super) fn new(config: config::AcmClient) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
+        let Config {
+            acm, acm_client, ..
+        } = config;
         Self {
-            client: AcmClient::new(config.connections, config.timeout()),
-            config,
+            client: AcmClient::new(acm_client.connections, acm_client.timeout()),
+            config: acm_client.clone(),
+            own_port: (acm.serve && acm.tcp != Tcp::Off).then_some(acm.tcp_port),
             streams: BTreeMap::new(),
             place: None,
         }
@@ -54,7 +60,9 @@ impl AcmLinks {
 
     fn connect(&mut self, registry: &Registry, number: usize) {
         self.streams.remove(&number);
-        for place in self.config.places() {
+        let own = self.own_port.map(Place::Tcp);
+        let places = self.config.places().into_iter();
+        for place in places.filter(|place| Some(place) != own.as_ref()) {
             match AcmStream::connect(&place, registry, Token::AcmClient(number as u32).into()) {
                 Ok((stream, opening)) => {
                     self.streams.insert(number, stream);
@@ -130,7 +138,7 @@ impl Daemon {
         if *self.acm_client.config() != self.config.acm_client {
             self.acm_client.client.abandon();
             self.drain_acm_client();
-            self.acm_client = AcmLinks::new(self.config.acm_client.clone());
+            self.acm_client = AcmLinks::new(&self.config);
         }
     }
 

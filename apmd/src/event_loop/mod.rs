@@ -165,7 +165,7 @@ impl Daemon {
             ssa: Ssa::new(config.ssa.clone()),
             fabric_worker: Some(fabric_io::start(registry).map_err(system("thread"))?),
             sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
-            acm_client: AcmLinks::new(config.acm_client.clone()),
+            acm_client: AcmLinks::new(&config),
             fixed: Static::new(config.fixed.file.clone()),
             reports: Reports::default(),
             clock: Clock::start(),

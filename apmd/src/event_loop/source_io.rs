@@ -6,7 +6,7 @@ use statemachine::{Input, Origin, PathQuery};
 use super::Daemon;
 use crate::config::SourceName;
 use crate::observe::model;
-use crate::observe::sources::sources as show_sources;
+use crate::observe::sources::{fabric, sources as show_sources};
 use crate::source::{Answer, Asker, PathFile, Static, sa};
 
 impl Daemon {
@@ -64,7 +64,8 @@ impl Daemon {
             match member.origin() {
                 Origin::Static => Some(self.fixed.to_string()),
                 Origin::Acm => Some(self.acm_client.to_string()),
-                Origin::Sa | Origin::Ssa => None,
+                Origin::Ssa => Some(fabric(now, &self.ssa)),
+                Origin::Sa => None,
             }
         })
     }
