@@ -15,8 +15,8 @@ use crate::program::{Line, Program};
 use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
-/// Where the configurations are written.
-const DIRECTORY: &str = "/run/drill";
+/// Where drills keep files, such as the configurations.
+pub const DIRECTORY: &str = "/run/drill";
 
 /// Bound for a daemon's start and end.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -112,6 +112,8 @@ pub enum Link {
     Port(Port),
     /// All links of a switch: 0 is rail A, 1 is rail B.
     Switch(u8),
+    /// The cable of the subnet manager's port.
+    SubnetManager,
 }
 
 impl Link {
@@ -120,6 +122,7 @@ impl Link {
         match self {
             Self::Port(port) => vec![port.host.device().to_owned(), port.number.to_string()],
             Self::Switch(number) => vec![format!("switch{number}")],
+            Self::SubnetManager => vec!["shca2".to_owned(), "1".to_owned()],
         }
     }
 }
@@ -129,6 +132,7 @@ impl fmt::Display for Link {
         match self {
             Self::Port(port) => port.fmt(f),
             Self::Switch(number) => write!(f, "switch{number}"),
+            Self::SubnetManager => f.write_str("the subnet manager"),
         }
     }
 }
@@ -147,6 +151,7 @@ mod tests {
     fn links_are_named_as_cable_wants_them() {
         assert_eq!(Link::from(Host::B.port(2)).words(), ["shca1", "2"]);
         assert_eq!(Link::Switch(0).words(), ["switch0"]);
+        assert_eq!(Link::SubnetManager.words(), ["shca2", "1"]);
         assert_eq!(Host::A.port(1).other().to_string(), "shca0/2");
         assert_eq!(Port::all().count(), 4);
     }

@@ -46,6 +46,19 @@ pub struct Path {
     pub slid: u16,
     /// Remote LID.
     pub dlid: u16,
+    /// The source whose path it is, where it is an alternate that this end asked for.
+    pub origin: Option<String>,
+}
+
+/// A path source as a daemon shows it.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Source {
+    /// `sa`, `acm`, `ssa` or `static`.
+    pub source: String,
+    /// `healthy`, `failing` or `unproven`.
+    pub state: String,
+    /// Questions answered with a path.
+    pub answered: u64,
 }
 
 impl Path {
@@ -87,6 +100,18 @@ pub fn parse_connections(json: &str) -> Result<Vec<Connection>, Failure> {
 /// If the daemon does not answer.
 pub fn connections(host: Host) -> Result<Vec<Connection>, Failure> {
     parse_connections(&command::run_as(host, &["apmctl", "-j", "conn", "show"])?)
+}
+
+/// The path sources of the host's daemon, in the order in which it asks them.
+///
+/// # Errors
+/// If the daemon does not answer.
+pub fn sources(host: Host) -> Result<Vec<Source>, Failure> {
+    let json = command::run_as(host, &["apmctl", "-j", "source", "show"])?;
+    serde_json::from_str(&json).map_err(|error| Failure::Output {
+        source_name: "apmctl -j source show".to_owned(),
+        problem: error.to_string(),
+    })
 }
 
 /// Both ends of a connection, as their daemons show them.

@@ -72,6 +72,7 @@ impl World {
         for switch in [0, 1] {
             cable("heal", Link::Switch(switch))?;
         }
+        cable("plug", Link::SubnetManager)?;
         for port in Port::all() {
             cable("heal", port.into())?;
             cable("plug", port.into())?;
@@ -83,8 +84,16 @@ impl World {
     ///
     /// # Errors
     /// If `cable` refuses.
-    pub fn pull(&self, port: Port) -> Result<Moment, Failure> {
-        self.act("pull", "pulled", port.into())
+    pub fn pull(&self, link: impl Into<Link>) -> Result<Moment, Failure> {
+        self.act("pull", "pulled", link.into())
+    }
+
+    /// Plugs a cable that is no host's.
+    ///
+    /// # Errors
+    /// If `cable` refuses.
+    pub fn restore(&self, link: Link) -> Result<(), Failure> {
+        self.act("plug", "plugged", link).map(drop)
     }
 
     /// Plugs a cable and waits until the port is active again.

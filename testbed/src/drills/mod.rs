@@ -6,6 +6,7 @@ use crate::report::Report;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
+mod acm_source;
 mod blackhole;
 mod cable_pull;
 mod no_daemon;
@@ -17,6 +18,7 @@ pub static ALL: &[Drill] = &[
     unmodified::DRILL,
     blackhole::DRILL,
     no_daemon::DRILL,
+    acm_source::DRILL,
 ];
 
 /// The drill that runs when none is named.
