@@ -56,6 +56,7 @@ pub struct PortWatch {
     told: Option<PortStatus>,
     sm_sl: u8,
     rate: u8,
+    subnet_timeout: u8,
     pause: Duration,
     check_at: Time,
 }
@@ -74,6 +75,7 @@ impl PortWatch {
             told: None,
             sm_sl: 0,
             rate: 0,
+            subnet_timeout: 0,
             pause: CHECK_FAST,
             check_at: Time(0),
         }
@@ -92,6 +94,16 @@ impl PortWatch {
     /// Rate of its link (`enum ibv_rate`); 0 before it is known.
     pub fn rate(&self) -> u8 {
         self.rate
+    }
+
+    /// SubnetTimeOut: 4.096 us * 2^n, 5 bits.
+    pub fn subnet_timeout(&self) -> u8 {
+        self.subnet_timeout
+    }
+
+    /// The P_Key table by index; 0 for an empty entry.
+    pub fn pkey_table(&self) -> &[PKey] {
+        self.facts.as_ref().map_or(&[], |facts| &facts.pkeys)
     }
 
     /// Index of the default partition in the P_Key table.
@@ -186,6 +198,7 @@ impl PortWatch {
         self.unanswered = 0;
         self.sm_sl = info.master_sm_sl;
         self.rate = rate_of(info);
+        self.subnet_timeout = info.subnet_timeout;
         let active = info.state() == PortState::Active && info.lid.is_unicast();
         let facts = self.facts.as_ref();
         let status = PortStatus {

@@ -4,6 +4,7 @@
 
 mod acm;
 mod acm_client;
+mod acm_multicast;
 mod association;
 mod control;
 mod fixed;
@@ -18,6 +19,7 @@ mod timers;
 
 pub use acm::{Acm, Tcp};
 pub use acm_client::AcmClient;
+pub use acm_multicast::AcmMulticast;
 pub use association::Association;
 pub use control::Control;
 pub use fixed::Static;
@@ -71,6 +73,8 @@ pub struct Config {
     pub ssa: Ssa,
     /// ACM, served.
     pub acm: Acm,
+    /// Addresses resolved between the ACM services of hosts.
+    pub acm_multicast: AcmMulticast,
     /// The kernel's neighbours on IPoIB interfaces.
     pub neigh: Neigh,
     /// The sockets.
@@ -94,6 +98,7 @@ impl Default for Config {
             fixed: Static::default(),
             ssa: Ssa::default(),
             acm: Acm::default(),
+            acm_multicast: AcmMulticast::default(),
             neigh: Neigh::default(),
             control: Control::default(),
             log: Log::default(),
@@ -197,6 +202,9 @@ impl Config {
         self.fixed.check().map_err(|e| ("static", e))?;
         self.ssa.check().map_err(|e| ("ssa", e))?;
         self.acm.check().map_err(|e| ("acm", e))?;
+        self.acm_multicast
+            .check()
+            .map_err(|e| ("acm_multicast", e))?;
         self.neigh.check().map_err(|e| ("neigh", e))?;
         self.control.check().map_err(|e| ("control", e))?;
         self.log.check().map_err(|e| ("log", e))

@@ -14,7 +14,6 @@ use statemachine::{PathQuery, PortId, Time};
 use super::acm_files::Files;
 use super::token::{PortKey, Token};
 use super::{Daemon, TURN};
-use crate::acm::net::LookupError;
 use crate::acm::{Breach, Clients, LocalPort, Service, kernel};
 use crate::config::{self, Tcp};
 use crate::io::ls::Ls;
@@ -352,9 +351,9 @@ impl Daemon {
         let now = self.clock.now();
         while let Some(acm) = self.acm.as_mut() {
             while let Some(lookup) = acm.service.poll_lookup() {
-                let nobody = Err(LookupError::NotReady);
-                acm.service.handle_lookup(now, lookup.number, nobody);
+                self.acm_net.net.lookup(now, &lookup);
             }
+            self.drain_acm_net();
             let asked = self.ask_for_acm();
             let answered = self.answer_acm();
             if !asked && !answered {
@@ -481,6 +480,7 @@ impl Daemon {
         if let (Some(acm), Some(rtnl)) = (self.acm.as_mut(), self.rtnl.as_ref()) {
             acm.service.set_interfaces(rtnl.addresses());
         }
+        self.acm_net_endpoints();
     }
 
     /// When the service has something to do.
@@ -518,5 +518,6 @@ impl Daemon {
             acm.service.set_settings(acm.files.config.settings());
             acm.take_files();
         }
+        self.reload_acm_net();
     }
 }

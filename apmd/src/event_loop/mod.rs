@@ -5,6 +5,7 @@
 mod acm_client_io;
 mod acm_files;
 mod acm_io;
+mod acm_net_io;
 mod engine_io;
 mod fabric_io;
 mod fabric_worker;
@@ -109,6 +110,7 @@ pub struct Daemon {
     control: Control,
     observe: Observe,
     acm: Option<acm_io::Acm>,
+    acm_net: acm_net_io::AcmNet,
     signals: Signals,
     limit: LogLimit,
     counters: DaemonCounters,
@@ -160,6 +162,7 @@ impl Daemon {
         let acm = acm_io::Acm::open(&config.acm, registry, seed);
         Ok(Self {
             acm,
+            acm_net: acm_net_io::AcmNet::new(&config, seed.rotate_left(17)),
             engine: Engine::new(config.engine(), seed),
             sources: Sources::new(config.sources()),
             ssa: Ssa::new(config.ssa.clone()),
@@ -225,6 +228,7 @@ impl Daemon {
         }
         notify(State::Stopping);
         self.end_neighbours();
+        self.end_acm_net();
         tracing::info!("ended; connections stay as they are");
         Ok(())
     }
@@ -247,6 +251,7 @@ impl Daemon {
                 self.ports_timeout(),
                 self.acm_timeout(),
                 self.neigh.poll_timeout(),
+                self.acm_net.net.poll_timeout(),
             ],
         )
     }
@@ -269,6 +274,7 @@ impl Daemon {
             Token::Verbs(key) => self.device_events(key),
             Token::Umad(key) => self.receive_mads(key),
             Token::Neigh => self.neighbours_changed(),
+            Token::AcmNet(key) => self.acm_net_receive(key),
             Token::AcmClient(number) => self.acm_ready(number),
             Token::Fabric => self.hear_of_fabric(),
             Token::AcmListener(place) => self.accept_acm(place),
@@ -302,6 +308,7 @@ impl Daemon {
         self.sources.handle_time(now);
         self.check_ports(now);
         self.acm_time();
+        self.acm_net_time(now);
         self.neighbours_time(now);
         self.drain_engine();
     }

@@ -108,6 +108,7 @@ impl Daemon {
             self.sources.handle_port_changed(id);
             self.ssa.handle_port_changed(self.clock.now());
             self.acm_port(key);
+            self.acm_net_port(key);
             self.engine
                 .handle(self.clock.now(), Input::Port(id, Some(status)));
         }
@@ -154,8 +155,9 @@ impl Daemon {
 
     /// The subnet manager of a port has started anew, or another has taken over.
     fn reregister(&mut self, key: PortKey) {
-        if let Some(port) = self.devices.port(key) {
-            self.reports.handle_forgotten(port.id);
+        if let Some(id) = self.devices.port(key).map(|port| port.id) {
+            self.reports.handle_forgotten(id);
+            self.acm_net_reregister(id);
         }
         self.acm_port_event(key);
         self.look_at(key);
@@ -167,6 +169,7 @@ impl Daemon {
             self.reports.handle_port_gone(id);
             self.sources.handle_port_changed(id);
             self.acm_port_gone(id);
+            self.acm_net_port_gone(id);
             self.engine.handle(self.clock.now(), Input::Port(id, None));
         }
         self.scan_soon();

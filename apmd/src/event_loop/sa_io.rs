@@ -40,7 +40,7 @@ impl Daemon {
             }
             User::Inform(number) => self.reports.handle_reply(self.clock.now(), number, reply),
             User::Fabric(number) => self.fabric_reply(number, reply),
-            User::Join(_) => {}
+            User::Join(user) => self.acm_net_joined(user, reply),
         }
     }
 

@@ -31,6 +31,8 @@ pub enum Token {
     Umad(PortKey),
     /// Neighbours, or what they hang on, changed.
     Neigh,
+    /// A queue pair on which the ACM services of hosts talk.
+    AcmNet(u32),
     /// A connection to the ACM service that is asked for paths.
     AcmClient(u32),
     /// The thread that reads the fabric.
@@ -60,6 +62,7 @@ impl From<Token> for mio::Token {
                 (7, u64::from(device) | u64::from(port) << PORT_SHIFT)
             }
             Token::Neigh => (30, 0),
+            Token::AcmNet(key) => (31, key.into()),
             Token::AcmClient(key) => (8, key.into()),
             Token::Fabric => (20, 0),
             Token::AcmListener(place) => (21, place.into()),
@@ -93,6 +96,7 @@ impl Token {
             22 => Self::AcmCaller(key),
             23 => Self::Ls,
             30 => Self::Neigh,
+            31 => Self::AcmNet(key),
             _ => return None,
         })
     }
@@ -124,6 +128,7 @@ mod tests {
             Token::AcmCaller(u32::MAX),
             Token::Ls,
             Token::Neigh,
+            Token::AcmNet(u32::MAX),
         ];
         for token in tokens {
             assert_eq!(Token::from_mio(token.into()), Some(token));
