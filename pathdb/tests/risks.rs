@@ -46,6 +46,11 @@ fn members_are_named_by_description_guid_or_lid() {
     assert_eq!(risks.members(groups[0]), [Element::Switch(spine)]);
     let links = [named(first), named(second)].map(Element::Link);
     assert_eq!(risks.members(groups[1]), links);
+    let of = |element| with_risks.groups_of(element).collect::<Vec<_>>();
+    assert_eq!(of(Element::Switch(spine)), [groups[0]]);
+    assert_eq!(of(Element::Link(first)), [groups[1]], "by either end");
+    let third = fabric.port_of(spine, 3).expect("a port");
+    assert_eq!(of(Element::Link(third)), []);
     let name = with_risks.element_name(Element::Group(groups[1]));
     assert_eq!(name.to_string(), "group links");
 }

@@ -15,6 +15,9 @@ pub struct Ssa {
     /// Snapshot of the fabric: read at start and when it has changed, replaced after each change if
     /// the fabric is read live. Empty: none.
     pub snapshot: PathBuf,
+    /// File of shared-risk groups: switches and links that fail together. Read with the fabric.
+    /// Empty: none.
+    pub risks: PathBuf,
     /// Read the fabric from subnet administration.
     pub live: bool,
     /// How often the fabric (the snapshot, unless live) is looked at again although nothing
@@ -36,6 +39,7 @@ impl Default for Ssa {
     fn default() -> Self {
         Self {
             snapshot: PathBuf::from("/var/lib/apmd/fabric"),
+            risks: PathBuf::new(),
             live: false,
             reread_ms: 300_000,
             settle_ms: 1_000,
@@ -57,6 +61,12 @@ impl Ssa {
     /// The file of the snapshot, if there is to be one.
     pub fn snapshot(&self) -> Option<&Path> {
         let path = self.snapshot.as_path();
+        (!path.as_os_str().is_empty()).then_some(path)
+    }
+
+    /// The file of shared-risk groups, if there is one.
+    pub fn risks(&self) -> Option<&Path> {
+        let path = self.risks.as_path();
         (!path.as_os_str().is_empty()).then_some(path)
     }
 

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use mio::Waker;
-use pathdb::{Fabric, snapshot};
+use pathdb::{Fabric, RiskFile, snapshot};
 
 use crate::fabric::{Job, Outcome, Progress, Reader, Reading, Task};
 use crate::sa::{Ask, Failure, Response};
@@ -55,6 +55,7 @@ impl FabricWorker {
             waker: Wake(waker),
             next_number: 0,
             seen: None,
+            seen_risks: None,
         };
         thread::Builder::new()
             .name("fabric".to_owned())
@@ -103,9 +104,25 @@ struct Thread {
     inbox: Receiver<ToThread>,
     outbox: Sender<FromThread>,
     next_number: u32,
-    /// The snapshot that was last read or written.
+    /// The snapshot that was last read or written, and the shared-risk groups then.
     seen: Option<Stamp>,
+    seen_risks: Option<Stamp>,
     waker: Wake,
+}
+
+/// Sets what fails together as far as the fabric has it. Without that the fabric is of use all the
+/// same.
+fn set_risks(fabric: &mut Fabric, path: &Path) {
+    match RiskFile::read(path) {
+        Ok(file) => {
+            let (risks, missing) = file.bind(fabric);
+            for error in missing {
+                tracing::warn!(%error, "member of a shared-risk group not found");
+            }
+            fabric.set_risks(risks);
+        }
+        Err(error) => tracing::error!(%error, "shared-risk groups not read"),
+    }
 }
 
 /// Wakes the loop, also when the thread ends; as the last field, after its end of the channel went.
@@ -144,16 +161,26 @@ impl Thread {
 
     fn job(&mut self, job: Job) -> Outcome {
         let begun = Instant::now();
+        let risks = job.risks.as_deref();
+        let stamp_of_risks = risks.and_then(|path| stamp(path).ok());
+        if self.seen_risks != stamp_of_risks {
+            // The fabric that is known has other groups.
+            self.seen = None;
+            self.seen_risks = stamp_of_risks;
+        }
         let (found, file) = match &job.task {
             Task::Load(path) => (self.load(path), None),
             Task::Read(reading, snapshot) => (self.read(*reading), snapshot.as_deref()),
         };
-        let found = match found {
+        let mut found = match found {
             Ok(Some(found)) => found,
             Ok(None) => return Outcome::Same,
             Err(error) => return error,
         };
         let read_ms = begun.elapsed().as_millis() as u64;
+        if let Some(path) = risks {
+            set_risks(&mut found, path);
+        }
         let outcome = job.judge(found);
         if let Outcome::New(fabric, matters) = &outcome {
             tracing::info!(

@@ -46,6 +46,8 @@ pub enum Task {
 pub struct Job {
     /// What to do.
     pub task: Task,
+    /// The file of shared-risk groups.
+    pub risks: Option<PathBuf>,
     /// The fabric so far.
     pub known: Option<Arc<Fabric>>,
     /// What makes a change matter.
@@ -80,7 +82,8 @@ impl Job {
             return Outcome::Same;
         }
         found.set_epoch(epoch);
-        let matters = matters(known, &found, &interest.local, &interest.remote);
+        let regrouped = known.risks() != found.risks() && !interest.is_empty();
+        let matters = regrouped || matters(known, &found, &interest.local, &interest.remote);
         Outcome::New(Arc::new(found), matters)
     }
 }

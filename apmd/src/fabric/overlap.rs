@@ -3,7 +3,7 @@
 
 use cm_msgs::Gid;
 use cm_msgs::path::Path;
-use pathdb::{Element, Fabric, Guid, Lid, NodeId, NodeKind, PortId};
+use pathdb::{Element, Fabric, Guid, Lid, NodeId, NodeKind, PortId, RiskId};
 use statemachine::{Assess, Overlap};
 
 /// What a path depends on, there and back: each thing once.
@@ -12,6 +12,21 @@ struct Elements {
     switches: Vec<NodeId>,
     /// Each by the lesser of its ports.
     links: Vec<PortId>,
+    /// Shared-risk groups that any of them is in.
+    groups: Vec<RiskId>,
+}
+
+impl Elements {
+    fn add(&mut self, fabric: &Fabric, element: Element) {
+        match element {
+            Element::Switch(node) => insert(&mut self.switches, node),
+            Element::Link(port) => insert(&mut self.links, port),
+            Element::Group(group) => insert(&mut self.groups, group),
+        }
+        for group in fabric.groups_of(element) {
+            insert(&mut self.groups, group);
+        }
+    }
 }
 
 /// A path by its end ports and the LIDs that choose it.
@@ -23,8 +38,8 @@ struct Ends {
     dlid: Lid,
 }
 
-/// What each of the ways shares with the primary though the cables at the hosts leave a choice.
-/// `None` where the fabric does not know the way, or knows that it does not work.
+/// What each of the ways shares with the primary though the cables at the hosts leave a choice. A
+/// shared-risk group counts as a switch: what is in it fails together. `None` where the fabric does not know the way, or knows that it does not work.
 pub fn assess(fabric: &Fabric, assess: &Assess) -> Vec<Option<Overlap>> {
     let primary = &assess.primary;
     let lids = (Some(primary.slid), Some(primary.dlid));
@@ -33,15 +48,13 @@ pub fn assess(fabric: &Fabric, assess: &Assess) -> Vec<Option<Overlap>> {
     let Some((ends_of_primary, elements)) = elements else {
         return vec![None; assess.ways.len()];
     };
-    let only = Elements {
-        switches: only_leaves(fabric, ends_of_primary),
-        links: only_links(fabric, ends_of_primary),
-    };
+    let only = unavoidable(fabric, ends_of_primary);
     let overlap = |way: &statemachine::Way| {
         let ends = ends(fabric, way.sgid, way.dgid, (way.slid, way.dlid))?;
         let own = follow(fabric, ends)?;
         Some(Overlap {
-            switches: shared(&elements.switches, &own.switches, &only.switches),
+            switches: shared(&elements.switches, &own.switches, &only.switches)
+                .saturating_add(shared(&elements.groups, &own.groups, &only.groups)),
             links: shared(&elements.links, &own.links, &only.links),
         })
     };
@@ -65,7 +78,7 @@ pub fn common(fabric: &Fabric, primary: &Path, alternate: &Path) -> Option<Vec<C
         Some((ends, follow(fabric, ends)?))
     };
     let ((ends, first), (_, second)) = (known(primary)?, known(alternate)?);
-    let (leaves, links) = (only_leaves(fabric, ends), only_links(fabric, ends));
+    let only = unavoidable(fabric, ends);
     let common = |element, avoidable| Common {
         name: fabric.element_name(element).to_string(),
         avoidable,
@@ -73,12 +86,16 @@ pub fn common(fabric: &Fabric, primary: &Path, alternate: &Path) -> Option<Vec<C
     let switches = first.switches.into_iter();
     let switches = switches
         .filter(|switch| second.switches.contains(switch))
-        .map(|switch| common(Element::Switch(switch), !leaves.contains(&switch)));
+        .map(|switch| common(Element::Switch(switch), !only.switches.contains(&switch)));
+    let groups = first.groups.into_iter();
+    let groups = groups
+        .filter(|group| second.groups.contains(group))
+        .map(|group| common(Element::Group(group), !only.groups.contains(&group)));
     let shared_links = first.links.into_iter();
     let shared_links = shared_links
         .filter(|link| second.links.contains(link))
-        .map(|link| common(Element::Link(link), !links.contains(&link)));
-    Some(switches.chain(shared_links).collect())
+        .map(|link| common(Element::Link(link), !only.links.contains(&link)));
+    Some(switches.chain(groups).chain(shared_links).collect())
 }
 
 fn shared<T: PartialEq>(a: &[T], b: &[T], only: &[T]) -> u16 {
@@ -120,10 +137,10 @@ fn follow(fabric: &Fabric, ends: Ends) -> Option<Elements> {
     for (from, lid) in [(ends.local, ends.dlid), (ends.remote, ends.slid)] {
         for port in fabric.trace(from, lid).ok()? {
             let peer = fabric.peer(port)?;
-            insert(&mut elements.links, port.min(peer));
+            elements.add(fabric, Element::Link(port.min(peer)));
             let node = fabric.port(peer).node;
             if fabric.node(node).kind == NodeKind::Switch {
-                insert(&mut elements.switches, node);
+                elements.add(fabric, Element::Switch(node));
             }
         }
     }
@@ -146,6 +163,18 @@ fn cabled(fabric: &Fabric, port: PortId) -> Vec<(PortId, PortId)> {
         .filter(|&port| fabric.is_up(port))
         .filter_map(|port| Some((port, fabric.peer(port)?)))
         .collect()
+}
+
+/// What no path between the hosts can do without.
+fn unavoidable(fabric: &Fabric, ends: Ends) -> Elements {
+    let mut only = Elements::default();
+    for leaf in only_leaves(fabric, ends) {
+        only.add(fabric, Element::Switch(leaf));
+    }
+    for link in only_links(fabric, ends) {
+        only.add(fabric, Element::Link(link));
+    }
+    only
 }
 
 /// The leaves that are the only one of a host: all its cables end there.
@@ -176,6 +205,8 @@ fn only_links(fabric: &Fabric, ends: Ends) -> Vec<PortId> {
 
 #[cfg(test)]
 mod tests {
+    use pathdb::RiskFile;
+
     use super::*;
     use crate::fabric::two_rails::{self, Shape, way};
 
@@ -230,6 +261,30 @@ mod tests {
         assert_eq!(names(3, 4, 21), Some(vec![leaf.clone(), cable.clone()]));
         assert_eq!(names(2, 4, 21), Some(vec![leaf, own, cable]));
         assert_eq!(names(3, 5, 22), None, "a cable is down");
+    }
+
+    #[test]
+    fn what_fails_together_counts_as_a_switch() {
+        let mut fabric = two_rails::fabric(Shape::default());
+        let text = "[chassis]\nswitch node 101\nswitch node 102\n";
+        let file = RiskFile::read_from("risks".as_ref(), text.as_bytes()).unwrap();
+        let (risks, missing) = file.bind(&fabric);
+        assert!(missing.is_empty(), "{missing:?}");
+        fabric.set_risks(risks);
+        let question = two_rails::assess([way(12, 22), way(11, 22)]);
+        let found = assess(&fabric, &question);
+        assert_eq!(found, [overlap(1, 0), overlap(2, 1)]);
+        let primary = question.primary;
+        let alternate = Path {
+            sgid: two_rails::gid(12),
+            dgid: two_rails::gid(22),
+            slid: cm_msgs::Lid(3),
+            dlid: cm_msgs::Lid(5),
+            ..primary
+        };
+        let common = common(&fabric, &primary, &alternate).unwrap();
+        let names: Vec<_> = common.iter().map(|c| (&*c.name, c.avoidable)).collect();
+        assert_eq!(names, [("group chassis", true)]);
     }
 
     #[test]

@@ -234,6 +234,7 @@ impl Ssa {
         });
         Some(Job {
             task,
+            risks: self.config.risks().map(PathBuf::from),
             known: self.known.as_ref().map(|known| known.fabric.clone()),
             interest: self.interest.clone(),
         })

@@ -131,6 +131,16 @@ impl Fabric {
         *self.risks_mut() = risks;
     }
 
+    /// The shared-risk groups that a switch or link is in.
+    pub fn groups_of(&self, element: Element) -> impl Iterator<Item = RiskId> {
+        let groups = match element {
+            Element::Switch(node) => self.rank(node).map(|rank| self.risks().of_switch(rank)),
+            Element::Link(port) => Some(self.risks().of_link(self.link(port))),
+            Element::Group(_) => None,
+        };
+        groups.into_iter().flatten().copied().map(RiskId)
+    }
+
     /// A link by its lesser port.
     pub(crate) fn link(&self, port: PortId) -> u32 {
         port.0.min(self.hop(port).peer)
