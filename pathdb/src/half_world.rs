@@ -276,7 +276,7 @@ impl<'a> World<'a> {
 
     /// What leads from the source to itself does not go over the switch.
     fn stay_home(&self, source: PortId, records: &mut [PathRecord]) {
-        let home = Packed::from(Ok(self.fabric.at_home(source)));
+        let home = Packed::from(self.fabric.at_home(source));
         let own = self.fabric.port(source).lids;
         for lid in own.iter().flat_map(|range| range.iter()) {
             if let Ok(at) = records.binary_search_by_key(&lid, |record| record.dlid) {

@@ -77,7 +77,7 @@ impl Fabric {
             return Err(Fault::DeadEnd);
         }
         if owner == from.0 {
-            return Ok(self.at_home(from));
+            return self.at_home(from);
         }
         let mut leg = Leg {
             hops: 0,
@@ -123,13 +123,15 @@ impl Fabric {
         Err(Fault::Loop)
     }
 
-    /// From a port to itself: no link is crossed, and nothing but the port limits.
-    pub(crate) fn at_home(&self, port: PortId) -> Leg {
+    /// From a port to itself: no link is crossed, and nothing but the port limits. A port that is down
+    /// has no LID to a subnet manager, nor to itself.
+    pub(crate) fn at_home(&self, port: PortId) -> Result<Leg, Fault> {
         let carries = match self.port_number(port) {
             0 => Capability::UNLIMITED,
-            _ => self.carries(port),
+            _ if self.is_up(port) => self.carries(port),
+            _ => return Err(Fault::DeadEnd),
         };
-        Leg { hops: 0, carries }
+        Ok(Leg { hops: 0, carries })
     }
 
     /// The way from a port to a LID, whoever has it.

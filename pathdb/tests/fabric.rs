@@ -3,7 +3,7 @@
 
 use pathdb::{
     BuildError, Builder, Capability, Change, Delta, DeltaError, Fabric, FatTree, Fault, Guid, Lid,
-    LidRange, Mtu, NodeId, NodeKind, NodeSpec, PKey, Path, PortSpec, Rate, SlToVl, Spread,
+    LidRange, Mtu, NodeId, NodeKind, NodeSpec, PKey, Path, PortSpec, Rate, SlToVl, Spread, World,
 };
 
 fn lid(number: u16) -> Lid {
@@ -107,6 +107,28 @@ fn a_packet_goes_where_the_tables_send_it() {
     assert_eq!(fabric.leg(b, lid(77)), Err(Fault::DeadEnd), "nobody's");
     let left = fabric.port_by_lid(lid(10)).expect("left");
     assert_eq!(fabric.leg(left, lid(4)).map(|leg| leg.hops), Ok(2));
+}
+
+#[test]
+fn a_port_that_is_down_does_not_reach_itself() {
+    let mut fabric = routed_line();
+    let a = fabric.port_by_lid(lid(2)).expect("a");
+    let down = Change::Link {
+        end: (fabric.port(a).node, fabric.port_number(a)),
+        up: false,
+        carries: fabric.carries(a),
+    };
+    let delta = Delta {
+        from: fabric.epoch(),
+        to: fabric.epoch() + 1,
+        changes: vec![down],
+    };
+    fabric.apply(&delta).expect("a delta");
+    assert_eq!(fabric.leg(a, lid(2)), Err(Fault::DeadEnd));
+    let half = World::new(&fabric).half_world(a);
+    assert!(half.iter().all(|record| record.forward().is_err()));
+    let left = fabric.port_by_lid(lid(10)).expect("left");
+    assert!(fabric.leg(left, lid(10)).is_ok(), "a switch does");
 }
 
 #[test]

@@ -326,7 +326,12 @@ impl Plan {
         let owner = self.lids[&lid];
         let (mut at, mut left, mut seen) = (from, Vec::new(), BTreeSet::new());
         if from == owner {
-            return Ok(left);
+            let is_up = self.cables.get(&from).is_some_and(|cable| cable.2);
+            return if from.1 == 0 || is_up {
+                Ok(left)
+            } else {
+                Err(false)
+            };
         }
         let mut out = if from.1 == 0 { None } else { Some(from) };
         loop {
