@@ -106,7 +106,7 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         },
         Step {
             name: "fabrics",
-            command: xtask(&["fabrics", "--quick", "--seeds", "3"])?,
+            command: xtask(&["fabrics", "--quick", "--seeds", "2"])?,
         },
         Step {
             name: "README",

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pathdb::{Element, Fabric, Finder, Guid, Lid, NodeKind, Path, PortId, Sharing};
+use pathdb::{Element, Fabric, Fault, Finder, Guid, Lid, NodeKind, Pair, Path, PortId, Sharing};
 
 use super::dumped::{Dumped, Link, Way};
 use super::records::words;
@@ -14,16 +14,20 @@ use crate::ibsim::Dice;
 const PAIRS: usize = 300;
 
 /// What a path depends on: its way there and its way back.
-struct Whole {
+pub struct Whole {
     switches: BTreeSet<u64>,
     links: BTreeSet<Link>,
 }
 
 impl Whole {
-    fn follow(dumped: &Dumped, path: Path) -> Option<Self> {
+    /// Follows packets there and back.
+    ///
+    /// # Errors
+    /// They do not arrive.
+    pub fn follow(dumped: &Dumped, path: Path) -> Result<Self, Fault> {
         let (slid, dlid) = (path.slid.get(), path.dlid.get());
-        let there = dumped.follow(slid, dlid).ok()?;
-        let back = dumped.follow(dlid, slid).ok()?;
+        let there = dumped.follow(slid, dlid)?;
+        let back = dumped.follow(dlid, slid)?;
         let Way {
             mut switches,
             mut links,
@@ -31,10 +35,11 @@ impl Whole {
         } = there;
         switches.extend(back.switches);
         links.extend(back.links);
-        Some(Self { switches, links })
+        Ok(Self { switches, links })
     }
 
-    fn shared(&self, other: &Self) -> Sharing {
+    /// What two paths share.
+    pub fn shared(&self, other: &Self) -> Sharing {
         Sharing {
             switches: self.switches.intersection(&other.switches).count() as u16,
             links: self.links.intersection(&other.links).count() as u16,
@@ -44,8 +49,9 @@ impl Whole {
 }
 
 /// Takes random pairs of hosts and a random primary each, and compares what pathdb finds with the
-/// best of all alternates there are, walked by other code.
-pub fn compare(fabric: &Fabric, dumped: &Dumped, dice: &mut Dice, tally: &mut Tally) {
+/// best of all alternates there are, walked by other code. Returns primaries and alternates.
+pub fn compare(fabric: &Fabric, dumped: &Dumped, dice: &mut Dice, tally: &mut Tally) -> Vec<Pair> {
+    let mut pairs = Vec::new();
     let systems: BTreeSet<u64> = fabric
         .nodes()
         .filter(|(_, node)| node.kind == NodeKind::Adapter)
@@ -82,7 +88,8 @@ pub fn compare(fabric: &Fabric, dumped: &Dumped, dice: &mut Dice, tally: &mut Ta
         ) {
             Ok(found) => {
                 tally.alternates += 1;
-                tally.disjoint += usize::from(found.is_some_and(Sharing::is_none));
+                tally.disjoint += usize::from(found.is_some_and(|pair| pair.shared.is_none()));
+                pairs.extend(found);
             }
             Err(problem) => {
                 let words = words(fabric, (slid.get(), dlid.get()));
@@ -90,6 +97,7 @@ pub fn compare(fabric: &Fabric, dumped: &Dumped, dice: &mut Dice, tally: &mut Ta
             }
         }
     }
+    pairs
 }
 
 fn lids(fabric: &Fabric, ports: &[PortId]) -> Vec<Lid> {
@@ -97,7 +105,7 @@ fn lids(fabric: &Fabric, ports: &[PortId]) -> Vec<Lid> {
     ranges.flat_map(|range| range.iter()).collect()
 }
 
-/// What the best alternate shares, if there is one.
+/// The primary with its best alternate, if there is one.
 fn compare_one(
     fabric: &Fabric,
     dumped: &Dumped,
@@ -105,16 +113,16 @@ fn compare_one(
     primary: Path,
     [local, remote]: [&[PortId]; 2],
     others: &[Path],
-) -> Result<Option<Sharing>, String> {
+) -> Result<Option<Pair>, String> {
     let found = finder.best(primary, local, remote);
-    let Some(whole) = Whole::follow(dumped, primary) else {
+    let Ok(whole) = Whole::follow(dumped, primary) else {
         return match found {
             Err(_) => Ok(None),
             Ok(_) => Err("pathdb takes a primary that does not arrive".to_owned()),
         };
     };
     let found = found.map_err(|fault| format!("pathdb says of the primary: {fault}"))?;
-    let shares = |&other: &Path| Some(Whole::follow(dumped, other)?.shared(&whole));
+    let shares = |&other: &Path| Some(Whole::follow(dumped, other).ok()?.shared(&whole));
     let least = others.iter().filter_map(shares).min();
     let Some(found) = found else {
         return least.map_or(Ok(None), |least| {
@@ -129,7 +137,11 @@ fn compare_one(
         ));
     }
     compare_names(fabric, dumped, primary, found.path, [local, remote])?;
-    Ok(least)
+    Ok(Some(Pair {
+        primary,
+        alternate: found.path,
+        shared: found.shared,
+    }))
 }
 
 /// Whether what pathdb names as shared is what is shared.
@@ -141,7 +153,7 @@ fn compare_names(
     [local, remote]: [&[PortId]; 2],
 ) -> Result<(), String> {
     let wholes = [primary, alternate].map(|path| Whole::follow(dumped, path));
-    let [Some(first), Some(second)] = wholes else {
+    let [Ok(first), Ok(second)] = wholes else {
         return Err("does not arrive".to_owned());
     };
     let named = fabric

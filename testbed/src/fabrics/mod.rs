@@ -5,7 +5,8 @@
 //! - [`run`]: one of them from its start over cuts to its end. [`garble`]: with wrong tables.
 //! - [`records`]: every PathRecord that the SA answers. [`hardware`]: what switches and ports say
 //!   themselves. [`dumped`]: OpenSM's files read a second time, by other code than pathdb's.
-//!   [`alternates`]: the least sharing alternates, found by trying all.
+//!   [`alternates`]: the least sharing alternates, found by trying all. [`reroute`]: what becomes of
+//!   them. [`unreached`]: what hosts do not reach.
 //! - [`tally`]: what was compared, and what differs. [`command_line`]: the program.
 
 pub mod alternates;
@@ -15,5 +16,7 @@ pub mod dumped;
 pub mod garble;
 pub mod hardware;
 pub mod records;
+pub mod reroute;
 pub mod run;
 pub mod tally;
+pub mod unreached;

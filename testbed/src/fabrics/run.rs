@@ -15,7 +15,9 @@ use super::dumped::Dumped;
 use super::garble::garble;
 use super::hardware;
 use super::records;
+use super::reroute::{self, Before};
 use super::tally::Tally;
+use super::unreached;
 use crate::failure::Failure;
 use crate::ibsim::{Cable, Client, Dice, Net, Node, OpenSm, Place, Routing, Settings, Simulator};
 
@@ -85,6 +87,8 @@ struct World {
     dice: Dice,
     /// All LIDs that were seen so far.
     lids: Vec<u16>,
+    /// The first state.
+    before: Option<Before>,
 }
 
 /// Runs a case and hands each state's outcome to `report`. The directory is kept if `keep`.
@@ -166,6 +170,7 @@ impl World {
             place,
             dice: Dice::new(case.seed),
             lids: Vec::new(),
+            before: None,
         })
     }
 
@@ -211,7 +216,12 @@ impl World {
         // What OpenSM counts is the least there could be, not what wrong tables make of it.
         let counted = state != State::Garbled;
         records::compare_hops(&fabric, &dumped, &pairs, counted, &mut tally);
-        alternates::compare(&fabric, &dumped, &mut self.dice, &mut tally);
+        unreached::compare(&fabric, &dumped, &mut tally);
+        let pairs = alternates::compare(&fabric, &dumped, &mut self.dice, &mut tally);
+        match &self.before {
+            Some(before) => reroute::compare(before, &fabric, &dumped, &self.lids, &mut tally),
+            None => self.before = Some(Before { fabric, pairs }),
+        }
         Ok(Outcome {
             shape: self.case.form.to_string(),
             engine: self.case.engine.name(),

@@ -35,6 +35,14 @@ pub struct Tally {
     pub alternates: usize,
     /// Of these, alternates that share nothing.
     pub disjoint: usize,
+    /// LIDs that not every host reaches, reported as such.
+    pub unreached: usize,
+    /// Primaries and alternates of the first state, looked at again in this one.
+    pub rechecked: usize,
+    /// Of these, such that share more now, or do not arrive.
+    pub worse: usize,
+    /// Ways that are the same in the first state led here by a delta.
+    pub legs: usize,
     /// How many things differ.
     pub differences: usize,
     /// The first of them, in words.
@@ -65,6 +73,10 @@ impl Tally {
             (&mut self.entries, other.entries),
             (&mut self.alternates, other.alternates),
             (&mut self.disjoint, other.disjoint),
+            (&mut self.unreached, other.unreached),
+            (&mut self.rechecked, other.rechecked),
+            (&mut self.worse, other.worse),
+            (&mut self.legs, other.legs),
             (&mut self.differences, other.differences),
         ];
         for (sum, more) in sums {
@@ -74,12 +86,12 @@ impl Tally {
 
     /// The columns of [`Tally::row`].
     pub const HEAD: &str = "lids  records  no path  one way  sl != 0    walks  loops     hops  links  \
-        entries  alternates  disjoint  differ";
+        entries  alternates  disjoint  not reached  rechecked  worse     legs  differ";
 
     /// The counts in columns.
     pub fn row(&self) -> String {
         format!(
-            "{:4}  {:7}  {:7}  {:7}  {:7}  {:7}  {:5}  {:7}  {:5}  {:7}  {:10}  {:8}  {:6}",
+            "{:4}  {:7}  {:7}  {:7}  {:7}  {:7}  {:5}  {:7}  {:5}  {:7}  {:10}  {:8}  {:11}  {:9}  {:5}  {:7}  {:6}",
             self.lids,
             self.records,
             self.unreachable,
@@ -92,6 +104,10 @@ impl Tally {
             self.entries,
             self.alternates,
             self.disjoint,
+            self.unreached,
+            self.rechecked,
+            self.worse,
+            self.legs,
             self.differences,
         )
     }
