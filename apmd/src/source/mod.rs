@@ -4,6 +4,7 @@
 pub mod acm;
 mod fixed;
 mod health;
+mod member;
 mod path_file;
 pub mod sa;
 mod sources;
@@ -11,8 +12,9 @@ mod ssa;
 
 pub use fixed::Static;
 pub use health::{Counts, Failure, Health, Lane};
+pub use member::{Limits, Member, Plan};
 pub use path_file::{PathFile, PathFileError};
-pub use sources::{Limits, Member, Plan, Sources};
+pub use sources::Sources;
 pub use ssa::{FabricFrom, Known, Ssa};
 pub use statemachine::Origin;
 

@@ -9,73 +9,9 @@ use std::time::Duration;
 use cm_msgs::sa::PathRecord;
 use statemachine::{Origin, PathQuery, PortId, QueryError, Time};
 
-use super::health::{Health, Lane};
+use super::health::Lane;
+use super::member::{Member, Plan, members};
 use super::{Answer, Question};
-
-/// What a source may take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Questions under way at the same time; more wait.
-    pub in_flight: usize,
-    /// The longest time for one question, after which it counts as failed.
-    pub timeout: Duration,
-}
-
-/// Which sources there are.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plan {
-    /// The sources, in the order in which they are asked.
-    pub order: Vec<(Origin, Limits)>,
-    /// How long a source may be silent before the next is asked as well.
-    pub patience: Duration,
-}
-
-/// A source of the list.
-#[derive(Clone, Debug)]
-pub struct Member {
-    origin: Origin,
-    limits: Limits,
-    waiting: VecDeque<u32>,
-    running: usize,
-    health: Health,
-}
-
-impl Member {
-    fn new(origin: Origin, limits: Limits) -> Self {
-        Self {
-            origin,
-            limits,
-            waiting: VecDeque::new(),
-            running: 0,
-            health: Health::default(),
-        }
-    }
-
-    /// Its name.
-    pub fn origin(&self) -> Origin {
-        self.origin
-    }
-
-    /// What it may take.
-    pub fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    /// Questions under way.
-    pub fn running(&self) -> usize {
-        self.running
-    }
-
-    /// Questions that wait for their turn.
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// How it is doing.
-    pub fn health(&self) -> &Health {
-        &self.health
-    }
-}
 
 /// A question put to one source.
 #[derive(Clone, Copy, Debug)]
@@ -535,21 +471,4 @@ fn lane(origin: Origin, query: &PathQuery) -> Lane {
         Origin::Sa => Some(query.port),
         Origin::Acm | Origin::Ssa | Origin::Static => None,
     }
-}
-
-/// The members in this order, with what is known of those that were there before.
-fn members(order: Vec<(Origin, Limits)>, before: &mut Vec<Member>) -> Vec<Member> {
-    let mut members = Vec::with_capacity(order.len());
-    for (origin, limits) in order {
-        let old = before.iter().position(|member| member.origin == origin);
-        let member = match old {
-            Some(old) => Member {
-                limits,
-                ..before.swap_remove(old)
-            },
-            None => Member::new(origin, limits),
-        };
-        members.push(member);
-    }
-    members
 }
