@@ -9,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use super::place::in_file;
 use crate::failure::Failure;
 
-/// A command that gets `signal` when this process ends, however it ends.
-pub(super) fn bound_to_us(signal: &str, program: &str) -> Command {
+/// A command that is killed when this process ends, however it ends. Nothing milder: OpenSM asked to
+/// end waits for its simulator, which is gone by then.
+pub(super) fn bound_to_us(program: &str) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", signal, "--"]);
+    command.args(["--pdeathsig", "KILL", "--"]);
     // Debian keeps opensm where only root's search path leads.
     let directories = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
     let mut places = directories.iter().map(|dir| Path::new(dir).join(program));

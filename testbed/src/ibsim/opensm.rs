@@ -121,7 +121,7 @@ impl OpenSm {
         };
         let configuration = configuration(engine, settings.lmc, &directory);
         let configuration = place.write("opensm.conf", &configuration)?;
-        let mut command = bound_to_us("TERM", "opensm");
+        let mut command = bound_to_us("opensm");
         command
             .arg("-F")
             .arg(configuration)

@@ -40,7 +40,7 @@ impl Simulator {
         let file = place.write("fabric.net", &net.text())?;
         let nodes = net.switch_count() + net.host_count();
         let log = place.path().join("ibsim.log");
-        let mut command = bound_to_us("KILL", "ibsim");
+        let mut command = bound_to_us("ibsim");
         command
             .arg("-s")
             .args(["-N", &(nodes + 1).to_string()])

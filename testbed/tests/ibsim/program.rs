@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program's command line.
 
-use std::process::{Command, Output};
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use testbed::wait::{self, Seen};
 
 use super::is_there;
 
@@ -52,6 +56,45 @@ fn one_case_is_compared_in_all_states() {
             "{state}"
         );
     }
+}
+
+/// How many processes have the directories of process `id` in their command line, and are no more on
+/// their way to become what they shall.
+fn helpers(id: u32) -> usize {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let named = format!("apm-ibsim-{id}-");
+    lines
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .filter(|line| line.contains(&named) && !line.starts_with("setpriv"))
+        .count()
+}
+
+#[test]
+fn killed_it_leaves_no_process_behind() {
+    if !is_there() {
+        return;
+    }
+    let mut program = Command::new(env!("CARGO_BIN_EXE_apm-fabrics"))
+        .args(["compare", "--shape", "fat-tree3", "--lmc", "2"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let (id, limit) = (program.id(), Duration::from_secs(60));
+    let seen = |wanted: usize| {
+        let found = helpers(id);
+        Ok(Seen::when(found == wanted, || format!("{found} processes")))
+    };
+    let started = wait::until_often(
+        "ibsim and opensm run",
+        limit,
+        Duration::from_millis(1),
+        || seen(2),
+    );
+    program.kill().expect("it runs");
+    program.wait().expect("it ended");
+    started.expect("they run");
+    wait::until("they are gone", limit, || seen(0)).expect("they are gone");
 }
 
 #[test]
