@@ -200,6 +200,24 @@ fn a_silent_source_is_not_waited_for_and_then_skipped() {
 }
 
 #[test]
+fn where_no_sa_runs_the_next_is_asked_at_once_and_the_sa_may_still_answer() {
+    let mut sources = Sources::new(plan(&[Origin::Sa, Origin::Acm]));
+    sources.ask(at(0), question(0, 1));
+    let (_, sa) = sources.poll_ask(at(0)).expect("the first is asked");
+    sources.handle_absent(at(3), sa.query);
+    let (next, acm) = sources.poll_ask(at(3)).expect("the next is asked");
+    assert_eq!(next, Origin::Acm);
+    sources.handle_answer(at(4), acm.query, Err(QueryError::NoPath));
+    assert_eq!(sources.poll_answer(), None, "the SA goes on trying");
+    sources.handle_answer(at(500), sa.query, Ok(vec![PathRecord::default()]));
+    let answer = sources.poll_answer().expect("the SA is back");
+    assert_eq!(
+        (answer.origin, answer.result.is_ok()),
+        (Some(Origin::Sa), true)
+    );
+}
+
+#[test]
 fn what_waits_for_a_source_that_dies_goes_on_at_once() {
     let mut world = World::new(&[Origin::Acm, Origin::Sa]);
     world

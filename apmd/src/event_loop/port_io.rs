@@ -16,6 +16,7 @@ use crate::io::umad::{AgentId, Incoming, Received};
 use crate::io::verbs::PortEvent;
 use crate::log_limit::Nuisance;
 use crate::ports::Checking;
+use crate::sa::User;
 
 impl Daemon {
     /// Looks for devices that were not there; again later while some are missing.
@@ -153,10 +154,13 @@ impl Daemon {
         }
     }
 
-    /// The subnet manager of a port has started anew, or another has taken over.
+    /// The subnet manager of a port has started anew, or another has taken over: what the old one
+    /// was asked or told is forgotten.
     fn reregister(&mut self, key: PortKey) {
         if let Some(id) = self.devices.port(key).map(|port| port.id) {
+            self.sa.handle_sm_changed(id);
             self.reports.handle_forgotten(id);
+            self.sources.handle_port_changed(id);
             self.acm_net_reregister(id);
         }
         self.acm_port_event(key);
@@ -388,9 +392,18 @@ impl Daemon {
         let status = port.watch.answered(now, checking, &info);
         let suspected = port.watch.end_suspicion();
         if old_sm.is_some_and(|old| old != info.master_sm_lid) {
-            tracing::info!(port = key.port, lid = %info.master_sm_lid, "subnet manager changed");
-            self.sa.handle_sm_changed(port.id);
+            let again = self.sa.handle_sm_changed(port.id);
             self.reports.handle_forgotten(port.id);
+            let is_path = |user: &&User| matches!(user, User::Paths(_));
+            let paths = again.iter().filter(is_path).count();
+            let (lid, others) = (info.master_sm_lid.0, again.len() - paths);
+            tracing::info!(
+                port = key.port,
+                lid,
+                paths,
+                others,
+                "subnet manager changed; requests repeated"
+            );
         }
         if !was_up && status.as_ref().is_some_and(|status| status.active) {
             self.reports.handle_forgotten(port.id);

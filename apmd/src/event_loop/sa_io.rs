@@ -25,6 +25,12 @@ impl Daemon {
             }
         }
         let mut any = false;
+        while let Some(user) = self.sa.poll_absent() {
+            if let User::Paths(query) = user {
+                any = true;
+                self.sources.handle_absent(self.clock.now(), query);
+            }
+        }
         while let Some((user, reply)) = self.sa.poll_reply() {
             any = true;
             self.sa_reply(user, reply);

@@ -50,7 +50,7 @@ enum Stage {
     Due,
     /// umad waits for the answer to this copy.
     Sent(u32),
-    /// The SA is busy: to be sent again then.
+    /// The SA is busy, or not there: to be sent again then.
     Paused(Time),
 }
 
@@ -104,6 +104,7 @@ pub struct SaClient {
     begun: u64,
     next_copy: u32,
     replies: VecDeque<(User, Result<Response, Failure>)>,
+    absent: VecDeque<User>,
 }
 
 impl SaClient {
@@ -117,6 +118,7 @@ impl SaClient {
             begun: 0,
             next_copy: first_transaction,
             replies: VecDeque::new(),
+            absent: VecDeque::new(),
         }
     }
 
@@ -209,7 +211,12 @@ impl SaClient {
             return Ok(());
         };
         let result = response(&transaction.ask.mad.header, message);
-        if result == Err(Failure::Busy) && transaction.tries_left > 0 {
+        if let Err(failure @ (Failure::Busy | Failure::Absent)) = result
+            && transaction.tries_left > 0
+        {
+            if failure == Failure::Absent {
+                self.absent.push_back(transaction.ask.user);
+            }
             let pause = Duration::from_millis(transaction.timeout_ms.into());
             transaction.stage = Stage::Paused(now + pause);
             transaction.double();
@@ -234,19 +241,28 @@ impl SaClient {
         }
     }
 
-    /// Another subnet manager has taken over on a port: what was asked of the old one is asked of
-    /// the new one at once.
-    pub fn handle_sm_changed(&mut self, port: PortId) {
+    /// Another subnet manager has taken over on a port, or the same has started anew: what was asked
+    /// of the old one is asked of the new one at once. Whose requests these are.
+    pub fn handle_sm_changed(&mut self, port: PortId) -> Vec<User> {
+        let mut users = Vec::new();
         for transaction in self.running.values_mut() {
             if transaction.ask.port == port {
                 transaction.start_over();
+                users.push(transaction.ask.user);
             }
         }
+        users
     }
 
     /// The next reply.
     pub fn poll_reply(&mut self) -> Option<(User, Result<Response, Failure>)> {
         self.replies.pop_front()
+    }
+
+    /// Whose request nobody was there to answer. It is sent again after a pause; who has another
+    /// source need not wait for that.
+    pub fn poll_absent(&mut self) -> Option<User> {
+        self.absent.pop_front()
     }
 
     /// When the next pause ends.
@@ -293,7 +309,8 @@ fn transaction_id(message: &[u8]) -> Option<u32> {
 /// The response to `request` that `message` is.
 fn response(request: &Header, message: &[u8]) -> Result<Response, Failure> {
     let message = SaMessage::decode(message)?;
-    message.expect_answer_to(request)?;
+    let answers = message.expect_answer_to(request);
+    answers.map_err(|error| Failure::of(request, error))?;
     Ok(Response::new(&message)?)
 }
 

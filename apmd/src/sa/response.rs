@@ -4,7 +4,8 @@
 use std::slice::ChunksExact;
 
 use cm_msgs::DecodeError;
-use cm_msgs::sa::{Record, ResponseError, SaMessage, SaStatus, TableError};
+use cm_msgs::mad::{self, Header};
+use cm_msgs::sa::{GenericStatus, Record, ResponseError, SaMessage, SaStatus, TableError};
 
 /// The whole answer to a request: one MAD, or a transfer that the kernel put together.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +51,9 @@ pub enum Failure {
     /// It was busy all the time.
     #[error("subnet administration is busy")]
     Busy,
+    /// Nobody was there all the time: the kernel of the subnet manager's host answered in its place.
+    #[error("no subnet administration runs where the subnet manager was")]
+    Absent,
     /// The port has gone, is down or knows no subnet manager.
     #[error("the port cannot reach subnet administration")]
     Unreachable,
@@ -67,14 +71,27 @@ impl From<DecodeError> for Failure {
     }
 }
 
-impl From<ResponseError> for Failure {
-    fn from(error: ResponseError) -> Self {
+impl Failure {
+    /// What it means that the answer to `request` is no good one.
+    pub(super) fn of(request: &Header, error: ResponseError) -> Self {
         match error {
             ResponseError::Status(SaStatus::Busy | SaStatus::NoResources) => Self::Busy,
+            ResponseError::Status(SaStatus::Generic(GenericStatus::UnsupportedAttribute))
+                if is_answered_by_kernels(request) =>
+            {
+                Self::Absent
+            }
             ResponseError::Status(status) => Self::Status(status),
             other => Self::Malformed(Malformed::Answer(other)),
         }
     }
+}
+
+/// Linux answers Get and Set of a class that nobody on the host listens to with status 0x000c
+/// (`generate_unmatched_resp` in `drivers/infiniband/core/mad.c`): so it is while the subnet manager
+/// is restarted, or dead. Gets and Sets here are of attributes that every SA knows.
+fn is_answered_by_kernels(request: &Header) -> bool {
+    matches!(request.method, mad::METHOD_GET | mad::METHOD_SET)
 }
 
 impl Response {
@@ -120,8 +137,8 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cm_msgs::Lid;
     use cm_msgs::sa::{LinkRecord, NodeRecord};
-    use cm_msgs::{Lid, mad};
 
     fn links() -> Response {
         let link = |from, to| LinkRecord {
@@ -177,15 +194,28 @@ mod tests {
     }
 
     #[test]
-    fn busy_is_no_refusal() {
+    fn busy_and_absent_are_no_refusals() {
+        let failure = |method, error| {
+            let request = Header {
+                method,
+                ..Header::default()
+            };
+            Failure::of(&request, error)
+        };
+        let (get, table) = (mad::METHOD_GET, mad::METHOD_GET_TABLE);
         let busy = ResponseError::Status(SaStatus::NoResources);
-        assert_eq!(Failure::from(busy), Failure::Busy);
+        assert_eq!(failure(get, busy), Failure::Busy);
+        let unsupported = SaStatus::Generic(GenericStatus::UnsupportedAttribute);
+        let nobody = ResponseError::Status(unsupported);
+        assert_eq!(failure(get, nobody), Failure::Absent);
+        assert_eq!(failure(mad::METHOD_SET, nobody), Failure::Absent);
+        assert_eq!(failure(table, nobody), Failure::Status(unsupported));
         let other = ResponseError::Method {
             found: mad::METHOD_GET,
             want: mad::METHOD_GET_RESP,
         };
         assert_eq!(
-            Failure::from(other).to_string(),
+            failure(get, other).to_string(),
             "malformed answer: method 0x01 where 0x81 was awaited"
         );
     }

@@ -46,7 +46,7 @@ pub fn paths(reply: Result<Response, Failure>) -> Result<Vec<PathRecord>, QueryE
         match failure {
             Failure::Timeout => QueryError::Timeout,
             Failure::Busy => QueryError::Busy,
-            Failure::Unreachable => QueryError::Unreachable,
+            Failure::Absent | Failure::Unreachable => QueryError::Unreachable,
             Failure::Status(_) | Failure::Malformed(_) => QueryError::NoPath,
         }
     })
@@ -190,6 +190,7 @@ mod tests {
             (Failure::Timeout, QueryError::Timeout),
             (Failure::Busy, QueryError::Busy),
             (Failure::Unreachable, QueryError::Unreachable),
+            (Failure::Absent, QueryError::Unreachable),
             (refused, QueryError::NoPath),
         ] {
             assert_eq!(paths(Err(failure)), Err(error));

@@ -189,6 +189,14 @@ impl Sources {
         }
     }
 
+    /// A source has nobody to ask for what it was asked under this number, though it goes on trying:
+    /// the next source is asked at once.
+    pub fn handle_absent(&mut self, now: Time, number: u32) {
+        if let Some(&ticket) = self.tickets.get(&number) {
+            self.suspend(now, &ticket, QueryError::Unreachable);
+        }
+    }
+
     /// The next answer.
     pub fn poll_answer(&mut self) -> Option<Answer> {
         self.answers.pop_front()

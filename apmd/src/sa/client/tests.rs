@@ -185,6 +185,30 @@ fn busy_is_asked_again_after_a_pause() {
 }
 
 #[test]
+fn where_no_subnet_manager_runs_is_asked_again_and_the_next_one_at_once() {
+    let mut client = client();
+    client.ask(Ask { tries: 2, ..ask(7) });
+    let request = client.poll_send().unwrap();
+    client
+        .handle_response(Time(0), &answer(&request, 0x000c))
+        .unwrap();
+    assert_eq!(client.poll_absent(), Some(User::Paths(7)));
+    assert_eq!((client.poll_send(), client.poll_reply()), (None, None));
+    assert_eq!(client.poll_timeout(), Some(Time(200_000)));
+    assert_eq!(client.handle_sm_changed(PORT), [User::Paths(7)]);
+    for pause in [true, false] {
+        let request = client.poll_send().unwrap();
+        client
+            .handle_response(Time(0), &answer(&request, 0x000c))
+            .unwrap();
+        assert_eq!(client.poll_absent().is_some(), pause);
+        client.handle_time(Time(200_000));
+    }
+    let absent = Some((User::Paths(7), Failure::Absent));
+    assert_eq!(failure(&mut client), absent);
+}
+
+#[test]
 fn a_refusal_is_final() {
     let mut client = client();
     client.ask(ask(7));
@@ -301,7 +325,8 @@ fn another_subnet_manager_is_asked_at_once() {
     client
         .handle_response(Time(0), &answer(&old[1], 1))
         .unwrap();
-    client.handle_sm_changed(PORT);
+    let users = client.handle_sm_changed(PORT);
+    assert_eq!(users, [User::Paths(1), User::Paths(2)]);
     assert_eq!(client.poll_timeout(), None);
     let new = sent(&mut client);
     assert_eq!(
