@@ -7,6 +7,7 @@
 //!
 //! - [`drills`]: one file each, and the registry.
 //! - [`world`]: what a drill acts on: cables, ports, the daemons of both hosts.
+//! - [`subnet_manager`]: the subnet managers, to be killed and replaced.
 //! - [`program`], [`stream`]: what it runs. [`observe`]: what it sees.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
 //! - [`runner`]: which drills run in which order, and the command line.
@@ -24,6 +25,7 @@ pub mod program;
 pub mod report;
 pub mod runner;
 pub mod stream;
+pub mod subnet_manager;
 pub mod timeline;
 pub mod wait;
 pub mod witness;

@@ -10,6 +10,7 @@ use crate::daemon::{Daemon, Policy};
 use crate::failure::Failure;
 use crate::host::{Host, Link, Port};
 use crate::observe::{self, Pair};
+use crate::program::Line;
 use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
@@ -178,13 +179,18 @@ impl World {
         Ok(())
     }
 
-    /// The last lines of a host's daemon's log.
-    pub fn log_tail(&self, host: Host, lines: usize) -> Vec<String> {
-        let log = self.daemons[host.index()]
+    /// A host's daemon's log.
+    pub fn log(&self, host: Host) -> Vec<Line> {
+        self.daemons[host.index()]
             .as_ref()
             .map(Daemon::log)
-            .unwrap_or_default();
-        log.into_iter()
+            .unwrap_or_default()
+    }
+
+    /// The last lines of a host's daemon's log.
+    pub fn log_tail(&self, host: Host, lines: usize) -> Vec<String> {
+        self.log(host)
+            .into_iter()
             .rev()
             .take(lines)
             .map(|line| line.text)

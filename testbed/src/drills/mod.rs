@@ -10,6 +10,7 @@ mod acm_source;
 mod blackhole;
 mod cable_pull;
 mod no_daemon;
+mod sm_failover;
 mod unmodified;
 
 /// All drills, in the order in which they are listed and run.
@@ -19,6 +20,7 @@ pub static ALL: &[Drill] = &[
     blackhole::DRILL,
     no_daemon::DRILL,
     acm_source::DRILL,
+    sm_failover::DRILL,
 ];
 
 /// The drill that runs when none is named.
