@@ -39,7 +39,9 @@ pub(crate) struct Figures {
     /// All half-worlds, on all cores.
     world_records: u64,
     world_s: f64,
-    /// Best alternates a second, one thread; 0 where there is no choice.
+    /// Best alternates a second: of one core's time, and of one thread's wall time; 0 where there is
+    /// no choice.
+    alternates_per_core: f64,
     alternates: f64,
     /// Pairs whose alternate shares nothing, in %.
     disjoint: f64,
@@ -47,21 +49,22 @@ pub(crate) struct Figures {
     apply_ms: f64,
     pairs: usize,
     worse: usize,
-    /// Looking at those that the delta can have changed, and at all.
+    /// Looking at those that the delta can have changed, on all cores; of one core's time; and at all.
     recheck_ms: f64,
+    recheck_core_ms: f64,
     recheck_all_ms: f64,
 }
 
 impl Figures {
     pub(crate) const HEAD: &str = "end ports  per host  lmc  routing  switches  tables MB  RSS MB  \
         snapshot MB  write s  read s  \
-        Mrec/s/core  wall  single ms  world Grec  world s  alternates/s  disjoint %  changes  \
-        apply ms  pairs  worse  recheck ms  of all";
+        Mrec/s/core  wall  single ms  world Grec  world s  alternates/s/core  wall  disjoint %  changes  \
+        apply ms  pairs  worse  recheck ms  core  of all";
 
     pub(crate) fn row(&self) -> String {
         format!(
             "{:9}  {:8}  {:3}  {:7}  {:8}  {:9.1}  {:6.0}  {:11.2}  {:7.2}  {:6.2}  {:11.1}  {:4.0}  {:9.2}  {:10.3}  \
-             {:7.2}  {:12.0}  {:10.1}  {:7}  {:8.2}  {:5}  {:5}  {:10.2}  {:6.1}",
+             {:7.2}  {:17.0}  {:4.0}k  {:10.1}  {:7}  {:8.2}  {:5}  {:5}  {:10.2}  {:4.0}  {:6.1}",
             self.end_ports,
             if self.dual { 2 } else { 1 },
             self.lmc,
@@ -77,13 +80,15 @@ impl Figures {
             self.single_ms,
             self.world_records as f64 / 1e9,
             self.world_s,
-            self.alternates,
+            self.alternates_per_core,
+            self.alternates / 1e3,
             self.disjoint,
             self.changes,
             self.apply_ms,
             self.pairs,
             self.worse,
             self.recheck_ms,
+            self.recheck_core_ms,
             self.recheck_all_ms,
         )
     }
@@ -95,8 +100,9 @@ impl Figures {
              \"snapshot_bytes\":{},\"snapshot_write_s\":{:.3},\"snapshot_read_s\":{:.3},\
              \"records_per_core_second\":{:.0},\"records_per_thread_second\":{:.0},\
              \"single_half_world_ms\":{:.3},\"world_records\":{},\"world_s\":{:.3},\
-             \"alternates_per_s\":{:.0},\"disjoint_percent\":{:.1},\"delta_changes\":{},\
-             \"apply_ms\":{:.3},\"pairs\":{},\"worse\":{},\"recheck_ms\":{:.3},\"recheck_all_ms\":{:.3}}}",
+             \"alternates_per_core_second\":{:.0},\"alternates_per_s\":{:.0},\"disjoint_percent\":{:.1},\"delta_changes\":{},\
+             \"apply_ms\":{:.3},\"pairs\":{},\"worse\":{},\"recheck_ms\":{:.3},\"recheck_core_ms\":{:.3},\
+             \"recheck_all_ms\":{:.3}}}",
             self.end_ports,
             if self.dual { 2 } else { 1 },
             self.lmc,
@@ -112,6 +118,7 @@ impl Figures {
             self.single_ms,
             self.world_records,
             self.world_s,
+            self.alternates_per_core,
             self.alternates,
             self.disjoint,
             self.changes,
@@ -119,6 +126,7 @@ impl Figures {
             self.pairs,
             self.worse,
             self.recheck_ms,
+            self.recheck_core_ms,
             self.recheck_all_ms,
         )
     }
@@ -148,12 +156,16 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
     let started = Instant::now();
     let world_records = count(&world, &hosts);
     let world_s = started.elapsed().as_secs_f64();
-    let started = Instant::now();
+    let (cpu, started) = (cpu_seconds()?, Instant::now());
     let pairs = match tree.dual {
         true => pairs(&fabric, &hosts)?,
         false => Vec::new(),
     };
     let alternates = pairs.len() as f64 / started.elapsed().as_secs_f64();
+    let alternates_per_core = match pairs.is_empty() {
+        true => 0.0,
+        false => pairs.len() as f64 / (cpu_seconds()? - cpu),
+    };
     let disjoint = pairs.iter().filter(|pair| pair.shared.is_none()).count();
     let delta = reroute::link_failure(&fabric, tree)?;
     let started = Instant::now();
@@ -162,6 +174,7 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
     let started = Instant::now();
     let worse = recheck_after(&fabric, &delta, &pairs);
     let recheck_ms = milliseconds(started);
+    let recheck_core_ms = on_one_core(|| recheck_after(&fabric, &delta, &pairs))? * 1e3;
     let started = Instant::now();
     let worse_of_all = recheck(&fabric, &pairs);
     let recheck_all_ms = milliseconds(started);
@@ -184,6 +197,7 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
         single_ms,
         world_records,
         world_s,
+        alternates_per_core,
         alternates,
         disjoint: 100.0 * disjoint as f64 / pairs.len().max(1) as f64,
         changes: delta.changes.len(),
@@ -191,6 +205,7 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
         pairs: pairs.len(),
         worse: worse.len(),
         recheck_ms,
+        recheck_core_ms,
         recheck_all_ms,
     })
 }
@@ -221,6 +236,16 @@ fn count(world: &World<'_>, sources: &[PortId]) -> u64 {
         records.fetch_add(black_box(half).len() as u64, Ordering::Relaxed);
     });
     records.into_inner()
+}
+
+/// Seconds of processor time that something takes on one thread.
+fn on_one_core<T: Send>(what: impl FnOnce() -> T + Send) -> Result<f64, Failure> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+    pool.install(|| {
+        let cpu = cpu_seconds()?;
+        black_box(what());
+        Ok(cpu_seconds()? - cpu)
+    })
 }
 
 /// Records a second of processor time, which others on the machine disturb less, and of wall time.

@@ -21,7 +21,6 @@ pub use shared::{Element, ElementName, Overlaps, Shared};
 
 use crate::fabric::{Fabric, PortId};
 use crate::ident::Lid;
-use crate::risks::Risks;
 use crate::walk::{Fault, Leg};
 
 /// A path between two end ports, by the LIDs that choose it.
@@ -110,26 +109,28 @@ enum Met {
 /// Walks from a port to a LID and says what is met.
 fn meet(fabric: &Fabric, from: PortId, lid: Lid, mut met: impl FnMut(Met)) -> Result<Leg, Fault> {
     let risks = fabric.risks();
+    let grouped = !risks.is_empty();
+    let groups = |met: &mut dyn FnMut(Met), groups: &[u16]| {
+        groups
+            .iter()
+            .for_each(|&group| met(Met::Group(group.into())));
+    };
     if let Some(rank) = fabric.rank(fabric.port(from).node) {
-        meet_switch(risks, rank, &mut met);
+        met(Met::Switch(rank));
+        groups(&mut met, risks.of_switch(rank));
     }
     fabric.walk(from, lid, |port| {
         let hop = fabric.hop(port);
-        let link = fabric.link(port);
+        let link = port.0.min(hop.peer);
         met(Met::Link(link));
-        for &group in risks.of_link(link) {
-            met(Met::Group(group.into()));
-        }
         if hop.is_to_switch() {
-            meet_switch(risks, hop.switch, &mut met);
+            met(Met::Switch(hop.switch));
+        }
+        if grouped {
+            groups(&mut met, risks.of_link(link));
+            if hop.is_to_switch() {
+                groups(&mut met, risks.of_switch(hop.switch));
+            }
         }
     })
-}
-
-#[inline]
-fn meet_switch(risks: &Risks, rank: u32, met: &mut impl FnMut(Met)) {
-    met(Met::Switch(rank));
-    for &group in risks.of_switch(rank) {
-        met(Met::Group(group.into()));
-    }
 }
