@@ -3,6 +3,7 @@
 
 mod any_bytes;
 mod cm_layout;
+mod sa_tables;
 mod table;
 mod tshark;
 mod vectors;

@@ -15,7 +15,7 @@ macro_rules! vector {
     };
 }
 
-fn bytes(vector: &str) -> Vec<u8> {
+pub(crate) fn bytes(vector: &str) -> Vec<u8> {
     let digits: String = vector
         .lines()
         .flat_map(|line| line.split('#').next())
