@@ -48,6 +48,9 @@
 #define STALL_NS 20000000ll
 #define RESOLVE_MS 5000
 #define DISCONNECT_MS 30000
+/* Of a path record: selector of the value itself; 4.096 us * 2^18, OpenSM's packet life time. */
+#define EXACTLY (2 << 6)
+#define LIFE_TIME 18
 #define SEND_FLAG (1ull << 32)
 
 struct tally {
@@ -82,6 +85,7 @@ static struct {
 	int connections;
 	long interval_us, count;
 	uint32_t size;
+	uint16_t slid, dlid; /* of the route; 0 to ask for it */
 } options = { .opt_in = true, .port = "7480", .connections = 1, .interval_us = 1000, .size = 1024 };
 
 static struct conn *conns;
@@ -348,6 +352,28 @@ static void route_resolved(struct conn *conn)
 		die("rdma_connect");
 }
 
+/* Instead of asking subnet administration; RDMA_CM_EVENT_ROUTE_RESOLVED follows. */
+static int set_route(struct rdma_cm_id *id)
+{
+	struct rdma_ib_addr *addr = &id->route.addr.addr.ibaddr;
+	struct ibv_path_data data = {
+		.flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL,
+		.path = {
+			.dgid = addr->dgid,
+			.sgid = addr->sgid,
+			.dlid = htobe16(options.dlid),
+			.slid = htobe16(options.slid),
+			.reversible_numpath = IBV_PATH_RECORD_REVERSIBLE | 1,
+			.pkey = htobe16(0xffff),
+			.mtu = EXACTLY | IBV_MTU_4096,
+			.rate = EXACTLY | IBV_RATE_40_GBPS,
+			.packetlifetime = EXACTLY | LIFE_TIME,
+		},
+	};
+
+	return rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &data, sizeof data);
+}
+
 static void handle(struct rdma_cm_event *event)
 {
 	struct conn *conn = event->id->context;
@@ -356,8 +382,8 @@ static void handle(struct rdma_cm_event *event)
 
 	switch (kind) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		if (rdma_resolve_route(conn->id, RESOLVE_MS))
-			die("rdma_resolve_route");
+		if (options.slid ? set_route(conn->id) : rdma_resolve_route(conn->id, RESOLVE_MS))
+			die("resolving a route");
 		return;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		route_resolved(conn);
@@ -565,7 +591,8 @@ static int usage(void)
 			"  -n N   connections (1)            -i US  a message each US microseconds (1000)\n"
 			"  -p N   port (7480)                -S N   bytes of a message (1024)\n"
 			"  -C N   client: messages of each connection, 0 until SIGTERM (0)\n"
-			"  -x     do not opt in to APM\n");
+			"  -x     do not opt in to APM\n"
+			"  -r SLID,DLID   client: the route, not to be asked for\n");
 	return 2;
 }
 
@@ -573,7 +600,7 @@ static bool parse(int argc, char **argv)
 {
 	int option;
 
-	while ((option = getopt(argc, argv, "sxb:n:p:i:S:C:")) != -1) {
+	while ((option = getopt(argc, argv, "sxb:n:p:i:S:C:r:")) != -1) {
 		switch (option) {
 		case 's': options.server = true; break;
 		case 'x': options.opt_in = false; break;
@@ -583,6 +610,10 @@ static bool parse(int argc, char **argv)
 		case 'i': options.interval_us = atol(optarg); break;
 		case 'S': options.size = atoi(optarg); break;
 		case 'C': options.count = atol(optarg); break;
+		case 'r':
+			if (sscanf(optarg, "%" SCNu16 ",%" SCNu16, &options.slid, &options.dlid) != 2)
+				return false;
+			break;
 		default: return false;
 		}
 	}

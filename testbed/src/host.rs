@@ -114,6 +114,8 @@ pub enum Link {
     Switch(u8),
     /// The cable of the subnet manager's port.
     SubnetManager,
+    /// The link between the switches.
+    InterSwitch,
 }
 
 impl Link {
@@ -123,6 +125,7 @@ impl Link {
             Self::Port(port) => vec![port.host.device().to_owned(), port.number.to_string()],
             Self::Switch(number) => vec![format!("switch{number}")],
             Self::SubnetManager => vec!["shca2".to_owned(), "1".to_owned()],
+            Self::InterSwitch => vec!["isl".to_owned()],
         }
     }
 }
@@ -133,6 +136,7 @@ impl fmt::Display for Link {
             Self::Port(port) => port.fmt(f),
             Self::Switch(number) => write!(f, "switch{number}"),
             Self::SubnetManager => f.write_str("the subnet manager"),
+            Self::InterSwitch => f.write_str("link between the switches"),
         }
     }
 }

@@ -48,6 +48,17 @@ pub struct Path {
     pub dlid: u16,
     /// The source whose path it is, where it is an alternate that this end asked for.
     pub origin: Option<String>,
+    /// Of an alternate: what it shares with the primary though it need not, if that is known.
+    pub overlap: Option<Overlap>,
+}
+
+/// What two paths share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Overlap {
+    /// Switches.
+    pub switches: u16,
+    /// Links.
+    pub links: u16,
 }
 
 /// A path source as a daemon shows it.

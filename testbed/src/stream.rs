@@ -126,6 +126,8 @@ pub struct Options {
     pub connections: u32,
     /// Microseconds between two messages of a connection, each way.
     pub interval_us: u32,
+    /// The client's local and remote LID; `None`: it asks subnet administration for a route.
+    pub route: Option<[u16; 2]>,
 }
 
 impl Default for Options {
@@ -133,6 +135,7 @@ impl Default for Options {
         Self {
             connections: 1,
             interval_us: 1000,
+            route: None,
         }
     }
 }
@@ -163,6 +166,10 @@ impl Streams {
 
         let mut words = vec!["apm_stream", "-b", gid_a];
         words.extend(common);
+        let route = options
+            .route
+            .map(|[local, remote]| format!("{local},{remote}"));
+        words.extend(route.iter().flat_map(|route| ["-r", route]));
         words.push(gid_b);
         let mut client =
             Program::start_watched("client", Host::A, &words, noting(timeline, "client"))?;

@@ -52,6 +52,7 @@ impl World {
         command::run(&["daemons", "stop"])?;
         command::run(&["rm", "-f", "/run/daemons-wanted"])?;
         command::run(&["world", kind.name()])?;
+        command::run(&["subnet-manager", "start"])?;
         let world = Self {
             timeline: timeline.clone(),
             daemons: [None, None],
@@ -74,6 +75,7 @@ impl World {
             cable("heal", Link::Switch(switch))?;
         }
         cable("plug", Link::SubnetManager)?;
+        cable("plug", Link::InterSwitch)?;
         for port in Port::all() {
             cable("heal", port.into())?;
             cable("plug", port.into())?;
@@ -127,6 +129,24 @@ impl World {
         cable(verb, link)?;
         self.timeline.note_at(at, "cable", format!("{done} {link}"));
         Ok(at)
+    }
+
+    /// Ends the subnet manager, and with it subnet administration.
+    ///
+    /// # Errors
+    /// If it cannot be ended.
+    pub fn stop_subnet_manager(&self) -> Result<(), Failure> {
+        self.timeline.note("drill", "subnet manager killed");
+        command::run(&["subnet-manager", "stop"]).map(drop)
+    }
+
+    /// Starts the subnet manager again, if it does not run.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn start_subnet_manager(&self) -> Result<(), Failure> {
+        self.timeline.note("drill", "subnet manager started");
+        command::run(&["subnet-manager", "start"]).map(drop)
     }
 
     /// Starts the daemons that do not run.

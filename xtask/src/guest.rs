@@ -8,6 +8,7 @@ pub(crate) const SCRIPTS: &[(&str, &str, u32)] = &[
     ("testbed/vm/host", "usr/bin/host-b", 0o755),
     ("testbed/vm/world", "usr/bin/world", 0o755),
     ("testbed/vm/daemons", "usr/bin/daemons", 0o755),
+    ("testbed/vm/subnet-manager", "usr/bin/subnet-manager", 0o755),
     ("testbed/vm/cable", "usr/bin/cable", 0o755),
     ("testbed/vm/check", "usr/bin/vm-check", 0o755),
     ("testbed/vm/check.d", "usr/lib/vm-check", 0o755),

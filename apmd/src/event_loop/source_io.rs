@@ -5,9 +5,9 @@ use statemachine::{Input, Origin, PathQuery};
 
 use super::Daemon;
 use crate::config::SourceName;
-use crate::observe::model;
-use crate::observe::sources::{fabric, sources as show_sources};
-use crate::source::{Answer, Asker, PathFile, Static, sa};
+use crate::observe::sources::sources as show_sources;
+use crate::observe::{fabric, model};
+use crate::source::{Answer, Asker, Member, PathFile, Static, sa};
 
 impl Daemon {
     /// Puts questions to the sources and takes their answers, until there are none.
@@ -60,14 +60,19 @@ impl Daemon {
     /// The sources as operators see them.
     pub(super) fn show_sources(&self) -> Vec<model::Source> {
         let now = self.clock.now();
-        show_sources(now, &self.sources, &self.devices, |member| {
-            match member.origin() {
-                Origin::Static => Some(self.fixed.to_string()),
-                Origin::Acm => Some(self.acm_client.to_string()),
-                Origin::Ssa => Some(fabric(now, &self.ssa)),
-                Origin::Sa => None,
-            }
-        })
+        let fabric = fabric::fabric(now, &self.ssa);
+        let detail = |member: &Member| match member.origin() {
+            Origin::Static => Some(self.fixed.to_string()),
+            Origin::Acm => Some(self.acm_client.to_string()),
+            Origin::Ssa => Some(fabric::words(fabric.as_ref(), &self.ssa)),
+            Origin::Sa => None,
+        };
+        let mut shown = show_sources(now, &self.sources, &self.devices, detail);
+        let ssa = Origin::Ssa.to_string();
+        if let Some(source) = shown.iter_mut().find(|source| source.source == ssa) {
+            source.fabric = fabric;
+        }
+        shown
     }
 
     /// What an operator should look at, in words.
@@ -81,7 +86,12 @@ impl Daemon {
             format!("no path source works ({})", errors.join("; "))
         });
         let file = self.fixed.error();
-        all_fail.into_iter().chain(file.map(str::to_owned))
+        let fabric = self.ssa.last_error();
+        let fabric = fabric.map(|error| format!("the fabric is not read: {error}"));
+        all_fail
+            .into_iter()
+            .chain(file.map(str::to_owned))
+            .chain(fabric)
     }
 
     /// Who asked is told.

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Subnet administration for a program that waits for its answers: one port, one request at a
-//! time. The daemon asks through its event loop instead.
+//! Subnet administration for a program that waits for its answers, through one port. The daemon
+//! asks through its event loop instead.
 
 use std::fs;
 use std::io;
+use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
 use cm_msgs::mad;
 use cm_msgs::sa::{self, SaMad};
-use cm_msgs::{Guid, Lid};
+use cm_msgs::{Gid, Guid, Lid};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use statemachine::{PortId, Time};
 
@@ -18,6 +19,9 @@ use super::umad::{self, AgentClass, AgentId, Destination, Received, Umad, UmadNa
 use crate::sa::{Ask, Failure, Limits, Response, SaClient, User};
 
 const SYSFS: &str = "/sys/class/infiniband";
+
+/// Who begins several requests takes care that they are not too many.
+const LIMITS: Limits = Limits { in_flight: 512 };
 
 /// A port that requests are sent from.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ impl SaSession {
             umad,
             agent,
             name,
-            client: SaClient::new(Limits { in_flight: 1 }, std::process::id()),
+            client: SaClient::new(LIMITS, std::process::id()),
             start: Instant::now(),
         })
     }
@@ -87,6 +91,20 @@ impl SaSession {
     /// Device and port.
     pub fn name(&self) -> (&str, u8) {
         (&self.name.device, self.name.port)
+    }
+
+    /// The GID of the port.
+    ///
+    /// # Errors
+    /// sysfs does not say.
+    pub fn gid(&self) -> Result<Gid, SessionError> {
+        let text = text(&self.name, "gids/0")?;
+        let gid: Result<Ipv6Addr, _> = text.parse();
+        let gid = gid.map_err(|error| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, error);
+            system(format!("{}/{} gids/0", self.name.device, self.name.port))(error)
+        })?;
+        Ok(Gid(gid.octets()))
     }
 
     /// Asks, and waits for the answer.
@@ -99,18 +117,31 @@ impl SaSession {
         timeout_ms: u32,
         tries: u8,
     ) -> Result<Response, SessionError> {
-        let user = User::Fabric(0);
         let port = PortId {
             node_guid: Guid(0),
             port: self.name.port,
         };
-        self.client.ask(Ask {
-            user,
+        self.begin(Ask {
+            user: User::Fabric(0),
             port,
             mad,
             timeout_ms,
             tries,
         });
+        let (_, reply) = self.reply()?;
+        Ok(reply?)
+    }
+
+    /// Asks without waiting. The SA is that of this port, whatever the request says.
+    pub fn begin(&mut self, ask: Ask) {
+        self.client.ask(ask);
+    }
+
+    /// Waits for the answer to one of the requests that were begun, of which there must be some.
+    ///
+    /// # Errors
+    /// umad or sysfs says no.
+    pub fn reply(&mut self) -> Result<(User, Result<Response, Failure>), SessionError> {
         loop {
             self.client.handle_time(self.now());
             while let Some(request) = self.client.poll_send() {
@@ -118,8 +149,8 @@ impl SaSession {
                 let sent = self.umad.send(self.agent, to, &request.mad);
                 sent.map_err(system(self.name.path.display()))?;
             }
-            if let Some((_, reply)) = self.client.poll_reply() {
-                return Ok(reply?);
+            if let Some(reply) = self.client.poll_reply() {
+                return Ok(reply);
             }
             self.wait()
                 .and_then(|()| self.receive())

@@ -2,6 +2,7 @@
 //! The operators' socket: one packet asks, packets of JSON answer, and the socket is closed.
 
 pub mod acm;
+pub mod fabric;
 pub mod model;
 pub mod show;
 pub mod sources;

@@ -75,6 +75,33 @@ pub struct Source {
     pub failed: u64,
     /// What it is made of, in words.
     pub detail: Option<String>,
+    /// Of `ssa`: the fabric, once it is known.
+    pub fabric: Option<Fabric>,
+}
+
+/// The fabric as data.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Fabric {
+    /// Where it came from: `snapshot` or `live`.
+    pub from: String,
+    /// Which state of the fabric it is; greater than that of every earlier one.
+    pub epoch: u64,
+    /// Switches and channel adapters.
+    pub nodes: usize,
+    /// Switches.
+    pub switches: usize,
+    /// Links.
+    pub links: usize,
+    /// Of these, links that are down.
+    pub links_down: usize,
+    /// The service level of all paths; null if they have no common one.
+    pub service_level: Option<u8>,
+    /// Bytes of memory.
+    pub bytes: usize,
+    /// Seconds since it was last seen to be so.
+    pub confirmed_seconds: f64,
+    /// Seconds since it became another.
+    pub changed_seconds: f64,
 }
 
 /// How a path source is doing.

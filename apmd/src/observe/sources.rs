@@ -5,8 +5,7 @@ use statemachine::Time;
 
 use super::model::{Source, SourceState};
 use crate::devices::Devices;
-
-use crate::source::{FabricFrom, Member, Sources, Ssa};
+use crate::source::{Member, Sources};
 
 /// The path sources, in their order. `detail` says what each is made of.
 pub fn sources(
@@ -52,28 +51,6 @@ fn source(now: Time, member: &Member, devices: &Devices, detail: Option<String>)
         timed_out: counts.timed_out,
         failed: counts.failed,
         detail,
+        fabric: None,
     }
-}
-
-/// What the fabric as data is, in words.
-pub fn fabric(now: Time, ssa: &Ssa) -> String {
-    let mut text = match ssa.known() {
-        None => "no fabric".to_owned(),
-        Some(known) => {
-            let from = match known.from {
-                FabricFrom::Snapshot => "a snapshot",
-                FabricFrom::Live => "subnet administration",
-            };
-            let ports = known.fabric.end_ports().count();
-            let age = (now - known.confirmed).as_secs();
-            format!("{ports} end ports from {from}, as of {age} s ago")
-        }
-    };
-    if let Some(progress) = ssa.progress() {
-        text += &format!("; reading it: {} of {} answers", progress.done, progress.of);
-    }
-    if let Some(error) = ssa.last_error() {
-        text += &format!("; {error}");
-    }
-    text
 }

@@ -11,6 +11,7 @@ mod blackhole;
 mod cable_pull;
 mod no_daemon;
 mod sm_failover;
+mod ssa_source;
 mod unmodified;
 
 /// All drills, in the order in which they are listed and run.
@@ -21,6 +22,7 @@ pub static ALL: &[Drill] = &[
     no_daemon::DRILL,
     acm_source::DRILL,
     sm_failover::DRILL,
+    ssa_source::DRILL,
 ];
 
 /// The drill that runs when none is named.

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fabric as data in the operators' form.
+
+use pathdb::{Fabric, PortId};
+use statemachine::Time;
+
+use super::model;
+use crate::source::{FabricFrom, Ssa};
+
+/// The fabric that is known.
+pub fn fabric(now: Time, ssa: &Ssa) -> Option<model::Fabric> {
+    let known = ssa.known()?;
+    let seconds = |since| (now - since).as_secs_f64();
+    let (links, links_down) = links(&known.fabric);
+    Some(model::Fabric {
+        from: match known.from {
+            FabricFrom::Snapshot => "snapshot",
+            FabricFrom::Live => "live",
+        }
+        .to_owned(),
+        epoch: known.fabric.epoch(),
+        nodes: known.fabric.nodes().count(),
+        switches: known.fabric.switch_count(),
+        links,
+        links_down,
+        service_level: ssa.sl(),
+        bytes: known.fabric.table_bytes(),
+        confirmed_seconds: seconds(known.confirmed),
+        changed_seconds: seconds(known.changed),
+    })
+}
+
+/// All links, and how many of them are down.
+fn links(fabric: &Fabric) -> (usize, usize) {
+    let (mut all, mut down) = (0, 0);
+    for (id, node) in fabric.nodes() {
+        let ports = (1..=node.ports).filter_map(|number| fabric.port_of(id, number));
+        let once = |port: &PortId| fabric.peer(*port).is_some_and(|peer| *port < peer);
+        for port in ports.filter(once) {
+            all += 1;
+            down += usize::from(!fabric.is_up(port));
+        }
+    }
+    (all, down)
+}
+
+/// The fabric, and what is going on with it, in words.
+pub fn words(fabric: Option<&model::Fabric>, ssa: &Ssa) -> String {
+    let mut words = match fabric {
+        None => "no fabric".to_owned(),
+        Some(fabric) => {
+            let sl = match fabric.service_level {
+                Some(sl) => format!("SL {sl}"),
+                None => "no common SL: answers nothing".to_owned(),
+            };
+            let model::Fabric {
+                from,
+                epoch,
+                nodes,
+                switches,
+                links,
+                links_down,
+                confirmed_seconds,
+                changed_seconds,
+                ..
+            } = fabric;
+            let down = match links_down {
+                0 => String::new(),
+                down => format!(" ({down} down)"),
+            };
+            format!(
+                "{from}, epoch {epoch}: {nodes} nodes, {switches} switches, {links} links{down}, \
+                 {sl}; seen {confirmed_seconds:.0} s ago, changed {changed_seconds:.0} s ago"
+            )
+        }
+    };
+    if let Some(progress) = ssa.progress() {
+        words.push_str(&format!(
+            "; reading {}, {} of {}",
+            progress.step, progress.done, progress.of
+        ));
+    }
+    if let Some(error) = ssa.last_error() {
+        words.push_str(&format!("; {error}"));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::fabric::Outcome;
+    use crate::fabric::two_rails::{self, Shape};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_fabric_in_words() {
+        let mut ssa = Ssa::new(config::Ssa::default());
+        assert_eq!(words(fabric(Time(0), &ssa).as_ref(), &ssa), "no fabric");
+        ssa.poll_job(Time(0), &[]).unwrap();
+        let read = two_rails::fabric(Shape {
+            down: Some((2, 2)),
+            sl: Some(3),
+        });
+        ssa.handle_outcome(Time(1_000_000), Outcome::New(Arc::new(read), true));
+        let now = Time(5_000_000);
+        assert_eq!(
+            words(fabric(now, &ssa).as_ref(), &ssa),
+            "snapshot, epoch 0: 4 nodes, 2 switches, 5 links (1 down), SL 3; seen 4 s ago, \
+             changed 4 s ago"
+        );
+        ssa.poll_job(Time(400_000_000), &[]).unwrap();
+        ssa.handle_outcome(now, Outcome::Failed("it is broken".to_owned()));
+        assert!(words(None, &ssa).ends_with("; it is broken"));
+    }
+}
