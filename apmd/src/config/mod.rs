@@ -19,7 +19,7 @@ mod timers;
 
 pub use acm::{Acm, Tcp};
 pub use acm_client::AcmClient;
-pub use acm_multicast::AcmMulticast;
+pub use acm_multicast::{AcmMulticast, Prot};
 pub use association::Association;
 pub use control::Control;
 pub use fixed::Static;

@@ -11,7 +11,7 @@ use super::table::Table;
 use super::{Failure, Options, Outcome, print};
 use crate::acm::{self, files};
 use crate::config::Config;
-use crate::observe::acm::{Acm as State, Counters};
+use crate::observe::acm::{Acm as State, Counters, Multicast};
 use crate::observe::model::Show;
 
 #[derive(Args)]
@@ -148,6 +148,7 @@ fn text(state: &State, details: bool) -> String {
         state.destinations.len(),
     );
     text += &counters(&state.counters);
+    text += &multicast(&state.multicast);
     text += &endpoints(state);
     if details {
         text += &destinations(state);
@@ -172,6 +173,21 @@ fn counters(counters: &Counters) -> String {
         "requests {resolve} (kernel {kernel}): {route_cache} known, {addr_cache} addresses known, \
          {no_data} without data, {error} failed\n\
          asked: hosts {addr_query}, paths {route_query}; checked again {rechecked}, dropped {dropped}\n"
+    )
+}
+
+fn multicast(multicast: &Multicast) -> String {
+    let Multicast {
+        questions,
+        answers,
+        unanswered,
+        heard,
+        answers_sent,
+        ..
+    } = multicast;
+    format!(
+        "other hosts: asked {questions} ({answers} answered, {unanswered} not), \
+         heard {heard}, answered {answers_sent}\n"
     )
 }
 

@@ -10,7 +10,7 @@ use cm_msgs::sa::PathRecord;
 
 use crate::acm::Naming;
 use crate::acm::files::{self, Mode, Options, Parsed};
-use crate::config::{self, Tcp};
+use crate::config::{self, Prot, Tcp};
 
 /// What the files say.
 #[derive(Debug)]
@@ -39,6 +39,11 @@ impl Files {
             names,
             options,
         }
+    }
+
+    /// How other hosts are asked: the configuration, and what `ibacm_opts.cfg` says instead.
+    pub(super) fn multicast(&self, config: &config::AcmMulticast) -> config::AcmMulticast {
+        apply_multicast(config, &self.options)
     }
 
     /// The file of addresses, if one is to be read.
@@ -95,6 +100,22 @@ fn apply(config: &config::Acm, options: &Options) -> config::Acm {
     config
 }
 
+fn apply_multicast(config: &config::AcmMulticast, options: &Options) -> config::AcmMulticast {
+    let route_prot = options.paths_of_group.map(|of_group| match of_group {
+        true => Prot::Acm,
+        false => Prot::Sa,
+    });
+    let timeout_ms = options.timeout.map(|timeout| timeout.as_millis() as u64);
+    config::AcmMulticast {
+        route_prot: route_prot.unwrap_or(config.route_prot),
+        min_mtu: options.min_mtu.unwrap_or(config.min_mtu),
+        min_rate: options.min_rate.unwrap_or(config.min_rate),
+        timeout_ms: timeout_ms.unwrap_or(config.timeout_ms),
+        retries: options.retries.unwrap_or(config.retries),
+        ..config.clone()
+    }
+}
+
 fn text(path: &Path) -> Option<String> {
     if path.as_os_str().is_empty() {
         return None;
@@ -142,5 +163,16 @@ mod tests {
         assert_eq!(applied, want);
         let default = config::Acm::default();
         assert_eq!(apply(&default, &Options::default()), default);
+        let applied = apply_multicast(
+            &config::AcmMulticast::default(),
+            &Options::parse("route_prot acm\nmin_rate 40\nretries 1\n").value,
+        );
+        let want = config::AcmMulticast {
+            route_prot: Prot::Acm,
+            min_rate: 40,
+            retries: 1,
+            ..config::AcmMulticast::default()
+        };
+        assert_eq!(applied, want);
     }
 }

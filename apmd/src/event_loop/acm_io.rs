@@ -37,7 +37,7 @@ pub(super) struct Acm {
     pub(super) clients: Clients<Stream>,
     ls: Option<Ls>,
     routes: Routes,
-    files: Files,
+    pub(super) files: Files,
     /// The ports whose paths were looked for in the file.
     routed: Vec<Gid>,
     input: Box<[u8]>,
@@ -507,6 +507,7 @@ impl Daemon {
             served_at: acm.listeners.iter().map(path).collect(),
             kernel: acm.ls.is_some(),
             clients: acm.clients.len(),
+            multicast: self.show_acm_net(),
             ..model::show(self.clock.now(), &acm.service)
         })
     }
@@ -518,6 +519,6 @@ impl Daemon {
             acm.service.set_settings(acm.files.config.settings());
             acm.take_files();
         }
-        self.reload_acm_net();
+        self.configure_acm_net();
     }
 }

@@ -15,11 +15,11 @@ use statemachine::{PortId, Time};
 
 use super::token::{PortKey, Token};
 use super::{Daemon, TURN};
-use crate::acm::net::{Net, Output, PortPartition, UpPort};
-use crate::config::Config;
+use crate::acm::net::{Net, Output, PortPartition, Settings, UpPort};
 use crate::io::ud_qp::{Datagram, Setup, UdQp, Way};
 use crate::io::verbs::Device;
 use crate::log_limit::Nuisance;
+use crate::observe::acm::{Multicast, show_multicast};
 use crate::sa::{Ask, Failure, Response, User};
 
 /// Datagrams that a queue pair takes in before somebody looks: a burst of many hosts.
@@ -37,9 +37,9 @@ pub(super) struct AcmNet {
 }
 
 impl AcmNet {
-    pub(super) fn new(config: &Config, seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
-            net: Net::new(config.acm_multicast.settings(), seed),
+            net: Net::new(Settings::default(), seed),
             pairs: BTreeMap::new(),
             next_pair: 0,
         }
@@ -115,9 +115,13 @@ impl Daemon {
         self.acm_net.net.set_endpoints(self.clock.now(), &endpoints);
     }
 
-    /// Takes over what the configuration, which was read again, says.
-    pub(super) fn reload_acm_net(&mut self) {
-        let settings = self.config.acm_multicast.settings();
+    /// Takes over what the configuration and ibacm's options say.
+    pub(super) fn configure_acm_net(&mut self) {
+        let config = &self.config.acm_multicast;
+        let settings = match &self.acm {
+            Some(acm) => acm.files.multicast(config).settings(),
+            None => config.settings(),
+        };
         self.acm_net.net.set_settings(self.clock.now(), settings);
         self.acm_net_endpoints();
     }
@@ -345,6 +349,13 @@ impl Daemon {
         {
             tracing::warn!(%lid, %qpn, %error, more, "acm: malformed datagram");
         }
+    }
+
+    /// The talk with other hosts as operators see it.
+    pub(super) fn show_acm_net(&self) -> Multicast {
+        show_multicast(&self.acm_net.net, |guid| {
+            Some(self.devices.by_guid(guid)?.verbs.name.clone())
+        })
     }
 
     /// Leaves all groups: the daemon ends.

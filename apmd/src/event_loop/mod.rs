@@ -162,7 +162,7 @@ impl Daemon {
         let acm = acm_io::Acm::open(&config.acm, registry, seed);
         Ok(Self {
             acm,
-            acm_net: acm_net_io::AcmNet::new(&config, seed.rotate_left(17)),
+            acm_net: acm_net_io::AcmNet::new(seed.rotate_left(17)),
             engine: Engine::new(config.engine(), seed),
             sources: Sources::new(config.sources()),
             ssa: Ssa::new(config.ssa.clone()),
@@ -201,6 +201,7 @@ impl Daemon {
     pub fn run(mut self) -> Result<(), DaemonError> {
         let mut events = Events::with_capacity(256);
         self.read_path_file();
+        self.configure_acm_net();
         self.work();
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

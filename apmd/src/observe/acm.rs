@@ -2,9 +2,13 @@
 //! The served ACM in the operators' form, as JSON. Described in `docs/apmctl.md`; keys are added,
 //! never changed.
 
+use std::collections::BTreeMap;
+
+use cm_msgs::Guid;
 use serde::{Deserialize, Serialize};
 use statemachine::Time;
 
+use crate::acm::net::{self, Net};
 use crate::acm::{self, Service};
 
 /// The served ACM.
@@ -22,6 +26,9 @@ pub struct Acm {
     pub destinations: Vec<Destination>,
     /// Requests that wait.
     pub waiting: usize,
+    /// The talk with other hosts.
+    #[serde(default)]
+    pub multicast: Multicast,
     /// What was done.
     pub counters: Counters,
 }
@@ -60,6 +67,69 @@ pub struct Destination {
     pub seconds_left: Option<f64>,
     /// Requests that wait for it.
     pub waiting: usize,
+}
+
+/// The talk with other hosts: groups joined, and what was said in them since the start.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Multicast {
+    /// GIDs of the groups that each device and port, such as `mlx5_0/1`, is in.
+    pub groups: BTreeMap<String, Vec<String>>,
+    /// Questions asked.
+    pub questions: u64,
+    /// Further copies of them.
+    pub questions_repeated: u64,
+    /// Answers to them.
+    pub answers: u64,
+    /// Questions that nobody answered.
+    pub unanswered: u64,
+    /// Answers to questions that were not, or no longer, asked.
+    pub late: u64,
+    /// Questions of others, from which their addresses were learnt.
+    pub heard: u64,
+    /// Addresses that were known from what was heard.
+    pub heard_used: u64,
+    /// Questions of others for addresses of this host, answered.
+    pub answers_sent: u64,
+    /// Those of members of other groups only, not answered.
+    pub no_common_group: u64,
+    /// Datagrams that made no sense.
+    pub malformed: u64,
+}
+
+/// The resolver's part of [`Acm`]; `device` names devices.
+pub fn show_multicast(net: &Net, device: impl Fn(Guid) -> Option<String>) -> Multicast {
+    let net::Counters {
+        questions,
+        questions_repeated,
+        answers,
+        unanswered,
+        late,
+        heard,
+        heard_used,
+        answers_sent,
+        no_common_group,
+        malformed,
+    } = net.counters();
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (endpoint, members) in net.endpoints() {
+        let name = device(endpoint.port.node_guid).unwrap_or_default();
+        let of_port = groups.entry(format!("{name}/{}", endpoint.port.port));
+        let members = members.iter().map(|member| member.mgid.to_string());
+        of_port.or_default().extend(members);
+    }
+    Multicast {
+        groups,
+        questions,
+        questions_repeated,
+        answers,
+        unanswered,
+        late,
+        heard,
+        heard_used,
+        answers_sent,
+        no_common_group,
+        malformed,
+    }
 }
 
 /// What was done, since the start.

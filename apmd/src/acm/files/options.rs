@@ -42,6 +42,16 @@ pub struct Options {
     pub route_file: Option<PathBuf>,
     /// `support_ips_in_addr_cfg`: the file of names may hold IP addresses.
     pub ips_in_names: bool,
+    /// `route_prot acm`: paths are those of the multicast group.
+    pub paths_of_group: Option<bool>,
+    /// `min_mtu`, in bytes.
+    pub min_mtu: Option<u16>,
+    /// `min_rate`, in Gb/s, 2 for 2.5.
+    pub min_rate: Option<u16>,
+    /// `timeout`: the wait for another host's answer.
+    pub timeout: Option<Duration>,
+    /// `retries`: copies of a question to other hosts after the first.
+    pub retries: Option<u8>,
 }
 
 /// Options of ibacm's own workings, which have no meaning here.
@@ -51,15 +61,10 @@ const OF_IBACM: &[&str] = &[
     "umad_debug_level",
     "lock_file",
     "addr_prot",
-    "route_prot",
-    "timeout",
-    "retries",
     "sa_depth",
     "resolve_depth",
     "send_depth",
     "recv_depth",
-    "min_mtu",
-    "min_rate",
     "provider_lib_path",
     "provider",
 ];
@@ -104,6 +109,14 @@ impl Options {
                     value_lower != "no" && one_of(&value_lower, "none", "opensm_full_v1")?;
             }
             "route_data_file" => self.route_file = Some(value.into()),
+            "route_prot" => self.paths_of_group = Some(one_of(&value_lower, "sa", "acm")?),
+            "min_mtu" => self.min_mtu = Some(value.parse().map_err(|_| "want bytes")?),
+            "min_rate" => self.min_rate = Some(value.parse().map_err(|_| "want gb/s")?),
+            "timeout" => {
+                let millis = value.parse().map_err(|_| "want milliseconds")?;
+                self.timeout = Some(Duration::from_millis(millis));
+            }
+            "retries" => self.retries = Some(value.parse().map_err(|_| "want a number")?),
             "support_ips_in_addr_cfg" => self.ips_in_names = is_yes(&value_lower),
             _ if OF_IBACM.contains(&name) => {}
             _ => return Err("no such option"),
@@ -155,7 +168,8 @@ mod tests {
                     addr_timeout 1440\nroute_timeout -1\nloopback_prot local\nlog_level 2\n\
                     addr_preload acm_hosts\naddr_data_file /etc/rdma/hosts.data\n\
                     route_preload opensm_full_v1\nroute_data_file /etc/rdma/route.data\n\
-                    support_ips_in_addr_cfg 1\nprovider ibacmp default\n";
+                    support_ips_in_addr_cfg 1\nprovider ibacmp default\n\
+                    route_prot ACM\nmin_mtu 4096\nmin_rate 40\ntimeout 500\nretries 1\n";
         let Parsed { value, skipped } = Options::parse(text);
         assert_eq!(skipped, []);
         let want = Options {
@@ -170,6 +184,11 @@ mod tests {
             preload_routes: true,
             route_file: Some("/etc/rdma/route.data".into()),
             ips_in_names: true,
+            paths_of_group: Some(true),
+            min_mtu: Some(4096),
+            min_rate: Some(40),
+            timeout: Some(Duration::from_millis(500)),
+            retries: Some(1),
         };
         assert_eq!(value, want);
     }

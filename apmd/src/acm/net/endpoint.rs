@@ -75,7 +75,7 @@ impl Endpoint {
     }
 
     /// Whether questions can be asked.
-    pub(super) fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.ways().is_some()
     }
 

@@ -431,12 +431,10 @@ impl Net {
         })
     }
 
-    /// The endpoints, whether each can ask, and the groups that it is in.
-    pub fn endpoints(&self) -> impl Iterator<Item = (PortPartition, bool, Vec<McMemberRecord>)> {
-        self.endpoints.iter().map(|(id, endpoint)| {
-            let members = endpoint.members().copied().collect();
-            (*id, endpoint.is_ready(), members)
-        })
+    /// The endpoints, and the groups that each is in.
+    pub fn endpoints(&self) -> impl Iterator<Item = (PortPartition, Vec<McMemberRecord>)> {
+        let endpoints = self.endpoints.iter();
+        endpoints.map(|(id, endpoint)| (*id, endpoint.members().copied().collect()))
     }
 }
 

@@ -648,3 +648,52 @@ fn any_bytes_are_survived() {
     assert!((10_000..20_000).contains(&malformed), "{malformed}");
     assert_eq!(world.deliver(0, &good), Ok(()));
 }
+
+/// A datagram as it was captured between apmd and Debian's ibacm 44 in the VM: the first 24 bytes,
+/// both addresses, and the first group; zeros everywhere else.
+fn captured(head: [u8; 24], destination: &[u8], source: &[u8]) -> Vec<u8> {
+    let group = [0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4];
+    let mut bytes = vec![0; 256];
+    bytes[..24].copy_from_slice(&head);
+    bytes[24..][..destination.len()].copy_from_slice(destination);
+    bytes[88..][..source.len()].copy_from_slice(source);
+    bytes[152..][..group.len()].copy_from_slice(&group);
+    bytes
+}
+
+#[test]
+fn ibacms_own_question_and_answer() {
+    let mut world = World::new(Settings::default(), 1);
+    world.hosts[0].addresses = vec![name("apm")];
+    world.run(1);
+    let head = [
+        1, 0x2c, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 1, 64, 1, 64, 1, 0, 0, 0,
+    ];
+    let mut asked = datagram(9, &question(ip(1), ip(1), &[]));
+    asked.payload = captured(head, b"apm", b"beta");
+    world.deliver(0, &asked).unwrap();
+    world.settle();
+    let head = [
+        1, 0x2c, 1, 0x81, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 1, 0, 0, 0,
+    ];
+    assert_eq!(
+        world.sent[0].3[..],
+        captured(head, b"", b""),
+        "as ibacm took it"
+    );
+    world.lookup(0, 1, name("gamma"));
+    let mut head = [
+        1, 0x2c, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 64, 1, 64, 1, 0, 0, 0,
+    ];
+    let tid = 8..16;
+    head[tid.clone()].copy_from_slice(&world.sent[1].3[tid.clone()]);
+    let ours = world.sent[1].3;
+    assert_eq!(ours[..], captured(head, b"gamma", b"apm"), "as ibacm asks");
+    // Its answer: no addresses, their kinds and lengths 0.
+    (head[3], head[16], head[17], head[18], head[19]) = (0x81, 0, 0, 0, 0);
+    let mut answer = datagram(9, &question(ip(1), ip(1), &[]));
+    answer.payload = captured(head, b"", b"");
+    world.deliver(0, &answer).unwrap();
+    world.settle();
+    assert_eq!(world.result(0, 1).unwrap().gid, Gid([9; 16]));
+}
