@@ -89,6 +89,15 @@ impl Daemon {
         })
     }
 
+    /// Makes it read its configuration again.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn reload(&mut self) -> Result<(), Failure> {
+        self.program.ensure_running()?;
+        self.program.signal(Signal::SIGHUP)
+    }
+
     /// Ends it by SIGTERM.
     ///
     /// # Errors

@@ -172,6 +172,17 @@ impl World {
         Ok(())
     }
 
+    /// Makes a host's daemon read its configuration again.
+    ///
+    /// # Errors
+    /// If it is not alive.
+    pub fn reload_daemon(&mut self, host: Host) -> Result<(), Failure> {
+        match &mut self.daemons[host.index()] {
+            Some(daemon) => daemon.reload(),
+            None => Err(Failure::not_shown(format!("no daemon to reload on {host}"))),
+        }
+    }
+
     /// Ends both daemons by SIGTERM.
     ///
     /// # Errors

@@ -15,7 +15,14 @@ fn the_list_is_printed() {
     let output = apm_drill(&["--list"]);
     assert!(output.status.success());
     let text = String::from_utf8_lossy(&output.stdout);
-    for name in ["cable-pull", "unmodified", "blackhole", "no-daemon"] {
+    for name in [
+        "cable-pull",
+        "unmodified",
+        "blackhole",
+        "no-daemon",
+        "acm-multicast",
+        "neigh",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
     }
 }

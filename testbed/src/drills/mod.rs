@@ -6,9 +6,11 @@ use crate::report::Report;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
+mod acm_multicast;
 mod acm_source;
 mod blackhole;
 mod cable_pull;
+mod neigh;
 mod no_daemon;
 mod sm_failover;
 mod ssa_source;
@@ -23,6 +25,8 @@ pub static ALL: &[Drill] = &[
     acm_source::DRILL,
     sm_failover::DRILL,
     ssa_source::DRILL,
+    acm_multicast::DRILL,
+    neigh::DRILL,
 ];
 
 /// The drill that runs when none is named.
