@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The codecs against tables, hand-made vectors, arbitrary bytes and Wireshark.
 
+mod acm;
 mod any_bytes;
 mod cm_layout;
 mod sa_tables;
