@@ -183,3 +183,114 @@ fn attribute(path: &mut PathRecord, kind: u16, value: &[u8]) -> Result<(), Kerne
 fn exactly<const N: usize>(value: &[u8]) -> Option<[u8; N]> {
     value.try_into().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// As `ib_nl_make_request` writes it.
+    fn message(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut body = vec![0; RESOLVE_HEADER_LEN];
+        body[..5].copy_from_slice(b"shca0");
+        body[DEVICE_LEN] = 1;
+        for (kind, value) in attributes {
+            body.extend((4 + value.len() as u16).to_ne_bytes());
+            body.extend((kind | ATTR_MANDATORY).to_ne_bytes());
+            body.extend(*value);
+            body.resize(body.len().next_multiple_of(4), 0);
+        }
+        let mut message = header(HEADER_LEN + body.len(), FLAG_REQUEST, 9);
+        message.extend(body);
+        message
+    }
+
+    #[test]
+    fn a_request_of_rdma_cm() {
+        let [dgid, sgid] = [[2; 16], [1; 16]];
+        let request = message(&[
+            (ATTR_SERVICE_ID, &0x0106_1b39_u64.to_ne_bytes()),
+            (ATTR_DGID, &dgid),
+            (ATTR_SGID, &sgid),
+            (ATTR_TRAFFIC_CLASS, &[4]),
+            (ATTR_PKEY, &0xffff_u16.to_ne_bytes()),
+            (ATTR_QOS_CLASS, &0_u16.to_ne_bytes()),
+        ]);
+        let want = Request {
+            sequence: 9,
+            one_way: false,
+            path: PathRecord {
+                service_id: 0x0106_1b39,
+                dgid: Gid(dgid),
+                sgid: Gid(sgid),
+                traffic_class: 4,
+                pkey: PKey(0xffff),
+                reversible: true,
+                numb_path: 1,
+                ..PathRecord::default()
+            },
+        };
+        assert_eq!(Request::decode(&request), Ok(want));
+        assert!(!want.needs_sa());
+    }
+
+    #[test]
+    fn an_answer_has_one_primary_path() {
+        let mut request = Request {
+            sequence: 9,
+            one_way: false,
+            path: PathRecord {
+                service_id: 5,
+                ..PathRecord::default()
+            },
+        };
+        let path = PathRecord {
+            sl: 3,
+            ..PathRecord::default()
+        };
+        let both = request.answer(&path);
+        assert_eq!(
+            (both.len(), both[16], both[18], both[20]),
+            (92, 76, 1, 0x2b)
+        );
+        assert_eq!(both[8], 9);
+        let record = PathRecord::decode(both[28..].try_into().unwrap());
+        assert_eq!((record.sl, record.service_id), (3, 5));
+        request.one_way = true;
+        assert_eq!(request.answer(&path)[20], 0x0a);
+        assert_eq!(refusal(9)[..8], [16, 0, 0, 0, 0, 0x10, 0, 1]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_if_it_is_a_request() {
+        let unknown = message(&[(99, &[1])]);
+        let refused = KernelError::Attribute { kind: 99, len: 1 };
+        assert_eq!(Request::decode(&unknown), Err((Some(9), refused)));
+        let short = message(&[(ATTR_DGID, &[1; 15])]);
+        let refused = KernelError::Attribute {
+            kind: ATTR_DGID,
+            len: 15,
+        };
+        assert_eq!(Request::decode(&short), Err((Some(9), refused)));
+        let answer = refusal(9);
+        assert_eq!(
+            Request::decode(&answer),
+            Err((None, KernelError::Type(RESOLVE)))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in vec(any::<u8>(), 0..300), is_request: bool) {
+            let mut bytes = bytes;
+            if is_request && bytes.len() >= HEADER_LEN {
+                let len = bytes.len();
+                bytes[..HEADER_LEN].copy_from_slice(&header(len, FLAG_REQUEST, 9));
+            }
+            let read = Request::decode(&bytes);
+            let refused = read.is_err_and(|(sequence, _)| sequence.is_none());
+            prop_assert!(!(refused && is_request && bytes.len() >= HEADER_LEN));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The real daemon as a client of ACM meets it, without any device.
+
+#[allow(dead_code, reason = "what other tests need of it")]
+mod daemon;
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+use cm_msgs::acm::{Address, Counters, Flags, Header, MAX_LEN, Op, Resolve, Status};
+use serde_json::{Value, json};
+
+use daemon::{Daemon, Directory};
+
+const HEADER: usize = Header::LEN;
+
+fn start(directory: &Directory, further: &str) -> Daemon {
+    let dir = directory.path().to_str().expect("text");
+    let config = format!(
+        "[acm]\nserve = true\nkernel = false\nsocket = \"{dir}/acm-unix.sock\"\n\
+         socket_link = \"{dir}/acm.sock\"\ntcp_file = \"{dir}/acm.port\"\ntcp_link = \"\"\n\
+         ibacm_opts = \"{dir}/opts.cfg\"\nibacm_addr = \"{dir}/addr.cfg\"\n{further}"
+    );
+    Daemon::try_start(directory.path(), &config).expect("apmd starts")
+}
+
+fn call(directory: &Directory) -> UnixStream {
+    UnixStream::connect(directory.path().join("acm.sock")).expect("acm is served")
+}
+
+fn request(tid: u64) -> Vec<u8> {
+    let to = Address::Ip([10, 0, 0, 9].into());
+    let from = Address::Ip([10, 0, 0, 1].into());
+    let mut buffer = [0; MAX_LEN];
+    Resolve::request(tid, Some(from), to, Flags::default())
+        .encode(&mut buffer)
+        .to_vec()
+}
+
+fn answer(stream: &mut impl Read) -> Header {
+    let mut header = [0; HEADER];
+    stream.read_exact(&mut header).expect("an answer");
+    Header::decode(&header)
+}
+
+fn state(daemon: &Daemon) -> Value {
+    let output = daemon.apmctl(&["-j", "acm", "show"]);
+    serde_json::from_slice(&output.stdout).expect("json")
+}
+
+#[test]
+fn requests_in_pieces_and_many_at_once() {
+    let directory = Directory::new();
+    let daemon = start(&directory, "");
+    let mut client = call(&directory);
+    let mut bytes: Vec<u8> = (0..1000).flat_map(request).collect();
+    bytes.extend(Header::request(Op::Perf, 1000, 16).encode());
+    let mut reader = client.try_clone().expect("a second descriptor");
+    let writer = std::thread::spawn(move || {
+        for piece in bytes.chunks(333) {
+            client.write_all(piece).expect("the daemon reads");
+        }
+    });
+    for tid in 0..1000 {
+        let header = answer(&mut reader);
+        assert_eq!((header.tid, header.status), (tid, Status::SourceAddress));
+    }
+    let perf = answer(&mut reader);
+    assert_eq!(
+        (perf.op, usize::from(perf.length)),
+        (Op::Perf, HEADER + Counters::LEN)
+    );
+    let mut counters = [0; Counters::LEN];
+    reader.read_exact(&mut counters).expect("the counters");
+    let counters = Counters::decode(&counters);
+    assert_eq!((counters.resolve, counters.error), (1000, 1000));
+    writer.join().expect("all was written");
+    assert_eq!(state(&daemon)["counters"]["resolve"], json!(1000));
+    assert_eq!(state(&daemon)["clients"], json!(1));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read() {
+    let directory = Directory::new();
+    let daemon = start(&directory, "");
+    let mut client = call(&directory);
+    client.set_nonblocking(true).expect("a socket");
+    let many: Vec<u8> = (0..1000).flat_map(request).collect();
+    let mut written = 0;
+    // Full for the first time, it may only be slower than we are.
+    let mut full = 0;
+    while full < 20 {
+        match client.write(&many[written % many.len()..]) {
+            Ok(len) => {
+                written += len;
+                full = 0;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                full += 1;
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(written < 1 << 28, "the daemon takes everything");
+    }
+    // Others are served, and when the client reads, it is as well.
+    let mut other = call(&directory);
+    other.write_all(&request(7)).expect("room");
+    assert_eq!(answer(&mut other).tid, 7);
+    client.set_nonblocking(false).expect("a socket");
+    for tid in 0..written / request(0).len() {
+        assert_eq!(answer(&mut client).tid, tid as u64 % 1000);
+    }
+    assert_eq!(state(&daemon)["clients"], json!(2));
+}
+
+#[test]
+fn nonsense_ends_only_its_own_connection() {
+    let directory = Directory::new();
+    let daemon = start(&directory, "max_clients = 2\n");
+    let mut broken = call(&directory);
+    let mut good = call(&directory);
+    broken.write_all(&[7; 64]).expect("room");
+    assert_eq!(broken.read(&mut [0; 8]).expect("an end"), 0);
+    daemon.await_counter("malformed_acm", &json!(1));
+    good.write_all(&request(7)).expect("room");
+    assert_eq!(answer(&mut good).tid, 7);
+    let _second = call(&directory);
+    let mut third = call(&directory);
+    assert_eq!(third.read(&mut [0; 8]).expect("an end"), 0, "too many");
+    daemon.await_counter("acm_clients_refused", &json!(1));
+}
+
+#[test]
+fn ibacms_options_are_heeded_and_tcp_is_found_by_its_file() {
+    let directory = Directory::new();
+    let path = |name: &str| directory.path().join(name);
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = unused.local_addr().expect("its number").port();
+    drop(unused);
+    let options = format!("server_mode loop\nserver_port {port}\ncolour red\n");
+    fs::write(path("opts.cfg"), options).expect("writable");
+    let daemon = start(&directory, "");
+    let written = fs::read_to_string(path("acm.port")).expect("the port's file");
+    assert_eq!(written, format!("{port}\n"));
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("acm is served");
+    client.write_all(&request(7)).expect("room");
+    assert_eq!(answer(&mut client).tid, 7);
+    let served = state(&daemon)["served_at"].to_string();
+    assert!(
+        served.contains("acm.port") && served.contains("acm-unix.sock"),
+        "{served}"
+    );
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    let mut daemon = daemon;
+    daemon.wait();
+    assert!(!path("acm.port").exists() && !path("acm-unix.sock").exists());
+    assert!(fs::symlink_metadata(path("acm.sock")).is_err());
+}
+
+#[test]
+fn not_served_unless_it_is_wanted() {
+    let daemon = Daemon::start("");
+    let shown = daemon.apmctl(&["acm", "show"]);
+    assert_eq!(shown.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+    assert!(said.contains("acm is not served"), "{said}");
+}
+
+#[test]
+fn files_for_ibacm_are_written() {
+    let directory = Directory::new();
+    let daemon = Daemon::start("");
+    let dir = directory.path().to_str().expect("text");
+    let written = daemon.apmctl(&["acm", "config", "-O", "-D", dir]);
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    let options = fs::read_to_string(directory.path().join("ibacm_opts.cfg")).expect("written");
+    assert!(options.contains("\nserver_mode unix\n"));
+    assert!(!directory.path().join("ibacm_addr.cfg").exists());
+    let nowhere = daemon.apmctl(&["acm", "config", "-O", "-D", "/nonexistent"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+}
