@@ -22,7 +22,7 @@ pub struct AcmMulticast {
     /// Rate of that group in Gb/s, 2 for 2.5; the same on all hosts.
     pub min_rate: u16,
     /// Wait for the answer to the first copy of a question, to which the port's SubnetTimeOut is
-    /// added; doubles with every further copy.
+    /// added; doubles from copy to copy, and is the first again after the last.
     pub timeout_ms: u64,
     /// Copies of a question after the first.
     pub retries: u8,

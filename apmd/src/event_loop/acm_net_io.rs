@@ -234,10 +234,12 @@ impl Daemon {
             } => {
                 let sent = self.acm_net.send(endpoint, &way, qpn, &*bytes);
                 tracing::trace!(lid = %way.lid, %qpn, ?sent, bytes = %Hex(&*bytes), "acm sent");
-                match sent {
-                    // Who asks asks again.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    sent => self.acm_net_done(endpoint, "datagram not sent", sent),
+                // Who asks asks again; a queue pair that is broken says so in its completions. An
+                // address that cannot be sent to may be what somebody else made up.
+                if let Err(error) = sent
+                    && let Some(more) = self.limit.allow(now, Nuisance::SendFailed)
+                {
+                    tracing::warn!(lid = %way.lid, %qpn, %error, more, "acm: datagram not sent");
                 }
             }
             Output::Found(number, result) => {

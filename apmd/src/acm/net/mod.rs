@@ -43,7 +43,8 @@ pub struct Settings {
     pub route_prot: RouteProt,
     /// What the group wants in which questions are asked; the same on all hosts.
     pub least: Demand,
-    /// First wait for an answer, to which the port's SubnetTimeOut is added; doubles each time.
+    /// First wait for an answer, to which the port's SubnetTimeOut is added; doubles from copy to
+    /// copy. After the last one it is the first again.
     pub timeout: Duration,
     /// Copies of a question after the first.
     pub retries: u8,
