@@ -20,7 +20,7 @@ use super::{Context, Drill, Part};
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
     name: "sm-failover",
-    about: "the subnet manager dies while it is asked for paths: the next one is asked at once",
+    about: "the subnet manager dies while it is asked for paths: the next is asked at once",
     parts: &[Part {
         world: Kind::Flat,
         run,
