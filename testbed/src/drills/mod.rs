@@ -7,9 +7,11 @@ use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
 mod acm_multicast;
+mod acm_serve;
 mod acm_source;
 mod blackhole;
 mod cable_pull;
+mod kernel_ls;
 mod neigh;
 mod no_daemon;
 mod sm_failover;
@@ -27,6 +29,8 @@ pub static ALL: &[Drill] = &[
     ssa_source::DRILL,
     acm_multicast::DRILL,
     neigh::DRILL,
+    acm_serve::DRILL,
+    kernel_ls::DRILL,
 ];
 
 /// The drill that runs when none is named.
