@@ -317,14 +317,17 @@ impl Tables {
     }
 
     fn terms(&self) -> PathTerms {
-        let mut times = self.ports.values().map(|port| port.life_time);
+        let is_adapter = |end: &End| self.nodes[&end.0].kind == NodeKind::Adapter;
+        let ends = self.lids.keys().filter(|end| is_adapter(end));
+        let ports = ends.filter_map(|end| self.ports.get(end));
+        let mut times = ports.map(|port| port.life_time);
         let first = times.next();
         PathTerms {
             service_level: match self.levels {
                 Levels::Same(level) => Some(level),
                 Levels::None | Levels::Various => None,
             },
-            // OpenSM gives every port the time that it answers for paths.
+            // OpenSM gives every adapter's port the time that it answers for paths.
             packet_life_time: times
                 .all(|time| Some(time) == first)
                 .then_some(first)
