@@ -2,6 +2,7 @@
 //! The real binaries, without any device: what a user's shell sees.
 
 mod daemon;
+mod hurry;
 
 use std::fs;
 use std::io::Write;

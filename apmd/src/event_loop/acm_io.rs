@@ -285,11 +285,14 @@ impl Daemon {
         }
     }
 
-    /// A client of ACM has something to say, or reads.
-    pub(super) fn acm_caller(&mut self, key: u32) {
+    /// A client of ACM has something to say, or reads. Whether that was all: what it asked was
+    /// known and is answered.
+    pub(super) fn acm_caller(&mut self, key: u32) -> bool {
         let registry = self.poll.registry();
         let now = self.clock.now();
-        let Some(acm) = self.acm.as_mut() else { return };
+        let Some(acm) = self.acm.as_mut() else {
+            return false;
+        };
         if !acm.flush(key, registry) {
             return self.lose_acm_client(key);
         }
@@ -309,13 +312,16 @@ impl Daemon {
         }
         self.unread.push(Token::AcmCaller(key));
         self.drain_acm();
+        false
     }
 
-    fn lose_acm_client(&mut self, key: u32) {
+    /// A client has gone. Whether that was all.
+    fn lose_acm_client(&mut self, key: u32) -> bool {
         if let Some(acm) = self.acm.as_mut() {
             acm.clients.remove(key);
             acm.service.handle_client_gone(key);
         }
+        false
     }
 
     /// The kernel wants paths.
@@ -346,25 +352,29 @@ impl Daemon {
         self.drain_acm();
     }
 
-    /// Asks what the service wants to know, and gives its answers away.
-    pub(super) fn drain_acm(&mut self) {
-        let now = self.clock.now();
+    /// Asks what the service wants to know, and gives its answers away. Whether there was nothing of
+    /// the kind to do.
+    pub(super) fn drain_acm(&mut self) -> bool {
+        let mut nothing = true;
         while let Some(acm) = self.acm.as_mut() {
             while let Some(lookup) = acm.service.poll_lookup() {
+                nothing = false;
+                let now = self.clock.now();
                 self.acm_net.net.lookup(now, &lookup);
             }
             self.drain_acm_net();
             let asked = self.ask_for_acm();
             let answered = self.answer_acm();
             if !asked && !answered {
-                return;
+                return nothing;
             }
+            nothing = false;
         }
+        nothing
     }
 
     /// Puts the service's questions to the path sources. Whether there were any.
     fn ask_for_acm(&mut self) -> bool {
-        let now = self.clock.now();
         let mut any = false;
         while let Some(query) = self
             .acm
@@ -372,6 +382,7 @@ impl Daemon {
             .and_then(|acm| acm.service.poll_question())
         {
             any = true;
+            let now = self.clock.now();
             let PathQuery { query: number, .. } = query;
             let asker = Asker::Acm(number);
             self.sources.ask(now, Question { asker, query });

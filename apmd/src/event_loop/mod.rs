@@ -9,6 +9,7 @@ mod acm_net_io;
 mod engine_io;
 mod fabric_io;
 mod fabric_worker;
+mod hurry;
 mod neigh_io;
 mod operators;
 mod port_io;
@@ -116,6 +117,8 @@ pub struct Daemon {
     counters: DaemonCounters,
     /// Who has more to read than one turn takes.
     unread: Vec<Token>,
+    /// When a client of ACM got an answer last.
+    answered_at: Time,
     /// When callers that could not be taken in are tried again.
     accept_at: Option<Time>,
     /// When missing devices are looked for again, and the pause after that.
@@ -184,6 +187,7 @@ impl Daemon {
             limit: LogLimit::default(),
             counters: DaemonCounters::default(),
             unread: Vec::new(),
+            answered_at: Time(0),
             accept_at: None,
             scan_at: Some(Time(0)),
             scan_pause: RETRY,
@@ -222,9 +226,7 @@ impl Daemon {
                 Err(_) => continue,
                 Ok(()) => {}
             }
-            for event in &events {
-                self.dispatch(event);
-            }
+            self.serve_events(&mut events).map_err(system("poll"))?;
             self.work();
         }
         notify(State::Stopping);
@@ -257,10 +259,19 @@ impl Daemon {
         )
     }
 
-    fn dispatch(&mut self, event: &Event) {
-        if let Some(token) = Token::from_mio(event.token()) {
-            self.serve(token);
-            self.drain_engine();
+    /// Whether that was all: nothing became due by it.
+    fn dispatch(&mut self, event: &Event) -> bool {
+        match Token::from_mio(event.token()) {
+            Some(Token::AcmCaller(key)) if self.acm_caller(key) => true,
+            Some(Token::AcmCaller(_)) | None => {
+                self.drain_engine();
+                false
+            }
+            Some(token) => {
+                self.serve(token);
+                self.drain_engine();
+                false
+            }
         }
     }
 
@@ -279,7 +290,9 @@ impl Daemon {
             Token::AcmClient(number) => self.acm_ready(number),
             Token::Fabric => self.hear_of_fabric(),
             Token::AcmListener(place) => self.accept_acm(place),
-            Token::AcmCaller(key) => self.acm_caller(key),
+            Token::AcmCaller(key) => {
+                self.acm_caller(key);
+            }
             Token::Ls => self.kernel_requests(),
         }
     }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients of ACM that ask one thing after the other, and the real daemon.
+
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::daemon::{Daemon, Directory};
+use cm_msgs::acm::{Address, Flags, Header, MAX_LEN, Resolve, Status};
+use nix::sys::signal::Signal;
+
+/// One request after the other until `stop`, or until the daemon is gone. How many were answered.
+fn ask_and_ask(socket: &Path, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
+    let mut stream = UnixStream::connect(socket).expect("acm is served");
+    let nobody = Address::Ip(Ipv4Addr::new(192, 0, 2, 1));
+    std::thread::spawn(move || {
+        let mut asked = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let mut buffer = [0; MAX_LEN];
+            let request = Resolve::request(asked, Some(nobody), nobody, Flags::default());
+            let mut answer = [0; Header::LEN];
+            let sent = stream.write_all(request.encode(&mut buffer));
+            if sent.and_then(|()| stream.read_exact(&mut answer)).is_err() {
+                break;
+            }
+            let answer = Header::decode(&answer);
+            assert_eq!((answer.tid, answer.status), (asked, Status::SourceAddress));
+            asked += 1;
+        }
+        asked
+    })
+}
+
+#[test]
+fn clients_in_a_hurry_keep_nobody_else_waiting() {
+    let directory = Directory::new();
+    let socket = directory.path().join("acm.sock");
+    let config = format!(
+        "[acm]\nserve = true\nkernel = false\nsocket = {:?}\nsocket_link = \"\"\n",
+        socket.to_str().expect("text")
+    );
+    let mut daemon = Daemon::try_start(directory.path(), &config).expect("apmd starts");
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = [0, 1].map(|_| ask_and_ask(&socket, Arc::clone(&stop)));
+    for _ in 0..5 {
+        assert_eq!(daemon.status()["pid"], daemon.pid());
+    }
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(), Some(0));
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        assert!(client.join().expect("right answers") > 0);
+    }
+}
