@@ -10,8 +10,10 @@
 //! - [`subnet_manager`]: the subnet managers, to be killed and replaced.
 //! - [`program`], [`stream`]: what it runs. [`observe`]: what it sees.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
+//! - [`acm_bench`]: how fast ACM is served there.
 //! - [`runner`]: which drills run in which order, and the command line.
 
+pub mod acm_bench;
 pub mod clock;
 pub mod command;
 pub mod daemon;

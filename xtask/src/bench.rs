@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask bench`: measurements, each a benchmark of a crate.
+//! `cargo xtask bench`: measurements, here or in the VM.
 
 use std::process::Command;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use crate::error::Error;
-use crate::{packages, workspace};
+use crate::{packages, vm, workspace};
+
+/// How long a benchmark in the VM may take, on a very busy machine.
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// What can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -16,30 +20,39 @@ enum Subject {
     /// Path records a second of OpenSM's SA against pathdb's, on simulated fabrics of 1,024 and 4,096
     /// hosts, and every answer compared
     Sa,
+    /// Requests a second and latencies of ACM as apmd serves it and as the stock ibacm does, in the
+    /// VM, and every answer compared
+    Acm,
+}
+
+/// What measures.
+enum Place {
+    /// A benchmark of a crate, on this machine, with these Debian packages.
+    Here {
+        package: &'static str,
+        bench: &'static str,
+        needs: &'static [&'static str],
+    },
+    /// A program of the testbed, in the VM.
+    Vm { program: &'static str },
 }
 
 impl Subject {
-    /// The benchmark.
-    const fn name(self) -> &'static str {
+    const fn place(self) -> Place {
         match self {
-            Self::Pathdb => "pathdb",
-            Self::Sa => "sa",
-        }
-    }
-
-    /// The crate that has it.
-    const fn package(self) -> &'static str {
-        match self {
-            Self::Pathdb => "pathdb",
-            Self::Sa => "testbed",
-        }
-    }
-
-    /// What it runs on.
-    const fn packages(self) -> &'static [&'static str] {
-        match self {
-            Self::Pathdb => &[],
-            Self::Sa => packages::FABRICS,
+            Self::Pathdb => Place::Here {
+                package: "pathdb",
+                bench: "pathdb",
+                needs: &[],
+            },
+            Self::Sa => Place::Here {
+                package: "testbed",
+                bench: "sa",
+                needs: packages::FABRICS,
+            },
+            Self::Acm => Place::Vm {
+                program: "apm-acm-bench",
+            },
         }
     }
 }
@@ -58,27 +71,55 @@ pub(crate) struct Options {
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     packages::install(packages::BUILD)?;
+    let json = options.json.then_some("--json");
     for subject in &options.subjects {
-        packages::install(subject.packages())?;
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let name = subject.name();
-        let mut command = Command::new(program);
-        command
-            .current_dir(workspace::root())
-            .args(["bench", "--quiet", "--package", subject.package()])
-            .args(["--bench", name, "--"])
-            .args(options.json.then_some("--json"));
-        let status = command.status().map_err(|source| Error::Start {
-            program: "cargo".to_owned(),
-            source,
-        })?;
-        if !status.success() {
-            return Err(Error::Failed {
-                what: format!("bench {name}"),
-                status: status.to_string(),
-                output: String::new(),
-            });
+        match subject.place() {
+            Place::Here {
+                package,
+                bench,
+                needs,
+            } => {
+                packages::install(needs)?;
+                here(package, bench, json)?;
+            }
+            Place::Vm { program } => in_vm(program, json)?,
         }
     }
     Ok(0)
+}
+
+fn here(package: &str, bench: &str, json: Option<&str>) -> Result<(), Error> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command
+        .current_dir(workspace::root())
+        .args(["bench", "--quiet", "--package", package])
+        .args(["--bench", bench, "--"])
+        .args(json);
+    let status = command.status().map_err(|source| Error::Start {
+        program: "cargo".to_owned(),
+        source,
+    })?;
+    ended(bench, status.success(), status.to_string())
+}
+
+/// The daemons of the drills stay away: the program starts the servers that it measures.
+fn in_vm(program: &str, json: Option<&str>) -> Result<(), Error> {
+    let json = json.map_or_else(String::new, |json| format!(" {json}"));
+    let mut run = vm::Run::script(format!("exec {program}{json}\n"));
+    run.daemons = false;
+    run.limit = Some(LIMIT);
+    let status = vm::start(&run)?;
+    ended(program, status == 0, format!("exit status {status}"))
+}
+
+fn ended(what: &str, success: bool, status: String) -> Result<(), Error> {
+    if success {
+        return Ok(());
+    }
+    Err(Error::Failed {
+        what: format!("bench {what}"),
+        status,
+        output: String::new(),
+    })
 }

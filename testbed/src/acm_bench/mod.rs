@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How fast ACM is served: apmd beside the stock ibacm, in the VM, on the same questions.
+//!
+//! Both servers are given the same routes and addresses before they start, so that every answer
+//! comes from memory. Every answer is compared, byte for byte. Very short rounds of the two alternate,
+//! and of each the fastest tenth counts: the machine below the VM may have other things to do, and
+//! those rounds were disturbed the least.
+
+mod client;
+mod figures;
+mod preload;
+mod question;
+mod server;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use self::figures::{Cell, Rounds};
+use self::preload::Preload;
+use self::question::{Kind, Question};
+use self::server::{Server, Software, Transport};
+use crate::failure::Failure;
+
+/// Connections at the same time.
+const CONNECTIONS: [usize; 3] = [1, 4, 16];
+
+/// Requests under way on each connection where the server takes more than one.
+const PIPELINE: usize = 16;
+
+/// Measures how fast ACM is served
+#[derive(Parser)]
+#[command(name = "apm-acm-bench")]
+struct Options {
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Rounds of every measurement
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// How long one takes
+    #[arg(long, value_name = "MS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    milliseconds: u64,
+    /// Destinations, each asked for by its addresses
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u16).range(1..=16000))]
+    destinations: u16,
+}
+
+/// The program.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let options = Options::parse_from(arguments);
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("apm-acm-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let preload = Preload::provide(options.destinations)?;
+    if !options.json {
+        println!("{}", Cell::HEAD);
+    }
+    for transport in Transport::ALL {
+        let ibacm = Server::start(Software::Ibacm, transport, &preload)?;
+        let apmd = Server::start(Software::Apmd, transport, &preload)?;
+        for kind in Kind::ALL {
+            let questions = question::learn(kind, &preload, [&ibacm, &apmd])?;
+            for connections in CONNECTIONS {
+                let sides = measure(options, [&ibacm, &apmd], &questions, connections)?;
+                let [theirs, ours, pipelined] = sides.map(Rounds::figures);
+                let cell = Cell {
+                    transport,
+                    kind,
+                    connections,
+                    ibacm: theirs,
+                    apmd: ours,
+                    pipelined,
+                };
+                let text = if options.json {
+                    cell.json()
+                } else {
+                    cell.row()
+                };
+                println!("{text}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    options: &Options,
+    [ibacm, apmd]: [&Server; 2],
+    [theirs, ours]: &[Vec<Question>; 2],
+    connections: usize,
+) -> Result<[Rounds; 3], Failure> {
+    let time = Duration::from_millis(options.milliseconds);
+    let mut clients = [
+        ibacm.client(connections, 1)?,
+        apmd.client(connections, 1)?,
+        apmd.client(connections, PIPELINE)?,
+    ];
+    let servers = [(ibacm, theirs), (apmd, ours), (apmd, ours)];
+    let mut sides = [Rounds::default(), Rounds::default(), Rounds::default()];
+    for _ in 0..options.rounds {
+        for ((client, (server, questions)), side) in clients.iter_mut().zip(servers).zip(&mut sides)
+        {
+            let before = server.cpu_time()?;
+            let sample = client.drive(questions, time)?;
+            side.add(sample, server.cpu_time()?.saturating_sub(before));
+        }
+    }
+    Ok(sides)
+}
