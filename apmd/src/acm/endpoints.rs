@@ -22,6 +22,8 @@ pub struct LocalPort {
     pub status: PortStatus,
     /// Its rate (`enum ibv_rate`).
     pub rate: u8,
+    /// How long a packet lives in its subnet at most, 4.096 us * 2^n.
+    pub subnet_timeout: u8,
 }
 
 /// An address of an IPoIB interface.

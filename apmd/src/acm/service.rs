@@ -481,7 +481,11 @@ impl Service {
             && route.slid == slid
             && !in_doubt
         {
-            let route = PathRecord { pkey, ..*route };
+            let route = PathRecord {
+                pkey,
+                packet_life_time: local.subnet_timeout,
+                ..*route
+            };
             return self.settle(now, key, route, RouteOrigin::File);
         }
         let number = self.ask(Asked::Path(key));

@@ -63,6 +63,7 @@ fn local_port(last: u8) -> LocalPort {
             device_ports: 2,
         },
         rate: 7,
+        subnet_timeout: 18,
     }
 }
 
@@ -562,15 +563,20 @@ fn a_local_port_with_another_lid_has_other_paths() {
 fn paths_of_the_file_are_taken_until_they_are_in_doubt() {
     let mut service = service();
     service.set_routes(vec![path_to(9)]);
+    // The file does not have it, and the CM's timeouts are made of it: the port's, as with ibacm.
+    let as_filed = PathRecord {
+        packet_life_time: 18,
+        ..path_to(9)
+    };
     let request = to(Address::Gid(gid(9)));
     assert_eq!(
         path_in(&resolve(&mut service, NOW, &request).unwrap()),
-        path_to(9)
+        as_filed
     );
     service.handle_fabric_changed(NOW);
     assert_eq!(resolve(&mut service, NOW, &request), None);
     sources_say(&mut service, NOW, Err(QueryError::Unreachable));
-    assert_eq!(path_in(&later(&mut service).unwrap()), path_to(9));
+    assert_eq!(path_in(&later(&mut service).unwrap()), as_filed);
 }
 
 #[test]

@@ -445,6 +445,7 @@ impl Daemon {
                 device: device.verbs.name.clone(),
                 status: status.clone(),
                 rate: port.watch.rate(),
+                subnet_timeout: port.watch.subnet_timeout(),
             };
             let (id, active) = (port.id, status.active);
             acm.route(status.gid);
