@@ -42,7 +42,11 @@ fn question(number: u32, port: u8) -> Question {
         0 => Asker::Engine,
         _ => Asker::Acm(7),
     };
-    Question { asker, query }
+    Question {
+        asker,
+        query,
+        only: None,
+    }
 }
 
 fn at(millis: u64) -> Time {
@@ -140,6 +144,28 @@ impl World {
         let result = answer.result.as_ref().map(|_| ()).map_err(|error| *error);
         (time.0 / 1000, answer.origin, result)
     }
+}
+
+#[test]
+fn a_question_for_one_source_goes_to_no_other() {
+    let mut world = World::new(&[Origin::Static, Origin::Sa]);
+    world.act(Origin::Static, Says(0, Ok(())));
+    world.act(Origin::Sa, Says(5, Err(QueryError::NoPath)));
+    let only = |origin| Question {
+        only: Some(origin),
+        ..question(1, 1)
+    };
+    world.sources.ask(world.now, only(Origin::Sa));
+    world.settle();
+    world.run(at(1000));
+    assert_eq!(world.asked(), [(0, Origin::Sa)]);
+    assert_eq!(world.answers[0].1.result, Err(QueryError::NoPath));
+    // One that is not on the list cannot be asked.
+    world.sources.ask(world.now, only(Origin::Ssa));
+    world.settle();
+    let Answer { origin, result, .. } = &world.answers[1].1;
+    assert_eq!((*origin, result), (None, &Err(QueryError::Unreachable)));
+    assert_eq!(world.asked().len(), 1);
 }
 
 #[test]

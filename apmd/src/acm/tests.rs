@@ -9,10 +9,11 @@ use cm_msgs::acm::{
 };
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Gid, Guid, Lid, PKey};
-use statemachine::{Origin, PathQuery, PortId, PortStatus, QueryError, Time};
+use statemachine::{Origin, PortId, PortStatus, QueryError, Time};
 
 use super::net::{Found, LookupError};
 use super::*;
+use crate::source::Question;
 
 const NOW: Time = Time(1_000_000);
 const DEFAULT: PKey = PKey(0xffff);
@@ -154,10 +155,10 @@ fn sources_say(
     service: &mut Service,
     now: Time,
     result: Result<Vec<PathRecord>, QueryError>,
-) -> PathQuery {
+) -> Question {
     let question = service.poll_question().expect("a question");
     assert_eq!(service.poll_question(), None);
-    service.handle_paths(now, question.query, Some(Origin::Sa), result);
+    service.handle_paths(now, question.query.query, Some(Origin::Sa), result);
     question
 }
 
@@ -174,12 +175,10 @@ fn a_gid_is_asked_for_once_and_then_known() {
     assert_eq!(resolve(&mut service, NOW, &to(Address::Gid(gid(9)))), None);
     let waits = resolve(&mut service, NOW, &to(Address::Gid(gid(9))));
     assert_eq!(waits, None, "while it is asked for");
-    let question = sources_say(&mut service, NOW, Ok(vec![path_to(9)]));
-    assert_eq!((question.sgid, question.dgid), (gid(1), gid(9)));
-    assert_eq!(
-        (question.slid, question.dlid, question.pkey),
-        (None, None, DEFAULT)
-    );
+    let Question { query, only, .. } = sources_say(&mut service, NOW, Ok(vec![path_to(9)]));
+    assert_eq!((query.sgid, query.dgid), (gid(1), gid(9)));
+    assert_eq!((query.slid, query.dlid, query.pkey), (None, None, DEFAULT));
+    assert_eq!(only, None, "any source may answer");
     for _ in 0..2 {
         let answer = later(&mut service).unwrap();
         assert_eq!((path_in(&answer), answer.tid), (path_to(9), 0x55));
@@ -307,7 +306,7 @@ fn this_host_needs_no_question() {
     // Another port of this host is a destination like any other, but no other host is asked.
     assert_eq!(resolve(&mut service, NOW, &to(name("node-2"))), None);
     assert_eq!(service.poll_lookup(), None);
-    assert_eq!(service.poll_question().unwrap().dgid, gid(2));
+    assert_eq!(service.poll_question().unwrap().query.dgid, gid(2));
     // An address that moves to another host is no longer ours.
     service.set_interfaces(Vec::new());
     let moved = Resolve::request(1, Some(name("node-1")), ip(1), Flags::default());
@@ -421,7 +420,7 @@ fn a_path_is_completed() {
     assert_eq!(resolve(&mut service, NOW, &by_lid), None);
     let question = sources_say(&mut service, NOW, Ok(vec![path_to(9)]));
     assert_eq!(
-        (question.dgid, question.dlid),
+        (question.query.dgid, question.query.dlid),
         (Gid::default(), Some(Lid(9)))
     );
     assert_eq!(path_in(&later(&mut service).unwrap()), path_to(9));
@@ -456,7 +455,9 @@ fn a_path_is_verified_by_asking() {
     let verify = by_path(path_to(9), Flags::QUERY_SA);
     assert_eq!(resolve(&mut service, NOW, &verify), None, "known or not");
     let question = sources_say(&mut service, NOW, Ok(vec![path_to(9)]));
-    assert_eq!((question.slid, question.dlid), (Some(Lid(1)), Some(Lid(9))));
+    let lids = (question.query.slid, question.query.dlid);
+    assert_eq!(lids, (Some(Lid(1)), Some(Lid(9))));
+    assert_eq!(question.only, Some(Origin::Sa), "\"SA verification\"");
     let answer = later(&mut service).unwrap();
     assert_eq!((answer.status, answer.ack), (Status::Success, true));
     assert_eq!(
@@ -474,6 +475,23 @@ fn a_path_is_verified_by_asking() {
     resolve(&mut service, NOW, &verify);
     sources_say(&mut service, NOW, Err(QueryError::Timeout));
     assert_eq!(later(&mut service).unwrap().status, Status::TimedOut);
+}
+
+#[test]
+fn a_reported_link_puts_paths_in_doubt_until_the_subnet_has_settled() {
+    let mut service = service();
+    learn(&mut service, NOW, 9);
+    service.handle_link_report(NOW);
+    let mut asked = Vec::new();
+    while let Some(at) = service
+        .poll_timeout()
+        .filter(|at| *at < NOW + Duration::from_secs(30))
+    {
+        service.handle_time(at);
+        sources_say(&mut service, at, Ok(vec![path_to(9)]));
+        asked.push((at - NOW).as_secs());
+    }
+    assert_eq!(asked, [0, 1, 4, 16]);
 }
 
 #[test]
@@ -500,7 +518,10 @@ fn after_a_change_hosts_that_have_gone_are_dropped_without_being_asked_for() {
     service.handle_fabric_changed(NOW);
     assert_eq!(service.poll_timeout(), Some(NOW));
     service.handle_time(NOW);
-    while let Some(question) = service.poll_question() {
+    while let Some(Question {
+        query: question, ..
+    }) = service.poll_question()
+    {
         let result = match question.dgid == gid(8) {
             true => Ok(vec![path_to(8)]),
             false => Err(QueryError::NoPath),
@@ -590,9 +611,9 @@ fn room_is_limited() {
     }
     let full = resolve(&mut service, NOW, &to(Address::Gid(gid(104)))).unwrap();
     assert_eq!(full.status, Status::NoMemory, "too many wait");
-    while let Some(question) = service.poll_question() {
-        let last = question.dgid.0[15];
-        service.handle_paths(NOW, question.query, None, Ok(vec![path_to(last)]));
+    while let Some(Question { query, .. }) = service.poll_question() {
+        let last = query.dgid.0[15];
+        service.handle_paths(NOW, query.query, None, Ok(vec![path_to(last)]));
     }
     while later(&mut service).is_some() {}
     for last in 110..130 {

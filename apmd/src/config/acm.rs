@@ -33,8 +33,8 @@ pub struct Acm {
     pub tcp_link: PathBuf,
     /// Answer the kernel's path requests. Takes effect at start.
     pub kernel: bool,
-    /// Subscribe to the SA's reports of ports that leave the fabric, to forget them at once. Takes
-    /// effect at start.
+    /// Subscribe to the SA's reports of ports that leave the fabric, to forget them at once, and
+    /// of links that change, to ask for paths again. Takes effect at start.
     pub reports: bool,
     /// ibacm's file of options, which go before these; it need not exist; empty for none.
     pub ibacm_opts: PathBuf,

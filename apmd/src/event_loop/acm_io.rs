@@ -9,7 +9,7 @@ use std::path::Path;
 use cm_msgs::Gid;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use statemachine::{PathQuery, PortId, Time};
+use statemachine::{PortId, Time};
 
 use super::acm_files::Files;
 use super::token::{PortKey, Token};
@@ -21,13 +21,13 @@ use crate::io::seqpacket::ListenError;
 use crate::io::stream::{Listener, Routes, Stream};
 use crate::log_limit::Nuisance;
 use crate::observe::acm as model;
-use crate::source::{Answer, Asker, Question};
+use crate::source::Answer;
 
 /// Read from a client at once; some 400 requests.
 const READ: usize = 64 * 1024;
 
-/// The trap that says that a port has left the fabric.
-const TRAP_OUT_OF_SERVICE: u16 = 65;
+/// The traps that say that a port has left the fabric, and that a link of a switch has changed.
+const TRAPS: [u16; 2] = [65, 128];
 
 /// ACM served: the service, its clients, and the kernel.
 #[derive(Debug)]
@@ -376,16 +376,13 @@ impl Daemon {
     /// Puts the service's questions to the path sources. Whether there were any.
     fn ask_for_acm(&mut self) -> bool {
         let mut any = false;
-        while let Some(query) = self
+        while let Some(question) = self
             .acm
             .as_mut()
             .and_then(|acm| acm.service.poll_question())
         {
             any = true;
-            let now = self.clock.now();
-            let PathQuery { query: number, .. } = query;
-            let asker = Asker::Acm(number);
-            self.sources.ask(now, Question { asker, query });
+            self.sources.ask(self.clock.now(), question);
         }
         any
     }
@@ -451,7 +448,7 @@ impl Daemon {
             acm.route(status.gid);
             acm.service.handle_port(id, local);
             if active && self.config.acm.reports {
-                self.reports.subscribe(id, &[TRAP_OUT_OF_SERVICE]);
+                self.reports.subscribe(id, &TRAPS);
             }
         }
     }
@@ -477,6 +474,14 @@ impl Daemon {
         let now = self.clock.now();
         if let Some(acm) = self.acm.as_mut() {
             acm.service.handle_fabric_changed(now);
+        }
+    }
+
+    /// A link of a switch has changed, as the SA reports.
+    pub(super) fn acm_link_report(&mut self) {
+        let now = self.clock.now();
+        if let Some(acm) = self.acm.as_mut() {
+            acm.service.handle_link_report(now);
         }
     }
 

@@ -33,7 +33,11 @@ impl Daemon {
             Output::Send(send) => self.send(&send),
             Output::Query(query) => {
                 let asker = Asker::Engine;
-                let question = Question { asker, query };
+                let question = Question {
+                    asker,
+                    query,
+                    only: None,
+                };
                 self.sources.ask(self.clock.now(), question);
             }
             Output::Assess(assess) => self.assess(&assess),

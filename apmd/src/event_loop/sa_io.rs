@@ -80,7 +80,7 @@ impl Daemon {
         self.ssa.handle_report(self.clock.now());
         match notice.trap() {
             Some(Trap::OutOfService(gid)) => self.acm_gid_gone(gid),
-            Some(Trap::LinkState(_)) => self.acm_fabric_changed(),
+            Some(Trap::LinkState(_)) => self.acm_link_report(),
             _ => {}
         }
     }

@@ -37,6 +37,15 @@ pub struct Question {
     pub asker: Asker,
     /// What; its number is the asker's.
     pub query: PathQuery,
+    /// The one source that may answer, if not all may.
+    pub only: Option<Origin>,
+}
+
+impl Question {
+    /// Whether `origin` may answer.
+    pub fn allows(&self, origin: Origin) -> bool {
+        self.only.is_none_or(|only| only == origin)
+    }
 }
 
 /// The answer to a [`Question`].

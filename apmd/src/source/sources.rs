@@ -359,7 +359,7 @@ impl Sources {
         let mut members = self.members.iter();
         let member = members.find(|member| {
             let origin = member.origin;
-            !open.tried.contains(&origin) && !member.health.is_failing(lane(origin, query))
+            open.may_try(origin) && !member.health.is_failing(lane(origin, query))
         })?;
         Some(member.origin)
     }
@@ -370,7 +370,7 @@ impl Sources {
             return None;
         }
         let mut members = self.members.iter();
-        let member = members.find(|member| !open.tried.contains(&member.origin))?;
+        let member = members.find(|member| open.may_try(member.origin))?;
         Some(member.origin)
     }
 
@@ -454,6 +454,10 @@ impl Ticket {
 }
 
 impl Open {
+    fn may_try(&self, origin: Origin) -> bool {
+        self.question.allows(origin) && !self.tried.contains(&origin)
+    }
+
     /// Keeps the error that says most.
     fn note(&mut self, origin: Origin, error: QueryError) {
         let weight = |of: (Origin, QueryError)| match of.1 {
