@@ -8,10 +8,11 @@ use super::question::Kind;
 use super::server::Transport;
 
 /// The rounds of one server.
-#[derive(Default)]
 pub(super) struct Rounds(Vec<(Sample, Duration)>);
 
 impl Rounds {
+    pub(super) const NONE: Self = Self(Vec::new());
+
     /// Adds a round, and the processor time that it took the server.
     pub(super) fn add(&mut self, sample: Sample, cpu: Duration) {
         self.0.push((sample, cpu));
@@ -90,12 +91,14 @@ pub(super) struct Cell {
     pub(super) ibacm: Side,
     pub(super) apmd: Side,
     pub(super) pipelined: Side,
+    /// What there is room for: [`super::bare`].
+    pub(super) bare: Side,
 }
 
 impl Cell {
     pub(super) const HEAD: &str = "\
         transport  asks by        conns   ibacm     p50     p99  cpu us    apmd     p50     p99  \
-        cpu us  ratio  pipelined   p50     p99  cpu us  ratio";
+        cpu us  ratio  pipelined   p50     p99  cpu us  ratio      bare     p50     p99  cpu us  ratio";
 
     fn ratio(&self, side: &Side) -> f64 {
         side.rate / self.ibacm.rate
@@ -103,7 +106,7 @@ impl Cell {
 
     pub(super) fn row(&self) -> String {
         format!(
-            "{:9}  {:13} {:6} {} {}  {:5.2}    {}  {:5.2}",
+            "{:9}  {:13} {:6} {} {}  {:5.2}    {}  {:5.2}   {}  {:5.2}",
             self.transport.name(),
             self.kind.name(),
             self.connections,
@@ -112,13 +115,16 @@ impl Cell {
             self.ratio(&self.apmd),
             self.pipelined.row(),
             self.ratio(&self.pipelined),
+            self.bare.row(),
+            self.ratio(&self.bare),
         )
     }
 
     pub(super) fn json(&self) -> String {
         format!(
             "{{\"bench\":\"acm\",\"transport\":\"{}\",\"asks_by\":\"{}\",\"connections\":{},\
-             \"ibacm\":{},\"apmd\":{},\"ratio\":{:.2},\"pipelined\":{},\"pipelined_ratio\":{:.2}}}",
+             \"ibacm\":{},\"apmd\":{},\"ratio\":{:.2},\"pipelined\":{},\"pipelined_ratio\":{:.2},\
+             \"bare\":{},\"bare_ratio\":{:.2}}}",
             self.transport.name(),
             self.kind.name(),
             self.connections,
@@ -127,6 +133,8 @@ impl Cell {
             self.ratio(&self.apmd),
             self.pipelined.json(),
             self.ratio(&self.pipelined),
+            self.bare.json(),
+            self.ratio(&self.bare),
         )
     }
 }
@@ -137,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_fastest_tenth_of_the_rounds_counts() {
-        let mut rounds = Rounds::default();
+        let mut rounds = Rounds::NONE;
         for round in 0..20_u32 {
             let sample = Sample {
                 answers: 100 + u64::from(round),

@@ -6,6 +6,7 @@
 //! and of each the fastest tenth counts: the machine below the VM may have other things to do, and
 //! those rounds were disturbed the least.
 
+mod bare;
 mod client;
 mod figures;
 mod preload;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use self::bare::Bare;
 use self::figures::{Cell, Rounds};
 use self::preload::Preload;
 use self::question::{Kind, Question};
@@ -29,6 +31,9 @@ const CONNECTIONS: [usize; 3] = [1, 4, 16];
 
 /// Requests under way on each connection where the server takes more than one.
 const PIPELINE: usize = 16;
+
+/// Which of the sides that are measured is the bare server.
+const BARE: usize = 3;
 
 /// Measures how fast ACM is served
 #[derive(Parser)]
@@ -71,8 +76,9 @@ fn run(options: &Options) -> Result<(), Failure> {
         for kind in Kind::ALL {
             let questions = question::learn(kind, &preload, [&ibacm, &apmd])?;
             for connections in CONNECTIONS {
-                let sides = measure(options, [&ibacm, &apmd], &questions, connections)?;
-                let [theirs, ours, pipelined] = sides.map(Rounds::figures);
+                let bare = Bare::start(transport, &questions[1], connections)?;
+                let sides = measure(options, [&ibacm, &apmd], &bare, &questions, connections)?;
+                let [theirs, ours, pipelined, bare] = sides.map(Rounds::figures);
                 let cell = Cell {
                     transport,
                     kind,
@@ -80,6 +86,7 @@ fn run(options: &Options) -> Result<(), Failure> {
                     ibacm: theirs,
                     apmd: ours,
                     pipelined,
+                    bare,
                 };
                 let text = if options.json {
                     cell.json()
@@ -96,23 +103,31 @@ fn run(options: &Options) -> Result<(), Failure> {
 fn measure(
     options: &Options,
     [ibacm, apmd]: [&Server; 2],
+    bare: &Bare,
     [theirs, ours]: &[Vec<Question>; 2],
     connections: usize,
-) -> Result<[Rounds; 3], Failure> {
+) -> Result<[Rounds; 4], Failure> {
     let time = Duration::from_millis(options.milliseconds);
     let mut clients = [
         ibacm.client(connections, 1)?,
         apmd.client(connections, 1)?,
         apmd.client(connections, PIPELINE)?,
+        bare.client(connections)?,
     ];
-    let servers = [(ibacm, theirs), (apmd, ours), (apmd, ours)];
-    let mut sides = [Rounds::default(), Rounds::default(), Rounds::default()];
+    let cpu_times: [&dyn Fn() -> Result<Duration, Failure>; 4] = [
+        &|| ibacm.cpu_time(),
+        &|| apmd.cpu_time(),
+        &|| apmd.cpu_time(),
+        &|| bare.cpu_time(),
+    ];
+    let questions = [theirs, ours, ours, ours];
+    let mut sides = [const { Rounds::NONE }; 4];
     for _ in 0..options.rounds {
-        for ((client, (server, questions)), side) in clients.iter_mut().zip(servers).zip(&mut sides)
-        {
-            let before = server.cpu_time()?;
-            let sample = client.drive(questions, time)?;
-            side.add(sample, server.cpu_time()?.saturating_sub(before));
+        for (at, side) in sides.iter_mut().enumerate() {
+            bare.rest(at != BARE);
+            let before = cpu_times[at]()?;
+            let sample = clients[at].drive(questions[at], time)?;
+            side.add(sample, cpu_times[at]()?.saturating_sub(before));
         }
     }
     Ok(sides)

@@ -144,21 +144,27 @@ impl Server {
             path: tasks.clone(),
             source,
         };
-        let mut nanoseconds = 0;
-        for task in fs::read_dir(&tasks).map_err(failed)? {
-            let path = task.map_err(failed)?.path().join("schedstat");
-            let text = fs::read_to_string(path).map_err(failed)?;
-            let on_cpu = text
-                .split(' ')
-                .next()
-                .and_then(|word| word.parse::<u64>().ok());
-            nanoseconds += on_cpu.ok_or_else(|| Failure::Output {
-                source_name: tasks.clone(),
-                problem: format!("schedstat {text:?}"),
-            })?;
-        }
-        Ok(Duration::from_nanos(nanoseconds))
+        let tasks = fs::read_dir(&tasks).map_err(failed)?;
+        tasks
+            .map(|task| cpu_time_of(&task.map_err(failed)?.path()))
+            .sum()
     }
+}
+
+/// Processor time that a thread has had, by its directory in `/proc`.
+pub(super) fn cpu_time_of(task: &Path) -> Result<Duration, Failure> {
+    let path = task.join("schedstat").display().to_string();
+    let text = fs::read_to_string(&path).map_err(|source| Failure::File {
+        path: path.clone(),
+        source,
+    })?;
+    let first = text.split(' ').next();
+    let on_cpu = first.and_then(|word| word.parse().ok());
+    let on_cpu = on_cpu.ok_or_else(|| Failure::Output {
+        source_name: path,
+        problem: format!("not a time: {text:?}"),
+    })?;
+    Ok(Duration::from_nanos(on_cpu))
 }
 
 /// Options that both take: what to read at start.
