@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, InFile};
 use crate::{packages, shell, workspace};
 
+/// What all of it is meant to take at most on two cores; said when it is exceeded, no failure: the
+/// machine may have had other things to do.
+const LIMIT: Duration = Duration::from_secs(75 * 60);
 const CARGO_DENY: &str = "0.20.2";
 
 /// One thing to be done and how.
@@ -43,8 +46,12 @@ pub(crate) fn run() -> Result<u8, Error> {
         Ok(step) => perform(step)?,
         Err(error) => not_performed("drills", &error),
     });
-    print_summary(&outcomes, started.elapsed());
+    let time = started.elapsed();
+    print_summary(&outcomes, time);
     print_test_runner(&outcomes);
+    if time > LIMIT {
+        println!("longer than {} minutes", LIMIT.as_secs() / 60);
+    }
     Ok(u8::from(outcomes.iter().any(|outcome| !outcome.passed)))
 }
 

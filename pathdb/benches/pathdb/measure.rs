@@ -55,7 +55,36 @@ pub(crate) struct Figures {
     recheck_all_ms: f64,
 }
 
+/// End ports of the fabric for which there are goals.
+const GOAL_END_PORTS: u32 = 40_960;
+
 impl Figures {
+    /// Where the largest fabric misses its goals, in words.
+    pub(crate) fn missed_goals(&self) -> Vec<String> {
+        if self.end_ports != GOAL_END_PORTS {
+            return Vec::new();
+        }
+        let goals = [
+            ("M records/s of one core", 100.0, self.per_core / 1e6, true),
+            ("MB of tables", 250.0, self.table_bytes as f64 / 1e6, false),
+            ("s for the whole world", 60.0, self.world_s, false),
+            ("ms for a link failure", 100.0, self.recheck_ms, false),
+        ];
+        let missed = goals.into_iter().filter(
+            |(_, goal, is, at_least)| {
+                if *at_least { is < goal } else { is > goal }
+            },
+        );
+        let fabric = format!(
+            "{} routing, {} a host",
+            self.routing(),
+            1 + u8::from(self.dual)
+        );
+        missed
+            .map(|(what, goal, is, _)| format!("{fabric}: {is:.1} {what}, goal {goal}"))
+            .collect()
+    }
+
     pub(crate) const HEAD: &str = "end ports  per host  lmc  routing  switches  tables MB  RSS MB  \
         snapshot MB  write s  read s  \
         Mrec/s/core  wall  single ms  world Grec  world s  alternates/s/core  wall  disjoint %  changes  \
