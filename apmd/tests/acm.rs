@@ -134,6 +134,34 @@ fn nonsense_ends_only_its_own_connection() {
 }
 
 #[test]
+fn clients_that_end_in_the_middle_of_a_request_leave_nothing() {
+    let directory = Directory::new();
+    let daemon = start(&directory, "max_clients = 50\n");
+    let mut early = call(&directory);
+    early.write_all(&request(6)).expect("room");
+    assert_eq!(answer(&mut early).tid, 6);
+    // The daemon learns of the beginnings and of the ends at the same time.
+    daemon.signal(nix::sys::signal::Signal::SIGSTOP);
+    early.write_all(&[1]).expect("room");
+    drop(early);
+    for _ in 0..49 {
+        call(&directory).write_all(&[1]).expect("room");
+    }
+    daemon.signal(nix::sys::signal::Signal::SIGCONT);
+    daemon.await_counter("acm_clients", &json!(50));
+    for _ in 0..1000 {
+        if state(&daemon)["clients"] == json!(0) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(state(&daemon)["clients"], json!(0));
+    let mut next = call(&directory);
+    next.write_all(&request(7)).expect("room");
+    assert_eq!(answer(&mut next).tid, 7);
+}
+
+#[test]
 fn ibacms_options_are_heeded_and_tcp_is_found_by_its_file() {
     let directory = Directory::new();
     let path = |name: &str| directory.path().join(name);

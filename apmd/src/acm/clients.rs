@@ -20,9 +20,21 @@ pub struct Buffers {
     backlog: Vec<u8>,
     /// How much of it could be, by now.
     sent: usize,
+    /// The rest is read when others have had their turn.
+    put_off: bool,
 }
 
 impl Buffers {
+    /// Others have their turn first. Whether that is new.
+    pub fn put_off(&mut self) -> bool {
+        !std::mem::replace(&mut self.put_off, true)
+    }
+
+    /// It is this client's turn again.
+    pub fn resume(&mut self) {
+        self.put_off = false;
+    }
+
     /// Whether there is more than enough to be sent.
     pub fn is_stuffed(&self) -> bool {
         self.unsent().len() > BACKLOG_MAX

@@ -11,9 +11,9 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use statemachine::{PortId, Time};
 
+use super::Daemon;
 use super::acm_files::Files;
 use super::token::{PortKey, Token};
-use super::{Daemon, TURN};
 use crate::acm::{Breach, Clients, LocalPort, Service, kernel};
 use crate::config::{self, Tcp};
 use crate::io::ls::Ls;
@@ -25,6 +25,8 @@ use crate::source::Answer;
 
 /// Read from a client at once; some 400 requests.
 const READ: usize = 64 * 1024;
+/// Reads of a client before others have their turn.
+const READS: usize = 2;
 
 /// The traps that say that a port has left the fabric, and that a link of a switch has changed.
 const TRAPS: [u16; 2] = [65, 128];
@@ -141,12 +143,21 @@ impl Acm {
         let fd = stream.as_raw_fd();
         let key = self.clients.add(stream);
         let token = Token::AcmCaller(key).into();
-        registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        let registered = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
+        registered.inspect_err(|_| drop(self.clients.remove(key)))?;
         Ok(Some(true))
     }
 
-    /// Reads what a client has to say, and answers.
-    fn serve(&mut self, now: Time, key: u32, registry: &Registry) -> Result<Going, Breach> {
+    /// Reads what a client has to say, and answers. A read that does not fill the buffer has taken
+    /// all there is, but what follows is seen only by another, which `to_end` asks for: wakeups tell
+    /// of changes, and one may tell of the last bytes and of the end together.
+    fn serve(
+        &mut self,
+        now: Time,
+        key: u32,
+        to_end: bool,
+        registry: &Registry,
+    ) -> Result<Going, Breach> {
         let Self {
             service,
             clients,
@@ -177,7 +188,7 @@ impl Acm {
         let answered = send(registry, key, stream, buffers, output);
         understood?;
         Ok(match answered {
-            Ok(()) if len == input.len() => Going::More,
+            Ok(()) if to_end || len == input.len() => Going::More,
             Ok(()) => Going::On,
             Err(_) => Going::Off,
         })
@@ -285,9 +296,9 @@ impl Daemon {
         }
     }
 
-    /// A client of ACM has something to say, or reads. Whether that was all: what it asked was
-    /// known and is answered.
-    pub(super) fn acm_caller(&mut self, key: u32) -> bool {
+    /// A client of ACM has something to say, or reads; `to_end`: or will say nothing more. Whether
+    /// that was all: what it asked was known and is answered.
+    pub(super) fn acm_caller(&mut self, key: u32, to_end: bool) -> bool {
         let registry = self.poll.registry();
         let now = self.clock.now();
         let Some(acm) = self.acm.as_mut() else {
@@ -296,8 +307,8 @@ impl Daemon {
         if !acm.flush(key, registry) {
             return self.lose_acm_client(key);
         }
-        for _ in 0..TURN {
-            match acm.serve(now, key, registry) {
+        for _ in 0..READS {
+            match acm.serve(now, key, to_end, registry) {
                 Ok(Going::More) => {}
                 Ok(Going::On) => return self.drain_acm(),
                 Ok(Going::Off) => return self.lose_acm_client(key),
@@ -310,9 +321,23 @@ impl Daemon {
                 }
             }
         }
-        self.unread.push(Token::AcmCaller(key));
+        if let Some((_, buffers)) = acm.clients.get(key)
+            && buffers.put_off()
+        {
+            self.unread.push(Token::AcmCaller(key));
+        }
         self.drain_acm();
         false
+    }
+
+    /// A client of ACM had more to say than others had to wait for.
+    pub(super) fn acm_caller_again(&mut self, key: u32) {
+        let client = self.acm.as_mut().and_then(|acm| acm.clients.get(key));
+        if let Some((_, buffers)) = client {
+            buffers.resume();
+            // What woke us last time may have told of the end.
+            self.acm_caller(key, true);
+        }
     }
 
     /// A client has gone. Whether that was all.

@@ -262,7 +262,7 @@ impl Daemon {
     /// Whether that was all: nothing became due by it.
     fn dispatch(&mut self, event: &Event) -> bool {
         match Token::from_mio(event.token()) {
-            Some(Token::AcmCaller(key)) if self.acm_caller(key) => true,
+            Some(Token::AcmCaller(key)) if self.acm_caller(key, event.is_read_closed()) => true,
             Some(Token::AcmCaller(_)) | None => {
                 self.drain_engine();
                 false
@@ -290,9 +290,7 @@ impl Daemon {
             Token::AcmClient(number) => self.acm_ready(number),
             Token::Fabric => self.hear_of_fabric(),
             Token::AcmListener(place) => self.accept_acm(place),
-            Token::AcmCaller(key) => {
-                self.acm_caller(key);
-            }
+            Token::AcmCaller(key) => self.acm_caller_again(key),
             Token::Ls => self.kernel_requests(),
         }
     }
