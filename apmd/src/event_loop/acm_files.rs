@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use cm_msgs::Gid;
@@ -34,8 +35,15 @@ impl Files {
             let parsed = files::names(&text, options.ips_in_names);
             understood(&config.ibacm_addr, parsed)
         });
+        let applied = apply(config, &options);
+        if options.mode == Some(Mode::Open) && applied.tcp != Tcp::Open {
+            let (path, port) = (config.ibacm_opts.display(), applied.tcp_port);
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            tracing::warn!(%path, %address, "server_mode open: served to this host only, unless \
+                           tcp = \"open\" in [acm]");
+        }
         Self {
-            config: apply(config, &options),
+            config: applied,
             names,
             options,
         }
@@ -77,8 +85,10 @@ fn apply(config: &config::Acm, options: &Options) -> config::Acm {
     if let Some(mode) = options.mode {
         config.tcp = match mode {
             Mode::Unix => Tcp::Off,
-            Mode::Loop => Tcp::Loop,
-            Mode::Open => Tcp::Open,
+            Mode::Open if config.tcp == Tcp::Open => Tcp::Open,
+            // Other hosts are let in by apmd's own configuration only: the file may be older than
+            // apmd here, and meant for a network that is not this one.
+            Mode::Loop | Mode::Open => Tcp::Loop,
         };
     }
     if let Some(port) = options.port {
@@ -145,6 +155,22 @@ fn understood<T>(path: &Path, parsed: Parsed<T>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_apmds_own_configuration_lets_other_hosts_in() {
+        let open = Options::parse("server_mode open\n").value;
+        for (tcp, want) in [
+            (Tcp::Off, Tcp::Loop),
+            (Tcp::Loop, Tcp::Loop),
+            (Tcp::Open, Tcp::Open),
+        ] {
+            let config = config::Acm {
+                tcp,
+                ..config::Acm::default()
+            };
+            assert_eq!(apply(&config, &open).tcp, want);
+        }
+    }
 
     #[test]
     fn ibacms_options_go_before_the_configuration() {

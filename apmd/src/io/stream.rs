@@ -66,7 +66,10 @@ impl Listener {
         socket.set_nonblocking(true).map_err(&io)?;
         let port = socket.local_addr().map_err(&io)?.port();
         fs::write(path, format!("{port}\n")).map_err(&io)?;
-        Self::new(Socket::Tcp(socket), Files::of(path), link)
+        let files = Files::of(path);
+        // Clients of other users read it, whatever the umask.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(&io)?;
+        Self::new(Socket::Tcp(socket), files, link)
     }
 
     fn new(socket: Socket, mut files: Files, link: Option<&Path>) -> Result<Self, ListenError> {
@@ -291,9 +294,14 @@ mod tests {
     fn a_port_is_named_by_a_file() {
         let dir = dir();
         let path = dir.join("acm.port");
+        // What another service left there, for itself only.
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::tcp(any, &path, None).unwrap();
         let port: u16 = fs::read_to_string(&path).unwrap().trim().parse().unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
         let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert!(matches!(listener.accept().unwrap(), Some(Stream::Tcp(_))));
         fs::remove_dir_all(&dir).unwrap();
