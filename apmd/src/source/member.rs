@@ -13,7 +13,8 @@ use super::health::Health;
 pub struct Limits {
     /// Questions under way at the same time; more wait.
     pub in_flight: usize,
-    /// The longest time for one question, after which it counts as failed.
+    /// The longest time for one question, after which it counts as failed; a question waits as
+    /// long at most before it is put.
     pub timeout: Duration,
 }
 

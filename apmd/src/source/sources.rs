@@ -22,6 +22,8 @@ struct Ticket {
     query: PathQuery,
     /// When it was handed to the source; `None`: it waits.
     sent: Option<Time>,
+    /// When it has waited for too long or, once it was handed over, the source has been silent for
+    /// too long.
     deadline: Time,
 }
 
@@ -145,6 +147,12 @@ impl Sources {
                     self.tickets.remove(&number);
                     continue;
                 }
+                // The source's time runs from now: that the question waited is no fault of its.
+                self.alarms
+                    .remove(&(ticket.deadline, Alarm::Deadline(number)));
+                ticket.deadline = now + member.limits.timeout;
+                self.alarms
+                    .insert((ticket.deadline, Alarm::Deadline(number)));
                 ticket.sent = Some(now);
                 member.running += 1;
                 member.health.asked();
@@ -171,6 +179,17 @@ impl Sources {
             result => result,
         };
         self.judge(now, &ticket, &result);
+        self.settle(now, number, &ticket, result);
+    }
+
+    /// What became of a ticket, which no longer exists, for its question.
+    fn settle(
+        &mut self,
+        now: Time,
+        number: u32,
+        ticket: &Ticket,
+        result: Result<Vec<PathRecord>, QueryError>,
+    ) {
         let Some(question) = ticket.question else {
             return;
         };
@@ -251,25 +270,18 @@ impl Sources {
         }
     }
 
-    /// A ticket is too old: its source is silent or, if it has not even been asked, too busy.
+    /// A ticket is too old: its source is silent or, if it has not even been asked, has too much to
+    /// do, which says nothing of whether it works.
     fn expire(&mut self, now: Time, number: u32) {
-        let Some(ticket) = self.tickets.get(&number) else {
+        let Some(&ticket) = self.tickets.get(&number) else {
             return;
         };
         if ticket.sent.is_some() {
             self.handle_answer(now, number, Err(QueryError::Timeout));
-        } else if self.is_moot(ticket) {
-            self.tickets.remove(&number);
         } else {
-            self.handle_answer(now, number, Err(QueryError::Busy));
+            self.tickets.remove(&number);
+            self.settle(now, number, &ticket, Err(QueryError::Busy));
         }
-    }
-
-    /// Whether the question of a ticket has its answer.
-    fn is_moot(&self, ticket: &Ticket) -> bool {
-        ticket
-            .question
-            .is_some_and(|question| !self.open.contains_key(&question))
     }
 
     fn probe(&mut self, now: Time, origin: Origin, lane: Lane) {
