@@ -95,7 +95,7 @@ impl Default for Acm {
 }
 
 impl Acm {
-    pub(super) fn check(&self) -> Check {
+    pub(crate) fn check(&self) -> Check {
         want(
             self.mode <= 0o777,
             "mode",

@@ -62,7 +62,7 @@ impl Default for AcmMulticast {
 }
 
 impl AcmMulticast {
-    pub(super) fn check(&self) -> Check {
+    pub(crate) fn check(&self) -> Check {
         want(
             mtu_code(self.min_mtu).is_some(),
             "min_mtu",

@@ -107,15 +107,15 @@ impl Default for Config {
 }
 
 /// What a section's check finds.
-type Check = Result<(), Wrong>;
+pub(crate) type Check = Result<(), Wrong>;
 
 /// A value that is of the right type and still no good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Wrong {
+pub(crate) struct Wrong {
     /// The key in its section.
     key: &'static str,
     /// What would be good.
-    what: &'static str,
+    pub(crate) what: &'static str,
 }
 
 /// Refuses the value of `key` unless it is `good`; `what` says what would be.

@@ -69,7 +69,8 @@ impl Acm {
                 }
                 if let Some(file) = or(opts, OPTIONS) {
                     let config = Config::load(config.as_deref()).map_err(failed)?;
-                    write(&directory.join(file), &files::generate_options(&config.acm))?;
+                    let text = files::generate_options(&config.acm, &config.acm_multicast);
+                    write(&directory.join(file), &text)?;
                 }
                 Ok(Outcome::Ok)
             }

@@ -7,7 +7,7 @@ use mio::Registry;
 
 use super::Daemon;
 use super::token::Token;
-use crate::config::{self, Config, Tcp};
+use crate::config;
 use crate::io::acm_stream::{AcmStream, Opening, Place};
 use crate::source::acm::{AcmClient, Action};
 
@@ -24,14 +24,11 @@ pub(super) struct AcmLinks {
 
 impl AcmLinks {
     /// No connection yet.
-    pub(super) fn new(config: &Config) -> Self {
-        let Config {
-            acm, acm_client, ..
-        } = config;
+    pub(super) fn new(config: &config::AcmClient, own_port: Option<u16>) -> Self {
         Self {
-            client: AcmClient::new(acm_client.connections, acm_client.timeout()),
-            config: acm_client.clone(),
-            own_port: (acm.serve && acm.tcp != Tcp::Off).then_some(acm.tcp_port),
+            client: AcmClient::new(config.connections, config.timeout()),
+            config: config.clone(),
+            own_port,
             streams: BTreeMap::new(),
             place: None,
         }
@@ -138,7 +135,7 @@ impl Daemon {
         if *self.acm_client.config() != self.config.acm_client {
             self.acm_client.client.abandon();
             self.drain_acm_client();
-            self.acm_client = AcmLinks::new(&self.config);
+            self.acm_client = AcmLinks::new(&self.config.acm_client, self.acm_client.own_port);
         }
     }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use cm_msgs::Gid;
 use cm_msgs::sa::PathRecord;
@@ -25,9 +26,9 @@ pub(super) struct Files {
 
 impl Files {
     /// Reads `ibacm_opts.cfg` and `ibacm_addr.cfg`. Neither need exist.
-    pub(super) fn read(config: &config::Acm) -> Self {
+    pub(super) fn read(config: &config::Acm, multicast: &config::AcmMulticast) -> Self {
         let options = text(&config.ibacm_opts).map(|text| {
-            let parsed = Options::parse(&text);
+            let parsed = Options::parse(&text, |options| fit(config, multicast, options));
             understood(&config.ibacm_opts, parsed)
         });
         let options = options.unwrap_or_default();
@@ -79,6 +80,19 @@ impl Files {
     }
 }
 
+/// Whether the configuration is a good one with the options: the file's values have the limits of
+/// apmd's own keys.
+fn fit(
+    config: &config::Acm,
+    multicast: &config::AcmMulticast,
+    options: &Options,
+) -> Result<(), &'static str> {
+    let multicast = apply_multicast(multicast, options);
+    let checked = apply(config, options).check();
+    let checked = checked.and_then(|()| multicast.check());
+    checked.map_err(|wrong| wrong.what)
+}
+
 /// What the options say goes before the configuration.
 fn apply(config: &config::Acm, options: &Options) -> config::Acm {
     let mut config = config.clone();
@@ -98,16 +112,20 @@ fn apply(config: &config::Acm, options: &Options) -> config::Acm {
         config.socket_link = Path::new("").to_owned();
         config.tcp_link = Path::new("").to_owned();
     }
-    if let Some(timeout) = options.address_timeout {
-        config.address_timeout_s = timeout.as_secs();
-    }
-    if let Some(timeout) = options.route_timeout {
-        config.route_timeout_s = timeout.as_secs();
-    }
+    config.address_timeout_s = seconds(config.address_timeout_s, options.address_timeout);
+    config.route_timeout_s = seconds(config.route_timeout_s, options.route_timeout);
     if let Some(loopback) = options.loopback {
         config.loopback = loopback;
     }
     config
+}
+
+/// The seconds of the configuration, unless the file, which knows minutes only, says other ones.
+fn seconds(configured: u64, said: Option<Duration>) -> u64 {
+    match said.map(|said| said.as_secs()) {
+        Some(said) if Some(said) != configured.checked_next_multiple_of(60) => said,
+        _ => configured,
+    }
 }
 
 fn apply_multicast(config: &config::AcmMulticast, options: &Options) -> config::AcmMulticast {
@@ -143,11 +161,14 @@ fn text(path: &Path) -> Option<String> {
     }
 }
 
-/// What the file says; what was skipped is told once, all of it in one line.
+/// Lines of a file that are told of, when they are skipped.
+const TOLD: usize = 8;
+
+/// What the file says; what was skipped is told, up to a limit.
 fn understood<T>(path: &Path, parsed: Parsed<T>) -> T {
-    if let Some((line, what)) = parsed.skipped.first() {
-        let (path, lines) = (path.display(), parsed.skipped.len());
-        tracing::warn!(%path, line, what, lines, "not understood and skipped, as ibacm does");
+    let (path, lines) = (path.display(), parsed.skipped.len());
+    for (line, what) in parsed.skipped.iter().take(TOLD) {
+        tracing::warn!(%path, line, what, lines, "not understood or out of range: skipped");
     }
     parsed.value
 }
@@ -156,9 +177,78 @@ fn understood<T>(path: &Path, parsed: Parsed<T>) -> T {
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Options {
+        Options::parse(text, |_| Ok(())).value
+    }
+
+    #[test]
+    fn values_have_the_limits_of_the_configuration() {
+        let text = "server_port 0\ntimeout 0\nretries 255\nmin_mtu 2000\nmin_rate 41\n\
+                    retries 3\nmin_mtu 4096\n";
+        let acm = config::Acm::default();
+        let multicast = config::AcmMulticast::default();
+        let parsed = Options::parse(text, |options| fit(&acm, &multicast, options));
+        let lines: Vec<_> = parsed.skipped.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 4, 5]);
+        assert_eq!(parsed.skipped[2].1, "retries 255: want at most 15");
+        assert_eq!(apply(&acm, &parsed.value), acm);
+        let want = config::AcmMulticast {
+            retries: 3,
+            min_mtu: 4096,
+            ..multicast.clone()
+        };
+        assert_eq!(apply_multicast(&multicast, &parsed.value), want);
+    }
+
+    #[test]
+    fn what_is_written_for_a_configuration_changes_nothing_of_it() {
+        let defaults = (config::Acm::default(), config::AcmMulticast::default());
+        let others = (
+            config::Acm {
+                tcp: Tcp::Open,
+                tcp_port: 7000,
+                socket_link: "".into(),
+                tcp_link: "".into(),
+                loopback: false,
+                address_timeout_s: 90,
+                route_timeout_s: 0,
+                ..config::Acm::default()
+            },
+            config::AcmMulticast {
+                route_prot: Prot::Acm,
+                min_mtu: 4096,
+                min_rate: 40,
+                timeout_ms: 500,
+                retries: 5,
+                ..config::AcmMulticast::default()
+            },
+        );
+        for (acm, multicast) in [defaults, others] {
+            let text = files::generate_options(&acm, &multicast);
+            let parsed = Options::parse(&text, |options| fit(&acm, &multicast, options));
+            assert_eq!(parsed.skipped, []);
+            let options = parsed.value;
+            assert_eq!(apply(&acm, &options), acm);
+            assert_eq!(apply_multicast(&multicast, &options), multicast);
+            // ibacm is to go by it as well: nothing is left out.
+            assert_eq!(
+                options.paths_of_group,
+                Some(multicast.route_prot == Prot::Acm)
+            );
+            assert_eq!(options.min_mtu, Some(multicast.min_mtu));
+            assert_eq!(options.retries, Some(multicast.retries));
+            // A setting of the configuration's own that is no longer the file's gives way.
+            let later = config::Acm {
+                address_timeout_s: 7200,
+                ..acm.clone()
+            };
+            assert_ne!(apply(&later, &options).address_timeout_s, 7200);
+        }
+    }
+
     #[test]
     fn only_apmds_own_configuration_lets_other_hosts_in() {
-        let open = Options::parse("server_mode open\n").value;
+        let open = parse("server_mode open\n");
         for (tcp, want) in [
             (Tcp::Off, Tcp::Loop),
             (Tcp::Loop, Tcp::Loop),
@@ -176,7 +266,7 @@ mod tests {
     fn ibacms_options_go_before_the_configuration() {
         let options = "server_mode loop\nserver_port 7000\nacme_plus_kernel_only 1\n\
                        route_timeout -1\nloopback_prot none\n";
-        let applied = apply(&config::Acm::default(), &Options::parse(options).value);
+        let applied = apply(&config::Acm::default(), &parse(options));
         let want = config::Acm {
             tcp: Tcp::Loop,
             tcp_port: 7000,
@@ -191,7 +281,7 @@ mod tests {
         assert_eq!(apply(&default, &Options::default()), default);
         let applied = apply_multicast(
             &config::AcmMulticast::default(),
-            &Options::parse("route_prot acm\nmin_rate 40\nretries 1\n").value,
+            &parse("route_prot acm\nmin_rate 40\nretries 1\n"),
         );
         let want = config::AcmMulticast {
             route_prot: Prot::Acm,

@@ -15,7 +15,7 @@ use super::Daemon;
 use super::acm_files::Files;
 use super::token::{PortKey, Token};
 use crate::acm::{Breach, Clients, LocalPort, Service, kernel};
-use crate::config::{self, Tcp};
+use crate::config::{self, Config, Tcp};
 use crate::io::ls::Ls;
 use crate::io::seqpacket::ListenError;
 use crate::io::stream::{Listener, Routes, Stream};
@@ -59,11 +59,11 @@ enum Going {
 
 impl Acm {
     /// Listens, as far as that can be done: what fails is logged, and the daemon does without.
-    pub(super) fn open(config: &config::Acm, registry: &Registry, seed: u64) -> Option<Self> {
-        if !config.serve {
+    pub(super) fn open(config: &Config, registry: &Registry, seed: u64) -> Option<Self> {
+        if !config.acm.serve {
             return None;
         }
-        let files = Files::read(config);
+        let files = Files::read(&config.acm, &config.acm_multicast);
         let config = &files.config.clone();
         let mut acm = Self {
             service: Service::new(config.settings(), seed as u32),
@@ -93,6 +93,11 @@ impl Acm {
             }
         }
         Some(acm)
+    }
+
+    /// The TCP port at which it is served.
+    pub(super) fn tcp_port(&self) -> Option<u16> {
+        self.listeners.iter().find_map(Listener::port)
     }
 
     /// Gives the service what the files say.
@@ -557,7 +562,7 @@ impl Daemon {
     /// Takes over what the configuration, which was read again, says of ACM.
     pub(super) fn reload_acm(&mut self) {
         if let Some(acm) = self.acm.as_mut() {
-            acm.files = Files::read(&self.config.acm);
+            acm.files = Files::read(&self.config.acm, &self.config.acm_multicast);
             acm.service.set_settings(acm.files.config.settings());
             acm.take_files();
         }

@@ -162,7 +162,8 @@ impl Daemon {
             .ok();
         let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
         let seed = random_seed().map_err(system("/dev/urandom"))?;
-        let acm = acm_io::Acm::open(&config.acm, registry, seed);
+        let acm = acm_io::Acm::open(&config, registry, seed);
+        let own_port = acm.as_ref().and_then(acm_io::Acm::tcp_port);
         Ok(Self {
             acm,
             acm_net: acm_net_io::AcmNet::new(seed.rotate_left(17)),
@@ -171,7 +172,7 @@ impl Daemon {
             ssa: Ssa::new(config.ssa.clone()),
             fabric_worker: Some(fabric_io::start(registry).map_err(system("thread"))?),
             sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
-            acm_client: AcmLinks::new(&config),
+            acm_client: AcmLinks::new(&config.acm_client, own_port),
             fixed: Static::new(config.fixed.file.clone()),
             reports: Reports::default(),
             clock: Clock::start(),

@@ -84,6 +84,14 @@ impl Listener {
         &self.files.path
     }
 
+    /// The TCP port.
+    pub fn port(&self) -> Option<u16> {
+        match &self.socket {
+            Socket::Unix(_) => None,
+            Socket::Tcp(socket) => Some(socket.local_addr().ok()?.port()),
+        }
+    }
+
     /// The next client; `None` when nobody waits.
     ///
     /// # Errors
@@ -300,6 +308,7 @@ mod tests {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::tcp(any, &path, None).unwrap();
         let port: u16 = fs::read_to_string(&path).unwrap().trim().parse().unwrap();
+        assert_eq!(listener.port(), Some(port));
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o644);
         let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -48,12 +48,20 @@ pub fn addresses(host: &str, ports: &[PortName]) -> String {
     text
 }
 
-/// `ibacm_opts.cfg` with the defaults of ibacm, but for what `config` says of files and sockets.
-pub fn options(config: &config::Acm) -> String {
+/// `ibacm_opts.cfg` with what the configuration says, as far as the file can say it, and the
+/// defaults of ibacm for the rest.
+pub fn options(config: &config::Acm, multicast: &config::AcmMulticast) -> String {
     let mode = match config.tcp {
         config::Tcp::Off => "unix",
         config::Tcp::Loop => "loop",
         config::Tcp::Open => "open",
+    };
+    let hidden = [&config.socket_link, &config.tcp_link]
+        .iter()
+        .all(|link| link.as_os_str().is_empty());
+    let route_prot = match multicast.route_prot {
+        config::Prot::Sa => "sa",
+        config::Prot::Acm => "acm",
     };
     let minutes = |seconds: u64| match seconds {
         0 => "-1".to_owned(),
@@ -76,7 +84,7 @@ server_mode {mode}
 server_port {port}
 
 # yes: only ib_acme and the kernel, not librdmacm.
-acme_plus_kernel_only no
+acme_plus_kernel_only {hidden}
 
 # Addresses are looked for among hosts by multicast (acm). Minutes for which one found is believed,
 # -1: for ever.
@@ -85,15 +93,15 @@ addr_timeout {address_timeout}
 
 # Paths come from subnet administration (sa) or from the multicast group (acm). Minutes for which one
 # is believed, -1: for ever.
-route_prot sa
+route_prot {route_prot}
 route_timeout {route_timeout}
 
 # local: the path of this host to itself needs no question; none: it is asked for as any other.
-loopback_prot local
+loopback_prot {loopback}
 
 # Milliseconds for an answer of other hosts or of subnet administration, and further tries.
-timeout 2000
-retries 2
+timeout {timeout}
+retries {retries}
 
 # Questions to other hosts and to subnet administration at a time; sends and receives posted.
 resolve_depth 1
@@ -102,8 +110,8 @@ send_depth 1
 recv_depth 1024
 
 # What every port of the fabric can do: MTU in bytes, rate in Gb/s. The same on all hosts.
-min_mtu 2048
-min_rate 10
+min_mtu {min_mtu}
+min_rate {min_rate}
 
 # Paths read from a file at start: none, or opensm_full_v1 from route_data_file.
 route_preload none
@@ -117,6 +125,12 @@ addr_preload none
 support_ips_in_addr_cfg 0
 ",
         port = config.tcp_port,
+        hidden = if hidden { "yes" } else { "no" },
+        loopback = if config.loopback { "local" } else { "none" },
+        timeout = multicast.timeout_ms,
+        retries = multicast.retries,
+        min_mtu = multicast.min_mtu,
+        min_rate = multicast.min_rate,
         address_timeout = minutes(config.address_timeout_s),
         route_timeout = minutes(config.route_timeout_s),
     )
@@ -131,7 +145,8 @@ mod tests {
     #[test]
     fn what_is_written_is_understood() {
         let config = config::Acm::default();
-        let Parsed { value, skipped } = Options::parse(&options(&config));
+        let text = options(&config, &config::AcmMulticast::default());
+        let Parsed { value, skipped } = Options::parse(&text, |_| Ok(()));
         assert_eq!(skipped, []);
         let timeouts = (value.address_timeout, value.route_timeout);
         let seconds = |seconds| Some(Duration::from_secs(seconds));

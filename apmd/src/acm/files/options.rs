@@ -70,8 +70,9 @@ const OF_IBACM: &[&str] = &[
 ];
 
 impl Options {
-    /// Reads the file's text. Nothing in it is an error.
-    pub fn parse(text: &str) -> Parsed<Self> {
+    /// Reads the file's text. Nothing in it is an error: a line after which the options do not
+    /// `fit` is skipped.
+    pub fn parse(text: &str, fit: impl Fn(&Self) -> Result<(), &'static str>) -> Parsed<Self> {
         let mut options = Self::default();
         let mut skipped = Vec::new();
         for (number, line) in lines(text) {
@@ -80,8 +81,11 @@ impl Options {
                 skipped.push((number, "want a name and a value".to_owned()));
                 continue;
             };
-            if let Err(what) = options.set(&name.to_ascii_lowercase(), value) {
-                skipped.push((number, format!("{name} {value}: {what}")));
+            let mut changed = options.clone();
+            let set = changed.set(&name.to_ascii_lowercase(), value);
+            match set.and_then(|()| fit(&changed)) {
+                Ok(()) => options = changed,
+                Err(what) => skipped.push((number, format!("{name} {value}: {what}"))),
             }
         }
         Parsed {
@@ -148,10 +152,10 @@ fn is_yes(value: &str) -> bool {
 }
 
 /// Minutes; a negative number is for ever, which here is zero, and zero is at once, for which the
-/// least time stands.
+/// least time that `[acm]` can say stands.
 fn minutes(value: &str) -> Result<Duration, &'static str> {
     match value.parse::<i64>().map_err(|_| "want minutes, or -1")? {
-        0 => Ok(Duration::from_millis(1)),
+        0 => Ok(Duration::from_secs(1)),
         minutes => Ok(Duration::from_secs(
             u64::try_from(minutes).unwrap_or(0).saturating_mul(60),
         )),
@@ -170,7 +174,7 @@ mod tests {
                     route_preload opensm_full_v1\nroute_data_file /etc/rdma/route.data\n\
                     support_ips_in_addr_cfg 1\nprovider ibacmp default\n\
                     route_prot ACM\nmin_mtu 4096\nmin_rate 40\ntimeout 500\nretries 1\n";
-        let Parsed { value, skipped } = Options::parse(text);
+        let Parsed { value, skipped } = Options::parse(text, |_| Ok(()));
         assert_eq!(skipped, []);
         let want = Options {
             mode: Some(Mode::Open),
@@ -197,7 +201,7 @@ mod tests {
     fn what_nobody_understands_is_skipped() {
         let text =
             "colour red\nserver_port many\nserver_mode\naddr_preload none\nroute_timeout 0\n";
-        let Parsed { value, skipped } = Options::parse(text);
+        let Parsed { value, skipped } = Options::parse(text, |_| Ok(()));
         let want = [
             (1, "colour red: no such option".to_owned()),
             (2, "server_port many: want a port".to_owned()),
@@ -205,6 +209,6 @@ mod tests {
         ];
         assert_eq!(skipped, want);
         assert_eq!(value.port, None);
-        assert_eq!(value.route_timeout, Some(Duration::from_millis(1)));
+        assert_eq!(value.route_timeout, Some(Duration::from_secs(1)));
     }
 }
