@@ -86,6 +86,8 @@ pub(super) struct Destination {
     /// That there is none, and until when that holds.
     pub(super) refused: Option<(Status, Time)>,
     pub(super) asking: Option<Asking>,
+    /// Doubt was cast since the path was asked for: the answer may be older.
+    pub(super) outdated: bool,
     /// Not to be checked again before.
     pub(super) checked_until: Time,
     pub(super) waiters: Vec<Waiter>,
@@ -202,6 +204,7 @@ impl Cache {
             }
             known.refused = None;
             known.checked_until = Time(0);
+            known.outdated = true;
             if let Some(route) = &mut known.route
                 && route.origin != RouteOrigin::Loopback
             {
@@ -210,6 +213,13 @@ impl Cache {
             }
         }
         doubtful
+    }
+
+    /// What is being asked for the endpoints in question is asked for once more.
+    pub(super) fn outdate(&mut self, in_question: impl Fn(EndpointId) -> bool) {
+        for (key, known) in &mut self.destinations {
+            known.outdated |= in_question(key.from);
+        }
     }
 
     /// Forgets all that leads to a port.
@@ -225,6 +235,7 @@ impl Cache {
             if leads {
                 known.route = None;
                 known.gid = None;
+                known.outdated = true;
             }
             !(leads && known.is_idle())
         });

@@ -9,6 +9,7 @@
 
 mod cache;
 mod clients;
+mod doubtful;
 mod endpoints;
 pub mod files;
 pub mod kernel;

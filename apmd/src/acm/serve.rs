@@ -74,7 +74,13 @@ impl Service {
             with,
         };
         let (to, dgid, no_delay) = match start.goal {
-            Goal::Verify(path) => return self.verify(start.from, asker, path),
+            Goal::Verify(path) => {
+                if let Err(status) = self.verify(start.from, asker, path) {
+                    self.count_failure(Some(start.from), status);
+                    out.extend(refused(header, status).encode());
+                }
+                return;
+            }
             Goal::Resolve { to, dgid, no_delay } => (to, dgid, no_delay),
         };
         if let Some(counters) = self.endpoints.counters(start.from) {

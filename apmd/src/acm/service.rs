@@ -12,6 +12,7 @@ use cm_msgs::{Gid, Lid, PKey};
 use statemachine::{Origin, PathQuery, PortId, QueryError, Time};
 
 use super::cache::{Asking, Cache, Destination, Key, NEVER, Route, RouteOrigin, Waiter, until};
+use super::doubtful::Doubtful;
 use super::endpoints::{Endpoint, EndpointId, Endpoints, Interface, LocalPort, Naming};
 use super::kernel;
 use super::net::{Found, Lookup, LookupError, PortPartition};
@@ -112,7 +113,7 @@ pub struct Service {
     /// When paths are doubted again, the first time last.
     settling: Vec<Time>,
     /// Paths in doubt, to be asked about.
-    doubtful: VecDeque<Key>,
+    doubtful: Doubtful,
     rechecking: HashSet<Key>,
     recheck_at: Time,
     sweep_at: Time,
@@ -147,7 +148,7 @@ impl Service {
             questions: VecDeque::new(),
             answers: VecDeque::new(),
             settling: Vec::new(),
-            doubtful: VecDeque::new(),
+            doubtful: Doubtful::default(),
             rechecking: HashSet::new(),
             recheck_at: Time(0),
             sweep_at: NEVER,
@@ -222,6 +223,7 @@ impl Service {
         let of_port = self.endpoints_of(id);
         if (was.lid, was.gid, was.mtu) != (now.lid, now.gid, now.mtu) {
             self.cache.drop_routes(|key, _| of_port.contains(&key.from));
+            self.cache.outdate(|from| of_port.contains(&from));
         } else if (was.active, was.sm_lid) != (now.active, now.sm_lid) {
             let doubtful = self.cache.doubt(|from| of_port.contains(&from));
             self.doubtful.extend(doubtful);
@@ -253,7 +255,7 @@ impl Service {
     /// The fabric has changed: every path is asked about again before it is given away, or a little
     /// later, as far as anybody can be asked.
     pub fn handle_fabric_changed(&mut self, now: Time) {
-        self.doubtful = self.cache.doubt(|_| true).into();
+        self.doubtful.extend(self.cache.doubt(|_| true));
         self.recheck_at = now;
     }
 
@@ -325,7 +327,7 @@ impl Service {
 
     fn recheck(&mut self, now: Time) {
         while self.rechecking.len() < RECHECKS
-            && let Some(key) = self.doubtful.pop_front()
+            && let Some(key) = self.doubtful.pop()
         {
             let due = self.cache.get(&key).is_some_and(|known| {
                 known.asking.is_none() && known.route.as_ref().is_some_and(|route| route.doubtful)
@@ -528,6 +530,7 @@ impl Service {
         self.count(key.from, |counters| &mut counters.route_query);
         if let Some(known) = self.cache.get_mut(&key) {
             known.asking = Some(Asking::Path(number));
+            known.outdated = false;
         }
     }
 
@@ -538,10 +541,20 @@ impl Service {
     }
 
     /// Asks subnet administration, and nobody else, whether there is such a path.
-    pub(super) fn verify(&mut self, from: EndpointId, asker: Asker, path: PathRecord) {
-        let Some(endpoint) = self.endpoints.get(from) else {
-            return;
-        };
+    ///
+    /// # Errors
+    /// The endpoint has gone, or too many wait.
+    pub(super) fn verify(
+        &mut self,
+        from: EndpointId,
+        asker: Asker,
+        path: PathRecord,
+    ) -> Result<(), Status> {
+        let endpoint = self.endpoints.get(from).ok_or(Status::SourceAddress)?;
+        if self.waiting >= self.settings.max_waiting {
+            return Err(Status::NoMemory);
+        }
+        self.waiting += 1;
         let (port, pkey) = (endpoint.port, endpoint.pkey);
         let sgid = match self.endpoints.port(port) {
             Some(local) if path.sgid.is_unspecified() => local.status.gid,
@@ -567,6 +580,7 @@ impl Service {
             query,
             only: Some(Origin::Sa),
         });
+        Ok(())
     }
 
     /// Other hosts answered, or did not.
@@ -618,6 +632,9 @@ impl Service {
             return;
         };
         known.asking = None;
+        if known.outdated {
+            return self.advance(now, key);
+        }
         let found = result.and_then(|records| records.into_iter().next().ok_or(QueryError::NoPath));
         match found {
             Ok(path) => self.settle(now, key, path, RouteOrigin::Source(origin)),
@@ -625,6 +642,8 @@ impl Service {
                 if known.route.take().is_some() {
                     self.stats.dropped += 1;
                 }
+                // The address may be at another port by now.
+                known.gid = None;
                 self.refuse(now, key, Status::NoData);
             }
             Err(error) => self.unanswered(now, key, error),
@@ -648,7 +667,7 @@ impl Service {
             known.checked_until = now + DOUBT;
         }
         self.recheck_at = now + DOUBT;
-        self.doubtful.push_back(key);
+        self.doubtful.extend([key]);
         self.complete(key, &Ok(old));
     }
 
@@ -659,6 +678,7 @@ impl Service {
         path: &PathRecord,
         result: Result<Vec<PathRecord>, QueryError>,
     ) {
+        self.waiting -= 1;
         let record = match result {
             Ok(records) => {
                 let same = records.into_iter().find(|record| is_same(path, record));

@@ -536,6 +536,70 @@ fn after_a_change_hosts_that_have_gone_are_dropped_without_being_asked_for() {
 }
 
 #[test]
+fn what_was_asked_before_a_change_is_asked_once_more() {
+    let mut service = service();
+    let request = to(Address::Gid(gid(9)));
+    let mut moved = local_port(1);
+    moved.status.lid = Lid(44);
+    let changes: [fn(&mut Service, LocalPort); 3] = [
+        |service, _| service.handle_fabric_changed(NOW),
+        |service, _| service.handle_port_event(NOW, port_id(1)),
+        |service, moved| service.handle_port(port_id(1), moved),
+    ];
+    for change in changes {
+        service.flush();
+        assert_eq!(resolve(&mut service, NOW, &request), None);
+        let before = service.poll_question().expect("a question").query.query;
+        change(&mut service, moved.clone());
+        service.handle_paths(NOW, before, Some(Origin::Sa), Ok(vec![path_to(9)]));
+        assert_eq!(service.poll_answer(), None, "it may be older");
+        let new = PathRecord {
+            sl: 3,
+            ..path_to(9)
+        };
+        sources_say(&mut service, NOW, Ok(vec![new]));
+        assert_eq!(path_in(&later(&mut service).unwrap()), new);
+        assert_eq!(path_in(&resolve(&mut service, NOW, &request).unwrap()), new);
+    }
+}
+
+#[test]
+fn an_address_without_a_path_is_looked_for_anew() {
+    let mut service = service();
+    assert_eq!(resolve(&mut service, NOW, &to(ip(9))), None);
+    let lookup = service.poll_lookup().unwrap();
+    let found = Found {
+        gid: gid(9),
+        lid: Lid(9),
+        path: None,
+    };
+    service.handle_lookup(NOW, lookup.number, Ok(found));
+    sources_say(&mut service, NOW, Err(QueryError::NoPath));
+    assert_eq!(later(&mut service).unwrap().status, Status::NoData);
+    let after = NOW + Duration::from_secs(1);
+    assert_eq!(resolve(&mut service, after, &to(ip(9))), None);
+    assert_eq!(service.poll_question(), None, "it may have moved");
+    assert_eq!(service.poll_lookup().unwrap().destination, ip(9));
+}
+
+#[test]
+fn verifications_are_limited() {
+    let mut service = service();
+    let verify = by_path(path_to(9), Flags::QUERY_SA);
+    for _ in 0..2 {
+        for _ in 0..4 {
+            assert_eq!(resolve(&mut service, NOW, &verify), None);
+        }
+        let full = resolve(&mut service, NOW, &verify).unwrap();
+        assert_eq!(full.status, Status::NoMemory, "too many wait");
+        while let Some(Question { query, .. }) = service.poll_question() {
+            service.handle_paths(NOW, query.query, None, Ok(vec![path_to(9)]));
+            assert_eq!(later(&mut service).unwrap().status, Status::Success);
+        }
+    }
+}
+
+#[test]
 fn a_path_in_doubt_is_better_than_none() {
     let mut service = service();
     learn(&mut service, NOW, 9);
