@@ -204,6 +204,31 @@ fn a_failure_or_no_path_goes_on_to_the_next_at_once() {
 }
 
 #[test]
+fn who_refuses_one_question_is_asked_the_next() {
+    let mut world = World::new(&[Origin::Sa, Origin::Acm]);
+    world
+        .act(Origin::Sa, Says(5, Err(QueryError::Refused)))
+        .act(Origin::Acm, Says(1, Ok(())));
+    world.ask(0);
+    world.run(at(100));
+    assert_eq!(world.answer(), (6, Some(Origin::Acm), Ok(())));
+    let health = world.sources.members()[0].health();
+    assert_eq!(
+        (
+            health.failure(),
+            health.last_error(),
+            health.counts().failed
+        ),
+        (None, Some(QueryError::Refused), 1)
+    );
+    world.act(Origin::Sa, Says(5, Ok(())));
+    world.answers.clear();
+    world.ask(2);
+    world.run(at(200));
+    assert_eq!(world.answer(), (105, Some(Origin::Sa), Ok(())));
+}
+
+#[test]
 fn a_silent_source_is_not_waited_for_and_then_skipped() {
     let mut world = World::new(&[Origin::Sa, Origin::Acm]);
     world
@@ -419,6 +444,7 @@ fn act() -> impl Strategy<Value = Act> {
         Just(QueryError::Busy),
         Just(QueryError::Timeout),
         Just(QueryError::Unreachable),
+        Just(QueryError::Refused),
     ];
     prop_oneof![
         1 => Just(Silence),

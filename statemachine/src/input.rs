@@ -85,6 +85,9 @@ pub enum QueryError {
     /// The query could not be sent.
     #[error("no path source can be reached from that port")]
     Unreachable,
+    /// The source does not take this question, or its answer makes no sense.
+    #[error("the path source refuses, or answers nonsense")]
+    Refused,
 }
 
 /// A kind of path source.

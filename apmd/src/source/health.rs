@@ -37,7 +37,7 @@ pub struct Counts {
     pub no_path: u64,
     /// Not answered in time.
     pub timed_out: u64,
-    /// Failed otherwise: busy or unreachable.
+    /// Failed otherwise: busy, unreachable or refused.
     pub failed: u64,
 }
 
@@ -113,6 +113,14 @@ impl Health {
             true => &mut self.counts.answered,
             false => &mut self.counts.no_path,
         } += 1;
+    }
+
+    /// A lane answered, but not with what was asked for: the question may be to blame, so others
+    /// still go there.
+    pub(super) fn refused(&mut self, lane: Lane) {
+        self.failing.remove(&lane);
+        self.last_error = Some(QueryError::Refused);
+        self.counts.failed += 1;
     }
 
     /// A question of a lane failed for good.

@@ -2,7 +2,7 @@
 //! Paths from subnet administration: SubnAdmGet(PathRecord) for one, or SubnAdmGetTable for all
 //! between two ports.
 
-use cm_msgs::sa::{PathMask, PathRecord, SaMad};
+use cm_msgs::sa::{PathMask, PathRecord, SaMad, SaStatus};
 use statemachine::{PathQuery, QueryError};
 
 use crate::config::{self, AllPaths};
@@ -47,7 +47,10 @@ pub fn paths(reply: Result<Response, Failure>) -> Result<Vec<PathRecord>, QueryE
             Failure::Timeout => QueryError::Timeout,
             Failure::Busy => QueryError::Busy,
             Failure::Absent | Failure::Unreachable => QueryError::Unreachable,
-            Failure::Status(_) | Failure::Malformed(_) => QueryError::NoPath,
+            // OpenSM says the latter of a GID that is no port's.
+            Failure::Status(SaStatus::NoRecords | SaStatus::InvalidGid) => QueryError::NoPath,
+            Failure::Status(SaStatus::NoResources) => QueryError::Busy,
+            Failure::Status(_) | Failure::Malformed(_) => QueryError::Refused,
         }
     })
 }
@@ -83,7 +86,7 @@ fn request(query: &PathQuery, all: bool) -> SaMad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cm_msgs::sa::{Record, SaStatus};
+    use cm_msgs::sa::Record;
     use cm_msgs::{Gid, Guid, Lid, PKey, mad};
     use statemachine::PortId;
 
@@ -185,13 +188,25 @@ mod tests {
 
     #[test]
     fn failures_say_whether_asking_again_helps() {
-        let refused = Failure::Status(SaStatus::NoRecords);
+        let status = Failure::Status;
+        let cut_short = Response {
+            attribute: PathRecord::ATTRIBUTE,
+            record_len: 8,
+            data: vec![0; 8],
+        };
+        let malformed = cut_short.decode::<PathRecord>().map(|_| ()).unwrap_err();
         for (failure, error) in [
             (Failure::Timeout, QueryError::Timeout),
             (Failure::Busy, QueryError::Busy),
             (Failure::Unreachable, QueryError::Unreachable),
             (Failure::Absent, QueryError::Unreachable),
-            (refused, QueryError::NoPath),
+            (status(SaStatus::NoRecords), QueryError::NoPath),
+            (status(SaStatus::InvalidGid), QueryError::NoPath),
+            (status(SaStatus::NoResources), QueryError::Busy),
+            (status(SaStatus::RequestDenied), QueryError::Refused),
+            (status(SaStatus::TooManyRecords), QueryError::Refused),
+            (status(SaStatus::Redirect), QueryError::Refused),
+            (Failure::Malformed(malformed), QueryError::Refused),
         ] {
             assert_eq!(paths(Err(failure)), Err(error));
         }

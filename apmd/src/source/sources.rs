@@ -309,6 +309,7 @@ impl Sources {
         let found = match result {
             Ok(_) => true,
             Err(QueryError::NoPath) => false,
+            Err(QueryError::Refused) => return member.health.refused(ticket.lane()),
             Err(error) => {
                 member.health.failed(*error);
                 return self.suspend(now, ticket, *error);
