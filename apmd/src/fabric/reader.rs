@@ -256,8 +256,8 @@ impl Reader {
         };
         let took = match reply {
             Ok(response) => self.take(request, &response),
-            Err(Failure::Status(SaStatus::NoRecords)) => Ok(()),
             Err(Failure::Status(_)) if request.is_optional() => Ok(()),
+            Err(Failure::Status(SaStatus::NoRecords)) => self.take_none(request),
             Err(failure) => Err(Wrong::Answer(failure)),
         };
         let took = took.map_err(|wrong| wrong.with(request.table()));
@@ -348,6 +348,22 @@ impl Reader {
             (Stage::Closing(_), Request::LinksAgain) if sorted_links(response)? != self.links => {
                 return Err(Contradiction::LinksMoved.into());
             }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The SA has no such records.
+    fn take_none(&mut self, request: Request) -> Result<(), Wrong> {
+        match (&mut self.stage, request) {
+            (Stage::Forwarding(wired), Request::Forwarding(switch)) => {
+                wired.table(switch, std::iter::empty())?;
+            }
+            (Stage::Closing(_), Request::LinksAgain) if !self.links.is_empty() => {
+                return Err(Contradiction::LinksMoved.into());
+            }
+            // Of the nodes none is an error by itself; what ports, links and switches lack shows
+            // when they are put together.
             _ => {}
         }
         Ok(())
@@ -611,6 +627,32 @@ mod tests {
         };
         let error = read(&SaOf::new(&fabric), READING, spoil).unwrap_err();
         assert!(error.to_string().contains("links changed"), "{error}");
+    }
+
+    #[test]
+    fn a_table_that_is_empty_all_of_a_sudden_is_noticed() {
+        let fabric = tree(0, 1);
+        // The request of this kind that finds nothing, counted from one.
+        let empty_from = |attribute, first: usize| {
+            let mut times = 0;
+            let spoil = |asked, answer: &mut Result<Response, Failure>| {
+                times += usize::from(asked == attribute);
+                if asked == attribute && times >= first {
+                    *answer = Err(Failure::Status(SaStatus::NoRecords));
+                }
+            };
+            read(&SaOf::new(&fabric), READING, spoil)
+        };
+        for (attribute, first, what) in [
+            (NodeRecord::ATTRIBUTE, 1, "shows no nodes"),
+            (SwitchInfoRecord::ATTRIBUTE, 1, "no switch info"),
+            (LinearForwardingTableRecord::ATTRIBUTE, 3, "has 0 of"),
+            (LinkRecord::ATTRIBUTE, 2, "links changed"),
+        ] {
+            let error = empty_from(attribute, first).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        assert!(empty_from(PathRecord::ATTRIBUTE, 1).is_ok());
     }
 
     #[test]
