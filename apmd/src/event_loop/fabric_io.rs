@@ -81,8 +81,12 @@ impl Daemon {
             tracing::warn!(error, "fabric not read");
         }
         let now = self.clock.now();
+        let is_new = matches!(outcome, Outcome::New(..));
         if self.ssa.handle_outcome(now, outcome) {
             self.engine.handle(now, Input::FabricChanged);
+        }
+        // The engine is told of what bears on its ways; clients of ACM may hold any path.
+        if is_new {
             self.acm_fabric_changed();
         }
     }
