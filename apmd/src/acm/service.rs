@@ -592,8 +592,10 @@ impl Service {
             known.asking = None;
         }
         match result {
-            Ok(Found { gid, path, .. }) => {
+            Ok(found) => {
+                let Found { gid, path, .. } = found;
                 let until = until(now, self.settings.address_timeout);
+                let until = found.until.map_or(until, |heard| heard.min(until));
                 if let Some(known) = self.cache.get_mut(&key) {
                     known.gid = Some((gid, until));
                 }
@@ -701,6 +703,10 @@ impl Service {
             RouteOrigin::Loopback => NEVER,
             _ => until(now, self.settings.route_timeout),
         };
+        // No longer than the address is known to be there.
+        let gid = self.cache.get(&key).and_then(|known| known.gid);
+        let gid = gid.filter(|(gid, held)| *gid == path.dgid && now < *held);
+        let until = gid.map_or(until, |(_, held)| held.min(until));
         let route = Route::new(path, origin, until);
         if let Some(known) = self.cache.get_mut(&key) {
             known.route = Some(route.clone());

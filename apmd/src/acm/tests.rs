@@ -245,6 +245,7 @@ fn other_hosts_are_asked_for_what_nobody_knows() {
         gid: gid(9),
         lid: Lid(9),
         path: None,
+        until: None,
     };
     service.handle_lookup(NOW, lookup.number, Ok(found));
     sources_say(&mut service, NOW, Ok(vec![path_to(9)]));
@@ -258,6 +259,39 @@ fn other_hosts_are_asked_for_what_nobody_knows() {
 }
 
 #[test]
+fn what_was_only_heard_is_believed_for_as_long_as_that() {
+    let mut service = service();
+    let heard = NOW + Duration::from_secs(5);
+    for path in [None, Some(path_to(9))] {
+        service.flush();
+        assert_eq!(resolve(&mut service, NOW, &to(ip(9))), None);
+        let lookup = service.poll_lookup().unwrap();
+        let found = Found {
+            gid: gid(9),
+            lid: Lid(9),
+            path,
+            until: Some(heard),
+        };
+        service.handle_lookup(NOW, lookup.number, Ok(found));
+        if path.is_none() {
+            sources_say(&mut service, NOW, Ok(vec![path_to(9)]));
+        }
+        assert_eq!(path_in(&later(&mut service).unwrap()), path_to(9));
+        let before = NOW + Duration::from_millis(4999);
+        assert!(resolve(&mut service, before, &to(ip(9))).is_some());
+        assert_eq!(
+            resolve(&mut service, heard, &cached_only(ip(9)))
+                .unwrap()
+                .status,
+            Status::NoData
+        );
+        let lookup = service.poll_lookup().unwrap();
+        let nobody = Err(LookupError::Unanswered);
+        service.handle_lookup(heard, lookup.number, nobody);
+    }
+}
+
+#[test]
 fn a_path_from_the_group_needs_no_source() {
     let mut service = service();
     assert_eq!(resolve(&mut service, NOW, &to(ip(9))), None);
@@ -266,6 +300,7 @@ fn a_path_from_the_group_needs_no_source() {
         gid: gid(9),
         lid: Lid(9),
         path: Some(path_to(9)),
+        until: None,
     };
     service.handle_lookup(NOW, lookup.number, Ok(found));
     assert_eq!(service.poll_question(), None);
@@ -572,6 +607,7 @@ fn an_address_without_a_path_is_looked_for_anew() {
         gid: gid(9),
         lid: Lid(9),
         path: None,
+        until: None,
     };
     service.handle_lookup(NOW, lookup.number, Ok(found));
     sources_say(&mut service, NOW, Err(QueryError::NoPath));

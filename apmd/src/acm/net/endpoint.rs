@@ -279,9 +279,9 @@ impl Endpoint {
     pub(super) fn lookup(&mut self, now: Time, lookup: &Lookup) {
         let result = if !self.is_ready() {
             Err(LookupError::NotReady)
-        } else if let Some(place) = self.heard.get(now, &lookup.destination) {
+        } else if let Some((place, until)) = self.heard.get(now, &lookup.destination) {
             self.counters.heard_used += 1;
-            self.answer_lookups(&[lookup.number], &place);
+            self.answer_lookups(&[lookup.number], &place, Some(until));
             return;
         } else {
             let (source, destination) = (lookup.source, lookup.destination);
@@ -292,12 +292,13 @@ impl Endpoint {
         }
     }
 
-    fn answer_lookups(&mut self, numbers: &[u32], place: &Place) {
-        let result = self.found(place);
+    /// `until`: when it ends that the place is believed, which was heard only.
+    fn answer_lookups(&mut self, numbers: &[u32], place: &Place, until: Option<Time>) {
+        let result = self.found(place, until);
         self.finish(numbers, result);
     }
 
-    fn found(&self, place: &Place) -> Result<Found, LookupError> {
+    fn found(&self, place: &Place, until: Option<Time>) -> Result<Found, LookupError> {
         let port = self.port.as_ref().ok_or(LookupError::NotReady)?;
         let member = self.common_group(&place.groups);
         let member = member.ok_or(LookupError::NoCommonGroup)?;
@@ -306,6 +307,7 @@ impl Endpoint {
             lid: place.lid,
             path: (self.route_prot == RouteProt::Acm)
                 .then(|| group::path_to(member, port, place.gid, place.lid)),
+            until,
         })
     }
 
@@ -423,7 +425,7 @@ impl Endpoint {
             let until = now + settings.heard_for;
             self.heard.insert(now, until, question.source, place);
             let waiting = self.questions.heard(&question.source);
-            self.answer_lookups(&waiting, &place);
+            self.answer_lookups(&waiting, &place, Some(until));
         }
         if mine(&question.destination) {
             self.answer(datagram, gid, question);
@@ -464,7 +466,7 @@ impl Endpoint {
             lid: datagram.lid,
             groups: answer.groups,
         };
-        self.answer_lookups(&waiting, &place);
+        self.answer_lookups(&waiting, &place, None);
     }
 
     /// When [`Endpoint::drive`] has something to do.

@@ -37,10 +37,10 @@ impl Heard {
         self.places.insert(address, (place, until));
     }
 
-    /// The place of an address, if it was heard of lately.
-    pub(super) fn get(&self, now: Time, address: &Address) -> Option<Place> {
-        let (place, until) = self.places.get(address)?;
-        (*until > now).then_some(*place)
+    /// The place of an address, if it was heard of lately, and until when it is kept.
+    pub(super) fn get(&self, now: Time, address: &Address) -> Option<(Place, Time)> {
+        let found = self.places.get(address).copied();
+        found.filter(|(_, until)| *until > now)
     }
 
     /// Forgets everything: the fabric may have become another one.
@@ -85,13 +85,17 @@ mod tests {
             );
         }
         assert_eq!(heard.get(Time(10), &address(0)), None);
-        assert_eq!(heard.get(Time(9), &address(0)), Some(place(1)));
+        assert_eq!(heard.get(Time(9), &address(0)), Some((place(1), Time(10))));
         heard.insert(Time(5), Time(99), address(1 << 20), place(2));
         assert_eq!(heard.get(Time(5), &address(0)), None, "made room");
-        assert_eq!(heard.get(Time(5), &address(1)), Some(place(1)));
+        assert_eq!(heard.get(Time(5), &address(1)), Some((place(1), Time(11))));
         assert_eq!(heard.places.len(), LIMIT);
         heard.insert(Time(5), Time(99), address(1), place(3));
-        assert_eq!(heard.get(Time(98), &address(1)), Some(place(3)), "moved");
+        assert_eq!(
+            heard.get(Time(98), &address(1)),
+            Some((place(3), Time(99))),
+            "moved"
+        );
         heard.clear();
         assert_eq!(heard.get(Time(5), &address(1)), None);
     }

@@ -121,6 +121,8 @@ pub struct Found {
     pub lid: Lid,
     /// [`RouteProt::Acm`]: a path to it, with what the group promises that both are in.
     pub path: Option<PathRecord>,
+    /// Until when it is to be believed, where it was only heard and not asked for.
+    pub until: Option<Time>,
 }
 
 /// Why it is not known where an address is.

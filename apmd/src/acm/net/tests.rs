@@ -308,11 +308,14 @@ fn what_was_heard_is_not_believed_for_ever() {
     world.run(59);
     world.lookup(1, 2, ip(1));
     assert_eq!(world.questions(), 1);
+    let believed = world.result(1, 2).unwrap().until.unwrap();
+    assert!(believed > world.now && believed <= world.now + Duration::from_secs(2));
     world.run(2);
     world.lookup(1, 3, ip(1));
     assert_eq!(world.questions(), 2);
     world.run(1);
-    assert_eq!(world.result(1, 3).unwrap().lid, Lid(1));
+    let asked = world.result(1, 3).unwrap();
+    assert_eq!((asked.lid, asked.until), (Lid(1), None));
 }
 
 #[test]
