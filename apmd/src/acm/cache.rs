@@ -88,6 +88,8 @@ pub(super) struct Destination {
     pub(super) asking: Option<Asking>,
     /// Doubt was cast since the path was asked for: the answer may be older.
     pub(super) outdated: bool,
+    /// When somebody last wanted it.
+    pub(super) wanted_at: Time,
     /// Not to be checked again before.
     pub(super) checked_until: Time,
     pub(super) waiters: Vec<Waiter>,

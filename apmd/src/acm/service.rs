@@ -22,6 +22,9 @@ use crate::source::{self, Question};
 const DOUBT: Duration = Duration::from_secs(10);
 /// Paths in doubt that are asked about at the same time without anybody wanting them.
 const RECHECKS: usize = 16;
+/// How long after somebody wanted it a path in doubt is still asked about without anybody wanting
+/// it. Others are asked about when they are wanted again.
+const WANTED: Duration = Duration::from_secs(3600);
 /// After a link's change was reported, paths are doubted again this much later, and four and sixteen
 /// times as late: switches report before the subnet manager has routed around it, which takes OpenSM
 /// a quarter of a second for 1,000 hosts and a dozen seconds for 12,000.
@@ -259,10 +262,15 @@ impl Service {
         self.recheck_at = now;
     }
 
-    /// A switch reported that a link of its own has changed.
+    /// A switch reported that a link of its own has changed. If another did so just before, what
+    /// nobody wants is asked about when that is due again, and not for each report.
     pub fn handle_link_report(&mut self, now: Time) {
+        let soon = now + SETTLE[0];
+        let due = self.settling.last().copied().filter(|at| *at < soon);
         self.handle_fabric_changed(now);
+        self.recheck_at = due.unwrap_or(now);
         self.settling = SETTLE.iter().rev().map(|pause| now + *pause).collect();
+        self.settling.extend(due);
     }
 
     /// A port has left the fabric.
@@ -330,7 +338,9 @@ impl Service {
             && let Some(key) = self.doubtful.pop()
         {
             let due = self.cache.get(&key).is_some_and(|known| {
-                known.asking.is_none() && known.route.as_ref().is_some_and(|route| route.doubtful)
+                known.asking.is_none()
+                    && now < known.wanted_at + WANTED
+                    && known.route.as_ref().is_some_and(|route| route.doubtful)
             });
             if due {
                 self.stats.rechecked += 1;
@@ -348,8 +358,9 @@ impl Service {
         no_delay: bool,
         waiter: Waiter,
     ) -> Option<Result<[u8; Entry::LEN], Status>> {
-        if let Some(known) = self.cache.get(&key) {
-            if let Some(found) = self.cached(now, known, no_delay, waiter.dgid) {
+        if let Some(known) = self.cache.get_mut(&key) {
+            known.wanted_at = now;
+            if let Some(found) = Self::cached(now, known, no_delay, waiter.dgid) {
                 return Some(found);
             }
         } else if self.sweep_at == NEVER {
@@ -359,11 +370,12 @@ impl Service {
         let Some(known) = self.cache.make(now, key, limit) else {
             return Some(Err(Status::NoMemory));
         };
+        known.wanted_at = now;
         if known.asking.is_none() {
             self.advance(now, key);
         }
         let known = self.cache.get(&key)?;
-        if let Some(found) = self.cached(now, known, no_delay, waiter.dgid) {
+        if let Some(found) = Self::cached(now, known, no_delay, waiter.dgid) {
             return Some(found);
         }
         if no_delay {
@@ -378,7 +390,6 @@ impl Service {
     }
 
     fn cached(
-        &self,
         now: Time,
         known: &Destination,
         no_delay: bool,

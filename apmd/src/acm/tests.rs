@@ -530,6 +530,52 @@ fn a_reported_link_puts_paths_in_doubt_until_the_subnet_has_settled() {
 }
 
 #[test]
+fn many_reports_of_links_start_no_more_than_one_round_a_second() {
+    let mut service = service();
+    learn(&mut service, NOW, 9);
+    let mut asked = Vec::new();
+    for tenth in 0..30 {
+        let at = NOW + Duration::from_millis(tenth * 100);
+        service.handle_link_report(at);
+        while let Some(due) = service.poll_timeout().filter(|due| *due <= at) {
+            service.handle_time(due.max(at));
+            if let Some(question) = service.poll_question() {
+                let path = Ok(vec![path_to(9)]);
+                service.handle_paths(at, question.query.query, Some(Origin::Sa), path);
+                asked.push(tenth);
+            }
+        }
+    }
+    assert_eq!(asked, [0, 10, 20]);
+    // What somebody wants is asked about at once.
+    let last = NOW + Duration::from_millis(2950);
+    service.handle_link_report(last);
+    let wanted = resolve(&mut service, last, &to(Address::Gid(gid(9))));
+    assert_eq!((wanted, service.poll_question().is_some()), (None, true));
+}
+
+#[test]
+fn after_a_change_what_nobody_wanted_for_long_is_asked_about_when_it_is_wanted() {
+    let mut service = service();
+    let for_ever = Duration::ZERO;
+    service.set_settings(Settings {
+        route_timeout: for_ever,
+        ..settings()
+    });
+    let later_on = NOW + Duration::from_secs(3600);
+    learn(&mut service, NOW, 8);
+    learn(&mut service, NOW, 9);
+    assert!(resolve(&mut service, later_on, &to(Address::Gid(gid(9)))).is_some());
+    service.handle_fabric_changed(later_on);
+    service.handle_time(later_on);
+    let asked = sources_say(&mut service, later_on, Ok(vec![path_to(9)]));
+    assert_eq!(asked.query.dgid, gid(9));
+    let wanted = resolve(&mut service, later_on, &to(Address::Gid(gid(8))));
+    assert_eq!(wanted, None);
+    assert_eq!(service.poll_question().unwrap().query.dgid, gid(8));
+}
+
+#[test]
 fn after_a_change_paths_are_asked_about_before_they_are_given_away() {
     let mut service = service();
     learn(&mut service, NOW, 9);
