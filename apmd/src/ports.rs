@@ -300,14 +300,16 @@ fn rate_of(info: &PortInfo) -> u8 {
         16 => Width::X2,
         _ => return 0,
     };
-    let speed = match (info.link_speed_ext_active, info.link_speed_active) {
-        (1, _) => Speed::Fdr,
-        (2, _) => Speed::Edr,
-        (4, _) => Speed::Hdr,
-        (8, _) => Speed::Ndr,
-        (_, 1) => Speed::Sdr,
-        (_, 2) => Speed::Ddr,
-        (_, 4) => Speed::Qdr,
+    let extended = (info.link_speed_ext_active2, info.link_speed_ext_active);
+    let speed = match (extended, info.link_speed_active) {
+        ((1, _), _) => Speed::Xdr,
+        ((0, 1), _) => Speed::Fdr,
+        ((0, 2), _) => Speed::Edr,
+        ((0, 4), _) => Speed::Hdr,
+        ((0, 8), _) => Speed::Ndr,
+        ((0, 0), 1) => Speed::Sdr,
+        ((0, 0), 2) => Speed::Ddr,
+        ((0, 0), 4) => Speed::Qdr,
         _ => return 0,
     };
     Rate::of(width, speed).code()
@@ -427,6 +429,7 @@ mod tests {
         assert_eq!(rate(2, 4, 0), 7, "4x QDR is 40 Gb/s");
         assert_eq!(rate(2, 4, 2), 16, "4x EDR is 100 Gb/s");
         assert_eq!(rate(0, 4, 2), 0);
+        assert_eq!(rate(2, 4, 3), 0, "an unknown extended speed is not QDR");
     }
 
     #[test]

@@ -108,6 +108,14 @@ struct Node {
     guids: BTreeMap<u8, Guid>,
 }
 
+/// An extended speed in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Extended {
+    Known(Speed),
+    /// A newer one: what the legacy field says beside it is not the speed.
+    Unknown,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Port {
     lmc: u8,
@@ -115,7 +123,8 @@ struct Port {
     mtu: Option<Mtu>,
     width: Option<Width>,
     speed: Option<Speed>,
-    extended_speed: Option<Speed>,
+    /// `None`: none is in use.
+    extended_speed: Option<Extended>,
     extended: bool,
     life_time: u8,
 }
@@ -399,7 +408,11 @@ impl Tables {
             NodeKind::Adapter => port.extended,
             NodeKind::Switch => self.ports.get(&(guid, 0)).is_some_and(|zero| zero.extended),
         };
-        let speed = port.extended_speed.filter(|_| extended).or(port.speed)?;
+        let speed = match port.extended_speed.filter(|_| extended) {
+            Some(Extended::Known(speed)) => speed,
+            Some(Extended::Unknown) => return None,
+            None => port.speed?,
+        };
         Some(Rate::of(port.width?, speed))
     }
 
@@ -507,12 +520,38 @@ fn speed(info: &PortInfo) -> Option<Speed> {
     })
 }
 
-fn extended_speed(info: &PortInfo) -> Option<Speed> {
-    Some(match info.link_speed_ext_active {
-        1 => Speed::Fdr,
-        2 => Speed::Edr,
-        4 => Speed::Hdr,
-        8 => Speed::Ndr,
-        _ => return None,
-    })
+fn extended_speed(info: &PortInfo) -> Option<Extended> {
+    let speed = match (info.link_speed_ext_active2, info.link_speed_ext_active) {
+        (0, 0) => return None,
+        (0, 1) => Speed::Fdr,
+        (0, 2) => Speed::Edr,
+        (0, 4) => Speed::Hdr,
+        (0, 8) => Speed::Ndr,
+        (1, _) => Speed::Xdr,
+        _ => return Some(Extended::Unknown),
+    };
+    Some(Extended::Known(speed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extended_speed_that_is_not_known_is_none_of_those_that_are() {
+        let of = |link_speed_ext_active, link_speed_ext_active2| {
+            extended_speed(&PortInfo {
+                link_speed_active: 4,
+                link_speed_ext_active,
+                link_speed_ext_active2,
+                ..PortInfo::default()
+            })
+        };
+        assert_eq!(of(0, 0), None);
+        assert_eq!(of(8, 0), Some(Extended::Known(Speed::Ndr)));
+        assert_eq!(of(0, 1), Some(Extended::Known(Speed::Xdr)));
+        for (first, second) in [(3, 0), (15, 0), (0, 2), (8, 3)] {
+            assert_eq!(of(first, second), Some(Extended::Unknown));
+        }
+    }
 }

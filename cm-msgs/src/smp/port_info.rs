@@ -127,6 +127,9 @@ pub struct PortInfo {
     pub overrun_errors: u8,
     /// Most credits that are useful.
     pub max_credit_hint: u16,
+    /// Second extended speed in use, 2 bits: 0 none, 1 XDR. It counts before the first (rdma-core
+    /// libibmad/fields.c, `LinkSpeedExtActive2`; the IBA revisions before XDR have it reserved).
+    pub link_speed_ext_active2: u8,
     /// Round trip time of the link in 4 ns, 24 bits.
     pub link_round_trip_latency: u32,
     /// Further capabilities.
@@ -186,6 +189,7 @@ layout!(pub PortInfo, 64, {
     local_phy_errors: [53, 0, 4],
     overrun_errors: [53, 4, 4],
     max_credit_hint: [54, 0, 16],
+    link_speed_ext_active2: [56, 1, 2],
     link_round_trip_latency: [57, 0, 24],
     capability_mask2: [60, 0, 16],
     link_speed_ext_active: [62, 0, 4],
