@@ -335,3 +335,18 @@ fn a_diff_tells_cables_from_routes_and_who_suffers() {
     assert_eq!(code, 0);
     assert_eq!(better["pairs_better"].as_u64(), Some(worse.len() as u64));
 }
+
+#[test]
+fn only_a_snapshot_that_is_missing_is_to_be_made() {
+    let directory = Directory::new("hint");
+    let file = directory.write("file", "");
+    for (fabric, hint) in [
+        (directory.file("missing"), true),
+        (format!("{file}/below-a-file"), false),
+    ] {
+        let (code, _, error) = run(&["fabric", "show", "--fabric", &fabric]);
+        assert_eq!(code, 1);
+        assert!(error.contains(&fabric), "{error}");
+        assert_eq!(error.contains("apmctl fabric import"), hint, "{error}");
+    }
+}

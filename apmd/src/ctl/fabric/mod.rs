@@ -7,6 +7,7 @@ mod import;
 mod live;
 mod show;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -90,9 +91,15 @@ impl Source {
 /// Reads a snapshot.
 fn load(path: &Path) -> Result<pathdb::Fabric, Failure> {
     snapshot::load(path).map_err(|error| match error {
-        snapshot::FileError::Io { .. } => Failure::Failed(format!(
-            "{error}; make one with: apmctl fabric import DIRECTORY -o FILE"
-        )),
+        snapshot::FileError::Io { ref source, .. } => match source.kind() {
+            ErrorKind::NotFound => Failure::Failed(format!(
+                "{error}; make one with: apmctl fabric import DIRECTORY -o FILE"
+            )),
+            ErrorKind::PermissionDenied => Failure::Failed(format!(
+                "{error}; it needs read permission on the file, and search permission on its directories"
+            )),
+            _ => failed(error),
+        },
         error => failed(error),
     })
 }
