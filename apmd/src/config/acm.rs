@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::{Check, want, want_absolute_or_none};
 use crate::acm::Settings;
 
 /// `[acm]`
@@ -107,6 +107,9 @@ impl Acm {
             "tcp_file",
             "want a path that begins with a slash",
         )?;
+        want_absolute_or_none(&self.socket, "socket")?;
+        want_absolute_or_none(&self.socket_link, "socket_link")?;
+        want_absolute_or_none(&self.tcp_link, "tcp_link")?;
         want(
             self.max_destinations > 0,
             "max_destinations",

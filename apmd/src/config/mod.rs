@@ -127,6 +127,15 @@ fn want(good: bool, key: &'static str, what: &'static str) -> Check {
     }
 }
 
+/// The path of a file that there need not be.
+fn want_absolute_or_none(path: &Path, key: &'static str) -> Check {
+    want(
+        path.as_os_str().is_empty() || path.is_absolute(),
+        key,
+        "want a path that begins with a slash, or nothing",
+    )
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -327,6 +336,32 @@ mod tests {
     #[test]
     fn nothing_means_the_defaults() {
         assert_eq!(parse(""), Ok(Config::default()));
+    }
+
+    #[test]
+    fn limits_have_an_upper_end_and_paths_begin_with_a_slash() {
+        for (text, what) in [
+            ("[sa]\nin_flight = 1025\n", "in_flight: want 1 to 1024"),
+            ("[ssa]\nin_flight = 65\n", "in_flight: want 1 to 64"),
+            (
+                "[source]\npatience_ms = 600001\n",
+                "patience_ms: want 1 to 600000",
+            ),
+            ("[ssa]\nsnapshot = \"a\"\n", "snapshot: want a path that"),
+            ("[ssa]\nrisks = \"a\"\n", "risks: want a path that"),
+            ("[acm]\nsocket = \"a\"\n", "socket: want a path that"),
+            (
+                "[acm]\nsocket_link = \"a\"\n",
+                "socket_link: want a path that",
+            ),
+            ("[acm]\ntcp_link = \"a\"\n", "tcp_link: want a path that"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(&format!("t.toml:2: {what}")), "{error}");
+        }
+        let none = "[acm]\nsocket = \"\"\nsocket_link = \"\"\ntcp_link = \"\"\n\
+                    [ssa]\nsnapshot = \"\"\nrisks = \"\"\n";
+        assert!(parse(none).is_ok());
     }
 
     #[test]

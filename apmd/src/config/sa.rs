@@ -57,7 +57,11 @@ impl Sa {
     }
 
     pub(super) fn check(&self) -> Check {
-        want(self.in_flight > 0, "in_flight", "want at least 1")?;
+        want(
+            (1..=1024).contains(&self.in_flight),
+            "in_flight",
+            "want 1 to 1024",
+        )?;
         want(self.timeout_ms > 0, "timeout_ms", "want at least 1")?;
         want(self.tries > 0, "tries", "want at least 1")
     }

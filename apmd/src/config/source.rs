@@ -58,7 +58,11 @@ impl Source {
         want(!self.order.is_empty(), "order", "want at least one source")?;
         let twice = (1..self.order.len()).any(|at| self.order[..at].contains(&self.order[at]));
         want(!twice, "order", "want every source once")?;
-        want(self.patience_ms > 0, "patience_ms", "want at least 1")
+        want(
+            (1..=600_000).contains(&self.patience_ms),
+            "patience_ms",
+            "want 1 to 600000",
+        )
     }
 
     /// Whether a source is on the list.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::{Check, want, want_absolute_or_none};
 
 /// `[ssa]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -54,7 +54,13 @@ impl Ssa {
     pub(super) fn check(&self) -> Check {
         want(self.reread_ms >= 1_000, "reread_ms", "want at least 1000")?;
         want(self.settle_ms >= 10, "settle_ms", "want at least 10")?;
-        want(self.in_flight > 0, "in_flight", "want at least 1")?;
+        want(
+            (1..=64).contains(&self.in_flight),
+            "in_flight",
+            "want 1 to 64",
+        )?;
+        want_absolute_or_none(&self.snapshot, "snapshot")?;
+        want_absolute_or_none(&self.risks, "risks")?;
         want(self.sl.is_none_or(|sl| sl < 16), "sl", "want 0 to 15")
     }
 
