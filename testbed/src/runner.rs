@@ -174,6 +174,11 @@ fn run(chosen: &[&'static Drill]) -> Vec<Report> {
     runs.into_iter().flatten().map(Run::finish).collect()
 }
 
+/// Whether OpenSM runs, where its threads wait, and what it said last.
+const OPENSM: &str = "for pid in $(pidof opensm); do \
+     echo \"opensm $pid\"; cat /proc/$pid/task/*/wchan | tr '\\0' ' '; echo; done; \
+     tail -n 30 /var/log/opensm.log";
+
 /// Prints what helps to see why a drill failed.
 fn explain(failure: &Failure, world: &World) {
     println!("-- {failure}");
@@ -187,6 +192,7 @@ fn explain(failure: &Failure, world: &World) {
         show(&[host.name(), "rdma", "res", "show", "qp"]);
     }
     show(&["cable", "show"]);
+    show(&["sh", "-c", OPENSM]);
 }
 
 fn show(words: &[&str]) {
