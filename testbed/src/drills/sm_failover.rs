@@ -43,12 +43,13 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(POLICY)?;
     let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
     let port = context.world.wait_disjoint(1)?[0].active_port(Host::A);
+    let first = sm_lid(port)?;
     let mut standby = Standby::start(&context.timeline)?;
     let failed_over = fail_over(context, &mut standby, port);
     // The drills that come after this one want the VM's own subnet manager.
     subnet_manager::start(&context.timeline)?;
     failed_over?;
-    hand_back(context, standby)?;
+    hand_back(context, &first, standby)?;
     streams.ensure_healthy()?;
     let longest = streams.finish(&context.timeline, context.report)?;
     context.report.stalled(longest);
@@ -89,12 +90,10 @@ fn fail_over(context: &mut Context<'_>, standby: &mut Standby, port: Port) -> Re
 }
 
 /// The first subnet manager is back and, for it has the lesser GUID, the master again.
-fn hand_back(context: &mut Context<'_>, standby: Standby) -> Result<(), Failure> {
-    let port = Host::A.port(1);
-    let second = sm_lid(port)?;
+fn hand_back(context: &mut Context<'_>, first: &str, standby: Standby) -> Result<(), Failure> {
     wait::until("the first subnet manager is back", LIMIT, || {
-        let lid = sm_lid(port)?;
-        Ok(Seen::when(lid != second, || format!("LID {lid}")))
+        let lid = sm_lid(Host::A.port(1))?;
+        Ok(Seen::when(lid == first, || format!("LID {lid}")))
     })?;
     standby.stop()?;
     context.world.wait_disjoint(1).map(drop)
