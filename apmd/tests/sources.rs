@@ -147,6 +147,19 @@ impl World {
 }
 
 #[test]
+fn a_silent_source_fails_when_the_next_is_asked_though_it_was_handed_the_question_late() {
+    let mut world = World::new(&[Origin::Sa, Origin::Acm]);
+    world.act(Origin::Sa, Silence);
+    world.act(Origin::Acm, Says(1, Ok(())));
+    world.sources.ask(world.now, question(1, 1));
+    world.now = at(20);
+    world.settle();
+    world.run(at(2100));
+    assert_eq!(world.asked(), [(20, Origin::Sa), (2000, Origin::Acm)]);
+    assert!(world.sources.members()[0].health().failure().is_some());
+}
+
+#[test]
 fn a_question_for_one_source_goes_to_no_other() {
     let mut world = World::new(&[Origin::Static, Origin::Sa]);
     world.act(Origin::Static, Says(0, Ok(())));

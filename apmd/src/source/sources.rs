@@ -248,6 +248,12 @@ impl Sources {
         }
     }
 
+    /// How long a source says nothing to what it was asked until it counts as silent. The patience is
+    /// that of the question, which a busy loop hands over a little later than it was put.
+    fn silence(&self) -> Duration {
+        self.patience - self.patience / 8
+    }
+
     /// The source asked last was silent for too long.
     fn hedge(&mut self, now: Time, question: u32) {
         let Some(open) = self.open.get_mut(&question) else {
@@ -256,7 +262,7 @@ impl Sources {
         open.hedge_at = None;
         let silent = open.current.and_then(|number| self.tickets.get(&number));
         if let Some(&ticket) = silent
-            && ticket.sent.is_some_and(|sent| now - sent >= self.patience)
+            && ticket.sent.is_some_and(|sent| now - sent >= self.silence())
         {
             self.suspend(now, &ticket, QueryError::Timeout);
         }
