@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The real binaries, without any device: what a user's shell sees.
 
-mod daemon;
-mod hurry;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cm_msgs::cm::{Lap, Message};
@@ -16,30 +13,9 @@ use cm_msgs::{Gid, Lid};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use daemon::{Daemon, Directory, connect};
-
-fn apmctl(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_apmctl"));
-    command
-        .args(arguments)
-        .env_remove("APMD_SOCKET")
-        .env_remove("APMD_PRELOAD");
-    command
-}
-
-/// Exit code, standard output, standard error.
-fn outcome(output: &Output) -> (i32, String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code().expect("not killed"),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
-}
-
-fn run(arguments: &[&str]) -> (i32, String, String) {
-    outcome(&apmctl(arguments).output().expect("apmctl starts"))
-}
+use crate::apmctl::{apmctl, outcome, run};
+use crate::daemon::{Daemon, connect};
+use crate::directory::Directory;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -181,7 +157,7 @@ fn check_config_says_line_and_key() {
             .output();
         outcome(&output.expect("apmd starts"))
     };
-    assert_eq!(check(include_str!("../dist/apmd.toml")).0, 0);
+    assert_eq!(check(include_str!("../../dist/apmd.toml")).0, 0);
     let (code, _, error) = check("[ports]\nholdoff = 3\n");
     assert_eq!((code, error.lines().count()), (1, 1));
     assert!(

@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -14,30 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// A directory that goes with the value.
-#[derive(Debug)]
-pub(crate) struct Directory(PathBuf);
-
-impl Directory {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("apmd-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("temporary directory");
-        Self(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use crate::apmctl::apmctl;
+use crate::directory::Directory;
 
 /// A daemon that looks after no device; killed when dropped.
 #[derive(Debug)]
@@ -110,13 +87,9 @@ impl Daemon {
     }
 
     pub(crate) fn apmctl(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_apmctl"));
-        command
-            .arg("-s")
-            .arg(&self.directory)
-            .args(arguments)
-            .output()
-            .expect("apmctl starts")
+        let directory = self.directory.to_str().expect("text");
+        let arguments = [&["-s", directory], arguments].concat();
+        apmctl(&arguments).output().expect("apmctl starts")
     }
 
     pub(crate) fn status(&self) -> Value {

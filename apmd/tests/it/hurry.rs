@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::daemon::{Daemon, Directory};
 use cm_msgs::acm::{Address, Flags, Header, MAX_LEN, Resolve, Status};
 use nix::sys::signal::Signal;
+
+use crate::daemon::Daemon;
+use crate::directory::Directory;
 
 /// One request after the other until `stop`, or until the daemon is gone. How many were answered.
 fn ask_and_ask(socket: &Path, stop: Arc<AtomicBool>) -> JoinHandle<u64> {

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The real daemon as a client of ACM meets it, without any device.
 
-#[allow(dead_code, reason = "what other tests need of it")]
-mod daemon;
-
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +9,8 @@ use std::os::unix::net::UnixStream;
 use cm_msgs::acm::{Address, Counters, Flags, Header, MAX_LEN, Op, Resolve, Status};
 use serde_json::{Value, json};
 
-use daemon::{Daemon, Directory};
+use crate::daemon::Daemon;
+use crate::directory::Directory;
 
 const HEADER: usize = Header::LEN;
 

@@ -2,79 +2,41 @@
 //! `apmctl fabric` and `apmctl path` on fabrics that OpenSM routed: what an operator's shell sees.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::Value;
 
-/// A directory that goes away with it.
-struct Directory(PathBuf);
+use crate::apmctl::{json, run};
+use crate::directory::Directory;
 
-impl Directory {
-    fn new(test: &str) -> Self {
-        let name = format!("apmctl-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("a temporary directory");
-        Self(path)
+/// OpenSM's files of a sample of pathdb's, under their own names.
+fn dump(directory: &Directory, sample: &str) -> String {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pathdb/tests/data");
+    let to = directory.path().join(sample);
+    fs::create_dir(&to).expect("new");
+    for (sample_name, name) in [
+        ("opensm-subnet.txt", "opensm-subnet.lst"),
+        ("opensm-lfts.txt", "opensm-lfts.dump"),
+        ("guid2lid.txt", "guid2lid"),
+    ] {
+        let file = from.join(sample).join(sample_name);
+        fs::copy(file, to.join(name)).expect("a sample");
     }
-
-    fn file(&self, name: &str) -> String {
-        let path = self.0.join(name);
-        path.to_str().expect("a temporary path is text").to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.0.join(name), text).expect("a temporary file");
-        self.file(name)
-    }
-
-    /// OpenSM's files of a sample of pathdb's, under their own names.
-    fn dump(&self, sample: &str) -> String {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pathdb/tests/data");
-        let to = self.0.join(sample);
-        fs::create_dir(&to).expect("new");
-        for (sample_name, name) in [
-            ("opensm-subnet.txt", "opensm-subnet.lst"),
-            ("opensm-lfts.txt", "opensm-lfts.dump"),
-            ("guid2lid.txt", "guid2lid"),
-        ] {
-            let file = from.join(sample).join(sample_name);
-            fs::copy(file, to.join(name)).expect("a sample");
-        }
-        self.file(sample)
-    }
-
-    /// A snapshot of a sample.
-    fn snapshot(&self, sample: &str) -> String {
-        let snapshot = self.file(&format!("{sample}.fabric"));
-        let (code, _, error) = run(&["fabric", "import", &self.dump(sample), "-o", &snapshot]);
-        assert_eq!((code, error.as_str()), (0, ""));
-        snapshot
-    }
+    directory.file(sample)
 }
 
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Exit code, standard output, standard error.
-fn run(arguments: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_apmctl"));
-    let output = command.args(arguments).output().expect("apmctl starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code().expect("not killed"),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
-}
-
-fn json(arguments: &[&str]) -> (i32, Value) {
-    let (code, out, error) = run(&[&["-j"], arguments].concat());
-    let value = serde_json::from_str(&out);
-    (code, value.unwrap_or_else(|_| panic!("{out}{error}")))
+/// A snapshot of a sample.
+fn snapshot(directory: &Directory, sample: &str) -> String {
+    let snapshot = directory.file(&format!("{sample}.fabric"));
+    let (code, _, error) = run(&[
+        "fabric",
+        "import",
+        &dump(directory, sample),
+        "-o",
+        &snapshot,
+    ]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    snapshot
 }
 
 /// The names of what the best alternate shares, and the verdict.
@@ -91,8 +53,8 @@ fn shared(judged: &Value) -> (Vec<&str>, &str) {
 
 #[test]
 fn the_shared_switch_of_badly_cabled_hosts_is_named() {
-    let directory = Directory::new("shared");
-    let tree = directory.snapshot("tree");
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
     let show = |from: &str, to: &str| run(&["path", "show", from, to, "--fabric", &tree]);
 
     let (code, out, _) = show("Host8", "Host9");
@@ -127,8 +89,8 @@ fn the_shared_switch_of_badly_cabled_hosts_is_named() {
 
 #[test]
 fn hosts_are_named_by_whatever_they_have() {
-    let directory = Directory::new("named");
-    let tree = directory.snapshot("tree");
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
     let (_, by_name) = json(&["path", "show", "Host8", "Host9", "--fabric", &tree]);
     let ports = by_name["source"].as_array().expect("ports");
     let (guid, lid) = (&ports[0]["guid"], ports[0]["lid"].to_string());
@@ -160,8 +122,8 @@ fn hosts_are_named_by_whatever_they_have() {
 
 #[test]
 fn what_fails_together_is_no_alternate_of_each_other() {
-    let directory = Directory::new("risks");
-    let tree = directory.snapshot("tree");
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
     let show = ["path", "show", "Host0", "Host5", "--fabric", &tree];
     assert_eq!(shared(&json(&show).1), (vec![], "disjoint"));
     let risks = directory.write("risks", "[chassis]\nswitch Spine0\nswitch Spine1\n");
@@ -178,8 +140,8 @@ fn what_fails_together_is_no_alternate_of_each_other() {
 
 #[test]
 fn an_import_that_fails_leaves_the_snapshot_that_was_there() {
-    let directory = Directory::new("import");
-    let tree = directory.snapshot("tree");
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
     let before = fs::read(&tree).expect("a snapshot");
     let dump = directory.file("tree");
     let tables = format!("{dump}/opensm-lfts.dump");
@@ -251,8 +213,8 @@ fn without_entry(directory: &Directory, switch: &str, lid: &str) -> String {
 
 #[test]
 fn a_check_names_bad_cabling_and_what_joins_paths_needlessly() {
-    let directory = Directory::new("check");
-    let tree = directory.snapshot("tree");
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
     let (code, out, error) = run(&["fabric", "check", "--fabric", &tree]);
     assert_eq!((code, error.as_str()), (4, ""), "{out}");
     for line in [
@@ -291,22 +253,22 @@ fn a_check_names_bad_cabling_and_what_joins_paths_needlessly() {
 
 #[test]
 fn a_fabric_without_fault_checks_with_status_0() {
-    let directory = Directory::new("clean");
-    let torus = directory.snapshot("torus");
+    let directory = Directory::new();
+    let torus = snapshot(&directory, "torus");
     let (code, out, _) = run(&["fabric", "check", "--fabric", &torus]);
     assert_eq!(code, 0, "one-port hosts, every lid within reach: {out}");
 }
 
 #[test]
 fn a_diff_tells_cables_from_routes_and_who_suffers() {
-    let directory = Directory::new("diff");
-    let tree = directory.snapshot("tree");
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
     let same = run(&["fabric", "diff", &tree, &tree]);
     let line =
         "looked at 45 of 45 pairs of hosts with several ports: 0 share more than before, 0 less\n";
     assert_eq!(same, (0, line.to_owned(), String::new()));
 
-    let cut = directory.snapshot("tree-cut");
+    let cut = snapshot(&directory, "tree-cut");
     let (_, out, _) = run(&["fabric", "diff", &tree, &cut]);
     for line in [
         "node gone       Host10\n",
@@ -338,7 +300,7 @@ fn a_diff_tells_cables_from_routes_and_who_suffers() {
 
 #[test]
 fn only_a_snapshot_that_is_missing_is_to_be_made() {
-    let directory = Directory::new("hint");
+    let directory = Directory::new();
     let file = directory.write("file", "");
     for (fabric, hint) in [
         (directory.file("missing"), true),

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the crate does as its users meet it: the real programs without any device, and the list of
+//! path sources in virtual time.
+
+mod acm;
+mod apmctl;
+mod ctl;
+mod daemon;
+mod directory;
+mod fabric;
+mod hurry;
+mod sources;
