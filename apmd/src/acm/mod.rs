@@ -2,7 +2,7 @@
 //! ACM, served: what ibacm does for its clients, in its place. Clients of the socket protocol and
 //! the kernel ask for the path to an address; answers come from a cache, and what is not there from
 //! this host's own addresses, from address and route files, from the other hosts' services, and
-//! from the path sources. No I/O here: the streams are `io::stream` and `event_loop::acm_io`.
+//! from the path sources. No I/O here: that is `event_loop::acm_io` and those beside it.
 //!
 //! Unlike ibacm it takes requests one behind the other on one connection, forgets what is old, asks
 //! again after the fabric has changed, and drops destinations that have gone.

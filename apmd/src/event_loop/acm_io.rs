@@ -1,32 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ACM's streams and the kernel's path requests.
+//! ACM served, between the loop, the service and what it asks: the sources and the other hosts.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::net::IpAddr;
 
 use cm_msgs::Gid;
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use statemachine::{PortId, Time};
 
 use super::Daemon;
 use super::acm_files::Files;
-use super::token::{PortKey, Token};
-use crate::acm::{Breach, Clients, LocalPort, Service, kernel};
-use crate::config::{self, Config, Tcp};
+use super::acm_streams::{AcmStreams, Going};
+use super::ls_io;
+use super::token::PortKey;
+use crate::acm::{Breach, LocalPort, Service};
+use crate::config::Config;
 use crate::io::ls::Ls;
-use crate::io::seqpacket::ListenError;
-use crate::io::stream::{Listener, Routes, Stream};
-use crate::log_limit::Nuisance;
+use crate::io::stream::Routes;
 use crate::observe::acm as model;
 use crate::source::Answer;
-
-/// Read from a client at once; some 400 requests.
-const READ: usize = 64 * 1024;
-/// Reads of a client before others have their turn.
-const READS: usize = 2;
 
 /// The traps that say that a port has left the fabric, and that a link of a switch has changed.
 const TRAPS: [u16; 2] = [65, 128];
@@ -35,26 +26,13 @@ const TRAPS: [u16; 2] = [65, 128];
 #[derive(Debug)]
 pub(super) struct Acm {
     pub(super) service: Service,
-    listeners: Vec<Listener>,
-    pub(super) clients: Clients<Stream>,
-    ls: Option<Ls>,
+    pub(super) streams: AcmStreams,
+    pub(super) ls: Option<Ls>,
     routes: Routes,
     pub(super) files: Files,
     /// The ports whose paths were looked for in the file.
     routed: Vec<Gid>,
-    input: Box<[u8]>,
     output: Vec<u8>,
-}
-
-/// Whether a client is still there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Going {
-    /// It has said all for now.
-    On,
-    /// It has more to say.
-    More,
-    /// It is gone, or is to go.
-    Off,
 }
 
 impl Acm {
@@ -67,37 +45,20 @@ impl Acm {
         let config = &files.config.clone();
         let mut acm = Self {
             service: Service::new(config.settings(), seed as u32),
-            listeners: Vec::new(),
-            clients: Clients::default(),
-            ls: None,
+            streams: AcmStreams::open(config, registry),
+            ls: config.kernel.then(|| ls_io::open(registry)).flatten(),
             routes: Routes::default(),
             files,
             routed: Vec::new(),
-            input: vec![0; READ].into(),
             output: Vec::new(),
         };
         acm.take_files();
-        for listener in [unix(config), tcp(config)].into_iter().flatten() {
-            let added = listener.and_then(|listener| acm.listen(listener, registry));
-            if let Err(error) = added {
-                tracing::error!(%error, "acm not served there: is ibacm running?");
-            }
-        }
-        if config.kernel {
-            match Ls::open().and_then(|ls| {
-                register(registry, &ls, Token::Ls, Interest::READABLE)?;
-                Ok(ls)
-            }) {
-                Ok(ls) => acm.ls = Some(ls),
-                Err(error) => tracing::warn!(%error, "the kernel's path requests cannot be heard"),
-            }
-        }
         Some(acm)
     }
 
     /// The TCP port at which it is served.
     pub(super) fn tcp_port(&self) -> Option<u16> {
-        self.listeners.iter().find_map(Listener::port)
+        self.streams.tcp_port()
     }
 
     /// Gives the service what the files say.
@@ -116,47 +77,8 @@ impl Acm {
         }
     }
 
-    fn listen(&mut self, listener: Listener, registry: &Registry) -> Result<(), ListenError> {
-        let token = Token::AcmListener(self.listeners.len() as u32);
-        register(registry, &listener, token, Interest::READABLE).map_err(|error| {
-            ListenError::Io {
-                path: listener.path().to_owned(),
-                error,
-            }
-        })?;
-        tracing::info!(path = %listener.path().display(), "acm served");
-        self.listeners.push(listener);
-        Ok(())
-    }
-
-    /// Takes in the next client of a listener; `None` when nobody waits.
-    fn accept(
-        &mut self,
-        place: u32,
-        limit: usize,
-        registry: &Registry,
-    ) -> io::Result<Option<bool>> {
-        let Some(listener) = self.listeners.get(place as usize) else {
-            return Ok(None);
-        };
-        let Some(stream) = listener.accept()? else {
-            return Ok(None);
-        };
-        if self.clients.len() >= limit {
-            return Ok(Some(false));
-        }
-        let fd = stream.as_raw_fd();
-        let key = self.clients.add(stream);
-        let token = Token::AcmCaller(key).into();
-        let registered = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
-        registered.inspect_err(|_| drop(self.clients.remove(key)))?;
-        Ok(Some(true))
-    }
-
-    /// Reads what a client has to say, and answers. A read that does not fill the buffer has taken
-    /// all there is, but what follows is seen only by another, which `to_end` asks for: wakeups tell
-    /// of changes, and one may tell of the last bytes and of the end together.
-    fn serve(
+    /// Reads what a client has to say, and answers.
+    pub(super) fn serve(
         &mut self,
         now: Time,
         key: u32,
@@ -164,224 +86,17 @@ impl Acm {
         registry: &Registry,
     ) -> Result<Going, Breach> {
         let Self {
-            service,
-            clients,
-            routes,
-            input,
-            output,
-            ..
+            service, routes, ..
         } = self;
-        let Some((stream, buffers)) = clients.get(key) else {
-            return Ok(Going::On);
-        };
-        if buffers.is_stuffed() {
-            return Ok(Going::On);
-        }
-        let len = match stream.read(input) {
-            Ok(0) => return Ok(Going::Off),
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Going::On),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Going::More),
-            Err(_) => return Ok(Going::Off),
-        };
-        output.clear();
         let mut source_of = |to: IpAddr| routes.source_to(to);
-        let bytes = input.get(..len).unwrap_or(&[]);
-        let understood = buffers.requests(bytes, |header, message| {
-            service.handle_request(now, key, header, message, &mut source_of, output);
-        });
-        let answered = send(registry, key, stream, buffers, output);
-        understood?;
-        Ok(match answered {
-            Ok(()) if to_end || len == input.len() => Going::More,
-            Ok(()) => Going::On,
-            Err(_) => Going::Off,
-        })
+        self.streams
+            .serve(key, to_end, registry, |header, message, output| {
+                service.handle_request(now, key, header, message, &mut source_of, output);
+            })
     }
-
-    /// Sends a client what there was no room for. Whether it can go on.
-    fn flush(&mut self, key: u32, registry: &Registry) -> bool {
-        self.clients.get(key).is_none_or(|(stream, buffers)| {
-            buffers.unsent().is_empty() || send(registry, key, stream, buffers, &[]).is_ok()
-        })
-    }
-}
-
-/// Sends what was kept and then `bytes`, and keeps what there is no room for.
-fn send(
-    registry: &Registry,
-    key: u32,
-    stream: &mut Stream,
-    buffers: &mut crate::acm::Buffers,
-    bytes: &[u8],
-) -> io::Result<()> {
-    let waited = !buffers.unsent().is_empty();
-    if waited {
-        buffers.keep(bytes);
-        let sent = stream.write(buffers.unsent())?;
-        buffers.sent(sent);
-    } else if !bytes.is_empty() {
-        let sent = stream.write(bytes)?;
-        if let Some(unsent) = bytes.get(sent..).filter(|unsent| !unsent.is_empty()) {
-            buffers.keep(unsent);
-        }
-    }
-    // Room is asked for only where it is missing: every read of a client's makes some.
-    let waits = !buffers.unsent().is_empty();
-    if waits != waited {
-        let interest = match waits {
-            true => Interest::READABLE | Interest::WRITABLE,
-            false => Interest::READABLE,
-        };
-        let fd = stream.as_raw_fd();
-        registry.reregister(&mut SourceFd(&fd), Token::AcmCaller(key).into(), interest)?;
-    }
-    Ok(())
-}
-
-fn register(
-    registry: &Registry,
-    source: &impl AsRawFd,
-    token: Token,
-    interest: Interest,
-) -> io::Result<()> {
-    registry.register(&mut SourceFd(&source.as_raw_fd()), token.into(), interest)
-}
-
-fn unix(config: &config::Acm) -> Option<Result<Listener, ListenError>> {
-    let path = named(&config.socket)?;
-    Some(Listener::unix(
-        path,
-        named(&config.socket_link),
-        config.mode,
-    ))
-}
-
-fn tcp(config: &config::Acm) -> Option<Result<Listener, ListenError>> {
-    let ip = match config.tcp {
-        Tcp::Off => return None,
-        Tcp::Loop => Ipv4Addr::LOCALHOST,
-        Tcp::Open => Ipv4Addr::UNSPECIFIED,
-    };
-    let address = SocketAddr::from((ip, config.tcp_port));
-    let link = named(&config.tcp_link);
-    Some(Listener::tcp(address, &config.tcp_file, link))
-}
-
-fn named(path: &Path) -> Option<&Path> {
-    (!path.as_os_str().is_empty()).then_some(path)
 }
 
 impl Daemon {
-    /// Clients of ACM call.
-    pub(super) fn accept_acm(&mut self, place: u32) {
-        let registry = self.poll.registry();
-        let Some(acm) = self.acm.as_mut() else { return };
-        loop {
-            match acm.accept(place, self.config.acm.max_clients, registry) {
-                Ok(Some(true)) => self.counters.acm_clients += 1,
-                Ok(Some(false)) => {
-                    self.counters.acm_clients_refused += 1;
-                    if let Some(more) = self.limit.allow(self.clock.now(), Nuisance::Client) {
-                        let limit = self.config.acm.max_clients;
-                        tracing::warn!(limit, more, "client of acm not taken in: too many");
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => return self.accept_later(&error),
-            }
-        }
-    }
-
-    /// Those who could not be taken in are, if possible.
-    pub(super) fn accept_acm_again(&mut self) {
-        let listeners = self.acm.as_ref().map_or(0, |acm| acm.listeners.len());
-        for place in 0..listeners {
-            self.accept_acm(place as u32);
-        }
-    }
-
-    /// A client of ACM has something to say, or reads; `to_end`: or will say nothing more. Whether
-    /// that was all: what it asked was known and is answered.
-    pub(super) fn acm_caller(&mut self, key: u32, to_end: bool) -> bool {
-        let registry = self.poll.registry();
-        let now = self.clock.now();
-        let Some(acm) = self.acm.as_mut() else {
-            return false;
-        };
-        if !acm.flush(key, registry) {
-            return self.lose_acm_client(key);
-        }
-        for _ in 0..READS {
-            match acm.serve(now, key, to_end, registry) {
-                Ok(Going::More) => {}
-                Ok(Going::On) => return self.drain_acm(),
-                Ok(Going::Off) => return self.lose_acm_client(key),
-                Err(breach) => {
-                    self.counters.malformed_acm += 1;
-                    if let Some(more) = self.limit.allow(now, Nuisance::MalformedAcm) {
-                        tracing::warn!(client = key, %breach, more, "client of acm thrown out");
-                    }
-                    return self.lose_acm_client(key);
-                }
-            }
-        }
-        if let Some((_, buffers)) = acm.clients.get(key)
-            && buffers.put_off()
-        {
-            self.unread.push(Token::AcmCaller(key));
-        }
-        self.drain_acm();
-        false
-    }
-
-    /// A client of ACM had more to say than others had to wait for.
-    pub(super) fn acm_caller_again(&mut self, key: u32) {
-        let client = self.acm.as_mut().and_then(|acm| acm.clients.get(key));
-        if let Some((_, buffers)) = client {
-            buffers.resume();
-            // What woke us last time may have told of the end.
-            self.acm_caller(key, true);
-        }
-    }
-
-    /// A client has gone. Whether that was all.
-    fn lose_acm_client(&mut self, key: u32) -> bool {
-        if let Some(acm) = self.acm.as_mut() {
-            acm.clients.remove(key);
-            acm.service.handle_client_gone(key);
-        }
-        false
-    }
-
-    /// The kernel wants paths.
-    pub(super) fn kernel_requests(&mut self) {
-        let now = self.clock.now();
-        let Some(acm) = self.acm.as_mut() else { return };
-        let Some(ls) = acm.ls.as_ref() else { return };
-        loop {
-            let message = match ls.receive() {
-                Ok(Some(message)) => message,
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::error!(%error, "the kernel's path requests are no longer heard");
-                    acm.ls = None;
-                    break;
-                }
-            };
-            match kernel::Request::decode(&message) {
-                Ok(request) => acm.service.handle_kernel(now, request),
-                Err((sequence, error)) => {
-                    tracing::debug!(%error, "message of the kernel not understood");
-                    if let Some(sequence) = sequence {
-                        let _ = ls.send(&kernel::refusal(sequence));
-                    }
-                }
-            }
-        }
-        self.drain_acm();
-    }
-
     /// Asks what the service wants to know, and gives its answers away. Whether there was nothing of
     /// the kind to do.
     pub(super) fn drain_acm(&mut self) -> bool {
@@ -433,8 +148,7 @@ impl Daemon {
                     tracing::debug!(%error, "answer to the kernel not sent");
                 }
             } else if let Some(key) = answer.for_client(&mut acm.output)
-                && let Some((stream, buffers)) = acm.clients.get(key)
-                && send(registry, key, stream, buffers, &acm.output).is_err()
+                && !acm.streams.answer(key, &acm.output, registry)
             {
                 broken.push(key);
             }
@@ -549,11 +263,10 @@ impl Daemon {
     /// The served ACM as operators see it.
     pub(super) fn show_acm(&self) -> Option<model::Acm> {
         let acm = self.acm.as_ref()?;
-        let path = |listener: &Listener| listener.path().display().to_string();
         Some(model::Acm {
-            served_at: acm.listeners.iter().map(path).collect(),
+            served_at: acm.streams.served_at(),
             kernel: acm.ls.is_some(),
-            clients: acm.clients.len(),
+            clients: acm.streams.clients(),
             multicast: self.show_acm_net(),
             ..model::show(self.clock.now(), &acm.service)
         })
