@@ -20,8 +20,10 @@ pub type Lane = Option<PortId>;
 struct Failing {
     since: Time,
     error: QueryError,
-    /// The question that failed: asked again on trial.
+    /// The question that failed last: asked again on trial, if there is no other.
     query: PathQuery,
+    /// The last question that went elsewhere, if it is another one.
+    other: Option<PathQuery>,
     trials: u32,
     probe_at: Time,
 }
@@ -150,11 +152,22 @@ impl Health {
             since: now,
             error,
             query,
+            other: None,
             trials: 0,
             probe_at,
         };
         self.failing.insert(lane, failing);
         Some(probe_at)
+    }
+
+    /// A question goes elsewhere if this lane fails. The next trial is with that one: the lane may
+    /// fail with some questions only.
+    pub(super) fn passed_over(&mut self, lane: Lane, query: PathQuery) {
+        if let Some(failing) = self.failing.get_mut(&lane)
+            && !is_same(&failing.query, &query)
+        {
+            failing.other = Some(query);
+        }
     }
 
     /// The trial of a lane, if it is due, and when the next one is.
@@ -166,6 +179,7 @@ impl Health {
         failing.trials += 1;
         let pause = PROBE_FIRST.saturating_mul(1 << failing.trials.min(16));
         failing.probe_at = now + pause.min(PROBE_MAX);
+        failing.query = failing.other.take().unwrap_or(failing.query);
         Some((failing.query, failing.probe_at))
     }
 
@@ -179,4 +193,13 @@ impl Health {
     pub(super) fn forgive(&mut self) {
         self.failing.clear();
     }
+}
+
+/// Whether two questions differ in their numbers at most.
+fn is_same(one: &PathQuery, other: &PathQuery) -> bool {
+    let numbered = PathQuery {
+        query: one.query,
+        ..*other
+    };
+    *one == numbered
 }

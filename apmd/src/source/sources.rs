@@ -119,6 +119,13 @@ impl Sources {
     /// Asks. There will be exactly one answer.
     pub fn ask(&mut self, now: Time, question: Question) {
         let number = self.number();
+        let query = question.query;
+        for member in &mut self.members {
+            if question.allows(member.origin) {
+                let lane = lane(member.origin, &query);
+                member.health.passed_over(lane, query);
+            }
+        }
         let open = Open {
             question,
             tried: Vec::new(),
@@ -298,8 +305,12 @@ impl Sources {
             return;
         };
         self.alarms.insert((next, Alarm::Probe(origin, lane)));
-        // What is under way is trial enough.
-        if member.running == 0 {
+        // What is under way is trial enough, and so is a trial that waits for its turn.
+        let under_way = self.tickets.values().any(|ticket| {
+            (ticket.sent.is_some() || ticket.question.is_none())
+                && (ticket.origin, ticket.lane()) == (origin, lane)
+        });
+        if !under_way {
             self.put(now, origin, query, None);
         }
     }

@@ -331,6 +331,55 @@ fn a_dead_source_is_tried_with_growing_pauses_and_taken_back() {
 }
 
 #[test]
+fn a_source_that_chokes_on_one_question_is_tried_with_the_next() {
+    let mut sources = Sources::new(plan(&[Origin::Acm, Origin::Sa]));
+    let to = |number, last| {
+        let mut question = question(number, 1);
+        question.query.dgid.0[15] = last;
+        question
+    };
+    let found = || Ok(vec![PathRecord::default()]);
+    sources.ask(at(0), to(0, 1));
+    let (_, acm) = sources.poll_ask(at(0)).expect("the first is asked");
+    sources.handle_answer(at(0), acm.query, Err(QueryError::Timeout));
+    let (_, sa) = sources.poll_ask(at(0)).expect("the next is asked");
+    sources.handle_answer(at(0), sa.query, found());
+    // Another question, and then the same as at first: both go elsewhere.
+    for (number, last) in [(2, 3), (4, 1)] {
+        sources.ask(at(10), to(number, last));
+        let (next, sa) = sources.poll_ask(at(10)).expect("another");
+        assert_eq!(next, Origin::Sa);
+        sources.handle_answer(at(10), sa.query, found());
+    }
+    sources.handle_time(at(500));
+    let (next, trial) = sources.poll_ask(at(500)).expect("a trial");
+    assert_eq!((next, trial.dgid.0[15]), (Origin::Acm, 3));
+    sources.handle_answer(at(500), trial.query, Err(QueryError::Timeout));
+    // Nobody has asked for anything since.
+    sources.handle_time(at(1500));
+    let (_, trial) = sources.poll_ask(at(1500)).expect("a trial");
+    assert_eq!(trial.dgid.0[15], 3);
+    sources.handle_answer(at(1500), trial.query, found());
+    sources.ask(at(1600), to(6, 1));
+    let (next, _) = sources.poll_ask(at(1600)).expect("a question");
+    assert_eq!(next, Origin::Acm);
+}
+
+#[test]
+fn a_port_of_the_sa_is_tried_though_another_is_busy() {
+    let mut sources = Sources::new(plan(&[Origin::Sa]));
+    sources.ask(at(0), question(0, 1));
+    let (_, lost) = sources.poll_ask(at(0)).expect("a question");
+    sources.handle_answer(at(0), lost.query, Err(QueryError::Unreachable));
+    sources.ask(at(400), question(2, 2));
+    let (_, busy) = sources.poll_ask(at(400)).expect("a question");
+    assert_eq!(busy.port.port, 2);
+    sources.handle_time(at(500));
+    let (_, trial) = sources.poll_ask(at(500)).expect("a trial");
+    assert_eq!(trial.port.port, 1);
+}
+
+#[test]
 fn with_nothing_better_a_dead_source_is_asked_all_the_same() {
     let mut world = World::new(&[Origin::Acm, Origin::Sa]);
     let dead = Says(0, Err(QueryError::Unreachable));
