@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want, want_absolute_or_none};
+use super::{Check, want, want_absolute_or_none, want_mode, want_within};
 use crate::acm::Settings;
+
+/// A year: the longest time for which anything is believed that is not believed for ever.
+const BELIEVED_MAX_S: u64 = 31_536_000;
 
 /// `[acm]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -96,12 +99,8 @@ impl Default for Acm {
 
 impl Acm {
     pub(crate) fn check(&self) -> Check {
-        want(
-            self.mode <= 0o777,
-            "mode",
-            "want an access mode, such as 0o666",
-        )?;
-        want(self.tcp_port > 0, "tcp_port", "want 1 to 65535")?;
+        want_mode(self.mode, "mode")?;
+        want_within(self.tcp_port, 1..=u16::MAX, "tcp_port")?;
         want(
             self.tcp == Tcp::Off || self.tcp_file.is_absolute(),
             "tcp_file",
@@ -110,13 +109,17 @@ impl Acm {
         want_absolute_or_none(&self.socket, "socket")?;
         want_absolute_or_none(&self.socket_link, "socket_link")?;
         want_absolute_or_none(&self.tcp_link, "tcp_link")?;
-        want(
-            self.max_destinations > 0,
-            "max_destinations",
-            "want at least 1",
+        let believed = 0..=BELIEVED_MAX_S;
+        want_within(
+            self.address_timeout_s,
+            believed.clone(),
+            "address_timeout_s",
         )?;
-        want(self.max_clients > 0, "max_clients", "want at least 1")?;
-        want(self.max_waiting > 0, "max_waiting", "want at least 1")
+        want_within(self.route_timeout_s, believed, "route_timeout_s")?;
+        want_within(self.negative_ms, 0..=3_600_000, "negative_ms")?;
+        want_within(self.max_destinations, 1..=1_048_576, "max_destinations")?;
+        want_within(self.max_clients, 1..=65_536, "max_clients")?;
+        want_within(self.max_waiting, 1..=1_048_576, "max_waiting")
     }
 
     /// What the service goes by.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::{Check, want, want_within};
 use crate::io::acm_stream::Place;
 
 /// `[acm_client]`
@@ -38,12 +38,8 @@ impl AcmClient {
             "socket",
             "want a path that begins with a slash, or tcp:PORT, or nothing",
         )?;
-        want(
-            (1..=64).contains(&self.connections),
-            "connections",
-            "want 1 to 64",
-        )?;
-        want(self.timeout_ms > 0, "timeout_ms", "want at least 1")
+        want_within(self.connections, 1..=64, "connections")?;
+        want_within(self.timeout_ms, 1..=600_000, "timeout_ms")
     }
 
     fn place(&self) -> Option<Place> {

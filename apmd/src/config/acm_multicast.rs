@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathdb::{Mtu, Rate};
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::{Check, want_number, want_within};
 use crate::acm::net::{Demand, RouteProt, Settings};
 
 /// `[acm_multicast]`
@@ -63,19 +63,19 @@ impl Default for AcmMulticast {
 
 impl AcmMulticast {
     pub(crate) fn check(&self) -> Check {
-        want(
-            mtu_code(self.min_mtu).is_some(),
-            "min_mtu",
-            "want 256, 512, 1024, 2048 or 4096",
-        )?;
-        want(
-            rate_code(self.min_rate).is_some(),
-            "min_rate",
-            "want a rate that links have in gb/s, such as 2 (for 2.5), 5, 10, 20, 40, 100",
-        )?;
-        want(self.timeout_ms > 0, "timeout_ms", "want at least 1")?;
-        want(self.retries <= 15, "retries", "want at most 15")?;
-        want(self.depth > 0, "depth", "want at least 1")
+        let is_mtu = mtu_code(self.min_mtu).is_some();
+        want_number(is_mtu, self.min_mtu, "min_mtu", || {
+            "want 256, 512, 1024, 2048 or 4096".into()
+        })?;
+        let is_rate = rate_code(self.min_rate).is_some();
+        want_number(is_rate, self.min_rate, "min_rate", || {
+            "want a rate of links, 2 (for 2.5) to 1600".into()
+        })?;
+        want_within(self.timeout_ms, 1..=600_000, "timeout_ms")?;
+        want_within(self.retries, 0..=15, "retries")?;
+        want_within(self.depth, 1..=1024, "depth")?;
+        want_within(self.unanswered_ms, 0..=3_600_000, "unanswered_ms")?;
+        want_within(self.heard_s, 0..=86_400, "heard_s")
     }
 
     /// What the resolver goes by.

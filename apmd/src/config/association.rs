@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, millis, want};
+use super::{Check, millis, want_number, want_within};
 
 /// `[association]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,10 +32,14 @@ impl Association {
     pub(super) fn check(&self) -> Check {
         // IBA table 102: 0x09..=0x0f are vendors' and 0x10..=0x2f applications' classes. Vendors'
         // 0x30..=0x4f would need an OUI. The CM's own, 0x07, is for kernels that leave it free.
-        want(
-            matches!(self.class, 0x07 | 0x09..=0x2f),
+        let is_class = matches!(self.class, 0x07 | 0x09..=0x2f);
+        want_number(
+            is_class,
+            format_args!("{:#04x}", self.class),
             "class",
-            "want an application class, 0x09 to 0x2f, or 0x07",
-        )
+            || "want an application class, 0x09 to 0x2f, or 0x07".into(),
+        )?;
+        want_within(self.parked_limit, 0..=65_536, "parked_limit")?;
+        want_within(self.parked_ms, 0..=600_000, "parked_ms")
     }
 }

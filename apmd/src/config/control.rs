@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::{Check, want_mode, want_within};
 
 /// `[control]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,10 +32,7 @@ impl Default for Control {
 
 impl Control {
     pub(super) fn check(&self) -> Check {
-        want(
-            self.mode <= 0o777,
-            "mode",
-            "want an access mode, such as 0o660",
-        )
+        want_mode(self.mode, "mode")?;
+        want_within(self.max_connections, 0..=1_048_576, "max_connections")
     }
 }

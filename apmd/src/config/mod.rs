@@ -15,6 +15,8 @@ mod ports;
 mod sa;
 mod source;
 mod ssa;
+#[cfg(test)]
+mod tests;
 mod timers;
 
 pub use acm::{Acm, Tcp};
@@ -32,6 +34,9 @@ pub use source::{Source, SourceName};
 pub use ssa::Ssa;
 pub use timers::Timers;
 
+use std::borrow::Cow;
+use std::fmt::{self, Display, Formatter};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -110,21 +115,69 @@ impl Default for Config {
 pub(crate) type Check = Result<(), Wrong>;
 
 /// A value that is of the right type and still no good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wrong {
     /// The key in its section.
     key: &'static str,
+    /// The value, if it is a number.
+    value: Option<String>,
     /// What would be good.
-    pub(crate) what: &'static str,
+    pub(crate) what: Cow<'static, str>,
+}
+
+impl Display for Wrong {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(value) = &self.value {
+            write!(f, "is {value}, ")?;
+        }
+        f.write_str(&self.what)
+    }
 }
 
 /// Refuses the value of `key` unless it is `good`; `what` says what would be.
 fn want(good: bool, key: &'static str, what: &'static str) -> Check {
     if good {
-        Ok(())
-    } else {
-        Err(Wrong { key, what })
+        return Ok(());
     }
+    Err(Wrong {
+        key,
+        value: None,
+        what: what.into(),
+    })
+}
+
+/// Refuses the number of `key` out of `range`, which `dist/apmd.toml` says as well.
+fn want_within<N>(number: N, range: RangeInclusive<N>, key: &'static str) -> Check
+where
+    N: PartialOrd + Display,
+{
+    let what = || format!("want {} to {}", range.start(), range.end()).into();
+    want_number(range.contains(&number), &number, key, what)
+}
+
+/// Refuses the number of `key` unless it is `good`.
+fn want_number(
+    good: bool,
+    number: impl Display,
+    key: &'static str,
+    what: impl FnOnce() -> Cow<'static, str>,
+) -> Check {
+    if good {
+        return Ok(());
+    }
+    Err(Wrong {
+        key,
+        value: Some(number.to_string()),
+        what: what(),
+    })
+}
+
+/// The access mode of a socket.
+fn want_mode(mode: u32, key: &'static str) -> Check {
+    let good = mode <= 0o777;
+    want_number(good, format_args!("{mode:#o}"), key, || {
+        "want 0 to 0o777".into()
+    })
 }
 
 /// The path of a file that there need not be.
@@ -194,8 +247,9 @@ impl Config {
             let at = error.span().map_or(0, |span| span.start);
             content(path, text, at, error.message())
         })?;
-        config.check().map_err(|(section, Wrong { key, what })| {
-            content(path, text, place(text, section, key), what)
+        config.check().map_err(|(section, wrong)| {
+            let at = place(text, section, wrong.key);
+            content(path, text, at, &wrong.to_string())
         })?;
         Ok(config)
     }
@@ -297,111 +351,5 @@ fn content(path: &Path, text: &str, at: usize, what: &str) -> ConfigError {
         path: path.to_owned(),
         line,
         what,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(Path::new("t.toml"), text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn the_template_says_the_defaults() {
-        let template = include_str!("../../dist/apmd.toml");
-        assert_eq!(parse(template).unwrap(), Config::default());
-        // With every setting's comment sign taken away it still says the same.
-        let spoken: String = template
-            .lines()
-            .map(|line| match line.strip_prefix('#') {
-                Some(setting) if !setting.starts_with(' ') => format!("{setting}\n"),
-                _ => format!("{line}\n"),
-            })
-            .collect();
-        assert_eq!(parse(&spoken).unwrap(), Config::default());
-        let spoken: toml::Table = spoken.parse().unwrap();
-        let keys = toml::Table::try_from(Config::default()).unwrap();
-        for (name, value) in &keys {
-            let said = spoken.get(name);
-            assert!(said.is_some(), "{name} is not in the template");
-            for key in value.as_table().into_iter().flat_map(toml::Table::keys) {
-                let said = said.and_then(|section| section.get(key));
-                assert!(said.is_some(), "{name}.{key} is not in the template");
-            }
-        }
-    }
-
-    #[test]
-    fn nothing_means_the_defaults() {
-        assert_eq!(parse(""), Ok(Config::default()));
-    }
-
-    #[test]
-    fn limits_have_an_upper_end_and_paths_begin_with_a_slash() {
-        for (text, what) in [
-            ("[sa]\nin_flight = 1025\n", "in_flight: want 1 to 1024"),
-            ("[ssa]\nin_flight = 65\n", "in_flight: want 1 to 64"),
-            (
-                "[source]\npatience_ms = 600001\n",
-                "patience_ms: want 1 to 600000",
-            ),
-            ("[ssa]\nsnapshot = \"a\"\n", "snapshot: want a path that"),
-            ("[ssa]\nrisks = \"a\"\n", "risks: want a path that"),
-            ("[acm]\nsocket = \"a\"\n", "socket: want a path that"),
-            (
-                "[acm]\nsocket_link = \"a\"\n",
-                "socket_link: want a path that",
-            ),
-            ("[acm]\ntcp_link = \"a\"\n", "tcp_link: want a path that"),
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(error.starts_with(&format!("t.toml:2: {what}")), "{error}");
-        }
-        let none = "[acm]\nsocket = \"\"\nsocket_link = \"\"\ntcp_link = \"\"\n\
-                    [ssa]\nsnapshot = \"\"\nrisks = \"\"\n";
-        assert!(parse(none).is_ok());
-    }
-
-    #[test]
-    fn errors_name_line_and_key() {
-        assert_eq!(
-            parse("\n[ports]\nholdoff_ms = 3\n").unwrap_err(),
-            "t.toml:3: holdoff_ms: unknown field `holdoff_ms`, expected `sources` or `hold_off_ms`"
-        );
-        assert!(
-            parse("devices = 4")
-                .unwrap_err()
-                .starts_with("t.toml:1: devices: invalid type")
-        );
-        assert_eq!(
-            parse("[association]\nclass = 0x33").unwrap_err(),
-            "t.toml:2: class: want an application class, 0x09 to 0x2f, or 0x07"
-        );
-        assert_eq!(
-            parse("[timers]\ntries = 3\n[sa]\ntries = 0").unwrap_err(),
-            "t.toml:4: tries: want at least 1"
-        );
-        assert!(
-            parse("[log]\nlevel = \"=nonsense=\"")
-                .unwrap_err()
-                .starts_with("t.toml:2: level")
-        );
-        assert!(
-            parse("[ports]\nsources = [\"sysfs\"]")
-                .unwrap_err()
-                .starts_with("t.toml:2: sour")
-        );
-        assert!(parse("a = [").unwrap_err().starts_with("t.toml:1: "));
-    }
-
-    #[test]
-    fn settings_reach_the_engine() {
-        let text = "[policy]\nmigrate_on_port_down = false\n[ports]\nhold_off_ms = 20\n";
-        let engine = parse(text).unwrap().engine();
-        assert!(!engine.migrate_on_port_down);
-        assert_eq!(engine.port_hold_off, Duration::from_millis(20));
-        assert_eq!(Config::default().engine(), statemachine::Config::default());
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::{Check, want, want_number};
 use crate::neigh::Mode;
 
 /// `[neigh]`
@@ -29,11 +29,10 @@ impl Default for Neigh {
 
 impl Neigh {
     pub(super) fn check(&self) -> Check {
-        want(
-            Mode::from_number(self.mode).is_some(),
-            "mode",
-            "want 0 none, 1 ipv4, 2 ipv6 or 3 both",
-        )?;
+        let is_mode = Mode::from_number(self.mode).is_some();
+        want_number(is_mode, self.mode, "mode", || {
+            "want 0 none, 1 ipv4, 2 ipv6 or 3 both".into()
+        })?;
         want(
             self.file.is_absolute(),
             "file",

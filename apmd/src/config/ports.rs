@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, millis, want};
+use super::{Check, millis, want, want_within};
 
 /// `[ports]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -42,6 +42,7 @@ impl Ports {
             !self.sources.is_empty(),
             "sources",
             "want at least one of verbs, umad, netlink",
-        )
+        )?;
+        want_within(self.hold_off_ms, 0..=600_000, "hold_off_ms")
     }
 }

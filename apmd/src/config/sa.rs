@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::{Check, want_within};
 use crate::sa::Limits;
 
 /// The longest wait for one copy of a question.
@@ -57,13 +57,9 @@ impl Sa {
     }
 
     pub(super) fn check(&self) -> Check {
-        want(
-            (1..=1024).contains(&self.in_flight),
-            "in_flight",
-            "want 1 to 1024",
-        )?;
-        want(self.timeout_ms > 0, "timeout_ms", "want at least 1")?;
-        want(self.tries > 0, "tries", "want at least 1")
+        want_within(self.in_flight, 1..=1024, "in_flight")?;
+        want_within(self.timeout_ms, 1..=TIMEOUT_MAX_MS, "timeout_ms")?;
+        want_within(self.tries, 1..=15, "tries")
     }
 
     /// The longest wait for the answer to copy number `copy` (from 0) of a question, milliseconds.

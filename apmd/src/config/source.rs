@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use statemachine::Origin;
 
-use super::{Check, Config, want};
+use super::{Check, Config, want, want_within};
 use crate::source::{Limits, Plan};
 
 /// `[source]`
@@ -58,11 +58,7 @@ impl Source {
         want(!self.order.is_empty(), "order", "want at least one source")?;
         let twice = (1..self.order.len()).any(|at| self.order[..at].contains(&self.order[at]));
         want(!twice, "order", "want every source once")?;
-        want(
-            (1..=600_000).contains(&self.patience_ms),
-            "patience_ms",
-            "want 1 to 600000",
-        )
+        want_within(self.patience_ms, 1..=600_000, "patience_ms")
     }
 
     /// Whether a source is on the list.

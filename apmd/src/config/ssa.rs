@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want, want_absolute_or_none};
+use super::{Check, want_absolute_or_none, want_within};
 
 /// `[ssa]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -52,16 +52,12 @@ impl Default for Ssa {
 
 impl Ssa {
     pub(super) fn check(&self) -> Check {
-        want(self.reread_ms >= 1_000, "reread_ms", "want at least 1000")?;
-        want(self.settle_ms >= 10, "settle_ms", "want at least 10")?;
-        want(
-            (1..=64).contains(&self.in_flight),
-            "in_flight",
-            "want 1 to 64",
-        )?;
+        want_within(self.reread_ms, 1_000..=86_400_000, "reread_ms")?;
+        want_within(self.settle_ms, 10..=600_000, "settle_ms")?;
+        want_within(self.in_flight, 1..=64, "in_flight")?;
         want_absolute_or_none(&self.snapshot, "snapshot")?;
         want_absolute_or_none(&self.risks, "risks")?;
-        want(self.sl.is_none_or(|sl| sl < 16), "sl", "want 0 to 15")
+        want_within(self.sl.unwrap_or(0), 0..=15, "sl")
     }
 
     /// The file of the snapshot, if there is to be one.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, millis, want};
+use super::{Check, millis, want_within};
 
 /// `[timers]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -42,13 +42,13 @@ impl Default for Timers {
 
 impl Timers {
     pub(super) fn check(&self) -> Check {
-        want(
-            self.jitter_percent <= 90,
-            "jitter_percent",
-            "want at most 90",
-        )?;
-        want(self.retry_ms > 0, "retry_ms", "want at least 1")?;
-        want(self.backoff_ms > 0, "backoff_ms", "want at least 1")?;
-        want(self.tries > 0, "tries", "want at least 1")
+        want_within(self.retry_ms, 1..=60_000, "retry_ms")?;
+        want_within(self.jitter_percent, 0..=90, "jitter_percent")?;
+        // A REQ says them in four bits (Max CM Retries).
+        want_within(self.tries, 1..=15, "tries")?;
+        want_within(self.backoff_ms, 1..=3_600_000, "backoff_ms")?;
+        want_within(self.backoff_max_ms, 1..=86_400_000, "backoff_max_ms")?;
+        want_within(self.suspect_ms, 0..=86_400_000, "suspect_ms")?;
+        want_within(self.order_ms, 1..=600_000, "order_ms")
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ibacm's configuration files, read for the served ACM.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -86,7 +87,7 @@ fn fit(
     config: &config::Acm,
     multicast: &config::AcmMulticast,
     options: &Options,
-) -> Result<(), &'static str> {
+) -> Result<(), Cow<'static, str>> {
     let multicast = apply_multicast(multicast, options);
     let checked = apply(config, options).check();
     let checked = checked.and_then(|()| multicast.check());
@@ -190,7 +191,7 @@ mod tests {
         let parsed = Options::parse(text, |options| fit(&acm, &multicast, options));
         let lines: Vec<_> = parsed.skipped.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [1, 2, 3, 4, 5]);
-        assert_eq!(parsed.skipped[2].1, "retries 255: want at most 15");
+        assert_eq!(parsed.skipped[2].1, "retries 255: want 0 to 15");
         assert_eq!(apply(&acm, &parsed.value), acm);
         let want = config::AcmMulticast {
             retries: 3,

@@ -7,6 +7,7 @@ mod acm_files;
 mod acm_io;
 mod acm_net_io;
 mod acm_streams;
+mod descriptors;
 mod engine_io;
 mod fabric_io;
 mod fabric_worker;
@@ -139,7 +140,8 @@ impl Daemon {
         config_path: Option<PathBuf>,
         log: LogHandle,
     ) -> Result<Self, DaemonError> {
-        raise_descriptor_limit();
+        descriptors::raise_limit();
+        descriptors::warn_of_too_few(&config.acm);
         let poll = Poll::new().map_err(system("epoll"))?;
         let registry = poll.registry();
         let dir = &config.runtime_dir;
@@ -352,6 +354,7 @@ impl Daemon {
                 self.reload_acm();
                 self.reload_neighbours();
                 self.look_at_all_ports();
+                descriptors::warn_of_too_few(&self.config.acm);
                 tracing::info!("configuration read again");
             }
             Err(error) => {
@@ -388,16 +391,6 @@ impl Daemon {
         if let Some(more) = self.limit.allow(now, Nuisance::Client) {
             tracing::warn!(%error, more, "caller not taken in");
         }
-    }
-}
-
-/// A descriptor for each library: as many as the administrator allows.
-fn raise_descriptor_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
-    if let Err(error) = raised {
-        tracing::warn!(%error, "descriptor limit not raised");
     }
 }
 

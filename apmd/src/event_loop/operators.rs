@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::Daemon;
+use super::{Daemon, descriptors};
 use crate::log_limit::Nuisance;
 use crate::observe::model::{Counters, Show, Status};
 use crate::observe::{FromOperator, show};
@@ -67,6 +67,7 @@ impl Daemon {
         let ports = show::ports(&self.devices, &views, self.rtnl.as_ref());
         let mut problems = show::problems(&ports, &connections, &devices, &self.config.devices);
         problems.extend(self.source_problems());
+        problems.extend(descriptors::too_few(&self.config.acm));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 use cm_msgs::acm::{Address, Counters, Flags, Header, MAX_LEN, Op, Resolve, Status};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
@@ -15,13 +16,18 @@ use crate::directory::Directory;
 const HEADER: usize = Header::LEN;
 
 fn start(directory: &Directory, further: &str) -> Daemon {
+    let config = config(directory, further);
+    Daemon::try_start(directory.path(), &config).expect("apmd starts")
+}
+
+/// Of a daemon that serves ACM in this directory.
+fn config(directory: &Directory, further: &str) -> String {
     let dir = directory.path().to_str().expect("text");
-    let config = format!(
+    format!(
         "[acm]\nserve = true\nkernel = false\nsocket = \"{dir}/acm-unix.sock\"\n\
          socket_link = \"{dir}/acm.sock\"\ntcp_file = \"{dir}/acm.port\"\ntcp_link = \"\"\n\
          ibacm_opts = \"{dir}/opts.cfg\"\nibacm_addr = \"{dir}/addr.cfg\"\n{further}"
-    );
-    Daemon::try_start(directory.path(), &config).expect("apmd starts")
+    )
 }
 
 fn call(directory: &Directory) -> UnixStream {
@@ -139,13 +145,13 @@ fn clients_that_end_in_the_middle_of_a_request_leave_nothing() {
     early.write_all(&request(6)).expect("room");
     assert_eq!(answer(&mut early).tid, 6);
     // The daemon learns of the beginnings and of the ends at the same time.
-    daemon.signal(nix::sys::signal::Signal::SIGSTOP);
+    daemon.signal(Signal::SIGSTOP);
     early.write_all(&[1]).expect("room");
     drop(early);
     for _ in 0..49 {
         call(&directory).write_all(&[1]).expect("room");
     }
-    daemon.signal(nix::sys::signal::Signal::SIGCONT);
+    daemon.signal(Signal::SIGCONT);
     daemon.await_counter("acm_clients", &json!(50));
     for _ in 0..1000 {
         if state(&daemon)["clients"] == json!(0) {
@@ -179,7 +185,7 @@ fn ibacms_options_are_heeded_and_tcp_is_found_by_its_file() {
         served.contains("acm.port") && served.contains("acm-unix.sock"),
         "{served}"
     );
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     let mut daemon = daemon;
     daemon.wait();
     assert!(!path("acm.port").exists() && !path("acm-unix.sock").exists());
@@ -193,6 +199,20 @@ fn not_served_unless_it_is_wanted() {
     assert_eq!(shown.status.code(), Some(1));
     let said = String::from_utf8_lossy(&shown.stderr).into_owned();
     assert!(said.contains("acm is not served"), "{said}");
+}
+
+#[test]
+fn more_clients_than_descriptors_are_warned_of() {
+    let directory = Directory::new();
+    let with = |clients| config(&directory, &format!("max_clients = {clients}\n"));
+    let daemon = Daemon::start_with_descriptors(500, directory.path(), &with(245));
+    let problems = || daemon.status()["problems"].to_string();
+    let warning = "max_clients of [acm] is 245, but the process may have 500 descriptors";
+    assert!(problems().contains(warning), "{}", problems());
+    daemon.write_config(&with(244));
+    daemon.signal(Signal::SIGHUP);
+    daemon.await_counter("reloads", &json!(1));
+    assert!(!problems().contains("max_clients"), "{}", problems());
 }
 
 #[test]

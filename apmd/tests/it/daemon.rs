@@ -36,8 +36,22 @@ impl Daemon {
     /// Starts one in `directory` and waits until it is ready. If it ends instead: what it said. It
     /// tells the socket `notify` there how it is.
     pub(crate) fn try_start(directory: &Path, config: &str) -> Result<Self, String> {
+        let program = Command::new(env!("CARGO_BIN_EXE_apmd"));
+        Self::try_start_by(program, directory, config)
+    }
+
+    /// Starts one that may have so many descriptors.
+    pub(crate) fn start_with_descriptors(count: u32, directory: &Path, config: &str) -> Self {
+        let mut shell = Command::new("sh");
+        let limited = format!("ulimit -n {count} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &limited, env!("CARGO_BIN_EXE_apmd")]);
+        Self::try_start_by(shell, directory, config).expect("apmd starts")
+    }
+
+    /// `program` becomes the daemon.
+    fn try_start_by(mut program: Command, directory: &Path, config: &str) -> Result<Self, String> {
         write_config(directory, config);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_apmd"))
+        let mut child = program
             .arg("--config")
             .arg(directory.join("apmd.toml"))
             .env_remove("RUST_LOG")

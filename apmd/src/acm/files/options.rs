@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ibacm_opts.cfg`: a name and a value a line; names without regard to case.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ const OF_IBACM: &[&str] = &[
 impl Options {
     /// Reads the file's text. Nothing in it is an error: a line after which the options do not
     /// `fit` is skipped.
-    pub fn parse(text: &str, fit: impl Fn(&Self) -> Result<(), &'static str>) -> Parsed<Self> {
+    pub fn parse(text: &str, fit: impl Fn(&Self) -> Result<(), Cow<'static, str>>) -> Parsed<Self> {
         let mut options = Self::default();
         let mut skipped = Vec::new();
         for (number, line) in lines(text) {
@@ -83,7 +84,7 @@ impl Options {
             };
             let mut changed = options.clone();
             let set = changed.set(&name.to_ascii_lowercase(), value);
-            match set.and_then(|()| fit(&changed)) {
+            match set.map_err(Cow::from).and_then(|()| fit(&changed)) {
                 Ok(()) => options = changed,
                 Err(what) => skipped.push((number, format!("{name} {value}: {what}"))),
             }
