@@ -13,12 +13,16 @@ mod doubtful;
 mod endpoints;
 pub mod files;
 pub mod kernel;
+mod locate;
 pub mod net;
+mod rechecks;
 mod request;
+mod resolve;
 mod serve;
 mod service;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod view;
 
 pub use cache::RouteOrigin;
