@@ -42,6 +42,12 @@ impl Mtu {
     pub const fn bytes(self) -> u16 {
         128 << self.code()
     }
+
+    /// From a number of bytes.
+    pub fn from_bytes(bytes: u32) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|mtu| u32::from(mtu.bytes()) == bytes)
+    }
 }
 
 impl fmt::Display for Mtu {
@@ -246,6 +252,12 @@ mod tests {
         assert!([0, 6].iter().all(|&c| Mtu::from_code(c).is_none()));
         assert_eq!(Mtu::B256.bytes(), 256);
         assert_eq!(Mtu::B4096.bytes(), 4096);
+        assert_eq!(Mtu::from_bytes(2048), Some(Mtu::B2048));
+        assert!(
+            [0, 128, 1, 2000, 8192]
+                .iter()
+                .all(|&b| Mtu::from_bytes(b).is_none())
+        );
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Default for AcmMulticast {
 
 impl AcmMulticast {
     pub(crate) fn check(&self) -> Check {
-        let is_mtu = mtu_code(self.min_mtu).is_some();
+        let is_mtu = Mtu::from_bytes(self.min_mtu.into()).is_some();
         want_number(is_mtu, self.min_mtu, "min_mtu", || {
             "want 256, 512, 1024, 2048 or 4096".into()
         })?;
@@ -87,7 +87,7 @@ impl AcmMulticast {
                 Prot::Acm => RouteProt::Acm,
             },
             least: Demand {
-                mtu: mtu_code(self.min_mtu).unwrap_or(least.mtu),
+                mtu: Mtu::from_bytes(self.min_mtu.into()).map_or(least.mtu, Mtu::code),
                 rate: rate_code(self.min_rate).unwrap_or(least.rate),
             },
             timeout: Duration::from_millis(self.timeout_ms),
@@ -97,11 +97,6 @@ impl AcmMulticast {
             heard_for: Duration::from_secs(self.heard_s),
         }
     }
-}
-
-fn mtu_code(bytes: u16) -> Option<u8> {
-    let mut codes = (1..=5).filter_map(Mtu::from_code);
-    codes.find(|mtu| mtu.bytes() == bytes).map(Mtu::code)
 }
 
 fn rate_code(gigabits: u16) -> Option<u8> {
@@ -119,11 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_mtus_are_coded() {
+    fn rates_are_coded() {
         let rates = [2, 5, 10, 40, 56, 100, 1600].map(rate_code);
         assert_eq!(rates, [2, 5, 3, 7, 12, 16, 25].map(Some));
         assert_eq!([0, 1, 3, 41].map(rate_code), [None; 4]);
-        assert_eq!([256, 4096].map(mtu_code), [Some(1), Some(5)]);
-        assert_eq!([0, 2000].map(mtu_code), [None; 2]);
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::table::Table;
-use super::{Failure, Options, Outcome, print};
+use super::{Failure, Options, Outcome};
 use crate::acm::{self, files};
 use crate::config::Config;
 use crate::observe::acm::{Acm as State, Counters, Multicast};
@@ -128,11 +128,7 @@ fn show(options: &Options) -> Result<Outcome, Failure> {
             "acm is not served: set serve = true in [acm] and restart apmd".to_owned(),
         ));
     };
-    if options.wants_json() {
-        options.print_json(&state)?;
-    } else {
-        print(&text(&state, options.details))?;
-    }
+    options.show(&state, || text(&state, options.details))?;
     Ok(Outcome::Ok)
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::table::Table;
-use super::{Failure, Options, Outcome, print};
+use super::{Failure, Options, Outcome};
 use crate::observe::model::{self, Alternate, Overlap, Path, SharedElement, Show};
 
 #[derive(Args)]
@@ -51,13 +51,10 @@ impl Conn {
         let filters = parse(&filters.filters)?;
         let mut conns: Vec<model::Conn> = ask(options, Show::Conn)?;
         conns.retain(|conn| filters.iter().all(|filter| filter.fits(conn)));
-        if options.wants_json() {
-            options.print_json(&conns)?;
-        } else if options.details {
-            print(&conns.iter().map(details).collect::<Vec<_>>().join("\n"))?;
-        } else {
-            print(&table(&conns))?;
-        }
+        options.show(&conns, || match options.details {
+            true => conns.iter().map(details).collect::<Vec<_>>().join("\n"),
+            false => table(&conns),
+        })?;
         Ok(Outcome::Ok)
     }
 }

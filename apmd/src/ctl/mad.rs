@@ -12,7 +12,7 @@ use cm_msgs::{DecodeError, cm};
 use serde_json::{Map, Value, json};
 
 use super::attribute::{self, Attribute};
-use super::{Failure, Options, Outcome, print};
+use super::{Failure, Options, Outcome};
 
 #[derive(Args)]
 pub(super) struct Mad {
@@ -46,11 +46,7 @@ impl Mad {
         };
         let bytes = bytes(&text).map_err(Failure::Failed)?;
         let decoded = decode(&bytes).map_err(Failure::Failed)?;
-        if options.wants_json() {
-            options.print_json(&decoded.json())?;
-        } else {
-            print(&decoded.text())?;
-        }
+        options.show(&decoded.json(), || decoded.text())?;
         Ok(Outcome::Ok)
     }
 }

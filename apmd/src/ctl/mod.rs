@@ -171,6 +171,14 @@ impl Options {
         self.json || self.pretty
     }
 
+    /// Prints `value` as JSON or in this form, whichever is wanted.
+    fn show(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.wants_json() {
+            true => self.print_json(value),
+            false => print(&text()),
+        }
+    }
+
     /// Prints `value` as JSON.
     fn print_json(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = if self.pretty {

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::table::Table;
-use super::{Failure, Options, Outcome, print};
+use super::{Failure, Options, Outcome};
 use crate::observe::model::{self, Show};
 
 #[derive(Args)]
@@ -36,11 +36,7 @@ impl Source {
                 )));
             }
         }
-        if options.wants_json() {
-            options.print_json(&sources)?;
-        } else {
-            print(&table(&sources, options.details))?;
-        }
+        options.show(&sources, || table(&sources, options.details))?;
         Ok(Outcome::Ok)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use clap::{Args, Subcommand};
 
 use super::ask::ask;
-use super::{Failure, Options, Outcome, print};
+use super::{Failure, Options, Outcome};
 use crate::observe::model::{self, Show};
 
 #[derive(Args)]
@@ -26,11 +26,7 @@ impl Status {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let (Some(Verb::Show) | None) = self.verb;
         let status: model::Status = ask(options, Show::Status)?;
-        if options.wants_json() {
-            options.print_json(&status)?;
-        } else {
-            print(&text(&status))?;
-        }
+        options.show(&status, || text(&status))?;
         let sums = status.connections;
         Ok(if sums.armed == sums.total {
             Outcome::Ok

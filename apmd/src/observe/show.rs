@@ -3,6 +3,7 @@
 
 use cm_msgs::association::PortAddress;
 use cm_msgs::path;
+use pathdb::Mtu;
 use statemachine::view::{self, PortState, Protection};
 use statemachine::{ConnectionView, Time};
 
@@ -18,11 +19,7 @@ use crate::source::Ssa;
 
 /// MTU in bytes of an IBA code; 0 for what is none.
 fn mtu_bytes(code: u8) -> u32 {
-    if matches!(code, 1..=5) {
-        128 << code
-    } else {
-        0
-    }
+    Mtu::from_code(code).map_or(0, |mtu| mtu.bytes().into())
 }
 
 /// A connection as operators see it.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Gid, Lid, PKey};
-use pathdb::Rate;
+use pathdb::{Mtu, Rate};
 use serde::Deserialize;
 use statemachine::{PathQuery, QueryError};
 use toml::Spanned;
@@ -256,9 +256,9 @@ fn lid(number: &Spanned<u16>) -> Result<Lid, Wrong> {
 }
 
 fn mtu(bytes: &Spanned<u32>) -> Result<u8, Wrong> {
-    let code = (1..=5u8).find(|code| 128 << code == *bytes.get_ref());
+    let mtu = Mtu::from_bytes(*bytes.get_ref());
     let what = format!("mtu {}: want 256, 512, 1024, 2048 or 4096", bytes.get_ref());
-    code.ok_or_else(|| wrong(bytes, what))
+    mtu.map(Mtu::code).ok_or_else(|| wrong(bytes, what))
 }
 
 fn rate(gigabits: &Spanned<f64>) -> Result<u8, Wrong> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::ctl::terminal::Percent;
-use crate::ctl::{Failure, Options, Outcome, print};
+use crate::ctl::{Failure, Options, Outcome};
 
 /// Findings of one kind that are shown unless all are asked for.
 const SHOWN: usize = 10;
@@ -97,11 +97,9 @@ impl Check {
         });
         drop(percent);
         let found = Found::new(&fabric, survey);
-        if options.wants_json() {
-            options.print_json(&found)?;
-        } else {
-            print(&found.text(if options.details { usize::MAX } else { SHOWN }))?;
-        }
+        options.show(&found, || {
+            found.text(if options.details { usize::MAX } else { SHOWN })
+        })?;
         Ok(match found.is_clean() {
             true => Outcome::Ok,
             false => Outcome::Degraded,

@@ -10,7 +10,7 @@ use pathdb::{Capability, Fabric, LidRange, PortId, Sharing};
 use serde::Serialize;
 
 use super::load;
-use crate::ctl::{Failure, Options, Outcome, print};
+use crate::ctl::{Failure, Options, Outcome};
 
 /// Findings of one kind that are shown unless all are asked for.
 const SHOWN: usize = 20;
@@ -91,13 +91,10 @@ impl Diff {
         let (before, after) = (load(&self.before)?, load(&self.after)?);
         let difference = check::difference(&before, &after, self.pairs);
         let differs = Differs::new(&before, &after, &difference);
-        if options.wants_json() {
-            options.print_json(&differs)?;
-        } else if difference.is_none() {
-            print(&differs.looked_at())?;
-        } else {
-            print(&differs.text(if options.details { usize::MAX } else { SHOWN }))?;
-        }
+        options.show(&differs, || match difference.is_none() {
+            true => differs.looked_at(),
+            false => differs.text(if options.details { usize::MAX } else { SHOWN }),
+        })?;
         Ok(match difference.worse.is_empty() {
             true => Outcome::Ok,
             false => Outcome::Degraded,

@@ -13,7 +13,7 @@ use super::live::Live;
 use super::show::Numbers;
 use super::{SNAPSHOT, addresses, failed};
 use crate::ctl::terminal::Percent;
-use crate::ctl::{Failure, Options, Outcome, print};
+use crate::ctl::{Failure, Options, Outcome};
 
 #[derive(Args)]
 pub(super) struct Import {
@@ -69,11 +69,7 @@ impl Import {
         };
         let bytes = snapshot::save(&fabric, &self.output).map_err(failed)?;
         let imported = Imported::new(&self.output, bytes, &fabric, &hosts);
-        if options.wants_json() {
-            options.print_json(&imported)?;
-        } else {
-            print(&imported.text(self.hosts.is_some()))?;
-        }
+        options.show(&imported, || imported.text(self.hosts.is_some()))?;
         Ok(Outcome::Ok)
     }
 }

@@ -10,7 +10,7 @@ use pathdb::{Fabric, Mtu, Rate};
 use serde::Serialize;
 
 use super::Source;
-use crate::ctl::{Failure, Options, Outcome, print};
+use crate::ctl::{Failure, Options, Outcome};
 
 #[derive(Args, Default)]
 pub(super) struct Show {
@@ -24,11 +24,7 @@ impl Show {
         let path = &self.source.fabric;
         let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
         let numbers = Numbers::new(path, bytes, &fabric);
-        if options.wants_json() {
-            options.print_json(&numbers)?;
-        } else {
-            print(&numbers.text())?;
-        }
+        options.show(&numbers, || numbers.text())?;
         Ok(Outcome::Ok)
     }
 }

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use pathdb::{Addresses, Fabric, Place};
 
 use super::fabric::{Source, addresses};
-use super::{Failure, Options, Outcome, print};
+use super::{Failure, Options, Outcome};
 use judged::Judged;
 
 #[derive(Args)]
@@ -59,11 +59,7 @@ impl Path {
             let (source, destination) = (&show.source, &show.destination);
             Failure::Failed(format!("no path from {source} to {destination}: {fault}"))
         })?;
-        if options.wants_json() {
-            options.print_json(&judged)?;
-        } else {
-            print(&text::text(&judged, options.details))?;
-        }
+        options.show(&judged, || text::text(&judged, options.details))?;
         Ok(Outcome::Ok)
     }
 }
