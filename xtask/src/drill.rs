@@ -48,6 +48,19 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     vm::start(&run)
 }
 
+/// The names of all drills, in the order of `cargo xtask drill --list`, whose lines begin with them.
+pub(crate) fn names() -> Result<Vec<String>, Error> {
+    Ok(first_words(&list(false)?))
+}
+
+fn first_words(listing: &str) -> Vec<String> {
+    listing
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
 /// What the runner lists; it needs no VM for that.
 fn list(json: bool) -> Result<String, Error> {
     packages::install(packages::BUILD)?;
@@ -68,6 +81,12 @@ fn quote(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drills_are_named_by_first_words() {
+        let listing = "cable-pull   pulls cables\nblackhole  ...\n\n";
+        assert_eq!(first_words(listing), ["cable-pull", "blackhole"]);
+    }
 
     #[test]
     fn quoting_leaves_nothing_to_the_shell() {

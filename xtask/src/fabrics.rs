@@ -7,16 +7,19 @@ use std::process::Command;
 use clap::Args;
 
 use crate::error::Error;
-use crate::{packages, workspace};
+use crate::{packages, shell, workspace};
 
 /// The program.
 pub(crate) const PROGRAM: &str = "apm-fabrics";
+
+/// The options of `cargo xtask test`.
+pub(crate) const OF_TEST: &[&str] = &["--quick", "--seeds", "2"];
 
 /// What the command line says.
 #[derive(Args)]
 pub(crate) struct Options {
     /// What to compare, as `apm-fabrics compare` takes it: --shape, --engine, --lmc, --seed,
-    /// --seeds, --quick, --keep, --json, or --help
+    /// --seeds, --quick, --keep, --json, --list, or --help
     #[arg(
         value_name = "OPTION",
         trailing_var_arg = true,
@@ -25,15 +28,11 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// `cargo xtask fabrics`. The release build is that of the VM's programs.
+/// `cargo xtask fabrics`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     packages::install(packages::BUILD)?;
     packages::install(packages::FABRICS)?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .current_dir(workspace::root())
-        .args(["run", "--release", "--quiet", "--package=testbed", "--bin"])
-        .args([PROGRAM, "--", "compare"])
+    let status = compare()
         .args(&options.arguments)
         .status()
         .map_err(|source| Error::Start {
@@ -41,4 +40,25 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
             source,
         })?;
     Ok(u8::from(!status.success()))
+}
+
+/// The cases that `cargo xtask fabrics` with these options compares, a word or more each.
+pub(crate) fn cases(arguments: &[&str]) -> Result<Vec<String>, Error> {
+    packages::install(packages::BUILD)?;
+    let mut list = compare();
+    list.args(arguments).arg("--list");
+    let what = format!("cargo xtask fabrics {} --list", arguments.join(" "));
+    let listing = shell::output(&what, &mut list)?;
+    Ok(listing.lines().map(str::to_owned).collect())
+}
+
+/// The program, as a release build like that of the VM's programs.
+fn compare() -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(workspace::root())
+        .args(["run", "--release", "--quiet", "--package=testbed", "--bin"])
+        .args([PROGRAM, "--", "compare"]);
+    command
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, InFile};
-use crate::{vm, workspace};
+use crate::{drill, fabrics, vm, workspace};
 
 /// Where a command of the README is to be typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,36 @@ fn blocks(text: &str) -> Vec<(Place, String)> {
     blocks
 }
 
-/// Whether `cargo xtask test` performs this command as one of its other steps.
-fn is_step_of_test(command: &str) -> bool {
-    let is_drill = command.starts_with("cargo xtask drill") && !command.contains("--list");
-    let is_fabrics = command.starts_with("cargo xtask fabrics");
-    is_drill || is_fabrics || ["cargo xtask test", "cargo xtask vm --check"].contains(&command)
+/// What the other steps of `cargo xtask test` perform.
+struct OtherSteps<F> {
+    drills: Vec<String>,
+    /// The cases of the step `fabrics`.
+    fabrics: Vec<String>,
+    /// What cases these options of `cargo xtask fabrics` select.
+    cases: F,
+}
+
+impl<F: Fn(&[&str]) -> Result<Vec<String>, Error>> OtherSteps<F> {
+    /// Whether they perform this command: all of its drills, or all of its cases.
+    fn perform(&self, command: &str) -> Result<bool, Error> {
+        let words: Vec<_> = command.split_whitespace().collect();
+        let ["cargo", "xtask", what, arguments @ ..] = &words[..] else {
+            return Ok(false);
+        };
+        Ok(match (*what, arguments) {
+            ("test", []) | ("vm", ["--check"]) => true,
+            (_, arguments) if arguments.contains(&"--list") => false,
+            ("drill", arguments) => {
+                let mut names = arguments.iter().filter(|word| !word.starts_with("--"));
+                names.all(|name| self.drills.iter().any(|drill| drill == name))
+            }
+            ("fabrics", arguments) => {
+                let cases = (self.cases)(arguments)?;
+                cases.iter().all(|case| self.fabrics.contains(case))
+            }
+            _ => false,
+        })
+    }
 }
 
 /// `cargo xtask readme`. `parses` says whether the words after `cargo xtask` are understood.
@@ -65,18 +90,25 @@ fn script(commands: &str) -> String {
     format!("set -ex\n{commands}")
 }
 
-/// Runs those commands for this machine that are not steps of `cargo xtask test` anyway, below the
-/// workspace, where cargo finds its alias, but not among the sources.
+/// Runs those commands for this machine that other steps of `cargo xtask test` do not perform, below
+/// the workspace, where cargo finds its alias, but not among the sources.
 fn on_host(commands: &str) -> Result<u8, Error> {
     let dir = workspace::root().join("target/readme");
     fs::create_dir_all(&dir).in_file(&dir)?;
-    let commands: String = commands
-        .lines()
-        .filter(|command| !is_step_of_test(command))
-        .map(|command| format!("{command}\n"))
-        .collect();
+    let others = OtherSteps {
+        drills: drill::names()?,
+        fabrics: fabrics::cases(fabrics::OF_TEST)?,
+        cases: fabrics::cases,
+    };
+    let mut left = String::new();
+    for command in commands.lines() {
+        if !others.perform(command)? {
+            left.push_str(command);
+            left.push('\n');
+        }
+    }
     let status = Command::new("bash")
-        .args(["-c", &script(&commands)])
+        .args(["-c", &script(&left)])
         .current_dir(&dir)
         .stdin(Stdio::null())
         .status()
@@ -104,11 +136,36 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_the_test_are_not_repeated() {
-        assert!(is_step_of_test("cargo xtask drill --json unmodified"));
-        assert!(is_step_of_test("cargo xtask vm --check"));
-        assert!(is_step_of_test("cargo xtask fabrics --quick"));
-        assert!(!is_step_of_test("cargo xtask drill --list"));
-        assert!(!is_step_of_test("cargo xtask vm --run s.sh"));
+    fn what_other_steps_perform_is_not_repeated() {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let others = OtherSteps {
+            drills: owned(&["cable-pull", "unmodified"]),
+            fabrics: owned(&["torus dor 1", "mesh dor 1"]),
+            cases: |arguments: &[&str]| match arguments {
+                ["--seed", seed] => Ok(vec![format!("torus dor {seed}")]),
+                _ => Err(Error::Other("usage".to_owned())),
+            },
+        };
+        let performed = |command| others.perform(command).ok();
+        for command in [
+            "cargo xtask test",
+            "cargo xtask vm --check",
+            "cargo xtask drill",
+            "cargo xtask drill --json unmodified cable-pull",
+            "cargo xtask fabrics --seed 1",
+        ] {
+            assert_eq!(performed(command), Some(true), "{command}");
+        }
+        for command in [
+            "cargo xtask drill --list",
+            "cargo xtask drill unmodified cable-push",
+            "cargo xtask vm --run s.sh",
+            "cargo xtask fabrics --seed 2",
+            "cargo build",
+            "cargo xtask test | tail",
+        ] {
+            assert_eq!(performed(command), Some(false), "{command}");
+        }
+        assert_eq!(performed("cargo xtask fabrics --shape cube"), None);
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, InFile};
-use crate::{packages, shell, workspace};
+use crate::{drill, fabrics, packages, shell, workspace};
 
 /// What all of it is meant to take at most on two cores; said when it is exceeded, no failure: the
 /// machine may have had other things to do.
@@ -113,7 +113,7 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         },
         Step {
             name: "fabrics",
-            command: xtask(&["fabrics", "--quick", "--seeds", "2"])?,
+            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat())?,
         },
         Step {
             name: "README",
@@ -122,24 +122,14 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
     ])
 }
 
-/// All drills, in the order of `cargo xtask drill --list`, whose lines begin with a name.
+/// All drills.
 fn drills() -> Result<Step, Error> {
-    let mut list = xtask(&["drill", "--list"])?;
-    let listing = shell::output("cargo xtask drill --list", &mut list)?;
     let mut command = xtask(&["drill"])?;
-    command.args(first_words(&listing));
+    command.args(drill::names()?);
     Ok(Step {
         name: "drills",
         command,
     })
-}
-
-fn first_words(listing: &str) -> Vec<String> {
-    listing
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Runs a step; what it prints is shown at once and kept.
@@ -301,11 +291,5 @@ mod tests {
                       cable-pull: ok\nblackhole: FAILED: no migration\n\
                       test result: FAILED. 1 passed; 1 failed\n   Doc-tests x\n";
         assert_eq!(runner_lines(output).count(), 6);
-    }
-
-    #[test]
-    fn drills_are_named_by_first_words() {
-        let listing = "cable-pull   pulls cables\nblackhole  ...\n\n";
-        assert_eq!(first_words(listing), ["cable-pull", "blackhole"]);
     }
 }

@@ -57,6 +57,9 @@ struct Options {
     /// One JSON object a fabric and state
     #[arg(long)]
     json: bool,
+    /// Only list the cases, a line each: what makes a command of that case alone
+    #[arg(long)]
+    list: bool,
 }
 
 /// The program: everything but the process's exit.
@@ -83,6 +86,10 @@ fn compare(options: Options) -> ExitCode {
     };
     let started = Instant::now();
     let cases = selection.cases();
+    if options.list {
+        cases.iter().for_each(|case| println!("{}", alone(case)));
+        return ExitCode::SUCCESS;
+    }
     if !options.json {
         println!(
             "shape       engine  used    lmc  state   {}  seconds",
@@ -158,8 +165,13 @@ fn print(outcome: &Outcome) {
 
 /// The command that runs this case again.
 fn replay(case: &Case) -> String {
+    format!("apm-fabrics compare {}", alone(case))
+}
+
+/// The options that name this case and no other.
+fn alone(case: &Case) -> String {
     format!(
-        "apm-fabrics compare --shape {} --engine {} --lmc {} --seed {}",
+        "--shape {} --engine {} --lmc {} --seed {}",
         case.form, case.engine, case.lmc, case.seed
     )
 }

@@ -98,6 +98,21 @@ fn killed_it_leaves_no_process_behind() {
 }
 
 #[test]
+fn a_listed_case_is_a_command_of_that_case_alone() {
+    let list = |arguments: &[&str]| {
+        let output = apm_fabrics(&[&["compare", "--list"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let cases = list(&["--quick", "--shape", "torus2d", "--seeds", "2"]);
+    assert_eq!(cases.lines().count(), 18, "3 engines, 3 LMCs: {cases}");
+    for case in cases.lines() {
+        let arguments: Vec<_> = case.split_whitespace().collect();
+        assert_eq!(list(&arguments), format!("{case}\n"));
+    }
+}
+
+#[test]
 fn nonsense_is_a_usage_error() {
     for arguments in [
         &[][..],
