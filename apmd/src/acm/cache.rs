@@ -86,7 +86,7 @@ pub(super) struct Destination {
     /// That there is none, and until when that holds.
     pub(super) refused: Option<(Status, Time)>,
     pub(super) asking: Option<Asking>,
-    /// Doubt was cast since the path was asked for: the answer may be older.
+    /// Doubt was cast since it was asked for: the answer may be older.
     pub(super) outdated: bool,
     /// When somebody last wanted it.
     pub(super) wanted_at: Time,

@@ -26,6 +26,19 @@ pub struct LocalPort {
     pub subnet_timeout: u8,
 }
 
+impl LocalPort {
+    /// What of the port is in the paths that start from it: if that changes, they are others.
+    pub(super) fn paths_from(&self) -> impl PartialEq + use<> {
+        let PortStatus { lid, gid, mtu, .. } = self.status;
+        (lid, gid, mtu, self.rate, self.subnet_timeout)
+    }
+
+    /// Whether it sees a fabric, and whose: if that changes, paths may be others.
+    pub(super) fn sees(&self) -> impl PartialEq + use<> {
+        (self.status.active, self.status.sm_lid)
+    }
+}
+
 /// An address of an IPoIB interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Interface {

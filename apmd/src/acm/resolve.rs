@@ -126,9 +126,7 @@ impl Service {
             destination: key.to,
         });
         self.count(key.from, |counters| &mut counters.addr_query);
-        if let Some(known) = self.cache.get_mut(&key) {
-            known.asking = Some(Asking::Host(number));
-        }
+        self.asking(key, Asking::Host(number));
     }
 
     fn ask_path(&mut self, now: Time, key: Key, dgid: Gid, dlid: Option<Lid>) {
@@ -168,10 +166,29 @@ impl Service {
             only: None,
         });
         self.count(key.from, |counters| &mut counters.route_query);
+        self.asking(key, Asking::Path(number));
+    }
+
+    /// Something is being asked for a destination.
+    fn asking(&mut self, key: Key, asking: Asking) {
         if let Some(known) = self.cache.get_mut(&key) {
-            known.asking = Some(Asking::Path(number));
+            known.asking = Some(asking);
             known.outdated = false;
         }
+    }
+
+    /// It is answered. Whether the answer holds: if doubt was cast while it was under way, it is
+    /// asked for once more.
+    fn answered(&mut self, now: Time, key: Key) -> bool {
+        let Some(known) = self.cache.get_mut(&key) else {
+            return false;
+        };
+        known.asking = None;
+        if known.outdated {
+            self.advance(now, key);
+            return false;
+        }
+        true
     }
 
     /// Other hosts answered, or did not.
@@ -179,8 +196,8 @@ impl Service {
         let Some(Asked::Host(key)) = self.asked.remove(&number) else {
             return;
         };
-        if let Some(known) = self.cache.get_mut(&key) {
-            known.asking = None;
+        if !self.answered(now, key) {
+            return;
         }
         match result {
             Ok(found) => {
@@ -207,22 +224,18 @@ impl Service {
         origin: Option<Origin>,
         result: Result<Vec<PathRecord>, QueryError>,
     ) {
-        let Some(known) = self.cache.get_mut(&key) else {
+        if !self.answered(now, key) {
             return;
-        };
-        known.asking = None;
-        if known.outdated {
-            return self.advance(now, key);
         }
         let found = result.and_then(|records| records.into_iter().next().ok_or(QueryError::NoPath));
         match found {
             Ok(path) => self.settle(now, key, path, RouteOrigin::Source(origin)),
             Err(QueryError::NoPath) => {
-                if known.route.take().is_some() {
-                    self.stats.dropped += 1;
+                if let Some(known) = self.cache.get_mut(&key) {
+                    self.stats.dropped += u64::from(known.route.take().is_some());
+                    // The address may be at another port by now.
+                    known.gid = None;
                 }
-                // The address may be at another port by now.
-                known.gid = None;
                 self.refuse(now, key, Status::NoData);
             }
             Err(error) => self.unanswered(now, key, error),

@@ -193,17 +193,17 @@ impl Service {
 
     /// A port is (now) like this.
     pub fn handle_port(&mut self, id: PortId, port: LocalPort) {
-        let was = self.endpoints.port(id).map(|was| was.status.clone());
-        let now = port.status.clone();
-        self.endpoints.set_port(id, port);
-        let Some(was) = was else {
-            return;
+        let Some(was) = self.endpoints.port(id).cloned() else {
+            return self.endpoints.set_port(id, port);
         };
+        let other_paths = was.paths_from() != port.paths_from();
+        let other_fabric = was.sees() != port.sees();
+        self.endpoints.set_port(id, port);
         let of_port = self.endpoints_of(id);
-        if (was.lid, was.gid, was.mtu) != (now.lid, now.gid, now.mtu) {
+        if other_paths {
             self.cache.drop_routes(|key, _| of_port.contains(&key.from));
             self.cache.outdate(|from| of_port.contains(&from));
-        } else if (was.active, was.sm_lid) != (now.active, now.sm_lid) {
+        } else if other_fabric {
             self.rechecks
                 .add(self.cache.doubt(|from| of_port.contains(&from)));
         }

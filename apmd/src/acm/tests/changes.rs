@@ -163,6 +163,29 @@ fn what_was_asked_before_a_change_is_asked_once_more() {
 }
 
 #[test]
+fn what_other_hosts_were_asked_before_a_change_is_asked_once_more() {
+    let mut service = service();
+    let before = look_for(&mut service, NOW, ip(9));
+    service.handle_fabric_changed(NOW);
+    let old = Found {
+        path: Some(path_to(9)),
+        ..found(9)
+    };
+    service.handle_lookup(NOW, before.number, Ok(old));
+    assert_eq!(service.poll_answer(), None, "the path may be older");
+    let again = service.poll_lookup().expect("a question");
+    assert_eq!(again.destination, ip(9));
+    let new = Found {
+        path: Some(rerouted(9)),
+        ..found(9)
+    };
+    service.handle_lookup(NOW, again.number, Ok(new));
+    assert_eq!(path_in(&later(&mut service).unwrap()), rerouted(9));
+    let known = resolve(&mut service, NOW, &to(ip(9))).unwrap();
+    assert_eq!(path_in(&known), rerouted(9));
+}
+
+#[test]
 fn a_path_in_doubt_is_better_than_none() {
     let mut service = service();
     learn(&mut service, NOW, 9);
@@ -205,4 +228,20 @@ fn a_local_port_with_another_lid_has_other_paths() {
     service.handle_port(port_id(1), down);
     let asked = resolve(&mut service, NOW, &to(by_gid(9))).unwrap();
     assert_eq!(asked.status, Status::SourceAddress);
+}
+
+#[test]
+fn a_local_port_with_another_rate_has_other_paths() {
+    let mut service = service();
+    learn(&mut service, NOW, 9);
+    let itself = |service: &mut Service| path_in(&resolve(service, NOW, &to(ip(1))).unwrap());
+    assert_eq!(itself(&mut service).rate, 7);
+    let slower = LocalPort {
+        rate: 3,
+        ..local_port(1)
+    };
+    service.handle_port(port_id(1), slower);
+    assert_eq!(itself(&mut service).rate, 3);
+    let asked = resolve(&mut service, NOW, &cached_only(by_gid(9))).unwrap();
+    assert_eq!(asked.status, Status::NoData);
 }
