@@ -10,6 +10,18 @@ use cm_msgs::acm::Header;
 /// Answers kept for a client that does not read; then its requests are no longer read either.
 const BACKLOG_MAX: usize = 256 * 1024;
 
+/// What has ended of a client's stream, as far as the system has told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Ended {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It says no more, and may still hear.
+    Speaking,
+    /// It does not hear either.
+    Everything,
+}
+
 /// What is kept between a client's calls. Mostly nothing: a request comes whole and is answered at
 /// once.
 #[derive(Debug, Default)]
@@ -22,6 +34,11 @@ pub struct Buffers {
     sent: usize,
     /// The rest is read when others have had their turn.
     put_off: bool,
+    /// Requests whose answers take a while.
+    owed: usize,
+    ended: Ended,
+    /// Everything that it said has been read.
+    read_out: bool,
 }
 
 impl Buffers {
@@ -33,6 +50,37 @@ impl Buffers {
     /// It is this client's turn again.
     pub fn resume(&mut self) {
         self.put_off = false;
+    }
+
+    /// The system told that so much has ended.
+    pub fn end(&mut self, ended: Ended) {
+        self.ended = self.ended.max(ended);
+    }
+
+    /// Whether what follows is all that it says.
+    pub fn is_ending(&self) -> bool {
+        self.ended != Ended::Nothing
+    }
+
+    /// Everything that it said has been read.
+    pub fn read_out(&mut self) {
+        self.read_out = true;
+    }
+
+    /// So many of its requests are answered later.
+    pub fn owe(&mut self, requests: usize) {
+        self.owed += requests;
+    }
+
+    /// One of these is.
+    pub fn pay(&mut self) {
+        self.owed = self.owed.saturating_sub(1);
+    }
+
+    /// Whether nothing more is to be read, and there is nothing, or nobody, to be told.
+    pub fn is_done(&self) -> bool {
+        let told = self.owed == 0 && self.unsent().is_empty();
+        self.read_out && (told || self.ended == Ended::Everything)
     }
 
     /// Whether there is more than enough to be sent.
@@ -188,6 +236,29 @@ mod tests {
             let broken = Buffers::default().requests(&header, |_, _| {});
             assert_eq!(broken, Err(Breach::Length(length)));
         }
+    }
+
+    #[test]
+    fn who_says_no_more_is_told_what_is_owed() {
+        let mut buffers = Buffers::default();
+        buffers.owe(2);
+        buffers.end(Ended::Speaking);
+        buffers.pay();
+        buffers.pay();
+        assert!(!buffers.is_done(), "something may be left to be read");
+        buffers.owe(1);
+        buffers.read_out();
+        assert!(!buffers.is_done());
+        buffers.pay();
+        buffers.keep(&[1]);
+        assert!(!buffers.is_done());
+        buffers.sent(1);
+        assert!(buffers.is_done());
+        buffers.owe(1);
+        assert!(!buffers.is_done());
+        buffers.end(Ended::Everything);
+        buffers.end(Ended::Speaking);
+        assert!(buffers.is_done(), "nobody hears it");
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod verify;
 mod view;
 
 pub use cache::RouteOrigin;
-pub use clients::{Buffers, Clients};
+pub use clients::{Buffers, Clients, Ended};
 pub use endpoints::{Endpoint, EndpointId, Interface, LocalPort, Naming, Own, host_name};
 pub use request::{Breach, frame};
 pub use serve::SourceOf;

@@ -39,6 +39,11 @@ impl AcmLinks {
         &self.config
     }
 
+    /// This daemon serves ACM at another TCP port, or at none.
+    pub(super) fn set_own_port(&mut self, port: Option<u16>) {
+        self.own_port = port;
+    }
+
     fn act(&mut self, registry: &Registry, action: Action) {
         match action {
             Action::Connect(number) => self.connect(registry, number),

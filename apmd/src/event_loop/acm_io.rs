@@ -11,6 +11,7 @@ use super::Daemon;
 use super::acm_files::Files;
 use super::acm_streams::{AcmStreams, Going};
 use super::ls_io;
+use super::opened::Opened;
 use super::token::PortKey;
 use crate::acm::{Breach, LocalPort, Service};
 use crate::config::Config;
@@ -27,7 +28,7 @@ const TRAPS: [u16; 2] = [65, 128];
 pub(super) struct Acm {
     pub(super) service: Service,
     pub(super) streams: AcmStreams,
-    pub(super) ls: Option<Ls>,
+    pub(super) ls: Opened<Ls>,
     routes: Routes,
     pub(super) files: Files,
     /// The ports whose paths were looked for in the file.
@@ -46,7 +47,7 @@ impl Acm {
         let mut acm = Self {
             service: Service::new(config.settings(), seed as u32),
             streams: AcmStreams::open(config, registry),
-            ls: config.kernel.then(|| ls_io::open(registry)).flatten(),
+            ls: Opened::from(config.kernel.then(|| ls_io::open(registry))),
             routes: Routes::default(),
             files,
             routed: Vec::new(),
@@ -59,6 +60,14 @@ impl Acm {
     /// The TCP port at which it is served.
     pub(super) fn tcp_port(&self) -> Option<u16> {
         self.streams.tcp_port()
+    }
+
+    /// Opens what could not be opened, or was lost.
+    fn open_again(&mut self, registry: &Registry) {
+        self.streams.listen_again(&self.files.config, registry);
+        if self.ls.failure().is_some() {
+            self.ls = Opened::from(Some(ls_io::open(registry)));
+        }
     }
 
     /// Gives the service what the files say.
@@ -82,7 +91,6 @@ impl Acm {
         &mut self,
         now: Time,
         key: u32,
-        to_end: bool,
         registry: &Registry,
     ) -> Result<Going, Breach> {
         let Self {
@@ -90,7 +98,7 @@ impl Acm {
         } = self;
         let mut source_of = |to: IpAddr| routes.source_to(to);
         self.streams
-            .serve(key, to_end, registry, |header, message, output| {
+            .serve(key, registry, |header, message, output| {
                 service.handle_request(now, key, header, message, &mut source_of, output);
             })
     }
@@ -144,7 +152,7 @@ impl Daemon {
             any = true;
             acm.output.clear();
             if let Some(message) = answer.for_kernel() {
-                if let Some(Err(error)) = acm.ls.as_ref().map(|ls| ls.send(&message)) {
+                if let Some(Err(error)) = acm.ls.get().map(|ls| ls.send(&message)) {
                     tracing::debug!(%error, "answer to the kernel not sent");
                 }
             } else if let Some(key) = answer.for_client(&mut acm.output)
@@ -265,10 +273,22 @@ impl Daemon {
         let acm = self.acm.as_ref()?;
         Some(model::Acm {
             served_at: acm.streams.served_at(),
-            kernel: acm.ls.is_some(),
+            kernel: acm.ls.get().is_some(),
             clients: acm.streams.clients(),
             multicast: self.show_acm_net(),
             ..model::show(self.clock.now(), &acm.service)
+        })
+    }
+
+    /// What an operator should look at, in words.
+    pub(super) fn acm_problems(&self) -> impl Iterator<Item = String> {
+        self.acm.iter().flat_map(|acm| {
+            let streams = acm.streams.failures();
+            let streams = streams.map(|why| format!("acm is not served at {why}"));
+            let kernel = acm.ls.failure();
+            let kernel =
+                kernel.map(|why| format!("the kernel's path requests are not heard: {why}"));
+            streams.chain(kernel)
         })
     }
 
@@ -278,6 +298,8 @@ impl Daemon {
             acm.files = Files::read(&self.config.acm, &self.config.acm_multicast);
             acm.service.set_settings(acm.files.config.settings());
             acm.take_files();
+            acm.open_again(self.poll.registry());
+            self.acm_client.set_own_port(acm.tcp_port());
         }
         self.configure_acm_net();
     }

@@ -7,17 +7,21 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use cm_msgs::acm::Header;
+use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 
 use super::Daemon;
+use super::opened::Opened;
 use super::token::Token;
-use crate::acm::{Breach, Buffers, Clients};
+use crate::acm::{Breach, Buffers, Clients, Ended};
 use crate::config::{self, Tcp};
 use crate::io::seqpacket::ListenError;
 use crate::io::stream::{Listener, Stream};
 use crate::log_limit::Nuisance;
 
+/// The place of the Unix socket among the listeners.
+const UNIX: usize = 0;
 /// Read from a client at once; some 400 requests.
 const READ: usize = 64 * 1024;
 /// Reads of a client before others have their turn.
@@ -26,7 +30,8 @@ const READS: usize = 2;
 /// Where ACM is served, and whom.
 #[derive(Debug)]
 pub(super) struct AcmStreams {
-    listeners: Vec<Listener>,
+    /// On the Unix socket, and on TCP.
+    listeners: [Opened<Listener>; 2],
     clients: Clients<Stream>,
     input: Box<[u8]>,
     output: Vec<u8>,
@@ -47,46 +52,58 @@ impl AcmStreams {
     /// Listens, as far as that can be done: what fails is logged, and the daemon does without.
     pub(super) fn open(config: &config::Acm, registry: &Registry) -> Self {
         let mut streams = Self {
-            listeners: Vec::new(),
+            listeners: [Opened::Unwanted, Opened::Unwanted],
             clients: Clients::default(),
             input: vec![0; READ].into(),
             output: Vec::new(),
         };
-        for listener in [unix(config), tcp(config)].into_iter().flatten() {
-            let added = listener.and_then(|listener| streams.listen(listener, registry));
-            if let Err(error) = added {
-                tracing::error!(%error, "acm not served there: is ibacm running?");
-            }
+        for place in 0..streams.listeners.len() {
+            streams.listen(place, config, registry);
         }
         streams
     }
 
-    fn listen(&mut self, listener: Listener, registry: &Registry) -> Result<(), ListenError> {
-        let token = Token::AcmListener(self.listeners.len() as u32);
-        registry
-            .register(
-                &mut SourceFd(&listener.as_raw_fd()),
-                token.into(),
-                Interest::READABLE,
-            )
-            .map_err(|error| ListenError::Io {
-                path: listener.path().to_owned(),
-                error,
-            })?;
-        tracing::info!(path = %listener.path().display(), "acm served");
-        self.listeners.push(listener);
-        Ok(())
+    /// Listens where it could not be done before.
+    pub(super) fn listen_again(&mut self, config: &config::Acm, registry: &Registry) {
+        for place in 0..self.listeners.len() {
+            if self.listeners[place].failure().is_some() {
+                self.listen(place, config, registry);
+            }
+        }
+    }
+
+    fn listen(&mut self, place: usize, config: &config::Acm, registry: &Registry) {
+        let wanted = match place {
+            UNIX => unix(config),
+            _ => tcp(config),
+        };
+        let token = Token::AcmListener(place as u32).into();
+        let listening =
+            wanted.map(|listener| listener.and_then(|it| registered(it, token, registry)));
+        if let Some(Err(error)) = &listening {
+            tracing::error!(%error, "acm not served there: is ibacm running?");
+        }
+        self.listeners[place] = Opened::from(listening);
+    }
+
+    /// Why it is not served where it should be.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &str> {
+        self.listeners.iter().filter_map(Opened::failure)
+    }
+
+    fn listening(&self) -> impl Iterator<Item = &Listener> {
+        self.listeners.iter().filter_map(Opened::get)
     }
 
     /// The TCP port at which it is served.
     pub(super) fn tcp_port(&self) -> Option<u16> {
-        self.listeners.iter().find_map(Listener::port)
+        self.listening().find_map(Listener::port)
     }
 
     /// Where it is served, for operators.
     pub(super) fn served_at(&self) -> Vec<String> {
         let path = |listener: &Listener| listener.path().display().to_string();
-        self.listeners.iter().map(path).collect()
+        self.listening().map(path).collect()
     }
 
     /// Clients served now.
@@ -101,7 +118,8 @@ impl AcmStreams {
         limit: usize,
         registry: &Registry,
     ) -> io::Result<Option<bool>> {
-        let Some(listener) = self.listeners.get(place as usize) else {
+        let listener = self.listeners.get(place as usize);
+        let Some(listener) = listener.and_then(Opened::get) else {
             return Ok(None);
         };
         let Some(stream) = listener.accept()? else {
@@ -118,14 +136,13 @@ impl AcmStreams {
         Ok(Some(true))
     }
 
-    /// Reads what a client has to say, and sends what `answer` writes to each request. A read that
-    /// does not fill the buffer has taken all there is, but what follows is seen only by another,
-    /// which `to_end` asks for: wakeups tell of changes, and one may tell of the last bytes and of
-    /// the end together.
+    /// Reads what a client has to say, and sends what `answer` writes to each request; where it
+    /// writes nothing, the answer comes later. A read that does not fill the buffer has taken all
+    /// there is, but of a client that is ending, the end is seen only by another: wakeups tell of
+    /// changes, and one may tell of the last bytes and of the end together.
     pub(super) fn serve(
         &mut self,
         key: u32,
-        to_end: bool,
         registry: &Registry,
         mut answer: impl FnMut(&Header, &[u8], &mut Vec<u8>),
     ) -> Result<Going, Breach> {
@@ -136,7 +153,13 @@ impl AcmStreams {
             return Ok(Going::On);
         }
         let len = match stream.read(&mut self.input) {
-            Ok(0) => return Ok(Going::Off),
+            Ok(0) => {
+                buffers.read_out();
+                return Ok(match buffers.is_done() {
+                    true => Going::Off,
+                    false => Going::On,
+                });
+            }
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Going::On),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Going::More),
@@ -145,21 +168,28 @@ impl AcmStreams {
         self.output.clear();
         let bytes = self.input.get(..len).unwrap_or(&[]);
         let output = &mut self.output;
-        let understood = buffers.requests(bytes, |header, message| answer(header, message, output));
+        let mut later = 0;
+        let understood = buffers.requests(bytes, |header, message| {
+            let before = output.len();
+            answer(header, message, output);
+            later += usize::from(output.len() == before);
+        });
+        buffers.owe(later);
         let answered = send(registry, key, stream, buffers, &self.output);
         understood?;
         Ok(match answered {
-            Ok(()) if to_end || len == self.input.len() => Going::More,
+            Ok(()) if buffers.is_ending() || len == self.input.len() => Going::More,
             Ok(()) => Going::On,
             Err(_) => Going::Off,
         })
     }
 
-    /// Sends a client an answer. Whether it can go on.
+    /// Sends a client an answer that took a while. Whether it can go on.
     pub(super) fn answer(&mut self, key: u32, bytes: &[u8], registry: &Registry) -> bool {
-        self.clients
-            .get(key)
-            .is_none_or(|(stream, buffers)| send(registry, key, stream, buffers, bytes).is_ok())
+        self.clients.get(key).is_none_or(|(stream, buffers)| {
+            buffers.pay();
+            send(registry, key, stream, buffers, bytes).is_ok() && !buffers.is_done()
+        })
     }
 
     /// Sends a client what there was no room for. Whether it can go on.
@@ -167,6 +197,30 @@ impl AcmStreams {
         self.clients.get(key).is_none_or(|(stream, buffers)| {
             buffers.unsent().is_empty() || send(registry, key, stream, buffers, &[]).is_ok()
         })
+    }
+}
+
+fn registered(
+    listener: Listener,
+    token: mio::Token,
+    registry: &Registry,
+) -> Result<Listener, ListenError> {
+    let fd = listener.as_raw_fd();
+    let registered = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
+    registered.map_err(|error| ListenError::Io {
+        path: listener.path().to_owned(),
+        error,
+    })?;
+    tracing::info!(path = %listener.path().display(), "acm served");
+    Ok(listener)
+}
+
+/// What a wakeup tells of the end of a client's stream.
+pub(super) fn ended(event: &Event) -> Ended {
+    match (event.is_write_closed(), event.is_read_closed()) {
+        (true, _) => Ended::Everything,
+        (false, true) => Ended::Speaking,
+        (false, false) => Ended::Nothing,
     }
 }
 
@@ -259,19 +313,22 @@ impl Daemon {
         }
     }
 
-    /// A client of ACM has something to say, or reads; `to_end`: or will say nothing more. Whether
+    /// A client of ACM has something to say, or reads, or so much of its stream has ended. Whether
     /// that was all: what it asked was known and is answered.
-    pub(super) fn acm_caller(&mut self, key: u32, to_end: bool) -> bool {
+    pub(super) fn acm_caller(&mut self, key: u32, ended: Ended) -> bool {
         let registry = self.poll.registry();
         let now = self.clock.now();
         let Some(acm) = self.acm.as_mut() else {
             return false;
         };
+        if let Some((_, buffers)) = acm.streams.clients.get(key) {
+            buffers.end(ended);
+        }
         if !acm.streams.flush(key, registry) {
             return self.lose_acm_client(key);
         }
         for _ in 0..READS {
-            match acm.serve(now, key, to_end, registry) {
+            match acm.serve(now, key, registry) {
                 Ok(Going::More) => {}
                 Ok(Going::On) => return self.drain_acm(),
                 Ok(Going::Off) => return self.lose_acm_client(key),
@@ -299,8 +356,7 @@ impl Daemon {
         let client = acm.and_then(|acm| acm.streams.clients.get(key));
         if let Some((_, buffers)) = client {
             buffers.resume();
-            // What woke us last time may have told of the end.
-            self.acm_caller(key, true);
+            self.acm_caller(key, Ended::Nothing);
         }
     }
 
@@ -311,5 +367,63 @@ impl Daemon {
             acm.service.handle_client_gone(key);
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
+    use cm_msgs::acm::Op;
+    use mio::Poll;
+
+    use super::*;
+
+    /// A client that has asked something whose answer takes a while.
+    fn asked(streams: &mut AcmStreams) -> (UnixStream, u32) {
+        let (mut client, served) = UnixStream::pair().unwrap();
+        served.set_nonblocking(true).unwrap();
+        let key = streams.clients.add(Stream::Unix(served));
+        let request = Header::request(Op::Resolve, 1, Header::LEN as u16);
+        client.write_all(&request.encode()).unwrap();
+        (client, key)
+    }
+
+    /// Reads it to the end, of which the system has told so much.
+    fn read_out(streams: &mut AcmStreams, poll: &Poll, key: u32, ended: Ended) -> Going {
+        let (_, buffers) = streams.clients.get(key).unwrap();
+        buffers.end(ended);
+        for _ in 0..READS {
+            match streams.serve(key, poll.registry(), |_, _, _| {}).unwrap() {
+                Going::More => {}
+                going => return going,
+            }
+        }
+        Going::More
+    }
+
+    #[test]
+    fn who_says_no_more_gets_the_answer_that_takes_a_while() {
+        let poll = Poll::new().unwrap();
+        let nowhere = config::Acm {
+            socket: "".into(),
+            ..config::Acm::default()
+        };
+        let mut streams = AcmStreams::open(&nowhere, poll.registry());
+        let (mut client, key) = asked(&mut streams);
+        client.shutdown(Shutdown::Write).unwrap();
+        let going = read_out(&mut streams, &poll, key, Ended::Speaking);
+        assert!(going == Going::On, "it hears");
+        assert!(!streams.answer(key, b"answer", poll.registry()), "the last");
+        streams.clients.remove(key);
+        let mut heard = String::new();
+        client.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "answer");
+        let (gone, key) = asked(&mut streams);
+        drop(gone);
+        let going = read_out(&mut streams, &poll, key, Ended::Everything);
+        assert!(going == Going::Off, "nobody hears");
     }
 }

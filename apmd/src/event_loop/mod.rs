@@ -14,6 +14,7 @@ mod fabric_worker;
 mod hurry;
 mod ls_io;
 mod neigh_io;
+mod opened;
 mod operators;
 mod port_io;
 mod sa_io;
@@ -267,7 +268,7 @@ impl Daemon {
     /// Whether that was all: nothing became due by it.
     fn dispatch(&mut self, event: &Event) -> bool {
         match Token::from_mio(event.token()) {
-            Some(Token::AcmCaller(key)) if self.acm_caller(key, event.is_read_closed()) => true,
+            Some(Token::AcmCaller(key)) if self.acm_caller(key, acm_streams::ended(event)) => true,
             Some(Token::AcmCaller(_)) | None => {
                 self.drain_engine();
                 false

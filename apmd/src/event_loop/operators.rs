@@ -67,6 +67,7 @@ impl Daemon {
         let ports = show::ports(&self.devices, &views, self.rtnl.as_ref());
         let mut problems = show::problems(&ports, &connections, &devices, &self.config.devices);
         problems.extend(self.source_problems());
+        problems.extend(self.acm_problems());
         problems.extend(descriptors::too_few(&self.config.acm));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),

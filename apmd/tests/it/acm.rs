@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use cm_msgs::acm::{Address, Counters, Flags, Header, MAX_LEN, Op, Resolve, Status};
@@ -118,6 +118,62 @@ fn a_client_that_does_not_read_is_not_read() {
         assert_eq!(answer(&mut client).tid, tid as u64 % 1000);
     }
     assert_eq!(state(&daemon)["clients"], json!(2));
+}
+
+#[test]
+fn a_client_that_says_no_more_gets_its_answers() {
+    let directory = Directory::new();
+    let daemon = start(&directory, "");
+    let mut client = call(&directory);
+    let mut reader = client.try_clone().expect("a second descriptor");
+    // More answers than the socket takes, and less than makes the daemon stop reading.
+    let many: u64 = 14_000;
+    let requests: Vec<u8> = (0..many).flat_map(request).collect();
+    client.write_all(&requests).expect("the daemon reads");
+    client.shutdown(Shutdown::Write).expect("a socket");
+    for _ in 0..1000 {
+        if state(&daemon)["counters"]["resolve"] == json!(many) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for tid in 0..many {
+        assert_eq!(answer(&mut reader).tid, tid);
+    }
+    assert_eq!(reader.read(&mut [0; 8]).expect("an end"), 0);
+    assert_eq!(state(&daemon)["clients"], json!(0));
+}
+
+#[test]
+fn what_cannot_be_listened_on_is_a_problem_until_a_reload_mends_it() {
+    let directory = Directory::new();
+    let path = directory.path().join("acm-unix.sock");
+    fs::write(&path, "in the way").expect("writable");
+    let daemon = start(&directory, "tcp = \"off\"\n");
+    let problems = || daemon.status()["problems"].to_string();
+    assert!(
+        problems().contains("acm is not served at"),
+        "{}",
+        problems()
+    );
+    assert!(problems().contains("acm-unix.sock"), "{}", problems());
+    fs::remove_file(&path).expect("it is there");
+    daemon.signal(Signal::SIGHUP);
+    daemon.await_counter("reloads", &json!(1));
+    assert!(!problems().contains("acm is not served"), "{}", problems());
+    let mut client = call(&directory);
+    client.write_all(&request(7)).expect("room");
+    assert_eq!(answer(&mut client).tid, 7);
+}
+
+#[test]
+fn the_kernel_is_heard_or_that_is_a_problem() {
+    let directory = Directory::new();
+    let config = config(&directory, "").replace("kernel = false", "kernel = true");
+    let daemon = Daemon::try_start(directory.path(), &config).expect("apmd starts");
+    let problems = daemon.status()["problems"].to_string();
+    let missing = problems.contains("the kernel's path requests are not heard");
+    assert_eq!(json!(!missing), state(&daemon)["kernel"], "{problems}");
 }
 
 #[test]
