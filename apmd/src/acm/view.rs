@@ -25,14 +25,21 @@ pub enum State {
     Absent,
 }
 
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl State {
+    /// The word.
+    pub fn word(self) -> &'static str {
+        match self {
             Self::Known => "known",
             Self::Doubtful => "doubtful",
             Self::Asking => "asking",
             Self::Absent => "absent",
-        })
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
     }
 }
 

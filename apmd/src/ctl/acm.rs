@@ -9,10 +9,11 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome};
-use crate::acm::{self, files};
+use crate::acm::{self, files, net};
 use crate::config::Config;
 use crate::observe::acm::{Acm as State, Counters, Multicast};
-use crate::observe::model::Show;
+use crate::observe::destinations::Wanted;
+use crate::observe::model::{Request, Show};
 
 #[derive(Args)]
 pub(super) struct Acm {
@@ -23,8 +24,12 @@ pub(super) struct Acm {
 #[derive(Subcommand)]
 #[command(infer_subcommands = true)]
 enum Verb {
-    /// Show endpoints, clients and counters; with -d, the destinations as well
-    Show,
+    /// Show endpoints, clients and counters; with -d or a filter, destinations as well
+    Show {
+        /// An address, or: from DEVICE[/PORT], state known|... (all must fit)
+        #[arg(value_name = "FILTER")]
+        filters: Vec<String>,
+    },
     /// Write ibacm_addr.cfg and ibacm_opts.cfg for this host, as ib_acme -A -O does
     Config {
         /// Write only the names of the ports, to FILE
@@ -55,7 +60,8 @@ const OPTIONS: &str = "ibacm_opts.cfg";
 impl Acm {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         match self.verb {
-            Some(Verb::Show) | None => show(options),
+            Some(Verb::Show { filters }) => show(options, parse(&filters)?),
+            None => show(options, Wanted::default()),
             Some(Verb::Config {
                 addresses,
                 options: opts,
@@ -121,14 +127,40 @@ fn failed(what: impl ToString) -> Failure {
     Failure::Failed(what.to_string())
 }
 
-fn show(options: &Options) -> Result<Outcome, Failure> {
-    let state: Option<State> = ask(options, Show::Acm)?;
+/// Words in the manner of iproute2: a key and its value, or an address alone.
+fn parse(words: &[String]) -> Result<Wanted, Failure> {
+    let mut wanted = Wanted::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || {
+            let value = words.next().cloned();
+            value.ok_or_else(|| failed(format!("{word}: a value is missing")))
+        };
+        let (place, value) = match word.as_str() {
+            "from" => (&mut wanted.from, value()?),
+            "state" => (&mut wanted.state, value()?),
+            _ => (&mut wanted.address, word.clone()),
+        };
+        if place.replace(value).is_some() {
+            return Err(failed("one address, one from and one state at most"));
+        }
+    }
+    Ok(wanted)
+}
+
+fn show(options: &Options, wanted: Wanted) -> Result<Outcome, Failure> {
+    let details = options.details || !wanted.is_any();
+    let request = Request {
+        show: Show::Acm,
+        destinations: wanted,
+    };
+    let state: Option<State> = ask(options, request)?;
     let Some(state) = state else {
         return Err(Failure::Failed(
             "acm is not served: set serve = true in [acm] and restart apmd".to_owned(),
         ));
     };
-    options.show(&state, || text(&state, options.details))?;
+    options.show(&state, || text(&state, details))?;
     Ok(Outcome::Ok)
 }
 
@@ -142,7 +174,7 @@ fn text(state: &State, details: bool) -> String {
         if state.kernel { "heard" } else { "not heard" },
         state.clients,
         state.waiting,
-        state.destinations.len(),
+        state.destinations_total,
     );
     text += &counters(&state.counters);
     text += &multicast(&state.multicast);
@@ -174,14 +206,14 @@ fn counters(counters: &Counters) -> String {
 }
 
 fn multicast(multicast: &Multicast) -> String {
-    let Multicast {
+    let net::Counters {
         questions,
         answers,
         unanswered,
         heard,
         answers_sent,
         ..
-    } = multicast;
+    } = multicast.counters;
     format!(
         "other hosts: asked {questions} ({answers} answered, {unanswered} not), \
          heard {heard}, answered {answers_sent}\n"
@@ -226,5 +258,34 @@ fn destinations(state: &State) -> String {
             known.waiting.to_string(),
         ]);
     }
-    table.text()
+    let mut text = table.text();
+    let (shown, total) = (state.destinations.len(), state.destinations_total);
+    if shown < total {
+        text += &format!(
+            "{shown} of {total} destinations: name an address, from DEVICE/PORT, or state STATE\n"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_pairs_of_words_or_an_address() {
+        let parse = |text: &str| {
+            let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+            parse(&words).ok()
+        };
+        assert_eq!(parse(""), Some(Wanted::default()));
+        let want = Wanted {
+            address: Some("10.0.0.9".to_owned()),
+            from: Some("mlx5_0/1".to_owned()),
+            state: Some("known".to_owned()),
+        };
+        assert_eq!(parse("from mlx5_0/1 10.0.0.9 state known"), Some(want));
+        assert_eq!(parse("from"), None);
+        assert_eq!(parse("node-8 node-9"), None);
+    }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::{Failure, Options};
 use crate::config::DEFAULT_RUNTIME_DIR;
 use crate::io::seqpacket::{Packets, Receive};
-use crate::observe::model::{Refused, Request, Show};
+use crate::observe::model::{Refused, Request};
 use crate::observe::{CHUNK, SOCKET};
 
 /// Name of the variable that names the libraries' socket.
@@ -29,14 +29,17 @@ pub(super) fn socket(options: &Options) -> PathBuf {
 ///
 /// # Errors
 /// It cannot be reached, or answers something else.
-pub(super) fn ask<T: DeserializeOwned>(options: &Options, show: Show) -> Result<T, Failure> {
+pub(super) fn ask<T: DeserializeOwned>(
+    options: &Options,
+    request: impl Into<Request>,
+) -> Result<T, Failure> {
     let path = socket(options);
     let unreachable = |error| Failure::Unreachable {
         path: path.clone(),
         error,
     };
     let packets = Packets::connect(&path).map_err(unreachable)?;
-    let request = serde_json::to_vec(&Request { show });
+    let request = serde_json::to_vec(&request.into());
     let request = request.map_err(|error| Failure::Failed(error.to_string()))?;
     packets.send(&request).map_err(unreachable)?;
     let mut answer = Vec::new();

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::io::ls::Ls;
 use crate::io::stream::Routes;
 use crate::observe::acm as model;
+use crate::observe::destinations::Wanted;
 use crate::source::Answer;
 
 /// The traps that say that a port has left the fabric, and that a link of a switch has changed.
@@ -269,14 +270,14 @@ impl Daemon {
     }
 
     /// The served ACM as operators see it.
-    pub(super) fn show_acm(&self) -> Option<model::Acm> {
+    pub(super) fn show_acm(&self, wanted: &Wanted) -> Option<model::Acm> {
         let acm = self.acm.as_ref()?;
         Some(model::Acm {
             served_at: acm.streams.served_at(),
             kernel: acm.ls.get().is_some(),
             clients: acm.streams.clients(),
             multicast: self.show_acm_net(),
-            ..model::show(self.clock.now(), &acm.service)
+            ..model::show(self.clock.now(), &acm.service, wanted)
         })
     }
 

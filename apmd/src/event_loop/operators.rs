@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{Daemon, descriptors};
 use crate::log_limit::Nuisance;
-use crate::observe::model::{Counters, Show, Status};
+use crate::observe::model::{Counters, Request, Show, Status};
 use crate::observe::{FromOperator, show};
 use crate::server::Alive;
 
@@ -15,8 +15,8 @@ impl Daemon {
         let mut alive = self.observe.flush(key);
         if alive == Alive::Yes {
             alive = match self.observe.read(key) {
-                FromOperator::Ask(what) => {
-                    let json = self.show(what);
+                FromOperator::Ask(request) => {
+                    let json = self.show(&request);
                     self.observe.answer(key, &json)
                 }
                 FromOperator::Nothing => Alive::Yes,
@@ -36,9 +36,9 @@ impl Daemon {
         }
     }
 
-    fn show(&self, what: Show) -> Vec<u8> {
+    fn show(&self, request: &Request) -> Vec<u8> {
         let now = self.clock.now();
-        match what {
+        match request.show {
             Show::Conn => {
                 let conns = self.engine.connections(now);
                 let conns = conns
@@ -50,7 +50,7 @@ impl Daemon {
                 json(&show::ports(&self.devices, &ports, self.rtnl.as_ref()))
             }
             Show::Source => json(&self.show_sources()),
-            Show::Acm => json(&self.show_acm()),
+            Show::Acm => json(&self.show_acm(&request.destinations)),
             Show::Status => json(&self.status()),
             Show::Counters => json(&Counters {
                 engine: self.engine.counters().into(),

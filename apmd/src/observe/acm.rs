@@ -8,6 +8,7 @@ use cm_msgs::Guid;
 use serde::{Deserialize, Serialize};
 use statemachine::Time;
 
+use super::destinations::{self, Destination, Wanted};
 use crate::acm::net::{self, Net};
 use crate::acm::{self, Service};
 
@@ -22,8 +23,12 @@ pub struct Acm {
     pub clients: usize,
     /// Names and addresses of this host.
     pub endpoints: Vec<Endpoint>,
-    /// Destinations that are known, looked for, or known not to be there.
+    /// Destinations that are known, looked for, or known not to be there: those that were wanted,
+    /// up to [`destinations::MOST`].
     pub destinations: Vec<Destination>,
+    /// How many there are of these.
+    #[serde(default)]
+    pub destinations_total: usize,
     /// Requests that wait.
     pub waiting: usize,
     /// The talk with other hosts.
@@ -46,70 +51,18 @@ pub struct Endpoint {
     pub addresses: Vec<String>,
 }
 
-/// A destination.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Destination {
-    /// The address.
-    pub address: String,
-    /// `name`, `ipv4 address`, `ipv6 address`, `gid` or `lid`.
-    pub kind: String,
-    /// The local device and port from which it is seen, such as `mlx5_0/1`.
-    pub from: String,
-    /// `known`, `doubtful`, `asking`, or `absent`.
-    pub state: String,
-    /// Its port's GID.
-    pub gid: Option<String>,
-    /// LID of the path to it.
-    pub dlid: Option<u16>,
-    /// Where the path came from.
-    pub origin: Option<String>,
-    /// For how long the path is believed; null: for ever, or there is none.
-    pub seconds_left: Option<f64>,
-    /// Requests that wait for it.
-    pub waiting: usize,
-}
-
 /// The talk with other hosts: groups joined, and what was said in them since the start.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Multicast {
     /// GIDs of the groups that each device and port, such as `mlx5_0/1`, is in.
     pub groups: BTreeMap<String, Vec<String>>,
-    /// Questions asked.
-    pub questions: u64,
-    /// Further copies of them.
-    pub questions_repeated: u64,
-    /// Answers to them.
-    pub answers: u64,
-    /// Questions that nobody answered.
-    pub unanswered: u64,
-    /// Answers to questions that were not, or no longer, asked.
-    pub late: u64,
-    /// Questions of others, from which their addresses were learnt.
-    pub heard: u64,
-    /// Addresses that were known from what was heard.
-    pub heard_used: u64,
-    /// Questions of others for addresses of this host, answered.
-    pub answers_sent: u64,
-    /// Those of members of other groups only, not answered.
-    pub no_common_group: u64,
-    /// Datagrams that made no sense.
-    pub malformed: u64,
+    /// What was said.
+    #[serde(flatten)]
+    pub counters: net::Counters,
 }
 
 /// The resolver's part of [`Acm`]; `device` names devices.
 pub fn show_multicast(net: &Net, device: impl Fn(Guid) -> Option<String>) -> Multicast {
-    let net::Counters {
-        questions,
-        questions_repeated,
-        answers,
-        unanswered,
-        late,
-        heard,
-        heard_used,
-        answers_sent,
-        no_common_group,
-        malformed,
-    } = net.counters();
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (endpoint, members) in net.endpoints() {
         let name = device(endpoint.port.node_guid).unwrap_or_default();
@@ -119,16 +72,7 @@ pub fn show_multicast(net: &Net, device: impl Fn(Guid) -> Option<String>) -> Mul
     }
     Multicast {
         groups,
-        questions,
-        questions_repeated,
-        answers,
-        unanswered,
-        late,
-        heard,
-        heard_used,
-        answers_sent,
-        no_common_group,
-        malformed,
+        counters: net.counters(),
     }
 }
 
@@ -158,15 +102,17 @@ pub struct Counters {
 }
 
 /// The service's part of [`Acm`].
-pub fn show(now: Time, service: &Service) -> Acm {
+pub fn show(now: Time, service: &Service, wanted: &Wanted) -> Acm {
     let counters = service.counters();
     let stats = service.stats();
+    let (destinations, destinations_total) = destinations::show(now, service, wanted);
     Acm {
         endpoints: service
             .endpoints()
             .map(|it| endpoint(service, it))
             .collect(),
-        destinations: destinations(now, service),
+        destinations,
+        destinations_total,
         waiting: service.waiting(),
         counters: Counters {
             resolve: counters.resolve,
@@ -192,27 +138,4 @@ fn endpoint(service: &Service, endpoint: &acm::Endpoint) -> Endpoint {
         pkey: endpoint.pkey.0,
         addresses: addresses.collect(),
     }
-}
-
-fn destinations(now: Time, service: &Service) -> Vec<Destination> {
-    let mut destinations: Vec<_> = service
-        .destinations(now)
-        .map(|known| Destination {
-            address: known.address.to_string(),
-            kind: known.address.kind().to_string(),
-            from: match (service.device(known.from), service.endpoint(known.from)) {
-                (Some(device), Some(from)) => format!("{device}/{}", from.port.port),
-                _ => String::new(),
-            },
-            state: known.state.to_string(),
-            gid: known.gid.map(|gid| gid.to_string()),
-            dlid: known.dlid.map(|lid| lid.0),
-            origin: known.origin.map(|origin| origin.to_string()),
-            seconds_left: known.left.map(|left| left.as_secs_f64()),
-            waiting: known.waiting,
-        })
-        .collect();
-    destinations
-        .sort_by(|a, b| (&a.from, &a.kind, &a.address).cmp(&(&b.from, &b.kind, &b.address)));
-    destinations
 }

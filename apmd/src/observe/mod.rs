@@ -2,6 +2,7 @@
 //! The operators' socket: one packet asks, packets of JSON answer, and the socket is closed.
 
 pub mod acm;
+pub mod destinations;
 pub mod fabric;
 pub mod model;
 pub mod show;
@@ -13,7 +14,7 @@ use mio::Registry;
 
 use crate::io::seqpacket::Receive;
 use crate::server::{Alive, Server};
-use model::{Refused, Request, Show};
+use model::{Refused, Request};
 
 /// Name of the socket in the runtime directory.
 pub const SOCKET: &str = "observe.sock";
@@ -31,7 +32,7 @@ const REQUEST_MAX: usize = 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromOperator {
     /// A request: answer it.
-    Ask(Show),
+    Ask(Request),
     /// Nothing for now.
     Nothing,
     /// It is gone.
@@ -76,7 +77,7 @@ impl Observe {
         match request.and_then(|bytes| {
             serde_json::from_slice::<Request>(bytes).map_err(|error| error.to_string())
         }) {
-            Ok(request) => FromOperator::Ask(request.show),
+            Ok(request) => FromOperator::Ask(request),
             Err(error) => {
                 let refused = serde_json::to_vec(&Refused {
                     error: error.clone(),

@@ -5,14 +5,27 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::destinations::Wanted;
 use crate::counters::DaemonCounters;
 
 /// A request: what to show.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// What to show.
     pub show: Show,
+    /// [`Show::Acm`]: which destinations.
+    #[serde(default, skip_serializing_if = "Wanted::is_any")]
+    pub destinations: Wanted,
+}
+
+impl From<Show> for Request {
+    fn from(show: Show) -> Self {
+        Self {
+            show,
+            destinations: Wanted::default(),
+        }
+    }
 }
 
 /// What can be shown.

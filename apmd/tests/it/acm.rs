@@ -249,6 +249,19 @@ fn ibacms_options_are_heeded_and_tcp_is_found_by_its_file() {
 }
 
 #[test]
+fn a_filter_reaches_the_daemon() {
+    let directory = Directory::new();
+    let daemon = start(&directory, "");
+    let shown = daemon.apmctl(&["-j", "acm", "show", "10.0.0.9", "state", "known"]);
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+    let state: Value = serde_json::from_slice(&shown.stdout).expect("json");
+    let destinations = (&state["destinations"], &state["destinations_total"]);
+    assert_eq!(destinations, (&json!([]), &json!(0)));
+    let shown = daemon.apmctl(&["acm", "show", "state"]);
+    assert_eq!(shown.status.code(), Some(1), "{shown:?}");
+}
+
+#[test]
 fn not_served_unless_it_is_wanted() {
     let daemon = Daemon::start("");
     let shown = daemon.apmctl(&["acm", "show"]);

@@ -21,6 +21,7 @@ use cm_msgs::acm::Address;
 use cm_msgs::acm::resolve::ResolveError;
 use cm_msgs::sa::{McMemberRecord, PathRecord};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
+use serde::{Deserialize, Serialize};
 use statemachine::{PortId, Time};
 
 use crate::io::ud_qp::{Datagram, Way};
@@ -217,8 +218,9 @@ pub enum Output {
     Found(u32, Result<Found, LookupError>),
 }
 
-/// What happened, since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// What happened, since the start. Operators are shown it under these names.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Questions asked.
     pub questions: u64,

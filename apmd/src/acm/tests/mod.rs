@@ -5,6 +5,7 @@ mod changes;
 mod other_hosts;
 mod requests;
 mod resolving;
+mod shown;
 
 use std::net::IpAddr;
 use std::time::Duration;
