@@ -29,6 +29,10 @@ pub struct Summary {
     pub mtus: BTreeMap<Option<Mtu>, usize>,
     /// Partitions of all P_Key tables, without membership bit; empty if no table is known.
     pub partitions: BTreeSet<u16>,
+    /// Nodes of which some SL-to-VL table is known.
+    pub with_lanes: usize,
+    /// SL-to-VL tables that differ from each other.
+    pub lanes: usize,
 }
 
 impl Fabric {
@@ -63,6 +67,10 @@ impl Fabric {
         }
         let keys = self.pkey_tables().iter().flatten();
         summary.partitions = keys.map(|key| key.partition()).collect();
+        let lanes = self.lanes();
+        let with_lanes = self.nodes().filter(|&(id, _)| lanes.of(id).is_some());
+        summary.with_lanes = with_lanes.count();
+        summary.lanes = lanes.tables().len();
         summary
     }
 }

@@ -33,6 +33,8 @@ pub struct Ssa {
     pub sl: Option<u8>,
     /// The key that makes subnet administration show partition tables; 0 for none.
     pub sm_key: u64,
+    /// Read SL-to-VL tables, too.
+    pub sl2vl: bool,
 }
 
 impl Default for Ssa {
@@ -46,6 +48,7 @@ impl Default for Ssa {
             in_flight: 4,
             sl: None,
             sm_key: 0,
+            sl2vl: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use pathdb::{Capability, Fabric, Fault, Guid, Lid, LidRange, PortId};
+use pathdb::{Capability, Fabric, Fault, Guid, Lid, LidRange, PortId, ServiceLevels};
 
 /// A port by what it is, not by its place in one fabric.
 type Name = (Guid, u8);
@@ -22,6 +22,7 @@ struct Ways {
 struct Way {
     ports: Vec<Name>,
     carries: Capability,
+    levels: ServiceLevels,
 }
 
 /// Whether any way between one of the ports `local` and one of `remote`, in either direction, is
@@ -60,6 +61,7 @@ fn way(fabric: &Fabric, from: PortId, lid: Lid) -> Result<Way, Fault> {
     Ok(Way {
         ports: ports.iter().map(|port| name(fabric, *port)).collect(),
         carries: fabric.leg(from, lid)?.carries,
+        levels: fabric.service_levels(from, lid)?,
     })
 }
 
@@ -109,5 +111,11 @@ mod tests {
             ..Shape::default()
         };
         assert!(!differ(sl, &[11, 12], &[21, 22]));
+        let dropped = Shape {
+            lanes: Some(pathdb::SlToVl([0x0f; 8])),
+            ..Shape::default()
+        };
+        assert!(differ(dropped, &[12], &[22]), "odd service levels are");
+        assert!(!differ(dropped, &[11], &[21]));
     }
 }

@@ -4,6 +4,7 @@
 
 mod change;
 mod job;
+mod lanes;
 mod overlap;
 mod paths;
 mod reader;

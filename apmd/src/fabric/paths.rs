@@ -12,7 +12,8 @@ const LIFE_TIME: u8 = 18;
 const EXACTLY: u8 = 2;
 
 /// The paths that fit the query, that of the base LIDs first. Reversible: a packet's way back is
-/// looked at as well as its way there. `sl` is on all of them.
+/// looked at as well as its way there. `sl` is on all of them, and no SL-to-VL table that is known
+/// drops it.
 ///
 /// # Errors
 /// [`QueryError::NoPath`] if there are none.
@@ -73,6 +74,10 @@ fn path(
 ) -> Option<PathRecord> {
     let forward = fabric.leg(local, dlid).ok()?;
     let reverse = fabric.leg(remote, slid).ok()?;
+    if fabric.knows_lanes() {
+        let levels = fabric.path_service_levels(pathdb::Path { slid, dlid });
+        levels.ok()?.contains(template.sl).then_some(())?;
+    }
     // OpenSM looks at the way there only; where they differ, less is safe.
     let carries = forward.carries.min(reverse.carries);
     let life_time = fabric.terms().packet_life_time.unwrap_or(LIFE_TIME);
@@ -154,6 +159,18 @@ mod tests {
             ..query(12, 21)
         };
         assert!(none(of_another), "the LID of another port");
+    }
+
+    #[test]
+    fn a_path_that_drops_its_service_level_is_none() {
+        let fabric = two_rails::fabric(Shape {
+            lanes: Some(pathdb::SlToVl([0x0f; 8])),
+            ..Shape::default()
+        });
+        let none = |query, sl| records(&fabric, &query, sl) == Err(QueryError::NoPath);
+        assert!(none(query(12, 22), 5), "switch 1 drops odd ones");
+        assert!(!none(query(12, 22), 4));
+        assert!(!none(query(11, 21), 5), "by switch 0");
     }
 
     #[test]

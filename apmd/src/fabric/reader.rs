@@ -7,7 +7,10 @@
 //! one piece of memory while it holds its lock, and umad hands it over in one piece. At 40,960
 //! hosts all forwarding tables are 180 MB, one switch's 50 kB; so those are asked for switch by
 //! switch, and PortInfo port number by port number, a few at a time. The other tables have a
-//! record or two a port and come whole, 7 MB at most.
+//! record or two a port and come whole, 7 MB at most. SL-to-VL tables, of which a switch has as
+//! many as it has pairs of ports, would be 240 MB: they are read only where that was asked for,
+//! switch by switch as well, and what comes from a node itself, which is all that an adapter has,
+//! whole before.
 //!
 //! The SA does not say when its tables changed. What contradicts itself is not used, and the links
 //! are read once more at the end; reports of traps tell of the rest.
@@ -18,12 +21,14 @@ use std::fmt;
 use cm_msgs::sa::{
     LinearForwardingTableMask, LinearForwardingTableRecord, LinkMask, LinkRecord, NodeMask,
     NodeRecord, PKeyTableMask, PKeyTableRecord, PathMask, PathRecord, PortInfoMask, PortInfoRecord,
-    Record, SaMad, SaStatus, SwitchInfoMask, SwitchInfoRecord,
+    Record, SaMad, SaStatus, SlToVlMappingTableRecord, SlToVlMask, SwitchInfoMask,
+    SwitchInfoRecord,
 };
 use cm_msgs::{Gid, Lid};
 use pathdb::Fabric;
 use statemachine::PortId;
 
+use super::lanes::Cabled;
 use super::tables::{Contradiction, SwitchTable, Tables, Wired};
 use crate::sa::{Ask, Failure, Malformed, Response, User};
 
@@ -44,6 +49,8 @@ pub struct Reading {
     pub in_flight: usize,
     /// The key that makes the SA show partition tables; 0 from ordinary hosts.
     pub sm_key: u64,
+    /// Whether SL-to-VL tables are read, too.
+    pub sl2vl: bool,
 }
 
 /// What is being read.
@@ -53,6 +60,8 @@ pub enum Step {
     Nodes,
     /// SwitchInfoRecord, LinkRecord, PortInfoRecord, PathRecord, PKeyTableRecord.
     Ports,
+    /// SLtoVLMappingTableRecord.
+    Lanes,
     /// LinearForwardingTableRecord.
     Forwarding,
     /// LinkRecord once more.
@@ -64,6 +73,7 @@ impl fmt::Display for Step {
         f.pad(match self {
             Self::Nodes => "nodes",
             Self::Ports => "ports and links",
+            Self::Lanes => "sl-to-vl tables",
             Self::Forwarding => "forwarding tables",
             Self::Closing => "links again",
         })
@@ -139,6 +149,9 @@ enum Request {
     Ports(u8),
     Paths,
     PKeys(u8),
+    /// Those of packets that come from the node itself.
+    OwnLanes,
+    Lanes(SwitchTable),
     Forwarding(SwitchTable),
     LinksAgain,
 }
@@ -152,13 +165,17 @@ impl Request {
             Self::Ports(_) => "port info records",
             Self::Paths => "path records",
             Self::PKeys(_) => "p_key table records",
+            Self::OwnLanes | Self::Lanes(_) => "sl-to-vl table records",
             Self::Forwarding(_) => "forwarding table records",
         }
     }
 
     /// Whether a fabric can do without.
     fn is_optional(self) -> bool {
-        matches!(self, Self::Paths | Self::PKeys(_))
+        matches!(
+            self,
+            Self::Paths | Self::PKeys(_) | Self::OwnLanes | Self::Lanes(_)
+        )
     }
 }
 
@@ -166,6 +183,7 @@ impl Request {
 enum Stage {
     Nodes(Tables),
     Ports(Tables),
+    Lanes(Box<Cabled>),
     Forwarding(Wired),
     Closing(Wired),
     Over,
@@ -238,6 +256,7 @@ impl Reader {
         let step = match self.stage {
             Stage::Nodes(_) => Step::Nodes,
             Stage::Ports(_) => Step::Ports,
+            Stage::Lanes(_) => Step::Lanes,
             Stage::Forwarding(_) => Step::Forwarding,
             Stage::Closing(_) | Stage::Over => Step::Closing,
         };
@@ -310,6 +329,17 @@ impl Reader {
                 };
                 table(&record, PKeyTableMask::PORT_NUM)
             }
+            Request::OwnLanes => {
+                let record = SlToVlMappingTableRecord::default();
+                table(&record, SlToVlMask::INPUT_PORT)
+            }
+            Request::Lanes(switch) => {
+                let record = SlToVlMappingTableRecord {
+                    lid: Lid(switch.lid),
+                    ..SlToVlMappingTableRecord::default()
+                };
+                table(&record, SlToVlMask::LID)
+            }
             Request::Forwarding(switch) => {
                 let record = LinearForwardingTableRecord {
                     lid: Lid(switch.lid),
@@ -341,6 +371,15 @@ impl Reader {
             }
             (Stage::Ports(tables), Request::Paths) => {
                 response.decode()?.for_each(|record| tables.path(&record));
+            }
+            (Stage::Lanes(cabled), Request::OwnLanes) => {
+                each(response, |record| cabled.sl_to_vl(&record))?;
+                // An SA that refuses the first is not asked for the others.
+                let switches = cabled.switches().iter().copied();
+                self.waiting.extend(switches.map(Request::Lanes));
+            }
+            (Stage::Lanes(cabled), Request::Lanes(_)) => {
+                each(response, |record| cabled.sl_to_vl(&record))?;
             }
             (Stage::Forwarding(wired), Request::Forwarding(switch)) => {
                 wired.table(switch, response.decode()?)?;
@@ -388,14 +427,14 @@ impl Reader {
                 self.stage = Stage::Ports(tables);
             }
             Stage::Ports(tables) => {
-                let wired = tables.wire()?;
-                let switches = wired.switches.iter().copied();
-                self.waiting.extend(switches.map(Request::Forwarding));
-                self.stage = Stage::Forwarding(wired);
-                if self.waiting.is_empty() {
-                    return self.advance();
+                let cabled = tables.wire()?;
+                if !self.reading.sl2vl {
+                    return self.route(cabled);
                 }
+                self.waiting.push_back(Request::OwnLanes);
+                self.stage = Stage::Lanes(Box::new(cabled));
             }
+            Stage::Lanes(cabled) => return self.route(*cabled),
             Stage::Forwarding(wired) => {
                 self.waiting.push_back(Request::LinksAgain);
                 self.stage = Stage::Closing(wired);
@@ -404,6 +443,18 @@ impl Reader {
             Stage::Over => {}
         }
         Ok(())
+    }
+
+    /// On to the forwarding tables.
+    fn route(&mut self, cabled: Cabled) -> Result<(), ReadError> {
+        let wired = cabled.routing();
+        let switches = wired.switches.iter().copied();
+        self.waiting.extend(switches.map(Request::Forwarding));
+        self.stage = Stage::Forwarding(wired);
+        match self.waiting.is_empty() {
+            true => self.advance(),
+            false => Ok(()),
+        }
     }
 }
 
@@ -433,7 +484,7 @@ mod tests {
     use cm_msgs::Guid;
     use pathdb::{
         Builder, Capability, FatTree, LidRange, Mtu, NodeKind, NodeSpec, PKey, PathTerms, PortSpec,
-        Rate, Spread,
+        Rate, SlToVl, Spread, snapshot,
     };
 
     const READING: Reading = Reading {
@@ -444,6 +495,7 @@ mod tests {
         sgid: Gid([3; 16]),
         in_flight: 3,
         sm_key: 0,
+        sl2vl: false,
     };
 
     fn number(ask: &Ask) -> u32 {
@@ -488,8 +540,13 @@ mod tests {
         tree.build().unwrap()
     }
 
-    /// Two hosts at one switch, of which one has a port that is down, and their partitions.
     fn small() -> Fabric {
+        small_with(&[])
+    }
+
+    /// Two hosts at one switch, of which one has a port that is down, and their partitions. Of node 0,
+    /// the switch, or one of the hosts: SL-to-VL tables by the ports in and out, all bytes the same.
+    fn small_with(lanes: &[(usize, u8, u8, u8)]) -> Fabric {
         let mut builder = Builder::new();
         builder.terms(PathTerms {
             service_level: Some(3),
@@ -528,6 +585,11 @@ mod tests {
                 .link((host, number), (switch, end), carries, up)
                 .unwrap();
         }
+        let nodes = [switch, hosts[0], hosts[1]];
+        for &(node, from, to, byte) in lanes {
+            let table = SlToVl([byte; 8]);
+            builder.sl_to_vl(nodes[node], from, to, table).unwrap();
+        }
         let mut routing = builder.routing();
         for (lid, port) in [(1, 1), (2, 2), (3, 3), (9, 0)] {
             routing
@@ -559,6 +621,131 @@ mod tests {
             ..READING
         };
         assert_eq!(read(&sa, trusted, |_, _| ()).unwrap(), fabric);
+    }
+
+    const WITH_LANES: Reading = Reading {
+        sl2vl: true,
+        ..READING
+    };
+
+    /// Ways through the switch by two tables, and from port 3 of none that is known; both ports of one
+    /// host, and the one of the other.
+    const LANES: [(usize, u8, u8, u8); 8] = [
+        (0, 0, 1, 0x11),
+        (0, 1, 0, 0x0f),
+        (0, 1, 2, 0x11),
+        (0, 2, 1, 0x0f),
+        (0, 2, 4, 0x11),
+        (1, 0, 1, 0x33),
+        (1, 0, 2, 0x22),
+        (2, 0, 1, 0x22),
+    ];
+
+    #[test]
+    fn sl_to_vl_tables_are_read_if_wished_for() {
+        let fabric = small_with(&LANES);
+        let mut sa = SaOf::new(&fabric);
+        (sa.levels, sa.life_times) = (vec![3], vec![17]);
+        let trusted = Reading {
+            sm_key: 1,
+            ..WITH_LANES
+        };
+        let read_in = read(&sa, trusted, |_, _| ()).unwrap();
+        for (node, spec) in fabric.nodes() {
+            let ports = 0..=spec.ports;
+            for (from, to) in ports
+                .clone()
+                .flat_map(|from| ports.clone().map(move |to| (from, to)))
+            {
+                let table = fabric.sl_to_vl(node, from, to);
+                assert_eq!(read_in.sl_to_vl(node, from, to), table, "{from} to {to}");
+            }
+        }
+        let mut bytes = Vec::new();
+        snapshot::write(&read_in, &mut bytes).unwrap();
+        assert_eq!(snapshot::read(&bytes[..]).unwrap(), read_in);
+
+        let without = read(&sa, READING, |attribute, _| {
+            assert_ne!(attribute, SlToVlMappingTableRecord::ATTRIBUTE);
+        });
+        assert!(!without.unwrap().knows_lanes());
+    }
+
+    #[test]
+    fn a_switch_of_one_table_has_one() {
+        let ways = (0..=4).flat_map(|from| (1..=4).map(move |to| (0, from, to, 0x11)));
+        let ways: Vec<_> = ways.filter(|&(_, from, to, _)| from != to).collect();
+        let mut bytes = [Vec::new(), Vec::new()];
+        for (lanes, bytes) in [&ways[..1], &ways].into_iter().zip(&mut bytes) {
+            let fabric = small_with(lanes);
+            let read = read(&SaOf::new(&fabric), WITH_LANES, |_, _| ()).unwrap();
+            let host = fabric.nodes().last().unwrap().0;
+            assert_eq!(read.sl_to_vl(host, 0, 1), None, "zeros are not known");
+            snapshot::write(&read, &mut *bytes).unwrap();
+        }
+        let fabric = small_with(&ways);
+        let read = read(&SaOf::new(&fabric), WITH_LANES, |_, _| ()).unwrap();
+        let summary = read.summary();
+        assert_eq!((summary.with_lanes, summary.lanes), (1, 1));
+        assert!(bytes[1].len() < bytes[0].len(), "all are one number");
+    }
+
+    #[test]
+    fn a_fabric_without_sl_to_vl_tables_is_read_all_the_same() {
+        use cm_msgs::sa::GenericStatus::UnsupportedAttribute;
+        let fabric = small_with(&LANES);
+        let reasons = [
+            SaStatus::Generic(UnsupportedAttribute),
+            SaStatus::NoRecords,
+            SaStatus::RequestDenied,
+        ];
+        for status in reasons {
+            let mut asked = 0;
+            let read = read(&SaOf::new(&fabric), WITH_LANES, |attribute, answer| {
+                if attribute == SlToVlMappingTableRecord::ATTRIBUTE {
+                    asked += 1;
+                    *answer = Err(Failure::Status(status));
+                }
+            });
+            assert!(!read.unwrap().knows_lanes(), "{status}");
+            assert_eq!(asked, 1, "{status}");
+        }
+        let zeros = small();
+        let read = read(&SaOf::new(&zeros), WITH_LANES, |_, _| ()).unwrap();
+        assert!(!read.knows_lanes());
+    }
+
+    #[test]
+    fn sl_to_vl_tables_of_what_is_not_there_contradict() {
+        let fabric = small_with(&LANES);
+        let with = |record: SlToVlMappingTableRecord| {
+            let add = |attribute, answer: &mut Result<Response, Failure>| {
+                if let (SlToVlMappingTableRecord::ATTRIBUTE, Ok(response)) = (attribute, answer) {
+                    response.data.extend(record.encode());
+                }
+            };
+            let error = read(&SaOf::new(&fabric), WITH_LANES, add).unwrap_err();
+            error.to_string()
+        };
+        let record = SlToVlMappingTableRecord {
+            lid: Lid(77),
+            vls: [1; 8],
+            ..SlToVlMappingTableRecord::default()
+        };
+        let text = with(record);
+        assert!(text.contains("lid 77 of a sl-to-vl table"), "{text}");
+        let of_switch = |input_port, output_port| SlToVlMappingTableRecord {
+            lid: Lid(9),
+            input_port,
+            output_port,
+            ..record
+        };
+        for record in [of_switch(5, 1), of_switch(1, 5)] {
+            let text = with(record);
+            assert!(text.contains("has no port 5"), "{text}");
+        }
+        let text = with(of_switch(1, 2));
+        assert!(text.contains("given twice, and differently"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use cm_msgs::sa::{
     LinearForwardingTableRecord, LinkRecord, NodeDescription, NodeRecord, PKeyTableRecord,
-    PathRecord, PortInfo, PortInfoRecord, Record, SaMad, SwitchInfoRecord,
+    PathRecord, PortInfo, PortInfoRecord, Record, SaMad, SlToVlMappingTableRecord, SlToVlMask,
+    SwitchInfoRecord,
 };
 use cm_msgs::{Guid, Lid};
 use pathdb::{Fabric, Mtu, NodeId, NodeKind, PortId, Rate};
@@ -44,6 +45,11 @@ impl<'a> SaOf<'a> {
             PKeyTableRecord::ATTRIBUTE => {
                 let asked = PKeyTableRecord::from_record(&mad.data).unwrap();
                 response(self.pkeys(asked.port_num))
+            }
+            SlToVlMappingTableRecord::ATTRIBUTE => {
+                let asked = SlToVlMappingTableRecord::from_record(&mad.data).unwrap();
+                let of_one = mad.component_mask == SlToVlMask::LID.bits();
+                response(self.sl_to_vl(of_one.then_some(asked.lid)))
             }
             LinearForwardingTableRecord::ATTRIBUTE => {
                 let asked = LinearForwardingTableRecord::from_record(&mad.data).unwrap();
@@ -200,6 +206,42 @@ impl<'a> SaOf<'a> {
             }
         };
         ports.map(of).collect()
+    }
+
+    /// All of one switch, or those of packets that come from the nodes themselves. As OpenSM does it:
+    /// none of ports that are no end ports of an adapter, zeros where it has set none, and no port
+    /// numbers for adapters.
+    fn sl_to_vl(&self, of: Option<Lid>) -> Vec<SlToVlMappingTableRecord> {
+        let mut records = Vec::new();
+        for port in self.fabric.end_ports() {
+            let (node, lid) = (self.fabric.port(port).node, self.lid(port));
+            let mut add = |ports: (u8, u8), (from, to)| {
+                let known = self.fabric.sl_to_vl(node, from, to);
+                records.push(SlToVlMappingTableRecord {
+                    lid,
+                    input_port: ports.0,
+                    output_port: ports.1,
+                    vls: known.map_or([0; 8], |table| table.0),
+                });
+            };
+            match (self.fabric.node(node), of) {
+                (_, Some(of)) if of != lid => {}
+                (adapter, _) if adapter.kind == NodeKind::Adapter => {
+                    add((0, 0), (0, self.fabric.port_number(port)));
+                }
+                (switch, of) => {
+                    let inputs = if of.is_some() {
+                        0..=switch.ports
+                    } else {
+                        0..=0
+                    };
+                    for (from, to) in inputs.flat_map(|i| (0..=switch.ports).map(move |o| (i, o))) {
+                        add((from, to), (from, to));
+                    }
+                }
+            }
+        }
+        records
     }
 
     fn forwarding(&self, lid: Lid) -> Vec<LinearForwardingTableRecord> {

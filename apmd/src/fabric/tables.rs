@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use cm_msgs::sa::{
     LinearForwardingTableRecord, LinkRecord, NodeRecord, NodeType, PKeyTableRecord, PathRecord,
-    PortInfo, PortInfoRecord, SwitchInfoRecord,
+    PortInfo, PortInfoRecord, SlToVlMappingTableRecord, SwitchInfoRecord,
 };
 use pathdb::{
     BuildError, Builder, Capability, Fabric, Guid, Lid, LidRange, Mtu, NodeId, NodeKind, NodeSpec,
     PKey, PathTerms, PortSpec, Rate, Routing, Speed, Width,
 };
+
+use super::lanes::Cabled;
 
 /// PortInfo:CapabilityMask, the extended speeds count (IBA 14.2.5.6, bit 14).
 pub(super) const HAS_EXTENDED_SPEEDS: u32 = 1 << 14;
@@ -284,8 +286,25 @@ impl Tables {
         })
     }
 
-    /// Nodes, ports and cables, ready for the forwarding tables.
-    pub(super) fn wire(self) -> Result<Wired, Contradiction> {
+    /// The node of an SL-to-VL table, and the ports that packets come in and go out by; `None` if the
+    /// node is not yet seen to.
+    pub(super) fn ways(
+        &self,
+        record: &SlToVlMappingTableRecord,
+    ) -> Result<Option<(Guid, u8, u8)>, Contradiction> {
+        if record.lid.0 == UNCONFIGURED {
+            return Ok(None);
+        }
+        let (node, out) = self.end(record.lid.0, record.output_port, "sl-to-vl table record")?;
+        let from = match self.nodes[&node].kind {
+            NodeKind::Switch => record.input_port,
+            NodeKind::Adapter => 0,
+        };
+        Ok(Some((node, from, out)))
+    }
+
+    /// Nodes, ports and cables, ready for what is read switch by switch.
+    pub(super) fn wire(self) -> Result<Cabled, Contradiction> {
         let mut builder = Builder::new();
         builder.terms(self.terms());
         let mut ids = HashMap::new();
@@ -314,10 +333,8 @@ impl Tables {
             let end = |(guid, number)| (ids[&guid], number);
             builder.link(end(from), end(to), carries, up)?;
         }
-        Ok(Wired {
-            switches: self.switch_tables(&ids)?,
-            routing: builder.routing(),
-        })
+        let switches = self.switch_tables(&ids)?;
+        Ok(Cabled::new(self, builder, ids, switches))
     }
 
     fn nodes_of(&self, kind: NodeKind) -> impl Iterator<Item = (Guid, &Node)> {
@@ -435,7 +452,7 @@ impl Tables {
     }
 }
 
-/// A switch whose forwarding table is to be read.
+/// A switch whose tables are to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SwitchTable {
     guid: Guid,
@@ -455,6 +472,10 @@ pub(super) struct Wired {
 }
 
 impl Wired {
+    pub(super) fn new(routing: Routing, switches: Vec<SwitchTable>) -> Self {
+        Self { routing, switches }
+    }
+
     /// Takes in the whole table of one of the switches.
     pub(super) fn table(
         &mut self,

@@ -11,7 +11,7 @@ use cm_msgs::Gid;
 use cm_msgs::path::Path;
 use pathdb::{
     Builder, Capability, Fabric, Guid, Lid, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PathTerms,
-    PortSpec, Rate,
+    PortSpec, Rate, SlToVl,
 };
 use statemachine::{Assess, PortId, Way};
 
@@ -24,6 +24,8 @@ pub(crate) struct Shape {
     pub(crate) down: Option<(u8, u8)>,
     /// The service level of all paths.
     pub(crate) sl: Option<u8>,
+    /// The SL-to-VL table of all ways through switch 1.
+    pub(crate) lanes: Option<SlToVl>,
 }
 
 pub(crate) fn lid(lid: u16) -> Lid {
@@ -77,6 +79,9 @@ pub(crate) fn fabric(shape: Shape) -> Fabric {
     builder
         .link((switches[0], 3), (switches[1], 3), carries, true)
         .unwrap();
+    if let Some(table) = shape.lanes {
+        builder.same_sl_to_vl(switches[1], table).unwrap();
+    }
     let mut routing = builder.routing();
     for (rail, switch) in (0u16..).zip(switches) {
         for to in [2, 3, 4, 5, 8, 9] {

@@ -102,6 +102,7 @@ mod tests {
         let read = two_rails::fabric(Shape {
             down: Some((2, 2)),
             sl: Some(3),
+            ..Shape::default()
         });
         ssa.handle_outcome(Time(1_000_000), Outcome::New(Arc::new(read), true));
         let now = Time(5_000_000);

@@ -221,6 +221,7 @@ impl Ssa {
                 sgid,
                 in_flight: self.config.in_flight,
                 sm_key: self.config.sm_key,
+                sl2vl: self.config.sl2vl,
             };
             let snapshot = self.config.snapshot().map(PathBuf::from);
             (FabricFrom::Live, Task::Read(reading, snapshot))

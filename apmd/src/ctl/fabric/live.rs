@@ -36,6 +36,9 @@ pub(super) struct Live {
     /// The subnet manager's SM_Key: with it, partitions are read as well
     #[arg(long, value_name = "KEY", requires = "live", default_value_t = 0)]
     sm_key: u64,
+    /// Read SL-to-VL tables as well, of which a switch has as many as it has pairs of ports
+    #[arg(long, requires = "live")]
+    sl2vl: bool,
 }
 
 impl Live {
@@ -50,6 +53,7 @@ impl Live {
             sgid: session.gid()?,
             in_flight: self.in_flight.into(),
             sm_key: self.sm_key,
+            sl2vl: self.sl2vl,
         };
         let mut number = 0;
         let mut tries = 1;

@@ -50,6 +50,9 @@ pub(super) struct Numbers {
     partitions: Vec<u16>,
     service_level: Option<u8>,
     packet_life_time: Option<u8>,
+    /// Nodes with SL-to-VL tables, and how many of those differ.
+    sl_to_vl_nodes: usize,
+    sl_to_vl_tables: usize,
     shared_risk_groups: usize,
     memory_bytes: usize,
 }
@@ -78,6 +81,8 @@ impl Numbers {
             partitions: summary.partitions.into_iter().collect(),
             service_level: terms.service_level,
             packet_life_time: terms.packet_life_time,
+            sl_to_vl_nodes: summary.with_lanes,
+            sl_to_vl_tables: summary.lanes,
             shared_risk_groups: fabric.risks().len(),
             memory_bytes: fabric.table_bytes(),
         }
@@ -117,6 +122,17 @@ impl Numbers {
         let term = |term: Option<u8>| term.map_or(NOT_KNOWN.to_owned(), |term| term.to_string());
         line("service level", term(self.service_level));
         line("life time", term(self.packet_life_time));
+        line(
+            "sl to vl",
+            match self.sl_to_vl_nodes {
+                0 => NOT_KNOWN.to_owned(),
+                known => format!(
+                    "known of {known} of {} nodes, {} different tables",
+                    self.switches + self.adapters,
+                    self.sl_to_vl_tables
+                ),
+            },
+        );
         if self.shared_risk_groups > 0 {
             line("risk groups", self.shared_risk_groups.to_string());
         }
