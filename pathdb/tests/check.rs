@@ -96,7 +96,7 @@ fn a_hole_in_a_table_and_a_circle_are_told_with_their_place() {
 #[test]
 fn what_cuts_and_reroutes_changed() {
     let (before, after) = (sample("tree"), sample("tree-cut"));
-    let found = difference(&before, &after, u64::MAX);
+    let found = difference(&before, &after, u64::MAX, &mut |_, _| ());
     assert!(!found.is_none());
     let name = |fabric: &Fabric, port| {
         let peer = fabric.peer(port).expect("a link");
@@ -126,7 +126,7 @@ fn what_cuts_and_reroutes_changed() {
     assert!(!found.routes.is_empty());
     assert!(found.pairs > 0 && found.pairs == found.looked_at);
 
-    let back = difference(&after, &before, u64::MAX);
+    let back = difference(&after, &before, u64::MAX, &mut |_, _| ());
     assert_eq!(back.new.len(), 1);
     assert_eq!(back.plugged.len(), 3);
     assert_eq!(back.better as usize, found.worse.len());
@@ -167,7 +167,7 @@ fn a_reroute_that_joins_two_paths_is_told() {
             changes,
         })
         .expect("routes");
-    let found = difference(&before, &after, u64::MAX);
+    let found = difference(&before, &after, u64::MAX, &mut |_, _| ());
     assert!(found.changed.is_empty() && found.gone.is_empty());
     assert_eq!(found.routes.len(), 8, "every leaf");
     assert!(!found.worse.is_empty());
@@ -198,7 +198,7 @@ fn a_reroute_that_joins_two_paths_is_told() {
         changes: vec![change],
     })
     .expect("a link");
-    let found = difference(&before, &slow, 0);
+    let found = difference(&before, &slow, 0, &mut |_, _| ());
     assert_eq!(found.changed.len(), 1);
     assert_eq!(found.looked_at, 0);
 }

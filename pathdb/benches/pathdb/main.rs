@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What pathdb does on generated fat trees, in figures. `--json`: one object a fabric and line;
-//! `--end-ports N`: only fabrics with so many end ports. Ends with failure when the largest fabric
-//! misses a goal.
+//! `--end-ports N`: only fabrics with so many end ports.
+//!
+//! Exit status: 0 all goals were met, 1 the largest fabric missed one, 2 usage.
 
 mod measure;
+mod operator;
 mod reroute;
 
 use std::error::Error;
 use std::process::ExitCode;
 
 use pathdb::{FatTree, Spread};
-
-use measure::Figures;
 
 /// Whatever went wrong, in one line.
 type Failure = Box<dyn Error + Send + Sync>;
@@ -39,38 +39,105 @@ fn fabrics() -> impl Iterator<Item = FatTree> {
     })
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    let json = arguments.iter().any(|argument| argument == "--json");
-    let only = arguments
-        .iter()
-        .position(|argument| argument == "--end-ports")
-        .and_then(|at| arguments.get(at + 1)?.parse().ok());
-    let chosen = |tree: &FatTree| only.is_none_or(|only: u32| only == tree.end_ports());
-    let trees: Vec<FatTree> = fabrics().filter(chosen).collect();
-    if trees.is_empty() {
-        eprintln!("no fabric has so many end ports: want 4096, 12288 or 40960");
-        return ExitCode::FAILURE;
-    }
-    if !json {
-        println!("{}", Figures::HEAD);
-    }
-    let mut missed = Vec::new();
-    for tree in &trees {
-        match measure::figures(tree) {
-            Ok(figures) => {
-                let text = if json { figures.json() } else { figures.row() };
-                println!("{text}");
-                missed.extend(figures.missed_goals());
-            }
-            Err(error) => {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
+/// What the command line says.
+#[derive(Default)]
+struct Arguments {
+    json: bool,
+    end_ports: Option<u32>,
+}
+
+impl Arguments {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut parsed = Self::default();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--json" => parsed.json = true,
+                "--end-ports" => {
+                    let value = arguments.next().ok_or("--end-ports wants a number")?;
+                    let number = value.parse();
+                    let number = number.map_err(|e| format!("--end-ports {value}: {e}"))?;
+                    parsed.end_ports = Some(number);
+                }
+                // Cargo says so to every benchmark.
+                "--bench" => {}
+                other => return Err(format!("unknown argument {other}").into()),
             }
         }
+        Ok(parsed)
     }
-    for miss in &missed {
-        eprintln!("goal missed: {miss}");
+
+    /// The fabrics to measure.
+    fn fabrics(&self) -> Result<Vec<FatTree>, Failure> {
+        let Some(only) = self.end_ports else {
+            return Ok(fabrics().collect());
+        };
+        let chosen: Vec<_> = fabrics().filter(|tree| tree.end_ports() == only).collect();
+        if chosen.is_empty() {
+            let mut sizes: Vec<_> = fabrics().map(|tree| tree.end_ports()).collect();
+            sizes.dedup();
+            let sizes: Vec<_> = sizes.iter().map(u32::to_string).collect();
+            let sizes = sizes.join(", ");
+            let text = format!("no fabric has {only} end ports: --end-ports is one of {sizes}");
+            return Err(text.into());
+        }
+        Ok(chosen)
     }
-    ExitCode::from(u8::from(!missed.is_empty()))
+}
+
+/// Exit status for a command line that makes no sense.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse(std::env::args().skip(1));
+    let chosen = arguments.and_then(|arguments| Ok((arguments.fabrics()?, arguments.json)));
+    let (trees, json) = match chosen {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let measured = figures(&trees, json).and_then(|missed| {
+        operator(&trees, json)?;
+        Ok(missed)
+    });
+    match measured {
+        Ok(missed) => {
+            for miss in &missed {
+                eprintln!("goal missed: {miss}");
+            }
+            ExitCode::from(u8::from(!missed.is_empty()))
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The table of what the daemon does; the goals that were missed.
+fn figures(trees: &[FatTree], json: bool) -> Result<Vec<String>, Failure> {
+    if !json {
+        println!("{}", measure::Figures::HEAD);
+    }
+    let mut missed = Vec::new();
+    for tree in trees {
+        let figures = measure::figures(tree)?;
+        let text = if json { figures.json() } else { figures.row() };
+        println!("{text}");
+        missed.extend(figures.missed_goals());
+    }
+    Ok(missed)
+}
+
+/// The table of what an operator does.
+fn operator(trees: &[FatTree], json: bool) -> Result<(), Failure> {
+    if !json {
+        println!("\n{}", operator::Figures::HEAD);
+    }
+    for tree in trees {
+        let figures = operator::figures(tree)?;
+        println!("{}", if json { figures.json() } else { figures.row() });
+    }
+    Ok(())
 }

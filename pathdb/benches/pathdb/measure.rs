@@ -77,7 +77,7 @@ impl Figures {
         );
         let fabric = format!(
             "{} routing, {} a host",
-            self.routing(),
+            routing(self.spread),
             1 + u8::from(self.dual)
         );
         missed
@@ -97,7 +97,7 @@ impl Figures {
             self.end_ports,
             if self.dual { 2 } else { 1 },
             self.lmc,
-            self.routing(),
+            routing(self.spread),
             self.switches,
             self.table_bytes as f64 / 1e6,
             self.resident_bytes as f64 / 1e6,
@@ -135,7 +135,7 @@ impl Figures {
             self.end_ports,
             if self.dual { 2 } else { 1 },
             self.lmc,
-            self.routing(),
+            routing(self.spread),
             self.switches,
             self.table_bytes,
             self.resident_bytes,
@@ -159,12 +159,13 @@ impl Figures {
             self.recheck_all_ms,
         )
     }
+}
 
-    fn routing(&self) -> &'static str {
-        match self.spread {
-            Spread::DModK => "d-mod-k",
-            Spread::Random(_) => "random",
-        }
+/// How paths are spread, in a word.
+pub(crate) fn routing(spread: Spread) -> &'static str {
+    match spread {
+        Spread::DModK => "d-mod-k",
+        Spread::Random(_) => "random",
     }
 }
 
@@ -176,7 +177,7 @@ pub(crate) fn figures(tree: &FatTree) -> Result<Figures, Failure> {
         .filter(|&port| fabric.port_number(port) != 0)
         .collect();
     let world = World::new(&fabric);
-    let resident_bytes = resident_bytes()?;
+    let resident_bytes = memory_bytes("VmRSS")?;
     let (snapshot_bytes, snapshot_write_s, snapshot_read_s) = through_snapshot(&fabric)?;
     let (per_core, per_thread) = one_thread(&world, &hosts[..SOURCES.min(hosts.len())])?;
     let started = Instant::now();
@@ -297,12 +298,14 @@ fn cpu_seconds() -> Result<f64, Failure> {
     Ok(nanoseconds / 1e9)
 }
 
-fn resident_bytes() -> Result<u64, Failure> {
+/// Memory of this process, by its name in `/proc/self/status`.
+pub(crate) fn memory_bytes(name: &str) -> Result<u64, Failure> {
     let text = fs::read_to_string("/proc/self/status")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes: u64 = line
-        .and_then(|line| line.trim().strip_suffix(" kB"))
-        .ok_or("no VmRSS in /proc/self/status")?
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let value = lines.find_map(|(own, value)| (own == name).then_some(value.trim()));
+    let kilobytes: u64 = value
+        .and_then(|value| value.strip_suffix(" kB"))
+        .ok_or_else(|| format!("no {name} in /proc/self/status"))?
         .parse()?;
     Ok(kilobytes * 1024)
 }

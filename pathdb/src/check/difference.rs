@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::Host;
 use super::survey::{Pairs, least};
 use crate::disjoint::{Finder, Sharing};
-use crate::fabric::{Fabric, NodeId, PortId};
+use crate::fabric::{Fabric, NO_PORT, NodeId, PortId};
 use crate::ident::{Guid, Lid, LidRange};
 use crate::rate::Capability;
 
@@ -95,8 +95,14 @@ pub struct Worse {
     pub shared: [Option<Sharing>; 2],
 }
 
-/// Compares two states; of pairs of hosts at most `most`.
-pub fn difference(first: &Fabric, second: &Fabric, most: u64) -> Difference {
+/// Compares two states; of pairs of hosts at most `most`. `progress` is told how many of how many
+/// pairs were looked at.
+pub fn difference(
+    first: &Fabric,
+    second: &Fabric,
+    most: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Difference {
     let nodes = |fabric: &Fabric| -> HashMap<Guid, NodeId> {
         fabric.nodes().map(|(id, node)| (node.guid, id)).collect()
     };
@@ -109,7 +115,7 @@ pub fn difference(first: &Fabric, second: &Fabric, most: u64) -> Difference {
     links(first, second, &before, &after, &mut difference);
     lids(first, second, &after, &mut difference);
     routes(first, second, &after, &mut difference);
-    pairs(first, second, most, &mut difference);
+    pairs(first, second, most, progress, &mut difference);
     difference
 }
 
@@ -191,15 +197,33 @@ fn routes(
     let mut lids: Vec<Lid> = given.map(|(lid, _)| lid).collect();
     lids.sort_unstable();
     lids.dedup();
-    let switches = first.nodes().filter(|(id, _)| first.rank(*id).is_some());
-    let both = switches.filter_map(|(id, node)| Some((id, *after.get(&node.guid)?)));
-    for (old, new) in both {
-        let differ = |&&lid: &&Lid| first.route(old, lid) != second.route(new, lid);
-        let count = lids.iter().filter(differ).count();
-        if count > 0 {
-            difference.routes.push((new, count));
+    let in_both = |rank: u32| {
+        let new = *after.get(&first.node(first.switch(rank).node).guid)?;
+        Some((rank as usize, second.rank(new)? as usize, new))
+    };
+    let both: Vec<_> = (0..first.switch_count() as u32)
+        .filter_map(in_both)
+        .collect();
+    // Tables are kept by LID: each is looked at once for all switches.
+    let same_ranks = both.iter().all(|(old, new, _)| old == new);
+    let count = |mut counts: Vec<usize>, &lid: &Lid| {
+        let [old, new] = [first, second].map(|fabric| fabric.forwarding().row(lid));
+        if !(same_ranks && old == new) {
+            let entry = |row: &[u8], rank: usize| row.get(rank).copied().unwrap_or(NO_PORT);
+            for (count, &(before, after, _)) in counts.iter_mut().zip(&both) {
+                *count += usize::from(entry(old, before) != entry(new, after));
+            }
         }
-    }
+        counts
+    };
+    let none = || vec![0; both.len()];
+    let counts = lids.par_iter().fold(none, count).reduce(none, |mut a, b| {
+        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+        a
+    });
+    let counts = both.iter().zip(counts).filter(|&(_, count)| count > 0);
+    let routes = counts.map(|(&(_, _, switch), count)| (switch, count));
+    difference.routes = routes.collect();
 }
 
 /// How little two hosts can share, whether they have no alternate at all first; `None` if no primary
@@ -211,7 +235,13 @@ fn protection(finder: &mut Finder<'_>, fabric: &Fabric, hosts: [&Host; 2]) -> Pr
     Some(best.map_or((true, Sharing::default()), |best| (false, best.shared)))
 }
 
-fn pairs(first: &Fabric, second: &Fabric, most: u64, difference: &mut Difference) {
+fn pairs(
+    first: &Fabric,
+    second: &Fabric,
+    most: u64,
+    progress: &mut dyn FnMut(u64, u64),
+    difference: &mut Difference,
+) {
     let of = |fabric: &Fabric| -> BTreeMap<Guid, Host> {
         let hosts = fabric.multi_port_hosts().into_iter();
         hosts.map(|host| (host.system, host)).collect()
@@ -233,11 +263,11 @@ fn pairs(first: &Fabric, second: &Fabric, most: u64, difference: &mut Difference
         (protection[0] != protection[1]).then_some((hosts, protection))
     };
     let finders = || [Finder::new(first), Finder::new(second)];
-    let changed: Vec<_> = (0..pairs.chosen)
-        .into_par_iter()
-        .map_init(finders, look)
-        .flatten_iter()
-        .collect();
+    let mut changed = Vec::new();
+    for part in pairs.parts(progress) {
+        let part = part.into_par_iter().map_init(finders, look);
+        changed.par_extend(part.flatten_iter());
+    }
     difference.pairs = pairs.all;
     difference.looked_at = pairs.chosen;
     for (hosts, [before, after]) in changed {

@@ -5,6 +5,7 @@
 
 mod difference;
 mod forwarding;
+mod parting;
 mod survey;
 
 pub use difference::{Difference, LinkChange, MovedLids, Worse, difference};

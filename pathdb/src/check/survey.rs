@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many pairs of hosts: what joins their paths though the cables lead around it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::Host;
+use super::parting::Parting;
 use crate::disjoint::{Alternate, Element, Finder, Path, Sharing};
 use crate::fabric::{Fabric, PortId};
 
@@ -58,13 +60,16 @@ pub struct Survey {
 pub fn survey(fabric: &Fabric, most: u64, progress: &mut dyn FnMut(u64, u64)) -> Survey {
     let hosts = fabric.multi_port_hosts();
     let pairs = Pairs::new(hosts.len() as u64, most);
+    let parting = Parting::new(fabric);
+    let looker = Looker {
+        fabric,
+        finder: Finder::new(fabric),
+        parting: &parting,
+    };
     let mut sums = Sums::default();
-    let mut done = 0;
-    progress(0, pairs.chosen);
-    while done < pairs.chosen {
-        let end = pairs.chosen.min(done + STRIDE);
-        let part = (done..end).into_par_iter().fold_with(
-            (Sums::default(), Looker::new(fabric)),
+    for part in pairs.parts(progress) {
+        let part = part.into_par_iter().fold_with(
+            (Sums::default(), looker.clone()),
             |(mut sums, mut looker), at| {
                 let (a, b) = pairs.get(at);
                 looker.look(&hosts[a], &hosts[b], &mut sums);
@@ -75,8 +80,6 @@ pub fn survey(fabric: &Fabric, most: u64, progress: &mut dyn FnMut(u64, u64)) ->
             .map(|(sums, _)| sums)
             .reduce(Sums::default, Sums::merge);
         sums = sums.merge(part);
-        done = end;
-        progress(done, pairs.chosen);
     }
     sums.finish(pairs)
 }
@@ -97,6 +100,21 @@ impl Pairs {
             all,
             chosen: all.min(most),
         }
+    }
+
+    /// The positions of the chosen in parts, one after the other; before each, and after the last, a
+    /// word of progress.
+    pub(super) fn parts<'p>(
+        self,
+        progress: &'p mut dyn FnMut(u64, u64),
+    ) -> impl Iterator<Item = Range<u64>> + 'p {
+        let starts =
+            (0..=self.chosen.div_ceil(STRIDE)).map(move |part| self.chosen.min(part * STRIDE));
+        starts.filter_map(move |start| {
+            progress(start, self.chosen);
+            let part = start..self.chosen.min(start + STRIDE);
+            (!part.is_empty()).then_some(part)
+        })
     }
 
     /// The pair of this position among the chosen, the lesser host first.
@@ -166,27 +184,15 @@ fn keep(examples: &mut Vec<Example>, more: &[Example]) {
     examples.truncate(EXAMPLES);
 }
 
-/// Where the paths of two hosts begin and end, and what they shared: enough to know whether the
-/// cables lead around it.
-type Question = (Element, Vec<u32>, Vec<u32>);
-
 /// Looks at one pair after the other.
 #[derive(Clone)]
 struct Looker<'a> {
     fabric: &'a Fabric,
     finder: Finder<'a>,
-    around: HashMap<Question, bool>,
+    parting: &'a Parting<'a>,
 }
 
-impl<'a> Looker<'a> {
-    fn new(fabric: &'a Fabric) -> Self {
-        Self {
-            fabric,
-            finder: Finder::new(fabric),
-            around: HashMap::new(),
-        }
-    }
-
+impl Looker<'_> {
     fn look(&mut self, a: &Host, b: &Host, sums: &mut Sums) {
         // What does not work at all is found elsewhere.
         let Some((primary, best)) = least(&mut self.finder, self.fabric, a, b) else {
@@ -207,7 +213,7 @@ impl<'a> Looker<'a> {
         };
         let mut joined = false;
         for (element, avoided) in shared {
-            if avoided || self.leads_around(element, a, b) {
+            if avoided || self.parting.leads_around(element, a, b) {
                 let own = sums.needless.entry(element).or_default();
                 own.0 += 1;
                 keep(&mut own.1, &[example]);
@@ -215,30 +221,6 @@ impl<'a> Looker<'a> {
             }
         }
         sums.joined += u64::from(joined);
-    }
-
-    /// Whether the cables lead around an element. All hosts with the same leaves have one answer,
-    /// except for their own links.
-    fn leads_around(&mut self, element: Element, a: &Host, b: &Host) -> bool {
-        let fabric = self.fabric;
-        let own = |host: &Host| match element {
-            Element::Link(link) => {
-                let ends = [Some(link), fabric.peer(link)];
-                host.ports.iter().any(|&port| ends.contains(&Some(port)))
-            }
-            Element::Group(_) => true,
-            Element::Switch(_) => false,
-        };
-        if own(a) || own(b) {
-            return fabric.is_joined_without(element, &a.ports, &b.ports);
-        }
-        let leaves = |host: &Host| -> Vec<u32> {
-            let of = |&port: &PortId| fabric.hop(port).switch;
-            host.ports.iter().map(of).collect()
-        };
-        let question = (element, leaves(a), leaves(b));
-        let known = self.around.entry(question);
-        *known.or_insert_with(|| fabric.is_joined_without(element, &a.ports, &b.ports))
     }
 }
 

@@ -113,7 +113,7 @@ impl Fabric {
     }
 
     /// Whether the failure of `element` takes the switch of this rank.
-    fn takes_switch(&self, element: Element, rank: u32) -> bool {
+    pub(crate) fn takes_switch(&self, element: Element, rank: u32) -> bool {
         match element {
             Element::Switch(node) => self.switch(rank).node == node,
             Element::Group(group) => self.risks().of_switch(rank).contains(&group.0),
@@ -122,7 +122,7 @@ impl Fabric {
     }
 
     /// Whether the failure of `element` takes the link of a port.
-    fn takes_link(&self, element: Element, port: PortId) -> bool {
+    pub(crate) fn takes_link(&self, element: Element, port: PortId) -> bool {
         match element {
             Element::Link(link) => self.link(port) == self.link(link),
             Element::Group(group) => self.risks().of_link(self.link(port)).contains(&group.0),

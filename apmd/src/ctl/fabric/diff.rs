@@ -10,6 +10,7 @@ use pathdb::{Capability, Fabric, LidRange, PortId, Sharing};
 use serde::Serialize;
 
 use super::load;
+use crate::ctl::terminal::Percent;
 use crate::ctl::{Failure, Options, Outcome};
 
 /// Findings of one kind that are shown unless all are asked for.
@@ -89,7 +90,11 @@ struct Score {
 impl Diff {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let (before, after) = (load(&self.before)?, load(&self.after)?);
-        let difference = check::difference(&before, &after, self.pairs);
+        let mut percent = Percent::new();
+        let difference = check::difference(&before, &after, self.pairs, &mut |done, all| {
+            percent.show("pairs of hosts", done, all);
+        });
+        drop(percent);
         let differs = Differs::new(&before, &after, &difference);
         options.show(&differs, || match difference.is_none() {
             true => differs.looked_at(),
