@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PathRecords a second from OpenSM's SA and from pathdb, for the same pairs of one fabric, and every
-//! answer compared. `--json`: one object a fabric and line; `--end-ports N`: only the fabric with so
-//! many end ports.
+//! answer compared.
+//!
+//! Exit status: 0 every answer was the same, 1 some was not or a program failed, 2 usage.
 
 mod measure;
 
 use std::process::ExitCode;
 
-use testbed::ibsim::Shape;
+use clap::{CommandFactory, Parser, error::ErrorKind};
+use testbed::ibsim::{Net, Shape};
 
 use measure::Figures;
 
@@ -40,23 +42,54 @@ struct Fabric {
     sources: usize,
 }
 
+/// PathRecords a second from OpenSM's SA and from pathdb, every answer compared.
+#[derive(Parser)]
+#[command(name = "bench sa")]
+struct Arguments {
+    /// One JSON object a fabric and line
+    #[arg(long)]
+    json: bool,
+    /// Only the fabric with so many end ports
+    #[arg(long, value_name = "N")]
+    end_ports: Option<usize>,
+    /// Cargo says so to every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Arguments {
+    /// The fabrics to measure; a usage error if there is none of that size.
+    fn fabrics(&self) -> Result<Vec<(Fabric, Net)>, clap::Error> {
+        let mut fabrics = FABRICS
+            .map(|fabric| (fabric, fabric.shape.build(0)))
+            .to_vec();
+        let sizes: Vec<_> = fabrics.iter().map(|(_, net)| net.end_ports()).collect();
+        let Some(only) = self.end_ports else {
+            return Ok(fabrics);
+        };
+        fabrics.retain(|(_, net)| net.end_ports() == only);
+        if fabrics.is_empty() {
+            let sizes: Vec<_> = sizes.iter().map(usize::to_string).collect();
+            let text = format!(
+                "no fabric has {only} end ports: --end-ports is one of {}",
+                sizes.join(", ")
+            );
+            return Err(Self::command().error(ErrorKind::InvalidValue, text));
+        }
+        Ok(fabrics)
+    }
+}
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    let json = arguments.iter().any(|argument| argument == "--json");
-    let only: Option<usize> = arguments
-        .iter()
-        .position(|argument| argument == "--end-ports")
-        .and_then(|at| arguments.get(at + 1)?.parse().ok());
+    let arguments = Arguments::parse();
+    let fabrics = arguments.fabrics().unwrap_or_else(|error| error.exit());
+    let json = arguments.json;
     if !json {
         println!("{}", Figures::HEAD);
     }
     let mut fine = true;
-    for fabric in FABRICS {
-        let net = fabric.shape.build(0);
-        if only.is_some_and(|only| only != net.end_ports()) {
-            continue;
-        }
-        match measure::figures(&net, &fabric) {
+    for (fabric, net) in &fabrics {
+        match measure::figures(net, fabric) {
             Ok(figures) => {
                 match json {
                     true => println!("{}", figures.json()),
