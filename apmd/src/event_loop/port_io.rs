@@ -105,13 +105,16 @@ impl Daemon {
     /// Tells the engine of a port, if there is news.
     fn tell(&mut self, key: PortKey, status: Option<PortStatus>) {
         if let (Some(status), Some(port)) = (status, self.devices.port(key)) {
-            let id = port.id;
+            let (id, active) = (port.id, status.active);
             self.sources.handle_port_changed(id);
-            self.ssa.handle_port_changed(self.clock.now());
+            let look_again = self.ssa.handle_port(self.clock.now(), id, active);
             self.acm_port(key);
             self.acm_net_port(key);
             self.engine
                 .handle(self.clock.now(), Input::Port(id, Some(status)));
+            if look_again {
+                self.engine.handle(self.clock.now(), Input::FabricChanged);
+            }
         }
     }
 
@@ -174,7 +177,11 @@ impl Daemon {
             self.sources.handle_port_changed(id);
             self.acm_port_gone(id);
             self.acm_net_port_gone(id);
+            let look_again = self.ssa.handle_port(self.clock.now(), id, false);
             self.engine.handle(self.clock.now(), Input::Port(id, None));
+            if look_again {
+                self.engine.handle(self.clock.now(), Input::FabricChanged);
+            }
         }
         self.scan_soon();
     }

@@ -16,7 +16,7 @@ pub(crate) mod two_rails;
 
 pub use change::matters;
 pub use job::{Interest, Job, Outcome, Task};
-pub use overlap::{Common, assess, common};
+pub use overlap::{Common, PortsDown, assess, common};
 pub use paths::records;
 pub use reader::{Progress, ReadError, Reader, Reading, Step};
 pub use tables::Contradiction;

@@ -1,10 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What paths share with a connection's primary, found by following packets of both.
 
+use std::collections::HashSet;
+
 use cm_msgs::Gid;
 use cm_msgs::path::Path;
 use pathdb::{Element, Fabric, Guid, Lid, NodeId, NodeKind, PortId, RiskId};
 use statemachine::{Assess, Overlap};
+
+/// Ports of this host that are down, whatever a fabric says: it may have been read before, and the
+/// host knows its own ports by itself.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct PortsDown(HashSet<(Guid, u8)>);
+
+impl PortsDown {
+    /// A port came up, went down or went away. Whether that is news.
+    pub fn set(&mut self, port: statemachine::PortId, active: bool) -> bool {
+        let port = (Guid(port.node_guid.0), port.port);
+        match active {
+            true => self.0.remove(&port),
+            false => self.0.insert(port),
+        }
+    }
+
+    fn contains(&self, fabric: &Fabric, port: PortId) -> bool {
+        let node = fabric.node(fabric.port(port).node);
+        self.0.contains(&(node.guid, fabric.port_number(port)))
+    }
+}
 
 /// What a path depends on, there and back: each thing once.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,9 +61,10 @@ struct Ends {
     dlid: Lid,
 }
 
-/// What each of the ways shares with the primary though the cables at the hosts leave a choice. A
-/// shared-risk group counts as a switch: what is in it fails together. `None` where the fabric does not know the way, or knows that it does not work.
-pub fn assess(fabric: &Fabric, assess: &Assess) -> Vec<Option<Overlap>> {
+/// What each of the ways shares with the primary though the cables at the hosts leave a choice, but
+/// for those of ports that are `down`. A shared-risk group counts as a switch: what is in it fails
+/// together. `None` where the fabric does not know the way, or knows that it does not work.
+pub fn assess(fabric: &Fabric, down: &PortsDown, assess: &Assess) -> Vec<Option<Overlap>> {
     let primary = &assess.primary;
     let lids = (Some(primary.slid), Some(primary.dlid));
     let known = ends(fabric, primary.sgid, primary.dgid, lids);
@@ -48,7 +72,7 @@ pub fn assess(fabric: &Fabric, assess: &Assess) -> Vec<Option<Overlap>> {
     let Some((ends_of_primary, elements)) = elements else {
         return vec![None; assess.ways.len()];
     };
-    let only = unavoidable(fabric, ends_of_primary);
+    let only = unavoidable(fabric, down, ends_of_primary);
     let overlap = |way: &statemachine::Way| {
         let ends = ends(fabric, way.sgid, way.dgid, (way.slid, way.dlid))?;
         let own = follow(fabric, ends)?;
@@ -71,14 +95,19 @@ pub struct Common {
 }
 
 /// All that an alternate shares with a primary. `None` where the fabric does not know one of them.
-pub fn common(fabric: &Fabric, primary: &Path, alternate: &Path) -> Option<Vec<Common>> {
+pub fn common(
+    fabric: &Fabric,
+    down: &PortsDown,
+    primary: &Path,
+    alternate: &Path,
+) -> Option<Vec<Common>> {
     let known = |path: &Path| {
         let lids = (Some(path.slid), Some(path.dlid));
         let ends = ends(fabric, path.sgid, path.dgid, lids)?;
         Some((ends, follow(fabric, ends)?))
     };
     let ((ends, first), (_, second)) = (known(primary)?, known(alternate)?);
-    let only = unavoidable(fabric, ends);
+    let only = unavoidable(fabric, down, ends);
     let common = |element, avoidable| Common {
         name: fabric.element_name(element).to_string(),
         avoidable,
@@ -155,32 +184,32 @@ fn insert<T: PartialEq>(set: &mut Vec<T>, element: T) {
 }
 
 /// The ports of a port's node that have a link which is up, by the port and its peer.
-fn cabled(fabric: &Fabric, port: PortId) -> Vec<(PortId, PortId)> {
+fn cabled(fabric: &Fabric, down: &PortsDown, port: PortId) -> Vec<(PortId, PortId)> {
     let node = fabric.port(port).node;
     let numbers = 1..=fabric.node(node).ports;
     let ports = numbers.filter_map(|number| fabric.port_of(node, number));
     ports
-        .filter(|&port| fabric.is_up(port))
+        .filter(|&port| fabric.is_up(port) && !down.contains(fabric, port))
         .filter_map(|port| Some((port, fabric.peer(port)?)))
         .collect()
 }
 
 /// What no path between the hosts can do without.
-fn unavoidable(fabric: &Fabric, ends: Ends) -> Elements {
+fn unavoidable(fabric: &Fabric, down: &PortsDown, ends: Ends) -> Elements {
     let mut only = Elements::default();
-    for leaf in only_leaves(fabric, ends) {
+    for leaf in only_leaves(fabric, down, ends) {
         only.add(fabric, Element::Switch(leaf));
     }
-    for link in only_links(fabric, ends) {
+    for link in only_links(fabric, down, ends) {
         only.add(fabric, Element::Link(link));
     }
     only
 }
 
 /// The leaves that are the only one of a host: all its cables end there.
-fn only_leaves(fabric: &Fabric, ends: Ends) -> Vec<NodeId> {
+fn only_leaves(fabric: &Fabric, down: &PortsDown, ends: Ends) -> Vec<NodeId> {
     let of = |port| {
-        let peers = cabled(fabric, port).into_iter();
+        let peers = cabled(fabric, down, port).into_iter();
         let mut leaves = peers.map(|(_, peer)| fabric.port(peer).node);
         let first = leaves.next()?;
         leaves.all(|leaf| leaf == first).then_some(first)
@@ -192,8 +221,8 @@ fn only_leaves(fabric: &Fabric, ends: Ends) -> Vec<NodeId> {
 }
 
 /// The links that are the only one of a host.
-fn only_links(fabric: &Fabric, ends: Ends) -> Vec<PortId> {
-    let of = |port| match cabled(fabric, port)[..] {
+fn only_links(fabric: &Fabric, down: &PortsDown, ends: Ends) -> Vec<PortId> {
+    let of = |port| match cabled(fabric, down, port)[..] {
         [(port, peer)] => Some(port.min(peer)),
         _ => None,
     };
@@ -224,7 +253,7 @@ mod tests {
             way(11, 21),
             way(12, 99),
         ];
-        let found = assess(&fabric, &two_rails::assess(ways));
+        let found = assess(&fabric, &PortsDown::default(), &two_rails::assess(ways));
         let wanted = [
             overlap(0, 0),
             // From switch 1 over the link to switch 0, and the peer's cable there.
@@ -251,7 +280,7 @@ mod tests {
                 dlid: cm_msgs::Lid(dlid),
                 ..primary
             };
-            let common = common(&fabric, &primary, &alternate)?;
+            let common = common(&fabric, &PortsDown::default(), &primary, &alternate)?;
             let name = |common: Common| (common.name, common.avoidable);
             Some(common.into_iter().map(name).collect::<Vec<_>>())
         };
@@ -272,7 +301,7 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?}");
         fabric.set_risks(risks);
         let question = two_rails::assess([way(12, 22), way(11, 22)]);
-        let found = assess(&fabric, &question);
+        let found = assess(&fabric, &PortsDown::default(), &question);
         assert_eq!(found, [overlap(1, 0), overlap(2, 1)]);
         let primary = question.primary;
         let alternate = Path {
@@ -282,7 +311,7 @@ mod tests {
             dlid: cm_msgs::Lid(5),
             ..primary
         };
-        let common = common(&fabric, &primary, &alternate).unwrap();
+        let common = common(&fabric, &PortsDown::default(), &primary, &alternate).unwrap();
         let names: Vec<_> = common.iter().map(|c| (&*c.name, c.avoidable)).collect();
         assert_eq!(names, [("group chassis", true)]);
     }
@@ -295,7 +324,7 @@ mod tests {
             ..Shape::default()
         });
         let ways = [way(12, 21), way(12, 22)];
-        let found = assess(&fabric, &two_rails::assess(ways));
+        let found = assess(&fabric, &PortsDown::default(), &two_rails::assess(ways));
         assert_eq!(found, [overlap(0, 0), None], "port 2 of host 2 is down");
     }
 
@@ -305,12 +334,16 @@ mod tests {
         let mut question = two_rails::assess([way(12, 22)]);
         question.primary.slid = cm_msgs::Lid(3);
         assert_eq!(
-            assess(&fabric, &question),
+            assess(&fabric, &PortsDown::default(), &question),
             [None],
             "the LID of another port"
         );
         question.primary.slid = cm_msgs::Lid(2);
         question.primary.dgid = Gid::default();
-        assert_eq!(assess(&fabric, &question), [overlap(0, 0)], "by its LID");
+        assert_eq!(
+            assess(&fabric, &PortsDown::default(), &question),
+            [overlap(0, 0)],
+            "by its LID"
+        );
     }
 }

@@ -14,7 +14,7 @@ use pathdb::Fabric;
 use statemachine::{Assess, Overlap, PathQuery, PortId, QueryError, Time};
 
 use crate::config;
-use crate::fabric::{self, Interest, Job, Outcome, Progress, Reading, Task};
+use crate::fabric::{self, Interest, Job, Outcome, PortsDown, Progress, Reading, Task};
 
 /// First pause after a reading that failed; doubles with every failure in a row.
 const RETRY: Duration = Duration::from_secs(1);
@@ -63,6 +63,8 @@ struct Running {
 pub struct Ssa {
     config: config::Ssa,
     known: Option<Known>,
+    /// Of the host's own ports.
+    down: PortsDown,
     interest: Interest,
     running: Option<Running>,
     progress: Option<Progress>,
@@ -80,6 +82,7 @@ impl Ssa {
         let mut ssa = Self {
             config: config::Ssa::default(),
             known: None,
+            down: PortsDown::default(),
             interest: Interest::default(),
             running: None,
             progress: None,
@@ -127,7 +130,7 @@ impl Ssa {
             self.interest.add(way.sgid, way.dgid);
         }
         match &self.known {
-            Some(known) => fabric::assess(&known.fabric, assess),
+            Some(known) => fabric::assess(&known.fabric, &self.down, assess),
             None => vec![None; assess.ways.len()],
         }
     }
@@ -135,7 +138,7 @@ impl Ssa {
     /// What an alternate shares with a primary, by name. `None`: not known.
     pub fn common(&self, primary: &Path, alternate: &Path) -> Option<Vec<fabric::Common>> {
         let known = self.known.as_ref()?;
-        fabric::common(&known.fabric, primary, alternate)
+        fabric::common(&known.fabric, &self.down, primary, alternate)
     }
 
     /// The fabric, if it is known.
@@ -171,8 +174,16 @@ impl Ssa {
         }
     }
 
-    /// A local port came up or went down, or has another subnet manager.
-    pub fn handle_port_changed(&mut self, now: Time) {
+    /// A local port came up, went down or away, or has another subnet manager. Whether connections
+    /// have to look again at what their ways share: what the fabric says of the port may be out of
+    /// date, and what goes by it is no choice while it is down.
+    pub fn handle_port(&mut self, now: Time, port: PortId, active: bool) -> bool {
+        let news = self.down.set(port, active);
+        self.read_after_port(now);
+        news && self.known.is_some() && !self.interest.is_empty()
+    }
+
+    fn read_after_port(&mut self, now: Time) {
         if self.known.is_some() {
             self.handle_report(now);
         } else if self.config.live && self.running.is_none() {
@@ -211,7 +222,7 @@ impl Ssa {
             )
         } else if due(self.read_at) {
             let Some(&(port, sgid)) = ports.get(self.failures as usize % ports.len().max(1)) else {
-                // Until `handle_port_changed`.
+                // Until `handle_port`.
                 self.read_at = None;
                 return None;
             };
@@ -444,7 +455,7 @@ mod tests {
         ssa.handle_outcome(second(0), Outcome::NoSnapshot);
         assert!(ssa.poll_job(second(0), &[]).is_none());
         assert_eq!(ssa.poll_timeout(), None);
-        ssa.handle_port_changed(second(5));
+        assert!(!ssa.handle_port(second(5), LIVE_PORTS[0].0, true));
         assert_eq!(ssa.poll_timeout(), Some(second(6)));
     }
 
@@ -468,6 +479,44 @@ mod tests {
             "as configured"
         );
         assert_eq!(ssa.paths(&query(gid(99))), Err(QueryError::NoPath));
+    }
+
+    #[test]
+    fn an_own_port_that_is_down_is_no_choice_whatever_the_fabric_says() {
+        let mut ssa = ssa(false);
+        let question = two_rails::assess([way(11, 22)]);
+        assert!(!ssa.handle_port(second(0), port(2), false), "nobody asked");
+        assert!(!ssa.handle_port(second(0), port(2), true));
+        ssa.poll_job(second(0), &[]).unwrap();
+        ssa.handle_outcome(second(0), new(None));
+        let shared = |ssa: &mut Ssa| {
+            let overlap = ssa.assess(&question)[0].unwrap();
+            (overlap.switches, overlap.links)
+        };
+        assert_eq!(shared(&mut ssa), (1, 1), "port 2 could do better");
+
+        assert!(ssa.handle_port(second(1), port(2), false), "look again");
+        assert_eq!(shared(&mut ssa), (0, 0), "there is only port 1");
+        assert!(!ssa.handle_port(second(2), port(2), false), "no news");
+        let alternate = Path {
+            dlid: cm_msgs::Lid(5),
+            dgid: gid(22),
+            ..question.primary
+        };
+        let common = ssa.common(&question.primary, &alternate).unwrap();
+        assert!(!common.is_empty() && common.iter().all(|common| !common.avoidable));
+
+        ssa.poll_job(second(300), &[]).unwrap();
+        ssa.handle_outcome(second(301), new(None));
+        assert_eq!(shared(&mut ssa), (0, 0), "nor does another snapshot");
+        let other = PortId {
+            node_guid: cm_msgs::Guid(3),
+            port: 2,
+        };
+        ssa.handle_port(second(302), other, true);
+        assert_eq!(shared(&mut ssa), (0, 0), "the port of another device");
+        assert!(ssa.handle_port(second(303), port(2), true), "look again");
+        assert_eq!(shared(&mut ssa), (1, 1));
     }
 
     #[test]
