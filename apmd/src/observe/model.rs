@@ -80,6 +80,9 @@ pub struct Source {
     pub asked: u64,
     /// Answers with a path.
     pub answered: u64,
+    /// Paths in these answers.
+    #[serde(default)]
+    pub paths: u64,
     /// Answers that there is none.
     pub no_path: u64,
     /// Questions without an answer in time.

@@ -47,6 +47,7 @@ fn source(now: Time, member: &Member, devices: &Devices, detail: Option<String>)
         timeout_ms: u64::try_from(member.limits().timeout.as_millis()).unwrap_or(u64::MAX),
         asked: counts.asked,
         answered: counts.answered,
+        paths: counts.paths,
         no_path: counts.no_path,
         timed_out: counts.timed_out,
         failed: counts.failed,

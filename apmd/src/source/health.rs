@@ -35,6 +35,8 @@ pub struct Counts {
     pub asked: u64,
     /// Answered with a path.
     pub answered: u64,
+    /// Paths in these answers.
+    pub paths: u64,
     /// Answered that there is none.
     pub no_path: u64,
     /// Not answered in time.
@@ -106,14 +108,15 @@ impl Health {
         self.counts.asked += 1;
     }
 
-    /// A lane answered, after `took`, with a path or (`found` is false) that there is none.
-    pub(super) fn answered(&mut self, lane: Lane, found: bool, took: Duration) {
+    /// A lane answered, after `took`, with so many paths or (`paths` is 0) that there is none.
+    pub(super) fn answered(&mut self, lane: Lane, paths: usize, took: Duration) {
         self.failing.remove(&lane);
         self.good.insert(lane);
         self.latency = Some(took);
-        *match found {
-            true => &mut self.counts.answered,
-            false => &mut self.counts.no_path,
+        self.counts.paths += paths as u64;
+        *match paths {
+            0 => &mut self.counts.no_path,
+            _ => &mut self.counts.answered,
         } += 1;
     }
 

@@ -323,9 +323,9 @@ impl Sources {
         if ticket.sent.is_some() {
             member.running -= 1;
         }
-        let found = match result {
-            Ok(_) => true,
-            Err(QueryError::NoPath) => false,
+        let paths = match result {
+            Ok(records) => records.len(),
+            Err(QueryError::NoPath) => 0,
             Err(QueryError::Refused) => return member.health.refused(ticket.lane()),
             Err(error) => {
                 member.health.failed(*error);
@@ -333,7 +333,7 @@ impl Sources {
             }
         };
         let took = ticket.sent.map_or(Duration::ZERO, |sent| now - sent);
-        member.health.answered(ticket.lane(), found, took);
+        member.health.answered(ticket.lane(), paths, took);
     }
 
     /// A source fails: it is tried again later, and who waits for it asks the next at once.
