@@ -2,7 +2,6 @@
 //! A host's `apmd`, with a configuration and a log of the drill's own.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -10,13 +9,12 @@ use serde_json::Value;
 
 use crate::command;
 use crate::failure::Failure;
+use crate::file::{self, DIRECTORY};
 use crate::host::Host;
 use crate::program::{Line, Program};
 use crate::timeline::Timeline;
+use crate::unit::{Prepared, Rights};
 use crate::wait::{self, Seen};
-
-/// Where drills keep files, such as the configurations.
-pub const DIRECTORY: &str = "/run/drill";
 
 /// Bound for a daemon's start and end.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -26,6 +24,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub struct Policy {
     /// Migrate at once when a local port goes down.
     pub migrate_on_port_down: bool,
+    /// What they may do.
+    pub rights: Rights,
     /// Sections of the configuration besides `policy` and `log`: TOML.
     pub sections: &'static str,
 }
@@ -34,6 +34,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             migrate_on_port_down: true,
+            rights: Rights::Root,
             sections: "",
         }
     }
@@ -56,6 +57,7 @@ fn config(host: Host, policy: Policy) -> String {
 pub struct Daemon {
     host: Host,
     program: Program,
+    rights: Prepared,
 }
 
 impl Daemon {
@@ -72,9 +74,15 @@ impl Daemon {
             }
         };
         let name = format!("apmd on {host}");
-        let words = ["apmd", "--config", path.as_str()];
+        let rights = Prepared::new(policy.rights, host)?;
+        let words = rights.launch().iter().map(String::as_str);
+        let words: Vec<_> = words.chain(["apmd", "--config", path.as_str()]).collect();
         let program = Program::start_watched(&name, host, &words, on_line)?;
-        let mut daemon = Self { host, program };
+        let mut daemon = Self {
+            host,
+            program,
+            rights,
+        };
         daemon.wait_until_it_answers()?;
         Ok(daemon)
     }
@@ -125,6 +133,16 @@ impl Daemon {
         self.program.wait(LIMIT).map(drop)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
+    /// What it may do, as it was prepared.
+    pub fn rights(&self) -> &Prepared {
+        &self.rights
+    }
+
     /// Its log so far.
     pub fn log(&self) -> Vec<Line> {
         self.program.lines()
@@ -132,14 +150,13 @@ impl Daemon {
 }
 
 fn write_config(host: Host, policy: Policy) -> Result<String, Failure> {
-    let path = format!("{DIRECTORY}/{host}.toml");
-    let failure = |source| Failure::File {
-        path: path.clone(),
+    let directory = host.runtime_dir();
+    fs::create_dir_all(directory).map_err(|source| Failure::File {
+        path: directory.to_owned(),
         source,
-    };
-    fs::create_dir_all(DIRECTORY).map_err(failure)?;
-    fs::create_dir_all(Path::new(host.runtime_dir())).map_err(failure)?;
-    fs::write(&path, config(host, policy)).map_err(failure)?;
+    })?;
+    let path = format!("{DIRECTORY}/{host}.toml");
+    file::write(&path, &config(host, policy))?;
     Ok(path)
 }
 
@@ -178,6 +195,7 @@ mod tests {
             Policy {
                 migrate_on_port_down: false,
                 sections: "[sa]\ntries = 2\n",
+                ..Policy::default()
             },
         );
         assert!(text.starts_with("devices = [\"shca1\"]\nruntime_dir = \"/run/host-b/apmd\"\n"));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hosts of the VM, their ports, and what can be unplugged.
+//! The hosts of the VM, and what can be unplugged.
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use crate::port::Port;
 
 /// One of the two hosts. By custom of the drills, A connects and B listens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,39 +69,6 @@ impl Host {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-/// A port of a host's HCA.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Port {
-    /// Whose.
-    pub host: Host,
-    /// 1 is on rail A, 2 on rail B.
-    pub number: u8,
-}
-
-impl Port {
-    /// The host's other port.
-    pub fn other(self) -> Self {
-        self.host.port(3 - self.number)
-    }
-
-    /// Every port that a drill may touch: not those of the subnet manager.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Host::ALL.into_iter().flat_map(Host::ports)
-    }
-}
-
-impl fmt::Display for Port {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.host.device(), self.number)
-    }
-}
-
-impl Serialize for Port {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

@@ -6,9 +6,10 @@
 //! the daemons' logs. Its deadlines are for what hangs; they judge no speed.
 //!
 //! - [`drills`]: one file each, and the registry.
-//! - [`world`]: what a drill acts on: cables, ports, the daemons of both hosts.
+//! - [`world`]: what a drill acts on: cables, the daemons of both hosts. [`port`]: their ports.
 //! - [`subnet_manager`]: the subnet managers, to be killed and replaced.
-//! - [`program`], [`stream`]: what it runs. [`observe`]: what it sees.
+//! - [`unit`]: what its daemons may do, as systemd would have it.
+//! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`]: what it sees.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
 //! - [`acm_bench`]: how fast ACM is served there.
 //! - [`runner`]: which drills run in which order, and the command line.
@@ -20,15 +21,20 @@ pub mod daemon;
 pub mod drills;
 pub mod fabrics;
 pub mod failure;
+pub mod file;
 pub mod host;
+pub mod ib_acme;
 pub mod ibsim;
 pub mod observe;
+pub mod port;
 pub mod program;
 pub mod report;
 pub mod runner;
+pub mod saquery;
 pub mod stream;
 pub mod subnet_manager;
 pub mod timeline;
+pub mod unit;
 pub mod wait;
 pub mod witness;
 pub mod world;

@@ -2,10 +2,13 @@
 //! What `apmctl -j conn show` says.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::command;
 use crate::failure::Failure;
-use crate::host::{Host, Port};
+use crate::host::Host;
+use crate::port::Port;
 
 /// A connection as a daemon shows it; what the drills look at.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -118,9 +121,21 @@ pub fn connections(host: Host) -> Result<Vec<Connection>, Failure> {
 /// # Errors
 /// If the daemon does not answer.
 pub fn sources(host: Host) -> Result<Vec<Source>, Failure> {
-    let json = command::run_as(host, &["apmctl", "-j", "source", "show"])?;
+    show(host, "source")
+}
+
+/// What the host's daemon says of the ACM that it serves: keys as in `docs/apmctl.md`.
+///
+/// # Errors
+/// If the daemon does not answer, or does not serve it.
+pub fn acm(host: Host) -> Result<Value, Failure> {
+    show(host, "acm")
+}
+
+fn show<T: DeserializeOwned>(host: Host, what: &str) -> Result<T, Failure> {
+    let json = command::run_as(host, &["apmctl", "-j", what, "show"])?;
     serde_json::from_str(&json).map_err(|error| Failure::Output {
-        source_name: "apmctl -j source show".to_owned(),
+        source_name: format!("apmctl -j {what} show"),
         problem: error.to_string(),
     })
 }

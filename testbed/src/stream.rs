@@ -152,25 +152,26 @@ impl Streams {
     ///
     /// # Errors
     /// If they do not connect.
-    pub fn start(timeline: &Timeline, gids: [&str; 2], options: Options) -> Result<Self, Failure> {
+    pub fn start(timeline: &Timeline, options: Options) -> Result<Self, Failure> {
         let connections = options.connections.to_string();
         let interval = options.interval_us.to_string();
         let common = ["-n", &connections, "-i", &interval];
-        let [gid_a, gid_b] = gids;
+        let [gid_a, gid_b] = Host::ALL.map(|host| host.port(1).gid());
+        let (gid_a, gid_b) = (gid_a?, gid_b?);
 
-        let mut words = vec!["apm_stream", "-s", "-b", gid_b];
+        let mut words = vec!["apm_stream", "-s", "-b", &gid_b];
         words.extend(common);
         let mut server =
             Program::start_watched("server", Host::B, &words, noting(timeline, "server"))?;
         server.wait_for_line("LISTENING", LIMIT, |line| line.starts_with("LISTENING"))?;
 
-        let mut words = vec!["apm_stream", "-b", gid_a];
+        let mut words = vec!["apm_stream", "-b", &gid_a];
         words.extend(common);
         let route = options
             .route
             .map(|[local, remote]| format!("{local},{remote}"));
         words.extend(route.iter().flat_map(|route| ["-r", route]));
-        words.push(gid_b);
+        words.push(&gid_b);
         let mut client =
             Program::start_watched("client", Host::A, &words, noting(timeline, "client"))?;
         client.wait_for_line("STATS", LIMIT, |line| line.starts_with("STATS"))?;
@@ -256,7 +257,7 @@ impl Streams {
         })
     }
 
-    /// Ends both, puts into the report what came of the messages, and returns the longest stall.
+    /// Ends both, adds to the report what came of the messages, and returns the longest stall.
     ///
     /// # Errors
     /// If they do not end, or anything was lost, repeated, altered or failed.
@@ -277,9 +278,9 @@ impl Streams {
             results.push(result);
         }
         let [client, server] = [&results[0], &results[1]];
-        report.connections = u64::from(self.options.connections);
-        report.lost = client.lost + server.lost;
-        report.duplicated = client.repeated + server.repeated;
+        report.connections += u64::from(self.options.connections);
+        report.lost += client.lost + server.lost;
+        report.duplicated += client.repeated + server.repeated;
         report.set("messages", client.received + server.received);
         report.set("corrupt", client.corrupt + server.corrupt);
         report.set("completion_errors", client.errors + server.errors);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What drills act on: cables, ports, and both hosts' daemons.
 
-use std::fs;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::command;
 use crate::daemon::{Daemon, Policy};
 use crate::failure::Failure;
-use crate::host::{Host, Link, Port};
+use crate::host::{Host, Link};
 use crate::observe::{self, Pair};
+use crate::port::Port;
 use crate::program::Line;
 use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
-/// Bound for the subnet manager to bring a port up, and for a connection to be armed.
+/// Bound for a connection to be armed.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// How the hosts of the VM are kept apart.
@@ -80,7 +80,7 @@ impl World {
             cable("heal", port.into())?;
             cable("plug", port.into())?;
         }
-        Port::all().try_for_each(wait_active)
+        Port::all().try_for_each(Port::wait_active)
     }
 
     /// Pulls a cable; returns when.
@@ -105,7 +105,7 @@ impl World {
     /// If `cable` refuses, or the subnet manager does not bring the port up.
     pub fn plug(&self, port: Port) -> Result<(), Failure> {
         self.act("plug", "plugged", port.into())?;
-        wait_active(port)
+        port.wait_active()
     }
 
     /// Lets nothing pass while the link stays up; returns when.
@@ -208,6 +208,18 @@ impl World {
         daemon.kill()?;
         self.timeline.note(host, "apmd killed with -9");
         Ok(())
+    }
+
+    /// The process of a host's daemon, and the lines that `/proc/PID/status` has if it has exactly
+    /// the rights that it was to be started with.
+    ///
+    /// # Errors
+    /// If there is no daemon.
+    pub fn rights(&self, host: Host) -> Result<(u32, Vec<String>), Failure> {
+        match &self.daemons[host.index()] {
+            Some(daemon) => Ok((daemon.pid(), daemon.rights().status().to_vec())),
+            None => Err(Failure::not_shown(format!("no daemon on {host}"))),
+        }
     }
 
     /// A host's daemon's log.
@@ -320,64 +332,4 @@ fn cable(verb: &str, link: Link) -> Result<(), Failure> {
     let mut all = vec!["cable", verb];
     all.extend(words.iter().map(String::as_str));
     command::run(&all).map(drop)
-}
-
-/// The GID of a port.
-///
-/// # Errors
-/// If the port does not exist.
-pub fn gid(port: Port) -> Result<String, Failure> {
-    attribute(port, "gids/0")
-}
-
-/// An attribute of a port in sysfs, as its host sees it.
-///
-/// # Errors
-/// If there is no such attribute.
-pub fn attribute(port: Port, name: &str) -> Result<String, Failure> {
-    let path = format!(
-        "/sys/class/infiniband/{}/ports/{}/{name}",
-        port.host.device(),
-        port.number
-    );
-    Ok(command::run_as(port.host, &["cat", &path])?
-        .trim()
-        .to_owned())
-}
-
-/// Packets that a port has received and sent, as the process `pid` of its host would see them: that
-/// is quick, since nothing has to be started in the host's namespace.
-///
-/// # Errors
-/// If the process has ended, or the port does not count.
-pub fn packets(port: Port, pid: u32) -> Result<u64, Failure> {
-    let Port { host, number } = port;
-    let directory = format!(
-        "/proc/{pid}/root/sys/class/infiniband/{}/ports/{number}/counters",
-        host.device()
-    );
-    let mut sum = 0;
-    for name in ["port_rcv_packets", "port_xmit_packets"] {
-        let path = format!("{directory}/{name}");
-        let text = fs::read_to_string(&path).map_err(|source| Failure::File {
-            path: path.clone(),
-            source,
-        })?;
-        sum += text.trim().parse::<u64>().map_err(|_| Failure::Output {
-            source_name: path,
-            problem: format!("not a number: {text}"),
-        })?;
-    }
-    Ok(sum)
-}
-
-/// Waits until a port is active.
-///
-/// # Errors
-/// [`Failure::Timeout`] if the subnet manager does not bring it up.
-pub fn wait_active(port: Port) -> Result<(), Failure> {
-    wait::until(&format!("{port} is active"), LIMIT, || {
-        let state = attribute(port, "state")?;
-        Ok(Seen::when(state.contains("ACTIVE"), || state))
-    })
 }

@@ -22,6 +22,7 @@ fn the_list_is_printed() {
         "no-daemon",
         "acm-multicast",
         "neigh",
+        "acm-rights",
     ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
     }

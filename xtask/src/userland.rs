@@ -32,6 +32,7 @@ const PACKAGES: &[(&str, Programs)] = &[
     ("opensm", Programs::Only(&["opensm", "osmtest"])),
     ("perftest", Programs::All),
     ("rdmacm-utils", Programs::All),
+    ("util-linux", Programs::Only(&["setpriv"])),
 ];
 
 /// What is loaded by name at run time, so that no program's list of libraries shows it, and data.

@@ -3,7 +3,6 @@
 //! the subnet manager is cut off.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -17,10 +16,16 @@ use serde_json::{Value, json};
 use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::host::Host;
+use crate::file::{DIRECTORY, write};
+use crate::host::{Host, Link};
+use crate::ib_acme::{ask, is_path, wait_path};
+use crate::observe;
+use crate::port::Port;
 use crate::program::Program;
+use crate::saquery::{self, Record};
+use crate::unit::Rights;
 use crate::wait::{self, Seen};
-use crate::world::{Kind, attribute, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -43,6 +48,7 @@ pub(super) const DRILL: Drill = Drill {
 /// What host A's daemon is told.
 const POLICY: Policy = Policy {
     migrate_on_port_down: true,
+    rights: Rights::Root,
     sections: "[acm]\nserve = true\ntcp = \"loop\"\nkernel = false\n\
         ibacm_opts = \"/run/drill/ibacm_opts.cfg\"\nibacm_addr = \"/run/drill/ibacm_addr.cfg\"\n",
 };
@@ -50,7 +56,6 @@ const POLICY: Policy = Policy {
 /// ibacm's files, as both services read them.
 const OPTIONS: &str = "addr_preload acm_hosts\naddr_data_file /run/drill/ibacm_hosts.data\n\
     route_prot sa\nloopback_prot local\n";
-const DIRECTORY: &str = "/run/drill";
 
 /// Where the services are called.
 const SOCKET: &str = "/run/ibacm.sock";
@@ -61,56 +66,34 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Requests of the raw client in one go.
 const PIPELINED: u64 = 500;
 
-/// The port of the subnet manager.
-const SUBNET_MANAGER: [&str; 2] = ["shca2", "1"];
-
 fn run_flat(context: &mut Context<'_>) -> Result<(), Failure> {
-    let [a, b] = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    write_files("node-b", &b)?;
+    let [a, b] = [Host::A.port(1).gid()?, Host::B.port(1).gid()?];
+    write_files(&b)?;
     let questions = questions(&a, &b)?;
-    let of_ibacm = ask_ibacm(context, &questions)?;
-    context.world.start_daemon(Host::A, POLICY)?;
-    wait_served(&a)?;
-    for (question, want) in questions.iter().zip(&of_ibacm) {
-        let found = ask(question)?;
-        ensure(found == *want, || {
-            format!(
-                "ib_acme {}: ibacm: {want} apmd: {found}",
-                question.join(" ")
-            )
-        })?;
-    }
+    let paths = same_answers(context, &questions)?;
     context.report.set("invocations", questions.len());
+    context.report.set("answered_with_a_path", paths);
     further_questions(&b)?;
     raw_client(context, &b)?;
+    a_link_changes(context)?;
     a_host_goes(context, &b)?;
     context.world.stop_daemons()
 }
 
-/// Names of host A's ports, and the file in which the other is an address and a name.
-fn write_files(name: &str, b: &str) -> Result<(), Failure> {
-    write("ibacm_opts.cfg", OPTIONS)?;
+/// Names of host A's ports, and the file in which host B's is an address and a name.
+fn write_files(b: &str) -> Result<(), Failure> {
+    write(format!("{DIRECTORY}/ibacm_opts.cfg"), OPTIONS)?;
     write(
-        "ibacm_addr.cfg",
+        format!("{DIRECTORY}/ibacm_addr.cfg"),
         "node-a shca0 1 default\nnode-a2 shca0 2 default\n",
     )?;
-    let hosts = format!("10.0.1.2 {b}\n{name} {b}\n");
-    write("ibacm_hosts.data", &hosts)
-}
-
-fn write(name: &str, text: &str) -> Result<(), Failure> {
-    let path = format!("{DIRECTORY}/{name}");
-    let failure = |source| Failure::File {
-        path: path.clone(),
-        source,
-    };
-    fs::create_dir_all(DIRECTORY).map_err(failure)?;
-    fs::write(&path, text).map_err(failure)
+    let hosts = format!("10.0.1.2 {b}\nnode-b {b}\n");
+    write(format!("{DIRECTORY}/ibacm_hosts.data"), &hosts)
 }
 
 /// Command lines to which both services have the same answer.
-fn questions(a: &str, b: &str) -> Result<Vec<Vec<String>>, Failure> {
-    let [slid, dlid] = [lid(Host::A)?, lid(Host::B)?].map(|lid| lid.to_string());
+fn questions(a: &str, b: &str) -> Result<Vec<String>, Failure> {
+    let [slid, dlid] = [Host::A.port(1).lid()?, Host::B.port(1).lid()?];
     let lines = [
         format!("-f g -s {a} -d {b} -v"),
         format!("-f g -s {a} -d {b} -c"),
@@ -126,41 +109,40 @@ fn questions(a: &str, b: &str) -> Result<Vec<Vec<String>>, Failure> {
         "-f i -s 10.9.9.9 -d 10.0.1.2".to_owned(),
         format!("-f g -s {a} -d {b} -C 50"),
     ];
-    let words = |line: &String| line.split(' ').map(str::to_owned).collect();
-    Ok(lines.iter().map(words).collect())
+    Ok(lines.to_vec())
 }
 
-fn lid(host: Host) -> Result<u16, Failure> {
-    let text = attribute(host.port(1), "lid")?;
-    let number = u16::from_str_radix(text.trim_start_matches("0x"), 16);
-    number.map_err(|_| Failure::Output {
-        source_name: "lid".to_owned(),
-        problem: format!("not a number: {text}"),
-    })
-}
+/// Questions by IP address, where there is an interface that has it.
+const BY_IP: [&str; 5] = [
+    "-f i -s 10.0.1.1 -d 10.0.1.2 -v",
+    "-f i -s 10.0.1.1 -d 10.0.1.2 -c",
+    "-f i -s 10.0.1.1 -d 10.0.1.1",
+    "-f i -s 10.0.1.1 -d 10.0.1.2 -C 50",
+    "-s 10.0.1.1 -d 10.0.1.2 -v",
+];
 
-/// What ib_acme prints, and how it ends.
-fn ask(question: &[String]) -> Result<String, Failure> {
-    let mut words = vec!["ib_acme"];
-    words.extend(question.iter().map(String::as_str));
-    let output = command::attempt(&words)?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(format!("{}{}", text, output.status))
-}
-
-fn ask_words(line: &str) -> Result<String, Failure> {
-    let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
-    ask(&words)
+/// Asks stock ibacm, then starts apmd and asks it, which says the same; how many of the answers are
+/// paths.
+fn same_answers(context: &mut Context<'_>, questions: &[String]) -> Result<usize, Failure> {
+    let of_ibacm = ask_ibacm(context, questions)?;
+    context.world.start_daemon(Host::A, POLICY)?;
+    wait_served()?;
+    for (question, want) in questions.iter().zip(&of_ibacm) {
+        let found = ask(question)?;
+        ensure(found == *want, || {
+            format!("ib_acme {question}: ibacm: {want} apmd: {found}")
+        })?;
+    }
+    Ok(of_ibacm.iter().filter(|told| is_path(told)).count())
 }
 
 /// What stock ibacm says.
-fn ask_ibacm(context: &Context<'_>, questions: &[Vec<String>]) -> Result<Vec<String>, Failure> {
+fn ask_ibacm(context: &Context<'_>, questions: &[String]) -> Result<Vec<String>, Failure> {
     for name in ["ibacm_opts.cfg", "ibacm_addr.cfg"] {
         command::run(&["cp", &format!("{DIRECTORY}/{name}"), "/etc/rdma/"])?;
     }
     let mut ibacm = Program::start("ibacm", Host::A, &["ibacm", "-P"])?;
-    let first = gid(Host::A.port(1))?;
-    wait_served(&first)?;
+    wait_served()?;
     let answers: Result<Vec<_>, _> = questions.iter().map(|question| ask(question)).collect();
     ibacm.signal(Signal::SIGKILL)?;
     ibacm.wait(LIMIT)?;
@@ -169,18 +151,15 @@ fn ask_ibacm(context: &Context<'_>, questions: &[Vec<String>]) -> Result<Vec<Str
     answers
 }
 
-/// Waits until a service answers for this port.
-fn wait_served(gid: &str) -> Result<(), Failure> {
-    let line = format!("-f g -s {gid} -d {gid}");
-    wait::until("ib_acme is answered", LIMIT, || {
-        let answer = ask_words(&line)?;
-        Ok(Seen::when(answer.contains("dlid"), || answer))
-    })
+/// Waits until a service answers for host A's port.
+fn wait_served() -> Result<(), Failure> {
+    let gid = Host::A.port(1).gid()?;
+    wait_path(&format!("-f g -s {gid} -d {gid}")).map(drop)
 }
 
 /// What ibacm answers in other words, or not: endpoints and counters.
 fn further_questions(b: &str) -> Result<(), Failure> {
-    let endpoints = ask_words("-e")?;
+    let endpoints = ask("-e")?;
     for want in ["node-a", "node-a2", ",1,0xffff,1,apmd,", "status 0x0"] {
         ensure(endpoints.contains(want), || {
             format!("ib_acme -e: no {want}: {endpoints}")
@@ -195,16 +174,14 @@ fn further_questions(b: &str) -> Result<(), Failure> {
         "-f n -P s -s node-a",
         "-P -S localhost",
     ] {
-        let counters = ask_words(line)?;
+        let counters = ask(line)?;
         ensure(
             counters.contains("Route Cache Count") && counters.contains("status 0x0"),
             || format!("ib_acme {line}: {counters}"),
         )?;
     }
-    let chosen = ask_words(&format!("-f g -d {b}"))?;
-    ensure(chosen.contains("dlid"), || {
-        format!("without a source: {chosen}")
-    })
+    let chosen = ask(&format!("-f g -d {b}"))?;
+    ensure(is_path(&chosen), || format!("without a source: {chosen}"))
 }
 
 fn parse(gid: &str) -> Result<Gid, Failure> {
@@ -280,6 +257,65 @@ fn read_answer(stream: &mut UnixStream) -> Result<u64, Failure> {
     Ok(answer.tid)
 }
 
+/// The cable between the switches is pulled and plugged, which a switch reports: the path on rail A,
+/// which stays, is asked for again, and the one across is there only while there is a way. After
+/// either, both are what subnet administration then says.
+fn a_link_changes(context: &mut Context<'_>) -> Result<(), Failure> {
+    let (from, stays, goes) = (Host::A.port(1), Host::B.port(1), Host::B.port(2));
+    for to in [stays, goes] {
+        wait_as_sa(from, to, true)?;
+    }
+    let before = rechecked()?;
+    context.world.pull(Link::InterSwitch)?;
+    wait_as_sa(from, goes, false)?;
+    wait_as_sa(from, stays, true)?;
+    let pulled = wait_rechecked(before)?;
+    context.timeline.note("drill", "asked for again, and gone");
+    context.world.restore(Link::InterSwitch)?;
+    goes.wait_active()?;
+    wait_as_sa(from, goes, true)?;
+    wait_as_sa(from, stays, true)?;
+    let plugged = wait_rechecked(pulled)?;
+    context.timeline.note("drill", "asked for again, and back");
+    context.report.set("rechecked", plugged - before);
+    Host::A.port(2).wait_active()
+}
+
+/// Waits until there is, or is not, a path: to saquery and to ib_acme alike, and the same one.
+fn wait_as_sa(from: Port, to: Port, wanted: bool) -> Result<(), Failure> {
+    let question = format!("-f g -s {} -d {}", from.gid()?, to.gid()?);
+    let what = format!("from {from} to {to}, path: {wanted}");
+    wait::until(&what, LIMIT, || {
+        let of_sa = match saquery::paths(from, to) {
+            Ok(paths) => paths.into_iter().next(),
+            Err(busy) => return Ok(Seen::NotYet(busy.to_string())),
+        };
+        let told = ask(&question)?;
+        let ours = is_path(&told).then(|| Record::parse(&told)).flatten();
+        Ok(Seen::when(
+            of_sa == ours && of_sa.is_some() == wanted,
+            || format!("the SA: {of_sa:?}, apmd: {told}"),
+        ))
+    })
+}
+
+/// Paths that host A's daemon has asked for again since the fabric changed.
+fn rechecked() -> Result<u64, Failure> {
+    let acm = observe::acm(Host::A)?;
+    let count = acm["counters"]["rechecked"].as_u64();
+    count.ok_or_else(|| Failure::not_shown(format!("no count of checks: {acm}")))
+}
+
+fn wait_rechecked(before: u64) -> Result<u64, Failure> {
+    wait::until("paths are asked for again", LIMIT, || {
+        let now = rechecked()?;
+        Ok(match now > before {
+            true => Seen::Ready(now),
+            false => Seen::NotYet(format!("{now} times, {before} before")),
+        })
+    })
+}
+
 /// A cable is pulled: what led to the port is forgotten, and known again when it is back.
 fn a_host_goes(context: &mut Context<'_>, b: &str) -> Result<(), Failure> {
     let b = parse(b)?.to_string();
@@ -288,64 +324,44 @@ fn a_host_goes(context: &mut Context<'_>, b: &str) -> Result<(), Failure> {
         let mut destinations = destinations.into_iter().flatten();
         destinations.any(|known| known["gid"] == json!(b) && known["state"] != json!("absent"))
     };
-    ensure(known(&state()?), || {
+    ensure(known(&observe::acm(Host::A)?), || {
         "the destination is not known".to_owned()
     })?;
     context.world.pull(Host::B.port(1))?;
     wait::until("what has gone is forgotten", LIMIT, || {
-        let state = state()?;
+        let state = observe::acm(Host::A)?;
         Ok(Seen::when(!known(&state), || state.to_string()))
     })?;
     context.timeline.note("drill", "forgotten");
-    let gone = ask_words("-f n -s node-a -d node-b -c")?;
+    let gone = ask("-f n -s node-a -d node-b -c")?;
     ensure(gone.contains("No data available"), || gone)?;
     context.world.plug(Host::B.port(1))?;
-    wait::until("it is found again", LIMIT, || {
-        let answer = ask_words("-f n -s node-a -d node-b")?;
-        Ok(Seen::when(answer.contains("dlid"), || answer))
-    })
-}
-
-/// What `apmctl acm show` says of host A.
-fn state() -> Result<Value, Failure> {
-    let text = command::run_as(Host::A, &["apmctl", "-j", "acm", "show"])?;
-    serde_json::from_str(&text).map_err(|error| Failure::Output {
-        source_name: "apmctl acm show".to_owned(),
-        problem: error.to_string(),
-    })
+    wait_path("-f n -s node-a -d node-b").map(drop)
 }
 
 /// A program that knows nothing of apmd connects by AF_IB with the path that its librdmacm gets, and
 /// can do so only because it gets one.
 fn run_netns(context: &mut Context<'_>) -> Result<(), Failure> {
-    write_files("node-b", &gid(Host::B.port(1))?)?;
-    context.world.start_daemon(Host::A, POLICY)?;
-    wait::until("the path is known", LIMIT, || {
-        let answer = ask_words("-s 10.0.1.1 -d 10.0.1.2")?;
-        Ok(Seen::when(answer.contains("dlid"), || answer))
+    write_files(&Host::B.port(1).gid()?)?;
+    let paths = same_answers(context, &BY_IP.map(str::to_owned))?;
+    ensure(paths == BY_IP.len(), || {
+        format!("{paths} of {} answers of ibacm are paths", BY_IP.len())
     })?;
-    cable("pull")?;
-    context
-        .timeline
-        .note("drill", "the subnet manager is cut off");
+    context.report.set("paths_by_ip", paths);
+    context.world.pull(Link::SubnetManager)?;
     let shown = connect(context).and_then(|()| {
         context.world.stop_daemons()?;
         ensure(!rdma_client()?, || {
             "rdma_client connects without the SA and without apmd".to_owned()
         })
     });
-    cable("plug")?;
+    context.world.restore(Link::SubnetManager)?;
     shown?;
     context
         .timeline
         .note("drill", "without apmd the program cannot connect");
     context.report.connections += 1;
     Ok(())
-}
-
-fn cable(verb: &str) -> Result<(), Failure> {
-    let [device, port] = SUBNET_MANAGER;
-    command::run(&["cable", verb, device, port]).map(drop)
 }
 
 fn connect(context: &Context<'_>) -> Result<(), Failure> {

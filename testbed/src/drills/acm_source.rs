@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Alternates from the stock ibacm and from a file, while the subnet manager is cut off.
 
-use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::command;
-use crate::daemon::{DIRECTORY, Policy};
+use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::host::{Host, Link, Port};
+use crate::file;
+use crate::host::{Host, Link};
+use crate::ib_acme;
 use crate::observe::{self, Source};
+use crate::port::Port;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
 use crate::wait::{self, Seen};
-use crate::world::{Kind, attribute, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -29,8 +30,8 @@ pub(super) const DRILL: Drill = Drill {
     }],
 };
 
-/// The file of paths, in [`DIRECTORY`].
-const FILE: &str = "paths.toml";
+/// The file of paths.
+const FILE: &str = "/run/drill/paths.toml";
 
 /// What the daemons are told of sources.
 const SECTIONS: &str = "[source]\norder = [\"sa\", \"acm\", \"static\"]\npatience_ms = 1000\n\
@@ -43,9 +44,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let mut ibacm = Program::start("ibacm", Host::A, &["ibacm", "-P"])?;
     warm_cache(context, &mut ibacm)?;
     write_paths()?;
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    let [a, b] = &gids;
-    let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
+    let mut streams = Streams::start(&context.timeline, Options::default())?;
     streams.wait_flowing()?;
     context.world.pull(Link::SubnetManager)?;
     armed_by_acm(context)?;
@@ -72,33 +71,14 @@ fn pairs() -> impl Iterator<Item = (Port, Port)> {
     ports.flat_map(|a| Host::B.ports().map(|b| (a, b)))
 }
 
-fn lid(port: Port) -> Result<u16, Failure> {
-    let text = attribute(port, "lid")?;
-    let number = u16::from_str_radix(text.trim_start_matches("0x"), 16);
-    number.map_err(|_| Failure::Output {
-        source_name: format!("lid of {port}"),
-        problem: format!("not a number: {text}"),
-    })
-}
-
 /// Has ibacm ask the SA for every path, and checks its answers; from then on it knows them by heart.
 fn warm_cache(context: &Context<'_>, ibacm: &mut Program) -> Result<(), Failure> {
     for (a, b) in pairs().flat_map(|(a, b)| [(a, b), (b, a)]) {
-        let (from, to) = (gid(a)?, gid(b)?);
-        let words = ["ib_acme", "-f", "g", "-s", &from, "-d", &to];
-        let path = wait::until("ibacm answers", LIMIT, || {
-            ibacm.ensure_running()?;
-            let answer = command::attempt(&words)?;
-            let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-            let found = answer.status.success() && text.contains("dlid");
-            Ok(if found {
-                Seen::Ready(text)
-            } else {
-                Seen::NotYet(text.trim().to_owned())
-            })
-        })?;
+        let (from, to) = (a.gid()?, b.gid()?);
+        ibacm.ensure_running()?;
+        let path = ib_acme::wait_path(&format!("-f g -s {from} -d {to}"))?;
         for (key, port) in [("slid", a), ("dlid", b)] {
-            let want = format!("{key}: {}", lid(port)?);
+            let want = format!("{key}: {}", port.lid()?);
             ensure(path.lines().any(|line| line.trim() == want), || {
                 format!("ib_acme from {a} to {b} does not say {want}: {path}")
             })?;
@@ -114,19 +94,13 @@ fn write_paths() -> Result<(), Failure> {
     for (a, b) in pairs() {
         text += &format!(
             "[[path]]\nsgid = \"{}\"\ndgid = \"{}\"\nslid = {}\ndlid = {}\nmtu = 4096\nrate = 40\n",
-            gid(a)?,
-            gid(b)?,
-            lid(a)?,
-            lid(b)?
+            a.gid()?,
+            b.gid()?,
+            a.lid()?,
+            b.lid()?
         );
     }
-    let path = format!("{DIRECTORY}/{FILE}");
-    let failure = |source| Failure::File {
-        path: path.clone(),
-        source,
-    };
-    fs::create_dir_all(DIRECTORY).map_err(failure)?;
-    fs::write(&path, text).map_err(failure)
+    file::write(FILE, &text)
 }
 
 /// The daemons, which have never seen the SA, arm the connection with a path of ibacm's.

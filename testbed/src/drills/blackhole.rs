@@ -7,7 +7,7 @@ use crate::failure::{Failure, ensure};
 use crate::host::{Host, Link};
 use crate::observe::Pair;
 use crate::stream::{Options, Streams};
-use crate::world::{Kind, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -23,9 +23,7 @@ pub(super) const DRILL: Drill = Drill {
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    let [a, b] = &gids;
-    let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
+    let mut streams = Streams::start(&context.timeline, Options::default())?;
     let pairs = context.world.wait_disjoint(1)?;
     let ordered = ordered_migrations(&pairs);
 

@@ -7,7 +7,7 @@ use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::stream::{Options, Stall, Streams};
 use crate::witness::Witnesses;
-use crate::world::{Kind, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -58,9 +58,7 @@ impl Stalls {
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    let [a, b] = &gids;
-    let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
+    let mut streams = Streams::start(&context.timeline, Options::default())?;
     context.world.wait_disjoint(1)?;
 
     let stalls = all_rounds(context, &mut streams)?;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel asks apmd for paths: rdma_cm's and IPoIB's, while the subnet manager is cut off.
 
-use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
 use crate::command;
 use crate::failure::{Failure, ensure};
-use crate::host::Host;
+use crate::file;
+use crate::host::{Host, Link};
+use crate::ib_acme;
+use crate::observe;
 use crate::program::Program;
 use crate::wait::{self, Seen};
-use crate::world::{Kind, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -39,7 +40,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ENDS: [(&str, &str, &str); 2] = [("ib0", "end-a", "10.0.9.1"), ("ib2", "end-b", "10.0.9.2")];
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
+    let gids = [Host::A.port(1).gid()?, Host::B.port(1).gid()?];
     let shown = part_links().and_then(|()| shown(context, &gids));
     let restored = restore_links();
     shown.and(restored)
@@ -48,10 +49,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
 fn shown(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
     let mut daemon = start_daemon()?;
     learn(gids)?;
-    cable("pull")?;
-    context
-        .timeline
-        .note("drill", "the subnet manager is cut off");
+    context.world.pull(Link::SubnetManager)?;
     let shown = served(context, gids).and_then(|()| {
         daemon.signal(Signal::SIGTERM)?;
         daemon.wait(LIMIT)?;
@@ -59,7 +57,7 @@ fn shown(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
             "rdma_cm finds a path without the SA and without apmd".to_owned()
         })
     });
-    cable("plug")?;
+    context.world.restore(Link::SubnetManager)?;
     shown?;
     context
         .timeline
@@ -69,12 +67,7 @@ fn shown(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
 }
 
 fn start_daemon() -> Result<Program, Failure> {
-    let failure = |source| Failure::File {
-        path: CONFIG_PATH.to_owned(),
-        source,
-    };
-    fs::create_dir_all("/run/drill").map_err(failure)?;
-    fs::write(CONFIG_PATH, CONFIG).map_err(failure)?;
+    file::write(CONFIG_PATH, CONFIG)?;
     Program::start("apmd", Host::A, &["apmd", "--config", CONFIG_PATH])
 }
 
@@ -82,18 +75,9 @@ fn start_daemon() -> Result<Program, Failure> {
 fn learn(gids: &[String; 2]) -> Result<(), Failure> {
     let [a, b] = gids;
     for (from, to) in [(a, b), (b, a)] {
-        wait::until("the path is known", LIMIT, || {
-            let words = ["ib_acme", "-f", "g", "-s", from, "-d", to];
-            let answer = command::attempt(&words)?;
-            let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-            Ok(Seen::when(text.contains("dlid"), || text))
-        })?;
+        ib_acme::wait_path(&format!("-f g -s {from} -d {to}"))?;
     }
     Ok(())
-}
-
-fn cable(verb: &str) -> Result<(), Failure> {
-    command::run(&["cable", verb, "shca2", "1"]).map(drop)
 }
 
 fn served(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
@@ -117,12 +101,11 @@ fn served(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> 
 
 /// Requests of the kernel that apmd has had.
 fn kernel_requests() -> Result<u64, Failure> {
-    let text = command::run_as(Host::A, &["apmctl", "-j", "acm", "show"])?;
-    let state: Option<Value> = serde_json::from_str(&text).ok();
-    let count = state.and_then(|state| state["counters"]["kernel"].as_u64());
+    let acm = observe::acm(Host::A)?;
+    let count = acm["counters"]["kernel"].as_u64();
     count.ok_or_else(|| Failure::Output {
         source_name: "apmctl acm show".to_owned(),
-        problem: format!("no count of the kernel's requests: {text}"),
+        problem: format!("no count of the kernel's requests: {acm}"),
     })
 }
 

@@ -7,6 +7,7 @@ use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
 mod acm_multicast;
+mod acm_rights;
 mod acm_serve;
 mod acm_source;
 mod blackhole;
@@ -30,6 +31,7 @@ pub static ALL: &[Drill] = &[
     acm_multicast::DRILL,
     neigh::DRILL,
     acm_serve::DRILL,
+    acm_rights::DRILL,
     kernel_ls::DRILL,
 ];
 

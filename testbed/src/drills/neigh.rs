@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
+use crate::file::write;
 use crate::host::Host;
 use crate::wait::{self, Seen};
-use crate::world::{Kind, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -76,17 +77,8 @@ fn line(host: Host) -> Result<String, Failure> {
     Ok(format!(
         "{} {} 0x{qpn}\n",
         address(host),
-        gid(host.port(1))?
+        host.port(1).gid()?
     ))
-}
-
-fn write(path: &str, text: &str) -> Result<(), Failure> {
-    let failure = |source| Failure::File {
-        path: path.to_owned(),
-        source,
-    };
-    fs::create_dir_all("/run/drill").map_err(failure)?;
-    fs::write(path, text).map_err(failure)
 }
 
 /// Waits until the host has, or no longer has, an entry of apmd's for its peer.
@@ -109,11 +101,11 @@ fn arp_requests_during(act: impl FnOnce() -> Result<(), Failure>) -> Result<usiz
     if !fs::exists(&event).unwrap_or(false) {
         command::run(&["mount", "-t", "tracefs", "tracefs", TRACING])?;
     }
-    write(&format!("{event}/filter"), "protocol == 0x0806")?;
-    write(&format!("{event}/enable"), "1")?;
-    write(&format!("{TRACING}/trace"), "")?;
+    write(format!("{event}/filter"), "protocol == 0x0806")?;
+    write(format!("{event}/enable"), "1")?;
+    write(format!("{TRACING}/trace"), "")?;
     let acted = act();
-    write(&format!("{event}/enable"), "0")?;
+    write(format!("{event}/enable"), "0")?;
     acted?;
     let trace = command::run(&["cat", &format!("{TRACING}/trace")])?;
     Ok(trace.matches("protocol=0x0806").count())

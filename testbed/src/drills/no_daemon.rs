@@ -8,7 +8,7 @@ use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::stream::{Options, Streams};
-use crate::world::{Kind, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -26,29 +26,21 @@ pub(super) const DRILL: Drill = Drill {
 const DELAYS_MS: [u64; 6] = [0, 20, 60, 150, 300, 600];
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    daemons_come_late(context, &gids)?;
-    daemons_are_killed(context, &gids)
-}
-
-fn start_streams(context: &Context<'_>, gids: &[String; 2]) -> Result<Streams, Failure> {
-    let [a, b] = gids;
-    Streams::start(&context.timeline, [a, b], Options::default())
+    daemons_come_late(context)?;
+    daemons_are_killed(context)
 }
 
 fn finish(context: &mut Context<'_>, streams: Streams) -> Result<(), Failure> {
-    let before = context.report.connections;
     let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.connections += before;
     context.report.stalled(longest);
     Ok(())
 }
 
 /// A connection that was made before there was a daemon is armed when daemons come, and survives a
 /// pulled cable.
-fn daemons_come_late(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
+fn daemons_come_late(context: &mut Context<'_>) -> Result<(), Failure> {
     context.timeline.note("drill", "no daemon on either host");
-    let mut streams = start_streams(context, gids)?;
+    let mut streams = Streams::start(&context.timeline, Options::default())?;
     streams.wait_flowing()?;
     context.world.start_daemons(Policy::default())?;
     let port = context.world.wait_disjoint(1)?[0].active_port(Host::A);
@@ -62,8 +54,8 @@ fn daemons_come_late(context: &mut Context<'_>, gids: &[String; 2]) -> Result<()
 }
 
 /// A connection goes on whenever daemons are killed, and is armed again when they are restarted.
-fn daemons_are_killed(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
-    let mut streams = start_streams(context, gids)?;
+fn daemons_are_killed(context: &mut Context<'_>) -> Result<(), Failure> {
+    let mut streams = Streams::start(&context.timeline, Options::default())?;
     context.world.wait_disjoint(1)?;
     pull_without_daemons(context, &mut streams)?;
     for (turn, delay) in DELAYS_MS.into_iter().enumerate() {

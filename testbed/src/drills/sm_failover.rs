@@ -8,12 +8,14 @@ use serde_json::Value;
 use crate::clock::{Millis, Moment};
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::host::{Host, Port};
+use crate::host::Host;
+use crate::port::Port;
 use crate::program::Line;
 use crate::stream::{Options, Streams};
 use crate::subnet_manager::{self, Standby};
+use crate::unit::Rights;
 use crate::wait::{self, Seen};
-use crate::world::{self, Kind, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -34,22 +36,21 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// takes the second subnet manager to take over.
 const POLICY: Policy = Policy {
     migrate_on_port_down: true,
+    rights: Rights::Root,
     sections: "[sa]\ntries = 8\n[ssa]\nlive = true\n",
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    let [a, b] = &gids;
     context.world.start_daemons(POLICY)?;
-    let mut streams = Streams::start(&context.timeline, [a, b], Options::default())?;
+    let mut streams = Streams::start(&context.timeline, Options::default())?;
     let port = context.world.wait_disjoint(1)?[0].active_port(Host::A);
-    let first = sm_lid(port)?;
+    let first = port.sm_lid()?;
     let mut standby = Standby::start(&context.timeline)?;
     let failed_over = fail_over(context, &mut standby, port);
     // The drills that come after this one want the VM's own subnet manager.
     subnet_manager::start(&context.timeline)?;
     failed_over?;
-    hand_back(context, &first, standby)?;
+    hand_back(context, first, standby)?;
     streams.ensure_healthy()?;
     let longest = streams.finish(&context.timeline, context.report)?;
     context.report.stalled(longest);
@@ -59,8 +60,8 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
 /// The cable is pulled of a subnet without a manager: the daemons ask in vain for a way to arm
 /// again, until the second one takes over. Requests that are under way then go to it at once.
 fn fail_over(context: &mut Context<'_>, standby: &mut Standby, port: Port) -> Result<(), Failure> {
-    let watched = other(port);
-    let old = sm_lid(watched)?;
+    let watched = port.other();
+    let old = watched.sm_lid()?;
     let killed = subnet_manager::kill(&context.timeline)?;
     context.world.pull(port)?;
     context.report.migrations += 1;
@@ -68,7 +69,7 @@ fn fail_over(context: &mut Context<'_>, standby: &mut Standby, port: Port) -> Re
     context.world.wait_moved(1, port)?;
     context.world.wait_armed(1)?;
     context.report.rearmed += 1;
-    ensure(sm_lid(watched)? != old, || {
+    ensure(watched.sm_lid()? != old, || {
         format!("the subnet manager of {watched} is still LID {old}")
     })?;
     let (changed, queries) = repeated(context).ok_or_else(|| {
@@ -90,9 +91,9 @@ fn fail_over(context: &mut Context<'_>, standby: &mut Standby, port: Port) -> Re
 }
 
 /// The first subnet manager is back and, for it has the lesser GUID, the master again.
-fn hand_back(context: &mut Context<'_>, first: &str, standby: Standby) -> Result<(), Failure> {
+fn hand_back(context: &mut Context<'_>, first: u16, standby: Standby) -> Result<(), Failure> {
     wait::until("the first subnet manager is back", LIMIT, || {
-        let lid = sm_lid(Host::A.port(1))?;
+        let lid = Host::A.port(1).sm_lid()?;
         Ok(Seen::when(lid == first, || format!("LID {lid}")))
     })?;
     standby.stop()?;
@@ -126,12 +127,4 @@ fn log(context: &Context<'_>) -> Vec<(Moment, Value)> {
     };
     let lines = context.world.log(Host::A);
     lines.into_iter().filter_map(event).collect()
-}
-
-fn other(port: Port) -> Port {
-    port.host.port(3 - port.number)
-}
-
-fn sm_lid(port: Port) -> Result<String, Failure> {
-    world::attribute(port, "sm_lid")
 }

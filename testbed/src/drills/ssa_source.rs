@@ -14,7 +14,7 @@ use crate::host::{Host, Link};
 use crate::observe::{Overlap, Pair};
 use crate::stream::{Options, Streams};
 use crate::wait::{self, Seen};
-use crate::world::{Kind, attribute, gid};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -69,7 +69,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     start_daemons(context)?;
     let whole = |fabric: &Fabric| fabric.from == "live" && fabric.links == 7;
     let links = wait_fabrics(context, "read live, with all links", whole)?;
-    let route = Some([lid(Host::A)?, lid(Host::B)?]);
+    let route = Some([Host::A.port(1).lid()?, Host::B.port(1).lid()?]);
 
     without_subnet_manager(context, route)?;
     follow_the_fabric(context, links)?;
@@ -155,7 +155,7 @@ fn from_the_snapshot(context: &mut Context<'_>, route: Option<[u16; 2]>) -> Resu
 /// The operator's tools read the daemon's snapshot.
 fn names_are_real() -> Result<(), Failure> {
     let file = snapshot(Host::A);
-    let [a, b] = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
+    let [a, b] = [Host::A.port(1).gid()?, Host::B.port(1).gid()?];
     let words = ["apmctl", "path", "show", &a, &b, "--fabric", file];
     let shown = command::run_as(Host::A, &words)?;
     ensure(shown.contains("switch"), || {
@@ -166,19 +166,15 @@ fn names_are_real() -> Result<(), Failure> {
 }
 
 fn connect(context: &Context<'_>, route: Option<[u16; 2]>) -> Result<Streams, Failure> {
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
-    let [a, b] = &gids;
     let options = Options {
         route,
         ..Options::default()
     };
-    Streams::start(&context.timeline, [a, b], options)
+    Streams::start(&context.timeline, options)
 }
 
 fn finish(context: &mut Context<'_>, streams: Streams) -> Result<(), Failure> {
-    let before = context.report.connections;
     let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.connections += before;
     context.report.stalled(longest);
     Ok(())
 }
@@ -204,16 +200,6 @@ fn disjoint_by_ssa(pair: &Pair) -> Result<(), Failure> {
         format!("avoidable overlap, or none known: {overlaps:?}")
     })?;
     from_ssa(pair)
-}
-
-/// The base LID of a host's port 1.
-fn lid(host: Host) -> Result<u16, Failure> {
-    let text = attribute(host.port(1), "lid")?;
-    let hex = text.trim_start_matches("0x");
-    u16::from_str_radix(hex, 16).map_err(|_| Failure::Output {
-        source_name: "lid".to_owned(),
-        problem: format!("not a LID: {text}"),
-    })
 }
 
 /// What a daemon says of its fabric.

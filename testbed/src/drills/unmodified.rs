@@ -11,10 +11,11 @@ use crate::clock::{Millis, Moment};
 use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::host::{Host, Port};
+use crate::host::Host;
+use crate::port::Port;
 use crate::program::Program;
 use crate::wait::{self, Seen};
-use crate::world::{Kind, gid, packets};
+use crate::world::Kind;
 
 use super::{Context, Drill, Part};
 
@@ -101,7 +102,7 @@ fn rping() -> Subject {
 }
 
 fn run_flat(context: &mut Context<'_>) -> Result<(), Failure> {
-    let gids = [gid(Host::A.port(1))?, gid(Host::B.port(1))?];
+    let gids = [Host::A.port(1).gid()?, Host::B.port(1).gid()?];
     context.world.start_daemons(Policy::default())?;
     for subject in [rstream(&gids), ucmatose(&gids)] {
         compare(context, &subject)?;
@@ -306,7 +307,7 @@ fn pull_and_plug(
 /// Waits until a port carries more than management traffic; false if the program ended before.
 fn flows(port: Port, running: &mut Running) -> Result<bool, Failure> {
     let pid = running.client.pid();
-    let before = packets(port, pid).ok();
+    let before = port.packets(pid).ok();
     wait::until_often(
         &format!("traffic over {port}"),
         WATCH,
@@ -317,7 +318,8 @@ fn flows(port: Port, running: &mut Running) -> Result<bool, Failure> {
                 return Ok(Seen::Ready(false));
             }
             // A process that ends just now has no files any more.
-            let passed = packets(port, pid)
+            let passed = port
+                .packets(pid)
                 .ok()
                 .zip(before)
                 .map(|(now, before)| now - before);
