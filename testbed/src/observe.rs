@@ -73,6 +73,8 @@ pub struct Source {
     pub state: String,
     /// Questions answered with a path.
     pub answered: u64,
+    /// Paths in these answers.
+    pub paths: u64,
 }
 
 impl Path {

@@ -58,6 +58,10 @@ impl World {
             daemons: [None, None],
         };
         world.mend()?;
+        // A drill that failed may have left the ports with several LIDs.
+        if Host::A.port(1).lmc()? != 0 {
+            world.set_lmc(0)?;
+        }
         Ok(world)
     }
 
@@ -147,6 +151,18 @@ impl World {
     pub fn start_subnet_manager(&self) -> Result<(), Failure> {
         self.timeline.note("drill", "subnet manager started");
         command::run(&["subnet-manager", "start"]).map(drop)
+    }
+
+    /// Starts the subnet manager anew with this LMC, and waits until all ports have their LIDs.
+    ///
+    /// # Errors
+    /// If they do not get them.
+    pub fn set_lmc(&self, lmc: u8) -> Result<(), Failure> {
+        let text = format!("subnet manager started anew with LMC {lmc}");
+        self.timeline.note("drill", text);
+        command::run(&["subnet-manager", "stop"])?;
+        command::run(&["subnet-manager", "start", &lmc.to_string()])?;
+        Port::all().try_for_each(|port| port.wait_lmc(lmc))
     }
 
     /// Starts the daemons that do not run.

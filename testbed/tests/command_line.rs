@@ -20,6 +20,7 @@ fn the_list_is_printed() {
         "unmodified",
         "blackhole",
         "no-daemon",
+        "sa-source",
         "acm-multicast",
         "neigh",
         "acm-rights",

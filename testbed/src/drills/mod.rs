@@ -15,6 +15,7 @@ mod cable_pull;
 mod kernel_ls;
 mod neigh;
 mod no_daemon;
+mod sa_source;
 mod sm_failover;
 mod ssa_source;
 mod unmodified;
@@ -25,6 +26,7 @@ pub static ALL: &[Drill] = &[
     unmodified::DRILL,
     blackhole::DRILL,
     no_daemon::DRILL,
+    sa_source::DRILL,
     acm_source::DRILL,
     sm_failover::DRILL,
     ssa_source::DRILL,

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ports with several LIDs: the SA is asked for all paths between two of them, and connections are
+//! armed over any.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::daemon::Policy;
+use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::ib_acme;
+use crate::observe::{self, Pair};
+use crate::port::Port;
+use crate::saquery::{self, Record};
+use crate::stream::{Options, Streams};
+use crate::wait::{self, Seen};
+use crate::world::Kind;
+
+use super::{Context, Drill, Part};
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "sa-source",
+    about: "four LIDs a port: all paths from the SA by RMPP, connections armed over any",
+    parts: &[Part {
+        world: Kind::Flat,
+        run,
+    }],
+};
+
+/// The path records of four LIDs and more do not fit into one segment of an RMPP transfer.
+const LMC: u8 = 2;
+const LIDS: usize = 1 << LMC;
+
+/// As many that they do not all choose the same LID, of which there are four.
+const CONNECTIONS: u32 = 8;
+
+/// Bound for the SA to say what it says in the end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const SECTIONS: &str = "[sa]\nall_paths = \"lmc\"\n";
+const SECTIONS_WITH_ACM: &str = "[sa]\nall_paths = \"lmc\"\n[acm]\nserve = true\n";
+
+fn policy(sections: &'static str) -> Policy {
+    Policy {
+        sections,
+        ..Policy::default()
+    }
+}
+
+fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.set_lmc(LMC)?;
+    let shown = all_paths(context)
+        .and_then(|()| unknown_lid(context))
+        .and_then(|()| any_lid(context));
+    // The drills that come after this one want one LID a port.
+    let restored = context.world.set_lmc(0);
+    shown.and(restored)
+}
+
+/// One question to the daemon that leaves the LIDs open is one to the SA, whose answer has all paths,
+/// as many as it has for saquery; the one given away is among them.
+fn all_paths(context: &mut Context<'_>) -> Result<(), Failure> {
+    context
+        .world
+        .start_daemon(Host::A, policy(SECTIONS_WITH_ACM))?;
+    let (a, b) = (Host::A.port(1), Host::B.port(1));
+    let of_sa = of_sa(a, b)?;
+    let before = sa()?;
+    let question = format!("-f g -s {} -d {}", a.gid()?, b.gid()?);
+    let told = ib_acme::wait_path(&question)?;
+    let after = sa()?;
+    let got = after.paths - before.paths;
+    let asked = after.answered - before.answered;
+    ensure(asked == 1 && got == of_sa.len() as u64, || {
+        format!("{asked} answers with {got} paths, saquery gets {of_sa:?}")
+    })?;
+    ensure(
+        Record::parse(&told).is_some_and(|one| of_sa.contains(&one)),
+        || format!("saquery gets {of_sa:?}, and not {told}"),
+    )?;
+    let text = format!("one answer of the SA had {got} paths");
+    context.timeline.note(Host::A, text);
+    context.report.set("paths_of_one_answer", got);
+    context.world.stop_daemons()
+}
+
+/// What the SA has for saquery: at least one path for each LID of the ports.
+fn of_sa(from: Port, to: Port) -> Result<Vec<Record>, Failure> {
+    wait::until(&format!("paths from {from} to {to}"), LIMIT, || {
+        Ok(match saquery::paths(from, to) {
+            Ok(paths) if paths.len() >= LIDS => Seen::Ready(paths),
+            other => Seen::NotYet(format!("{other:?}")),
+        })
+    })
+}
+
+/// The source `sa` of host A's daemon.
+fn sa() -> Result<observe::Source, Failure> {
+    let sources = observe::sources(Host::A)?;
+    let sa = sources.into_iter().find(|source| source.source == "sa");
+    sa.ok_or_else(|| Failure::not_shown("the daemon has no source sa"))
+}
+
+/// A peer's port that is down when the daemons meet has no LID, so that all paths to it are asked for
+/// when it is back.
+fn unknown_lid(context: &mut Context<'_>) -> Result<(), Failure> {
+    let late = Host::B.port(2);
+    context.world.pull(late)?;
+    context.world.start_daemons(policy(SECTIONS))?;
+    let streams = Streams::start(&context.timeline, Options::default())?;
+    context.world.wait_armed(1)?;
+    let before = sa()?;
+    context.world.plug(late)?;
+    let pairs = context.world.wait_disjoint(1)?;
+    let after = sa()?;
+    ensure(
+        after.paths - before.paths > after.answered - before.answered,
+        || format!("no answer had several paths: {before:?}, then {after:?}"),
+    )?;
+    alternates_are_of_sa(&pairs)?;
+    finish(context, streams)
+}
+
+/// Connections are spread over all LIDs; they work.
+fn any_lid(context: &mut Context<'_>) -> Result<(), Failure> {
+    let options = Options {
+        connections: CONNECTIONS,
+        interval_us: 20_000,
+        ..Options::default()
+    };
+    let count = CONNECTIONS as usize;
+    let mut streams = Streams::start(&context.timeline, options)?;
+    let pairs = context.world.wait_disjoint(count)?;
+    let offsets = alternates_are_of_sa(&pairs)?;
+    ensure(offsets.len() > 1, || {
+        format!("all alternates have the same LIDs: {offsets:?}")
+    })?;
+    context
+        .report
+        .set("offsets", offsets.into_iter().collect::<Vec<_>>());
+    let port = pairs[0].active_port(Host::A);
+    context.world.pull(port)?;
+    context.world.wait_moved(count, port)?;
+    context.report.migrations += u64::from(CONNECTIONS);
+    streams.wait_flowing()?;
+    context.world.plug(port)?;
+    let pairs = context.world.wait_disjoint(count)?;
+    alternates_are_of_sa(&pairs)?;
+    context.report.rearmed += u64::from(CONNECTIONS);
+    finish(context, streams)?;
+    context.world.stop_daemons()
+}
+
+/// The alternates' LIDs are those of paths that saquery gets, too; by how much they are above the
+/// ports' first.
+fn alternates_are_of_sa(pairs: &[Pair]) -> Result<BTreeSet<u16>, Failure> {
+    let mut used = BTreeMap::<[u8; 2], BTreeSet<[u16; 2]>>::new();
+    for pair in pairs {
+        let [a, b] = Host::ALL.map(|host| pair.end(host).alternate.clone());
+        let (Some(a), Some(b)) = (a, b) else {
+            return Err(Failure::not_shown(format!(
+                "no alternate: {}",
+                pair.state()
+            )));
+        };
+        let lids = used.entry([a.port, b.port]).or_default();
+        lids.insert([a.slid, a.dlid]);
+    }
+    let mut offsets = BTreeSet::new();
+    for ([a, b], used) in used {
+        let (from, to) = (Host::A.port(a), Host::B.port(b));
+        let of_sa: BTreeSet<_> = of_sa(from, to)?
+            .iter()
+            .map(|one| [one.slid, one.dlid])
+            .collect();
+        ensure(used.is_subset(&of_sa), || {
+            format!("alternates from {from} to {to} are {used:?}, saquery gets {of_sa:?}")
+        })?;
+        let base = from.lid()?;
+        offsets.extend(used.iter().map(|[slid, _]| slid - base));
+    }
+    Ok(offsets)
+}
+
+fn finish(context: &mut Context<'_>, streams: Streams) -> Result<(), Failure> {
+    let longest = streams.finish(&context.timeline, context.report)?;
+    context.report.stalled(longest);
+    Ok(())
+}
