@@ -77,8 +77,10 @@ impl Daemon {
     }
 
     fn fabric_done(&mut self, outcome: Outcome) {
-        if let Outcome::Failed(error) = &outcome {
-            tracing::warn!(error, "fabric not read");
+        match &outcome {
+            Outcome::Failed(error) => tracing::warn!(error, "fabric not read"),
+            Outcome::Unrouted(reason) => tracing::info!(reason, "fabric not read yet"),
+            Outcome::New(..) | Outcome::Same | Outcome::NoSnapshot => {}
         }
         let now = self.clock.now();
         let is_new = matches!(outcome, Outcome::New(..));

@@ -14,7 +14,7 @@ use std::time::Instant;
 use mio::Waker;
 use pathdb::{Fabric, RiskFile, snapshot};
 
-use crate::fabric::{Job, Outcome, Progress, Reader, Reading, Task};
+use crate::fabric::{Job, Outcome, Progress, ReadError, Reader, Reading, Task};
 use crate::sa::{Ask, Failure, Response};
 
 /// What the loop says.
@@ -219,6 +219,9 @@ impl Thread {
     }
 
     fn read(&mut self, reading: Reading) -> Result<Option<Fabric>, Outcome> {
+        if reading.unrouted {
+            tracing::warn!("ports stay in state init: forwarding tables are read all the same");
+        }
         let mut reader = Reader::new(reading, self.next_number);
         let outcome = loop {
             while let Some(ask) = reader.poll_ask() {
@@ -237,9 +240,10 @@ impl Thread {
             }
         };
         self.next_number = reader.next_number();
-        outcome
-            .map(Some)
-            .map_err(|error| Outcome::Failed(error.to_string()))
+        outcome.map(Some).map_err(|error| match error {
+            ReadError::Unrouted { .. } => Outcome::Unrouted(error.to_string()),
+            error => Outcome::Failed(error.to_string()),
+        })
     }
 
     /// Writes the snapshot of a fabric that was read live.

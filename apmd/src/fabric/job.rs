@@ -63,6 +63,8 @@ pub enum Outcome {
     Same,
     /// There is no snapshot.
     NoSnapshot,
+    /// None that can be read yet: the subnet manager is still at work.
+    Unrouted(String),
     /// None, or none that can be used.
     Failed(String),
 }

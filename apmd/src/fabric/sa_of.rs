@@ -3,8 +3,8 @@
 
 use cm_msgs::sa::{
     LinearForwardingTableRecord, LinkRecord, NodeDescription, NodeRecord, PKeyTableRecord,
-    PathRecord, PortInfo, PortInfoRecord, Record, SaMad, SlToVlMappingTableRecord, SlToVlMask,
-    SwitchInfoRecord,
+    PathRecord, PortInfo, PortInfoMask, PortInfoRecord, Record, SaMad, SaStatus,
+    SlToVlMappingTableRecord, SlToVlMask, SwitchInfoRecord,
 };
 use cm_msgs::{Guid, Lid};
 use pathdb::{Fabric, Mtu, NodeId, NodeKind, PortId, Rate};
@@ -19,6 +19,8 @@ pub(crate) struct SaOf<'a> {
     pub(crate) levels: Vec<u8>,
     /// The packet life times of its ports, likewise.
     pub(crate) life_times: Vec<u8>,
+    /// Ports that the subnet manager has not routed to yet.
+    pub(crate) unrouted: Vec<PortId>,
 }
 
 impl<'a> SaOf<'a> {
@@ -27,6 +29,7 @@ impl<'a> SaOf<'a> {
             fabric,
             levels: vec![0, 1],
             life_times: vec![18, 19],
+            unrouted: Vec::new(),
         }
     }
 
@@ -39,7 +42,14 @@ impl<'a> SaOf<'a> {
             LinkRecord::ATTRIBUTE => response(self.links()),
             PortInfoRecord::ATTRIBUTE => {
                 let asked = PortInfoRecord::from_record(&mad.data).unwrap();
-                response(self.ports(asked.port_num))
+                let records = match mad.component_mask == PortInfoMask::PORT_STATE.bits() {
+                    true => self.ports_in(asked.port_info.port_state),
+                    false => self.ports(asked.port_num),
+                };
+                if records.is_empty() {
+                    return Err(Failure::Status(SaStatus::NoRecords));
+                }
+                response(records)
             }
             PathRecord::ATTRIBUTE => response(self.paths()),
             PKeyTableRecord::ATTRIBUTE => {
@@ -142,6 +152,13 @@ impl<'a> SaOf<'a> {
         self.all_ports().filter_map(of).collect()
     }
 
+    fn ports_in(&self, state: u8) -> Vec<PortInfoRecord> {
+        let ports = self.all_ports().map(|port| self.port(port, 18));
+        ports
+            .filter(|record| record.port_info.port_state == state)
+            .collect()
+    }
+
     fn ports(&self, number: u8) -> Vec<PortInfoRecord> {
         let ports = self.all_ports();
         let ports = ports.filter(|port| self.fabric.port_number(*port) == number);
@@ -164,7 +181,11 @@ impl<'a> SaOf<'a> {
             options: 0,
             port_info: PortInfo {
                 lmc: self.fabric.port(port).lids.map_or(0, |range| range.lmc()),
-                port_state: if self.fabric.is_up(port) { 4 } else { 2 },
+                port_state: match self.fabric.is_up(port) {
+                    _ if self.unrouted.contains(&port) => 2,
+                    true => 4,
+                    false => 1,
+                },
                 mtu_cap: carries.mtu.map_or(5, Mtu::code),
                 capability_mask: HAS_EXTENDED_SPEEDS,
                 link_width_active,

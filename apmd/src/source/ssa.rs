@@ -21,6 +21,12 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The longest such pause.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
+/// How long forwarding tables are not asked for while ports are in state Init. OpenSM's sweep of
+/// 12,000 hosts takes half a minute; a port that nobody routes to stays so for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest pause before it is seen whether they still are.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+
 /// Times that the fabric is read once more after a report: a switch reports a change before the
 /// subnet manager has done anything about it, and nobody reports when it has.
 const LATER_LOOKS: u32 = 2;
@@ -72,6 +78,8 @@ pub struct Ssa {
     load_at: Option<Time>,
     read_at: Option<Time>,
     later_looks: u32,
+    /// Since when ports have been in state Init.
+    unrouted_since: Option<Time>,
     failures: u32,
     last_error: Option<String>,
 }
@@ -89,6 +97,7 @@ impl Ssa {
             load_at: None,
             read_at: None,
             later_looks: 0,
+            unrouted_since: None,
             failures: 0,
             last_error: None,
         };
@@ -168,6 +177,10 @@ impl Ssa {
         }
         self.later_looks = LATER_LOOKS;
         self.failures = 0;
+        if self.is_out_of_patience(now) {
+            // The subnet manager is at work again.
+            self.unrouted_since = None;
+        }
         match &mut self.running {
             Some(running) => running.stale = true,
             None => self.read_by(now + self.config.settle()),
@@ -189,6 +202,10 @@ impl Ssa {
         } else if self.config.live && self.running.is_none() {
             self.read_by(now + self.config.settle());
         }
+    }
+
+    fn is_out_of_patience(&self, now: Time) -> bool {
+        self.unrouted_since.is_some_and(|at| at + PATIENCE <= now)
     }
 
     fn read_by(&mut self, at: Time) {
@@ -233,6 +250,7 @@ impl Ssa {
                 in_flight: self.config.in_flight,
                 sm_key: self.config.sm_key,
                 sl2vl: self.config.sl2vl,
+                unrouted: self.is_out_of_patience(now),
             };
             let snapshot = self.config.snapshot().map(PathBuf::from);
             (FabricFrom::Live, Task::Read(reading, snapshot))
@@ -259,6 +277,9 @@ impl Ssa {
         };
         self.progress = None;
         let failed = matches!(outcome, Outcome::Failed(_));
+        if running.from == FabricFrom::Live && !failed {
+            self.note_unrouted(now, matches!(outcome, Outcome::Unrouted(_)));
+        }
         let changed = self.take(now, &running, outcome);
         match running.from {
             FabricFrom::Snapshot if self.config.live => {}
@@ -266,6 +287,16 @@ impl Ssa {
             FabricFrom::Live => self.schedule(now, failed, running.stale),
         }
         changed
+    }
+
+    /// A reading has ended, because of ports in state Init or not. One that took no notice of them
+    /// says nothing of them.
+    fn note_unrouted(&mut self, now: Time, unrouted: bool) {
+        if unrouted {
+            self.unrouted_since.get_or_insert(now);
+        } else if !self.is_out_of_patience(now) {
+            self.unrouted_since = None;
+        }
     }
 
     fn take(&mut self, now: Time, running: &Running, outcome: Outcome) -> bool {
@@ -295,7 +326,7 @@ impl Ssa {
                 false
             }
             Outcome::NoSnapshot => false,
-            Outcome::Failed(error) => {
+            Outcome::Unrouted(error) | Outcome::Failed(error) => {
                 self.last_error = Some(error);
                 false
             }
@@ -304,8 +335,13 @@ impl Ssa {
 
     fn schedule(&mut self, now: Time, failed: bool, stale: bool) {
         let settle = self.config.settle();
+        let waiting = self
+            .unrouted_since
+            .filter(|_| !self.is_out_of_patience(now));
         let pause = if stale {
             settle
+        } else if let Some(since) = waiting {
+            ((now - since) / 2).min(LOOK_MAX).max(settle)
         } else if failed {
             let pause = RETRY.saturating_mul(1 << self.failures.min(16));
             self.failures = self.failures.saturating_add(1);
@@ -436,6 +472,44 @@ mod tests {
         assert_eq!(ssa.poll_timeout(), None);
         ssa.handle_outcome(second(302), Outcome::Same);
         assert_eq!(ssa.poll_timeout(), Some(second(303)));
+    }
+
+    /// When the fabric is read, and whether in spite of ports in state Init.
+    fn looks(ssa: &mut Ssa, count: usize, outcome: &Outcome) -> Vec<(u64, bool)> {
+        let looks = (0..count).map(|_| {
+            let now = ssa.poll_timeout().unwrap();
+            let job = ssa.poll_job(now, &LIVE_PORTS).unwrap();
+            ssa.handle_outcome(now, outcome.clone());
+            match job.task {
+                Task::Read(reading, _) => (now.0 / 1_000_000, reading.unrouted),
+                Task::Load(_) => panic!("no snapshot is due"),
+            }
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn the_subnet_manager_is_waited_for_and_a_port_that_nobody_routes_to_is_not() {
+        let mut ssa = ssa(true);
+        readings(&mut ssa, 1, &new(None));
+        let unrouted = Outcome::Unrouted("port 9 of lid 2 is in state init".to_owned());
+        ssa.handle_report(second(10));
+        let times = looks(&mut ssa, 4, &unrouted);
+        assert_eq!(times, [(11, false), (12, false), (13, false), (14, false)]);
+        assert!(ssa.last_error().unwrap().contains("state init"));
+        let times = looks(&mut ssa, 3, &Outcome::Same);
+        assert_eq!(times, [(15, false), (19, false), (35, false)]);
+        assert_eq!(ssa.last_error(), None);
+
+        ssa.handle_report(second(100));
+        let times = looks(&mut ssa, 20, &unrouted);
+        let patient = times.iter().filter(|(_, unrouted)| !unrouted);
+        assert!(patient.clone().all(|(at, _)| (101..161).contains(at)));
+        assert!((5..20).contains(&patient.count()), "{times:?}");
+        assert!(times.last().unwrap().1, "read all the same");
+        assert!(looks(&mut ssa, 1, &Outcome::Same)[0].1, "and again");
+        ssa.handle_report(second(10_000));
+        assert!(!looks(&mut ssa, 1, &Outcome::Same)[0].1, "but not then");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading the fabric from subnet administration, directly over umad: no daemon is needed.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,6 +17,8 @@ use crate::sa::User;
 /// Readings before a fabric that does not stand still is given up, and the pause between them.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
+/// Readings before it is given up that the subnet manager comes to an end with its work.
+const TRIES_UNROUTED: u32 = 60;
 
 /// From where a live fabric is read.
 #[derive(Args)]
@@ -39,6 +42,9 @@ pub(super) struct Live {
     /// Read SL-to-VL tables as well, of which a switch has as many as it has pairs of ports
     #[arg(long, requires = "live")]
     sl2vl: bool,
+    /// Read forwarding tables although ports are in state Init; OpenSM may not survive that
+    #[arg(long, requires = "live")]
+    unrouted: bool,
 }
 
 impl Live {
@@ -54,9 +60,11 @@ impl Live {
             in_flight: self.in_flight.into(),
             sm_key: self.sm_key,
             sl2vl: self.sl2vl,
+            unrouted: self.unrouted,
         };
         let mut number = 0;
         let mut tries = 1;
+        let mut tries_unrouted = 1;
         loop {
             let mut reader = Reader::new(reading, number);
             let outcome = read(&mut session, &mut reader)?;
@@ -66,6 +74,14 @@ impl Live {
                 Err(ReadError::Contradiction(_)) if tries < TRIES => {
                     tries += 1;
                     std::thread::sleep(PAUSE);
+                }
+                Err(ReadError::Unrouted { .. }) if tries_unrouted < TRIES_UNROUTED => {
+                    tries_unrouted += 1;
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error @ ReadError::Unrouted { .. }) => {
+                    let error = format!("{error}; --unrouted reads all the same");
+                    return Err(failed(&session, error));
                 }
                 Err(error) => return Err(failed(&session, error)),
             }
@@ -95,7 +111,7 @@ fn read(
     }
 }
 
-fn failed(session: &SaSession, error: ReadError) -> Failure {
+fn failed(session: &SaSession, error: impl Display) -> Failure {
     let (device, port) = session.name();
     Failure::Failed(format!("{device} port {port}: {error}"))
 }
