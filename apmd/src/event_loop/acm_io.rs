@@ -12,11 +12,12 @@ use super::acm_files::Files;
 use super::acm_streams::{AcmStreams, Going};
 use super::ls_io;
 use super::opened::Opened;
+use super::routes_io;
 use super::token::PortKey;
 use crate::acm::{Breach, LocalPort, Service};
 use crate::config::Config;
 use crate::io::ls::Ls;
-use crate::io::stream::Routes;
+use crate::io::routes::Routes;
 use crate::observe::acm as model;
 use crate::observe::destinations::Wanted;
 use crate::source::Answer;
@@ -30,7 +31,7 @@ pub(super) struct Acm {
     pub(super) service: Service,
     pub(super) streams: AcmStreams,
     pub(super) ls: Opened<Ls>,
-    routes: Routes,
+    pub(super) routes: Routes,
     pub(super) files: Files,
     /// The ports whose paths were looked for in the file.
     routed: Vec<Gid>,
@@ -49,7 +50,7 @@ impl Acm {
             service: Service::new(config.settings(), seed as u32),
             streams: AcmStreams::open(config, registry),
             ls: Opened::from(config.kernel.then(|| ls_io::open(registry))),
-            routes: Routes::default(),
+            routes: routes_io::subscribed(registry),
             files,
             routed: Vec::new(),
             output: Vec::new(),
@@ -97,7 +98,7 @@ impl Acm {
         let Self {
             service, routes, ..
         } = self;
-        let mut source_of = |to: IpAddr| routes.source_to(to);
+        let mut source_of = |to: IpAddr| routes.source_to(now, to);
         self.streams
             .serve(key, registry, |header, message, output| {
                 service.handle_request(now, key, header, message, &mut source_of, output);

@@ -17,6 +17,7 @@ mod neigh_io;
 mod opened;
 mod operators;
 mod port_io;
+mod routes_io;
 mod sa_io;
 pub mod signals;
 mod source_io;
@@ -297,6 +298,7 @@ impl Daemon {
             Token::Fabric => self.hear_of_fabric(),
             Token::AcmListener(place) => self.accept_acm(place),
             Token::AcmCaller(key) => self.acm_caller_again(key),
+            Token::AcmRoutes => self.routes_changed(),
             Token::Ls => self.kernel_requests(),
         }
     }

@@ -41,6 +41,8 @@ pub enum Token {
     AcmListener(u32),
     /// A client of ACM.
     AcmCaller(u32),
+    /// What the choice of a local address hangs on has changed.
+    AcmRoutes,
     /// The kernel wants paths.
     Ls,
 }
@@ -68,6 +70,7 @@ impl From<Token> for mio::Token {
             Token::AcmListener(place) => (21, place.into()),
             Token::AcmCaller(key) => (22, key.into()),
             Token::Ls => (23, 0),
+            Token::AcmRoutes => (24, 0),
         };
         Self((kind << KIND_SHIFT | key) as usize)
     }
@@ -95,6 +98,7 @@ impl Token {
             21 => Self::AcmListener(key),
             22 => Self::AcmCaller(key),
             23 => Self::Ls,
+            24 => Self::AcmRoutes,
             30 => Self::Neigh,
             31 => Self::AcmNet(key),
             _ => return None,
@@ -127,6 +131,7 @@ mod tests {
             Token::AcmListener(1),
             Token::AcmCaller(u32::MAX),
             Token::Ls,
+            Token::AcmRoutes,
             Token::Neigh,
             Token::AcmNet(u32::MAX),
         ];

@@ -5,6 +5,7 @@ pub mod acm_stream;
 pub mod ls;
 pub mod neigh;
 pub mod nldev;
+pub mod routes;
 pub mod rtnl;
 pub mod sa_session;
 pub mod seqpacket;

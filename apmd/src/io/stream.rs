@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -227,30 +227,6 @@ impl AsRawFd for Stream {
     }
 }
 
-/// Asks the kernel's routes from which local address it would send to another. Nothing is sent.
-#[derive(Debug, Default)]
-pub struct Routes {
-    four: Option<UdpSocket>,
-    six: Option<UdpSocket>,
-}
-
-impl Routes {
-    /// The local address; `None` if there is no route.
-    pub fn source_to(&mut self, destination: IpAddr) -> Option<IpAddr> {
-        let (socket, any) = match destination {
-            IpAddr::V4(_) => (&mut self.four, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            IpAddr::V6(_) => (&mut self.six, IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)),
-        };
-        if socket.is_none() {
-            *socket = UdpSocket::bind((any, 0)).ok();
-        }
-        let socket = socket.as_ref()?;
-        // Any port but 0, which connect refuses.
-        socket.connect((destination, 9)).ok()?;
-        Some(socket.local_addr().ok()?.ip())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,13 +290,5 @@ mod tests {
         let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert!(matches!(listener.accept().unwrap(), Some(Stream::Tcp(_))));
         fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn the_kernel_chooses_the_source() {
-        let mut routes = Routes::default();
-        let home = IpAddr::from([127, 0, 0, 1]);
-        assert_eq!(routes.source_to(home), Some(home));
-        assert_eq!(routes.source_to([127, 0, 0, 7].into()), Some(home));
     }
 }

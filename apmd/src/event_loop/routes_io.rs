@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes of the kernel's routes, which say from where a destination is reached.
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+
+use super::Daemon;
+use super::token::Token;
+use crate::io::routes::Routes;
+
+/// Routes whose changes are heard of. If that cannot be, it is logged, and they are asked every time.
+pub(super) fn subscribed(registry: &Registry) -> Routes {
+    let mut routes = Routes::default();
+    let subscribed = routes.subscribe().and_then(|fd| {
+        registry.register(
+            &mut SourceFd(&fd),
+            Token::AcmRoutes.into(),
+            Interest::READABLE,
+        )
+    });
+    match subscribed {
+        Ok(()) => routes,
+        Err(error) => {
+            tracing::warn!(%error, "changes of routes cannot be heard");
+            Routes::default()
+        }
+    }
+}
+
+impl Daemon {
+    /// Something has changed.
+    pub(super) fn routes_changed(&mut self) {
+        if let Some(acm) = self.acm.as_mut()
+            && let Err(error) = acm.routes.read_changes()
+        {
+            tracing::warn!(%error, "changes of routes are no longer heard");
+        }
+    }
+}
