@@ -10,8 +10,10 @@ use cm_msgs::acm::Header;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
+use statemachine::Time;
 
 use super::Daemon;
+use super::hurry::Turn;
 use super::opened::Opened;
 use super::token::Token;
 use crate::acm::{Breach, Buffers, Clients, Ended};
@@ -40,6 +42,8 @@ pub(super) struct AcmStreams {
 /// Whether a client is still there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Going {
+    /// It has nothing to say.
+    Silent,
     /// It has said all for now.
     On,
     /// It has more to say.
@@ -147,21 +151,21 @@ impl AcmStreams {
         mut answer: impl FnMut(&Header, &[u8], &mut Vec<u8>),
     ) -> Result<Going, Breach> {
         let Some((stream, buffers)) = self.clients.get(key) else {
-            return Ok(Going::On);
+            return Ok(Going::Silent);
         };
         if buffers.is_stuffed() {
-            return Ok(Going::On);
+            return Ok(Going::Silent);
         }
         let len = match stream.read(&mut self.input) {
             Ok(0) => {
                 buffers.read_out();
                 return Ok(match buffers.is_done() {
                     true => Going::Off,
-                    false => Going::On,
+                    false => Going::Silent,
                 });
             }
             Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Going::On),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Going::Silent),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Going::More),
             Err(_) => return Ok(Going::Off),
         };
@@ -313,13 +317,11 @@ impl Daemon {
         }
     }
 
-    /// A client of ACM has something to say, or reads, or so much of its stream has ended. Whether
-    /// that was all: what it asked was known and is answered.
-    pub(super) fn acm_caller(&mut self, key: u32, ended: Ended) -> bool {
+    /// A client of ACM may have something to say, or reads, or so much of its stream has ended.
+    pub(super) fn acm_caller(&mut self, now: Time, key: u32, ended: Ended) -> Turn {
         let registry = self.poll.registry();
-        let now = self.clock.now();
         let Some(acm) = self.acm.as_mut() else {
-            return false;
+            return Turn::Other;
         };
         if let Some((_, buffers)) = acm.streams.clients.get(key) {
             buffers.end(ended);
@@ -327,10 +329,16 @@ impl Daemon {
         if !acm.streams.flush(key, registry) {
             return self.lose_acm_client(key);
         }
-        for _ in 0..READS {
+        for read in 0..READS {
             match acm.serve(now, key, registry) {
+                Ok(Going::Silent) if read == 0 => return Turn::Quiet,
                 Ok(Going::More) => {}
-                Ok(Going::On) => return self.drain_acm(),
+                Ok(Going::On | Going::Silent) => {
+                    return match self.drain_acm() {
+                        true => Turn::Answered { by: Some(key) },
+                        false => Turn::Other,
+                    };
+                }
                 Ok(Going::Off) => return self.lose_acm_client(key),
                 Err(breach) => {
                     self.counters.malformed_acm += 1;
@@ -347,7 +355,7 @@ impl Daemon {
             self.unread.push(Token::AcmCaller(key));
         }
         self.drain_acm();
-        false
+        Turn::Other
     }
 
     /// A client of ACM had more to say than others had to wait for.
@@ -356,17 +364,17 @@ impl Daemon {
         let client = acm.and_then(|acm| acm.streams.clients.get(key));
         if let Some((_, buffers)) = client {
             buffers.resume();
-            self.acm_caller(key, Ended::Nothing);
+            self.acm_caller(self.clock.now(), key, Ended::Nothing);
         }
     }
 
-    /// A client has gone. Whether that was all.
-    pub(super) fn lose_acm_client(&mut self, key: u32) -> bool {
+    /// A client has gone.
+    pub(super) fn lose_acm_client(&mut self, key: u32) -> Turn {
         if let Some(acm) = self.acm.as_mut() {
             acm.streams.clients.remove(key);
             acm.service.handle_client_gone(key);
         }
-        false
+        Turn::Other
     }
 }
 
@@ -415,7 +423,7 @@ mod tests {
         let (mut client, key) = asked(&mut streams);
         client.shutdown(Shutdown::Write).unwrap();
         let going = read_out(&mut streams, &poll, key, Ended::Speaking);
-        assert!(going == Going::On, "it hears");
+        assert!(going == Going::Silent, "it hears");
         assert!(!streams.answer(key, b"answer", poll.registry()), "the last");
         streams.clients.remove(key);
         let mut heard = String::new();

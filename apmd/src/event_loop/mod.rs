@@ -51,6 +51,7 @@ use crate::source::{Sources, Ssa, Static};
 use crate::{control, observe};
 use acm_client_io::AcmLinks;
 use fabric_worker::FabricWorker;
+use hurry::Turn;
 use signals::{Request, Signals};
 use timers::{Clock, sleep};
 use token::Token;
@@ -266,20 +267,19 @@ impl Daemon {
         )
     }
 
-    /// Whether that was all: nothing became due by it.
-    fn dispatch(&mut self, event: &Event) -> bool {
-        match Token::from_mio(event.token()) {
-            Some(Token::AcmCaller(key)) if self.acm_caller(key, acm_streams::ended(event)) => true,
-            Some(Token::AcmCaller(_)) | None => {
-                self.drain_engine();
-                false
-            }
+    fn dispatch(&mut self, now: Time, event: &Event) -> Turn {
+        let turn = match Token::from_mio(event.token()) {
+            Some(Token::AcmCaller(key)) => self.acm_caller(now, key, acm_streams::ended(event)),
             Some(token) => {
                 self.serve(token);
-                self.drain_engine();
-                false
+                Turn::Other
             }
+            None => Turn::Other,
+        };
+        if turn == Turn::Other {
+            self.drain_engine();
         }
+        turn
     }
 
     fn serve(&mut self, token: Token) {
