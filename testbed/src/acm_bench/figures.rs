@@ -18,6 +18,17 @@ impl Rounds {
         self.0.push((sample, cpu));
     }
 
+    /// Adds a round of a millisecond.
+    #[cfg(test)]
+    pub(super) fn add_plain(&mut self, answers: u64) {
+        let sample = Sample {
+            answers,
+            time: Duration::from_millis(1),
+            latencies: Vec::new(),
+        };
+        self.add(sample, Duration::ZERO);
+    }
+
     /// The fastest tenth of them, together.
     pub(super) fn figures(mut self) -> Side {
         let rate = |sample: &Sample| sample.answers as f64 / sample.time.as_secs_f64();
@@ -98,21 +109,44 @@ pub(super) struct Cell {
 impl Cell {
     pub(super) const HEAD: &str = "\
         transport  asks by        conns   ibacm     p50     p99  cpu us    apmd     p50     p99  \
-        cpu us  ratio  pipelined   p50     p99  cpu us  ratio      bare     p50     p99  cpu us  ratio";
+        cpu us  ratio  of bare  pipelined   p50     p99  cpu us  ratio      bare     p50     p99  \
+        cpu us  ratio";
 
     fn ratio(&self, side: &Side) -> f64 {
         side.rate / self.ibacm.rate
     }
 
+    /// What apmd can be brought to serve over these connections, by what ibacm can.
+    pub(super) fn served(&self) -> f64 {
+        self.ratio(&self.apmd).max(self.ratio(&self.pipelined))
+    }
+
+    /// The same with one request under way on each connection, which is all that ibacm takes.
+    pub(super) fn one_by_one(&self) -> f64 {
+        self.ratio(&self.apmd)
+    }
+
+    /// How much apmd serves of what the bare server does, one request under way on each connection.
+    pub(super) fn of_bare(&self) -> f64 {
+        self.apmd.rate / self.bare.rate
+    }
+
+    /// Which one it is, in words.
+    pub(super) fn name(&self) -> String {
+        let (transport, kind) = (self.transport.name(), self.kind.name());
+        format!("{transport}, by {kind}, connections: {}", self.connections)
+    }
+
     pub(super) fn row(&self) -> String {
         format!(
-            "{:9}  {:13} {:6} {} {}  {:5.2}    {}  {:5.2}   {}  {:5.2}",
+            "{:9}  {:13} {:6} {} {}  {:5.2}  {:6.0}%    {}  {:5.2}   {}  {:5.2}",
             self.transport.name(),
             self.kind.name(),
             self.connections,
             self.ibacm.row(),
             self.apmd.row(),
-            self.ratio(&self.apmd),
+            self.one_by_one(),
+            100.0 * self.of_bare(),
             self.pipelined.row(),
             self.ratio(&self.pipelined),
             self.bare.row(),
@@ -123,14 +157,15 @@ impl Cell {
     pub(super) fn json(&self) -> String {
         format!(
             "{{\"bench\":\"acm\",\"transport\":\"{}\",\"asks_by\":\"{}\",\"connections\":{},\
-             \"ibacm\":{},\"apmd\":{},\"ratio\":{:.2},\"pipelined\":{},\"pipelined_ratio\":{:.2},\
-             \"bare\":{},\"bare_ratio\":{:.2}}}",
+             \"ibacm\":{},\"apmd\":{},\"ratio\":{:.2},\"of_bare\":{:.2},\"pipelined\":{},\
+             \"pipelined_ratio\":{:.2},\"bare\":{},\"bare_ratio\":{:.2}}}",
             self.transport.name(),
             self.kind.name(),
             self.connections,
             self.ibacm.json(),
             self.apmd.json(),
-            self.ratio(&self.apmd),
+            self.one_by_one(),
+            self.of_bare(),
             self.pipelined.json(),
             self.ratio(&self.pipelined),
             self.bare.json(),

@@ -9,6 +9,7 @@
 mod bare;
 mod client;
 mod figures;
+mod goals;
 mod preload;
 mod question;
 mod server;
@@ -21,13 +22,11 @@ use clap::Parser;
 
 use self::bare::Bare;
 use self::figures::{Cell, Rounds};
+use self::goals::Verdict;
 use self::preload::Preload;
 use self::question::{Kind, Question};
 use self::server::{Server, Software, Transport};
 use crate::failure::Failure;
-
-/// Connections at the same time.
-const CONNECTIONS: [usize; 3] = [1, 4, 16];
 
 /// Requests under way on each connection where the server takes more than one.
 const PIPELINE: usize = 16;
@@ -51,31 +50,60 @@ struct Options {
     /// Destinations, each asked for by its addresses
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u16).range(1..=16000))]
     destinations: u16,
+    /// Only over these
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["unix", "tcp"])]
+    transports: Vec<Transport>,
+    /// Only by these
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["ip", "ip-alone", "gid"])]
+    asks_by: Vec<Kind>,
+    /// Only over so many connections at the same time
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["1", "4", "16"], value_parser = clap::value_parser!(u16).range(1..=256))]
+    connections: Vec<u16>,
+    /// Measure only: a missed goal is no failure. For short runs, which show whether all answers are
+    /// right and not how fast they come
+    #[arg(long)]
+    no_goals: bool,
 }
 
 /// The program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
+    let cells = match run(&options) {
+        Ok(cells) => cells,
         Err(failure) => {
             eprintln!("apm-acm-bench: {failure}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
+    };
+    if options.no_goals {
+        return ExitCode::SUCCESS;
+    }
+    let verdict = Verdict::on(&cells);
+    println!("{}", options.choose(verdict.json(), verdict.text()));
+    for missed in verdict.missed() {
+        eprintln!("goal missed: {missed}");
+    }
+    ExitCode::from(u8::from(!verdict.missed().is_empty()))
+}
+
+impl Options {
+    fn choose(&self, json: String, text: String) -> String {
+        if self.json { json } else { text }
     }
 }
 
-fn run(options: &Options) -> Result<(), Failure> {
+fn run(options: &Options) -> Result<Vec<Cell>, Failure> {
     let preload = Preload::provide(options.destinations)?;
     if !options.json {
         println!("{}", Cell::HEAD);
     }
-    for transport in Transport::ALL {
+    let mut cells = Vec::new();
+    for &transport in &options.transports {
         let ibacm = Server::start(Software::Ibacm, transport, &preload)?;
         let apmd = Server::start(Software::Apmd, transport, &preload)?;
-        for kind in Kind::ALL {
+        for &kind in &options.asks_by {
             let questions = question::learn(kind, &preload, [&ibacm, &apmd])?;
-            for connections in CONNECTIONS {
+            for connections in options.connections.iter().copied().map(usize::from) {
                 let bare = Bare::start(transport, &questions[1], connections)?;
                 let sides = measure(options, [&ibacm, &apmd], &bare, &questions, connections)?;
                 let [theirs, ours, pipelined, bare] = sides.map(Rounds::figures);
@@ -88,16 +116,12 @@ fn run(options: &Options) -> Result<(), Failure> {
                     pipelined,
                     bare,
                 };
-                let text = if options.json {
-                    cell.json()
-                } else {
-                    cell.row()
-                };
-                println!("{text}");
+                println!("{}", options.choose(cell.json(), cell.row()));
+                cells.push(cell);
             }
         }
     }
-    Ok(())
+    Ok(cells)
 }
 
 fn measure(

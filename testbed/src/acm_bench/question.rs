@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is asked, and what has to be answered.
 
+use clap::ValueEnum;
 use cm_msgs::acm::{Address, Entry, Flags, Info, MAX_LEN, Resolve, Status};
 use cm_msgs::sa::PathRecord;
 
@@ -9,7 +10,7 @@ use super::server::Server;
 use crate::failure::{Failure, ensure};
 
 /// How the two ends are named.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Kind {
     /// Source and destination by IP address, as ib_acme asks.
     Ip,
@@ -20,8 +21,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 3] = [Self::Ip, Self::IpAlone, Self::Gid];
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ip => "ip",

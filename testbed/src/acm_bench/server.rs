@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use super::client::Client;
 use super::preload::{DIRECTORY, Preload, hosts_file, routes_file, write};
 use super::question::{Kind, Question};
@@ -26,15 +28,13 @@ pub(super) enum Software {
 }
 
 /// How it is reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Transport {
     Unix,
     Tcp,
 }
 
 impl Transport {
-    pub(super) const ALL: [Self; 2] = [Self::Unix, Self::Tcp];
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unix => "unix",
