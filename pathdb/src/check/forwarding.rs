@@ -9,6 +9,9 @@ use crate::fabric::{Fabric, NO_LINK, NO_PORT, NodeId, NodeKind, PortId};
 use crate::ident::Lid;
 use crate::walk::Step;
 
+/// How many LIDs are looked at from one word of progress to the next.
+const STRIDE: usize = 1 << 10;
+
 /// A LID that ports of hosts cannot reach.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unreachable {
@@ -51,14 +54,23 @@ pub enum Stuck {
 impl Fabric {
     /// The LIDs that some port of a host cannot reach, ascending, with all causes.
     pub fn unreachable(&self) -> Vec<Unreachable> {
+        self.unreachable_with(&mut |_, _| ())
+    }
+
+    /// The same; `progress` is told how many of how many LIDs were looked at.
+    pub fn unreachable_with(&self, progress: &mut dyn FnMut(u64, u64)) -> Vec<Unreachable> {
         let sources = self.sources();
         let lids: Vec<(Lid, PortId)> = self.lids().collect();
         let look =
             |walks: &mut Walks, &(lid, port): &(Lid, PortId)| walks.to(self, lid, port, &sources);
-        lids.par_iter()
-            .map_init(|| Walks::new(self), look)
-            .flatten_iter()
-            .collect()
+        let (mut found, all) = (Vec::new(), lids.len() as u64);
+        for (part, start) in lids.chunks(STRIDE).zip((0..).step_by(STRIDE)) {
+            progress(start, all);
+            let part = part.par_iter().map_init(|| Walks::new(self), look);
+            found.par_extend(part.flatten_iter());
+        }
+        progress(all, all);
+        found
     }
 
     /// How many ports of hosts have LIDs and a link that is up.

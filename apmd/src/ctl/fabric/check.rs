@@ -92,11 +92,14 @@ impl Check {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let fabric = self.source.load()?;
         let mut percent = Percent::new();
+        let lost = fabric.unreachable_with(&mut |done, all| {
+            percent.show("lids", done, all);
+        });
         let survey = check::survey(&fabric, self.pairs, &mut |done, all| {
             percent.show("pairs of hosts", done, all);
         });
         drop(percent);
-        let found = Found::new(&fabric, survey);
+        let found = Found::new(&fabric, &lost, survey);
         options.show(&found, || {
             found.text(if options.details { usize::MAX } else { SHOWN })
         })?;
@@ -108,11 +111,10 @@ impl Check {
 }
 
 impl Found {
-    fn new(fabric: &Fabric, survey: check::Survey) -> Self {
-        let lost = fabric.unreachable();
+    fn new(fabric: &Fabric, lost: &[check::Unreachable], survey: check::Survey) -> Self {
         let of = fabric.source_count();
         let (mut loops, mut dead_ends) = (Vec::new(), Vec::new());
-        for found in &lost {
+        for found in lost {
             for cause in &found.causes {
                 let list = match cause {
                     Cause::Loop(_) => &mut loops,
