@@ -127,7 +127,7 @@ impl Numbers {
             match self.sl_to_vl_nodes {
                 0 => NOT_KNOWN.to_owned(),
                 known => format!(
-                    "known of {known} of {} nodes, {} different tables",
+                    "known of {known} of {} nodes, different tables: {}",
                     self.switches + self.adapters,
                     self.sl_to_vl_tables
                 ),
