@@ -38,6 +38,25 @@ enum Place {
 }
 
 impl Subject {
+    /// As on the command line.
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// What makes the program do the least that shows that it runs and that all answers are right.
+    const fn short(self) -> &'static [&'static str] {
+        match self {
+            Self::Pathdb | Self::Sa => &["--short"],
+            Self::Acm => &[
+                "--no-goals",
+                "--rounds=2",
+                "--milliseconds=5",
+                "--destinations=200",
+            ],
+        }
+    }
+
     const fn place(self) -> Place {
         match self {
             Self::Pathdb => Place::Here {
@@ -69,6 +88,27 @@ pub(crate) struct Options {
     /// Only fabrics with so many end ports (pathdb, sa)
     #[arg(long, value_name = "N")]
     end_ports: Option<u32>,
+    /// The least of each that shows that it runs and that all answers are right; judges no speed
+    #[arg(long, conflicts_with = "end_ports")]
+    short: bool,
+}
+
+impl Options {
+    /// What the program that measures is told.
+    fn arguments(&self, subject: Subject) -> Vec<String> {
+        let mut arguments = Vec::new();
+        if self.json {
+            arguments.push("--json".to_owned());
+        }
+        if let Some(size) = self.end_ports {
+            arguments.extend(["--end-ports".to_owned(), size.to_string()]);
+        }
+        if self.short {
+            let short = subject.short().iter();
+            arguments.extend(short.map(|argument| (*argument).to_owned()));
+        }
+        arguments
+    }
 }
 
 /// Exit status for a command line that makes no sense.
@@ -76,14 +116,13 @@ const USAGE: u8 = 2;
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
-    let size = options.end_ports;
-    if size.is_some() && options.subjects.contains(&Subject::Acm) {
+    if options.end_ports.is_some() && options.subjects.contains(&Subject::Acm) {
         eprintln!("xtask: bench acm has no fabrics: --end-ports is for pathdb and sa");
         return Ok(USAGE);
     }
     packages::install(packages::BUILD)?;
-    let json = options.json.then_some("--json");
-    for subject in &options.subjects {
+    for &subject in &options.subjects {
+        let arguments = options.arguments(subject);
         match subject.place() {
             Place::Here {
                 package,
@@ -91,11 +130,14 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
                 needs,
             } => {
                 packages::install(needs)?;
-                if here(package, bench, json, size)? == Measured::NoSuchFabric {
+                if here(package, bench, &arguments)? == Measured::NoSuchFabric {
                     return Ok(USAGE);
                 }
             }
-            Place::Vm { program } => in_vm(program, json)?,
+            Place::Vm { program } => in_vm(program, &arguments)?,
+        }
+        if options.short && !options.json {
+            println!("bench {}: ok", subject.name());
         }
     }
     Ok(0)
@@ -109,22 +151,14 @@ enum Measured {
     NoSuchFabric,
 }
 
-fn here(
-    package: &str,
-    bench: &str,
-    json: Option<&str>,
-    end_ports: Option<u32>,
-) -> Result<Measured, Error> {
+fn here(package: &str, bench: &str, arguments: &[String]) -> Result<Measured, Error> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command
         .current_dir(workspace::root())
         .args(["bench", "--quiet", "--package", package])
         .args(["--bench", bench, "--"])
-        .args(json);
-    if let Some(size) = end_ports {
-        command.arg("--end-ports").arg(size.to_string());
-    }
+        .args(arguments);
     let status = command.status().map_err(|source| Error::Start {
         program: "cargo".to_owned(),
         source,
@@ -137,9 +171,9 @@ fn here(
 }
 
 /// The daemons of the drills stay away: the program starts the servers that it measures.
-fn in_vm(program: &str, json: Option<&str>) -> Result<(), Error> {
-    let json = json.map_or_else(String::new, |json| format!(" {json}"));
-    let mut run = vm::Run::script(format!("exec {program}{json}\n"));
+fn in_vm(program: &str, arguments: &[String]) -> Result<(), Error> {
+    let arguments: String = arguments.iter().map(|word| format!(" {word}")).collect();
+    let mut run = vm::Run::script(format!("exec {program}{arguments}\n"));
     run.daemons = false;
     run.limit = Some(LIMIT);
     let status = vm::start(&run)?;

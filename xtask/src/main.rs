@@ -47,7 +47,7 @@ enum Command {
     /// Hold pathdb against OpenSM on simulated fabrics: every path record
     Fabrics(fabrics::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
-    /// the drills
+    /// the benchmarks in short, the drills
     Test,
     /// Run the commands that the README shows
     Readme,

@@ -116,6 +116,10 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
             command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat())?,
         },
         Step {
+            name: "benches",
+            command: xtask(&["bench", "--short", "pathdb", "sa", "acm"])?,
+        },
+        Step {
             name: "README",
             command: xtask(&["readme"])?,
         },

@@ -34,6 +34,9 @@ const FABRICS: [Fabric; 2] = [
     },
 ];
 
+/// From how many ports paths are asked in a short run: enough for every window.
+const SOURCES_IN_SHORT: usize = 128;
+
 /// What is measured.
 #[derive(Clone, Copy)]
 struct Fabric {
@@ -52,6 +55,10 @@ struct Arguments {
     /// Only the fabric with so many end ports
     #[arg(long, value_name = "N")]
     end_ports: Option<usize>,
+    /// Only the smaller fabric, and from a few ports: shows that all answers are right, and not how fast
+    /// they come
+    #[arg(long, conflicts_with = "end_ports")]
+    short: bool,
     /// Cargo says so to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -64,6 +71,10 @@ impl Arguments {
             .map(|fabric| (fabric, fabric.shape.build(0)))
             .to_vec();
         let sizes: Vec<_> = fabrics.iter().map(|(_, net)| net.end_ports()).collect();
+        if self.short {
+            fabrics.truncate(1);
+            fabrics[0].0.sources = SOURCES_IN_SHORT;
+        }
         let Some(only) = self.end_ports else {
             return Ok(fabrics);
         };
