@@ -27,15 +27,17 @@ pub struct LocalPort {
 }
 
 impl LocalPort {
-    /// What of the port is in the paths that start from it: if that changes, they are others.
-    pub(super) fn paths_from(&self) -> impl PartialEq + use<> {
+    /// Where paths from it start: if that changes, they are wrong.
+    pub(super) fn start(&self) -> impl PartialEq + use<> {
         let PortStatus { lid, gid, mtu, .. } = self.status;
-        (lid, gid, mtu, self.rate, self.subnet_timeout)
+        (lid, gid, mtu)
     }
 
-    /// Whether it sees a fabric, and whose: if that changes, paths may be others.
-    pub(super) fn sees(&self) -> impl PartialEq + use<> {
-        (self.status.active, self.status.sm_lid)
+    /// What paths from it may depend on: if that changes, they are in doubt. A link that is down
+    /// may have any rate.
+    pub(super) fn surroundings(&self) -> impl PartialEq + use<> {
+        let PortStatus { active, sm_lid, .. } = self.status;
+        (active, sm_lid, self.rate, self.subnet_timeout)
     }
 }
 

@@ -196,14 +196,18 @@ impl Service {
         let Some(was) = self.endpoints.port(id).cloned() else {
             return self.endpoints.set_port(id, port);
         };
-        let other_paths = was.paths_from() != port.paths_from();
-        let other_fabric = was.sees() != port.sees();
+        let moved = was.start() != port.start();
+        let changed = was.surroundings() != port.surroundings();
         self.endpoints.set_port(id, port);
         let of_port = self.endpoints_of(id);
-        if other_paths {
+        if moved {
             self.cache.drop_routes(|key, _| of_port.contains(&key.from));
             self.cache.outdate(|from| of_port.contains(&from));
-        } else if other_fabric {
+        } else if changed {
+            // Of these nobody is asked.
+            self.cache.drop_routes(|key, route| {
+                of_port.contains(&key.from) && route.origin == RouteOrigin::Loopback
+            });
             self.rechecks
                 .add(self.cache.doubt(|from| of_port.contains(&from)));
         }

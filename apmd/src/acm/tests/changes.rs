@@ -231,7 +231,7 @@ fn a_local_port_with_another_lid_has_other_paths() {
 }
 
 #[test]
-fn a_local_port_with_another_rate_has_other_paths() {
+fn a_local_port_with_another_rate_has_paths_in_doubt() {
     let mut service = service();
     learn(&mut service, NOW, 9);
     let itself = |service: &mut Service| path_in(&resolve(service, NOW, &to(ip(1))).unwrap());
@@ -242,6 +242,8 @@ fn a_local_port_with_another_rate_has_other_paths() {
     };
     service.handle_port(port_id(1), slower);
     assert_eq!(itself(&mut service).rate, 3);
-    let asked = resolve(&mut service, NOW, &cached_only(by_gid(9))).unwrap();
-    assert_eq!(asked.status, Status::NoData);
+    let hasty = resolve(&mut service, NOW, &cached_only(by_gid(9))).unwrap();
+    assert_eq!(path_in(&hasty), path_to(9));
+    assert_eq!(resolve(&mut service, NOW, &to(by_gid(9))), None);
+    sources_lead(&mut service, NOW, rerouted(9));
 }
