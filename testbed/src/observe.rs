@@ -134,6 +134,19 @@ pub fn acm(host: Host) -> Result<Value, Failure> {
     show(host, "acm")
 }
 
+/// One of the counters of that.
+///
+/// # Errors
+/// As [`acm`], and if there is no such counter.
+pub fn acm_counter(host: Host, name: &str) -> Result<u64, Failure> {
+    let acm = acm(host)?;
+    let count = acm["counters"][name].as_u64();
+    count.ok_or_else(|| Failure::Output {
+        source_name: "apmctl -j acm show".to_owned(),
+        problem: format!("no counter {name}: {acm}"),
+    })
+}
+
 fn show<T: DeserializeOwned>(host: Host, what: &str) -> Result<T, Failure> {
     let json = command::run_as(host, &["apmctl", "-j", what, "show"])?;
     serde_json::from_str(&json).map_err(|error| Failure::Output {

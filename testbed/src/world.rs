@@ -14,7 +14,7 @@ use crate::program::Line;
 use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
-/// Bound for a connection to be armed.
+/// Bound for what daemons do, such as arming a connection.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// How the hosts of the VM are kept apart.
@@ -255,6 +255,19 @@ impl World {
             .map(|line| line.text)
             .rev()
             .collect()
+    }
+
+    /// Waits until a host's daemon has logged a line with all of these words.
+    ///
+    /// # Errors
+    /// [`Failure::Timeout`] with the end of the log.
+    pub fn wait_logged(&self, host: Host, words: &[&str]) -> Result<(), Failure> {
+        let what = format!("the log of {host} says {}", words.join(", "));
+        wait::until(&what, LIMIT, || {
+            let said = |line: &Line| words.iter().all(|word| line.text.contains(word));
+            let said = self.log(host).iter().any(said);
+            Ok(Seen::when(said, || self.log_tail(host, 1).concat()))
+        })
     }
 
     /// The connections that both daemons know.

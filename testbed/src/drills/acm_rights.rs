@@ -11,11 +11,10 @@ use crate::failure::{Failure, ensure};
 use crate::file;
 use crate::host::Host;
 use crate::ib_acme;
-use crate::observe;
+use crate::observe::{self, acm_counter};
 use crate::program::Program;
 use crate::stream::{Options, Streams};
 use crate::unit::{self, Rights};
-use crate::wait::{self, Seen};
 use crate::world::Kind;
 
 use super::{Context, Drill, Part, acm_multicast};
@@ -38,9 +37,6 @@ pub(super) const DRILL: Drill = Drill {
 
 /// Where apmd looks for ibacm's options by itself.
 const OPTIONS: &str = "/etc/rdma/ibacm_opts.cfg";
-
-/// Bound for something to be seen.
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn policy(rights: Rights) -> Policy {
     Policy {
@@ -77,13 +73,14 @@ fn bonds(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.plug(port)?;
     context.world.wait_disjoint(1)?;
     context.report.rearmed += 1;
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
+    context.finish(streams)?;
     let acm = observe::acm(Host::A)?;
     ensure(acm["kernel"] == false, || {
         format!("the unit alone lets apmd hear the kernel: {acm}")
     })?;
-    wait_logged(context, "acm: no queue pair")?;
+    context
+        .world
+        .wait_logged(Host::A, &["acm: no queue pair"])?;
     context.world.stop_daemons()
 }
 
@@ -117,17 +114,10 @@ fn acm(context: &mut Context<'_>) -> Result<(), Failure> {
         .note("drill", "ib_acme was answered by Unix and TCP");
     kernel_is_served(&a, &b)?;
     context.timeline.note("drill", "the kernel was answered");
-    wait_logged(context, "acm: queue pair made")?;
+    context
+        .world
+        .wait_logged(Host::A, &["acm: queue pair made"])?;
     context.world.stop_daemons()
-}
-
-/// Waits until host A's daemon has said this of the queue pair for other hosts' questions.
-fn wait_logged(context: &Context<'_>, text: &str) -> Result<(), Failure> {
-    wait::until(&format!("apmd says: {text}"), LIMIT, || {
-        let log = context.world.log_tail(Host::A, usize::MAX);
-        let said = log.iter().any(|line| line.contains(text));
-        Ok(Seen::when(said, || "it does not".to_owned()))
-    })
 }
 
 /// Debian's ucmatose connects by a path that its kernel has from apmd: the program itself does not
@@ -135,7 +125,7 @@ fn wait_logged(context: &Context<'_>, text: &str) -> Result<(), Failure> {
 fn kernel_is_served(a: &str, b: &str) -> Result<(), Failure> {
     let apart = "mount -t tmpfs none /run && exec ucmatose -f gid \"$@\"";
     let words = ["unshare", "--mount", "bash", "-c", apart, "ucmatose"];
-    let before = kernel_requests()?;
+    let before = acm_counter(Host::A, "kernel")?;
     let server = [&words[..], &["-b", b]].concat();
     let mut server = Program::start("ucmatose", Host::B, &server)?;
     thread::sleep(Duration::from_secs(1));
@@ -143,17 +133,8 @@ fn kernel_is_served(a: &str, b: &str) -> Result<(), Failure> {
     let client = [&words[..], &["-b", a, "-s", b]].concat();
     let text = command::run_as(Host::A, &client)?;
     ensure(text.contains("return status 0"), || text)?;
-    let after = kernel_requests()?;
+    let after = acm_counter(Host::A, "kernel")?;
     ensure(after > before, || "the kernel did not ask apmd".to_owned())
-}
-
-fn kernel_requests() -> Result<u64, Failure> {
-    let acm = observe::acm(Host::A)?;
-    let count = acm["counters"]["kernel"].as_u64();
-    ensure(acm["kernel"] == true, || {
-        format!("the kernel is not heard: {acm}")
-    })?;
-    count.ok_or_else(|| Failure::not_shown(format!("no count of the kernel's requests: {acm}")))
 }
 
 /// It asks stock ibacm on another host, and answers it.

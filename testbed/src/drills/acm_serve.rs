@@ -301,9 +301,7 @@ fn wait_as_sa(from: Port, to: Port, wanted: bool) -> Result<(), Failure> {
 
 /// Paths that host A's daemon has asked for again since the fabric changed.
 fn rechecked() -> Result<u64, Failure> {
-    let acm = observe::acm(Host::A)?;
-    let count = acm["counters"]["rechecked"].as_u64();
-    count.ok_or_else(|| Failure::not_shown(format!("no count of checks: {acm}")))
+    observe::acm_counter(Host::A, "rechecked")
 }
 
 fn wait_rechecked(before: u64) -> Result<u64, Failure> {

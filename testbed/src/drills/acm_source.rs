@@ -60,9 +60,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.plug(first)?;
     context.world.plug(second)?;
     taken_back(context)?;
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    Ok(())
+    context.finish(streams)
 }
 
 /// Every pair of a port of host A and one of host B.

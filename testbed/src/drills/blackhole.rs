@@ -42,9 +42,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     ensure(ordered_migrations(&pairs) == ordered, || {
         "a daemon ordered a migration, though no port went down".to_owned()
     })?;
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    Ok(())
+    context.finish(streams)
 }
 
 /// Makes a black hole under the connection, waits until it has left it and is armed again, and

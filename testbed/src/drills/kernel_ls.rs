@@ -80,16 +80,21 @@ fn learn(gids: &[String; 2]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Requests of the kernel that apmd has had.
+fn requests() -> Result<u64, Failure> {
+    observe::acm_counter(Host::A, "kernel")
+}
+
 fn served(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> {
-    let before = kernel_requests()?;
+    let before = requests()?;
     ensure(ucmatose(gids)?, || "ucmatose does not connect".to_owned())?;
-    let by_cm = kernel_requests()? - before;
+    let by_cm = requests()? - before;
     ensure(by_cm > 0, || "rdma_cm did not ask apmd".to_owned())?;
     context
         .timeline
         .note("drill", "ucmatose has connected: rdma_cm asked apmd");
     ping()?;
-    let by_ipoib = kernel_requests()? - before - by_cm;
+    let by_ipoib = requests()? - before - by_cm;
     ensure(by_ipoib > 0, || "IPoIB did not ask apmd".to_owned())?;
     context
         .timeline
@@ -97,16 +102,6 @@ fn served(context: &mut Context<'_>, gids: &[String; 2]) -> Result<(), Failure> 
     context.report.set("rdma_cm_requests", by_cm);
     context.report.set("ipoib_requests", by_ipoib);
     Ok(())
-}
-
-/// Requests of the kernel that apmd has had.
-fn kernel_requests() -> Result<u64, Failure> {
-    let acm = observe::acm(Host::A)?;
-    let count = acm["counters"]["kernel"].as_u64();
-    count.ok_or_else(|| Failure::Output {
-        source_name: "apmctl acm show".to_owned(),
-        problem: format!("no count of the kernel's requests: {acm}"),
-    })
 }
 
 /// Debian's ucmatose by GID, whose path the kernel has to find. Whether it could.

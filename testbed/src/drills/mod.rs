@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use crate::report::Report;
+use crate::stream::Streams;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
@@ -69,6 +70,15 @@ pub struct Context<'a> {
     pub timeline: Timeline,
     /// What was found so far.
     pub report: &'a mut Report,
+}
+
+impl Context<'_> {
+    /// Ends the streams; what came of them, and their longest stall, is in the report.
+    fn finish(&mut self, streams: Streams) -> Result<(), Failure> {
+        let longest = streams.finish(&self.timeline, self.report)?;
+        self.report.stalled(longest);
+        Ok(())
+    }
 }
 
 impl Drill {

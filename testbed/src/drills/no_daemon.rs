@@ -30,12 +30,6 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     daemons_are_killed(context)
 }
 
-fn finish(context: &mut Context<'_>, streams: Streams) -> Result<(), Failure> {
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    Ok(())
-}
-
 /// A connection that was made before there was a daemon is armed when daemons come, and survives a
 /// pulled cable.
 fn daemons_come_late(context: &mut Context<'_>) -> Result<(), Failure> {
@@ -50,7 +44,7 @@ fn daemons_come_late(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.plug(port)?;
     context.world.wait_disjoint(1)?;
     context.report.rearmed += 1;
-    finish(context, streams)
+    context.finish(streams)
 }
 
 /// A connection goes on whenever daemons are killed, and is armed again when they are restarted.
@@ -62,7 +56,7 @@ fn daemons_are_killed(context: &mut Context<'_>) -> Result<(), Failure> {
         let host = Host::ALL[turn % 2];
         kill_while_rearming(context, &mut streams, host, Duration::from_millis(delay))?;
     }
-    finish(context, streams)
+    context.finish(streams)
 }
 
 /// Both daemons are killed; the connection stays armed, and hardware moves it when a cable is

@@ -119,7 +119,7 @@ fn unknown_lid(context: &mut Context<'_>) -> Result<(), Failure> {
         || format!("no answer had several paths: {before:?}, then {after:?}"),
     )?;
     alternates_are_of_sa(&pairs)?;
-    finish(context, streams)
+    context.finish(streams)
 }
 
 /// Connections are spread over all LIDs; they work.
@@ -148,7 +148,7 @@ fn any_lid(context: &mut Context<'_>) -> Result<(), Failure> {
     let pairs = context.world.wait_disjoint(count)?;
     alternates_are_of_sa(&pairs)?;
     context.report.rearmed += u64::from(CONNECTIONS);
-    finish(context, streams)?;
+    context.finish(streams)?;
     context.world.stop_daemons()
 }
 
@@ -181,10 +181,4 @@ fn alternates_are_of_sa(pairs: &[Pair]) -> Result<BTreeSet<u16>, Failure> {
         offsets.extend(used.iter().map(|[slid, _]| slid - base));
     }
     Ok(offsets)
-}
-
-fn finish(context: &mut Context<'_>, streams: Streams) -> Result<(), Failure> {
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    Ok(())
 }

@@ -52,9 +52,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     failed_over?;
     hand_back(context, first, standby)?;
     streams.ensure_healthy()?;
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    Ok(())
+    context.finish(streams)
 }
 
 /// The cable is pulled of a subnet without a manager: the daemons ask in vain for a way to arm

@@ -97,7 +97,7 @@ fn without_subnet_manager(
     context.world.start_subnet_manager()?;
     context.world.plug(port)?;
     context.world.wait_disjoint(1)?;
-    finish(context, streams)
+    context.finish(streams)
 }
 
 /// The cable between the switches is pulled: the report of a switch makes the daemons read the
@@ -119,13 +119,9 @@ fn follow_the_fabric(context: &mut Context<'_>, before: [Fabric; 2]) -> Result<(
         })?;
     }
     // Host A chooses the alternates, so only there it matters.
-    wait::until("the engine of host-a is told", LIMIT, || {
-        let log = context.world.log_tail(Host::A, usize::MAX);
-        let matters = "\"matters\":true";
-        let mut lines = log.iter();
-        let told = lines.any(|line| line.contains("another fabric") && line.contains(matters));
-        Ok(Seen::when(told, || "it is not".to_owned()))
-    })?;
+    context
+        .world
+        .wait_logged(Host::A, &["another fabric", "\"matters\":true"])?;
     context.world.wait_disjoint(1)?;
     context.world.restore(Link::InterSwitch)?;
     wait_fabrics(context, "whole again", whole)?;
@@ -134,7 +130,7 @@ fn follow_the_fabric(context: &mut Context<'_>, before: [Fabric; 2]) -> Result<(
         .wait_for("armed, and known to share nothing", 1, |pair| {
             pair.is_disjoint() && disjoint_by_ssa(pair).is_ok()
         })?;
-    finish(context, streams)
+    context.finish(streams)
 }
 
 /// Daemons that start when there is no subnet manager have the snapshot.
@@ -148,7 +144,7 @@ fn from_the_snapshot(context: &mut Context<'_>, route: Option<[u16; 2]>) -> Resu
     disjoint_by_ssa(&context.world.wait_disjoint(1)?[0])?;
     context.report.rearmed += 1;
     names_are_real()?;
-    finish(context, streams)?;
+    context.finish(streams)?;
     context.world.start_subnet_manager()
 }
 
@@ -171,12 +167,6 @@ fn connect(context: &Context<'_>, route: Option<[u16; 2]>) -> Result<Streams, Fa
         ..Options::default()
     };
     Streams::start(&context.timeline, options)
-}
-
-fn finish(context: &mut Context<'_>, streams: Streams) -> Result<(), Failure> {
-    let longest = streams.finish(&context.timeline, context.report)?;
-    context.report.stalled(longest);
-    Ok(())
 }
 
 /// The side that proposed the alternate has it from the fabric.
