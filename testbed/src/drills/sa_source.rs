@@ -49,13 +49,40 @@ fn policy(sections: &'static str) -> Policy {
 }
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
-    context.world.set_lmc(LMC)?;
-    let shown = all_paths(context)
+    let shown = lids_change(context)
+        .and_then(|()| all_paths(context))
         .and_then(|()| unknown_lid(context))
         .and_then(|()| any_lid(context));
     // The drills that come after this one want one LID a port.
     let restored = context.world.set_lmc(0);
     shown.and(restored)
+}
+
+/// Ports get other LIDs, and more of them, under a daemon that serves ACM: what it then answers is
+/// what the SA says then. (Stock ibacm goes on to give the old LIDs away, also to the kernel.)
+fn lids_change(context: &mut Context<'_>) -> Result<(), Failure> {
+    context
+        .world
+        .start_daemon(Host::A, policy(SECTIONS_WITH_ACM))?;
+    let (a, b) = (Host::A.port(1), Host::B.port(1));
+    let question = format!("-f g -s {} -d {}", a.gid()?, b.gid()?);
+    let before = Record::parse(&ib_acme::wait_path(&question)?);
+    context.world.set_lmc(LMC)?;
+    let of_sa = of_sa(a, b)?;
+    ensure(
+        !of_sa.iter().any(|one| Some(one) == before.as_ref()),
+        || format!("the LIDs are the old ones: {before:?}"),
+    )?;
+    let after = wait::until("the daemon answers with the new LIDs", LIMIT, || {
+        let told = ib_acme::ask(&question)?;
+        Ok(match Record::parse(&told) {
+            Some(one) if of_sa.contains(&one) => Seen::Ready(one),
+            _ => Seen::NotYet(told),
+        })
+    })?;
+    let text = format!("the path was {before:?}, and is {after:?}");
+    context.timeline.note(Host::A, text);
+    context.world.stop_daemons()
 }
 
 /// One question to the daemon that leaves the LIDs open is one to the SA, whose answer has all paths,
