@@ -40,7 +40,12 @@ impl Least {
     }
 
     fn json(&self) -> String {
-        format!("{{\"least\":{:.2},\"in\":\"{}\"}}", self.figure, self.cell)
+        // JSON has no word for a figure that is none.
+        let figure = match self.figure.is_finite() {
+            true => format!("{:.2}", self.figure),
+            false => "null".to_owned(),
+        };
+        format!("{{\"least\":{figure},\"in\":\"{}\"}}", self.cell)
     }
 }
 
