@@ -160,9 +160,12 @@ fn command(machine: &Machine<'_>, sockets: &Path) -> Command {
         .arg(machine.kernel)
         .arg("-initrd")
         .arg(machine.initrd);
+    // TCG's time-stamp counter is one for all processors (`cpu_get_ticks`), which Linux does not take
+    // for granted: without "tsc=reliable" every look at the clock is a system call that reads the
+    // emulated HPET, and no real host is like that.
     command.args([
         "-append",
-        "console=ttyS0 rdinit=/init mitigations=off random.trust_cpu=on no_timer_check panic=-1 oops=panic",
+        "console=ttyS0 rdinit=/init mitigations=off random.trust_cpu=on no_timer_check tsc=reliable panic=-1 oops=panic",
     ]);
     command
         .arg("-serial")
