@@ -7,6 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use cm_msgs::acm::{Address, Counters, Flags, Header, MAX_LEN, Op, Resolve, Status};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -191,6 +192,31 @@ fn nonsense_ends_only_its_own_connection() {
     let mut third = call(&directory);
     assert_eq!(third.read(&mut [0; 8]).expect("an end"), 0, "too many");
     daemon.await_counter("acm_clients_refused", &json!(1));
+}
+
+/// More than the descriptors of a process that does not raise its limit, which are 1024.
+#[test]
+fn thousands_of_clients_are_served_at_the_same_time() {
+    const CLIENTS: u64 = 3000;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    assert!(most > CLIENTS + 500, "needs ulimit -Hn {}", CLIENTS + 500);
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to the hard limit");
+    let directory = Directory::new();
+    let daemon = start(&directory, "");
+    let ask = |tid| {
+        let mut client = call(&directory);
+        client.write_all(&request(tid)).expect("room");
+        client
+    };
+    let mut clients: Vec<_> = (0..CLIENTS).map(ask).collect();
+    for (tid, client) in (0..).zip(&mut clients) {
+        assert_eq!(answer(client).tid, tid);
+        client.write_all(&request(tid + CLIENTS)).expect("room");
+    }
+    assert_eq!(state(&daemon)["clients"], json!(CLIENTS));
+    for (tid, client) in (CLIENTS..).zip(&mut clients) {
+        assert_eq!(answer(client).tid, tid);
+    }
 }
 
 #[test]
