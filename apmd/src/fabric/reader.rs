@@ -16,7 +16,7 @@
 //! are read once more at the end; reports of traps tell of the rest.
 //!
 //! Nobody is asked for the forwarding table of a switch that has none yet. OpenSM (3.3.23, and its
-//! sources of today: `osm_sa_lft_record.c`, `osm_switch_get_lft_block`) answers from the table that
+//! sources of March 2026: `osm_lftr_rcv_process`, `osm_switch_get_lft_block`) answers from the table that
 //! it computed, and ends with a segmentation fault if a sweep has found the switch and has not come
 //! to computing it. The link by which such a switch was found is in state Init until then, and is
 //! known to be before the switch is known; so ports in that state are asked for before the tables.

@@ -60,6 +60,8 @@ pub struct Known {
 struct Running {
     from: FabricFrom,
     interest: Interest,
+    /// It takes no notice of ports in state Init, and says nothing of them.
+    unrouted: bool,
     /// Something was reported meanwhile: it must be read once more.
     stale: bool,
 }
@@ -231,6 +233,7 @@ impl Ssa {
             return None;
         }
         let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        let unrouted = self.is_out_of_patience(now);
         let (from, task) = if due(self.load_at) {
             self.load_at = None;
             (
@@ -250,7 +253,7 @@ impl Ssa {
                 in_flight: self.config.in_flight,
                 sm_key: self.config.sm_key,
                 sl2vl: self.config.sl2vl,
-                unrouted: self.is_out_of_patience(now),
+                unrouted,
             };
             let snapshot = self.config.snapshot().map(PathBuf::from);
             (FabricFrom::Live, Task::Read(reading, snapshot))
@@ -260,6 +263,7 @@ impl Ssa {
         self.running = Some(Running {
             from,
             interest: self.interest.clone(),
+            unrouted,
             stale: false,
         });
         Some(Job {
@@ -277,8 +281,10 @@ impl Ssa {
         };
         self.progress = None;
         let failed = matches!(outcome, Outcome::Failed(_));
-        if running.from == FabricFrom::Live && !failed {
-            self.note_unrouted(now, matches!(outcome, Outcome::Unrouted(_)));
+        if matches!(outcome, Outcome::Unrouted(_)) {
+            self.unrouted_since.get_or_insert(now);
+        } else if running.from == FabricFrom::Live && !failed && !running.unrouted {
+            self.unrouted_since = None;
         }
         let changed = self.take(now, &running, outcome);
         match running.from {
@@ -287,16 +293,6 @@ impl Ssa {
             FabricFrom::Live => self.schedule(now, failed, running.stale),
         }
         changed
-    }
-
-    /// A reading has ended, because of ports in state Init or not. One that took no notice of them
-    /// says nothing of them.
-    fn note_unrouted(&mut self, now: Time, unrouted: bool) {
-        if unrouted {
-            self.unrouted_since.get_or_insert(now);
-        } else if !self.is_out_of_patience(now) {
-            self.unrouted_since = None;
-        }
     }
 
     fn take(&mut self, now: Time, running: &Running, outcome: Outcome) -> bool {
@@ -510,6 +506,18 @@ mod tests {
         assert!(looks(&mut ssa, 1, &Outcome::Same)[0].1, "and again");
         ssa.handle_report(second(10_000));
         assert!(!looks(&mut ssa, 1, &Outcome::Same)[0].1, "but not then");
+    }
+
+    #[test]
+    fn a_reading_that_waited_and_ends_late_ends_the_waiting() {
+        let mut ssa = ssa(true);
+        readings(&mut ssa, 1, &new(None));
+        ssa.handle_report(second(100));
+        looks(&mut ssa, 1, &Outcome::Unrouted(String::new()));
+        let job = ssa.poll_job(second(150), &LIVE_PORTS).unwrap();
+        assert!(matches!(job.task, Task::Read(reading, _) if !reading.unrouted));
+        ssa.handle_outcome(second(170), Outcome::Same);
+        assert!(!looks(&mut ssa, 1, &Outcome::Same)[0].1);
     }
 
     #[test]
