@@ -10,22 +10,22 @@ use cm_msgs::smp::{self, Routing, Smp};
 use cm_msgs::{Gid, Guid, Lid, sa};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use statemachine::{PortId, PortStatus};
+use statemachine::{PortId, Random};
 use std::os::fd::AsRawFd;
 
 use crate::config::Config;
-use crate::event_loop::token::{PortKey, Token};
 use crate::io::umad::{AgentClass, AgentId, Destination, Umad, UmadName};
 use crate::io::{umad, verbs};
-use crate::ports::{DeviceFacts, PortWatch};
-use crate::sa::SaRequest;
+use crate::port_watch::{DeviceFacts, PortWatch};
+use crate::token::{PortKey, Token};
+use paths::sa::SaRequest;
 
 /// How long the port's own management agent may take. It answers in microseconds.
 const READ_TIMEOUT_MS: u32 = 1000;
 
 /// The umad file of a port, with what was registered on it.
 #[derive(Debug)]
-pub struct MadPort {
+pub(crate) struct MadPort {
     umad: Umad,
     association: Option<AgentId>,
     /// Further senders of association MADs. umad refuses a MAD while one of the same agent, class
@@ -39,7 +39,7 @@ pub struct MadPort {
 
 /// What one of our agents received or got back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Agent {
+pub(crate) enum Agent {
     /// The association's.
     Association,
     /// Queries to the SA.
@@ -53,26 +53,16 @@ pub enum Agent {
 impl MadPort {
     fn open(name: &UmadName, class: u8) -> io::Result<Self> {
         let umad = Umad::open(&name.path)?;
-        let smp = umad.register(AgentClass {
-            qpn: 0,
-            mgmt_class: mad::CLASS_SM_DIRECTED_ROUTE,
-            class_version: smp::CLASS_VERSION,
-            receive: None,
-            rmpp: false,
-        })?;
+        let (sa_class, sa_version) = (mad::CLASS_SA, sa::CLASS_VERSION);
+        let directed = mad::CLASS_SM_DIRECTED_ROUTE;
+        let smp = umad.register(AgentClass::sender(0, directed, smp::CLASS_VERSION))?;
         let sa = umad.register(AgentClass {
-            qpn: 1,
-            mgmt_class: mad::CLASS_SA,
-            class_version: sa::CLASS_VERSION,
-            receive: None,
             rmpp: true,
+            ..AgentClass::sender(1, sa_class, sa_version)
         })?;
         let reports = umad.register(AgentClass {
-            qpn: 1,
-            mgmt_class: mad::CLASS_SA,
-            class_version: sa::CLASS_VERSION,
             receive: Some(mad::METHOD_REPORT),
-            rmpp: false,
+            ..AgentClass::sender(1, sa_class, sa_version)
         });
         let reports = reports
             .inspect_err(|error| {
@@ -85,12 +75,10 @@ impl MadPort {
                 );
             })
             .ok();
+        let of_association = AgentClass::sender(1, class, cm::CLASS_VERSION);
         let association = umad.register(AgentClass {
-            qpn: 1,
-            mgmt_class: class,
-            class_version: cm::CLASS_VERSION,
             receive: Some(mad::METHOD_SEND),
-            rmpp: false,
+            ..of_association
         });
         let association = association
             .inspect_err(|error| {
@@ -103,15 +91,7 @@ impl MadPort {
                 );
             })
             .ok();
-        let sender = || {
-            umad.register(AgentClass {
-                qpn: 1,
-                mgmt_class: class,
-                class_version: cm::CLASS_VERSION,
-                receive: None,
-                rmpp: false,
-            })
-        };
+        let sender = || umad.register(of_association);
         let senders = [sender()?, sender()?, sender()?];
         Ok(Self {
             umad,
@@ -127,12 +107,12 @@ impl MadPort {
     ///
     /// # Errors
     /// The port has gone.
-    pub fn receive(&mut self) -> io::Result<Option<umad::Received>> {
+    pub(crate) fn receive(&mut self) -> io::Result<Option<umad::Received>> {
         self.umad.receive()
     }
 
     /// Whether association MADs can be sent and received.
-    pub fn has_association(&self) -> bool {
+    pub(crate) fn has_association(&self) -> bool {
         self.association.is_some()
     }
 
@@ -152,7 +132,7 @@ impl MadPort {
     }
 
     /// Which of our agents `id` is.
-    pub fn agent(&self, id: AgentId) -> Agent {
+    pub(crate) fn agent(&self, id: AgentId) -> Agent {
         if id == self.sa {
             Agent::Sa
         } else if Some(id) == self.reports {
@@ -167,35 +147,60 @@ impl MadPort {
 
 /// A port of an opened device.
 #[derive(Debug)]
-pub struct Port {
+pub(crate) struct Port {
     /// The engine's name for it.
-    pub id: PortId,
+    pub(crate) id: PortId,
     /// Its umad file, once there is one.
-    pub mad: Option<MadPort>,
+    pub(crate) mad: Option<MadPort>,
     /// What is known of it.
-    pub watch: PortWatch,
+    pub(crate) watch: PortWatch,
 }
 
 /// An opened device.
 #[derive(Debug)]
-pub struct Device {
+pub(crate) struct Device {
     /// Its verbs side.
-    pub verbs: verbs::Device,
+    pub(crate) verbs: verbs::Device,
     /// Its ports, the first is port 1.
-    pub ports: Vec<Port>,
+    pub(crate) ports: Vec<Port>,
+}
+
+/// Which devices are looked after, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// By name; none: all.
+    names: Vec<String>,
+    /// Management class of association MADs.
+    pub(crate) class: u8,
+}
+
+impl From<&Config> for Settings {
+    fn from(config: &Config) -> Self {
+        Self {
+            names: config.devices.clone(),
+            class: config.association.class,
+        }
+    }
+}
+
+impl Settings {
+    fn wants(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+    }
 }
 
 /// All opened devices.
-#[derive(Debug, Default)]
-pub struct Devices {
+#[derive(Debug)]
+pub(crate) struct Devices {
     devices: BTreeMap<u32, Device>,
     next_key: u32,
-    next_read: u32,
+    /// Transaction IDs of reads.
+    random: Random,
 }
 
 /// Why a MAD was not sent.
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
+pub(crate) enum SendError {
     /// The port has gone or carries no MADs.
     #[error("the port cannot send")]
     NoPort,
@@ -207,21 +212,37 @@ pub enum SendError {
     Io(#[from] io::Error),
 }
 
+impl SendError {
+    /// Whether the same may go out a little later.
+    pub(crate) fn is_for_want_of_memory(&self) -> bool {
+        let Self::Io(error) = self else { return false };
+        matches!(
+            error.raw_os_error(),
+            Some(libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN)
+        )
+    }
+}
+
 impl Devices {
+    /// None; `random` makes the transaction IDs of reads.
+    pub(crate) fn new(random: Random) -> Self {
+        Self {
+            devices: BTreeMap::new(),
+            next_key: 0,
+            random,
+        }
+    }
+
     /// Opens what has appeared. The keys of the ports that are new or can send only now.
-    pub fn scan(&mut self, config: &Config, registry: &Registry) -> Vec<PortKey> {
+    pub(crate) fn scan(&mut self, settings: &Settings, registry: &Registry) -> Vec<PortKey> {
         let mut news = Vec::new();
         for name in verbs::list() {
-            let known = self
-                .devices
-                .values()
-                .any(|device| device.verbs.name == name);
-            if !known && config.wants_device(&name) {
+            if self.by_name(&name).is_none() && settings.wants(&name) {
                 news.extend(self.open_device(&name, registry));
             }
         }
         for name in umad::list() {
-            news.extend(self.open_umad(&name, config.association.class, registry));
+            news.extend(self.open_umad(&name, settings.class, registry));
         }
         news.sort();
         news.dedup();
@@ -229,15 +250,11 @@ impl Devices {
     }
 
     /// Whether something that should be there is not.
-    pub fn is_incomplete(&self, config: &Config) -> bool {
+    pub(crate) fn is_incomplete(&self, settings: &Settings) -> bool {
         let ports = || self.devices.values().flat_map(|device| &device.ports);
-        let open = |name: &String| {
-            self.devices
-                .values()
-                .any(|device| device.verbs.name == *name)
-        };
+        let is_missing = |name: &String| self.by_name(name).is_none();
         self.devices.is_empty()
-            || !config.devices.iter().all(open)
+            || settings.names.iter().any(is_missing)
             || ports().any(|port| port.mad.is_none() && !port.watch.is_foreign())
     }
 
@@ -290,14 +307,9 @@ impl Devices {
     }
 
     fn open_umad(&mut self, name: &UmadName, class: u8, registry: &Registry) -> Option<PortKey> {
-        let (device, _) = self
-            .devices
-            .iter()
-            .find(|(_, d)| d.verbs.name == name.device)?;
-        let key = PortKey {
-            device: *device,
-            port: name.port,
-        };
+        let (&device, _) = self.by_name(&name.device)?;
+        let port = name.port;
+        let key = PortKey { device, port };
         let port = self.port_mut(key).filter(|port| port.mad.is_none())?;
         let opened = MadPort::open(name, class).and_then(|mad| {
             let fd = mad.umad.as_raw_fd();
@@ -323,7 +335,7 @@ impl Devices {
     }
 
     /// Drops a device that has gone; its ports.
-    pub fn drop_device(&mut self, key: u32) -> Vec<PortId> {
+    pub(crate) fn drop_device(&mut self, key: u32) -> Vec<PortId> {
         let Some(device) = self.devices.remove(&key) else {
             return Vec::new();
         };
@@ -332,7 +344,7 @@ impl Devices {
     }
 
     /// Drops the umad file of a port, which is broken.
-    pub fn drop_umad(&mut self, key: PortKey) {
+    pub(crate) fn drop_umad(&mut self, key: PortKey) {
         if let Some(port) = self.port_mut(key) {
             port.mad = None;
             port.watch.look();
@@ -340,24 +352,30 @@ impl Devices {
     }
 
     /// A device.
-    pub fn device(&self, key: u32) -> Option<&Device> {
+    pub(crate) fn device(&self, key: u32) -> Option<&Device> {
         self.devices.get(&key)
     }
 
     /// A port.
-    pub fn port(&self, key: PortKey) -> Option<&Port> {
+    pub(crate) fn port(&self, key: PortKey) -> Option<&Port> {
         let index = usize::from(key.port).checked_sub(1)?;
         self.devices.get(&key.device)?.ports.get(index)
     }
 
     /// A port.
-    pub fn port_mut(&mut self, key: PortKey) -> Option<&mut Port> {
+    pub(crate) fn port_mut(&mut self, key: PortKey) -> Option<&mut Port> {
         let index = usize::from(key.port).checked_sub(1)?;
         self.devices.get_mut(&key.device)?.ports.get_mut(index)
     }
 
+    /// The device of this name, with its key.
+    pub(crate) fn by_name(&self, name: &str) -> Option<(&u32, &Device)> {
+        let mut devices = self.devices.iter();
+        devices.find(|(_, device)| device.verbs.name == name)
+    }
+
     /// The device with this node GUID.
-    pub fn by_guid(&self, node_guid: Guid) -> Option<&Device> {
+    pub(crate) fn by_guid(&self, node_guid: Guid) -> Option<&Device> {
         self.devices
             .values()
             .find(|device| device.verbs.node_guid == node_guid)
@@ -370,13 +388,8 @@ impl Devices {
             .find(|port| port.id == id)
     }
 
-    /// What the engine was last told of a port.
-    pub fn status(&self, id: PortId) -> Option<&PortStatus> {
-        self.by_id(id)?.watch.status()
-    }
-
     /// The port with this GID.
-    pub fn by_gid(&self, gid: Gid) -> Option<PortKey> {
+    pub(crate) fn by_gid(&self, gid: Gid) -> Option<PortKey> {
         self.keys().find(|key| {
             let status = self.port(*key).and_then(|port| port.watch.status());
             status.is_some_and(|status| status.gid == gid)
@@ -384,7 +397,7 @@ impl Devices {
     }
 
     /// All ports.
-    pub fn keys(&self) -> impl Iterator<Item = PortKey> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = PortKey> {
         self.devices.iter().flat_map(|(key, device)| {
             let key = *key;
             device.ports.iter().map(move |port| PortKey {
@@ -395,7 +408,7 @@ impl Devices {
     }
 
     /// All devices.
-    pub fn iter(&self) -> impl Iterator<Item = &Device> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Device> {
         self.devices.values()
     }
 
@@ -403,7 +416,7 @@ impl Devices {
     ///
     /// # Errors
     /// The port cannot.
-    pub fn send_association(
+    pub(crate) fn send_association(
         &self,
         port: PortId,
         lid: Lid,
@@ -425,7 +438,7 @@ impl Devices {
     ///
     /// # Errors
     /// The port cannot.
-    pub fn send_sa(&self, request: &SaRequest) -> Result<(), SendError> {
+    pub(crate) fn send_sa(&self, request: &SaRequest) -> Result<(), SendError> {
         let port = self.by_id(request.port).ok_or(SendError::NoPort)?;
         let mad_port = port.mad.as_ref().ok_or(SendError::NoPort)?;
         let sm_lid = port
@@ -450,7 +463,7 @@ impl Devices {
     ///
     /// # Errors
     /// The port cannot.
-    pub fn answer_report(
+    pub(crate) fn answer_report(
         &self,
         key: PortKey,
         report: &umad::Incoming,
@@ -472,9 +485,8 @@ impl Devices {
     ///
     /// # Errors
     /// The port cannot.
-    pub fn read_port(&mut self, key: PortKey) -> Result<(), SendError> {
-        self.next_read = self.next_read.wrapping_add(1);
-        let transaction_id = self.next_read;
+    pub(crate) fn read_port(&mut self, key: PortKey) -> Result<(), SendError> {
+        let transaction_id = self.new_transaction_id();
         let port = self.port_mut(key).ok_or(SendError::NoPort)?;
         if !port.watch.start_read(transaction_id) {
             return Ok(());
@@ -489,5 +501,15 @@ impl Devices {
             timeout_ms: READ_TIMEOUT_MS,
         };
         Ok(mad_port.umad.send(mad_port.smp, to, &smp.encode())?)
+    }
+
+    fn new_transaction_id(&mut self) -> u32 {
+        loop {
+            let drawn = self.random.nonzero_u32();
+            let ports = self.devices.values().flat_map(|device| &device.ports);
+            if !ports.into_iter().any(|port| port.watch.is_reading(drawn)) {
+                return drawn;
+            }
+        }
     }
 }

@@ -4,24 +4,30 @@
 //! The daemon takes no protocol decision: those are in `statemachine`. It is the engine's hands:
 //! `event_loop` is the one loop, `io` the kernel's interfaces, `devices` and `ports` what is
 //! known of the machine, `sa` the talk with subnet administration, `fabric` what it tells of
-//! switches and links, `source` where paths come from, `acm` the served ACM, `control` and `observe`
+//! switches and links, `source` where paths come from, `control` and `observe`
 //! the sockets. `ctl` is the operator's tool.
 
-pub mod acm;
-pub mod config;
-pub mod control;
-pub mod counters;
+// Nobody but this package's own programs and tests uses it: a name that says enough needs no more.
+#![allow(missing_docs)]
+
+pub(crate) mod acm_thread;
+pub(crate) mod client;
+pub(crate) mod clock;
+pub(crate) mod config;
+pub(crate) mod counters;
 pub mod ctl;
-pub mod devices;
-pub mod event_loop;
-pub mod fabric;
+pub mod daemon;
+pub(crate) mod descriptors;
+pub(crate) mod devices;
+pub(crate) mod event_loop;
 pub mod io;
-pub mod log_limit;
-pub mod logging;
-pub mod neigh;
-pub mod notify;
-pub mod observe;
-pub mod ports;
-pub mod sa;
-pub mod server;
-pub mod source;
+mod log_limit;
+pub(crate) mod logging;
+pub(crate) mod neigh;
+pub(crate) mod notify;
+pub(crate) mod observe;
+pub(crate) mod parts;
+pub(crate) mod port_watch;
+mod reload;
+pub(crate) mod server;
+pub(crate) mod token;

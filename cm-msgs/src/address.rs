@@ -70,9 +70,12 @@ impl Lid {
     /// The LID that stands for all of the subnet's routers and SMs: the permissive LID.
     pub const PERMISSIVE: Self = Self(0xffff);
 
+    /// The highest that a port can have; those above are multicast groups'.
+    pub const MAX_UNICAST: Self = Self(0xbfff);
+
     /// Whether a packet can be sent to one port by it (0x0001 to 0xbfff, IBA 4.1.3).
     pub const fn is_unicast(self) -> bool {
-        self.0 >= 1 && self.0 <= 0xbfff
+        self.0 >= 1 && self.0 <= Self::MAX_UNICAST.0
     }
 }
 
@@ -100,11 +103,16 @@ impl PKey {
     /// Full membership in the default partition.
     pub const DEFAULT_FULL: Self = Self(0xffff);
 
+    /// The partition, without the membership bit; 0 is none.
+    pub const fn partition(self) -> u16 {
+        self.0 & 0x7fff
+    }
+
     /// Whether a packet sent with this key is taken by a port that holds `other`: same partition,
     /// and at least one of the two a full member (IBA 10.9.1.1).
     pub const fn matches(self, other: Self) -> bool {
-        let same = (self.0 ^ other.0) & 0x7fff == 0;
-        same && self.0 & 0x7fff != 0 && (self.0 | other.0) & 0x8000 != 0
+        let same = self.partition() == other.partition();
+        same && self.partition() != 0 && (self.0 | other.0) & 0x8000 != 0
     }
 }
 

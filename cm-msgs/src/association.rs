@@ -17,7 +17,7 @@
 use core::fmt;
 
 use crate::codes::codes;
-use crate::layout::{layout, resized};
+use crate::layout::{attribute, resized};
 use crate::{Gid, Lid, PrivateData, Qpn};
 
 /// First bytes of apmd's private data.
@@ -101,6 +101,7 @@ impl Ports {
 
 impl PartialEq for Ports {
     fn eq(&self, other: &Self) -> bool {
+        // What lies in places beyond the count is nobody's.
         self.as_slice() == other.as_slice() && self.more == other.more
     }
 }
@@ -154,37 +155,21 @@ pub struct LapData {
     pub remote: PortAddress,
 }
 
-/// What REQ and REP have in common.
-#[derive(Default)]
-struct Announcement {
-    magic: u32,
-    version: u8,
-    more: bool,
-    port_count: u8,
-    refusal: u8,
-    peer_qpn: Qpn,
-    first: PortAddress,
-    second: PortAddress,
-    third: PortAddress,
-    fourth: PortAddress,
+attribute! {
+    /// What REQ and REP have in common.
+    struct Announcement: 84 {
+        magic: u32 = [0, 0, 32],
+        version: u8 = [4, 0, 8],
+        more: bool = [5, 0, 1],
+        port_count: u8 = [6, 0, 8],
+        refusal: u8 = [7, 0, 8],
+        peer_qpn: Qpn = [9, 0, 24],
+        first: PortAddress = { gid: [12, 0, 128], lid: [28, 0, 16] },
+        second: PortAddress = { gid: [30, 0, 128], lid: [46, 0, 16] },
+        third: PortAddress = { gid: [48, 0, 128], lid: [64, 0, 16] },
+        fourth: PortAddress = { gid: [66, 0, 128], lid: [82, 0, 16] },
+    }
 }
-
-layout!(Announcement, 84, {
-    magic: [0, 0, 32],
-    version: [4, 0, 8],
-    more: [5, 0, 1],
-    port_count: [6, 0, 8],
-    refusal: [7, 0, 8],
-    peer_qpn: [9, 0, 24],
-    first.gid: [12, 0, 128],
-    first.lid: [28, 0, 16],
-    second.gid: [30, 0, 128],
-    second.lid: [46, 0, 16],
-    third.gid: [48, 0, 128],
-    third.lid: [64, 0, 16],
-    fourth.gid: [66, 0, 128],
-    fourth.lid: [82, 0, 16],
-});
 
 impl Announcement {
     fn new(ports: Ports) -> Self {
@@ -279,23 +264,15 @@ impl RepData {
     }
 }
 
-/// The wire form of [`LapData`].
-#[derive(Default)]
-struct CurrentPath {
-    magic: u32,
-    version: u8,
-    local: PortAddress,
-    remote: PortAddress,
+attribute! {
+    /// The wire form of [`LapData`].
+    struct CurrentPath: 48 {
+        magic: u32 = [0, 0, 32],
+        version: u8 = [4, 0, 8],
+        local: PortAddress = { gid: [12, 0, 128], lid: [28, 0, 16] },
+        remote: PortAddress = { gid: [30, 0, 128], lid: [46, 0, 16] },
+    }
 }
-
-layout!(CurrentPath, 48, {
-    magic: [0, 0, 32],
-    version: [4, 0, 8],
-    local.gid: [12, 0, 128],
-    local.lid: [28, 0, 16],
-    remote.gid: [30, 0, 128],
-    remote.lid: [46, 0, 16],
-});
 
 impl LapData {
     /// Lays it into a LAP.

@@ -50,6 +50,8 @@ fn write_bits(bytes: &mut [u8], at: Span, value: u64) {
     let mask = at.mask() << at.shift();
     let whole = u128::from(value) << at.shift() & mask;
     for (place, byte) in bytes[at.bytes()].iter_mut().rev().enumerate() {
+        // Fields share bytes: a neighbour's bits stay, so that the order of writing does not
+        // matter.
         let clear = !((mask >> (8 * place)) as u8);
         *byte = *byte & clear | (whole >> (8 * place)) as u8;
     }
@@ -147,15 +149,16 @@ pub(crate) fn resized<const N: usize, const M: usize>(bytes: &[u8; N]) -> [u8; M
     resized
 }
 
-/// Gives a struct its wire form: `layout!(pub Type, bytes, { field: [byte, bit, width], ... })`,
-/// with the columns of `tests/cm_fields.csv`. `a.b` is field `b` of the struct in field `a`, and is
-/// shown as `a_b`. Without `pub`, only what the module itself needs.
-macro_rules! layout {
-    (pub $type:ident, $len:literal, {
-        $($first:ident $(. $second:ident)?: $span:tt),+ $(,)?
+/// An attribute: its fields, and where each lies, in one table. A row is `field: Type = [byte, bit,
+/// width]`, with the columns of IBA's tables and of `tests/cm_fields.csv`, or `field: Type = { part:
+/// [byte, bit, width], ... }` for the parts of a struct, which are shown as `field_part`. Without
+/// `pub`, only what the module itself needs.
+macro_rules! attribute {
+    ($(#[$meta:meta])* pub struct $type:ident: $len:literal {
+        $($(#[$doc:meta])* $field:ident: $kind:ty = $at:tt,)+
     }) => {
-        $crate::layout::layout!(@codec [pub] $type, $len, {
-            $($first $(. $second)?: $span),+
+        $crate::layout::attribute!(@codec $(#[$meta])* pub struct $type: $len {
+            $($(#[$doc])* $field: $kind = $at,)+
         });
 
         impl $type {
@@ -171,44 +174,80 @@ macro_rules! layout {
         impl $crate::fields::FieldSource for $type {
             fn field(&self, index: usize) -> Option<(&'static str, $crate::fields::FieldValue<'_>)> {
                 type Get = fn(&$type) -> $crate::fields::FieldValue<'_>;
-                const TABLE: &[(&str, Get)] = &[$((
-                    concat!(stringify!($first) $(, "_", stringify!($second))?),
-                    |value| $crate::layout::Wire::value(&value.$first $(.$second)?),
-                )),+];
-                TABLE.get(index).map(|(name, get)| (*name, get(self)))
+                const ROWS: &[&[(&str, Get)]] =
+                    &[$($crate::layout::attribute!(@shown $field, $at)),+];
+                let (name, get) = ROWS.iter().copied().flatten().nth(index)?;
+                Some((name, get(self)))
             }
         }
     };
-    ($type:ident, $len:literal, { $($fields:tt)+ }) => {
-        $crate::layout::layout!(@codec [] $type, $len, { $($fields)+ });
+    ($(#[$meta:meta])* struct $type:ident: $len:literal { $($rows:tt)+ }) => {
+        $crate::layout::attribute!(@codec $(#[$meta])* struct $type: $len { $($rows)+ });
     };
-    (@codec [$($vis:tt)*] $type:ident, $len:literal, {
-        $($first:ident $(. $second:ident)?: [$byte:literal, $bit:literal, $width:literal]),+
-        $(,)?
+
+    (@codec $(#[$meta:meta])* $vis:vis struct $type:ident: $len:literal {
+        $($(#[$doc:meta])* $field:ident: $kind:ty = $at:tt,)+
     }) => {
+        $(#[$meta])*
+        $vis struct $type {
+            $($(#[$doc])* $vis $field: $kind,)+
+        }
+
+        impl Default for $type {
+            fn default() -> Self {
+                Self::decode(&[0; $len])
+            }
+        }
+
         impl $type {
             /// Reads the fields; reserved bits are ignored.
-            $($vis)* fn decode(bytes: &[u8; $len]) -> Self {
-                let mut value = Self::default();
-                $(value.$first $(.$second)? = $crate::layout::Wire::read(
-                    bytes,
-                    const { $crate::layout::Span::within($len, $byte, $bit, $width) },
-                );)+
-                value
+            $vis fn decode(bytes: &[u8; $len]) -> Self {
+                Self {
+                    $($field: $crate::layout::attribute!(@read bytes, $len, $kind, $at)),+
+                }
             }
 
             /// Writes the fields, each cut to its width; reserved bits are zero.
-            $($vis)* fn encode(&self) -> [u8; $len] {
+            $vis fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
-                $($crate::layout::Wire::write(
-                    &self.$first $(.$second)?,
-                    &mut bytes,
-                    const { $crate::layout::Span::within($len, $byte, $bit, $width) },
-                );)+
+                $($crate::layout::attribute!(@write bytes, $len, self.$field, $at);)+
                 bytes
             }
         }
     };
+
+    (@read $bytes:ident, $len:literal, $kind:ty, { $($part:ident: $at:tt),+ $(,)? }) => {{
+        let mut value = <$kind>::default();
+        $(value.$part = $crate::layout::attribute!(@read $bytes, $len, _, $at);)+
+        value
+    }};
+    (@read $bytes:ident, $len:literal, $kind:ty, [$byte:literal, $bit:literal, $width:literal]) => {
+        $crate::layout::Wire::read(
+            $bytes,
+            const { $crate::layout::Span::within($len, $byte, $bit, $width) },
+        )
+    };
+
+    (@write $bytes:ident, $len:literal, $value:expr, { $($part:ident: $at:tt),+ $(,)? }) => {
+        $($crate::layout::attribute!(@write $bytes, $len, $value.$part, $at);)+
+    };
+    (@write $bytes:ident, $len:literal, $value:expr, [$byte:literal, $bit:literal, $width:literal]) => {
+        $crate::layout::Wire::write(
+            &$value,
+            &mut $bytes,
+            const { $crate::layout::Span::within($len, $byte, $bit, $width) },
+        )
+    };
+
+    (@shown $field:ident, { $($part:ident: $at:tt),+ $(,)? }) => {
+        &[$((
+            concat!(stringify!($field), "_", stringify!($part)),
+            |value| $crate::layout::Wire::value(&value.$field.$part),
+        )),+]
+    };
+    (@shown $field:ident, $at:tt) => {
+        &[(stringify!($field), |value| $crate::layout::Wire::value(&value.$field))]
+    };
 }
 
-pub(crate) use layout;
+pub(crate) use attribute;

@@ -20,6 +20,7 @@ pub mod cm;
 mod codes;
 pub mod control;
 mod error;
+mod escaped;
 pub mod fields;
 mod layout;
 pub mod mad;
@@ -30,4 +31,5 @@ pub mod smp;
 
 pub use address::{Gid, Guid, Lid, PKey, ParseGidError, Qpn};
 pub use error::DecodeError;
+pub use escaped::Escaped;
 pub use fields::PrivateData;

@@ -2,7 +2,7 @@
 //! Management datagrams: what all classes share (IBA 13.4).
 
 use crate::DecodeError;
-use crate::layout::layout;
+use crate::layout::attribute;
 
 /// Bytes in a MAD.
 pub const MAD_LEN: usize = 256;
@@ -45,41 +45,31 @@ pub const METHOD_DELETE_RESP: u8 = 0x95;
 /// The bit of the method that says response.
 const RESPONSE: u8 = 0x80;
 
-/// The 24 bytes that begin every MAD (IBA 13.4.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Header {
-    /// Version of the MAD format, 1.
-    pub base_version: u8,
-    /// Management class.
-    pub mgmt_class: u8,
-    /// Version of the class.
-    pub class_version: u8,
-    /// Method; the top bit says response.
-    pub method: u8,
-    /// Status of a response: generic bits low, the class's own in the upper byte. In directed
-    /// route SMPs the top bit is the direction.
-    pub status: u16,
-    /// The class's own; hop pointer and hop count in directed route SMPs.
-    pub class_specific: u16,
-    /// Transaction ID. umad overwrites the upper 32 bits of a request's: match on the lower.
-    pub transaction_id: u64,
-    /// Attribute ID.
-    pub attribute_id: u16,
-    /// Attribute modifier.
-    pub attribute_modifier: u32,
+attribute! {
+    /// The 24 bytes that begin every MAD (IBA 13.4.3).
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Header: 24 {
+        /// Version of the MAD format, 1.
+        base_version: u8 = [0, 0, 8],
+        /// Management class.
+        mgmt_class: u8 = [1, 0, 8],
+        /// Version of the class.
+        class_version: u8 = [2, 0, 8],
+        /// Method; the top bit says response.
+        method: u8 = [3, 0, 8],
+        /// Status of a response: generic bits low, the class's own in the upper byte. In directed
+        /// route SMPs the top bit is the direction.
+        status: u16 = [4, 0, 16],
+        /// The class's own; hop pointer and hop count in directed route SMPs.
+        class_specific: u16 = [6, 0, 16],
+        /// Transaction ID. umad overwrites the upper 32 bits of a request's: match on the lower.
+        transaction_id: u64 = [8, 0, 64],
+        /// Attribute ID.
+        attribute_id: u16 = [16, 0, 16],
+        /// Attribute modifier.
+        attribute_modifier: u32 = [20, 0, 32],
+    }
 }
-
-layout!(pub Header, 24, {
-    base_version: [0, 0, 8],
-    mgmt_class: [1, 0, 8],
-    class_version: [2, 0, 8],
-    method: [3, 0, 8],
-    status: [4, 0, 16],
-    class_specific: [6, 0, 16],
-    transaction_id: [8, 0, 64],
-    attribute_id: [16, 0, 16],
-    attribute_modifier: [20, 0, 32],
-});
 
 impl Header {
     /// Splits a MAD into header and the rest.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One end's view of a path of a reliable connection.
 
+use crate::association::PortAddress;
 use crate::{Gid, Lid, PKey};
 
 /// What a QP needs to know of a path (`struct ibv_ah_attr` and its companions in
@@ -39,6 +40,22 @@ pub struct Path {
 }
 
 impl Path {
+    /// Where it starts.
+    pub const fn local_end(&self) -> PortAddress {
+        PortAddress {
+            gid: self.sgid,
+            lid: self.slid,
+        }
+    }
+
+    /// Where it ends.
+    pub const fn remote_end(&self) -> PortAddress {
+        PortAddress {
+            gid: self.dgid,
+            lid: self.dlid,
+        }
+    }
+
     /// Whether both are the same way through the fabric: same ports and LIDs at both ends.
     pub fn same_way(&self, other: &Self) -> bool {
         self.port == other.port && self.slid == other.slid && self.dlid == other.dlid

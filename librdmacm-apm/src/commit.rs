@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,7 +16,6 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::connection::Connection;
 use crate::link;
-use crate::worker::Worker;
 
 /// What the commit thread is told.
 pub(crate) enum Command {
@@ -33,12 +32,21 @@ pub(crate) enum Command {
 /// Hands an event to the application: connection, event, errno, primary path.
 pub(crate) type Deliver = Box<dyn Fn(&Connection, AppEvent, u8, &path::Path) + Send>;
 
+/// What the commit thread does, until it ends.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// Makes the commit thread's work ready, on the thread that needs it first.
+pub(crate) type Prepare = fn(&'static Commit, Arc<EventFd>, Deliver) -> io::Result<Work>;
+
 /// The commit thread as others see it. It is started when it first has something to do.
 pub(crate) struct Commit {
     socket: PathBuf,
     deliver: fn() -> Deliver,
+    prepare: Prepare,
     queue: Mutex<Queue>,
     linked: AtomicBool,
+    /// The user was told that the daemon lets nobody in.
+    denied: AtomicBool,
     descriptors: [AtomicI32; 3],
 }
 
@@ -59,12 +67,14 @@ pub(crate) enum Descriptor {
 }
 
 impl Commit {
-    pub(crate) fn new(socket: PathBuf, deliver: fn() -> Deliver) -> Self {
+    pub(crate) fn new(socket: PathBuf, deliver: fn() -> Deliver, prepare: Prepare) -> Self {
         Self {
             socket,
             deliver,
+            prepare,
             queue: Mutex::default(),
             linked: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
             descriptors: [const { AtomicI32::new(-1) }; 3],
         }
     }
@@ -105,16 +115,25 @@ impl Commit {
         if self.linked.load(Ordering::Relaxed) {
             return true;
         }
-        let Ok(socket) = link::open(&self.socket) else {
+        let Ok(socket) = self.open() else {
             return false;
         };
         self.send(Command::Linked(socket));
         true
     }
 
-    /// The daemon's socket.
-    pub(crate) fn socket(&self) -> &Path {
-        &self.socket
+    /// Opens a socket to the daemon. That none is there is no news; that one is there and may not be
+    /// spoken to is, once.
+    pub(crate) fn open(&self) -> io::Result<OwnedFd> {
+        link::open(&self.socket).inspect_err(|error| {
+            let denied = error.kind() == io::ErrorKind::PermissionDenied;
+            if denied && !self.denied.swap(true, Ordering::Relaxed) {
+                let socket = self.socket.display();
+                crate::log::warn(&format_args!(
+                    "{socket}: {error}: connections are not protected"
+                ));
+            }
+        })
     }
 
     pub(crate) fn set_linked(&self, linked: bool) {
@@ -155,13 +174,13 @@ impl Commit {
         let wake =
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Arc::new)?;
         self.note(Descriptor::Wake, wake.as_raw_fd());
-        let worker = Worker::new(self, Arc::clone(&wake), (self.deliver)())?;
+        let work = (self.prepare)(self, Arc::clone(&wake), (self.deliver)())?;
         // The application's signals are for the application's threads.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let thread = thread::Builder::new()
             .name("rdmacm-apm".into())
             .stack_size(256 * 1024)
-            .spawn(move || worker.run());
+            .spawn(work);
         before.thread_set_mask()?;
         thread.map(|_| wake)
     }

@@ -3,10 +3,10 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use cm_msgs::Gid;
 use cm_msgs::control::{MigrationState, Role, Snapshot};
+use cm_msgs::{Gid, Guid, Qpn};
 
 use crate::queue_pair::QueuePair;
 
@@ -17,6 +17,13 @@ pub(crate) struct IdKey(pub(crate) usize);
 /// The address of an application's `ibv_qp`: a key, never dereferenced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct QpKey(pub(crate) usize);
+
+/// What names a queue pair among all of a host: a number is a device's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct QpNumber {
+    pub(crate) node_guid: Guid,
+    pub(crate) qpn: Qpn,
+}
 
 /// The verbs context of a connection: its address as a key, and the descriptor that becomes
 /// readable on asynchronous events.
@@ -54,7 +61,8 @@ impl From<&Snapshot> for Protection {
 pub(crate) struct Connection {
     /// Names it to the daemon; never used twice in a process.
     pub(crate) number: u64,
-    pub(crate) role: Role,
+    /// `None`: no CM has told, so that the ends' addresses decide.
+    pub(crate) role: Option<Role>,
     /// `None` for a QP that was attached without an id.
     pub(crate) id: Option<IdKey>,
     pub(crate) qp_key: QpKey,
@@ -63,18 +71,18 @@ pub(crate) struct Connection {
     pub(crate) peer_gid: Gid,
     opted_in: AtomicBool,
     protection: AtomicU8,
-    qp: Mutex<Option<Box<dyn QueuePair>>>,
+    qp: Mutex<Option<Arc<dyn QueuePair>>>,
 }
 
 /// What a new [`Connection`] is made of.
 pub(crate) struct Description {
-    pub(crate) role: Role,
+    pub(crate) role: Option<Role>,
     pub(crate) id: Option<IdKey>,
     pub(crate) qp_key: QpKey,
     pub(crate) context: ContextKey,
     pub(crate) peer_gid: Gid,
     pub(crate) opted_in: bool,
-    pub(crate) qp: Box<dyn QueuePair>,
+    pub(crate) qp: Arc<dyn QueuePair>,
 }
 
 impl Connection {

@@ -71,6 +71,27 @@ impl Device {
         })
     }
 
+    /// Whether one of its ports has this LID in the subnet of `gid`.
+    pub(crate) fn is_at(self, lid: Lid, gid: Gid) -> bool {
+        let is_of = |port: Port| port.with_path_bits(port.path_bits(lid)) == lid;
+        (1..=self.ports()).any(|number| {
+            self.port(number).is_ok_and(is_of)
+                && self
+                    .gid(number, 0)
+                    .is_ok_and(|own| own.0[..8] == gid.0[..8])
+        })
+    }
+
+    fn ports(self) -> u8 {
+        // SAFETY: an all-zero ibv_device_attr is valid.
+        let mut attr: ibv_device_attr = unsafe { zeroed() };
+        // SAFETY: the context is open.
+        match unsafe { ibv_query_device(self.0, &mut attr) } {
+            0 => attr.phys_port_cnt,
+            _ => 0,
+        }
+    }
+
     pub(crate) fn gid(self, port: u8, index: i32) -> Result<Gid, Errno> {
         let mut gid = ibv_gid { raw: [0; 16] };
         // SAFETY: the context is open.

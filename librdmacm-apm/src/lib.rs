@@ -12,11 +12,14 @@
 //! | `library` | what a caught call means |
 //! | `registry`, `connection` | ids, QPs, connections; who may touch a QP when |
 //! | `commit`, `worker`, `link` | the commit thread: its mailbox, its loop, its socket |
+//! | `arrivals` | new connections, until no more come |
 //! | `tracked`, `order` | one connection on that thread; carrying out an order |
+//! | `roles` | who is active where no CM says |
 //! | `queue_pair`, `qp`, `device` | reading and changing a QP by verbs |
 //! | `channel` | events for applications that opted in |
 //! | `async_events` | noticing verbs events without consuming them |
 
+mod arrivals;
 mod async_events;
 mod binding;
 mod channel;
@@ -36,6 +39,7 @@ mod qp;
 mod queue_pair;
 mod real;
 mod registry;
+mod roles;
 mod settings;
 mod tracked;
 mod worker;

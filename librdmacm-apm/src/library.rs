@@ -3,24 +3,25 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Once};
 
-use cm_msgs::Gid;
 use cm_msgs::control::{Cause, Role};
+use cm_msgs::{Gid, Qpn};
 use nix::errno::Errno;
-use rdma_sys::{ibv_qp, ibv_qp_type, rdma_cm_id};
+use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
 
 use crate::binding;
 use crate::channel::{ChannelKey, Channels, Event, LocalPort};
 use crate::commit::{Command, Commit, Deliver};
-use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
+use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
 use crate::device::Device;
 use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID};
 use crate::qp::Qp;
 use crate::real::real;
-use crate::registry::Registry;
+use crate::registry::{Added, Announced, Connects, Owner, ReadyQp, Registry};
 use crate::settings::Settings;
+use crate::worker::Worker;
 
 /// All state of the library. One exists per process and is never freed.
 pub(crate) struct Library {
@@ -76,7 +77,7 @@ extern "C" fn after_fork_in_child() {
 impl Library {
     fn new() -> Self {
         let settings = Settings::from_environment();
-        let commit = Commit::new(settings.socket.clone(), || -> Deliver {
+        let deliver = || -> Deliver {
             Box::new(|connection, kind, status, primary| {
                 let port = LocalPort {
                     gid: primary.sgid,
@@ -86,7 +87,8 @@ impl Library {
                     library().channels.post(Event { id, kind, status }, port);
                 }
             })
-        });
+        };
+        let commit = Commit::new(settings.socket.clone(), deliver, Worker::prepare);
         Self {
             settings,
             registry: Registry::default(),
@@ -101,25 +103,43 @@ impl Library {
 
     /// The application is about to connect or accept: the only time at which the primary path's
     /// ACK timeout can be set. It is left alone where no migration can come of it: the
-    /// application has its own or connects a QP that librdmacm does not know, there is no daemon, or
-    /// no second path is possible.
+    /// application has its own, there is no daemon, or no second path is possible. A QP that the
+    /// application made by itself gets it by `rdma_init_qp_attr`. `qp_num`: as librdmacm is told.
     ///
     /// # Safety
     /// `id` is a valid id.
-    pub(crate) unsafe fn prepare(&'static self, id: *mut rdma_cm_id, role: Role) {
+    pub(crate) unsafe fn prepare(
+        &'static self,
+        id: *mut rdma_cm_id,
+        role: Role,
+        qp_num: Option<Qpn>,
+    ) {
         let key = IdKey(id as usize);
-        self.registry.set_role(key, role);
+        // SAFETY: the id is valid.
+        let id_ref = unsafe { &*id };
+        let (verbs, port) = (id_ref.verbs, id_ref.port_num);
+        if verbs.is_null() || id_ref.qp_type != ibv_qp_type::IBV_QPT_RC {
+            return;
+        }
+        let qp = match (NonNull::new(id_ref.qp), qp_num) {
+            (Some(qp), _) => Announced::OfId(QpKey(qp.as_ptr() as usize)),
+            (None, Some(qpn)) => Announced::Number(QpNumber {
+                // SAFETY: the id holds its device open.
+                node_guid: unsafe { Device::new(verbs) }.node_guid(),
+                qpn,
+            }),
+            (None, None) => return,
+        };
+        // SAFETY: on InfiniBand the union holds the IB address; elsewhere the bytes are not used.
+        let peer_gid = Gid(unsafe { id_ref.route.addr.addr.ibaddr.dgid.raw });
+        let connects = Connects { role, qp, peer_gid };
+        self.registry.connects(key, connects);
         let state = self.registry.id(key);
         let Some(mut timeout) = self.settings.ack_timeout else {
             return;
         };
-        // SAFETY: the id is valid.
-        let (verbs, port, qp) = unsafe { ((*id).verbs, (*id).port_num, (*id).qp) };
         if !self.wanted(state.asked)
             || state.own_ack_timeout
-            || verbs.is_null()
-            // SAFETY: an id's QP exists as long as the id points to it.
-            || unsafe { qp.as_ref() }.is_none_or(|qp| qp.qp_type != ibv_qp_type::IBV_QPT_RC)
             || !self.commit.daemon_present()
             // SAFETY: the id holds its device open.
             || !unsafe { Device::new(verbs) }.can_migrate(port)
@@ -138,13 +158,81 @@ impl Library {
     /// `id` is a valid id.
     pub(crate) unsafe fn established(&'static self, id: *mut rdma_cm_id) {
         let key = IdKey(id as usize);
-        let Some(role) = self.registry.establish(key) else {
+        let Some(connects) = self.registry.establish(key) else {
             return;
         };
         let asked = self.registry.id(key).asked;
         if self.wanted(asked) {
             // SAFETY: the id is valid.
-            unsafe { self.look_after_id(id, role, asked == Some(true)) };
+            unsafe { self.look_after_id(id, connects, asked == Some(true)) };
+        } else if let Announced::Number(number) = connects.qp {
+            self.close_number(number);
+        }
+    }
+
+    /// A QP is in RTS now. One that librdmacm connects has more to come: its `rdma_accept` may fail
+    /// yet, and `RDMA_CM_EVENT_ESTABLISHED` follows on the active side.
+    ///
+    /// # Safety
+    /// The QP exists, and is not destroyed during the call.
+    pub(crate) unsafe fn ready_to_send(&'static self, qp: NonNull<ibv_qp>) {
+        // SAFETY: the QP exists.
+        let (context, qp_type, qpn) = unsafe {
+            let qp = qp.as_ref();
+            (qp.context, qp.qp_type, Qpn(qp.qp_num))
+        };
+        if qp_type != ibv_qp_type::IBV_QPT_RC {
+            return;
+        }
+        let key = QpKey(qp.as_ptr() as usize);
+        let ready = ReadyQp {
+            number: QpNumber {
+                // SAFETY: a QP's context is open.
+                node_guid: unsafe { Device::new(context) }.node_guid(),
+                qpn,
+            },
+            // SAFETY: as above.
+            context: unsafe { context_key(context) },
+            // SAFETY: the QP exists. All ways to destroy it are caught, and release it first.
+            qp: Arc::new(unsafe { Qp::new(qp) }),
+        };
+        match self.registry.ready(key, ready) {
+            Owner::Librdmacm => {}
+            Owner::Announced(id, connects) => {
+                let asked = self.registry.id(id).asked;
+                if self.wanted(asked) {
+                    self.look_after_ready(key, Some((id, connects)), asked == Some(true));
+                }
+            }
+            Owner::Application if self.settings.all => self.look_after_ready(key, None, false),
+            Owner::Application => {}
+        }
+    }
+
+    fn look_after_ready(&'static self, key: QpKey, id: Option<(IdKey, Connects)>, opted_in: bool) {
+        let Some(Added {
+            connection,
+            replaced,
+        }) = self.registry.add_ready(key, id, opted_in)
+        else {
+            return;
+        };
+        if let Some(replaced) = replaced {
+            self.commit.send(Command::Close(replaced.number));
+        }
+        self.commit.send(Command::Register(connection));
+    }
+
+    /// The application sets the paths of a QP by itself.
+    pub(crate) fn paths_are_the_applications(&'static self, qp: *mut ibv_qp) {
+        let key = QpKey(qp as usize);
+        let known = self.registry.by_qp(key);
+        if known.as_ref().is_some_and(|known| known.opted_in()) {
+            return;
+        }
+        self.registry.hands_off(key);
+        if let Some(known) = known {
+            self.close(&known);
         }
     }
 
@@ -164,9 +252,9 @@ impl Library {
             }
             (Some(connection), false) => self.close(&connection),
             (None, true) => {
-                if let Some(role) = self.registry.id(key).established_as {
+                if let Some(connects) = self.registry.id(key).established {
                     // SAFETY: the id is valid.
-                    unsafe { self.look_after_id(id, role, true) };
+                    unsafe { self.look_after_id(id, connects, true) };
                 }
             }
             (None, false) => {}
@@ -175,24 +263,31 @@ impl Library {
 
     /// # Safety
     /// `id` is a valid id whose connection is established.
-    unsafe fn look_after_id(&'static self, id: *mut rdma_cm_id, role: Role, opted_in: bool) {
-        // SAFETY: the id is valid.
-        let id_ref = unsafe { &*id };
-        let Some(qp) = NonNull::new(id_ref.qp) else {
-            return;
-        };
-        // SAFETY: an id's QP exists as long as the id points to it.
-        if unsafe { qp.as_ref() }.qp_type != ibv_qp_type::IBV_QPT_RC {
-            return;
-        }
+    unsafe fn look_after_id(
+        &'static self,
+        id: *mut rdma_cm_id,
+        connects: Connects,
+        opted_in: bool,
+    ) {
         if opted_in {
             // SAFETY: the id is valid.
             unsafe { self.route(id) };
         }
-        // SAFETY: on InfiniBand the union holds the IB address; elsewhere the bytes are not used.
-        let peer_gid = Gid(unsafe { id_ref.route.addr.addr.ibaddr.dgid.raw });
-        // SAFETY: the QP exists.
-        unsafe { self.look_after(qp, Some(IdKey(id as usize)), role, peer_gid, opted_in) };
+        let key = IdKey(id as usize);
+        if let Announced::Number(number) = connects.qp {
+            // Not ready yet: then it is looked after when it is.
+            if let Some(qp) = self.registry.ready_as(number) {
+                self.look_after_ready(qp, Some((key, connects)), opted_in);
+            }
+            return;
+        }
+        // SAFETY: the id is valid.
+        let Some(qp) = NonNull::new(unsafe { (*id).qp }) else {
+            return;
+        };
+        let Connects { role, peer_gid, .. } = connects;
+        // SAFETY: an id's QP exists as long as the id points to it.
+        unsafe { self.look_after(qp, Some(key), role, peer_gid, opted_in) };
     }
 
     /// Puts a QP under APM; false if it already is.
@@ -207,20 +302,16 @@ impl Library {
         peer_gid: Gid,
         opted_in: bool,
     ) -> bool {
-        // SAFETY: the QP exists, and so does its context.
-        let (address, async_fd) = unsafe {
-            let context = qp.as_ref().context;
-            (context as usize, (*context).async_fd)
-        };
         let connection = self.registry.add(Description {
-            role,
+            role: Some(role),
             id,
             qp_key: QpKey(qp.as_ptr() as usize),
-            context: ContextKey { address, async_fd },
+            // SAFETY: the QP exists, and so does its context.
+            context: unsafe { context_key(qp.as_ref().context) },
             peer_gid,
             opted_in,
             // SAFETY: the QP exists; see this function's own contract.
-            qp: Box::new(unsafe { Qp::new(qp) }),
+            qp: Arc::new(unsafe { Qp::new(qp) }),
         });
         let Some(connection) = connection else {
             return false;
@@ -228,6 +319,19 @@ impl Library {
         binding::check_once();
         self.commit.send(Command::Register(connection));
         true
+    }
+
+    /// The application puts a QP under APM by its own word, which goes before a guess.
+    ///
+    /// # Safety
+    /// As for [`Self::look_after`].
+    pub(crate) unsafe fn attach(&'static self, qp: NonNull<ibv_qp>, role: Role, gid: Gid) -> bool {
+        let known = self.registry.by_qp(QpKey(qp.as_ptr() as usize));
+        if let Some(guess) = known.filter(|known| known.role.is_none()) {
+            self.close(&guess);
+        }
+        // SAFETY: see above.
+        unsafe { self.look_after(qp, None, role, gid, false) }
     }
 
     /// # Safety
@@ -254,8 +358,17 @@ impl Library {
         }
     }
 
+    /// An id that connects a QP of the application's own does not want APM.
+    fn close_number(&'static self, number: QpNumber) {
+        let qp = self.registry.ready_as(number);
+        if let Some(connection) = qp.and_then(|qp| self.registry.by_qp(qp)) {
+            self.close(&connection);
+        }
+    }
+
     /// The QP is about to go away.
     pub(crate) fn close_qp(&'static self, qp: *mut ibv_qp) {
+        self.registry.unready(QpKey(qp as usize));
         if let Some(connection) = self.registry.by_qp(QpKey(qp as usize)) {
             self.close(&connection);
         }
@@ -263,6 +376,9 @@ impl Library {
 
     /// The verbs context is about to be closed.
     pub(crate) fn close_context(&'static self, address: usize) {
+        for qp in self.registry.ready_on_context(address) {
+            self.registry.unready(qp);
+        }
         for connection in self.registry.on_context(address) {
             self.close(&connection);
         }
@@ -289,5 +405,15 @@ impl Library {
             .by_qp(QpKey(qp as usize))
             .ok_or(Errno::ENOENT)?;
         Ok(connection.protection() as u8)
+    }
+}
+
+/// # Safety
+/// The context is open.
+unsafe fn context_key(context: *mut ibv_context) -> ContextKey {
+    ContextKey {
+        address: context as usize,
+        // SAFETY: the context is open.
+        async_fd: unsafe { (*context).async_fd },
     }
 }

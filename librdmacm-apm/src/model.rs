@@ -102,6 +102,15 @@ impl Model {
 }
 
 impl QueuePair for Model {
+    fn introduce(&self, gids: &KnownGids) -> Result<(Identity, Snapshot), Errno> {
+        let identity = Identity {
+            node_guid: Guid(0xabcd),
+            qpn: Qpn(0x11),
+            peer_qpn: Qpn(0x22),
+        };
+        Ok((identity, self.read(gids)?))
+    }
+
     fn read(&self, gids: &KnownGids) -> Result<Snapshot, Errno> {
         let mut qp = self.snapshot();
         qp.alternate = qp
@@ -140,11 +149,7 @@ impl QueuePair for Model {
         })
     }
 
-    fn identity(&self) -> Result<Identity, Errno> {
-        Ok(Identity {
-            node_guid: Guid(0xabcd),
-            qpn: Qpn(0x11),
-            peer_qpn: Qpn(0x22),
-        })
+    fn leads_back(&self, path: &Path) -> bool {
+        (0x11..=0x13).contains(&path.dlid.0)
     }
 }

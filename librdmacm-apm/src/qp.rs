@@ -24,6 +24,8 @@ pub(crate) struct Qp(NonNull<ibv_qp>);
 // SAFETY: verbs calls on a QP may come from any thread; the calls used here go to the kernel, and
 // the owner of this value serialises them with the QP's destruction.
 unsafe impl Send for Qp {}
+// SAFETY: as above: verbs calls are thread-safe.
+unsafe impl Sync for Qp {}
 
 impl Qp {
     /// # Safety
@@ -57,6 +59,23 @@ impl Qp {
     fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         // SAFETY: the QP exists, and every attribute in the mask is set.
         check(unsafe { (real().ibv_modify_qp)(self.0.as_ptr(), attr, mask as i32) })
+    }
+
+    fn snapshot(&self, attr: &ibv_qp_attr, gids: &KnownGids) -> Result<Snapshot, Errno> {
+        let qp_state = QpState::from_code(attr.qp_state as u8).ok_or(Errno::EPROTO)?;
+        let migration =
+            MigrationState::from_code(attr.path_mig_state as u8).ok_or(Errno::EPROTO)?;
+        let loaded = migration != MigrationState::Migrated && attr.alt_port_num != 0;
+        Ok(Snapshot {
+            qp_state,
+            migration,
+            primary: self.primary(attr, gids)?,
+            alternate: if loaded {
+                Some(self.alternate(attr, gids)?)
+            } else {
+                None
+            },
+        })
     }
 
     /// The primary path of these attributes.
@@ -148,22 +167,19 @@ struct End {
 }
 
 impl QueuePair for Qp {
-    fn read(&self, gids: &KnownGids) -> Result<Snapshot, Errno> {
+    fn introduce(&self, gids: &KnownGids) -> Result<(Identity, Snapshot), Errno> {
         let attr = self.query()?;
-        let qp_state = QpState::from_code(attr.qp_state as u8).ok_or(Errno::EPROTO)?;
-        let migration =
-            MigrationState::from_code(attr.path_mig_state as u8).ok_or(Errno::EPROTO)?;
-        let loaded = migration != MigrationState::Migrated && attr.alt_port_num != 0;
-        Ok(Snapshot {
-            qp_state,
-            migration,
-            primary: self.primary(&attr, gids)?,
-            alternate: if loaded {
-                Some(self.alternate(&attr, gids)?)
-            } else {
-                None
-            },
-        })
+        let identity = Identity {
+            node_guid: self.device().node_guid(),
+            // SAFETY: the QP exists.
+            qpn: Qpn(unsafe { self.0.as_ref().qp_num }),
+            peer_qpn: Qpn(attr.dest_qp_num & 0xff_ffff),
+        };
+        Ok((identity, self.snapshot(&attr, gids)?))
+    }
+
+    fn read(&self, gids: &KnownGids) -> Result<Snapshot, Errno> {
+        self.snapshot(&self.query()?, gids)
     }
 
     fn load(&self, alternate: &Path, rearm: bool) -> Result<(), Errno> {
@@ -189,14 +205,7 @@ impl QueuePair for Qp {
         self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0)
     }
 
-    fn identity(&self) -> Result<Identity, Errno> {
-        let attr = self.query()?;
-        // SAFETY: the QP exists.
-        let qpn = Qpn(unsafe { self.0.as_ref().qp_num });
-        Ok(Identity {
-            node_guid: self.device().node_guid(),
-            qpn,
-            peer_qpn: Qpn(attr.dest_qp_num & 0xff_ffff),
-        })
+    fn leads_back(&self, path: &Path) -> bool {
+        self.device().is_at(path.dlid, path.sgid)
     }
 }

@@ -7,15 +7,17 @@ use cm_msgs::{Gid, Guid, Lid, Qpn};
 use nix::errno::Errno;
 
 /// A connected queue pair whose paths can be read and changed.
-pub(crate) trait QueuePair: Send {
+pub(crate) trait QueuePair: Send + Sync {
+    /// What names it to the daemon, and the QP as it is now.
+    fn introduce(&self, gids: &KnownGids) -> Result<(Identity, Snapshot), Errno>;
     /// The QP as it is now. Where it does not hold the peer's GID (no GRH), `gids` is asked.
     fn read(&self, gids: &KnownGids) -> Result<Snapshot, Errno>;
     /// Loads an alternate path; in the same modify, the migration state becomes ReArm if `rearm`.
     fn load(&self, alternate: &Path, rearm: bool) -> Result<(), Errno>;
     /// Sets the migration state to Migrated.
     fn migrate(&self) -> Result<(), Errno>;
-    /// What names it to the daemon.
-    fn identity(&self) -> Result<Identity, Errno>;
+    /// Whether a path ends at the device where it begins.
+    fn leads_back(&self, path: &Path) -> bool;
 }
 
 /// The numbers that name a connection.

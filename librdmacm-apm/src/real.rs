@@ -54,6 +54,9 @@ real! {
         rdma_set_option(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
         rdma_migrate_id(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int;
     }
+    "RDMACM_1.2" {
+        rdma_establish(*mut rdma_cm_id) -> c_int;
+    }
     "IBVERBS_1.1" {
         ibv_close_device(*mut ibv_context) -> c_int;
         ibv_destroy_qp(*mut ibv_qp) -> c_int;

@@ -1,26 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which ids and QPs there are, and which of them are under APM.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cm_msgs::Gid;
 use cm_msgs::control::Role;
 
-use crate::connection::{Connection, Description, IdKey, QpKey};
+use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
+use crate::queue_pair::QueuePair;
 
-/// All ids that were touched and all connections under APM.
+/// All ids that were touched, all QPs that were seen to become ready to send, and all connections
+/// under APM.
 #[derive(Default)]
 pub(crate) struct Registry {
     tables: Mutex<Tables>,
-    /// Connections, for the calls that have nothing to do when there is none.
-    connections: AtomicUsize,
+    /// QPs in the tables, for the calls that have nothing to do when there is none.
+    qps: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Tables {
     ids: HashMap<IdKey, Id>,
     by_qp: HashMap<QpKey, Arc<Connection>>,
+    /// QPs that became ready to send and still exist: they may be put under APM.
+    ready: HashMap<QpKey, ReadyQp>,
+    by_number: HashMap<QpNumber, QpKey>,
+    /// QPs of ids, which librdmacm connects.
+    of_ids: HashMap<QpKey, IdKey>,
+    /// Which id connects a QP that librdmacm does not know.
+    announced: HashMap<QpNumber, IdKey>,
+    /// QPs whose paths the application manages by itself.
+    hands_off: HashSet<QpKey>,
     last_number: u64,
 }
 
@@ -31,9 +43,34 @@ struct Id {
     /// The application set an ACK timeout of its own.
     own_ack_timeout: bool,
     /// Known from `rdma_connect` or `rdma_accept` on.
-    role: Option<Role>,
+    connects: Option<Connects>,
     established: bool,
+    /// Its connection under APM.
     qp: Option<QpKey>,
+}
+
+/// What an id connects, as `rdma_connect` or `rdma_accept` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Connects {
+    pub(crate) role: Role,
+    pub(crate) qp: Announced,
+    pub(crate) peer_gid: Gid,
+}
+
+/// The QP that an id connects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Announced {
+    /// The id's own.
+    OfId(QpKey),
+    /// One that the application made by itself; librdmacm knows its number.
+    Number(QpNumber),
+}
+
+/// A QP that became ready to send.
+pub(crate) struct ReadyQp {
+    pub(crate) number: QpNumber,
+    pub(crate) context: ContextKey,
+    pub(crate) qp: Arc<dyn QueuePair>,
 }
 
 /// What is known of an id.
@@ -41,8 +78,26 @@ struct Id {
 pub(crate) struct IdState {
     pub(crate) asked: Option<bool>,
     pub(crate) own_ack_timeout: bool,
-    /// Its role, once it is established.
-    pub(crate) established_as: Option<Role>,
+    /// What it connects, once it is established.
+    pub(crate) established: Option<Connects>,
+}
+
+/// Whose a QP is that became ready to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// librdmacm connects it, and its id says when that is done.
+    Librdmacm,
+    /// The application, which tells its number to librdmacm.
+    Announced(IdKey, Connects),
+    /// The application, by means of its own.
+    Application,
+}
+
+/// A connection that has just been put under APM.
+pub(crate) struct Added {
+    pub(crate) connection: Arc<Connection>,
+    /// What was known of the same QP before.
+    pub(crate) replaced: Option<Arc<Connection>>,
 }
 
 impl Registry {
@@ -59,7 +114,7 @@ impl Registry {
             .map_or_else(IdState::default, |id| IdState {
                 asked: id.asked,
                 own_ack_timeout: id.own_ack_timeout,
-                established_as: id.role.filter(|_| id.established),
+                established: id.connects.filter(|_| id.established),
             })
     }
 
@@ -74,10 +129,15 @@ impl Registry {
     }
 
     /// The application connects or accepts.
-    pub(crate) fn set_role(&self, key: IdKey, role: Role) {
+    pub(crate) fn connects(&self, key: IdKey, connects: Connects) {
         let mut tables = self.tables();
+        tables.forget_announcement(key);
+        match connects.qp {
+            Announced::OfId(qp) => tables.of_ids.insert(qp, key),
+            Announced::Number(number) => tables.announced.insert(number, key),
+        };
         let id = tables.ids.entry(key).or_default();
-        id.role = Some(role);
+        id.connects = Some(connects);
         id.established = false;
     }
 
@@ -85,6 +145,7 @@ impl Registry {
     pub(crate) fn inherit(&self, key: IdKey, listener: IdKey) {
         let mut tables = self.tables();
         let asked = tables.ids.get(&listener).and_then(|id| id.asked);
+        tables.forget_announcement(key);
         tables.ids.insert(
             key,
             Id {
@@ -94,23 +155,100 @@ impl Registry {
         );
     }
 
-    /// The id's connection is established. Returns its role at the first call.
-    pub(crate) fn establish(&self, key: IdKey) -> Option<Role> {
+    /// The id's connection is established. Returns what it connects at the first call.
+    pub(crate) fn establish(&self, key: IdKey) -> Option<Connects> {
         let mut tables = self.tables();
         let id = tables.ids.get_mut(&key)?;
         if id.established {
             return None;
         }
         id.established = true;
-        id.role
+        id.connects
     }
 
-    /// Puts a connection under APM. `None` if its QP already is.
+    /// A QP became ready to send. Whose it is.
+    pub(crate) fn ready(&self, key: QpKey, qp: ReadyQp) -> Owner {
+        let mut tables = self.tables();
+        let tables = &mut *tables;
+        let number = qp.number;
+        if tables.of_ids.contains_key(&key) {
+            return Owner::Librdmacm;
+        }
+        tables.by_number.insert(number, key);
+        if tables.ready.insert(key, qp).is_none() {
+            self.qps.fetch_add(1, Ordering::Release);
+        }
+        let id = tables.announced.get(&number);
+        id.and_then(|&id| Some((id, tables.ids.get(&id)?.connects?)))
+            .map_or(Owner::Application, |(id, connects)| {
+                Owner::Announced(id, connects)
+            })
+    }
+
+    /// Which QP has the number, if it is ready to send.
+    pub(crate) fn ready_as(&self, number: QpNumber) -> Option<QpKey> {
+        self.tables().by_number.get(&number).copied()
+    }
+
+    /// The application sets a QP's alternate path or migration state by itself.
+    pub(crate) fn hands_off(&self, key: QpKey) {
+        if self.tables().hands_off.insert(key) {
+            self.qps.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Puts a connection under APM. `None` if its QP already is, or the application manages its
+    /// paths.
     pub(crate) fn add(&self, description: Description) -> Option<Arc<Connection>> {
         let mut tables = self.tables();
-        if tables.by_qp.contains_key(&description.qp_key) {
+        let key = description.qp_key;
+        if tables.by_qp.contains_key(&key) || tables.leave_alone(key, description.opted_in) {
             return None;
         }
+        Some(self.insert(&mut tables, description))
+    }
+
+    /// Puts a QP that is ready to send under APM. One that already is there is so anew, with what
+    /// its id says now. `None`: it is gone, the application manages its paths, or nothing is new.
+    pub(crate) fn add_ready(
+        &self,
+        key: QpKey,
+        id: Option<(IdKey, Connects)>,
+        opted_in: bool,
+    ) -> Option<Added> {
+        let mut tables = self.tables();
+        let known = tables.by_qp.get(&key);
+        let role = id.map(|(_, connects)| connects.role);
+        if known.is_some_and(|known| id.is_none() || (known.role == role && known.id.is_some()))
+            || tables.leave_alone(key, opted_in)
+        {
+            return None;
+        }
+        let ready = tables.ready.get(&key)?;
+        let description = Description {
+            role,
+            id: id.map(|(id, _)| id),
+            qp_key: key,
+            context: ready.context,
+            peer_gid: id.map_or(Gid::default(), |(_, connects)| connects.peer_gid),
+            opted_in,
+            qp: Arc::clone(&ready.qp),
+        };
+        // Under the lock throughout: who is about to destroy the QP finds one or the other.
+        let replaced = tables.by_qp.remove(&key);
+        if let Some(replaced) = &replaced {
+            replaced.release_qp();
+            tables.unlink(replaced);
+            self.qps.fetch_sub(1, Ordering::Release);
+        }
+        let connection = self.insert(&mut tables, description);
+        Some(Added {
+            connection,
+            replaced,
+        })
+    }
+
+    fn insert(&self, tables: &mut Tables, description: Description) -> Arc<Connection> {
         tables.last_number += 1;
         let connection = Arc::new(Connection::new(tables.last_number, description));
         tables
@@ -119,13 +257,17 @@ impl Registry {
         if let Some(id) = connection.id.and_then(|key| tables.ids.get_mut(&key)) {
             id.qp = Some(connection.qp_key);
         }
-        self.connections.fetch_add(1, Ordering::Release);
-        Some(connection)
+        self.qps.fetch_add(1, Ordering::Release);
+        connection
+    }
+
+    fn has_qps(&self) -> bool {
+        self.qps.load(Ordering::Acquire) > 0
     }
 
     /// The connection of the QP.
     pub(crate) fn by_qp(&self, key: QpKey) -> Option<Arc<Connection>> {
-        if self.connections.load(Ordering::Acquire) == 0 {
+        if !self.has_qps() {
             return None;
         }
         self.tables().by_qp.get(&key).map(Arc::clone)
@@ -157,42 +299,132 @@ impl Registry {
             return false;
         }
         tables.by_qp.remove(&connection.qp_key);
-        if let Some(id) = connection.id.and_then(|key| tables.ids.get_mut(&key)) {
-            id.qp = None;
-        }
-        self.connections.fetch_sub(1, Ordering::Release);
+        tables.unlink(connection);
+        self.qps.fetch_sub(1, Ordering::Release);
         true
+    }
+
+    /// A QP is not ready to send any more, or about to be destroyed: from now on nobody puts it
+    /// under APM.
+    pub(crate) fn unready(&self, key: QpKey) {
+        // One that librdmacm connects is only in `of_ids`, where a leftover would hide the next QP
+        // at the same address.
+        let mut tables = self.tables();
+        tables.of_ids.remove(&key);
+        if !self.has_qps() {
+            return;
+        }
+        let mut gone = usize::from(tables.hands_off.remove(&key));
+        if let Some(qp) = tables.ready.remove(&key) {
+            gone += 1;
+            if tables.by_number.get(&qp.number) == Some(&key) {
+                tables.by_number.remove(&qp.number);
+            }
+        }
+        self.qps.fetch_sub(gone, Ordering::Release);
+    }
+
+    /// All QPs on a verbs context that may be put under APM.
+    pub(crate) fn ready_on_context(&self, address: usize) -> Vec<QpKey> {
+        let tables = self.tables();
+        let ready = tables.ready.iter();
+        ready
+            .filter(|(_, qp)| qp.context.address == address)
+            .map(|(&key, _)| key)
+            .collect()
     }
 
     /// Forgets an id that is created anew or has been destroyed.
     pub(crate) fn forget_id(&self, key: IdKey) {
-        self.tables().ids.remove(&key);
+        let mut tables = self.tables();
+        tables.forget_announcement(key);
+        tables.ids.remove(&key);
+    }
+}
+
+impl Tables {
+    /// The application's own path management goes before ours, unless it asked for both.
+    fn leave_alone(&self, key: QpKey, opted_in: bool) -> bool {
+        !opted_in && self.hands_off.contains(&key)
+    }
+
+    fn unlink(&mut self, connection: &Connection) {
+        if let Some(id) = connection.id.and_then(|key| self.ids.get_mut(&key)) {
+            id.qp = None;
+        }
+    }
+
+    fn forget_announcement(&mut self, key: IdKey) {
+        match self.ids.get(&key).and_then(|id| id.connects) {
+            Some(Connects {
+                qp: Announced::OfId(qp),
+                ..
+            }) if self.of_ids.get(&qp) == Some(&key) => {
+                self.of_ids.remove(&qp);
+            }
+            Some(Connects {
+                qp: Announced::Number(number),
+                ..
+            }) if self.announced.get(&number) == Some(&key) => {
+                self.announced.remove(&number);
+            }
+            _ => {}
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use cm_msgs::Gid;
+    use cm_msgs::{Guid, Qpn};
 
     use super::*;
-    use crate::connection::ContextKey;
     use crate::model::{Model, path};
 
     const LISTENER: IdKey = IdKey(0x10);
     const ID: IdKey = IdKey(0x20);
 
+    const CONTEXT: ContextKey = ContextKey {
+        address: 0x100,
+        async_fd: -1,
+    };
+
+    fn number(qpn: u32) -> QpNumber {
+        QpNumber {
+            node_guid: Guid(1),
+            qpn: Qpn(qpn),
+        }
+    }
+
+    fn connects(role: Role, qp: Announced) -> Connects {
+        Connects {
+            role,
+            qp,
+            peer_gid: Gid([9; 16]),
+        }
+    }
+
+    /// As `rdma_connect` or `rdma_accept` of an id with a QP.
+    fn with_qp(role: Role) -> Connects {
+        connects(role, Announced::OfId(QpKey(0x40)))
+    }
+
+    fn ready(qpn: u32) -> ReadyQp {
+        ReadyQp {
+            number: number(qpn),
+            context: CONTEXT,
+            qp: Arc::new(Model::new(path(1))),
+        }
+    }
+
     fn description(id: Option<IdKey>, qp: usize) -> Description {
         Description {
-            role: Role::Active,
+            role: Some(Role::Active),
             id,
             qp_key: QpKey(qp),
-            context: ContextKey {
-                address: 0x100,
-                async_fd: -1,
-            },
+            context: CONTEXT,
             peer_gid: Gid::default(),
             opted_in: false,
-            qp: Box::new(Model::new(path(1))),
+            qp: Arc::new(Model::new(path(1))),
         }
     }
 
@@ -213,13 +445,14 @@ mod tests {
     fn a_connection_is_established_once_and_again_after_the_next_connect() {
         let registry = Registry::default();
         assert_eq!(registry.establish(ID), None, "nobody called connect");
-        registry.set_role(ID, Role::Passive);
-        assert_eq!(registry.id(ID).established_as, None);
-        assert_eq!(registry.establish(ID), Some(Role::Passive));
-        assert_eq!(registry.id(ID).established_as, Some(Role::Passive));
+        let passive = with_qp(Role::Passive);
+        registry.connects(ID, passive);
+        assert_eq!(registry.id(ID).established, None);
+        assert_eq!(registry.establish(ID), Some(passive));
+        assert_eq!(registry.id(ID).established, Some(passive));
         assert_eq!(registry.establish(ID), None);
-        registry.set_role(ID, Role::Active);
-        assert_eq!(registry.establish(ID), Some(Role::Active));
+        registry.connects(ID, with_qp(Role::Active));
+        assert_eq!(registry.establish(ID), Some(with_qp(Role::Active)));
     }
 
     #[test]
@@ -234,7 +467,7 @@ mod tests {
     #[test]
     fn a_qp_is_under_apm_once_and_found_by_all_its_names() {
         let registry = Registry::default();
-        registry.set_role(ID, Role::Active);
+        registry.connects(ID, with_qp(Role::Active));
         let first = registry
             .add(description(Some(ID), 1))
             .expect("the QP is new");
@@ -257,5 +490,94 @@ mod tests {
             .expect("the address is free");
         assert!(!registry.remove(&first));
         assert_eq!(number(registry.by_qp(QpKey(1))), Some(third.number));
+    }
+
+    #[test]
+    fn a_qp_that_librdmacm_connects_is_its_ids_until_it_goes() {
+        let registry = Registry::default();
+        registry.connects(ID, with_qp(Role::Passive));
+        assert_eq!(registry.ready(QpKey(0x40), ready(7)), Owner::Librdmacm);
+        assert!(registry.add_ready(QpKey(0x40), None, false).is_none());
+        // The next QP may have its address.
+        registry.unready(QpKey(0x40));
+        assert_eq!(registry.ready(QpKey(0x40), ready(8)), Owner::Application);
+    }
+
+    #[test]
+    fn a_qp_of_ones_own_is_its_ids_by_its_number() {
+        let registry = Registry::default();
+        let active = connects(Role::Active, Announced::Number(number(7)));
+        registry.connects(ID, active);
+        assert_eq!(
+            registry.ready(QpKey(1), ready(7)),
+            Owner::Announced(ID, active)
+        );
+        assert_eq!(registry.ready(QpKey(2), ready(8)), Owner::Application);
+        registry.forget_id(ID);
+        assert_eq!(registry.ready(QpKey(1), ready(7)), Owner::Application);
+    }
+
+    #[test]
+    fn what_an_id_says_goes_before_a_guess() {
+        let registry = Registry::default();
+        registry.ready(QpKey(1), ready(7));
+        let guessed = registry
+            .add_ready(QpKey(1), None, false)
+            .expect("it is ready")
+            .connection;
+        assert_eq!(guessed.role, None);
+        assert!(registry.add_ready(QpKey(1), None, false).is_none());
+
+        let passive = connects(Role::Passive, Announced::Number(number(7)));
+        registry.connects(ID, passive);
+        assert_eq!(registry.ready_as(number(7)), Some(QpKey(1)));
+        let told = registry
+            .add_ready(QpKey(1), Some((ID, passive)), false)
+            .expect("its role is new");
+        let replaced = told.replaced.expect("the guess");
+        assert_eq!(replaced.number, guessed.number);
+        assert!(guessed.with_qp(|_| ()).is_none(), "nobody uses it any more");
+        assert_eq!(told.connection.role, Some(Role::Passive));
+        assert_eq!(
+            registry.by_id(ID).map(|c| c.number),
+            Some(told.connection.number)
+        );
+        assert!(
+            registry
+                .add_ready(QpKey(1), Some((ID, passive)), false)
+                .is_none(),
+            "nothing is new"
+        );
+        assert!(!registry.remove(&guessed));
+        assert!(registry.remove(&told.connection));
+    }
+
+    #[test]
+    fn a_qp_that_is_gone_is_never_put_under_apm() {
+        let registry = Registry::default();
+        registry.ready(QpKey(1), ready(7));
+        registry.unready(QpKey(1));
+        assert_eq!(registry.ready_as(number(7)), None);
+        assert!(registry.add_ready(QpKey(1), None, false).is_none());
+        assert!(!registry.has_qps());
+    }
+
+    #[test]
+    fn an_application_that_manages_its_paths_is_left_alone_unless_it_asked() {
+        let registry = Registry::default();
+        registry.ready(QpKey(1), ready(7));
+        registry.hands_off(QpKey(1));
+        assert!(registry.add_ready(QpKey(1), None, false).is_none());
+        let asked = connects(Role::Active, Announced::Number(number(7)));
+        assert!(
+            registry
+                .add_ready(QpKey(1), Some((ID, asked)), true)
+                .is_some()
+        );
+        // The next QP at the address is another one.
+        registry.unready(QpKey(2));
+        registry.hands_off(QpKey(2));
+        registry.unready(QpKey(2));
+        assert!(registry.add(description(None, 2)).is_some());
     }
 }

@@ -4,30 +4,34 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::{Cause, MigrationState, QpState, Register, Report, Snapshot};
+use cm_msgs::control::{Cause, MigrationState, QpState, Register, Report, Role, Snapshot};
 use nix::errno::Errno;
 
 use crate::connection::{Connection, Protection};
 use crate::order;
 use crate::queue_pair::{Identity, KnownGids, QueuePair};
+use crate::roles;
 
 /// The first look at a QP that was set to ReArm; each next one takes twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 /// An idle connection may stay in ReArm for ever: it is not looked at more often than this.
 const SLOWEST_LOOK: Duration = Duration::from_secs(1);
+/// No event tells that a completion error has put a QP into state error.
+const PATROL: Duration = Duration::from_secs(30);
 
 /// A connection, what was last seen of it, and when to look again.
 pub(crate) struct Tracked {
     pub(crate) connection: Arc<Connection>,
     /// The daemon will not look after it.
     pub(crate) refused: bool,
+    role: Role,
     identity: Identity,
     gids: KnownGids,
     last: Snapshot,
     watch: Option<Watch>,
 }
 
-/// No event tells that a QP became Armed.
+/// When a QP is looked at for what no event tells: that it became Armed, or died.
 #[derive(Clone, Copy)]
 struct Watch {
     at: Instant,
@@ -44,17 +48,20 @@ impl Watch {
 }
 
 impl Tracked {
-    /// `None`: the QP is gone or cannot be read.
+    /// `None`: the QP is gone, cannot be read, or leads back to the device where it begins.
     pub(crate) fn new(connection: Arc<Connection>, now: Instant) -> Option<Self> {
         let mut gids = KnownGids::default();
-        let (identity, mut last) = connection.with_qp(|qp| read_first(qp, &gids))?.ok()?;
+        let (identity, mut last) = connection.with_qp(|qp| read_first(qp, &gids))??;
         gids.learn(last.primary.dlid, connection.peer_gid);
         if last.primary.dgid.is_unspecified() {
             last.primary.dgid = gids.get(last.primary.dlid).unwrap_or_default();
         }
+        let by_address = || roles::by_address(&last.primary, identity.qpn, identity.peer_qpn);
+        let role = connection.role.unwrap_or_else(by_address);
         let mut tracked = Self {
             connection,
             refused: false,
+            role,
             identity,
             gids,
             last,
@@ -67,7 +74,7 @@ impl Tracked {
     /// The connection for the daemon, as last seen.
     pub(crate) fn registration(&self) -> Register {
         Register {
-            role: self.connection.role,
+            role: self.role,
             opted_in: self.connection.opted_in(),
             node_guid: self.identity.node_guid,
             qpn: self.identity.qpn,
@@ -133,16 +140,97 @@ impl Tracked {
         if !self.refused {
             self.connection.set_protection(Protection::from(&snapshot));
         }
-        let rearming =
-            snapshot.migration == MigrationState::Rearm && snapshot.qp_state == QpState::Rts;
-        self.watch = rearming.then(|| match self.watch {
-            Some(pending) if pending.at > now => pending,
-            Some(past) => Watch::after(now, (past.interval * 2).min(SLOWEST_LOOK)),
-            None => Watch::after(now, FIRST_LOOK),
-        });
+        let pending = self.watch.filter(|watch| watch.interval < PATROL);
+        self.watch = match (snapshot.qp_state, snapshot.migration) {
+            (QpState::Rts, MigrationState::Rearm) => Some(match pending {
+                Some(pending) if pending.at > now => pending,
+                Some(past) => Watch::after(now, (past.interval * 2).min(SLOWEST_LOOK)),
+                None => Watch::after(now, FIRST_LOOK),
+            }),
+            (QpState::Rts | QpState::Sqd, _) => Some(Watch::after(now, PATROL)),
+            _ => None,
+        };
     }
 }
 
-fn read_first(qp: &dyn QueuePair, gids: &KnownGids) -> Result<(Identity, Snapshot), Errno> {
-    Ok((qp.identity()?, qp.read(gids)?))
+fn read_first(qp: &dyn QueuePair, gids: &KnownGids) -> Option<(Identity, Snapshot)> {
+    let (identity, snapshot) = qp.introduce(gids).ok()?;
+    (!qp.leads_back(&snapshot.primary)).then_some((identity, snapshot))
+}
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::Lid;
+
+    use super::*;
+    use crate::connection::{ContextKey, Description, QpKey};
+    use crate::model::{Model, path};
+
+    fn connection(model: &Model, role: Option<Role>) -> Arc<Connection> {
+        Arc::new(Connection::new(
+            1,
+            Description {
+                role,
+                id: None,
+                qp_key: QpKey(1),
+                context: ContextKey {
+                    address: 1,
+                    async_fd: -1,
+                },
+                peer_gid: path(1).dgid,
+                opted_in: false,
+                qp: Arc::new(model.clone()),
+            },
+        ))
+    }
+
+    #[test]
+    fn a_qp_that_dies_in_silence_is_found_dead() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        let now = Instant::now();
+        let mut tracked = Tracked::new(connection(&model, None), now).expect("it can be read");
+        assert_eq!(tracked.due(), Some(now + PATROL));
+        assert_eq!(tracked.look(now + PATROL, None), None, "nothing is new");
+        model.set(|qp| qp.qp_state = QpState::Error);
+        let report = tracked.look(now + PATROL * 2, None);
+        assert_eq!(report.map(|report| report.cause), Some(Cause::Broken));
+        assert_eq!(tracked.due(), None, "it does not come back");
+    }
+
+    #[test]
+    fn a_qp_that_becomes_armed_is_looked_at_slowly_from_then_on() {
+        let model = Model::new(path(1));
+        model.set(|qp| {
+            qp.migration = MigrationState::Rearm;
+            qp.alternate = Some(path(2));
+        });
+        let now = Instant::now();
+        let mut tracked = Tracked::new(connection(&model, None), now).expect("it can be read");
+        assert_eq!(tracked.due(), Some(now + FIRST_LOOK));
+        model.arm(path(2));
+        let now = now + FIRST_LOOK;
+        let report = tracked.look(now, None);
+        assert_eq!(report.map(|report| report.cause), Some(Cause::Armed));
+        assert_eq!(tracked.due(), Some(now + PATROL));
+    }
+
+    #[test]
+    fn addresses_decide_where_no_cm_says_who_connected() {
+        let role = |role| {
+            let tracked = Tracked::new(connection(&Model::new(path(1)), role), Instant::now());
+            tracked.expect("it can be read").registration().role
+        };
+        assert_eq!(role(None), Role::Active, "LID 0x11 is lower than 0x21");
+        assert_eq!(role(Some(Role::Passive)), Role::Passive);
+    }
+
+    #[test]
+    fn a_qp_that_leads_back_is_left_alone() {
+        let model = Model::new(cm_msgs::path::Path {
+            dlid: Lid(0x12),
+            ..path(1)
+        });
+        assert!(Tracked::new(connection(&model, None), Instant::now()).is_none());
+    }
 }

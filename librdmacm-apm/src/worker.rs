@@ -14,10 +14,11 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 
+use crate::arrivals::Arrivals;
 use crate::async_events::AsyncEvents;
-use crate::commit::{Command, Commit, Deliver, Descriptor};
+use crate::commit::{Command, Commit, Deliver, Descriptor, Work};
 use crate::connection::{Connection, Protection};
-use crate::link::{self, Link, Received};
+use crate::link::{Link, Received};
 use crate::order;
 use crate::tracked::Tracked;
 
@@ -37,6 +38,7 @@ pub(crate) struct Worker {
     /// The pause after the next failure to reach the daemon.
     wait: Duration,
     contexts: AsyncEvents,
+    arrivals: Arrivals,
     connections: HashMap<u64, Tracked>,
 }
 
@@ -46,11 +48,17 @@ enum Uplink {
 }
 
 impl Worker {
-    pub(crate) fn new(
+    /// As [`Prepare`](crate::commit::Prepare) wants it.
+    pub(crate) fn prepare(
         commit: &'static Commit,
         wake: Arc<EventFd>,
         deliver: Deliver,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Work> {
+        let worker = Self::new(commit, wake, deliver)?;
+        Ok(Box::new(move || worker.run()))
+    }
+
+    fn new(commit: &'static Commit, wake: Arc<EventFd>, deliver: Deliver) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         commit.note(Descriptor::Epoll, epoll.0.as_raw_fd());
         epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
@@ -64,12 +72,13 @@ impl Worker {
             },
             wait: FIRST_RETRY,
             contexts: AsyncEvents::default(),
+            arrivals: Arrivals::default(),
             connections: HashMap::new(),
         })
     }
 
     /// Runs as long as the process.
-    pub(crate) fn run(mut self) {
+    fn run(mut self) {
         let mut events = [EpollEvent::empty(); 32];
         loop {
             let ready = match self.epoll.wait(&mut events, self.timeout()) {
@@ -112,6 +121,7 @@ impl Worker {
             .values()
             .filter_map(Tracked::due)
             .chain(retry)
+            .chain(self.arrivals.due())
             .min();
         next.map_or(EpollTimeout::NONE, |at| {
             // Rounded up: waking a little early would spin.
@@ -129,6 +139,9 @@ impl Worker {
             && !self.connections.is_empty()
         {
             self.connect(now);
+        }
+        for connection in self.arrivals.take(now) {
+            self.take_up(connection);
         }
         let due = |tracked: &Tracked| tracked.due().is_some_and(|at| at <= now);
         let numbers: Vec<u64> = self
@@ -157,7 +170,16 @@ impl Worker {
 
     fn register(&mut self, connection: Arc<Connection>) {
         let number = connection.number;
-        if !self.connections.contains_key(&number) && !self.track(connection) {
+        if self.connections.contains_key(&number) {
+            self.say_register(number);
+        } else if !self.arrivals.contains(number) {
+            self.arrivals.add(connection, Instant::now());
+        }
+    }
+
+    fn take_up(&mut self, connection: Arc<Connection>) {
+        let number = connection.number;
+        if !self.track(connection) {
             return;
         }
         match self.uplink {
@@ -191,6 +213,9 @@ impl Worker {
     }
 
     fn close(&mut self, number: u64) {
+        if self.arrivals.remove(number) {
+            return;
+        }
         if let Some(tracked) = self.connections.remove(&number) {
             self.contexts
                 .remove(&self.epoll, tracked.connection.context);
@@ -222,7 +247,7 @@ impl Worker {
     }
 
     fn connect(&mut self, now: Instant) {
-        match link::open(self.commit.socket()) {
+        match self.commit.open() {
             Ok(socket) => self.up(socket),
             Err(_) => self.retry_later(now),
         }

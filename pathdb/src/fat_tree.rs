@@ -2,8 +2,10 @@
 //! Fat trees of three levels, for measurements and tests: pods of leaves and spines, and cores, of
 //! which each joins the spines of one position in all pods.
 
+use cm_msgs::{Guid, Lid};
+
 use crate::fabric::{BuildError, Builder, Fabric, NodeId, NodeKind, NodeSpec, PortSpec};
-use crate::ident::{Guid, Lid, LidRange};
+use crate::lid_range::LidRange;
 use crate::rate::{Capability, Mtu, Rate};
 
 /// How paths are spread over what is equally short.
@@ -101,7 +103,7 @@ impl FatTree {
             kind: NodeKind::Switch,
             guid,
             system: guid,
-            name,
+            name: name.into(),
             ports: ports as u8,
         }
     }
@@ -116,7 +118,7 @@ impl FatTree {
                 kind: NodeKind::Adapter,
                 guid,
                 system: guid,
-                name: format!("host-{host}"),
+                name: format!("host-{host}").into(),
                 ports: rails as u8,
             })?;
             for rail in 0..rails {
@@ -190,12 +192,12 @@ impl FatTree {
             (Place::Spine { .. }, Place::Core { .. }) => down(self.choice(here, to, 1)),
             (Place::Spine { .. }, Place::Leaf { .. }) => up(self.choice(here, to, self.half)),
             (Place::Core { .. }, Place::Leaf { pod, .. } | Place::Spine { pod, .. }) => down(pod),
-            (Place::Core { .. }, Place::Core { .. }) => down(u32::from(to.lid.get()) % self.pods),
+            (Place::Core { .. }, Place::Core { .. }) => down(u32::from(to.lid.0) % self.pods),
         }
     }
 
     fn choice(&self, here: Place, to: &Target, divisor: u32) -> u32 {
-        let lid = u32::from(to.lid.get());
+        let lid = u32::from(to.lid.0);
         match self.spread {
             Spread::DModK => lid / divisor % self.half,
             Spread::Random(seed) => {
@@ -218,7 +220,8 @@ const CARRIES: Capability = Capability {
 };
 
 fn lid(number: u32) -> Option<Lid> {
-    u16::try_from(number).ok().and_then(Lid::new)
+    let lid = Lid(u16::try_from(number).ok()?);
+    lid.is_unicast().then_some(lid)
 }
 
 fn port(guid: u64, base: Lid, lmc: u8) -> PortSpec {

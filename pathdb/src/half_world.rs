@@ -6,10 +6,10 @@
 //! LID, in which the switches form a tree (or loops), so each switch is visited once and not once
 //! a destination. What is left for a record is to join three stretches.
 
+use cm_msgs::Lid;
 use rayon::prelude::*;
 
-use crate::fabric::{Fabric, NO_LINK, NOT_A_SWITCH, PortId};
-use crate::ident::Lid;
+use crate::fabric::{Fabric, NOT_A_SWITCH, PortId};
 use crate::packed::Packed;
 use crate::walk::{Fault, Leg, Step};
 
@@ -158,6 +158,7 @@ impl<'a> World<'a> {
             .iter()
             .map(|&port| Source::new(self.fabric, port))
             .collect();
+        // Ports of one switch have all but the first link of their ways in common.
         sources.sort_by_key(|source| (source.switch, source.port));
         let groups: Vec<&[Source]> = sources.chunk_by(|a, b| a.switch == b.switch).collect();
         let share = groups.len() / (SHARES * rayon::current_num_threads());
@@ -338,9 +339,9 @@ impl Tree {
         self.state.clear();
         self.state.resize(switches, State::Unvisited);
         let row = fabric.forwarding().row(lid);
-        let owner = fabric.owners().get(lid.index()).copied();
+        let owner = fabric.owner(lid);
         for rank in 0..switches as u32 {
-            self.visit(fabric, row, owner.unwrap_or(NO_LINK), rank);
+            self.visit(fabric, row, owner, rank);
         }
         &self.ways
     }

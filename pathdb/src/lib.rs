@@ -12,11 +12,13 @@ pub mod addresses;
 pub mod check;
 mod disjoint;
 mod fabric;
+#[cfg(any(test, feature = "test-fabrics"))]
 mod fat_tree;
 mod half_world;
-mod ident;
+mod lid_range;
 mod lines;
 mod locate;
+mod name;
 pub mod opensm;
 mod packed;
 mod rate;
@@ -27,19 +29,22 @@ mod walk;
 
 pub use addresses::{Address, Addresses};
 pub use disjoint::{
-    Alternate, Candidate, Disjoint, Element, ElementName, Finder, Fitness, Overlaps, Pair, Path,
-    Shared, Sharing, Verdict, recheck, recheck_after,
+    Alternate, Candidate, Disjoint, ElementName, Finder, Fitness, Overlaps, Pair, Path, Shared,
+    Sharing, Verdict, recheck, recheck_after,
 };
 pub use fabric::{
-    BuildError, Builder, Change, Delta, DeltaError, Fabric, Node, NodeId, NodeKind, NodeSpec,
-    PathTerms, Port, PortId, PortName, PortSpec, Routing, ServiceLevels, SlToVl,
+    BuildError, Builder, Change, Delta, DeltaError, Element, Fabric, Node, NodeId, NodeKind,
+    NodeSpec, PathTerms, Port, PortId, PortName, PortSpec, RiskId, Risks, Routing, ServiceLevels,
+    SlToVl,
 };
+#[cfg(any(test, feature = "test-fabrics"))]
 pub use fat_tree::{FatTree, Spread};
 pub use half_world::{PathRecord, World};
-pub use ident::{Gid, Guid, Lid, LidRange, PKey};
+pub use lid_range::LidRange;
 pub use lines::{Progress, ReadError};
 pub use locate::{LocateError, Place};
+pub use name::NodeName;
 pub use rate::{Capability, Mtu, Rate, Speed, Width};
-pub use risks::{RiskFile, RiskId, Risks};
+pub use risks::RiskFile;
 pub use summary::Summary;
 pub use walk::{Fault, Leg};

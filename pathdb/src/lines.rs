@@ -3,10 +3,10 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::ident::Guid;
+use cm_msgs::{Escaped, Guid};
 
 /// How much of a line an error shows.
 const SHOWN: usize = 60;
@@ -26,6 +26,9 @@ pub struct ReadError<P: Error + 'static> {
 
 /// Is told how much of a file has been read: its path, bytes read, bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(&Path, u64, u64);
+
+/// A line may have so many bytes, or a file without any would be read into memory whole.
+const LONGEST: u64 = 1 << 12;
 
 /// How many bytes are read from one word of progress to the next.
 const STRIDE: u64 = 1 << 20;
@@ -82,8 +85,14 @@ impl<R: BufRead> Lines<R> {
         loop {
             self.bytes.clear();
             self.line += 1;
-            match self.reader.read_until(b'\n', &mut self.bytes) {
+            let mut limited = self.reader.by_ref().take(LONGEST);
+            match limited.read_until(b'\n', &mut self.bytes) {
                 Ok(0) => return Ok(()),
+                Ok(read) if read as u64 == LONGEST && !self.bytes.ends_with(b"\n") => {
+                    let what = format!("a line has more than {LONGEST} bytes");
+                    let error = io::Error::new(io::ErrorKind::InvalidData, what);
+                    return Err(self.error(error.into()));
+                }
                 Ok(_) => {}
                 Err(error) => return Err(self.error(error.into())),
             }
@@ -128,7 +137,8 @@ impl<R: BufRead> Lines<R> {
 
 /// The beginning of a text, for errors.
 pub(crate) fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    let beginning: String = text.chars().take(SHOWN).collect();
+    Escaped(&beginning).to_string()
 }
 
 /// A GUID in hexadecimal, with `0x` or without.

@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 
+use cm_msgs::{Gid, Guid, Lid};
+
 use crate::addresses::{Address, Addresses};
 use crate::fabric::{Fabric, NodeId, NodeKind, PortId};
-use crate::ident::{Gid, Guid, Lid};
 
 /// What was meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,24 +22,12 @@ pub struct Place {
 /// Why nothing was found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum LocateError {
-    /// Nobody has it.
     #[error("{what} '{text}' is not in this fabric")]
-    Unknown {
-        /// What it was taken for.
-        what: &'static str,
-        /// What was asked for.
-        text: String,
-    },
-    /// An address for which the fabric has no port.
+    Unknown { what: &'static str, text: String },
     #[error("{address} has gid {gid}, which is not in this fabric")]
-    ForeignGid {
-        /// The address.
-        address: Address,
-        /// Its GID in the file of addresses.
-        gid: Gid,
-    },
-    /// It is there and has no LID.
+    ForeignGid { address: Address, gid: Gid },
     #[error("'{0}' has no port with a lid")]
     NoLids(String),
 }
@@ -60,13 +49,13 @@ impl Fabric {
         if let Ok(ip) = text.parse::<IpAddr>() {
             let port = match ip {
                 IpAddr::V4(_) => None,
-                IpAddr::V6(ip) => self.port_by_guid(Gid(ip.octets()).guid()),
+                IpAddr::V6(ip) => self.port_by_guid(Gid(ip.octets()).interface_id()),
             };
             return self.of_ports(text, port.ok_or_else(|| unknown("address", text))?);
         }
-        if let Some(number) = lid(text) {
-            let known = Lid::new(number).and_then(|lid| Some((lid, self.port_by_lid(lid)?)));
-            let (lid, port) = known.ok_or_else(|| unknown("lid", text))?;
+        if let Some(lid) = lid(text) {
+            let known = self.port_by_lid(lid);
+            let port = known.ok_or_else(|| unknown("lid", text))?;
             let mut place = self.of_ports(text, port)?;
             place.lid = Some(lid);
             return Ok(place);
@@ -90,7 +79,7 @@ impl Fabric {
         let mut named = Vec::new();
         for entry in addresses.find(address) {
             let gid = entry.gid;
-            let port = self.port_by_guid(gid.guid());
+            let port = self.port_by_guid(gid.interface_id());
             named.push(port.ok_or_else(|| LocateError::ForeignGid {
                 address: address.clone(),
                 gid,
@@ -190,12 +179,13 @@ fn unknown(what: &'static str, text: &str) -> LocateError {
 }
 
 /// A LID: decimal, or `0x` and at most four digits; any 16 bits.
-pub(crate) fn lid(text: &str) -> Option<u16> {
-    match text.strip_prefix("0x") {
-        Some(digits) if digits.len() <= 4 => u16::from_str_radix(digits, 16).ok(),
-        Some(_) => None,
-        None => text.parse().ok(),
-    }
+pub(crate) fn lid(text: &str) -> Option<Lid> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) if digits.len() <= 4 => u16::from_str_radix(digits, 16),
+        Some(_) => return None,
+        None => text.parse(),
+    };
+    number.ok().map(Lid)
 }
 
 /// A GUID: `0x` and more digits than a LID has.

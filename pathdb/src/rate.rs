@@ -94,6 +94,44 @@ pub enum Speed {
     Xdr,
 }
 
+impl Width {
+    /// From the code in PortInfo, where the width in use is a single bit.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::X1,
+            2 => Self::X4,
+            4 => Self::X8,
+            8 => Self::X12,
+            16 => Self::X2,
+            _ => return None,
+        })
+    }
+}
+
+impl Speed {
+    /// From PortInfo:LinkSpeedActive, which counts where no extended speed is in use.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Sdr,
+            2 => Self::Ddr,
+            4 => Self::Qdr,
+            _ => return None,
+        })
+    }
+
+    /// From PortInfo:LinkSpeedExtActive2 and LinkSpeedExtActive.
+    pub const fn from_extended_code(second: u8, first: u8) -> Option<Self> {
+        Some(match (second, first) {
+            (0, 1) => Self::Fdr,
+            (0, 2) => Self::Edr,
+            (0, 4) => Self::Hdr,
+            (0, 8) => Self::Ndr,
+            (1, _) => Self::Xdr,
+            _ => return None,
+        })
+    }
+}
+
 /// `rates! { Variant = code, gigabits, "text"; ... }`, ascending, so that the derived order is that
 /// of the rates and not that of the codes.
 macro_rules! rates {

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cm_msgs::Guid;
+
 use crate::fabric::{Fabric, NodeKind};
 use crate::rate::{Mtu, Rate};
 
@@ -30,23 +32,23 @@ pub struct Summary {
     /// Partitions of all P_Key tables, without membership bit; empty if no table is known.
     pub partitions: BTreeSet<u16>,
     /// Nodes of which some SL-to-VL table is known.
-    pub with_lanes: usize,
+    pub sl_to_vl_nodes: usize,
     /// SL-to-VL tables that differ from each other.
-    pub lanes: usize,
+    pub sl_to_vl_tables: usize,
 }
 
 impl Fabric {
     /// Counts what there is.
     pub fn summary(&self) -> Summary {
         let mut summary = Summary::default();
-        let mut systems: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut systems: BTreeMap<Guid, usize> = BTreeMap::new();
         for (id, node) in self.nodes() {
             if node.kind == NodeKind::Switch {
                 summary.switches += 1;
                 continue;
             }
             summary.adapters += 1;
-            let ports = systems.entry(node.system.0).or_default();
+            let ports = systems.entry(node.system).or_default();
             let own = (1..=node.ports).filter_map(|number| self.port_of(id, number));
             for range in own.filter_map(|port| self.port(port).lids) {
                 *ports += 1;
@@ -67,10 +69,10 @@ impl Fabric {
         }
         let keys = self.pkey_tables().iter().flatten();
         summary.partitions = keys.map(|key| key.partition()).collect();
-        let lanes = self.lanes();
-        let with_lanes = self.nodes().filter(|&(id, _)| lanes.of(id).is_some());
-        summary.with_lanes = with_lanes.count();
-        summary.lanes = lanes.tables().len();
+        let known = self.sl_to_vl_tables();
+        let nodes = self.nodes().filter(|&(id, _)| known.of(id).is_some());
+        summary.sl_to_vl_nodes = nodes.count();
+        summary.sl_to_vl_tables = known.tables().len();
         summary
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Walking the forwarding tables, as a packet does.
 
-use crate::fabric::{Fabric, NO_LINK, NOT_A_SWITCH, NodeKind, PortId};
-use crate::ident::Lid;
+use cm_msgs::Lid;
+
+use crate::fabric::{Fabric, NO_LINK, NOT_A_SWITCH, NodeKind, PortId, ServiceLevels};
 use crate::rate::Capability;
 
 /// A path in one direction that arrives.
@@ -72,7 +73,7 @@ impl Fabric {
         lid: Lid,
         mut leave: impl FnMut(PortId),
     ) -> Result<Leg, Fault> {
-        let owner = self.owners().get(lid.index()).copied().unwrap_or(NO_LINK);
+        let owner = self.owner(lid);
         if owner == NO_LINK {
             return Err(Fault::DeadEnd);
         }
@@ -137,6 +138,21 @@ impl Fabric {
     /// The way from a port to a LID, whoever has it.
     pub fn leg(&self, from: PortId, lid: Lid) -> Result<Leg, Fault> {
         self.walk(from, lid, |_| ())
+    }
+
+    /// The service levels that get from a port to a LID: those that no table on the way drops. A
+    /// table that is not known drops nothing.
+    pub fn service_levels(&self, from: PortId, lid: Lid) -> Result<ServiceLevels, Fault> {
+        let mut levels = ServiceLevels::ALL;
+        let mut entered = 0;
+        self.walk(from, lid, |port| {
+            let node = self.port(port).node;
+            let known = self.sl_to_vl(node, entered, self.port_number(port));
+            levels = known.map_or(levels, |table| levels.and(table.service_levels()));
+            // A port that is left has a link.
+            entered = self.peer(port).map_or(0, |peer| self.port_number(peer));
+        })?;
+        Ok(levels)
     }
 
     /// The ports that a packet leaves by on its way, the first being `from` unless that is a

@@ -4,8 +4,9 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use cm_msgs::{Gid, PKey, Qpn};
 use pathdb::addresses::{Conflict, Entry, Problem, Remote};
-use pathdb::{Address, Addresses, Gid, PKey};
+use pathdb::{Address, Addresses};
 use proptest::prelude::*;
 
 const SAMPLES: &str = "\
@@ -54,7 +55,7 @@ fn the_samples_of_the_documentation() {
         };
         found.map(entry).collect()
     };
-    let qpn = 0xaa_bbcc;
+    let qpn = Qpn(0xaa_bbcc);
     assert_eq!(of("luna3"), [(0xffff, None), (0x8001, None)]);
     assert_eq!(of("fe80::208:f104:39a:169"), [(0xffff, None)]);
     assert_eq!(of("192.168.1.3"), [(0xffff, Some((qpn, 0x80)))]);
@@ -65,7 +66,7 @@ fn the_samples_of_the_documentation() {
     assert_eq!(of("192.168.1.7"), []);
     let first = gid("fe80::8:f104:39a:169");
     assert_eq!(addresses.of(first).count(), 7);
-    assert_eq!(first.guid(), pathdb::Guid(0x0008_f104_039a_0169));
+    assert_eq!(first.interface_id(), cm_msgs::Guid(0x0008_f104_039a_0169));
     let second = addresses.of(gid("fe80::8:f104:39a:16a"));
     let names: Vec<_> = second.map(|entry| entry.address.to_string()).collect();
     assert_eq!(names, ["luna3"]);
@@ -135,7 +136,7 @@ fn entries() -> impl Strategy<Value = Entry> {
         any::<u128>().prop_map(|bits| Address::Ip(IpAddr::V6(bits.into()))),
         "[a-z][!-9;-~]{0,30}".prop_map(|name| address(&name)),
     ];
-    let remote = (0u32..1 << 24, 0u8..4).prop_map(|(qpn, modes)| Remote::new(qpn, modes << 6));
+    let remote = (0u32..1 << 24, 0u8..4).prop_map(|(qpn, modes)| Remote::new(Qpn(qpn), modes << 6));
     let gid = any::<[u8; 8]>().prop_map(|guid| {
         let mut gid = [0xfe; 16];
         gid[8..].copy_from_slice(&guid);

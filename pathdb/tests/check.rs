@@ -3,9 +3,10 @@
 
 use std::path::Path as FilePath;
 
+use cm_msgs::Lid;
 use pathdb::check::{Cause, Stuck, difference, survey};
 use pathdb::opensm::Files;
-use pathdb::{Capability, Change, Delta, Element, Fabric, FatTree, Lid, Spread};
+use pathdb::{Capability, Change, Delta, Element, Fabric, FatTree, Spread};
 fn sample(name: &str) -> Fabric {
     let dir = FilePath::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
@@ -33,8 +34,11 @@ fn hosts_on_one_leaf_are_named() {
     let named: Vec<_> = found
         .iter()
         .map(|found| {
-            let host = tree.node(tree.port(found.host.ports[0]).node).name.clone();
-            (host, tree.node(found.switch).name.clone())
+            let host = tree
+                .node(tree.port(found.host.ports[0]).node)
+                .name
+                .to_string();
+            (host, tree.node(found.switch).name.to_string())
         })
         .collect();
     let expected = [("Host8", "Leaf0"), ("Host9", "Leaf3")];
@@ -57,8 +61,7 @@ fn a_hole_in_a_table_and_a_circle_are_told_with_their_place() {
     let mut tree = sample("tree");
     let node = |tree: &Fabric, name| tree.nodes_by_name(name).next().expect("a switch");
     let (leaf, spine) = (node(&tree, "Leaf0"), node(&tree, "Spine0"));
-    let lid = |number| Lid::new(number).expect("unicast");
-    let host1 = tree.port_by_lid(lid(9)).expect("host 1, port 2");
+    let host1 = tree.port_by_lid(Lid(9)).expect("host 1, port 2");
     let up = (1..=tree.node(leaf).ports).find(|&number| {
         let port = tree.port_of(leaf, number).expect("it has it");
         let peer = tree.peer(port).map(|peer| tree.port(peer).node);
@@ -70,9 +73,9 @@ fn a_hole_in_a_table_and_a_circle_are_told_with_their_place() {
         .expect("a cable");
     let route = |switch, lid, port| Change::Route { switch, lid, port };
     let changes = vec![
-        route(leaf, lid(9), None),
-        route(leaf, lid(4), Some(up)),
-        route(spine, lid(4), Some(tree.port_number(down))),
+        route(leaf, Lid(9), None),
+        route(leaf, Lid(4), Some(up)),
+        route(spine, Lid(4), Some(tree.port_number(down))),
     ];
     tree.apply(&Delta {
         from: 0,
@@ -81,7 +84,7 @@ fn a_hole_in_a_table_and_a_circle_are_told_with_their_place() {
     })
     .expect("they fit");
     let found = tree.unreachable();
-    let lids: Vec<_> = found.iter().map(|found| found.lid.get()).collect();
+    let lids: Vec<_> = found.iter().map(|found| found.lid.0).collect();
     assert_eq!(lids, [4, 9]);
     assert_eq!(found[0].causes, [Cause::Loop(vec![leaf, spine])]);
     assert_eq!(found[1].causes, [Cause::DeadEnd(leaf, Stuck::NoEntry)]);
@@ -113,7 +116,7 @@ fn what_cuts_and_reroutes_changed() {
     let gone: Vec<_> = found
         .gone
         .iter()
-        .map(|&id| before.node(id).name.as_str())
+        .map(|&id| &*before.node(id).name)
         .collect();
     assert_eq!(gone, ["Host10"], "its only cable was cut");
     let moved: Vec<_> = found
@@ -125,12 +128,19 @@ fn what_cuts_and_reroutes_changed() {
     assert_eq!(found.moved[0].lids[1], None);
     assert!(!found.routes.is_empty());
     assert!(found.pairs > 0 && found.pairs == found.looked_at);
+    let [host4] = found.lost_ports[..] else {
+        panic!("{:?}", found.lost_ports);
+    };
+    assert_eq!(before.name(host4.port).to_string(), "Host4 port 1");
+    assert_eq!(host4.up, [2, 1]);
 
     let back = difference(&after, &before, u64::MAX, &mut |_, _| ());
     assert_eq!(back.new.len(), 1);
     assert_eq!(back.plugged.len(), 3);
-    assert_eq!(back.better as usize, found.worse.len());
+    // Host 4 with its one port had no pair to lose; each of the other nine has one with it.
+    assert_eq!(back.better as usize + 9, found.worse.len());
     assert_eq!(back.worse.len() as u64, found.better);
+    assert_eq!(back.lost_ports, []);
 }
 
 #[test]
@@ -150,7 +160,7 @@ fn a_reroute_that_joins_two_paths_is_told() {
         .nodes()
         .filter(|(_, node)| node.name.starts_with("leaf"));
     let routes = leaves.flat_map(|(leaf, _)| {
-        let lids = (1..=32).filter_map(Lid::new);
+        let lids = (1..=32).map(Lid);
         let sent_up = lids.filter(move |&lid| fabric.route(leaf, lid).is_some_and(|port| port > 4));
         sent_up.map(move |lid| Change::Route {
             switch: leaf,
@@ -185,7 +195,7 @@ fn a_reroute_that_joins_two_paths_is_told() {
     let mut slow = before.clone();
     let (leaf, _) = slow
         .nodes()
-        .find(|(_, node)| node.name == "leaf-0-0")
+        .find(|(_, node)| &*node.name == "leaf-0-0")
         .expect("a leaf");
     let change = Change::Link {
         end: (leaf, 1),

@@ -3,11 +3,11 @@
 
 use std::path::Path as FilePath;
 
+use cm_msgs::{Guid, Lid};
 use pathdb::opensm::Files;
 use pathdb::{
-    Alternate, Builder, Capability, Change, Delta, Fabric, Fault, Finder, Guid, Lid, LidRange,
-    NodeId, NodeKind, NodeSpec, Pair, Path, PortId, PortSpec, Sharing, Verdict, recheck,
-    recheck_after,
+    Alternate, Builder, Capability, Change, Delta, Fabric, Fault, Finder, LidRange, NodeId,
+    NodeKind, NodeSpec, Pair, Path, PortId, PortSpec, Sharing, Verdict, recheck, recheck_after,
 };
 
 /// Hosts 0 to 7 have ports on two leaves, 8 and 9 both on one, 10 and 11 only one.
@@ -162,16 +162,15 @@ fn cables_without_switches_fail_too() {
             kind: NodeKind::Adapter,
             guid: Guid(number),
             system: Guid(number),
-            name: format!("host {number}"),
+            name: format!("host {number}").into(),
             ports: 2,
         })
         .map(|spec| builder.node(spec).expect("new"))
         .into();
-    let lid = |number| Lid::new(number).expect("unicast");
     for (port, [a, b]) in [(1, [1, 2]), (2, [3, 4])] {
         for (&host, number) in hosts.iter().zip([a, b]) {
             let spec = PortSpec {
-                lids: LidRange::new(lid(number), 0),
+                lids: LidRange::new(Lid(number), 0),
                 ..PortSpec::default()
             };
             builder.port(host, port, &spec).expect("new");
@@ -183,8 +182,8 @@ fn cables_without_switches_fail_too() {
     }
     let mut fabric = builder.routing().finish();
     let path = |slid, dlid| Path {
-        slid: lid(slid),
-        dlid: lid(dlid),
+        slid: Lid(slid),
+        dlid: Lid(dlid),
     };
     let [local, remote] = [1, 2].map(|number| fabric.ports_of_system(Guid(number)));
     let found = Finder::new(&fabric).best(path(1, 2), &local, &remote);

@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Building fabrics, refusing contradictions, walking, and changing them.
 
+use cm_msgs::{Guid, Lid, PKey};
 use pathdb::{
-    BuildError, Builder, Capability, Change, Delta, DeltaError, Fabric, FatTree, Fault, Guid, Lid,
-    LidRange, Mtu, NodeId, NodeKind, NodeSpec, PKey, Path, PortSpec, Rate, SlToVl, Spread, World,
+    BuildError, Builder, Capability, Change, Delta, DeltaError, Fabric, FatTree, Fault, LidRange,
+    Mtu, NodeId, NodeKind, NodeSpec, Path, PortSpec, Rate, SlToVl, Spread, World,
 };
-
-fn lid(number: u16) -> Lid {
-    Lid::new(number).expect("unicast")
-}
 
 fn spec(kind: NodeKind, guid: u64, name: &str, ports: u8) -> NodeSpec {
     NodeSpec {
         kind,
         guid: Guid(guid),
         system: Guid(guid),
-        name: name.to_owned(),
+        name: name.into(),
         ports,
     }
 }
 
 fn lids(base: u16, lmc: u8) -> PortSpec {
     PortSpec {
-        lids: LidRange::new(lid(base), lmc),
+        lids: LidRange::new(Lid(base), lmc),
         ..PortSpec::default()
     }
 }
@@ -83,7 +80,7 @@ fn routed_line() -> Fabric {
         (left, 10, 0),
         (right, 10, 2),
     ] {
-        routing.route(switch, lid(number), port).expect("it has it");
+        routing.route(switch, Lid(number), port).expect("it has it");
     }
     routing.finish()
 }
@@ -91,28 +88,28 @@ fn routed_line() -> Fabric {
 #[test]
 fn a_packet_goes_where_the_tables_send_it() {
     let fabric = routed_line();
-    let from = fabric.port_by_lid(lid(3)).expect("a's second LID");
-    let there = fabric.leg(from, lid(4)).expect("it arrives");
+    let from = fabric.port_by_lid(Lid(3)).expect("a's second LID");
+    let there = fabric.leg(from, Lid(4)).expect("it arrives");
     assert_eq!(there.hops, 3);
     assert_eq!(there.carries.mtu, Some(Mtu::B2048));
     assert_eq!(there.carries.rate, Some(Rate::G100));
-    let ports = fabric.trace(from, lid(4)).expect("it arrives");
+    let ports = fabric.trace(from, Lid(4)).expect("it arrives");
     let ports: Vec<_> = ports.iter().map(|&p| fabric.name(p).to_string()).collect();
     assert_eq!(ports, ["a port 1", "left port 2", "right port 1"]);
-    assert_eq!(fabric.leg(from, lid(5)), Err(Fault::Loop));
-    assert_eq!(fabric.leg(from, lid(10)).map(|leg| leg.hops), Ok(1));
-    assert_eq!(fabric.leg(from, lid(2)).map(|leg| leg.hops), Ok(0), "home");
-    let b = fabric.port_by_lid(lid(4)).expect("b");
-    assert_eq!(fabric.leg(b, lid(3)), Err(Fault::DeadEnd), "dropped");
-    assert_eq!(fabric.leg(b, lid(77)), Err(Fault::DeadEnd), "nobody's");
-    let left = fabric.port_by_lid(lid(10)).expect("left");
-    assert_eq!(fabric.leg(left, lid(4)).map(|leg| leg.hops), Ok(2));
+    assert_eq!(fabric.leg(from, Lid(5)), Err(Fault::Loop));
+    assert_eq!(fabric.leg(from, Lid(10)).map(|leg| leg.hops), Ok(1));
+    assert_eq!(fabric.leg(from, Lid(2)).map(|leg| leg.hops), Ok(0), "home");
+    let b = fabric.port_by_lid(Lid(4)).expect("b");
+    assert_eq!(fabric.leg(b, Lid(3)), Err(Fault::DeadEnd), "dropped");
+    assert_eq!(fabric.leg(b, Lid(77)), Err(Fault::DeadEnd), "nobody's");
+    let left = fabric.port_by_lid(Lid(10)).expect("left");
+    assert_eq!(fabric.leg(left, Lid(4)).map(|leg| leg.hops), Ok(2));
 }
 
 #[test]
 fn a_port_that_is_down_does_not_reach_itself() {
     let mut fabric = routed_line();
-    let a = fabric.port_by_lid(lid(2)).expect("a");
+    let a = fabric.port_by_lid(Lid(2)).expect("a");
     let down = Change::Link {
         end: (fabric.port(a).node, fabric.port_number(a)),
         up: false,
@@ -124,11 +121,11 @@ fn a_port_that_is_down_does_not_reach_itself() {
         changes: vec![down],
     };
     fabric.apply(&delta).expect("a delta");
-    assert_eq!(fabric.leg(a, lid(2)), Err(Fault::DeadEnd));
+    assert_eq!(fabric.leg(a, Lid(2)), Err(Fault::DeadEnd));
     let half = World::new(&fabric).half_world(a);
     assert!(half.iter().all(|record| record.forward().is_err()));
-    let left = fabric.port_by_lid(lid(10)).expect("left");
-    assert!(fabric.leg(left, lid(10)).is_ok(), "a switch does");
+    let left = fabric.port_by_lid(Lid(10)).expect("left");
+    assert!(fabric.leg(left, Lid(10)).is_ok(), "a switch does");
 }
 
 #[test]
@@ -197,10 +194,14 @@ fn tables_belong_to_switches_and_name_their_ports() {
         switches,
     } = line().expect("no contradiction");
     let mut routing = builder.routing();
-    let of_a_host = routing.route(hosts[0], lid(2), 1);
+    let of_a_host = routing.route(hosts[0], Lid(2), 1);
     assert!(matches!(of_a_host, Err(BuildError::NotASwitch { .. })));
-    let too_high = routing.route(switches[0], lid(2), 4);
+    let too_high = routing.route(switches[0], Lid(2), 4);
     assert!(matches!(too_high, Err(BuildError::NoSuchPort { .. })));
+    for lid in [Lid(0), Lid(0xc000), Lid::PERMISSIVE] {
+        let of_nobody = routing.route(switches[0], lid, 1);
+        assert_eq!(of_nobody, Err(BuildError::NotUnicast(lid)));
+    }
 }
 
 #[test]
@@ -287,19 +288,19 @@ fn service_levels_are_dropped_where_a_table_says_so() {
     ));
     let mut routing = builder.routing();
     for (switch, number, port) in [(left, 4, 2), (right, 4, 1), (left, 2, 1), (right, 2, 2)] {
-        routing.route(switch, lid(number), port).expect("a switch");
+        routing.route(switch, Lid(number), port).expect("a switch");
     }
     let fabric = routing.finish();
-    let [a, b] = [2, 4].map(|number| fabric.port_by_lid(lid(number)).expect("a host"));
+    let [a, b] = [2, 4].map(|number| fabric.port_by_lid(Lid(number)).expect("a host"));
     let levels = |from, to| {
-        let levels = fabric.service_levels(from, lid(to)).expect("it arrives");
+        let levels = fabric.service_levels(from, Lid(to)).expect("it arrives");
         levels.iter().collect::<Vec<_>>()
     };
     assert_eq!(levels(a, 4), [0]);
     assert_eq!(levels(b, 2), (1..16).collect::<Vec<_>>());
     let path = Path {
-        slid: lid(2),
-        dlid: lid(4),
+        slid: Lid(2),
+        dlid: Lid(4),
     };
     let both = fabric.path_service_levels(path).expect("it arrives");
     assert_eq!(both.iter().count(), 0, "none gets through both ways");
@@ -312,10 +313,10 @@ fn a_delta_is_applied_whole_or_not_at_all() {
     let mut fabric = routed_line();
     let before = fabric.clone();
     let left = fabric.nodes_by_name("left").next().expect("left");
-    let a = fabric.port_by_lid(lid(2)).expect("a");
+    let a = fabric.port_by_lid(Lid(2)).expect("a");
     let drop = Change::Route {
         switch: left,
-        lid: lid(4),
+        lid: Lid(4),
         port: None,
     };
     let link = |number| Change::Link {
@@ -335,13 +336,13 @@ fn a_delta_is_applied_whole_or_not_at_all() {
     delta.changes = vec![drop];
     fabric.apply(&delta).expect("it fits");
     assert_eq!(fabric.epoch(), 1);
-    assert_eq!(fabric.leg(a, lid(4)), Err(Fault::DeadEnd));
+    assert_eq!(fabric.leg(a, Lid(4)), Err(Fault::DeadEnd));
     let again = fabric.apply(&delta).expect_err("another epoch");
     assert!(matches!(again, DeltaError::Epoch { at: 1, .. }));
 
     let back = Change::Route {
         switch: left,
-        lid: lid(4),
+        lid: Lid(4),
         port: Some(2),
     };
     let next = |from, changes| Delta {
@@ -350,21 +351,21 @@ fn a_delta_is_applied_whole_or_not_at_all() {
         changes,
     };
     fabric.apply(&next(1, vec![back])).expect("it fits");
-    assert!(fabric.leg(a, lid(4)).is_ok());
+    assert!(fabric.leg(a, Lid(4)).is_ok());
     fabric.apply(&next(2, vec![link(2)])).expect("it fits");
     assert_eq!(
-        fabric.leg(a, lid(4)),
+        fabric.leg(a, Lid(4)),
         Err(Fault::DeadEnd),
         "the link is down"
     );
     let new_lid = Change::Route {
         switch: left,
-        lid: lid(0xbfff),
+        lid: Lid(0xbfff),
         port: Some(1),
     };
     fabric.apply(&next(3, vec![new_lid])).expect("tables grow");
-    assert_eq!(fabric.route(left, lid(0xbfff)), Some(1));
-    assert_eq!(fabric.route(left, lid(0xbffe)), None);
+    assert_eq!(fabric.route(left, Lid(0xbfff)), Some(1));
+    assert_eq!(fabric.route(left, Lid(0xbffe)), None);
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn irregular() -> Fabric {
 fn found(fabric: &Fabric, text: &str, addresses: &Addresses) -> (Vec<String>, Vec<String>, u16) {
     let place: Place = fabric.locate(text, addresses).expect(text);
     let names = |ports: &[_]| ports.iter().map(|&p| fabric.name(p).to_string()).collect();
-    let lid = place.lid.map_or(0, pathdb::Lid::get);
+    let lid = place.lid.map_or(0, |lid| lid.0);
     (names(&place.ports), names(&place.named), lid)
 }
 
@@ -31,13 +31,7 @@ fn a_host_is_found_by_whatever_it_has() {
     let node = fabric.nodes_by_name("node 3").next().expect("a node");
     let ports = fabric.ports_of_system(fabric.node(node).system);
     let guid = |at: usize| fabric.port(ports[at]).guid.expect("a GUID").0;
-    let lid = fabric
-        .port(ports[1])
-        .lids
-        .expect("an end port")
-        .base()
-        .get()
-        + 2;
+    let lid = fabric.port(ports[1]).lids.expect("an end port").base().0 + 2;
     let prefix = "fe80::";
     let gid = |at: usize| {
         let [.., a, b, c, d] = [48, 32, 16, 0].map(|shift| (guid(at) >> shift) as u16);
@@ -81,7 +75,7 @@ fn a_host_is_found_by_whatever_it_has() {
         .find(|(_, node)| node.ports > 2)
         .expect("a switch");
     let name = &switch.1.name;
-    let own = vec![name.clone()];
+    let own = vec![name.to_string()];
     assert_eq!(found(&fabric, name, &none), (own.clone(), own, 0));
 
     for (text, wanted) in [

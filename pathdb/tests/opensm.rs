@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cm_msgs::Lid;
 use pathdb::opensm::{Files, Problem, ReadError};
-use pathdb::{Fabric, Lid, NodeKind};
+use pathdb::{Fabric, NodeKind};
 
 const FABRICS: [&str; 4] = ["tree", "tree-cut", "torus", "irregular"];
 
@@ -61,7 +62,7 @@ fn rates_are_those_of_the_sa() {
         let (mut compared, mut gone) = (0, 0);
         for line in text(&data(name).join("rates.txt")).lines() {
             let mut fields = line.split(' ');
-            let mut lid = || Lid::new(number(fields.next())).expect("unicast");
+            let mut lid = || Lid(number(fields.next()));
             let (slid, dlid) = (lid(), lid());
             let rate = number(fields.next()) as u8;
             let ports = fabric.port_by_lid(slid).zip(fabric.port_by_lid(dlid));
@@ -140,7 +141,7 @@ fn files_of_different_sweeps_are_refused() {
         .replace("0x0100 0x0100", "0x0007 0x0007");
     let error = read_with(&files, |files, path| files.guid2lid = path, &moved).expect_err("moved");
     assert!(
-        matches!(error.problem, Problem::OtherLid { here: 4, .. }),
+        matches!(error.problem, Problem::OtherLid { here: Lid(4), .. }),
         "{error}"
     );
     let subnet = text(&files.subnet);

@@ -56,6 +56,31 @@ fn members_are_named_by_description_guid_or_lid() {
 }
 
 #[test]
+fn one_thing_is_in_so_many_groups_only() {
+    let fabric = tree();
+    let groups = |count: usize| -> String {
+        let group = |number| format!("[{number}]\nswitch Spine0\nswitch Spine0\n");
+        (0..count).map(group).collect()
+    };
+    let (risks, missing) = read(&groups(64)).expect("groups").bind(&fabric);
+    assert_eq!((risks.len(), missing.len()), (64, 0));
+    let (risks, missing) = read(&groups(65)).expect("groups").bind(&fabric);
+    assert_eq!((risks.len(), missing.len()), (65, 2));
+    let error = missing[0].to_string();
+    assert_eq!(error, "risks:194: 'Spine0' is in more than 64 groups");
+}
+
+#[test]
+fn a_line_without_end_is_not_read_whole() {
+    let endless = std::io::BufReader::new(std::io::repeat(b'a'));
+    let error = RiskFile::read_from(FilePath::new("risks"), endless).expect_err("no line");
+    assert_eq!(
+        error.to_string(),
+        "risks:1: a line has more than 4096 bytes"
+    );
+}
+
+#[test]
 fn what_is_no_group_is_refused_with_its_line() {
     for (text, wanted) in [
         ("switch Spine0", "risks:1: 'switch Spine0' is in no group"),

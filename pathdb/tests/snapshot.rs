@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Snapshots: what is written is read again, and nothing else is.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use cm_msgs::PKey;
 use pathdb::snapshot::{SnapshotError, VERSION, load, read, save, write};
-use pathdb::{Fabric, FatTree, NodeKind, PKey, PathTerms, PortSpec, SlToVl, Spread};
+use pathdb::{Fabric, FatTree, NodeKind, PathTerms, PortSpec, SlToVl, Spread};
 
 fn written(fabric: &Fabric) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -35,9 +37,9 @@ fn partitions_terms_and_epochs_survive() {
     builder.terms(terms);
     let node = builder.node(pathdb::NodeSpec {
         kind: NodeKind::Adapter,
-        guid: pathdb::Guid(9),
-        system: pathdb::Guid(8),
-        name: "näme".to_owned(),
+        guid: cm_msgs::Guid(9),
+        system: cm_msgs::Guid(8),
+        name: "näme\x1b".into(),
         ports: 2,
     });
     let node = node.expect("new");
@@ -56,6 +58,7 @@ fn partitions_terms_and_epochs_survive() {
     let again = read(&written(&fabric)[..]).expect("a snapshot");
     assert_eq!(again, fabric);
     assert_eq!((again.epoch(), again.terms()), (77, terms));
+    assert_eq!(again.node(node).name.to_string(), r"näme\u{1b}");
 }
 
 #[test]
@@ -64,9 +67,9 @@ fn lanes_survive_in_either_form() {
     let mut switch = |guid| {
         let spec = pathdb::NodeSpec {
             kind: NodeKind::Switch,
-            guid: pathdb::Guid(guid),
-            system: pathdb::Guid(guid),
-            name: format!("switch {guid}"),
+            guid: cm_msgs::Guid(guid),
+            system: cm_msgs::Guid(guid),
+            name: format!("switch {guid}").into(),
             ports: 40,
         };
         builder.node(spec).expect("new")
@@ -128,9 +131,8 @@ fn other_versions_and_other_files_are_told() {
 
 #[test]
 fn files_are_replaced_whole() {
-    let name = format!("pathdb-snapshot-{}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    fs::create_dir(&directory).expect("a temporary directory");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = directory.path();
     let path = directory.join("fabric");
     fs::write(&path, "what was there").expect("a file");
     let error = load(&path).expect_err("no snapshot").to_string();
@@ -142,7 +144,7 @@ fn files_are_replaced_whole() {
     let size = save(&fabric, &path).expect("a file");
     assert_eq!(size, written(&fabric).len() as u64);
     assert_eq!(load(&path).expect("a snapshot"), fabric);
-    let files = fs::read_dir(&directory).expect("a directory").count();
+    let files = fs::read_dir(directory).expect("a directory").count();
     assert_eq!(files, 1, "nothing is left beside it");
 
     let error = save(&fabric, &path.join("below")).expect_err("a file is no directory");
@@ -152,5 +154,27 @@ fn files_are_replaced_whole() {
         error.to_string().starts_with("/nowhere/fabric: No such"),
         "{error}"
     );
-    fs::remove_dir_all(&directory).expect("it is there");
+}
+
+#[test]
+fn no_link_is_followed_and_who_may_read_is_as_it_was() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("fabric");
+    let others = directory.path().join("others");
+    fs::write(&others, "not ours").expect("a file");
+    let planted = path.with_extension(std::process::id().to_string());
+    for link in [&path, &planted] {
+        symlink(&others, link).expect("a link");
+    }
+    let fabric = small();
+    save(&fabric, &path).expect("a file");
+    assert_eq!(fs::read_to_string(&others).expect("a file"), "not ours");
+    let is_file = |path: &Path| fs::symlink_metadata(path).expect("it is there").is_file();
+    assert!(is_file(&path) && !is_file(&planted));
+    assert_eq!(load(&path).expect("a snapshot"), fabric);
+
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("our own");
+    save(&fabric, &path).expect("a file");
+    let mode = fs::metadata(&path).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
 }

@@ -8,11 +8,12 @@ use core::fmt;
 use cm_msgs::association::PortAddress;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid};
+use strum::Display;
 
-use crate::input::{Origin, PortId};
-use crate::overlap::{Overlap, Way};
+use crate::id::PortId;
+use crate::input::Origin;
+use crate::overlap::{Overlap, PathEnds};
 use crate::port::{Port, Ports, same_port};
-use crate::random::mix;
 
 /// A thinkable alternate path. No path record has been asked for yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,9 +91,9 @@ impl Ord for Score {
         let key = |score: &Self| {
             let overlap = score.overlap.unwrap_or_default();
             let known = match score.overlap {
-                Some(overlap) if overlap.is_none() => Known::Clear,
-                None => Known::No,
-                Some(_) => Known::Shared,
+                Some(overlap) if overlap.is_none() => OverlapRank::Disjoint,
+                None => OverlapRank::Unknown,
+                Some(_) => OverlapRank::Shared,
             };
             (score.doubt, score.shared, known, overlap, score.tie)
         };
@@ -108,9 +109,9 @@ impl PartialOrd for Score {
 
 /// What is known of an overlap, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Known {
-    Clear,
-    No,
+enum OverlapRank {
+    Disjoint,
+    Unknown,
     Shared,
 }
 
@@ -128,13 +129,16 @@ impl fmt::Display for Score {
 }
 
 /// Which ports a candidate shares with the primary, from least to most.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Display)]
 pub enum Shared {
     /// Another local and another remote port.
+    #[strum(to_string = "other ports on both sides")]
     Neither,
     /// Another port on one side only.
+    #[strum(to_string = "other port on one side")]
     OnePort,
     /// The same two ports, by another LID.
+    #[strum(to_string = "same ports, other LID")]
     BothPorts,
 }
 
@@ -148,40 +152,23 @@ impl Shared {
     }
 }
 
-impl fmt::Display for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Neither => "other ports on both sides",
-            Self::OnePort => "other port on one side",
-            Self::BothPorts => "same ports, other LID",
-        })
-    }
-}
-
 /// What speaks against a candidate's working at all.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Display)]
 pub enum Doubt {
     /// Nothing.
+    #[strum(to_string = "no doubt")]
     None,
     /// The peer or a path source said that its remote port is out of service.
+    #[strum(to_string = "remote port was out of service")]
     RemoteDown,
     /// Hardware gave it up a short time ago, without a visible cause.
+    #[strum(to_string = "suspect")]
     Suspect,
-}
-
-impl fmt::Display for Doubt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "no doubt",
-            Self::RemoteDown => "remote port was out of service",
-            Self::Suspect => "suspect",
-        })
-    }
 }
 
 /// What there is to choose from.
 #[derive(Clone, Copy)]
-pub(crate) struct Endpoints<'a> {
+pub(crate) struct CandidatePool<'a> {
     pub(crate) ports: &'a Ports,
     /// The device.
     pub(crate) node_guid: Guid,
@@ -194,9 +181,10 @@ pub(crate) struct Endpoints<'a> {
 /// LIDs tried per pair of ports.
 const MAX_OFFSETS: u16 = 8;
 
-impl Endpoints<'_> {
+impl CandidatePool<'_> {
     fn local(&self) -> impl Iterator<Item = &Port> {
         self.ports.of_device(self.node_guid).filter(|port| {
+            // A port that flaps would have each alternate over it loaded and lost in turn.
             port.is_settled()
                 && port.has_pkey(self.primary.pkey)
                 && port.status.mtu >= self.primary.mtu
@@ -205,10 +193,7 @@ impl Endpoints<'_> {
 
     fn remote(&self) -> Vec<PortAddress> {
         let mut remote = self.peer_ports.to_vec();
-        let end = PortAddress {
-            gid: self.primary.dgid,
-            lid: self.primary.dlid,
-        };
+        let end = self.primary.remote_end();
         if !end.gid.is_unspecified() && !remote.iter().any(|port| port.gid == end.gid) {
             remote.push(end);
         }
@@ -249,9 +234,9 @@ impl Endpoints<'_> {
     }
 }
 
-impl Endpoints<'_> {
-    /// A candidate's way, with the LIDs that its path will have, where that is known already.
-    pub(crate) fn way(&self, candidate: &Candidate) -> Way {
+impl CandidatePool<'_> {
+    /// A candidate's ends, with the LIDs that its path will have, where that is known already.
+    pub(crate) fn ends(&self, candidate: &Candidate) -> PathEnds {
         let Candidate {
             port, sgid, dgid, ..
         } = *candidate;
@@ -259,7 +244,7 @@ impl Endpoints<'_> {
         let local = self.ports.get(port).map(|port| &port.status);
         let lmc = local.map_or(0, |status| status.lmc);
         let remote = self.remote().into_iter().find(|remote| remote.gid == dgid);
-        Way {
+        PathEnds {
             port,
             sgid,
             dgid,
@@ -268,13 +253,10 @@ impl Endpoints<'_> {
         }
     }
 
-    /// The way of a path that the connection has.
-    pub(crate) fn way_of(&self, path: &Path) -> Way {
-        Way {
-            port: PortId {
-                node_guid: self.node_guid,
-                port: path.port,
-            },
+    /// The ends of a path that the connection has.
+    pub(crate) fn ends_of(&self, path: &Path) -> PathEnds {
+        PathEnds {
+            port: PortId::new(self.node_guid, path.port),
             sgid: path.sgid,
             dgid: path.dgid,
             slid: Some(path.slid),
@@ -286,7 +268,16 @@ impl Endpoints<'_> {
 fn tie(salt: u64, port: u8, gid: Gid, offset: u16) -> u32 {
     let remote = mix(gid.interface_id().0 ^ gid.subnet_prefix().rotate_left(32));
     let local = u64::from(port) << 16 | u64::from(offset);
+    // The same for a connection at every evaluation, or equal candidates would take turns.
     (mix(mix(salt) ^ remote.wrapping_add(local)) >> 32) as u32
+}
+
+/// A hash (splitmix64's finalizer): every bit of `x` changes every bit of the result with even
+/// chances.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 fn is_remote_of(primary: &Path, remote: PortAddress, lmc: u8) -> bool {
@@ -299,10 +290,7 @@ fn is_remote_of(primary: &Path, remote: PortAddress, lmc: u8) -> bool {
 
 /// What a path shares with the primary.
 pub(crate) fn shared(primary: &Path, path: &Path, lmc: u8) -> Shared {
-    let remote = PortAddress {
-        gid: path.dgid,
-        lid: path.dlid,
-    };
+    let remote = path.remote_end();
     Shared::new(
         path.port == primary.port,
         is_remote_of(primary, remote, lmc),
@@ -311,7 +299,7 @@ pub(crate) fn shared(primary: &Path, path: &Path, lmc: u8) -> Shared {
 
 /// All thinkable alternates, the best first. Local ports are up and fit the connection; of remote
 /// ports only `doubt` can say something.
-pub(crate) fn rank(ends: Endpoints<'_>, doubt: impl Fn(&Candidate) -> Doubt) -> Vec<Candidate> {
+pub(crate) fn rank(ends: CandidatePool<'_>, doubt: impl Fn(&Candidate) -> Doubt) -> Vec<Candidate> {
     let remote = ends.remote();
     let pairs = ends
         .local()

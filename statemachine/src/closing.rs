@@ -8,13 +8,15 @@ use cm_msgs::Qpn;
 use cm_msgs::association::PortAddress;
 use cm_msgs::cm::Dreq;
 
-use crate::conn::Link;
+use crate::conn::CommIds;
 use crate::context::{Alarm, Context, Exchange, Owner, Route};
 use crate::input::MadSource;
 use crate::port::same_port;
 
+/// Kept after the connection is gone: a peer that never hears of the end would keep its side open,
+/// and propose paths for a QP number that somebody else may have by then.
 pub(crate) struct Closing {
-    link: Link,
+    ids: CommIds,
     peer_qpn: Qpn,
     peer_ports: Vec<PortAddress>,
     routes: Vec<Route>,
@@ -29,24 +31,24 @@ impl ClosingTable {
     pub(crate) fn open(
         &mut self,
         cx: &mut Context,
-        link: Link,
+        ids: CommIds,
         peer_qpn: Qpn,
         peer_ports: Vec<PortAddress>,
         routes: Vec<Route>,
     ) {
-        cx.comm_ids.insert(link.local, Owner::Closing);
+        cx.comm_ids.insert(ids.local, Owner::Closing);
         let exchange = Exchange::new(cx.transaction(), 0);
         self.0.insert(
-            link.local,
+            ids.local,
             Closing {
-                link,
+                ids,
                 peer_qpn,
                 peer_ports,
                 routes,
                 exchange,
             },
         );
-        self.retry(cx, link.local);
+        self.retry(cx, ids.local);
     }
 
     /// Sends the next DREQ, or gives up.
@@ -55,7 +57,7 @@ impl ClosingTable {
             return;
         };
         let Closing {
-            link,
+            ids,
             peer_qpn,
             routes,
             exchange,
@@ -63,8 +65,8 @@ impl ClosingTable {
         } = closing;
         let dreq = || {
             Dreq {
-                local_comm_id: link.local,
-                remote_comm_id: link.remote,
+                local_comm_id: ids.local,
+                remote_comm_id: ids.remote,
                 remote_qpn_eecn: *peer_qpn,
                 ..Dreq::default()
             }
@@ -90,7 +92,7 @@ impl ClosingTable {
     pub(crate) fn free(&mut self, cx: &mut Context, comm_id: u32) {
         if self.0.remove(&comm_id).is_some() {
             cx.comm_ids.remove(&comm_id);
-            cx.timers.stop(Alarm::Closing(comm_id));
+            cx.timers.cancel(&Alarm::Closing(comm_id));
         }
     }
 }

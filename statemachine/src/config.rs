@@ -30,19 +30,21 @@ pub struct Config {
     pub suspect_hold_off: Duration,
     /// How long path sources may take over a query, all their repetitions included.
     pub query_timeout: Duration,
-    /// How long the fabric's data may be looked at for what ways share; after that it is unknown.
+    /// How long the fabric's data may be looked at for what paths share; after that it is unknown.
     pub assess_timeout: Duration,
-    /// A changed fabric makes `look_batch` connections look again at once, so many more after this,
+    /// A changed fabric makes `reassess_batch` connections look again at once, so many more after this,
     /// and so on.
-    pub look_interval: Duration,
-    /// See `look_interval`.
-    pub look_batch: usize,
+    pub reassess_interval: Duration,
+    /// See `reassess_interval`.
+    pub reassess_batch: usize,
     /// How long a library may take over an order.
     pub order_timeout: Duration,
     /// A QP that stays in ReArm longer than this is shown as idle.
     pub rearm_idle: Duration,
     /// A QP that stays in ReArm longer than this has its alternate confirmed with the peer.
     pub rearm_confirm: Duration,
+    /// An operator is told of a connection that has been unprotected for this long.
+    pub unprotected_after: Duration,
     /// Connections looked after at the same time.
     pub connection_limit: usize,
     /// Candidates that one evaluation asks paths for.
@@ -60,17 +62,18 @@ impl Default for Config {
             tries: 5,
             backoff_first: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
-            parked_limit: 64,
+            parked_limit: 256,
             parked_for: Duration::from_secs(30),
             port_hold_off: Duration::from_millis(500),
             suspect_hold_off: Duration::from_secs(30),
             query_timeout: Duration::from_secs(30),
             assess_timeout: Duration::from_secs(1),
-            look_interval: Duration::from_millis(10),
-            look_batch: 20,
+            reassess_interval: Duration::from_millis(10),
+            reassess_batch: 20,
             order_timeout: Duration::from_secs(10),
             rearm_idle: Duration::from_secs(1),
             rearm_confirm: Duration::from_secs(10),
+            unprotected_after: Duration::from_secs(5),
             connection_limit: 10_000,
             candidate_limit: 16,
             migrate_on_port_down: true,

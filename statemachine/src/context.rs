@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every part of the engine works with: ports, timers, names, and the way out.
 
-use alloc::collections::VecDeque;
 use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -9,14 +8,19 @@ use core::time::Duration;
 use cm_msgs::path::Path;
 use cm_msgs::{Lid, cm};
 
+use crate::admission::Admission;
+use crate::backoff::Backoff;
 use crate::config::Config;
-use crate::input::{ConnId, MadSource, PortId};
-use crate::output::{Order, Output, PathQuery, Send};
-use crate::overlap::{Assess, Way};
-use crate::port::Ports;
+use crate::id::{ConnId, PortId};
+use crate::input::MadSource;
+use crate::outbox::Outbox;
+use crate::output::{Order, PathQuery, Query, Transmit};
+use crate::overlap::{Assess, PathEnds};
+use crate::port::{PathCounts, Ports};
+use crate::questions::{Questions, Urgency};
 use crate::random::Random;
 use crate::time::Time;
-use crate::timer::Timers;
+use crate::timers::Timers;
 use crate::trace::{Drop, Trace, What};
 use crate::view::Counters;
 
@@ -27,6 +31,8 @@ pub(crate) enum Alarm {
     Port(PortId),
     /// The next connections look at the changed fabric.
     Sweep,
+    /// A connection that waits for that may have its association opened.
+    Admission,
     /// A parked REQ has waited long enough.
     Parked(u64),
     /// A DREQ has no answer yet.
@@ -45,21 +51,24 @@ pub(crate) enum ConnAlarm {
     /// A migration that failed may be tried again.
     MigrateHold,
     /// Active: no answer to a question or LAP, or a pause is over.
-    Work,
+    Negotiation,
     /// Active: ReArm has lasted long.
     Rearm,
     /// Active: a path is no longer suspect.
     Suspect,
+    /// It has been unprotected for so long that an operator should know.
+    Unprotected,
 }
 
 impl ConnAlarm {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Association,
         Self::Order,
         Self::MigrateHold,
-        Self::Work,
+        Self::Negotiation,
         Self::Rearm,
         Self::Suspect,
+        Self::Unprotected,
     ];
 }
 
@@ -76,71 +85,66 @@ pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) now: Time,
     pub(crate) ports: Ports,
+    pub(crate) path_counts: PathCounts,
     pub(crate) timers: Timers<Alarm>,
     pub(crate) counters: Counters,
     pub(crate) comm_ids: BTreeMap<u32, Owner>,
-    pub(crate) queries: BTreeMap<u32, ConnId>,
-    pub(crate) assessments: BTreeMap<u32, ConnId>,
-    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) outbox: Outbox,
+    pub(crate) admission: Admission,
+    pub(crate) questions: Questions,
     random: Random,
-    transaction: u32,
-    query: u32,
     token: u32,
 }
 
 impl Context {
-    pub(crate) fn new(config: Config, seed: u64) -> Self {
-        let mut random = Random::new(seed);
+    pub(crate) fn new(config: Config, random: Random) -> Self {
         Self {
             config,
             now: Time::default(),
             ports: Ports::default(),
-            timers: Timers::new(),
+            path_counts: PathCounts::default(),
+            timers: Timers::default(),
             counters: Counters::default(),
             comm_ids: BTreeMap::new(),
-            queries: BTreeMap::new(),
-            assessments: BTreeMap::new(),
-            outputs: VecDeque::new(),
-            transaction: random.name(),
+            outbox: Outbox::default(),
+            admission: Admission::default(),
+            questions: Questions::default(),
             random,
-            query: 0,
             token: 0,
         }
     }
 
     pub(crate) fn trace(&mut self, conn: ConnId, what: What) {
-        self.outputs.push_back(Output::Trace(Trace {
+        self.outbox.trace(Trace {
             conn: Some(conn),
             port: None,
             what,
-        }));
+        });
     }
 
     pub(crate) fn trace_port(&mut self, port: PortId, what: What) {
-        self.outputs.push_back(Output::Trace(Trace {
+        self.outbox.trace(Trace {
             conn: None,
             port: Some(port),
             what,
-        }));
+        });
     }
 
     pub(crate) fn order(&mut self, conn: ConnId, order: Order) {
         if !matches!(order, Order::Event(..)) {
             self.counters.orders += 1;
         }
-        self.outputs.push_back(Output::Order(conn, order));
+        self.outbox.order(conn, order);
     }
 
-    pub(crate) fn send(&mut self, to: Route, transaction_id: u32, message: impl Into<cm::Message>) {
-        self.counters.mads_sent += 1;
-        let Route { port, lid } = to;
-        let message = message.into();
-        self.outputs.push_back(Output::Send(Send {
-            port,
-            lid,
-            transaction_id,
-            message,
-        }));
+    /// Sends a message that nobody asked for.
+    pub(crate) fn send(&mut self, to: Route, transaction: u32, message: impl Into<cm::Message>) {
+        self.outbox.send(to.transmit(transaction, message));
+    }
+
+    /// Answers a message. `to` is where it came from, as a rule.
+    pub(crate) fn reply(&mut self, to: Route, transaction: u32, message: impl Into<cm::Message>) {
+        self.outbox.reply(to.transmit(transaction, message));
     }
 
     /// Counts a MAD that is not acted upon.
@@ -163,47 +167,55 @@ impl Context {
     }
 
     /// Asks the path sources; the number of the question.
-    pub(crate) fn ask(&mut self, conn: ConnId, question: impl FnOnce(u32) -> PathQuery) -> u32 {
-        let query = self.question();
+    pub(crate) fn ask(
+        &mut self,
+        conn: ConnId,
+        urgency: Urgency,
+        question: impl FnOnce(u32) -> PathQuery,
+    ) -> u32 {
         self.counters.queries += 1;
-        self.queries.insert(query, conn);
-        self.outputs.push_back(Output::Query(question(query)));
-        query
+        let query = |number| Query::Paths(question(number));
+        self.questions.paths(conn, urgency, query)
     }
 
-    /// Asks what ways share with a primary; the number of the question.
-    pub(crate) fn assess(&mut self, conn: ConnId, primary: Path, ways: Vec<Way>) -> u32 {
-        let query = self.question();
-        self.assessments.insert(query, conn);
-        self.outputs.push_back(Output::Assess(Assess {
-            query,
-            primary,
-            ways,
-        }));
-        query
+    /// Asks what paths share with a primary; the number of the question.
+    pub(crate) fn assess(&mut self, conn: ConnId, primary: Path, paths: Vec<PathEnds>) -> u32 {
+        self.questions.assess(conn, |query| {
+            Query::Assess(Assess {
+                query,
+                primary,
+                paths,
+            })
+        })
     }
 
-    fn question(&mut self) -> u32 {
-        self.query = self.query.wrapping_add(1);
-        self.query
+    /// The next question to put. From here on its answer is waited for.
+    pub(crate) fn poll_query(&mut self) -> Option<Query> {
+        let (conn, query) = self.questions.poll()?;
+        let timeout = match query {
+            Query::Paths(_) => self.config.query_timeout,
+            Query::Assess(_) => self.config.assess_timeout,
+        };
+        self.set(conn, ConnAlarm::Negotiation, timeout);
+        Some(query)
     }
 
     /// A number for an order.
     pub(crate) fn token(&mut self) -> u32 {
+        // Counting is enough: a token goes to one process, which could fool nobody but itself.
         self.token = self.token.wrapping_add(1);
         self.token
     }
 
-    /// A transaction ID; each is greater than the one before it (modulo 2^32).
     pub(crate) fn transaction(&mut self) -> u32 {
-        self.transaction = self.transaction.wrapping_add(1);
-        self.transaction
+        self.random.nonzero_u32()
     }
 
     /// A communication ID that is not in use.
     pub(crate) fn comm_id(&mut self, owner: Owner) -> u32 {
         loop {
-            let id = self.random.name();
+            // Never counted: whoever can name an association's IDs could speak for it.
+            let id = self.random.nonzero_u32();
             if let Entry::Vacant(free) = self.comm_ids.entry(id) {
                 free.insert(owner);
                 return id;
@@ -213,23 +225,18 @@ impl Context {
 
     /// How long to wait for an answer to copy number `tries` (from 1) of a MAD.
     pub(crate) fn retry_wait(&mut self, tries: u8) -> Duration {
-        let doublings = u32::from(tries.saturating_sub(1)).min(16);
-        self.jitter(self.config.retry_first.saturating_mul(1 << doublings))
+        let backoff = Backoff::new(self.config.retry_first, Duration::MAX);
+        self.jitter(backoff.after(tries.saturating_sub(1).into()))
     }
 
     /// How long to pause after the failure number `failures` (from 0) in a row.
-    pub(crate) fn pause(&mut self, failures: u32) -> Duration {
-        let pause = self
-            .config
-            .backoff_first
-            .saturating_mul(1 << failures.min(16));
-        self.jitter(pause.min(self.config.backoff_max))
+    pub(crate) fn backoff_delay(&mut self, failures: u32) -> Duration {
+        let backoff = Backoff::new(self.config.backoff_first, self.config.backoff_max);
+        self.jitter(backoff.after(failures))
     }
 
     fn jitter(&mut self, span: Duration) -> Duration {
-        let percent = u64::from(self.config.jitter_percent.min(99));
-        let spread = 100 - percent + self.random.next() % (2 * percent + 1);
-        span.saturating_mul(spread as u32) / 100
+        self.random.jitter(span, self.config.jitter_percent)
     }
 
     pub(crate) fn set(&mut self, conn: ConnId, alarm: ConnAlarm, after: Duration) {
@@ -237,19 +244,31 @@ impl Context {
     }
 
     pub(crate) fn stop(&mut self, conn: ConnId, alarm: ConnAlarm) {
-        self.timers.stop(Alarm::Conn(conn, alarm));
+        self.timers.cancel(&Alarm::Conn(conn, alarm));
     }
 
     pub(crate) fn is_set(&self, conn: ConnId, alarm: ConnAlarm) -> bool {
-        self.timers.is_set(Alarm::Conn(conn, alarm))
+        self.timers.is_set(&Alarm::Conn(conn, alarm))
     }
 }
 
-/// One way for a MAD: from a local port to a port of the peer.
+/// How a MAD goes: from a local port to a port of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     pub(crate) port: PortId,
     pub(crate) lid: Lid,
+}
+
+impl Route {
+    fn transmit(self, transaction_id: u32, message: impl Into<cm::Message>) -> Transmit {
+        let Self { port, lid } = self;
+        Transmit {
+            port,
+            lid,
+            transaction_id,
+            message: message.into(),
+        }
+    }
 }
 
 impl From<&MadSource> for Route {
@@ -262,12 +281,14 @@ impl From<&MadSource> for Route {
     }
 }
 
-/// A MAD that is repeated, each time another way, until it is answered.
+/// A MAD that is repeated, each time by another route, until it is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exchange {
     pub(crate) transaction: u32,
     tries: u8,
     route: usize,
+    /// Where the last copy went.
+    last: Option<Route>,
 }
 
 impl Exchange {
@@ -276,6 +297,7 @@ impl Exchange {
             transaction,
             tries: 0,
             route: first_route,
+            last: None,
         }
     }
 
@@ -287,18 +309,32 @@ impl Exchange {
         routes: &[Route],
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
-        if self.tries >= cx.config.tries {
-            return None;
+        // A copy that still waits for its port is replaced by this one, and was no try.
+        if !self.take_back(cx) {
+            if self.tries >= cx.config.tries {
+                return None;
+            }
+            cx.counters.mads_resent += u64::from(self.tries > 0);
+            self.tries += 1;
         }
-        if self.tries > 0 {
-            cx.counters.mads_resent += 1;
-        }
-        self.tries += 1;
-        if let Some(&route) = routes.get(self.route % routes.len().max(1)) {
+        self.last = routes.get(self.route % routes.len().max(1)).copied();
+        if let Some(route) = self.last {
             cx.send(route, self.transaction, message());
         }
+        // The copy may have taken the very path that has failed.
         self.route = self.route.wrapping_add(1);
         Some(cx.retry_wait(self.tries))
+    }
+
+    /// Takes the last copy back, if it still waits for its port.
+    pub(crate) fn take_back(&self, cx: &mut Context) -> bool {
+        self.last
+            .is_some_and(|Route { port, lid }| cx.outbox.take_back(port, lid, self.transaction))
+    }
+
+    /// Copies that were sent.
+    pub(crate) fn tries(&self) -> u8 {
+        self.tries
     }
 
     /// Where the next exchange should begin.

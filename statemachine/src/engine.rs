@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::RangeBounds;
 
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, RejReason, Rejected, Req};
@@ -12,23 +13,26 @@ use cm_msgs::{Guid, Qpn};
 
 use crate::closing::ClosingTable;
 use crate::config::{Config, SERVICE_ID};
-use crate::conn::{Connection, Link, Mraed};
+use crate::conn::{CommIds, Connection, MraReceived};
 use crate::context::{Alarm, Context, Owner, Route};
-use crate::input::{ConnId, Input, MadSource, Origin, PortId, PortStatus, QueryError};
-use crate::output::{Order, Output};
+use crate::id::{ConnId, PortId};
+use crate::input::{Input, MadSource, Origin, PortStatus, QueryError};
+use crate::output::{Order, Query, Transmit};
 use crate::overlap::Overlap;
 use crate::parked::{Parked, ParkedReqs, Parking};
-use crate::port::Change;
+use crate::port::{Change, PathCount, Port};
+use crate::random::Random;
 use crate::sweep::Sweep;
 use crate::time::Time;
-use crate::trace::{Drop, What};
-use crate::view::{ConnectionView, Counters, PortState, PortView};
+use crate::trace::{Drop, Level, Trace, What};
+use crate::view::{ConnectionView, Counters, PortState, PortView, Protection};
 
 /// All connections of a host, its ports, and what is under way.
 ///
-/// `handle` takes what happened; the `poll_*` give what to do; the rest only looks. After every
-/// `handle`, drain `poll_output` until it is empty, then wait until `poll_timeout` at most and
-/// hand in [`Input::Timeout`].
+/// [`handle`](Self::handle) takes what happened; the `poll_*` give what to do, each its own kind; the
+/// rest only looks. After one or more `handle`, poll each kind until it gives nothing, then wait until
+/// [`poll_timeout`](Self::poll_timeout) at most and hand in [`Input::Timeout`]. MADs and questions may
+/// be left for later where the way out is full; orders and traces may not.
 pub struct Engine {
     cx: Context,
     conns: BTreeMap<ConnId, Connection>,
@@ -39,11 +43,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without ports or connections. `seed` must differ from start to start: comm IDs
-    /// come of it, and a peer takes an old one for the old association.
-    pub fn new(config: Config, seed: u64) -> Self {
+    /// An engine without ports or connections. Communication IDs come out of `random`: its seed
+    /// must differ from start to start, since a peer takes an old ID for the old association.
+    pub fn new(config: Config, random: Random) -> Self {
         Self {
-            cx: Context::new(config, seed),
+            cx: Context::new(config, random),
             conns: BTreeMap::new(),
             by_qp: BTreeMap::new(),
             closing: ClosingTable::default(),
@@ -59,6 +63,7 @@ impl Engine {
 
     /// Takes one thing that happened at `now`.
     pub fn handle(&mut self, now: Time, input: Input) {
+        // Time never goes backwards, whatever a caller's clock does.
         self.cx.now = self.cx.now.max(now);
         match input {
             Input::Timeout => {}
@@ -79,14 +84,40 @@ impl Engine {
             Input::Assessed { query, overlaps } => self.assessed(query, &overlaps),
             Input::FabricChanged => self.fabric_changed(),
         }
-        while let Some(alarm) = self.cx.timers.expire(self.cx.now) {
+        // With every input, so that a caller who is never idle need not hand in timeouts.
+        while let Some(alarm) = self.cx.timers.expired(self.cx.now) {
             self.alarm(alarm);
         }
+        self.admit();
     }
 
-    /// The next thing to do, in order.
-    pub fn poll_output(&mut self) -> Option<Output> {
-        self.cx.outputs.pop_front()
+    /// The next order to a library. Orders come first: a connection whose port is lost waits for
+    /// one. To be polled until there is none.
+    pub fn poll_order(&mut self) -> Option<(ConnId, Order)> {
+        self.cx.outbox.next_order()
+    }
+
+    /// The next MAD to send through a port that `has_room`, in each port's order. What is not taken
+    /// waits here, one copy of each message at most, until the port has room again or goes down.
+    pub fn poll_transmit(&mut self, has_room: impl FnMut(PortId) -> bool) -> Option<Transmit> {
+        let mad = self.cx.outbox.next_mad(has_room)?;
+        self.cx.counters.mads_sent += 1;
+        Some(mad)
+    }
+
+    /// The next question. What is not taken waits here, one of each connection at most.
+    pub fn poll_query(&mut self) -> Option<Query> {
+        self.cx.poll_query()
+    }
+
+    /// The next thing worth saying. To be polled until there is none, or switched off.
+    pub fn poll_trace(&mut self) -> Option<Trace> {
+        self.cx.outbox.next_trace()
+    }
+
+    /// Traces below this level are not made; with `None`, none are.
+    pub fn set_trace_level(&mut self, least: Option<Level>) {
+        self.cx.outbox.set_trace_level(least);
     }
 
     /// When to hand in [`Input::Timeout`] at the latest.
@@ -96,9 +127,24 @@ impl Engine {
 
     /// The connections, ordered by name.
     pub fn connections(&self, now: Time) -> impl Iterator<Item = ConnectionView> + '_ {
-        self.conns
-            .values()
-            .map(move |conn| conn.view(&self.cx, now))
+        self.connections_in(now, ..)
+    }
+
+    /// Whether each of them would survive the loss of its primary path: of a view, what costs
+    /// little.
+    pub fn protections(&self, now: Time) -> impl Iterator<Item = Protection> + '_ {
+        let conns = self.conns.values();
+        conns.map(move |conn| conn.protection(&self.cx, now))
+    }
+
+    /// Those whose names are in a range: a caller with many of them looks at a few at a time.
+    pub fn connections_in(
+        &self,
+        now: Time,
+        range: impl RangeBounds<ConnId>,
+    ) -> impl Iterator<Item = ConnectionView> + '_ {
+        let conns = self.conns.range(range);
+        conns.map(move |(_, conn)| conn.view(&self.cx, now))
     }
 
     /// The local ports, ordered by name.
@@ -115,12 +161,11 @@ impl Engine {
         self.cx.counters
     }
 
-    fn port_view(&self, port: &crate::port::Port) -> PortView {
-        let on_device = || {
-            let conns = self.conns.values().map(|conn| &conn.core);
-            conns.filter(|core| core.node_guid == port.id.node_guid)
-        };
-        let is_here = |path: &cm_msgs::path::Path| path.port == port.id.port;
+    fn port_view(&self, port: &Port) -> PortView {
+        let PathCount {
+            primaries,
+            alternates,
+        } = self.cx.path_counts.of(port.id);
         let status = &port.status;
         PortView {
             id: port.id,
@@ -130,10 +175,8 @@ impl Engine {
             sm_lid: status.sm_lid,
             gid: status.gid,
             mtu: status.mtu,
-            primaries: on_device().filter(|core| is_here(&core.qp.primary)).count(),
-            alternates: on_device()
-                .filter(|core| core.qp.alternate.as_ref().is_some_and(is_here))
-                .count(),
+            primaries,
+            alternates,
         }
     }
 
@@ -144,7 +187,9 @@ impl Engine {
                     self.port_changed(id, change);
                 }
             }
-            Alarm::Sweep => self.look(),
+            Alarm::Sweep => self.reassess_some(),
+            // What is left to do is done after every input.
+            Alarm::Admission => {}
             Alarm::Parked(number) => self.parked.expire(number),
             Alarm::Closing(comm_id) => self.closing.retry(&mut self.cx, comm_id),
             Alarm::Conn(id, alarm) => {
@@ -166,7 +211,11 @@ impl Engine {
         let Change { from, to, settle } = change;
         match settle {
             Some(wait) => self.cx.timers.set(Alarm::Port(id), self.cx.now + wait),
-            None => self.cx.timers.stop(Alarm::Port(id)),
+            None => self.cx.timers.cancel(&Alarm::Port(id)),
+        }
+        if to == PortState::Down {
+            // They would leave when the port is back, long after they meant anything.
+            self.cx.outbox.drop_port(id);
         }
         if from != to {
             self.cx.counters.ports_lost += u64::from(to == PortState::Down);
@@ -183,6 +232,8 @@ impl Engine {
         let qp = (register.node_guid, register.qpn);
         self.close(id);
         if let Some(&old) = self.by_qp.get(&qp) {
+            // The kernel has given the number out again: its former owner is gone, and did not say
+            // so.
             self.close(old);
         }
         if self.conns.len() >= self.cx.config.connection_limit {
@@ -207,8 +258,21 @@ impl Engine {
             data,
         }) = parked
         {
-            self.cx.timers.stop(Alarm::Parked(number));
+            self.cx.timers.cancel(&Alarm::Parked(number));
             conn.req(&mut self.cx, &source, &req, &data);
+        }
+    }
+
+    /// Connections that wait for their association get it, as far as there is room.
+    fn admit(&mut self) {
+        while let Some(id) = self.cx.admission.next(self.cx.now) {
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.admitted(&mut self.cx);
+            }
+        }
+        match self.cx.admission.next_token() {
+            Some(at) => self.cx.timers.set(Alarm::Admission, at),
+            None => self.cx.timers.cancel(&Alarm::Admission),
         }
     }
 
@@ -218,23 +282,20 @@ impl Engine {
         };
         let peer_qpn = conn.core.peer_qpn;
         self.by_qp.remove(&(conn.core.node_guid, conn.core.qpn));
-        if let Some((link, routes)) = conn.close(&mut self.cx) {
+        if let Some((ids, routes)) = conn.close(&mut self.cx) {
             let ports = conn.peer_ports().to_vec();
             self.closing
-                .open(&mut self.cx, link, peer_qpn, ports, routes);
+                .open(&mut self.cx, ids, peer_qpn, ports, routes);
         }
     }
 
     fn client_gone(&mut self, client: u64) {
-        let first = ConnId { client, conn: 0 };
-        let last = ConnId {
-            client,
-            conn: u64::MAX,
-        };
-        let ids: Vec<ConnId> = self.conns.range(first..=last).map(|(&id, _)| id).collect();
+        let conns = self.conns.range(ConnId::of_client(client));
+        let ids: Vec<ConnId> = conns.map(|(&id, _)| id).collect();
         for id in ids {
             self.close(id);
         }
+        self.cx.admission.client_gone(client);
     }
 
     fn paths(
@@ -243,14 +304,14 @@ impl Engine {
         result: Result<&[PathRecord], QueryError>,
         origin: Option<Origin>,
     ) {
-        let id = self.cx.queries.remove(&query);
+        let id = self.cx.questions.end(query);
         if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
             conn.paths(&mut self.cx, query, result, origin);
         }
     }
 
     fn assessed(&mut self, query: u32, overlaps: &[Option<Overlap>]) {
-        let id = self.cx.assessments.remove(&query);
+        let id = self.cx.questions.end(query);
         if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
             conn.assessed(&mut self.cx, query, overlaps);
         }
@@ -258,21 +319,21 @@ impl Engine {
 
     fn fabric_changed(&mut self) {
         self.sweep.restart(self.conns.len());
-        if !self.cx.timers.is_set(Alarm::Sweep) {
+        if !self.cx.timers.is_set(&Alarm::Sweep) {
             self.cx.timers.set(Alarm::Sweep, self.cx.now);
         }
     }
 
     /// The next connections look at the changed fabric.
-    fn look(&mut self) {
-        for _ in 0..self.cx.config.look_batch.max(1) {
+    fn reassess_some(&mut self) {
+        for _ in 0..self.cx.config.reassess_batch.max(1) {
             let id = self.sweep.next(&self.conns);
             if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
                 conn.fabric_changed(&mut self.cx);
             }
         }
         if !self.sweep.is_over() {
-            let next = self.cx.now + self.cx.config.look_interval;
+            let next = self.cx.now + self.cx.config.reassess_interval;
             self.cx.timers.set(Alarm::Sweep, next);
         }
     }
@@ -289,6 +350,7 @@ impl Engine {
             cm::Message::Drep(drep) => drep.remote_comm_id,
             cm::Message::Lap(lap) => lap.remote_comm_id,
             cm::Message::Apr(apr) => apr.remote_comm_id,
+            // The passive side suggests nothing yet, and no REQ says that it may (`sap_supported`).
             cm::Message::Sap(_)
             | cm::Message::Spr(_)
             | cm::Message::SidrReq(_)
@@ -327,61 +389,53 @@ impl Engine {
         let to = Route::from(source);
         let rejected = match message {
             cm::Message::Dreq(dreq) => {
-                let link = Link {
-                    local: dreq.remote_comm_id,
-                    remote: dreq.local_comm_id,
-                };
-                return self.cx.send(to, source.transaction_id, link.drep());
+                let ids = CommIds::from_peer(dreq.local_comm_id, dreq.remote_comm_id);
+                // Answered though nothing is known of it, or the peer would repeat it until it
+                // gives up.
+                return self.cx.reply(to, source.transaction_id, ids.drep());
             }
             cm::Message::Rej(rej) => {
                 let parked = self.parked.take(|parked| {
                     parked.req.local_comm_id == rej.local_comm_id && parked.source.lid == source.lid
                 });
                 if let Some(parked) = parked {
-                    return self.cx.timers.stop(Alarm::Parked(parked.number));
+                    return self.cx.timers.cancel(&Alarm::Parked(parked.number));
                 }
                 None
             }
             cm::Message::Rep(rep) => {
-                let link = Link {
-                    local: rep.remote_comm_id,
-                    remote: rep.local_comm_id,
-                };
-                Some((link, Rejected::Rep))
+                let ids = CommIds::from_peer(rep.local_comm_id, rep.remote_comm_id);
+                Some((ids, Rejected::Rep))
             }
             cm::Message::Lap(lap) => {
-                let link = Link {
-                    local: lap.remote_comm_id,
-                    remote: lap.local_comm_id,
-                };
-                Some((link, Rejected::NoMessage))
+                let ids = CommIds::from_peer(lap.local_comm_id, lap.remote_comm_id);
+                Some((ids, Rejected::NoMessage))
             }
             _ => None,
         };
-        if let Some((link, rejected)) = rejected {
-            let rej = link.rej(rejected, RejReason::InvalidCommId);
-            self.cx.send(to, source.transaction_id, rej);
+        // A daemon that was started anew knows nothing of old associations. A peer that is told so
+        // opens another at once; one that is not waits for its retries to end.
+        if let Some((ids, rejected)) = rejected {
+            let rej = ids.rej(rejected, RejReason::InvalidCommId);
+            self.cx.reply(to, source.transaction_id, rej);
         }
         self.cx.drop_mad(source, message.name(), Drop::OutOfPlace);
     }
 
     fn req(&mut self, source: &MadSource, req: &Req) {
         let reject = |reason| {
-            let link = Link {
-                local: 0,
-                remote: req.local_comm_id,
-            };
-            link.rej(Rejected::Req, reason)
+            let ids = CommIds::from_peer(req.local_comm_id, 0);
+            ids.rej(Rejected::Req, reason)
         };
         let to = Route::from(source);
         if req.service_id != SERVICE_ID {
             let rej = reject(RejReason::InvalidServiceId);
-            return self.cx.send(to, source.transaction_id, rej);
+            return self.cx.reply(to, source.transaction_id, rej);
         }
         let Ok(data) = ReqData::decode(&req.private_data) else {
             self.cx.drop_mad(source, "REQ", Drop::Malformed);
             let rej = reject(RejReason::Unsupported);
-            return self.cx.send(to, source.transaction_id, rej);
+            return self.cx.reply(to, source.transaction_id, rej);
         };
         let primary = &req.primary;
         let device = self
@@ -390,7 +444,7 @@ impl Engine {
             .device_at(primary.remote_port_gid, primary.remote_port_lid);
         let Some(device) = device else {
             let rej = reject(RejReason::InvalidPrimaryGid);
-            return self.cx.send(to, source.transaction_id, rej);
+            return self.cx.reply(to, source.transaction_id, rej);
         };
         let id = self.by_qp.get(&(device, data.peer_qpn));
         match id.and_then(|id| self.conns.get_mut(id)) {
@@ -415,12 +469,9 @@ impl Engine {
                 .set(Alarm::Parked(number), self.cx.now + wait),
             Parking::Copy => {}
         }
-        let link = Link {
-            local: 0,
-            remote: req.local_comm_id,
-        };
-        let mra = link.mra(Mraed::Req, wait);
+        let ids = CommIds::from_peer(req.local_comm_id, 0);
+        let mra = ids.mra(MraReceived::Req, wait);
         self.cx
-            .send(Route::from(source), source.transaction_id, mra);
+            .reply(Route::from(source), source.transaction_id, mra);
     }
 }

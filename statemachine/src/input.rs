@@ -2,35 +2,17 @@
 //! What the engine is told.
 
 use alloc::vec::Vec;
-use core::fmt;
-use core::str::FromStr;
-
 use cm_msgs::control::{Register, Report};
 use cm_msgs::sa::PathRecord;
-use cm_msgs::{Gid, Guid, Lid, PKey, cm};
+use cm_msgs::{Gid, Lid, PKey, cm};
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString};
 
+use crate::id::{ConnId, PortId};
 use crate::overlap::Overlap;
 
-/// A connection, as the caller names it: which library, and the library's number for it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ConnId {
-    /// The client; never used twice by one daemon.
-    pub client: u64,
-    /// The client's number for the connection.
-    pub conn: u64,
-}
-
-/// A local port.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PortId {
-    /// Node GUID of its device.
-    pub node_guid: Guid,
-    /// Counted from 1.
-    pub port: u8,
-}
-
 /// A local port as it is now.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortStatus {
     /// Logical state Active, and nothing contradicts it.
     pub active: bool,
@@ -91,7 +73,22 @@ pub enum QueryError {
 }
 
 /// A kind of path source.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Display,
+    EnumString,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownOrigin, parse_err_fn = UnknownOrigin::new)]
 pub enum Origin {
     /// The subnet administrator.
     Sa,
@@ -103,35 +100,14 @@ pub enum Origin {
     Static,
 }
 
-impl Origin {
-    const NAMES: [(Self, &'static str); 4] = [
-        (Self::Sa, "sa"),
-        (Self::Acm, "acm"),
-        (Self::Ssa, "ssa"),
-        (Self::Static, "static"),
-    ];
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = Self::NAMES.iter();
-        let name = names.find(|(origin, _)| origin == self);
-        f.pad(name.map_or("", |(_, name)| name))
-    }
-}
-
 /// A word that names no path source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no path source; there are sa, acm, ssa, static")]
 pub struct UnknownOrigin;
 
-impl FromStr for Origin {
-    type Err = UnknownOrigin;
-
-    fn from_str(word: &str) -> Result<Self, UnknownOrigin> {
-        let mut names = Self::NAMES.iter();
-        let origin = names.find(|(_, name)| *name == word);
-        origin.map(|(origin, _)| *origin).ok_or(UnknownOrigin)
+impl UnknownOrigin {
+    fn new(_: &str) -> Self {
+        Self
     }
 }
 
@@ -165,10 +141,10 @@ pub enum Input {
     Assessed {
         /// Its number.
         query: u32,
-        /// What each of its ways shares with the primary, in its order. `None`: nobody knows.
+        /// What each of its paths shares with the primary, in its order. `None`: nobody knows.
         overlaps: Vec<Option<Overlap>>,
     },
-    /// The fabric is known, or is known to be, another than before: what ways share may have
+    /// The fabric is known, or is known to be, another than before: what paths share may have
     /// changed. All connections look again, a few at a time.
     FabricChanged,
 }

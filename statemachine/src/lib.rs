@@ -2,11 +2,12 @@
 //! Sans-IO state machines that keep RDMA connections armed.
 //!
 //! Fully deterministic: no clock, file descriptor, thread or randomness of its own. Time and the
-//! random seed are inputs.
+//! random seed are inputs. [`Time`], [`Timers`], [`Backoff`], [`Random`] and [`FairShare`] are what the other sans-IO
+//! crates use for theirs.
 //!
 //! The contract is that of quinn-proto and str0m: tell the [`Engine`] one [`Input`]
-//! (`handle`), then drain [`Output`]s (`poll_output`) until there are none, then sleep until
-//! `poll_timeout` or the next input. Time never goes backwards.
+//! (`handle`), then drain its outputs (`poll_order`, `poll_transmit`, `poll_query`, `poll_trace`), then
+//! sleep until `poll_timeout` or the next input. Time never goes backwards.
 //!
 //! Inside, every connection has one function that decides (`drive`), called after whatever
 //! happened to it; it looks at the QP as its library last reported it, at the ports, and at what is
@@ -14,6 +15,11 @@
 //! connection whose alternate is the best thinkable sets no timer; one whose better alternates are
 //! in doubt (remote port out of service, path left by hardware without a cause) asks the path
 //! sources for those with pauses from 1 s to 60 s.
+//!
+//! What somebody else can cause is bounded: MADs wait once each while their port has no room, replies
+//! to strangers are limited, REQs of unknown connections are parked in a small table, and new
+//! connections are taken up at a pace and asked paths for last, so that whatever a program
+//! registers, re-arming those that lost their protection is not held up.
 //!
 //! Candidates are ranked by doubts, by the ports that they share with the primary, and by what they
 //! share with it inside the fabric ([`Assess`]); the loaded alternate is assessed with them. What
@@ -23,30 +29,41 @@
 
 extern crate alloc;
 
+mod admission;
+mod backoff;
 mod candidate;
 mod closing;
 mod config;
 mod conn;
 mod context;
 mod engine;
+mod fair_share;
+mod id;
 mod input;
+mod outbox;
 mod output;
 mod overlap;
 mod parked;
 mod port;
+mod questions;
 mod random;
 mod sweep;
 mod time;
-mod timer;
+mod timers;
 pub mod trace;
 pub mod view;
 
+pub use backoff::Backoff;
 pub use candidate::{Candidate, Doubt, Score, Shared};
 pub use config::{Config, SERVICE_ID};
 pub use engine::Engine;
-pub use input::{ConnId, Input, MadSource, Origin, PortId, PortStatus, QueryError, UnknownOrigin};
-pub use output::{Order, Output, PathQuery, Send};
-pub use overlap::{Assess, Overlap, Way};
+pub use fair_share::FairShare;
+pub use id::{ConnId, PortId};
+pub use input::{Input, MadSource, Origin, PortStatus, QueryError, UnknownOrigin};
+pub use output::{Order, PathQuery, Query, Transmit};
+pub use overlap::{Assess, Overlap, PathEnds};
+pub use random::Random;
 pub use time::Time;
+pub use timers::Timers;
 pub use trace::{Level, Trace};
 pub use view::{ConnectionView, Counters, PortView};

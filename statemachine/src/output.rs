@@ -4,13 +4,12 @@
 use cm_msgs::control::{AppEvent, Load, Migrate, Refusal};
 use cm_msgs::{Gid, Lid, PKey, cm};
 
-use crate::input::{ConnId, PortId};
+use crate::id::PortId;
 use crate::overlap::Assess;
-use crate::trace::Trace;
 
 /// A CM message to a peer's daemon (QP1 of a port of the peer's).
 #[derive(Clone, Debug)]
-pub struct Send {
+pub struct Transmit {
     /// The local port to send from.
     pub port: PortId,
     /// The peer port's LID.
@@ -55,21 +54,11 @@ pub enum Order {
     Event(AppEvent, u8),
 }
 
-/// One thing to do.
-#[derive(Clone, Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "drained at once, never stored in numbers"
-)]
-pub enum Output {
-    /// Send a MAD.
-    Send(Send),
-    /// Ask for paths.
-    Query(PathQuery),
-    /// Say what ways share.
+/// A question, which is answered by an input with its number.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Query {
+    /// Which paths are there? Answered by [`Input::Paths`](crate::Input::Paths).
+    Paths(PathQuery),
+    /// What do paths share with a primary? Answered by [`Input::Assessed`](crate::Input::Assessed).
     Assess(Assess),
-    /// Tell a library.
-    Order(ConnId, Order),
-    /// Say so in the log.
-    Trace(Trace),
 }

@@ -6,12 +6,13 @@ use core::fmt;
 
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid};
+use serde::{Deserialize, Serialize};
 
-use crate::input::PortId;
+use crate::id::PortId;
 
-/// One way through the fabric: from a local port to a remote one, there and back.
+/// A path through the fabric by its ends: from a local port to a remote one, there and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct PathEnds {
     /// The local port.
     pub port: PortId,
     /// Its GID.
@@ -24,21 +25,23 @@ pub struct Way {
     pub dlid: Option<Lid>,
 }
 
-/// The question what some ways share with a connection's primary.
+/// The question what some paths share with a connection's primary.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Assess {
     /// Names it in the answer.
     pub query: u32,
     /// The primary path.
     pub primary: Path,
-    /// The ways: the loaded alternate, if there is one, and the candidates.
-    pub ways: Vec<Way>,
+    /// The loaded alternate, if there is one, and the candidates.
+    pub paths: Vec<PathEnds>,
 }
 
-/// What a way shares with the primary though it need not: an only leaf switch, which every way
+/// What a path shares with the primary though it need not: an only leaf switch, which every path
 /// between the two hosts takes, is not counted. Both directions are looked at; what both share
 /// counts once. Ordered from least to most.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 pub struct Overlap {
     /// Switches.
     pub switches: u16,

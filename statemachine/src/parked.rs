@@ -50,6 +50,8 @@ impl ParkedReqs {
             req,
             data,
         };
+        // The newest is what the peer is at: to answer the older one would confirm IDs that it has
+        // given up.
         if let Some(old) = self.reqs.iter_mut().find(|old| same_connection(old, &new)) {
             new.number = old.number;
             *old = new;

@@ -5,10 +5,25 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use cm_msgs::association::{self, PortAddress};
+use cm_msgs::control::Snapshot;
+use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey};
+use strum::Display;
 
-use crate::input::{PortId, PortStatus};
-use crate::view::PortState;
+use crate::id::PortId;
+use crate::input::PortStatus;
+
+/// What a local port is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Display)]
+#[strum(serialize_all = "lowercase")]
+pub enum PortState {
+    /// Nothing.
+    Down,
+    /// MADs; paths over it once it has stayed up for the hold-off.
+    Settling,
+    /// Everything.
+    Up,
+}
 
 /// A local port.
 #[derive(Clone, Debug)]
@@ -102,6 +117,7 @@ impl Ports {
                 settle: None,
             });
         };
+        // Without a subnet manager nobody can be asked for a path from it.
         let complete = status.sm_lid != Lid(0);
         let Some(port) = self.table.get_mut(&id) else {
             let port = Port {
@@ -154,12 +170,8 @@ impl Ports {
 
     /// The ports of a device.
     pub(crate) fn of_device(&self, node_guid: Guid) -> impl Iterator<Item = &Port> + Clone {
-        let first = PortId { node_guid, port: 0 };
-        let last = PortId {
-            node_guid,
-            port: u8::MAX,
-        };
-        self.table.range(first..=last).map(|(_, port)| port)
+        let ports = self.table.range(PortId::of_device(node_guid));
+        ports.map(|(_, port)| port)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Port> {
@@ -178,6 +190,48 @@ impl Ports {
     /// What a peer is told of a device's ports. Ports out of service are named with LID 0.
     pub(crate) fn announce(&self, node_guid: Guid) -> association::Ports {
         association::Ports::new(self.of_device(node_guid).map(Port::address))
+    }
+}
+
+/// How many connections have their paths on which local port: counted as they change, since there
+/// may be ten thousand of them.
+#[derive(Debug, Default)]
+pub(crate) struct PathCounts(BTreeMap<PortId, PathCount>);
+
+/// How many paths are on one local port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathCount {
+    pub(crate) primaries: usize,
+    pub(crate) alternates: usize,
+}
+
+impl PathCounts {
+    pub(crate) fn of(&self, id: PortId) -> PathCount {
+        self.0.get(&id).copied().unwrap_or_default()
+    }
+
+    /// A connection has these paths.
+    pub(crate) fn add(&mut self, node_guid: Guid, qp: &Snapshot) {
+        self.at(node_guid, &qp.primary).primaries += 1;
+        if let Some(alternate) = &qp.alternate {
+            self.at(node_guid, alternate).alternates += 1;
+        }
+    }
+
+    /// A connection has these paths no more.
+    pub(crate) fn remove(&mut self, node_guid: Guid, qp: &Snapshot) {
+        self.at(node_guid, &qp.primary).primaries -= 1;
+        if let Some(alternate) = &qp.alternate {
+            self.at(node_guid, alternate).alternates -= 1;
+        }
+        // Clients may name any device.
+        self.0
+            .retain(|_, count| count.primaries + count.alternates > 0);
+    }
+
+    fn at(&mut self, node_guid: Guid, path: &Path) -> &mut PathCount {
+        let port = path.port;
+        self.0.entry(PortId { node_guid, port }).or_default()
     }
 }
 

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
 
-use crate::input::ConnId;
+use crate::id::ConnId;
 
 /// One round over all connections. A change during a round makes it last for a full round from
 /// there, so that none is left out however often the fabric changes.

@@ -2,14 +2,18 @@
 //! What the engine says about its work: typed, so that a caller can make structured log events.
 
 use core::fmt;
+use core::time::Duration;
 
 use cm_msgs::Lid;
+use cm_msgs::association::PortAddress;
 use cm_msgs::cm::ApStatus;
 use cm_msgs::control::{AppEvent, Refusal};
 use cm_msgs::path::Path;
+use strum::Display;
 
 use crate::candidate::Candidate;
-use crate::input::{ConnId, PortId, QueryError};
+use crate::id::{ConnId, PortId};
+use crate::input::QueryError;
 use crate::view::{AssociationState, PortState, Protection, Reason};
 
 /// How much it matters.
@@ -36,7 +40,7 @@ pub struct Trace {
 
 /// A path's ends: enough to recognise it in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ends {
+pub struct PathLids {
     /// The local port's number.
     pub port: u8,
     /// The local LID.
@@ -45,7 +49,7 @@ pub struct Ends {
     pub dlid: Lid,
 }
 
-impl From<&Path> for Ends {
+impl From<&Path> for PathLids {
     fn from(path: &Path) -> Self {
         Self {
             port: path.port,
@@ -55,7 +59,7 @@ impl From<&Path> for Ends {
     }
 }
 
-impl fmt::Display for Ends {
+impl fmt::Display for PathLids {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -75,6 +79,17 @@ pub enum What {
     Closed,
     /// A connection was refused.
     Refused(Refusal),
+    /// It has been unprotected for a while, and will be told of once.
+    Unprotected {
+        /// For how long.
+        since: Duration,
+        /// Why, and what to do about it.
+        reason: Reason,
+        /// The peer's end of its primary path.
+        peer: PortAddress,
+    },
+    /// It is protected again after [`What::Unprotected`].
+    ProtectedAgain,
     /// Protection changed.
     Protection {
         /// What it was.
@@ -101,9 +116,9 @@ pub enum What {
     /// The connection is on another path now.
     Migrated {
         /// The path it left.
-        from: Ends,
+        from: PathLids,
         /// The path it is on.
-        to: Ends,
+        to: PathLids,
         /// We ordered it.
         ordered: bool,
         /// The path it left was abandoned by hardware, and no local port tells why.
@@ -116,17 +131,17 @@ pub enum What {
     /// A path source had no path.
     NoPath(Candidate, QueryError),
     /// LAP sent.
-    LapSent(Ends),
+    LapSent(PathLids),
     /// LAP received.
-    LapReceived(Ends),
+    LapReceived(PathLids),
     /// APR sent.
     AprSent(ApStatus),
     /// APR received.
     AprReceived(ApStatus),
     /// The library was ordered to load this path.
-    Load(Ends),
+    Load(PathLids),
     /// The library was ordered to migrate away from this path.
-    Migrate(Ends),
+    Migrate(PathLids),
     /// An order came too late: the QP was not as it expected.
     Stale,
     /// An order failed.
@@ -150,54 +165,35 @@ pub enum What {
 }
 
 /// Why a MAD was dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Display)]
 pub enum Drop {
     /// It does not come from a port that the association knows.
+    #[strum(to_string = "from a port that the association does not know")]
     Stranger,
     /// It is for no association, or not for the state of it: a late copy, mostly.
+    #[strum(to_string = "for no association, or late")]
     OutOfPlace,
     /// Its private data is not ours.
+    #[strum(to_string = "private data is not apmd's")]
     Malformed,
     /// As many REQs as are allowed are parked.
+    #[strum(to_string = "too many REQs are waiting")]
     Overflow,
-}
-
-impl fmt::Display for Drop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stranger => "from a port that the association does not know",
-            Self::OutOfPlace => "for no association, or late",
-            Self::Malformed => "private data is not apmd's",
-            Self::Overflow => "too many REQs are waiting",
-        })
-    }
 }
 
 impl Trace {
     /// How much it matters.
     pub fn level(&self) -> Level {
         match self.what {
-            What::Protection {
-                to: Protection::Broken,
-                ..
+            What::ProtectedAgain | What::Port { .. } | What::Migrated { suspect: false, .. } => {
+                Level::Info
             }
-            | What::Registered
-            | What::Closed
-            | What::Migrated { suspect: false, .. } => Level::Info,
-            What::Protection {
-                to: Protection::Armed,
-                ..
-            }
-            | What::Port { .. } => Level::Info,
-            What::Protection {
-                from: Protection::Armed,
-                ..
-            } => Level::Info,
-            What::Refused(_)
+            What::Unprotected { .. }
             | What::Migrated { suspect: true, .. }
             | What::PrimaryLost
             | What::OrderFailed { .. }
             | What::LibrarySilent => Level::Warn,
+            // Some programs make and drop hundreds of connections: as such they are no news.
             _ => Level::Debug,
         }
     }
@@ -231,6 +227,18 @@ impl fmt::Display for Trace {
         match &self.what {
             What::Registered => f.write_str("connection registered"),
             What::Closed => f.write_str("connection closed"),
+            What::Unprotected {
+                since,
+                reason,
+                peer,
+            } => write!(
+                f,
+                "connection unprotected for {} s: {reason} (peer: lid {}, gid {})",
+                since.as_secs(),
+                peer.lid,
+                peer.gid
+            ),
+            What::ProtectedAgain => f.write_str("connection protected again"),
             What::Refused(refusal) => write!(f, "connection refused: {refusal}"),
             What::Protection {
                 to, reason: None, ..
@@ -252,12 +260,12 @@ impl fmt::Display for Trace {
             What::PrimaryLost => f.write_str("primary lost its port while not armed"),
             What::Candidate(candidate) => write!(f, "asking for a path: {candidate}"),
             What::NoPath(candidate, error) => write!(f, "no path: {candidate}: {error}"),
-            What::LapSent(way) => write!(f, "LAP sent: {way}"),
-            What::LapReceived(way) => write!(f, "LAP received: {way}"),
+            What::LapSent(path) => write!(f, "LAP sent: {path}"),
+            What::LapReceived(path) => write!(f, "LAP received: {path}"),
             What::AprSent(status) => write!(f, "APR sent: {status}"),
             What::AprReceived(status) => write!(f, "APR received: {status}"),
-            What::Load(way) => write!(f, "loading alternate: {way}"),
-            What::Migrate(way) => write!(f, "migrating away from {way}"),
+            What::Load(path) => write!(f, "loading alternate: {path}"),
+            What::Migrate(path) => write!(f, "migrating away from {path}"),
             What::Stale => f.write_str("order was stale, QP not modified"),
             What::OrderFailed { errno } => write!(f, "order failed: errno {errno}"),
             What::LibrarySilent => f.write_str("library did not answer an order"),

@@ -9,10 +9,14 @@ use cm_msgs::cm::{ApStatus, RejReason};
 use cm_msgs::control::{MigrationState, QpState, Refusal, Role};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, Qpn};
+use serde::{Deserialize, Serialize};
+use strum::{Display, VariantArray};
 
 use crate::candidate::Candidate;
-use crate::input::{ConnId, Origin, PortId, QueryError};
+use crate::id::{ConnId, PortId};
+use crate::input::{Origin, QueryError};
 use crate::overlap::Overlap;
+pub use crate::port::PortState;
 use crate::time::Time;
 
 /// A connection as it is now.
@@ -59,14 +63,16 @@ pub struct ConnectionView {
     pub changed: Time,
 }
 
-/// Whether a connection would survive the loss of its primary path.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// Whether a connection would survive the loss of its primary path; the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Display, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Protection {
     /// It would.
     Armed,
     /// An alternate is loaded; the QP waits for inbound traffic to arm (IBA 17.2.8.1).
     Rearming,
     /// The same, for so long that the connection is idle.
+    #[strum(to_string = "rearming (idle)")]
     RearmingIdle,
     /// Its library was ordered to load an alternate.
     Loading,
@@ -82,22 +88,6 @@ pub enum Protection {
     Broken,
 }
 
-impl fmt::Display for Protection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Armed => "armed",
-            Self::Rearming => "rearming",
-            Self::RearmingIdle => "rearming (idle)",
-            Self::Loading => "loading",
-            Self::Migrating => "migrating",
-            Self::Negotiating => "negotiating",
-            Self::Unprotected => "unprotected",
-            Self::Refused => "refused",
-            Self::Broken => "broken",
-        })
-    }
-}
-
 /// Why a connection is not armed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -106,6 +96,8 @@ pub enum Reason {
     Refused(Refusal),
     /// The QP is in this state.
     Qp(QpState),
+    /// Its client registered so many connections that it has to wait for its turn.
+    Queued,
     /// The peer's daemon has not answered yet.
     Opening,
     /// The peer's daemon waits for its application to register.
@@ -122,8 +114,10 @@ pub enum Reason {
     WaitingForReq,
     /// Passive side: the peer's daemon proposes the alternate, and has not yet.
     WaitingForLap,
-    /// No path but the primary is thinkable: no second port is up here or at the peer.
+    /// No second port is up on this host.
     NoSecondPort,
+    /// No second port is up at the peer.
+    NoSecondPortAtPeer,
     /// A second port is up, but for so short a time that it is not trusted yet.
     PortSettling,
     /// A path source was asked.
@@ -160,43 +154,66 @@ pub enum Reason {
     JustMigrated,
 }
 
+/// Why, and what to do about it where an operator can do something.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => write!(f, "{refusal}"),
-            Self::Qp(state) => write!(f, "QP is in state {state}"),
-            Self::Opening => f.write_str("waiting for the peer's apmd"),
+        f.write_str(match self {
+            Self::Refused(refusal) => return write!(f, "{refusal}"),
+            Self::Qp(state) => return write!(f, "the QP is in state {state}"),
+            Self::Queued => "its program registers many connections, and this one waits its turn",
+            Self::Opening => "waiting for the peer's apmd",
             Self::PeerNotRegistered => {
-                f.write_str("peer: its application has not registered the connection yet")
+                "the peer's program has not registered the connection; \
+                 run it under 'apmctl run' on the peer's host"
             }
-            Self::PeerNoApmd => f.write_str("peer: no apmd"),
-            Self::PeerRefused(None) => f.write_str("peer refused"),
-            Self::PeerRefused(Some(refusal)) => write!(f, "peer refused: {refusal}"),
-            Self::Rejected(reason) => write!(f, "peer rejected: {reason}"),
-            Self::PeerClosed => f.write_str("peer closed the association"),
-            Self::WaitingForReq => f.write_str("waiting for the active side's apmd"),
-            Self::WaitingForLap => f.write_str("waiting for the active side to propose a path"),
-            Self::NoSecondPort => f.write_str("no second port is up"),
-            Self::PortSettling => f.write_str("second port came up just now"),
-            Self::WaitingForPath => f.write_str("waiting for a path record"),
-            Self::NoPath(error) => write!(f, "no path: {error}"),
-            Self::NoFittingPath => f.write_str("no path found that fits the connection"),
-            Self::WaitingForApr => f.write_str("waiting for the peer's APR"),
-            Self::NoApr => f.write_str("peer did not answer the LAP"),
-            Self::Apr(status) => write!(f, "peer: {status}"),
-            Self::AprSent(status) => write!(f, "the peer's last proposal: {status}"),
-            Self::WaitingForLibrary => f.write_str("waiting for the library"),
-            Self::LibrarySilent => f.write_str("the library did not answer"),
-            Self::Stale => f.write_str("the QP changed meanwhile"),
-            Self::LoadFailed(errno) => write!(f, "loading failed: errno {errno}"),
-            Self::MigrateFailed(errno) => write!(f, "migrating failed: errno {errno}"),
-            Self::WaitingForTraffic => f.write_str("alternate loaded, waiting for inbound traffic"),
-            Self::AlternatePortDown => f.write_str("the alternate's port is down"),
+            Self::PeerNoApmd => "peer: no apmd; start apmd on the peer's host",
+            Self::PeerRefused(None) => "the peer's apmd refuses; see 'apmctl conn' on its host",
+            Self::PeerRefused(Some(refusal)) => {
+                return write!(f, "the peer's apmd refuses: {refusal}");
+            }
+            Self::Rejected(reason) => return write!(f, "the peer's apmd rejects: {reason}"),
+            Self::PeerClosed => {
+                "the peer's program has closed the connection, or does not run under 'apmctl run' \
+                 any more"
+            }
+            Self::WaitingForReq => {
+                "the peer's apmd has not asked for the connection; start apmd on the peer's host \
+                 and run its program under 'apmctl run'"
+            }
+            Self::WaitingForLap => {
+                "the peer's apmd has not proposed a path; see 'apmctl conn' on its host"
+            }
+            Self::NoSecondPort => "no second port is up on this host; see 'apmctl port'",
+            Self::NoSecondPortAtPeer => {
+                "no second port is up at the peer; see 'apmctl port' on its host"
+            }
+            Self::PortSettling => "the second port came up just now",
+            Self::WaitingForPath => "waiting for a path record",
+            Self::NoPath(QueryError::NoPath) => {
+                "no path to a second port of the peer's; see 'apmctl port' on its host"
+            }
+            Self::NoPath(error) => return write!(f, "{error}; see 'apmctl source'"),
+            Self::NoFittingPath => {
+                "no path fits the connection: its MTU and P_Key must be the second ports' as well"
+            }
+            Self::WaitingForApr => "waiting for the peer's APR",
+            Self::NoApr => "the peer's apmd did not answer the LAP",
+            Self::Apr(status) => return write!(f, "the peer answered the LAP: {status}"),
+            Self::AprSent(status) => return write!(f, "the peer's LAP was answered: {status}"),
+            Self::WaitingForLibrary => "waiting for the program's library",
+            Self::LibrarySilent => "the program's library did not answer; is its process stopped?",
+            Self::Stale => "the QP changed meanwhile",
+            Self::LoadFailed(errno) => {
+                return write!(f, "loading the alternate failed: errno {errno}");
+            }
+            Self::MigrateFailed(errno) => return write!(f, "migrating failed: errno {errno}"),
+            Self::WaitingForTraffic => "alternate loaded, waiting for inbound traffic",
+            Self::AlternatePortDown => "the alternate's port is down",
             Self::PrimaryPortDown => {
-                f.write_str("the primary's port is down and no alternate was armed")
+                "the primary's port is down and no alternate was armed; bring it up"
             }
-            Self::JustMigrated => f.write_str("migrated, next alternate not chosen yet"),
-        }
+            Self::JustMigrated => "migrated, next alternate not chosen yet",
+        })
     }
 }
 
@@ -214,7 +231,8 @@ pub struct AssociationView {
 }
 
 /// Where an association stands.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum AssociationState {
     /// Nothing was sent or heard yet.
     None,
@@ -230,21 +248,8 @@ pub enum AssociationState {
     Refused,
 }
 
-impl fmt::Display for AssociationState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::None => "none",
-            Self::Opening => "opening",
-            Self::Parked => "parked",
-            Self::Established => "established",
-            Self::Pausing => "pausing",
-            Self::Refused => "refused",
-        })
-    }
-}
-
 /// What happened to a connection so far.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct ConnectionCounters {
     /// Migrations, by hardware or ordered.
     pub migrations: u64,
@@ -289,29 +294,8 @@ pub struct PortView {
     pub alternates: usize,
 }
 
-/// What a local port is good for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum PortState {
-    /// Nothing.
-    Down,
-    /// MADs; paths over it once it has stayed up for the hold-off.
-    Settling,
-    /// Everything.
-    Up,
-}
-
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Down => "down",
-            Self::Settling => "settling",
-            Self::Up => "up",
-        })
-    }
-}
-
 /// What happened to an engine so far.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
     /// MADs sent, copies included.
     pub mads_sent: u64,

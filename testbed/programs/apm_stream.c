@@ -79,7 +79,7 @@ struct conn {
 };
 
 static struct {
-	bool server, opt_in;
+	bool server, opt_in, maker_ends;
 	char *bind, *peer;
 	const char *port;
 	int connections;
@@ -270,7 +270,7 @@ static void *exchange(void *argument)
 	return NULL;
 }
 
-static int set_up_qp(struct conn *conn)
+static int set_up(struct conn *conn)
 {
 	size_t bytes = (size_t)(WINDOW + RECEIVES) * options.size;
 	struct ibv_qp_init_attr attr = {
@@ -295,6 +295,24 @@ static int set_up_qp(struct conn *conn)
 		if (post_receive(conn, slot))
 			return -1;
 	return 0;
+}
+
+static void *set_up_thread(void *conn)
+{
+	return set_up(conn) ? conn : NULL;
+}
+
+/* The kernel knows a queue pair's owner by the thread that made it. */
+static int set_up_qp(struct conn *conn)
+{
+	pthread_t thread;
+	void *failed;
+
+	if (!options.maker_ends)
+		return set_up(conn);
+	if (pthread_create(&thread, NULL, set_up_thread, conn) || pthread_join(thread, &failed))
+		return -1;
+	return failed ? -1 : 0;
 }
 
 static int opt_in(struct rdma_cm_id *id)
@@ -591,7 +609,7 @@ static int usage(void)
 			"  -n N   connections (1)            -i US  a message each US microseconds (1000)\n"
 			"  -p N   port (7480)                -S N   bytes of a message (1024)\n"
 			"  -C N   client: messages of each connection, 0 until SIGTERM (0)\n"
-			"  -x     do not opt in to APM\n"
+			"  -x     do not opt in to APM       -t     queue pairs are made by a thread that ends\n"
 			"  -r SLID,DLID   client: the route, not to be asked for\n");
 	return 2;
 }
@@ -600,10 +618,11 @@ static bool parse(int argc, char **argv)
 {
 	int option;
 
-	while ((option = getopt(argc, argv, "sxb:n:p:i:S:C:r:")) != -1) {
+	while ((option = getopt(argc, argv, "sxtb:n:p:i:S:C:r:")) != -1) {
 		switch (option) {
 		case 's': options.server = true; break;
 		case 'x': options.opt_in = false; break;
+		case 't': options.maker_ends = true; break;
 		case 'b': options.bind = optarg; break;
 		case 'n': options.connections = atoi(optarg); break;
 		case 'p': options.port = optarg; break;

@@ -2,17 +2,20 @@
 /*
  * Faults by command. The module parameter "cmd" takes one command when written
  * and tells how it went when read: 0 done, 1 refused, 2 not understood, and why.
- * "links" lists every cable.
+ * shca/links in debugfs lists every cable.
  *
  *	pull|plug|blackhole|blackhole-tx|heal TARGET
  *	loss TARGET PERCENT
  *	seed NUMBER
+ *	mend
  *
- * TARGET is a port ("shca0 1", "switch0 9"), a whole switch ("switch0"), or the
- * inter-switch link ("isl").
+ * TARGET is a cable, by the port at either end ("shca0 1", "switch0 9"), or a whole
+ * switch ("switch0").
  */
 #include <linux/ctype.h>
+#include <linux/debugfs.h>
 #include <linux/module.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include "fabric_int.h"
@@ -43,19 +46,6 @@ static __printf(2, 3) int cable_fail(int error, const char *format, ...)
 
 /* ---- what a word means ---- */
 
-static struct fabric_node *find_node(const char *name)
-{
-	unsigned int i;
-
-	for (i = 0; i < FABRIC_SWITCHES; i++)
-		if (!strcmp(name, fabric.sw[i].name))
-			return &fabric.sw[i];
-	for (i = 0; i < FABRIC_MAX_HCAS; i++)
-		if (!strcmp(name, fabric.hca[i].name) && fabric.hca[i].num_ports)
-			return &fabric.hca[i];
-	return NULL;
-}
-
 static int find_port(struct cable_target *target, struct fabric_node *node, const char *word)
 {
 	unsigned int num;
@@ -63,6 +53,8 @@ static int find_port(struct cable_target *target, struct fabric_node *node, cons
 	if (kstrtouint(word, 10, &num) || num < 1 || num > node->num_ports || !node->port[num])
 		return cable_fail(-ENODEV, "no port %s on %s, it has ports 1 to %u", word,
 				  node->name, node->num_ports);
+	if (!node->port[num]->link)
+		return cable_fail(-ENODEV, "port %u of %s has no cable", num, node->name);
 	target->port = node->port[num];
 	target->link = target->port->link;
 	return 0;
@@ -75,12 +67,8 @@ static int find_target(struct cable_target *target, int argc, char **argv)
 	int ret;
 
 	if (argc < 1)
-		return cable_fail(-EINVAL, "which link? say DEVICE PORT, a switch, or isl");
-	if (!strcmp(argv[0], "isl")) {
-		target->link = &fabric.isl;
-		return 1;
-	}
-	node = find_node(argv[0]);
+		return cable_fail(-EINVAL, "which link? say DEVICE PORT, or a switch");
+	node = fabric_find_node(argv[0]);
 	if (!node)
 		return cable_fail(-ENODEV, "no device or switch %s", argv[0]);
 	if (argc < 2) {
@@ -162,7 +150,8 @@ static void apply_to_links(const struct cable_target *target,
 	if (target->link)
 		act(target->link, arg);
 	for (num = 1; target->sw && num <= target->sw->num_ports; num++)
-		act(target->sw->port[num]->link, arg);
+		if (target->sw->port[num]->link)
+			act(target->sw->port[num]->link, arg);
 }
 
 static int blackhole(const struct cable_target *target)
@@ -243,6 +232,22 @@ static int cable_seed(int argc, char **argv)
 	return 0;
 }
 
+/* Ends all faults. */
+static int cable_mend(int argc, char **argv)
+{
+	unsigned int i;
+
+	if (argc)
+		return cable_fail(-EINVAL, "mend is about all links, not %s", argv[0]);
+	for (i = 0; i < fabric.switches; i++)
+		fabric.sw[i].blackhole = false;
+	for (i = 0; i < fabric.links; i++) {
+		link_heal(&fabric.link[i], 0);
+		link_plug(&fabric.link[i], 0);
+	}
+	return 0;
+}
+
 static int cable_verb(const char *verb, int argc, char **argv)
 {
 	struct cable_target target = {};
@@ -253,6 +258,8 @@ static int cable_verb(const char *verb, int argc, char **argv)
 		return cable_loss(argc, argv);
 	if (!strcmp(verb, "seed"))
 		return cable_seed(argc, argv);
+	if (!strcmp(verb, "mend"))
+		return cable_mend(argc, argv);
 	for (i = 0; i < ARRAY_SIZE(cable_verbs); i++) {
 		if (strcmp(verb, cable_verbs[i].name))
 			continue;
@@ -301,67 +308,69 @@ static int cable_show_result(char *page, const struct kernel_param *kp)
 
 /* ---- the list of links ---- */
 
-static int show_end(char *at, char *end, const struct fabric_port *port)
+static void show_end(struct seq_file *to, const struct fabric_port *port)
 {
 	const struct fabric_node *node = port->node;
 
-	return scnprintf(at, end - at, "%-7s %u  %-8s  %-6s  %5u  ", node->name, port->num,
-			 port_phys_name(port->phys), port_state_name(port->state),
-			 node_is_switch(node) ? node->port[0]->lid : port->lid);
+	seq_printf(to, "%-10s %2u  %-8s  %-6s  %5u  ", node->name, port->num,
+		   port_phys_name(port->phys), port_state_name(port->state),
+		   node_is_switch(node) ? node->port[0]->lid : port->lid);
 }
 
-static int show_faults(char *at, char *end, const struct fabric_link *link)
+static void show_faults(struct seq_file *to, const struct fabric_link *link)
 {
 	const struct fabric_port *a = link->end[0], *b = link->end[1];
-	char *start = at;
 
+	if (!link->unplugged && !a->node->blackhole && !b->node->blackhole && !a->silent &&
+	    !b->silent && !link->loss_ppm)
+		seq_puts(to, "-");
 	if (link->unplugged)
-		at += scnprintf(at, end - at, "pulled ");
+		seq_puts(to, "pulled ");
 	if (a->node->blackhole)
-		at += scnprintf(at, end - at, "blackhole(%s) ", a->node->name);
+		seq_printf(to, "blackhole(%s) ", a->node->name);
 	if (b->node->blackhole)
-		at += scnprintf(at, end - at, "blackhole(%s) ", b->node->name);
+		seq_printf(to, "blackhole(%s) ", b->node->name);
 	if (a->silent && b->silent)
-		at += scnprintf(at, end - at, "blackhole ");
+		seq_puts(to, "blackhole ");
 	else if (a->silent || b->silent)
-		at += scnprintf(at, end - at, "blackhole-tx(%s) ",
-				a->silent ? a->node->name : b->node->name);
+		seq_printf(to, "blackhole-tx(%s) ", a->silent ? a->node->name : b->node->name);
 	if (link->loss_ppm)
-		at += scnprintf(at, end - at, "loss(%u.%04u%%) ", link->loss_ppm / 10000,
-				link->loss_ppm % 10000);
-	if (at == start)
-		at += scnprintf(at, end - at, "- ");
-	at[-1] = '\n';
-	return at - start;
+		seq_printf(to, "loss(%u.%04u%%) ", link->loss_ppm / 10000, link->loss_ppm % 10000);
+	seq_puts(to, "\n");
 }
 
-static int show_link(char *at, char *end, const struct fabric_link *link)
+static int links_show(struct seq_file *to, void *unused)
 {
-	char *start = at;
+	unsigned int i;
 
-	if (!link->end[0] || !link->end[1])
-		return 0;
-	at += show_end(at, end, link->end[0]);
-	at += show_end(at, end, link->end[1]);
-	at += show_faults(at, end, link);
-	return at - start;
-}
+	spin_lock_irq(&fabric.lock);
+	for (i = 0; i < fabric.links; i++) {
+		const struct fabric_link *link = &fabric.link[i];
 
-static int cable_show_links(char *page, const struct kernel_param *kp)
-{
-	char *at = page, *end = page + PAGE_SIZE;
-	unsigned long flags;
-	unsigned int i, rail;
-
-	spin_lock_irqsave(&fabric.lock, flags);
-	if (fabric.ready) {
-		for (i = 0; i < FABRIC_MAX_HCAS; i++)
-			for (rail = 0; rail < SHCA_PORTS; rail++)
-				at += show_link(at, end, &fabric.link[i][rail]);
-		at += show_link(at, end, &fabric.isl);
+		if (!link->end[0] || !link->end[1])
+			continue;
+		show_end(to, link->end[0]);
+		show_end(to, link->end[1]);
+		show_faults(to, link);
 	}
-	spin_unlock_irqrestore(&fabric.lock, flags);
-	return at - page;
+	spin_unlock_irq(&fabric.lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(links);
+
+static struct dentry *links_dir;
+
+/* What debugfs has no room for is not shown. */
+void cable_init(void)
+{
+	links_dir = debugfs_create_dir("shca", NULL);
+	debugfs_create_file("links", 0444, links_dir, NULL, &links_fops);
+}
+
+void cable_exit(void)
+{
+	debugfs_remove(links_dir);
+	links_dir = NULL;
 }
 
 static const struct kernel_param_ops cable_command_ops = {
@@ -369,11 +378,5 @@ static const struct kernel_param_ops cable_command_ops = {
 	.get = cable_show_result,
 };
 
-static const struct kernel_param_ops cable_links_ops = {
-	.get = cable_show_links,
-};
-
 module_param_cb(cmd, &cable_command_ops, NULL, 0600);
-MODULE_PARM_DESC(cmd, "Fault command (pull, plug, blackhole, blackhole-tx, heal, loss, seed)");
-module_param_cb(links, &cable_links_ops, NULL, 0444);
-MODULE_PARM_DESC(links, "All links, their states and faults");
+MODULE_PARM_DESC(cmd, "Fault command (pull, plug, blackhole, blackhole-tx, heal, loss, seed, mend)");

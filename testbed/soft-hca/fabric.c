@@ -12,8 +12,17 @@
 #define RX_LIMIT	8192	/* packets waiting at one port */
 #define RX_BATCH	32	/* of them delivered in one run of the worker */
 
+/*
+ * What circles is discarded when its lifetime in a switch ends (IBA 18.2.5.4). Here
+ * nothing takes time: wires are counted instead, of each packet, and of all the
+ * copies of a multicast.
+ */
+#define MAX_HOPS	64
+#define MAX_CROSSINGS	4096
+
 struct fabric fabric = {
 	.lock = __SPIN_LOCK_UNLOCKED(fabric.lock),
+	.wires = LIST_HEAD_INIT(fabric.wires),
 };
 
 /* ---- counting ---- */
@@ -113,11 +122,31 @@ static bool port_may_send(const struct fabric_port *port, const struct shca_pack
 	       pkt->payload_len <= ib_mtu_enum_to_int(port->neighbor_mtu);
 }
 
+/*
+ * Takes all packets on wires a wire further, until each is where its way ends. What
+ * switches send on meanwhile is added to the list: there is no recursion.
+ */
+static void wires_run(void)
+{
+	struct shca_packet *pkt;
+
+	if (fabric.wires_running)
+		return;
+	fabric.wires_running = true;
+	fabric.crossings = 0;
+	while ((pkt = list_first_entry_or_null(&fabric.wires, struct shca_packet, list))) {
+		list_del_init(&pkt->list);
+		port_receive(pkt->at, pkt);
+	}
+	fabric.wires_running = false;
+}
+
 /* Over the wire to the other end of the link, whatever awaits it there. */
 void port_send(struct fabric_port *from, struct shca_packet *pkt)
 {
 	if (!from->link || from->phys != IB_PORT_PHYS_STATE_LINK_UP ||
-	    !port_may_send(from, pkt)) {
+	    !port_may_send(from, pkt) || pkt->hops >= MAX_HOPS ||
+	    (fabric.wires_running && fabric.crossings >= MAX_CROSSINGS)) {
 		port_count(from, CNT_XMIT_DISCARDS);
 		shca_packet_free(pkt);
 		return;
@@ -127,7 +156,11 @@ void port_send(struct fabric_port *from, struct shca_packet *pkt)
 		shca_packet_free(pkt);
 		return;
 	}
-	port_receive(port_peer(from), pkt);
+	pkt->hops++;
+	pkt->at = port_peer(from);
+	fabric.crossings++;
+	list_add_tail(&pkt->list, &fabric.wires);
+	wires_run();
 }
 
 /* Where a packet's way ends: at an HCA port, or for the management of a switch. */
@@ -261,7 +294,7 @@ struct fabric_port *port_create(struct fabric_node *node, u8 num, __be64 guid)
 	INIT_LIST_HEAD(&port->rx.packets);
 	INIT_WORK(&port->rx.work, rx_run);
 	INIT_WORK(&port->events.work, event_run);
-	trap_init(port);
+	trap_prepare(port);
 	port_init_attributes(port);
 	return port;
 }
@@ -287,15 +320,15 @@ void port_destroy(struct fabric_port *port)
 	kfree(port);
 }
 
-void port_attach(struct fabric_port *port, struct fabric_link *link, u8 end)
+void port_attach(struct fabric_port *port)
 {
 	spin_lock_irq(&fabric.lock);
 	port->node->port[port->num] = port;
-	port->link = link;
-	port->end = end;
-	if (link) {
-		link->end[end] = port;
-		link_train(link);
+	port->link = port->node->socket[port->num].link;
+	port->end = port->node->socket[port->num].end;
+	if (port->link) {
+		port->link->end[port->end] = port;
+		link_train(port->link);
 	}
 	spin_unlock_irq(&fabric.lock);
 }
@@ -305,15 +338,15 @@ void port_attach(struct fabric_port *port, struct fabric_link *link, u8 end)
 int fabric_init(void)
 {
 	unsigned int i;
-	int ret = 0;
+	int ret = topology_build();
 
+	if (ret)
+		return ret;
 	fabric.wq = alloc_workqueue("shca_fabric", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!fabric.wq)
 		return -ENOMEM;
 	prandom_seed_state(&fabric.loss_dice, get_random_u64());
-	for (i = 0; i < FABRIC_MAX_HCAS; i++)
-		snprintf(fabric.hca[i].name, sizeof(fabric.hca[i].name), "shca%u", i);
-	for (i = 0; i < FABRIC_SWITCHES && !ret; i++)
+	for (i = 0; i < fabric.switches && !ret; i++)
 		ret = switch_create(&fabric.sw[i], i);
 	if (ret) {
 		fabric_exit();
@@ -322,6 +355,7 @@ int fabric_init(void)
 	spin_lock_irq(&fabric.lock);
 	fabric.ready = true;
 	spin_unlock_irq(&fabric.lock);
+	cable_init();
 	return 0;
 }
 
@@ -329,10 +363,11 @@ void fabric_exit(void)
 {
 	unsigned int i;
 
+	cable_exit();
 	spin_lock_irq(&fabric.lock);
 	fabric.ready = false;
 	spin_unlock_irq(&fabric.lock);
-	for (i = 0; i < FABRIC_SWITCHES; i++)
+	for (i = 0; i < fabric.switches; i++)
 		switch_destroy(&fabric.sw[i]);
 	destroy_workqueue(fabric.wq);
 }

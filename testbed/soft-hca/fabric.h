@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The emulated subnet: end ports, two switches, links, and their faults.
+ * The emulated subnet: end ports, switches, links, and their faults.
  *
  * The transport (verbs, QPs) sees the fabric only through this header, and the
  * fabric sees the transport only through the two upcalls at its end.
@@ -12,7 +12,7 @@
 #include <rdma/ib_verbs.h>
 #include "packet.h"
 
-#define SHCA_PORTS 2		/* per HCA; port 1 on rail A, port 2 on rail B */
+#define SHCA_PORTS 2		/* per HCA, at most */
 #define SHCA_PKEYS 16
 #define SHCA_MAX_LMC 7
 
@@ -20,15 +20,36 @@ struct shca_dev;
 struct fabric_port;		/* an HCA end port, as the fabric knows it */
 
 /*
- * One end port. Created LinkUp/INIT (its link is plugged), GUIDs given.
- * port_num is 1-based. NULL when out of memory or past 8 HCAs.
+ * GUIDs of HCAs and their ports are locally administered EUI-64s:
+ * 06 53 48 43 41 00 <HCA> <port, 0 for the node>. Not 02: a node GUID may serve
+ * as a service ID, and those that begin so are ib_cm's own.
  */
-struct fabric_port *fabric_port_create(struct shca_dev *dev, unsigned int dev_index,
-				       u32 port_num, __be64 node_guid, __be64 port_guid);
-void fabric_port_destroy(struct fabric_port *fp);
+static inline __be64 fabric_guid(unsigned int index, unsigned int port_num)
+{
+	return cpu_to_be64(0x0653484341000000ULL | (index + 1) << 8 | port_num);
+}
 
-int fabric_init(void);		/* switches, forwarding, fault command parameter */
+int fabric_init(void);		/* topology, switches, forwarding, faults */
 void fabric_exit(void);
+
+/* What the topology says of an HCA. */
+struct fabric_hca {
+	const char *name;
+	unsigned int index;
+	unsigned int ports;
+	unsigned int system;	/* the index whose GUID is its system image's */
+};
+
+/* False if there are not so many. */
+bool fabric_hca(unsigned int index, struct fabric_hca *hca);
+
+/*
+ * One end port. Created LinkUp/INIT (its link is plugged), GUIDs given.
+ * port_num is 1-based. NULL when out of memory.
+ */
+struct fabric_port *fabric_port_create(struct shca_dev *dev, const struct fabric_hca *hca,
+				       u32 port_num);
+void fabric_port_destroy(struct fabric_port *fp);
 
 /*
  * Sends a packet out of an end port. Takes the packet; never sleeps; delivery is

@@ -15,10 +15,11 @@
 #include <rdma/ib_smi.h>
 #include "fabric.h"
 
-#define FABRIC_MAX_HCAS		8
-#define FABRIC_SWITCHES		SHCA_PORTS	/* one a rail */
-#define FABRIC_ISL_PORT		(FABRIC_MAX_HCAS + 1)
-#define FABRIC_MAX_PORTS	FABRIC_ISL_PORT	/* external ports of a switch */
+#define FABRIC_NAME_LEN		16
+#define FABRIC_MAX_HCAS		16
+#define FABRIC_MAX_SWITCHES	32
+#define FABRIC_MAX_LINKS	128
+#define FABRIC_MAX_PORTS	36		/* external ports of a switch */
 #define FABRIC_LFT_ENTRIES	0xc000		/* every unicast LID */
 #define FABRIC_MFT_ENTRIES	1024
 #define FABRIC_VLS		4		/* PortInfo encoding of VL0-VL7 */
@@ -89,14 +90,14 @@ struct fabric_event_queue {
 };
 
 struct fabric_link {
-	struct fabric_port *end[2];	/* NULL: no such HCA now */
+	struct fabric_port *end[2];	/* NULL: not there (yet, or any more) */
 	bool unplugged;
 	u32 loss_ppm;
 };
 
 struct fabric_port {
 	struct fabric_node *node;
-	struct fabric_link *link;	/* NULL: switch port 0 */
+	struct fabric_link *link;	/* NULL: no cable, and switch port 0 */
 	u8 end;				/* of the link */
 	u8 num;
 	__be64 guid;
@@ -155,17 +156,23 @@ struct fabric_tables {
 	u8 life_time;
 	bool state_change;
 	u8 lft[FABRIC_LFT_ENTRIES];
-	u16 mft[FABRIC_MFT_ENTRIES];
+	u64 mft[FABRIC_MFT_ENTRIES];	/* by port number */
 };
 
 struct fabric_node {
-	char name[16];
+	char name[FABRIC_NAME_LEN];
 	char desc[IB_DEVICE_NODE_DESC_MAX];
 	__be64 guid;
+	__be64 system_guid;
+	unsigned int system;		/* of an HCA: see topology.c */
 	u8 num_ports;
 	bool blackhole;			/* fault: nothing passes, links stay up */
 	struct fabric_tables *tables;	/* NULL: an HCA */
 	struct fabric_port *port[FABRIC_MAX_PORTS + 1];
+	struct {
+		struct fabric_link *link;	/* NULL: no cable */
+		u8 end;
+	} socket[FABRIC_MAX_PORTS + 1];
 };
 
 struct fabric {
@@ -173,10 +180,16 @@ struct fabric {
 	bool ready;
 	struct workqueue_struct *wq;
 	struct rnd_state loss_dice;
+
+	/* packets on wires, and how many were since wires_run() began */
+	struct list_head wires;
+	bool wires_running;
+	unsigned int crossings;
+
+	unsigned int hcas, switches, links;
 	struct fabric_node hca[FABRIC_MAX_HCAS];
-	struct fabric_node sw[FABRIC_SWITCHES];
-	struct fabric_link link[FABRIC_MAX_HCAS][SHCA_PORTS];
-	struct fabric_link isl;
+	struct fabric_node sw[FABRIC_MAX_SWITCHES];
+	struct fabric_link link[FABRIC_MAX_LINKS];
 };
 
 extern struct fabric fabric;
@@ -222,7 +235,11 @@ static inline void port_count(struct fabric_port *port, enum fabric_counter coun
 /* Ports of any node; these sleep and take the lock themselves. */
 struct fabric_port *port_create(struct fabric_node *node, u8 num, __be64 guid);
 void port_destroy(struct fabric_port *port);
-void port_attach(struct fabric_port *port, struct fabric_link *link, u8 end);
+void port_attach(struct fabric_port *port);
+
+/* topology.c: fills in nodes and links, before anything else is there */
+int topology_build(void);
+struct fabric_node *fabric_find_node(const char *name);
 
 /* All below are called with fabric.lock held, if they do not say otherwise. */
 
@@ -240,6 +257,10 @@ void port_send(struct fabric_port *from, struct shca_packet *pkt);
 void port_enqueue(struct fabric_port *port, struct shca_packet *pkt);
 void port_originate(struct fabric_port *port, struct shca_packet *pkt);
 void port_event(struct fabric_port *port, enum ib_event_type event);
+
+/* cable.c; sleep, and take no lock */
+void cable_init(void);
+void cable_exit(void);
 
 /* switch.c */
 /* May sleep; take the lock themselves. */
@@ -276,7 +297,7 @@ bool sma_mkey_valid(struct fabric_port *port, __be64 mkey, bool set);
 struct fabric_port *sma_select_port(struct sma_request *rq, u8 num);
 
 /* trap.c */
-void trap_init(struct fabric_port *port);
+void trap_prepare(struct fabric_port *port);
 void trap_link_state(struct fabric_node *sw);
 void trap_local_change(struct fabric_port *port, u8 change_flags);
 void trap_repress(struct fabric_port *port, __be64 tid);

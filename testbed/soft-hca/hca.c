@@ -11,16 +11,29 @@ void fabric_transmit(struct fabric_port *fp, struct shca_packet *pkt)
 	spin_unlock_irqrestore(&fabric.lock, flags);
 }
 
-struct fabric_port *fabric_port_create(struct shca_dev *dev, unsigned int dev_index,
-				       u32 port_num, __be64 node_guid, __be64 port_guid)
+bool fabric_hca(unsigned int index, struct fabric_hca *hca)
 {
-	struct fabric_node *node;
-	struct fabric_port *port;
+	const struct fabric_node *node;
 
-	if (dev_index >= FABRIC_MAX_HCAS || port_num < 1 || port_num > SHCA_PORTS)
-		return NULL;
-	node = &fabric.hca[dev_index];
-	port = port_create(node, port_num, port_guid);
+	if (index >= fabric.hcas)
+		return false;
+	node = &fabric.hca[index];
+	*hca = (struct fabric_hca){
+		.name = node->name,
+		.index = index,
+		.ports = node->num_ports,
+		.system = node->system,
+	};
+	return true;
+}
+
+struct fabric_port *fabric_port_create(struct shca_dev *dev, const struct fabric_hca *hca,
+				       u32 port_num)
+{
+	struct fabric_node *node = &fabric.hca[hca->index];
+	struct fabric_port *port = port_create(node, port_num,
+					       fabric_guid(hca->index, port_num));
+
 	if (!port)
 		return NULL;
 
@@ -29,11 +42,9 @@ struct fabric_port *fabric_port_create(struct shca_dev *dev, unsigned int dev_in
 			 IB_PORT_LED_INFO_SUP | IB_PORT_SYS_IMAGE_GUID_SUP | IB_PORT_CM_SUP |
 			 IB_PORT_CAP_MASK_NOTICE_SUP | IB_PORT_CLIENT_REG_SUP |
 			 IB_PORT_OTHER_LOCAL_CHANGES_SUP;
-	node->guid = node_guid;
-	node->num_ports = SHCA_PORTS;
-	if (!node->desc[0])
-		strscpy(node->desc, node->name, sizeof(node->desc));
-	port_attach(port, &fabric.link[dev_index][port_num - 1], 0);
+	node->guid = fabric_guid(hca->index, 0);
+	node->system_guid = fabric_guid(hca->system, 0);
+	port_attach(port);
 	return port;
 }
 

@@ -6,19 +6,7 @@
 #include <linux/slab.h>
 #include "shca.h"
 
-#define MAX_DEVICES 8
-
-static unsigned int ndev = 3;
-module_param(ndev, uint, 0444);
-MODULE_PARM_DESC(ndev, "number of HCAs, each with two ports (1 to 8)");
-
-static struct shca_dev *devices[MAX_DEVICES];
-
-/* Locally administered EUI-64s: 02 53 48 43 41 00 <device> <port, 0 for the node>. */
-static __be64 make_guid(unsigned int index, unsigned int port_num)
-{
-	return cpu_to_be64(0x0253484341000000ULL | (index + 1) << 8 | port_num);
-}
+static LIST_HEAD(devices);
 
 void shca_port_event(struct shca_dev *dev, u32 port_num, enum ib_event_type type)
 {
@@ -45,11 +33,11 @@ static void destroy_ports(struct shca_dev *dev)
 	}
 }
 
-static int create_ports(struct shca_dev *dev, unsigned int index)
+static int create_ports(struct shca_dev *dev, const struct fabric_hca *hca)
 {
 	u32 i;
 
-	for (i = 0; i < SHCA_PORTS; i++) {
+	for (i = 0; i < hca->ports; i++) {
 		struct shca_port *port = &dev->port[i];
 		struct fabric_port *fp;
 
@@ -59,10 +47,9 @@ static int create_ports(struct shca_dev *dev, unsigned int index)
 		/* rvt_create_mad_agents() would, for the ports of dparms.nports. */
 		spin_lock_init(&port->rvp.lock);
 		rvt_init_port(&dev->rdi, &port->rvp, i, port->rvt_pkeys);
-		fp = fabric_port_create(dev, index, i + 1, make_guid(index, 0),
-					make_guid(index, i + 1));
-		if (IS_ERR_OR_NULL(fp))
-			return fp ? PTR_ERR(fp) : -ENOMEM;
+		fp = fabric_port_create(dev, hca, i + 1);
+		if (!fp)
+			return -ENOMEM;
 		port->fabric = fp;
 	}
 	return 0;
@@ -70,53 +57,60 @@ static int create_ports(struct shca_dev *dev, unsigned int index)
 
 static void free_device(struct shca_dev *dev)
 {
+	struct platform_device *parent = dev->parent;
+
 	destroy_ports(dev);
 	if (dev->wq)
 		destroy_workqueue(dev->wq);
 	xa_destroy(&dev->qpns);
 	kfree(dev->pci);
 	rvt_dealloc_device(&dev->rdi);
+	platform_device_unregister(parent);
 }
 
-static struct shca_dev *alloc_device(unsigned int index)
+static struct shca_dev *alloc_device(const struct fabric_hca *hca)
 {
 	struct rvt_dev_info *rdi;
 	struct shca_dev *dev;
 
-	rdi = rvt_alloc_device(sizeof(*dev), SHCA_PORTS);
+	rdi = rvt_alloc_device(sizeof(*dev), hca->ports);
 	if (!rdi)
 		return ERR_PTR(-ENOMEM);
 	dev = to_shca(&rdi->ibdev);
 	xa_init_flags(&dev->qpns, XA_FLAGS_ALLOC);
-	rvt_set_ibdev_name(rdi, "%s%d", "shca", index);
+	rvt_set_ibdev_name(rdi, "%s", hca->name, 0);
 	return dev;
 }
 
-static int setup_device(struct shca_dev *dev, unsigned int index)
+static int setup_device(struct shca_dev *dev, const struct fabric_hca *hca)
 {
 	struct rvt_dev_info *rdi = &dev->rdi;
 	struct ib_device *ibdev = &rdi->ibdev;
 	int err;
 
-	dev->wq = alloc_workqueue("shca%u", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0, index);
+	dev->parent = platform_device_register_simple("shca", hca->index, NULL, 0);
+	if (IS_ERR(dev->parent))
+		return PTR_ERR(dev->parent);
+	ibdev->dev.parent = &dev->parent->dev;
+	dev->wq = alloc_workqueue("%s", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0, hca->name);
 	dev->pci = kzalloc(sizeof(*dev->pci), GFP_KERNEL);
 	if (!dev->wq || !dev->pci)
 		return -ENOMEM;
 	/* Not dev_name(): registration reallocates that. */
-	snprintf(dev->name, sizeof(dev->name), "shca%u", index);
+	strscpy(dev->name, hca->name, sizeof(dev->name));
 	dev->pci->dev.init_name = dev->name;
 
-	shca_set_limits(&rdi->dparms, make_guid(index, 0));
+	shca_set_limits(&rdi->dparms, fabric_guid(hca->system, 0));
 	rdi->driver_f = shca_rvt_ops;
 	rdi->post_parms = shca_post_parms;
 	rdi->wc_opcode = shca_wc_opcode;
-	ibdev->phys_port_cnt = SHCA_PORTS;
-	ibdev->node_guid = make_guid(index, 0);
+	ibdev->phys_port_cnt = hca->ports;
+	ibdev->node_guid = fabric_guid(hca->index, 0);
 	ibdev->num_comp_vectors = num_possible_cpus();
 	strscpy(ibdev->node_desc, dev_name(&ibdev->dev), sizeof(ibdev->node_desc));
 	ib_set_device_ops(ibdev, &shca_ops);
 
-	err = create_ports(dev, index);
+	err = create_ports(dev, hca);
 	if (err)
 		return err;
 	err = rvt_register_device(rdi);
@@ -141,42 +135,49 @@ static void remove_device(struct shca_dev *dev)
 
 static void remove_all(void)
 {
-	unsigned int i;
+	struct shca_dev *dev, *next;
 
-	for (i = 0; i < ndev; i++)
-		if (devices[i])
-			remove_device(devices[i]);
+	list_for_each_entry_safe(dev, next, &devices, list)
+		remove_device(dev);
 	fabric_exit();
+	shca_packets_exit();
+}
+
+static int add_device(const struct fabric_hca *hca)
+{
+	struct shca_dev *dev = alloc_device(hca);
+	int err;
+
+	if (IS_ERR(dev))
+		return PTR_ERR(dev);
+	err = setup_device(dev, hca);
+	if (err) {
+		free_device(dev);
+		return err;
+	}
+	list_add_tail(&dev->list, &devices);
+	return 0;
 }
 
 static int __init shca_init(void)
 {
+	struct fabric_hca hca;
 	unsigned int i;
 	int err;
 
-	if (ndev < 1 || ndev > MAX_DEVICES) {
-		pr_err("shca: ndev must be 1 to %d\n", MAX_DEVICES);
-		return -EINVAL;
-	}
-	err = fabric_init();
+	err = shca_packets_init();
 	if (err)
 		return err;
-	for (i = 0; i < ndev; i++) {
-		struct shca_dev *dev = alloc_device(i);
-
-		err = PTR_ERR_OR_ZERO(dev);
-		if (!err) {
-			err = setup_device(dev, i);
-			if (err)
-				free_device(dev);
-		}
-		if (err) {
-			remove_all();
-			return err;
-		}
-		devices[i] = dev;
+	err = fabric_init();
+	if (err) {
+		shca_packets_exit();
+		return err;
 	}
-	return 0;
+	for (i = 0; fabric_hca(i, &hca) && !err; i++)
+		err = add_device(&hca);
+	if (err)
+		remove_all();
+	return err;
 }
 
 static void __exit shca_exit(void)

@@ -16,6 +16,8 @@
 #include <rdma/ib_pack.h>
 #include <rdma/ib_verbs.h>
 
+struct fabric_port;
+
 struct shca_deth {
 	u32 qkey;
 	u32 src_qpn;
@@ -41,6 +43,10 @@ struct shca_aeth {
 
 struct shca_packet {
 	struct list_head list;
+
+	/* Under way: the port at the far end of the wire, and how many wires there were */
+	struct fabric_port *at;
+	u8 hops;
 
 	/* LRH */
 	u16 dlid;
@@ -70,11 +76,16 @@ struct shca_packet {
 	__be32 immdata;
 	u32 ieth_rkey;
 
+	u64 sent;		/* when, in packets that connected QPs have sent so far */
+
 	u32 payload_len;
 	u8 payload[];		/* at most the path MTU; a MAD is 256 bytes */
 };
 
-/* Zeroed, with room for payload_len bytes; NULL when out of memory. */
+int shca_packets_init(void);
+void shca_packets_exit(void);
+
+/* Zeroed, with room for payload_len bytes; NULL when out of memory, or too long. */
 struct shca_packet *shca_packet_alloc(u32 payload_len, gfp_t gfp);
 struct shca_packet *shca_packet_dup(const struct shca_packet *pkt, gfp_t gfp);
 void shca_packet_free(struct shca_packet *pkt);

@@ -55,16 +55,21 @@ static void fill_grh(struct shca_dev *dev, u32 port_num, const struct rdma_ah_at
 	pkt->grh.dgid = route->dgid;
 }
 
+/* Which of the port's LIDs the path uses. */
+static u8 path_bits(struct fabric_port *fp, const struct rdma_ah_attr *ah)
+{
+	return rdma_ah_get_path_bits(ah) & ((1 << fabric_port_lmc(fp)) - 1);
+}
+
 void shca_address(struct shca_dev *dev, u32 port_num, const struct rdma_ah_attr *ah,
 		  struct shca_packet *pkt)
 {
 	struct fabric_port *fp = shca_port(dev, port_num)->fabric;
 	u16 lid = fabric_port_lid(fp);
-	u8 path_bits = rdma_ah_get_path_bits(ah) & ((1 << fabric_port_lmc(fp)) - 1);
 
 	pkt->dlid = rdma_ah_get_dlid(ah);
 	/* IBA 14.2.2: a port without a LID may still send directed-route SMPs. */
-	pkt->slid = lid ? lid + path_bits : be16_to_cpu(IB_LID_PERMISSIVE);
+	pkt->slid = lid ? lid + path_bits(fp, ah) : be16_to_cpu(IB_LID_PERMISSIVE);
 	pkt->sl = rdma_ah_get_sl(ah);
 	pkt->vl = fabric_sl_to_vl(fp, pkt->sl);
 	if (rdma_ah_get_ah_flags(ah) & IB_AH_GRH)
@@ -82,25 +87,36 @@ void shca_connected_address(struct rvt_qp *qp, struct shca_packet *pkt)
 	pkt->migreq = shca_apm_migreq(qp);
 }
 
+/* A clock by which it can be told what a sender cannot have known yet. */
+static atomic64_t packets_sent;
+
+u64 shca_packets_sent(void)
+{
+	return atomic64_read(&packets_sent);
+}
+
 void shca_transmit(struct rvt_qp *qp, struct shca_packet *pkt)
 {
 	struct shca_dev *dev = to_shca(qp->ibqp.device);
 
 	pkt->psn &= SHCA_PSN_MASK;
+	pkt->sent = atomic64_inc_return(&packets_sent);
 	fabric_transmit(shca_port(dev, qp->port_num)->fabric, pkt);
 }
 
 /*
  * IBA 9.6.1.3 and 9.6.1.5: a packet of a connected service belongs to the
- * connection only if it came in at the QP's port, from the LID (and, when the
- * path has a GRH, from the GID to the GID) that the QP context names.
+ * connection only if it came in at the QP's port, from the LID to the LID (and,
+ * when the path has a GRH, from the GID to the GID) that the QP context names.
  */
 bool shca_path_matches(struct shca_dev *dev, const struct rdma_ah_attr *ah, u32 ah_port,
 		       u32 port_num, const struct shca_packet *pkt)
 {
+	struct fabric_port *fp = shca_port(dev, port_num)->fabric;
 	union ib_gid dgid;
 
-	if (port_num != ah_port || pkt->slid != rdma_ah_get_dlid(ah))
+	if (port_num != ah_port || pkt->slid != rdma_ah_get_dlid(ah) ||
+	    pkt->dlid != fabric_port_lid(fp) + path_bits(fp, ah))
 		return false;
 	if (!(rdma_ah_get_ah_flags(ah) & IB_AH_GRH))
 		return !pkt->has_grh;

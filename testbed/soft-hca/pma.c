@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The performance management agent of HCAs and switches (IBA vol. 1, 16.1). */
 #include <linux/stddef.h>
-#include <asm/unaligned.h>
 #include <rdma/ib_pma.h>
 #include "fabric_int.h"
+#include "unaligned.h"
 
 #define ALL_PORTS	0xff
 #define RESP_TIME	16

@@ -9,16 +9,42 @@
 #define TURN_BUDGET 16		/* packets sent while the locks are held once */
 #define TURNS 4			/* turns of one run of the work item */
 
+/* Both locks are held; the event is told without them, and in order. */
 void shca_qp_event(struct rvt_qp *qp, enum ib_event_type type)
 {
+	struct shca_qp *sq = to_shca_qp(qp);
+
+	if (!qp->ibqp.event_handler)
+		return;
+	if (!kfifo_put(&sq->events, type))
+		pr_warn_ratelimited("shca: %s QP %u: too many events, one is lost\n",
+				    sq->dev->name, qp->ibqp.qp_num);
+	queue_work(sq->dev->wq, &sq->events_work);
+}
+
+static bool next_event(struct shca_qp *sq, u8 *type)
+{
+	unsigned long flags = shca_qp_lock(sq->qp);
+	bool found = kfifo_get(&sq->events, type);
+
+	shca_qp_unlock(sq->qp, flags);
+	return found;
+}
+
+static void events_work(struct work_struct *work)
+{
+	struct shca_qp *sq = container_of(work, struct shca_qp, events_work);
+	struct rvt_qp *qp = sq->qp;
 	struct ib_event event = {
 		.device = qp->ibqp.device,
 		.element.qp = &qp->ibqp,
-		.event = type,
 	};
+	u8 type;
 
-	if (qp->ibqp.event_handler)
+	while (next_event(sq, &type)) {
+		event.event = type;
 		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
+	}
 }
 
 /* To Error; what is queued is flushed. A receive in progress ends with the status. */
@@ -133,6 +159,8 @@ static void *qp_priv_alloc(struct rvt_dev_info *rdi, struct rvt_qp *qp)
 	sq->qp = qp;
 	sq->dev = to_shca(&rdi->ibdev);
 	INIT_WORK(&sq->send_work, send_work);
+	INIT_KFIFO(sq->events);
+	INIT_WORK(&sq->events_work, events_work);
 	return sq;
 }
 
@@ -189,9 +217,13 @@ static void nothing_waits(struct rvt_qp *qp)
 	/* Packets are handed to the fabric at once; no QP ever queues for it. */
 }
 
-static void stop_sending(struct rvt_qp *qp)
+/* The QP is reset. Before it may go, whoever waits for its events has them all. */
+static void stop_work(struct rvt_qp *qp)
 {
-	cancel_work_sync(&to_shca_qp(qp)->send_work);
+	struct shca_qp *sq = to_shca_qp(qp);
+
+	cancel_work_sync(&sq->send_work);
+	flush_work(&sq->events_work);
 }
 
 static int get_pmtu_from_attr(struct rvt_dev_info *rdi, struct rvt_qp *qp,
@@ -274,9 +306,9 @@ const struct rvt_driver_provided shca_rvt_ops = {
 	.qp_priv_alloc = qp_priv_alloc,
 	.qp_priv_free = qp_priv_free,
 	/* The second time for what a timer queued while the first one waited. */
-	.quiesce_qp = stop_sending,
+	.quiesce_qp = stop_work,
 	.schedule_send = schedule_send,
 	.schedule_send_no_lock = schedule_send,
 	.setup_wqe = setup_wqe,
-	.stop_send_queue = stop_sending,
+	.stop_send_queue = stop_work,
 };

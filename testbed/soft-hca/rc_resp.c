@@ -293,15 +293,36 @@ static u8 execute_message(struct shca_qp *sq, const struct shca_packet *pkt, u8 
 	return ib_rvt_state_ops[qp->state] & RVT_PROCESS_RECV_OK ? DONE : DIED;
 }
 
+/*
+ * Whether more READs and atomics are outstanding than max_dest_rd_atomic provides
+ * for (9.7.5.2.8, "responder resources"): the requester sent this one before the
+ * answer to one so far back was even begun. Answers take no time here, so that
+ * counting what is not yet answered would never find any.
+ */
+static bool resources_exceeded(const struct shca_qp *sq, const struct shca_packet *pkt)
+{
+	u32 limit = min_t(u32, sq->qp->r_max_rd_atomic, SHCA_MAX_RD_ATOMIC);
+
+	if (!limit)
+		return true;
+	return sq->answered[(sq->next_answered - limit) % SHCA_MAX_RD_ATOMIC] >= pkt->sent;
+}
+
+static void note_answered(struct shca_qp *sq)
+{
+	sq->answered[sq->next_answered++ % SHCA_MAX_RD_ATOMIC] = shca_packets_sent();
+}
+
 static u8 execute_read(struct shca_qp *sq, const struct shca_packet *pkt)
 {
 	struct rvt_qp *qp = sq->qp;
 	u8 ret;
 
 	if (sq->message != SHCA_NO_MESSAGE || !(qp->qp_access_flags & IB_ACCESS_REMOTE_READ) ||
-	    !qp->r_max_rd_atomic || read_packets(qp, pkt->reth.length) > SHCA_READ_CHUNK)
+	    resources_exceeded(sq, pkt) || read_packets(qp, pkt->reth.length) > SHCA_READ_CHUNK)
 		return IB_NAK_INVALID_REQUEST;
 	qp->r_msn++;
+	note_answered(sq);
 	ret = answer_read(sq, pkt);
 	if (ret == DONE)
 		qp->r_psn += read_packets(qp, pkt->reth.length) - 1;
@@ -316,7 +337,7 @@ static u8 execute_atomic(struct shca_qp *sq, const struct shca_packet *pkt)
 	u64 *target;
 
 	if (sq->message != SHCA_NO_MESSAGE || !(qp->qp_access_flags & IB_ACCESS_REMOTE_ATOMIC) ||
-	    !qp->r_max_rd_atomic || pkt->atomic.vaddr & (sizeof(u64) - 1))
+	    resources_exceeded(sq, pkt) || pkt->atomic.vaddr & (sizeof(u64) - 1))
 		return IB_NAK_INVALID_REQUEST;
 	if (!rvt_rkey_ok(qp, &sge, sizeof(u64), pkt->atomic.vaddr, pkt->atomic.rkey,
 			 IB_ACCESS_REMOTE_ATOMIC))
@@ -332,6 +353,7 @@ static u8 execute_atomic(struct shca_qp *sq, const struct shca_packet *pkt)
 		saved->result = cmpxchg(target, pkt->atomic.compare, pkt->atomic.swap_add);
 	rvt_put_mr(sge.mr);
 	qp->r_msn++;
+	note_answered(sq);
 	answer_atomic(qp, pkt->psn, saved->result);
 	return DONE;
 }
@@ -404,8 +426,11 @@ static void nak_and_die(struct shca_qp *sq, u32 psn, u8 nak)
 
 static void note_first_packet(struct rvt_qp *qp)
 {
-	if (qp->state == IB_QPS_RTR && !(qp->r_flags & RVT_R_COMM_EST))
-		rvt_comm_est(qp);
+	/* Not rvt_comm_est(), which calls the handler under the QP's locks. */
+	if (qp->state == IB_QPS_RTR && !(qp->r_flags & RVT_R_COMM_EST)) {
+		qp->r_flags |= RVT_R_COMM_EST;
+		shca_qp_event(qp, IB_EVENT_COMM_EST);
+	}
 }
 
 void shca_rc_request(struct shca_qp *sq, const struct shca_packet *pkt)
@@ -480,4 +505,6 @@ void shca_resp_reset(struct shca_qp *sq)
 	sq->reuse_rwqe = false;
 	memset(sq->atomics, 0, sizeof(sq->atomics));
 	sq->next_atomic = 0;
+	memset(sq->answered, 0, sizeof(sq->answered));
+	sq->next_answered = 0;
 }

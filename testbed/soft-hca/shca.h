@@ -6,12 +6,14 @@
  * order, which is rdmavt's (shca_qp_lock()). Sending, receiving and timers are
  * thereby serialised for each QP; the fabric never calls up while one of its
  * own locks is held, so shca_packet_free() and fabric_transmit() are the only
- * things called outwards from under them, besides completions and QP events.
+ * things called outwards from under them, besides completions.
  */
 #ifndef SHCA_H
 #define SHCA_H
 
+#include <linux/kfifo.h>
 #include <linux/pci.h>
+#include <linux/platform_device.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -25,6 +27,7 @@
 #define SHCA_MAX_RD_ATOMIC 16
 #define SHCA_MAX_SGE 16
 #define SHCA_MAX_WR 16384
+#define SHCA_QP_EVENTS 16	/* waiting at one QP; a power of two */
 
 struct shca_port {
 	struct rvt_ibport rvp;
@@ -41,9 +44,11 @@ struct shca_port {
 
 struct shca_dev {
 	struct rvt_dev_info rdi;	/* first: rdmavt allocates the device */
+	struct list_head list;
 	struct shca_port port[SHCA_PORTS];
+	struct platform_device *parent;	/* where IPoIB links are found from the HCA */
 	struct pci_dev *pci;		/* for rdmavt's messages: nothing but a name */
-	char name[8];
+	char name[16];
 	struct workqueue_struct *wq;
 	struct xarray qpns;
 	u32 next_qpn;
@@ -83,6 +88,10 @@ struct shca_qp {
 	struct shca_dev *dev;
 	struct work_struct send_work;
 
+	/* asynchronous events, told by a worker since their handlers may use the QP */
+	DECLARE_KFIFO(events, u8, SHCA_QP_EVENTS);
+	struct work_struct events_work;
+
 	/* requester: qp->s_psn is the next PSN to send, within or before WQE s_cur */
 	u32 una;			/* lowest PSN not acknowledged */
 	u32 snd_max;			/* one above the highest PSN ever sent */
@@ -103,6 +112,8 @@ struct shca_qp {
 	u32 write_left;
 	struct shca_saved_atomic atomics[2 * SHCA_MAX_RD_ATOMIC];
 	u32 next_atomic;
+	u64 answered[SHCA_MAX_RD_ATOMIC];	/* when the last READs and atomics were */
+	u32 next_answered;
 
 	/* automatic path migration */
 	bool refusal_told;		/* PATH_MIG_ERR was raised in this APM state */
@@ -160,6 +171,7 @@ void shca_address(struct shca_dev *dev, u32 port_num, const struct rdma_ah_attr 
 		  struct shca_packet *pkt);
 void shca_connected_address(struct rvt_qp *qp, struct shca_packet *pkt);
 void shca_transmit(struct rvt_qp *qp, struct shca_packet *pkt);
+u64 shca_packets_sent(void);
 bool shca_path_matches(struct shca_dev *dev, const struct rdma_ah_attr *ah, u32 ah_port,
 		       u32 port_num, const struct shca_packet *pkt);
 u16 shca_pkey(struct shca_dev *dev, u32 port_num, u16 index);

@@ -50,7 +50,7 @@ static u16 node_info(struct sma_request *rq)
 	ni->class_version = 1;
 	ni->node_type = is_switch ? RDMA_NODE_IB_SWITCH : RDMA_NODE_IB_CA;
 	ni->num_ports = node->num_ports;
-	ni->sys_guid = node->guid;
+	ni->sys_guid = node->system_guid;
 	ni->node_guid = node->guid;
 	ni->port_guid = rq->port->guid;
 	ni->partition_cap = cpu_to_be16(SHCA_PKEYS);
@@ -209,7 +209,7 @@ static u16 linear_forwarding_table(struct sma_request *rq)
 	return OK;
 }
 
-/* A position is 16 ports wide, and a switch here has fewer. */
+/* A position is 16 ports wide. */
 static u16 multicast_forwarding_table(struct sma_request *rq)
 {
 	unsigned int block = rq->modifier & 0x1ff, position = rq->modifier >> 28;
@@ -217,14 +217,17 @@ static u16 multicast_forwarding_table(struct sma_request *rq)
 	__be16 *masks = (__be16 *)rq->data;
 	unsigned int i;
 
-	if (block >= FABRIC_MFT_ENTRIES / MFT_BLOCK || position)
+	if (block >= FABRIC_MFT_ENTRIES / MFT_BLOCK || 16 * position > rq->port->node->num_ports)
 		return INVALID;
 	for (i = 0; i < MFT_BLOCK; i++) {
-		u16 *mask = &tables->mft[block * MFT_BLOCK + i];
+		u64 *mask = &tables->mft[block * MFT_BLOCK + i];
 
-		if (rq->set)
-			*mask = be16_to_cpu(masks[i]) & GENMASK(FABRIC_MAX_PORTS, 0);
-		masks[i] = cpu_to_be16(*mask);
+		if (rq->set) {
+			*mask &= ~(0xffffULL << 16 * position);
+			*mask |= (u64)be16_to_cpu(masks[i]) << 16 * position;
+			*mask &= GENMASK_ULL(rq->port->node->num_ports, 0);
+		}
+		masks[i] = cpu_to_be16(*mask >> 16 * position);
 	}
 	return OK;
 }

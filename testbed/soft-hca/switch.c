@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The two switches: forwarding by the tables that the subnet manager writes
+ * The switches: forwarding by the tables that the subnet manager writes
  * (IBA vol. 1, 18.2.4.3), directed routes (14.2.2), and their own management.
  */
 #include <linux/mm.h>
 #include "fabric_int.h"
 
-#define SWITCH_GUID_BASE	0x0253484353000000ULL
+#define SWITCH_GUID_BASE	0x0653484353000000ULL	/* compare fabric_guid() */
 #define PERMISSIVE		be16_to_cpu(IB_LID_PERMISSIVE)
 
 /* ---- forwarding ---- */
@@ -99,8 +99,8 @@ static bool route_multicast(struct fabric_port *in, struct shca_packet *pkt)
 {
 	const struct fabric_tables *tables = in->node->tables;
 	unsigned int index = pkt->dlid - be16_to_cpu(IB_MULTICAST_LID_BASE);
-	unsigned int num;
-	unsigned long ports;
+	u64 ports;
+	u8 num;
 
 	if (index >= FABRIC_MFT_ENTRIES) {
 		u8 by_default = tables->mcast_primary == in->num ? tables->mcast_secondary :
@@ -111,10 +111,13 @@ static bool route_multicast(struct fabric_port *in, struct shca_packet *pkt)
 	if (!tables->mft[index])
 		return false;
 	/* The switch has no QP that takes part in a group: port 0 gets none. */
-	ports = tables->mft[index] & ~(BIT(in->num) | BIT(0));
-	for_each_set_bit(num, &ports, FABRIC_MAX_PORTS + 1) {
-		struct shca_packet *copy = shca_packet_dup(pkt, GFP_ATOMIC);
+	ports = tables->mft[index] & ~(BIT_ULL(in->num) | BIT_ULL(0));
+	for (num = 1; num <= in->node->num_ports; num++) {
+		struct shca_packet *copy;
 
+		if (!(ports & BIT_ULL(num)))
+			continue;
+		copy = shca_packet_dup(pkt, GFP_ATOMIC);
 		if (copy)
 			switch_emit(in, in->node->port[num], copy);
 		else
@@ -301,6 +304,7 @@ static void manage_gmp(struct fabric_port *in, struct shca_packet *pkt)
 void switch_manage(struct fabric_port *in, struct shca_packet *pkt)
 {
 	spin_lock_irq(&fabric.lock);
+	pkt->hops = 0;	/* a directed route ends by its own count */
 	if (pkt->opcode != IB_OPCODE_UD_SEND_ONLY || pkt->payload_len < IB_MGMT_MAD_SIZE)
 		shca_packet_free(pkt);
 	else if (packet_is_smp(pkt))
@@ -314,11 +318,11 @@ void switch_manage(struct fabric_port *in, struct shca_packet *pkt)
 
 /* ---- creation ---- */
 
-static int switch_create_ports(struct fabric_node *sw, unsigned int index)
+static int switch_create_ports(struct fabric_node *sw)
 {
 	u8 num;
 
-	for (num = 0; num <= FABRIC_MAX_PORTS; num++) {
+	for (num = 0; num <= sw->num_ports; num++) {
 		struct fabric_port *port = port_create(sw, num, sw->guid);
 
 		if (!port)
@@ -329,12 +333,8 @@ static int switch_create_ports(struct fabric_node *sw, unsigned int index)
 			port->cap_mask = IB_PORT_TRAP_SUP | IB_PORT_SL_MAP_SUP |
 					 IB_PORT_LED_INFO_SUP | IB_PORT_SYS_IMAGE_GUID_SUP |
 					 IB_PORT_CLIENT_REG_SUP;
-			port_attach(port, NULL, 0);
-		} else if (num == FABRIC_ISL_PORT) {
-			port_attach(port, &fabric.isl, index);
-		} else {
-			port_attach(port, &fabric.link[num - 1][index], 1);
 		}
+		port_attach(port);
 	}
 	return 0;
 }
@@ -351,10 +351,8 @@ int switch_create(struct fabric_node *sw, unsigned int index)
 	tables->default_port = FABRIC_NO_PORT;
 	sw->tables = tables;
 	sw->guid = cpu_to_be64(SWITCH_GUID_BASE + index);
-	sw->num_ports = FABRIC_MAX_PORTS;
-	snprintf(sw->name, sizeof(sw->name), "switch%u", index);
-	snprintf(sw->desc, sizeof(sw->desc), "switch%u", index);
-	return switch_create_ports(sw, index);
+	sw->system_guid = sw->guid;
+	return switch_create_ports(sw);
 }
 
 void switch_destroy(struct fabric_node *sw)
@@ -362,7 +360,7 @@ void switch_destroy(struct fabric_node *sw)
 	u8 num;
 
 	/* Port 0 last: the state changes of the others are its traps. */
-	for (num = FABRIC_MAX_PORTS; num > 0; num--)
+	for (num = sw->num_ports; num > 0; num--)
 		if (sw->port[num])
 			port_destroy(sw->port[num]);
 	if (sw->port[0])

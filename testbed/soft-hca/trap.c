@@ -5,8 +5,8 @@
  * LID until TrapRepress.
  */
 #include <linux/jiffies.h>
-#include <asm/unaligned.h>
 #include "fabric_int.h"
+#include "unaligned.h"
 
 #define TRAP_LINK_STATE	cpu_to_be16(128)
 
@@ -129,7 +129,7 @@ void trap_repress(struct fabric_port *port, __be64 tid)
 	}
 }
 
-void trap_init(struct fabric_port *port)
+void trap_prepare(struct fabric_port *port)
 {
 	INIT_DELAYED_WORK(&port->trap.work, trap_run);
 }

@@ -49,7 +49,7 @@ void shca_set_limits(struct rvt_driver_params *dparms, __be64 guid)
 
 	props->fw_ver = (u64)FW_MAJOR << 32 | FW_MINOR << 16 | FW_SUB;
 	props->sys_image_guid = guid;
-	props->vendor_id = 0x025348;
+	props->vendor_id = 0x065348;
 	props->vendor_part_id = 1;
 	props->hw_ver = 1;
 	props->max_mr_size = ~0ULL;

@@ -30,13 +30,18 @@ pub struct Policy {
     pub sections: &'static str,
 }
 
+impl Policy {
+    /// What most drills want.
+    pub const NORMAL: Self = Self {
+        migrate_on_port_down: true,
+        rights: Rights::Root,
+        sections: "",
+    };
+}
+
 impl Default for Policy {
     fn default() -> Self {
-        Self {
-            migrate_on_port_down: true,
-            rights: Rights::Root,
-            sections: "",
-        }
+        Self::NORMAL
     }
 }
 
@@ -45,7 +50,7 @@ fn config(host: Host, policy: Policy) -> String {
     format!(
         "devices = [\"{}\"]\nruntime_dir = \"{}\"\n\
          [policy]\nmigrate_on_port_down = {}\n\
-         [log]\nlevel = \"info\"\nformat = \"json\"\n{}",
+         [log]\nlevel = \"info,apmd::engine=debug\"\nformat = \"json\"\n{}",
         host.device(),
         host.runtime_dir(),
         policy.migrate_on_port_down,
@@ -194,12 +199,12 @@ mod tests {
             Host::B,
             Policy {
                 migrate_on_port_down: false,
-                sections: "[sa]\ntries = 2\n",
+                sections: "[acm]\nserve = true\n",
                 ..Policy::default()
             },
         );
         assert!(text.starts_with("devices = [\"shca1\"]\nruntime_dir = \"/run/host-b/apmd\"\n"));
         assert!(text.contains("migrate_on_port_down = false\n"));
-        assert!(text.ends_with("\n[sa]\ntries = 2\n"));
+        assert!(text.ends_with("\n[acm]\nserve = true\n"));
     }
 }

@@ -14,6 +14,7 @@
 //! - [`acm_bench`]: how fast ACM is served there.
 //! - [`runner`]: which drills run in which order, and the command line.
 
+pub mod abuse;
 pub mod acm_bench;
 pub mod clock;
 pub mod command;
@@ -25,6 +26,7 @@ pub mod file;
 pub mod host;
 pub mod ib_acme;
 pub mod ibsim;
+pub mod link;
 pub mod observe;
 pub mod port;
 pub mod program;

@@ -158,13 +158,15 @@ fn show<T: DeserializeOwned>(host: Host, what: &str) -> Result<T, Failure> {
 /// Both ends of a connection, as their daemons show them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pair {
+    /// Whose.
+    pub hosts: [Host; 2],
     /// The ends, by host.
     pub ends: [Connection; 2],
 }
 
 impl Pair {
     /// Puts the ends that belong together side by side; ends without a peer are left out.
-    pub fn join(a: &[Connection], b: &[Connection]) -> Vec<Self> {
+    pub fn join(hosts: [Host; 2], a: &[Connection], b: &[Connection]) -> Vec<Self> {
         let peer = |end: &Connection| {
             b.iter()
                 .find(|peer| peer.qpn == end.peer_qpn && peer.peer_qpn == end.qpn)
@@ -173,6 +175,7 @@ impl Pair {
         a.iter()
             .filter_map(|end| {
                 Some(Self {
+                    hosts,
                     ends: [end.clone(), peer(end)?],
                 })
             })
@@ -218,8 +221,8 @@ impl Pair {
     /// The paths, as `shca0/1-shca1/1, alternate shca0/2-shca1/2`.
     pub fn paths(&self) -> String {
         let [a, b] = &self.ends;
-        let path =
-            |a: &Path, b: &Path| format!("{}-{}", Host::A.port(a.port), Host::B.port(b.port));
+        let [of_a, of_b] = self.hosts;
+        let path = |a: &Path, b: &Path| format!("{}-{}", of_a.port(a.port), of_b.port(b.port));
         match (&a.alternate, &b.alternate) {
             (Some(alternate_a), Some(alternate_b)) => format!(
                 "{}, alternate {}",
@@ -234,9 +237,11 @@ impl Pair {
     pub fn state(&self) -> String {
         let [a, b] = &self.ends;
         format!(
-            "{}; host-a {}; host-b {}",
+            "{}; {} {}; {} {}",
             self.paths(),
+            self.hosts[0],
             a.state(),
+            self.hosts[1],
             b.state()
         )
     }
@@ -274,7 +279,7 @@ mod tests {
     fn pair(protection_b: &str, dlid_b: u16) -> Pair {
         let a = parse_connections(&shown("active", 17, 18, "armed", 1, 2)).expect("well formed");
         let b = parse_connections(&shown("passive", 18, 17, protection_b, 2, dlid_b));
-        Pair::join(&a, &b.expect("well formed"))
+        Pair::join(Host::ALL, &a, &b.expect("well formed"))
             .pop()
             .expect("they belong together")
     }
@@ -307,7 +312,7 @@ mod tests {
     fn strangers_are_not_paired_and_nonsense_is_refused() {
         let a = parse_connections(&shown("active", 17, 18, "armed", 1, 2)).expect("well formed");
         let b = parse_connections(&shown("passive", 19, 17, "armed", 2, 1)).expect("well formed");
-        assert!(Pair::join(&a, &b).is_empty());
+        assert!(Pair::join(Host::ALL, &a, &b).is_empty());
         assert!(parse_connections("{}").is_err());
         assert!(parse_connections(r#"[{"role":"active"}]"#).is_err());
     }

@@ -20,19 +20,30 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Port {
     /// Whose.
     pub host: Host,
-    /// 1 is on rail A, 2 on rail B.
+    /// Of two rails, 1 is on rail A and 2 on rail B.
     pub number: u8,
+}
+
+impl Host {
+    /// Its port with this number, 1 or 2.
+    pub fn port(self, number: u8) -> Port {
+        Port { host: self, number }
+    }
+
+    /// Its ports.
+    pub fn ports(self) -> impl Iterator<Item = Port> {
+        let count = match self {
+            Self::A | Self::B => 2,
+            Self::C | Self::D => 1,
+        };
+        (1..=count).map(move |number| self.port(number))
+    }
 }
 
 impl Port {
     /// The host's other port.
     pub fn other(self) -> Self {
         self.host.port(3 - self.number)
-    }
-
-    /// Every port that a drill may touch: not those of the subnet manager.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Host::ALL.into_iter().flat_map(Host::ports)
     }
 
     /// Its GID.

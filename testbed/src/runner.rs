@@ -8,9 +8,8 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::command;
-use crate::drills::{self, Context, Drill};
+use crate::drills::{self, Context, Drill, Options};
 use crate::failure::Failure;
-use crate::host::Host;
 use crate::report::Report;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
@@ -37,6 +36,8 @@ struct Arguments {
     /// One JSON object a drill, as the last lines
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 fn find(name: &str) -> Result<&'static str, String> {
@@ -65,7 +66,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         .iter()
         .filter_map(|name| Drill::find(name))
         .collect();
-    let reports = run(&chosen);
+    let reports = run(&chosen, &arguments.options);
     for report in &reports {
         if arguments.json {
             println!(
@@ -96,15 +97,16 @@ fn list(json: bool) -> String {
 }
 
 /// A drill under way.
-struct Run {
+struct Run<'a> {
     drill: &'static Drill,
+    options: &'a Options,
     timeline: Timeline,
     report: Report,
     failure: Option<Failure>,
 }
 
-impl Run {
-    fn new(drill: &'static Drill) -> Self {
+impl<'a> Run<'a> {
+    fn new(drill: &'static Drill, options: &'a Options) -> Self {
         let report = Report {
             drill: drill.name.to_owned(),
             world: drill.worlds(),
@@ -112,7 +114,8 @@ impl Run {
         };
         Self {
             drill,
-            timeline: Timeline::new(true),
+            options,
+            timeline: Timeline::new(!options.quiet),
             report,
             failure: None,
         }
@@ -142,6 +145,7 @@ impl Run {
         let mut context = Context {
             world: &mut world,
             timeline: self.timeline.clone(),
+            options: self.options,
             report: &mut self.report,
         };
         let result = (part.run)(&mut context);
@@ -161,13 +165,14 @@ impl Run {
     }
 }
 
-/// Runs the drills' parts, those in namespaces last, and returns a report each, in their order.
-fn run(chosen: &[&'static Drill]) -> Vec<Report> {
-    let mut runs: Vec<Option<Run>> = chosen.iter().map(|_| None).collect();
-    for kind in [Kind::Flat, Kind::Netns] {
+/// Runs the drills' parts, by their worlds, and returns a report each, in their order.
+fn run(chosen: &[&'static Drill], options: &Options) -> Vec<Report> {
+    let mut runs: Vec<Option<Run<'_>>> = chosen.iter().map(|_| None).collect();
+    for kind in Kind::ALL {
         for (slot, drill) in runs.iter_mut().zip(chosen) {
             if drill.part(kind).is_some() {
-                slot.get_or_insert_with(|| Run::new(drill)).run(kind);
+                slot.get_or_insert_with(|| Run::new(drill, options))
+                    .run(kind);
             }
         }
     }
@@ -182,7 +187,7 @@ const OPENSM: &str = "for pid in $(pidof opensm); do \
 /// Prints what helps to see why a drill failed.
 fn explain(failure: &Failure, world: &World) {
     println!("-- {failure}");
-    for host in Host::ALL {
+    for host in world.hosts() {
         println!("-- the end of {host}'s log");
         for line in world.log_tail(host, LOG_LINES) {
             println!("{line}");

@@ -71,10 +71,13 @@ fn number<T: std::str::FromStr>(line: &str, kind: &str, key: &str) -> Option<T> 
     value(line, kind, key)?.parse().ok()
 }
 
-/// When the program was told of a migration, if this line says so.
-fn migration(line: &str) -> Option<Moment> {
-    let name = value(line, "EVENT", "name")?;
-    (name == "RDMA_CM_EVENT_PATH_MIGRATED")
+/// What a program is told by its event channel.
+const MIGRATED: &str = "RDMA_CM_EVENT_PATH_MIGRATED";
+const LOADED: &str = "RDMA_CM_EVENT_ALT_PATH_LOADED";
+
+/// When the program was told of the event `name`, if this line says so.
+fn told(line: &str, name: &str) -> Option<Moment> {
+    (value(line, "EVENT", "name")? == name)
         .then(|| number(line, "EVENT", "t_ms").map(Moment::from_ms))?
 }
 
@@ -128,6 +131,12 @@ pub struct Options {
     pub interval_us: u32,
     /// The client's local and remote LID; `None`: it asks subnet administration for a route.
     pub route: Option<[u16; 2]>,
+    /// Of the server.
+    pub port: u16,
+    /// Queue pairs are made by threads that end.
+    pub maker_ends: bool,
+    /// Where the client and the server are.
+    pub hosts: [Host; 2],
 }
 
 impl Default for Options {
@@ -136,11 +145,14 @@ impl Default for Options {
             connections: 1,
             interval_us: 1000,
             route: None,
+            port: 7480,
+            maker_ends: false,
+            hosts: Host::ALL,
         }
     }
 }
 
-/// A client on host A and a server on host B that exchange messages, opted in to APM.
+/// A client on one host and a server on another that exchange messages, opted in to APM.
 pub struct Streams {
     client: Program,
     server: Program,
@@ -155,14 +167,17 @@ impl Streams {
     pub fn start(timeline: &Timeline, options: Options) -> Result<Self, Failure> {
         let connections = options.connections.to_string();
         let interval = options.interval_us.to_string();
-        let common = ["-n", &connections, "-i", &interval];
-        let [gid_a, gid_b] = Host::ALL.map(|host| host.port(1).gid());
+        let port = options.port.to_string();
+        let mut common = vec!["-n", &connections, "-i", &interval, "-p", &port];
+        common.extend(options.maker_ends.then_some("-t"));
+        let [at_client, at_server] = options.hosts;
+        let [gid_a, gid_b] = options.hosts.map(|host| host.port(1).gid());
         let (gid_a, gid_b) = (gid_a?, gid_b?);
 
         let mut words = vec!["apm_stream", "-s", "-b", &gid_b];
-        words.extend(common);
+        words.extend(&common);
         let mut server =
-            Program::start_watched("server", Host::B, &words, noting(timeline, "server"))?;
+            Program::start_watched("server", at_server, &words, noting(timeline, "server"))?;
         server.wait_for_line("LISTENING", LIMIT, |line| line.starts_with("LISTENING"))?;
 
         let mut words = vec!["apm_stream", "-b", &gid_a];
@@ -173,7 +188,7 @@ impl Streams {
         words.extend(route.iter().flat_map(|route| ["-r", route]));
         words.push(&gid_b);
         let mut client =
-            Program::start_watched("client", Host::A, &words, noting(timeline, "client"))?;
+            Program::start_watched("client", at_client, &words, noting(timeline, "client"))?;
         client.wait_for_line("STATS", LIMIT, |line| line.starts_with("STATS"))?;
         Ok(Self {
             client,
@@ -211,25 +226,36 @@ impl Streams {
     /// # Errors
     /// [`Failure::NotShown`] if a side was not told of a migration.
     pub fn stall_of_pull(&self, pulled: Moment) -> Result<Option<Stall>, Failure> {
-        let mut end = pulled;
-        for program in [&self.client, &self.server] {
-            let told = program
-                .lines()
-                .iter()
-                .filter_map(|line| migration(&line.text))
-                .collect::<Vec<_>>();
-            let told = told.into_iter().find(|at| *at >= pulled).ok_or_else(|| {
-                Failure::not_shown(format!(
-                    "the {} was not told of the migration",
-                    program.name()
-                ))
-            })?;
-            end = end.max(told);
-        }
+        let end = self.both_told(MIGRATED, pulled).ok_or_else(|| {
+            Failure::not_shown("the client or the server was not told of the migration")
+        })?;
         let lines = self.client.lines();
         let stalls = lines.iter().filter_map(|line| Stall::parse(&line.text));
         let overlapping = stalls.filter(|stall| stall.overlaps(pulled, end));
         Ok(overlapping.max_by(|a, b| a.length.0.total_cmp(&b.length.0)))
+    }
+
+    /// When both sides had been told, after `since`, that an alternate path is loaded.
+    ///
+    /// # Errors
+    /// [`Failure::Timeout`] if one is not told.
+    pub fn wait_loaded(&self, since: Moment) -> Result<Moment, Failure> {
+        wait::until("an alternate path is loaded on both ends", LIMIT, || {
+            Ok(match self.both_told(LOADED, since) {
+                Some(at) => Seen::Ready(at),
+                None => Seen::NotYet("a side was not told".to_owned()),
+            })
+        })
+    }
+
+    /// When the later of the two was told of the event `name` for the first time after `since`.
+    fn both_told(&self, name: &str, since: Moment) -> Option<Moment> {
+        let first = |program: &Program| {
+            let lines = program.lines();
+            let mut told = lines.iter().filter_map(|line| told(&line.text, name));
+            told.find(|at| *at >= since)
+        };
+        Some(first(&self.client)?.max(first(&self.server)?))
     }
 
     /// Waits until the client receives what was sent after this call.
@@ -255,6 +281,16 @@ impl Streams {
                 format!("messages received: {counts:?}")
             }))
         })
+    }
+
+    /// Waits until the client says that its connection is broken; returns what it says.
+    ///
+    /// # Errors
+    /// [`Failure::Timeout`] if it does not say so.
+    pub fn wait_broken(mut self) -> Result<String, Failure> {
+        let says = |line: &str| line.starts_with("ERROR");
+        let line = self.client.wait_for_line("an error", LIMIT, says)?;
+        Ok(line.text)
     }
 
     /// Ends both, adds to the report what came of the messages, and returns the longest stall.
@@ -402,11 +438,8 @@ mod tests {
     #[test]
     fn migrations_are_events() {
         let line = "EVENT conn=0 t_ms=12.5 status=0 name=\"RDMA_CM_EVENT_PATH_MIGRATED\"";
-        assert_eq!(migration(line), Some(Moment::from_ms(12.5)));
-        assert_eq!(
-            migration(&line.replace("PATH_MIGRATED", "DISCONNECTED")),
-            None
-        );
+        assert_eq!(told(line, MIGRATED), Some(Moment::from_ms(12.5)));
+        assert_eq!(told(line, LOADED), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! apmd as its systemd unit starts it, in a VM without systemd: user, group, capabilities, umask and
-//! limits as the files of `apmd/dist` name them, the devices as its udev rule gives them away, and the
+//! apmd as its systemd unit starts it, in a VM without systemd: user, group, capabilities, umask,
+//! limits and niceness as the files of `apmd/dist` name them, the devices as its udev rule gives them away, and the
 //! links of its tmpfiles.
 //!
 //! What only systemd can do is not there: system call filter, address families, file systems.
@@ -49,6 +49,7 @@ struct Unit {
     ambient: Vec<String>,
     umask: String,
     open_files: String,
+    niceness: String,
     runtime_mode: u32,
 }
 
@@ -63,6 +64,7 @@ impl Unit {
             ambient: words(texts, "AmbientCapabilities"),
             umask: one("UMask")?,
             open_files: one("LimitNOFILE")?,
+            niceness: one("Nice")?,
             runtime_mode: u32::from_str_radix(&one("RuntimeDirectoryMode")?, 8).ok()?,
         })
     }
@@ -80,6 +82,9 @@ impl Unit {
             "-c",
             &limits,
             "sh",
+            "nice",
+            "-n",
+            &self.niceness,
             "setpriv",
             "--no-new-privs",
             &format!("--reuid={}", self.user),
@@ -261,7 +266,11 @@ fn add_user(name: &str) -> Result<(), Failure> {
     fs::write(PASSWD, text + &line).map_err(|source| failure(PASSWD, source))
 }
 
-fn group_id(name: &str) -> Result<u32, Failure> {
+/// The number of a group.
+///
+/// # Errors
+/// If there is none of this name.
+pub fn group_id(name: &str) -> Result<u32, Failure> {
     const GROUP: &str = "/etc/group";
     let text = fs::read_to_string(GROUP).map_err(|source| failure(GROUP, source))?;
     let line = text

@@ -7,7 +7,8 @@ use crate::clock::Moment;
 use crate::command;
 use crate::daemon::{Daemon, Policy};
 use crate::failure::Failure;
-use crate::host::{Host, Link};
+use crate::host::Host;
+use crate::link::Link;
 use crate::observe::{self, Pair};
 use crate::port::Port;
 use crate::program::Line;
@@ -24,20 +25,43 @@ pub enum Kind {
     Flat,
     /// Each host has a namespace, with its HCA and IPoIB: for IP.
     Netns,
+    /// The fabric `leaf-spine`, one network namespace, and the two hosts that have one port.
+    LeafSpine,
 }
 
 impl Kind {
-    /// Its name on the command line of `world`.
+    /// All, in the order in which they are least often changed.
+    pub const ALL: [Self; 3] = [Self::Flat, Self::Netns, Self::LeafSpine];
+
+    /// Its name in the list of drills.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flat => "flat",
             Self::Netns => "netns",
+            Self::LeafSpine => "leaf-spine",
+        }
+    }
+
+    /// Its name on the command line of `world`.
+    fn namespaces(self) -> &'static str {
+        match self {
+            Self::Flat | Self::LeafSpine => "flat",
+            Self::Netns => "netns",
+        }
+    }
+
+    /// The hosts on which its programs run.
+    pub fn hosts(self) -> [Host; 2] {
+        match self {
+            Self::Flat | Self::Netns => Host::ALL,
+            Self::LeafSpine => Host::ONE_PORT,
         }
     }
 }
 
 /// The VM as one drill has it.
 pub struct World {
+    hosts: [Host; 2],
     timeline: Timeline,
     daemons: [Option<Daemon>; 2],
 }
@@ -51,16 +75,18 @@ impl World {
         // The daemons of the VM's start; from here on each drill has its own.
         command::run(&["daemons", "stop"])?;
         command::run(&["rm", "-f", "/run/daemons-wanted"])?;
-        command::run(&["world", kind.name()])?;
+        command::run(&["world", kind.namespaces()])?;
         command::run(&["subnet-manager", "start"])?;
         let world = Self {
+            hosts: kind.hosts(),
             timeline: timeline.clone(),
             daemons: [None, None],
         };
         world.mend()?;
-        // A drill that failed may have left the ports with several LIDs.
-        if Host::A.port(1).lmc()? != 0 {
-            world.set_lmc(0)?;
+        // A drill that failed may have left the ports with more LIDs, or fewer.
+        let lmc = lmc_of_fabric()?;
+        if world.hosts[0].port(1).lmc()? != lmc {
+            world.set_lmc(lmc)?;
         }
         Ok(world)
     }
@@ -70,21 +96,22 @@ impl World {
         &self.timeline
     }
 
+    /// The hosts on which programs run: the one that connects, and the one that listens.
+    pub fn hosts(&self) -> [Host; 2] {
+        self.hosts
+    }
+
+    fn ports(&self) -> impl Iterator<Item = Port> {
+        self.hosts.into_iter().flat_map(Host::ports)
+    }
+
     /// Ends every fault and waits until all ports are active.
     ///
     /// # Errors
     /// If they do not become active.
     pub fn mend(&self) -> Result<(), Failure> {
-        for switch in [0, 1] {
-            cable("heal", Link::Switch(switch))?;
-        }
-        cable("plug", Link::SubnetManager)?;
-        cable("plug", Link::InterSwitch)?;
-        for port in Port::all() {
-            cable("heal", port.into())?;
-            cable("plug", port.into())?;
-        }
-        Port::all().try_for_each(Port::wait_active)
+        command::run(&["cable", "mend"])?;
+        self.ports().try_for_each(Port::wait_active)
     }
 
     /// Pulls a cable; returns when.
@@ -162,7 +189,7 @@ impl World {
         self.timeline.note("drill", text);
         command::run(&["subnet-manager", "stop"])?;
         command::run(&["subnet-manager", "start", &lmc.to_string()])?;
-        Port::all().try_for_each(|port| port.wait_lmc(lmc))
+        self.ports().try_for_each(|port| port.wait_lmc(lmc))
     }
 
     /// Starts the daemons that do not run.
@@ -170,7 +197,7 @@ impl World {
     /// # Errors
     /// If one does not come up.
     pub fn start_daemons(&mut self, policy: Policy) -> Result<(), Failure> {
-        for host in Host::ALL {
+        for host in self.hosts {
             if self.daemons[host.index()].is_none() {
                 self.start_daemon(host, policy)?;
             }
@@ -204,7 +231,7 @@ impl World {
     /// # Errors
     /// If one does not end with success.
     pub fn stop_daemons(&mut self) -> Result<(), Failure> {
-        for host in Host::ALL {
+        for host in self.hosts {
             if let Some(daemon) = self.daemons[host.index()].take() {
                 daemon.stop()?;
                 self.timeline.note(host, "apmd ended");
@@ -275,8 +302,8 @@ impl World {
     /// # Errors
     /// If one does not answer.
     pub fn pairs(&self) -> Result<Vec<Pair>, Failure> {
-        let [a, b] = Host::ALL.map(observe::connections);
-        Ok(Pair::join(&a?, &b?))
+        let [a, b] = self.hosts.map(observe::connections);
+        Ok(Pair::join(self.hosts, &a?, &b?))
     }
 
     /// Waits until `count` connections have on both ends what `wanted` wants.
@@ -290,9 +317,9 @@ impl World {
         wanted: impl Fn(&Pair) -> bool,
     ) -> Result<Vec<Pair>, Failure> {
         wait::until(what, LIMIT, || {
-            let [a, b] = Host::ALL.map(observe::connections);
+            let [a, b] = self.hosts.map(observe::connections);
             let (a, b) = (a?, b?);
-            let pairs = Pair::join(&a, &b);
+            let pairs = Pair::join(self.hosts, &a, &b);
             if pairs.len() == count && pairs.iter().all(&wanted) {
                 return Ok(Seen::Ready(pairs));
             }
@@ -348,7 +375,7 @@ impl World {
 fn what_is_seen(a: &[observe::Connection], b: &[observe::Connection], pairs: &[Pair]) -> String {
     let states: Vec<_> = pairs.iter().map(Pair::state).collect();
     format!(
-        "{} connections on host-a, {} on host-b, {} on both: {}",
+        "{} connections here, {} there, {} on both ends: {}",
         a.len(),
         b.len(),
         pairs.len(),
@@ -361,4 +388,13 @@ fn cable(verb: &str, link: Link) -> Result<(), Failure> {
     let mut all = vec!["cable", verb];
     all.extend(words.iter().map(String::as_str));
     command::run(&all).map(drop)
+}
+
+/// The LMC that the subnet manager gives to ports if nobody wants another.
+fn lmc_of_fabric() -> Result<u8, Failure> {
+    let text = command::run(&["subnet-manager", "lmc"])?;
+    text.trim().parse().map_err(|_| Failure::Output {
+        source_name: "subnet-manager lmc".to_owned(),
+        problem: format!("not a number: {text}"),
+    })
 }

@@ -19,6 +19,7 @@
 #define SHORT_MS 300		/* for what must not happen */
 
 static struct end a, b;
+static int reads_accepted = 4;	/* max_dest_rd_atomic */
 
 static void setup_end(struct end *end, enum ibv_qp_type type, struct ibv_srq *srq)
 {
@@ -44,7 +45,7 @@ static void connect_end(struct end *end, struct end *peer, enum ibv_mtu mtu, int
 	bool rc = end->qp->qp_type == IBV_QPT_RC;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = mtu, .dest_qp_num = peer->qp->qp_num,
-		.rq_psn = FIRST_PSN, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
+		.rq_psn = FIRST_PSN, .max_dest_rd_atomic = reads_accepted, .min_rnr_timer = 12,
 		.ah_attr = { .dlid = port_of(peer, PORT).lid, .port_num = PORT },
 	};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -476,6 +477,41 @@ static bool taken_away(void)
 	return true;	/* and now the queue pairs go */
 }
 
+/* More READs at a time than the responder said it has resources for. */
+static bool too_many_reads(void)
+{
+	struct ibv_send_wr wr[DEPTH / 2] = {};
+	struct ibv_sge sge = piece(&a, 0, 60000);
+	size_t i, count = sizeof(wr) / sizeof(wr[0]);
+	bool ok;
+
+	reads_accepted = 1;
+	setup(IBV_QPT_RC, IBV_MTU_4096, 7, NULL);
+	reads_accepted = 4;
+	for (i = 0; i < count; i++) {
+		wr[i].next = i + 1 < count ? &wr[i + 1] : NULL;
+		wr[i].sg_list = &sge;
+		wr[i].num_sge = 1;
+		wr[i].opcode = IBV_WR_RDMA_READ;
+		wr[i].wr.rdma.remote_addr = (uintptr_t)b.memory;
+		wr[i].wr.rdma.rkey = b.mr->rkey;
+	}
+	post(wr);
+	for (i = 0, ok = true; i < count && ok; i++) {
+		struct ibv_wc wc;
+
+		ok = next(&a, &wc, PATIENCE_MS);
+		if (ok && wc.status == IBV_WC_REM_INV_REQ_ERR)
+			break;
+		if (ok && wc.status)
+			ok = bad("%s", ibv_wc_status_str(wc.status));
+	}
+	if (ok && i == count)
+		ok = bad("all %zu READs were answered", count);
+	teardown();
+	return ok;
+}
+
 /* UC: a message with a lost packet is not delivered, and its receive serves the next. */
 static bool unreliable(void)
 {
@@ -524,6 +560,7 @@ static const struct {
 	{ "shared-receive-queue", shared_receive_queue, true },
 	{ "send-queue-drained", drains, false },
 	{ "taken-away", taken_away, false },
+	{ "too-many-reads", too_many_reads, true },
 	{ "uc-with-loss", unreliable, true },
 };
 

@@ -81,6 +81,17 @@ pub(crate) fn c_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
     compile("testbed/vm", vm_dir, &[])
 }
 
+/// Compiles the C programs that the drill `programs` runs: they know nothing of our library.
+pub(crate) fn stock_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
+    let mut programs = compile("testbed/programs/stock", vm_dir, &[])?;
+    let mpi = [
+        "-I/usr/lib/x86_64-linux-gnu/openmpi/include".to_owned(),
+        "-lmpi".to_owned(),
+    ];
+    programs.extend(compile("testbed/programs/mpi", vm_dir, &mpi)?);
+    Ok(programs)
+}
+
 /// Compiles each C program of testbed/programs: these use our library, which is among `ours`.
 pub(crate) fn linked_programs(vm_dir: &Path, ours: &[Artefact]) -> Result<Vec<Artefact>, Error> {
     let place = Path::new(LIBRARY_PATH);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::error::Error;
-use crate::{packages, vm, workspace};
+use crate::{fabric, packages, vm, workspace};
 
 /// How long a benchmark in the VM may take, on a very busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
@@ -173,7 +173,7 @@ fn here(package: &str, bench: &str, arguments: &[String]) -> Result<Measured, Er
 /// The daemons of the drills stay away: the program starts the servers that it measures.
 fn in_vm(program: &str, arguments: &[String]) -> Result<(), Error> {
     let arguments: String = arguments.iter().map(|word| format!(" {word}")).collect();
-    let mut run = vm::Run::script(format!("exec {program}{arguments}\n"));
+    let mut run = vm::Run::script(format!("exec {program}{arguments}\n"), fabric::DEFAULT)?;
     run.daemons = false;
     run.limit = Some(LIMIT);
     let status = vm::start(&run)?;

@@ -1,22 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask drill`: runs the drills of the testbed in the VM.
 
-use std::process::Command;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
 use crate::error::Error;
-use crate::{artefacts, packages, shell, vm};
+use crate::{fabric, kernel, vm};
 
 /// The in-VM runner, a program of the testbed crate.
 const RUNNER: &str = "apm-drill";
+
+/// What the runner lists: it need not be built to be asked. A test of the testbed crate holds the two
+/// together.
+const LISTING: &str = include_str!("../../testbed/drills.txt");
+
+/// The world of drills that need this fabric, and the fabric's name.
+const LEAF_SPINE: &str = "leaf-spine";
+
+/// Exit status for a command line that makes no sense.
+const USAGE: u8 = 2;
+
+/// The drill that has rows.
+const PROGRAMS: &str = "programs";
+
+/// How long all its rows may take.
+const TABLE_LIMIT: Duration = Duration::from_secs(6 * 3600);
+
+/// MiB: programs copy files that are kept in memory.
+const MEMORY: u32 = 3072;
 
 /// How long a drill may take, on a very busy machine, before the VM counts as hung.
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// What the command line says.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Options {
     /// Drills to run, one after the other; cable-pull if none is named
     #[arg(value_name = "NAME")]
@@ -27,50 +48,134 @@ pub(crate) struct Options {
     /// One JSON object a drill, as the last lines
     #[arg(long)]
     json: bool,
+    /// Rows or families of the drill `programs` to run (repeatable); all without it
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Long drills in their short form, as `cargo xtask test` runs them
+    #[arg(long)]
+    short: bool,
+    /// Bring the files that drills leave (programs.md) to this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Which of Debian's kernels to boot
+    #[arg(long, value_name = "KERNEL", value_enum, default_value_t)]
+    kernel: kernel::Choice,
 }
 
 /// `cargo xtask drill`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     if options.list {
-        print!("{}", list(options.json)?);
+        print!("{}", list(options.json));
         return Ok(0);
     }
-    let mut arguments = options.names.clone();
-    if options.json {
-        arguments.push("--json".to_owned());
+    if let Some(unknown) = options
+        .names
+        .iter()
+        .find(|name| !names().contains(&name.as_str()))
+    {
+        eprintln!(
+            "xtask: no drill is called {unknown}; cargo xtask drill --list says which there are"
+        );
+        return Ok(USAGE);
     }
-    let quoted: String = arguments
+    let mut status = 0;
+    for (fabric, names) in by_fabric(&options.names) {
+        let options = Options {
+            names,
+            ..options.clone()
+        };
+        status = status.max(run_in(fabric, &options)?);
+    }
+    Ok(status)
+}
+
+/// The drills by the fabric that they need. No name at all is left to the runner.
+fn by_fabric(names: &[String]) -> Vec<(&'static str, Vec<String>)> {
+    let world_of = |name: &str| drills().find(|drill| drill.name == name).map(|it| it.world);
+    let (spine, usual): (Vec<_>, Vec<_>) = names
+        .iter()
+        .cloned()
+        .partition(|name| world_of(name) == Some(LEAF_SPINE));
+    let mut groups = vec![(fabric::DEFAULT, usual), (LEAF_SPINE, spine)];
+    groups.retain(|(_, of_it)| !of_it.is_empty());
+    if groups.is_empty() {
+        groups.push((fabric::DEFAULT, Vec::new()));
+    }
+    groups
+}
+
+fn run_in(fabric: &str, options: &Options) -> Result<u8, Error> {
+    let quoted: String = arguments(options)
         .iter()
         .map(|argument| format!(" {}", quote(argument)))
         .collect();
-    let mut run = vm::Run::script(format!("exec {RUNNER}{quoted}\n"));
-    run.limit = Some(LIMIT * options.names.len().max(1) as u32);
+    let mut run = vm::Run::script(format!("exec {RUNNER}{quoted}\n"), fabric)?;
+    run.kernel = options.kernel;
+    run.limit = Some(limit(options));
+    run.memory = MEMORY;
+    run.out.clone_from(&options.out);
     vm::start(&run)
 }
 
-/// The names of all drills, in the order of `cargo xtask drill --list`, whose lines begin with them.
-pub(crate) fn names() -> Result<Vec<String>, Error> {
-    Ok(first_words(&list(false)?))
+/// The runner's arguments.
+fn arguments(options: &Options) -> Vec<String> {
+    let mut arguments = options.names.clone();
+    for name in &options.only {
+        arguments.extend(["--only".to_owned(), name.clone()]);
+    }
+    // The table of programs takes hours, and whoever reads it from a file wants the table.
+    let quiet = is_table(options) && !io::stdout().is_terminal();
+    let flags = [
+        ("--json", options.json),
+        ("--short", options.short),
+        ("--quiet", quiet),
+    ];
+    let set = flags.iter().filter(|(_, set)| *set);
+    arguments.extend(set.map(|(flag, _)| (*flag).to_owned()));
+    arguments
 }
 
-fn first_words(listing: &str) -> Vec<String> {
-    listing
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_owned)
-        .collect()
+/// Whether the long table of programs is all that is wanted.
+fn is_table(options: &Options) -> bool {
+    options.names == [PROGRAMS] && !options.short
 }
 
-/// What the runner lists; it needs no VM for that.
-fn list(json: bool) -> Result<String, Error> {
-    packages::install(packages::BUILD)?;
-    let runner = artefacts::rust()?
-        .into_iter()
-        .find(|artefact| artefact.from.ends_with(RUNNER))
-        .ok_or_else(|| Error::Other(format!("the testbed crate builds no {RUNNER}")))?;
-    let mut command = Command::new(runner.from);
-    command.arg("--list").args(json.then_some("--json"));
-    shell::output(&format!("{RUNNER} --list"), &mut command)
+fn limit(options: &Options) -> Duration {
+    if is_table(options) {
+        return TABLE_LIMIT;
+    }
+    LIMIT * options.names.len().max(1) as u32
+}
+
+/// A line of the listing.
+struct Listed {
+    name: &'static str,
+    world: &'static str,
+    about: &'static str,
+}
+
+fn drills() -> impl Iterator<Item = Listed> {
+    LISTING.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(' ')?;
+        let (world, about) = rest.trim_start().split_once(' ')?;
+        let about = about.trim_start();
+        Some(Listed { name, world, about })
+    })
+}
+
+/// The names of all drills, in the order of `cargo xtask drill --list`.
+pub(crate) fn names() -> Vec<&'static str> {
+    drills().map(|drill| drill.name).collect()
+}
+
+fn list(json: bool) -> String {
+    if !json {
+        return LISTING.to_owned();
+    }
+    let object = |Listed { name, world, about }| {
+        json!({"drill": name, "world": world, "about": about}).to_string() + "\n"
+    };
+    drills().map(object).collect()
 }
 
 /// One word for the shell, whatever is in it.
@@ -83,9 +188,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drills_are_named_by_first_words() {
-        let listing = "cable-pull   pulls cables\nblackhole  ...\n\n";
-        assert_eq!(first_words(listing), ["cable-pull", "blackhole"]);
+    fn every_line_of_the_listing_is_a_drill() {
+        assert_eq!(drills().count(), LISTING.lines().count());
+        assert!(names().contains(&"cable-pull"));
+        for line in list(true).lines() {
+            let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            for key in ["drill", "world", "about"] {
+                assert!(
+                    object[key].as_str().is_some_and(|text| !text.is_empty()),
+                    "{line}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn drills_are_put_together_by_fabric() {
+        let names = ["spine", "blackhole", "neigh"].map(str::to_owned);
+        assert_eq!(
+            by_fabric(&names),
+            [
+                (
+                    fabric::DEFAULT,
+                    vec!["blackhole".to_owned(), "neigh".to_owned()]
+                ),
+                (LEAF_SPINE, vec!["spine".to_owned()])
+            ]
+        );
+        assert_eq!(by_fabric(&[]), [(fabric::DEFAULT, vec![])]);
+        assert_eq!(by_fabric(&names[..1]).len(), 1);
     }
 
     #[test]

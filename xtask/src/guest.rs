@@ -6,23 +6,34 @@ pub(crate) const SCRIPTS: &[(&str, &str, u32)] = &[
     ("testbed/vm/init", "init", 0o755),
     ("testbed/vm/host", "usr/bin/host-a", 0o755),
     ("testbed/vm/host", "usr/bin/host-b", 0o755),
+    ("testbed/vm/host", "usr/bin/host-c", 0o755),
+    ("testbed/vm/host", "usr/bin/host-d", 0o755),
+    ("testbed/vm/hosts.sh", "usr/lib/vm/hosts.sh", 0o644),
     ("testbed/vm/world", "usr/bin/world", 0o755),
     ("testbed/vm/daemons", "usr/bin/daemons", 0o755),
     ("testbed/vm/subnet-manager", "usr/bin/subnet-manager", 0o755),
     ("testbed/vm/cable", "usr/bin/cable", 0o755),
+    ("testbed/vm/welcome", "usr/bin/welcome", 0o755),
     ("testbed/vm/check", "usr/bin/vm-check", 0o755),
     ("testbed/vm/check.d", "usr/lib/vm-check", 0o755),
+    (
+        "testbed/programs/kernel/one-namespace",
+        "usr/bin/one-namespace",
+        0o755,
+    ),
+    (
+        "testbed/programs/kernel/nfs-rdma",
+        "usr/bin/nfs-rdma",
+        0o755,
+    ),
+    (
+        "testbed/programs/kernel/nvme-rdma",
+        "usr/bin/nvme-rdma",
+        0o755,
+    ),
+    ("testbed/programs/kernel/srp", "usr/bin/srp", 0o755),
+    ("testbed/programs/mpi/mpi-agent", "usr/bin/mpi-agent", 0o755),
     ("testbed/vm/opensm.conf", "etc/opensm/opensm.conf", 0o644),
-    (
-        "testbed/vm/apmd-host-a.toml",
-        "etc/rdma/apmd-host-a.toml",
-        0o644,
-    ),
-    (
-        "testbed/vm/apmd-host-b.toml",
-        "etc/rdma/apmd-host-b.toml",
-        0o644,
-    ),
 ];
 
 /// Small files of a Debian root.
@@ -35,7 +46,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("etc/hostname", "apm\n"),
     (
         "etc/hosts",
-        "127.0.0.1 localhost\n::1 localhost\n10.0.1.1 host-a\n10.0.1.2 host-b\n",
+        "127.0.0.1 localhost\n::1 localhost\n10.0.1.1 host-a\n10.0.1.2 host-b\n10.0.1.3 host-c\n10.0.1.4 host-d\n",
     ),
     (
         "etc/nsswitch.conf",

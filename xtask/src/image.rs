@@ -29,6 +29,17 @@ const MODULES: &[&str] = &[
     "rdma_ucm",
     "rdmavt",
     "ib_ipoib",
+    "veth",
+    // What the drill `programs` uses.
+    "brd",
+    "ib_srp",
+    "ib_srpt",
+    "nfsd",
+    "nfsv4",
+    "nvme_rdma",
+    "nvmet_rdma",
+    "rpcrdma",
+    "sd_mod",
 ];
 
 /// What of the project goes into an image.
@@ -149,6 +160,7 @@ pub(crate) fn build(
     };
     add_modules(&mut tree, kernel, module.as_deref(), vm_dir)?;
     let mut programs = artefacts::c_programs(vm_dir)?;
+    programs.extend(artefacts::stock_programs(vm_dir)?);
     if content == Content::Everything {
         let ours = artefacts::rust()?;
         programs.extend(artefacts::linked_programs(vm_dir, &ours)?);
@@ -331,7 +343,7 @@ fn store(tree: &Tree, vm_dir: &Path) -> Result<PathBuf, Error> {
 
 /// Leaves room for a new image: few are kept.
 fn remove_oldest(dir: &Path) -> Result<(), Error> {
-    const KEPT: usize = 3;
+    const KEPT: usize = 4;
     let mut images = Vec::new();
     for entry in fs::read_dir(dir).in_file(dir)? {
         let path = entry.in_file(dir)?.path();

@@ -3,11 +3,14 @@
 //! Debian packages that it needs and lacks.
 
 mod artefacts;
+mod attach;
 mod bench;
 mod cpio;
+mod deny;
 mod dmesg;
 mod drill;
 mod error;
+mod fabric;
 mod fabrics;
 mod guest;
 mod image;
@@ -15,8 +18,10 @@ mod kernel;
 mod packages;
 mod qemu;
 mod readme;
+mod setup;
 mod shell;
 mod soft_hca;
+mod terminal;
 mod test;
 mod userland;
 mod vm;
@@ -51,8 +56,9 @@ enum Command {
     Test,
     /// Run the commands that the README shows
     Readme,
-    /// Install the Debian packages that the other commands need, and nothing else
-    Setup,
+    /// Install the Debian packages that the other commands need, fetch the VM's kernel, and nothing
+    /// else
+    Setup(setup::Options),
 }
 
 fn run(command: Command) -> Result<u8, Error> {
@@ -65,7 +71,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())
         }
-        Command::Setup => packages::install(&packages::all()).map(|()| 0),
+        Command::Setup(options) => setup::run(&options),
     }
 }
 

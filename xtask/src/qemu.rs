@@ -77,7 +77,9 @@ pub(crate) enum End {
 }
 
 /// How the names of socket directories begin; the process's number follows.
-const SOCKET_DIR: &str = "apm-vm-";
+pub(crate) const SOCKET_DIR: &str = "apm-vm-";
+/// The socket at which QEMU offers the second shell's console.
+pub(crate) const SECOND_SHELL: &str = "shell";
 
 /// A directory for sockets, whose names must be short; removed when dropped.
 struct SocketDir(PathBuf);
@@ -186,6 +188,12 @@ fn command(machine: &Machine<'_>, sockets: &Path) -> Command {
     } else {
         command.stdin(Stdio::null()).stdout(Stdio::null());
     }
+    let shell = sockets.join(SECOND_SHELL);
+    command.arg("-chardev").arg(format!(
+        "socket,id=shell,path={},server=on,wait=off",
+        shell.display()
+    ));
+    command.args(["-device", "virtconsole,chardev=shell"]);
     command
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, InFile};
-use crate::{drill, fabrics, vm, workspace};
+use crate::{drill, fabric, fabrics, vm, workspace};
 
 /// Where a command of the README is to be typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ fn blocks(text: &str) -> Vec<(Place, String)> {
 
 /// What the other steps of `cargo xtask test` perform.
 struct OtherSteps<F> {
-    drills: Vec<String>,
+    drills: Vec<&'static str>,
     /// The cases of the step `fabrics`.
     fabrics: Vec<String>,
     /// What cases these options of `cargo xtask fabrics` select.
@@ -52,7 +52,7 @@ impl<F: Fn(&[&str]) -> Result<Vec<String>, Error>> OtherSteps<F> {
             (_, arguments) if arguments.contains(&"--list") => false,
             ("drill", arguments) => {
                 let mut names = arguments.iter().filter(|word| !word.starts_with("--"));
-                names.all(|name| self.drills.iter().any(|drill| drill == name))
+                names.all(|name| self.drills.contains(name))
             }
             ("fabrics", arguments) => {
                 let cases = (self.cases)(arguments)?;
@@ -81,7 +81,7 @@ pub(crate) fn run(parses: impl Fn(&[&str]) -> bool) -> Result<u8, Error> {
         wanted.map(|(_, commands)| commands.as_str()).collect()
     };
     let on_host = on_host(&of(Place::Host))?;
-    let in_vm = vm::start(&vm::Run::script(script(&of(Place::Vm))))?;
+    let in_vm = vm::start(&vm::Run::script(script(&of(Place::Vm)), fabric::DEFAULT)?)?;
     Ok(on_host.max(in_vm))
 }
 
@@ -96,7 +96,7 @@ fn on_host(commands: &str) -> Result<u8, Error> {
     let dir = workspace::root().join("target/readme");
     fs::create_dir_all(&dir).in_file(&dir)?;
     let others = OtherSteps {
-        drills: drill::names()?,
+        drills: drill::names(),
         fabrics: fabrics::cases(fabrics::OF_TEST)?,
         cases: fabrics::cases,
     };
@@ -139,7 +139,7 @@ mod tests {
     fn what_other_steps_perform_is_not_repeated() {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let others = OtherSteps {
-            drills: owned(&["cable-pull", "unmodified"]),
+            drills: vec!["cable-pull", "unmodified"],
             fabrics: owned(&["torus dor 1", "mesh dor 1"]),
             cases: |arguments: &[&str]| match arguments {
                 ["--seed", seed] => Ok(vec![format!("torus dor {seed}")]),

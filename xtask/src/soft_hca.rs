@@ -23,6 +23,8 @@ pub(crate) fn build(kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
     make.arg("-C")
         .arg(kernel.build_dir())
         .arg(format!("M={}", copy.display()));
+    // Type data for BPF, which needs a program that the headers do not bring.
+    make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
     make.args(["-j4", "modules"]);
     shell::output("building testbed/soft-hca", &mut make)?;
     let module = copy.join(format!("{NAME}.ko"));

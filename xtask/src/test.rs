@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask test`: everything that must hold, step by step, with a summary at the end.
 
-use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, InFile};
-use crate::{drill, fabrics, packages, shell, workspace};
+use crate::deny::CargoDeny;
+use crate::error::Error;
+use crate::workspace::cargo;
+use crate::{drill, fabrics, packages, shell};
 
-/// What all of it is meant to take at most on two cores; said when it is exceeded, no failure: the
+/// What all of it, set-up included, is meant to take at most on two cores; said when it is exceeded, no failure: the
 /// machine may have had other things to do.
-const LIMIT: Duration = Duration::from_secs(75 * 60);
-const CARGO_DENY: &str = "0.20.2";
+const LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// One thing to be done and how.
 struct Step {
@@ -35,50 +33,33 @@ pub(crate) fn run() -> Result<u8, Error> {
     let started = Instant::now();
     packages::install(&packages::all())?;
     provide_components()?;
-    let deny = provide_cargo_deny()?;
+    let deny = CargoDeny::provide()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
     let mut outcomes = Vec::new();
-    for step in steps(&deny)? {
+    for step in steps(&deny) {
         outcomes.push(perform(step)?);
     }
-    // Only now, since to know them the testbed must compile.
-    outcomes.push(match drills() {
-        Ok(step) => perform(step)?,
-        Err(error) => not_performed("drills", &error),
-    });
     let time = started.elapsed();
     print_summary(&outcomes, time);
     print_test_runner(&outcomes);
+    if let Some(remark) = deny.remark() {
+        println!("{remark}");
+    }
     if time > LIMIT {
         println!("longer than {} minutes", LIMIT.as_secs() / 60);
     }
     Ok(u8::from(outcomes.iter().any(|outcome| !outcome.passed)))
 }
 
-fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(workspace::root()).args(arguments);
+/// This program with other arguments, by cargo: a step may have it built anew.
+fn xtask(arguments: &[&str]) -> Command {
+    let mut command = cargo(&["run", "--quiet", "--package", "xtask", "--"]);
+    command.args(arguments);
     command
 }
 
-/// This program with other arguments.
-fn xtask(arguments: &[&str]) -> Result<Command, Error> {
-    let this = std::env::current_exe().in_file(Path::new("/proc/self/exe"))?;
-    let mut command = Command::new(this);
-    command.args(arguments);
-    Ok(command)
-}
-
-/// All steps but the drills.
-fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
-    let mut deny = Command::new(deny);
-    deny.current_dir(workspace::root()).args([
-        "check",
-        "--hide-inclusion-graph",
-        "bans",
-        "licenses",
-        "sources",
-    ]);
+/// All steps, in order.
+fn steps(deny: &CargoDeny) -> Vec<Step> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env("APMD_REQUIRE_TSHARK", "1");
     tests.env("APMD_REQUIRE_IBSIM", "1");
@@ -90,7 +71,7 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         "--deny",
         "warnings",
     ];
-    Ok(vec![
+    vec![
         Step {
             name: "format",
             command: cargo(&["fmt", "--all", "--check"]),
@@ -101,7 +82,7 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         },
         Step {
             name: "cargo deny",
-            command: deny,
+            command: deny.check(),
         },
         Step {
             name: "cargo test",
@@ -109,31 +90,37 @@ fn steps(deny: &Path) -> Result<Vec<Step>, Error> {
         },
         Step {
             name: "vm --check",
-            command: xtask(&["vm", "--check"])?,
+            command: xtask(&["vm", "--check"]),
+        },
+        Step {
+            name: "second shell",
+            command: cargo(&[
+                "test",
+                "--quiet",
+                "--package=xtask",
+                "--test=second_shell",
+                "--",
+                "--ignored",
+            ]),
         },
         Step {
             name: "fabrics",
-            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat())?,
+            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
         },
         Step {
             name: "benches",
-            command: xtask(&["bench", "--short", "pathdb", "sa", "acm"])?,
+            command: xtask(&["bench", "--short", "pathdb", "sa", "acm"]),
         },
         Step {
             name: "README",
-            command: xtask(&["readme"])?,
+            command: xtask(&["readme"]),
         },
-    ])
-}
-
-/// All drills.
-fn drills() -> Result<Step, Error> {
-    let mut command = xtask(&["drill"])?;
-    command.args(drill::names()?);
-    Ok(Step {
-        name: "drills",
-        command,
-    })
+        Step {
+            name: "drills",
+            // The long ones in their short form.
+            command: xtask(&[&["drill", "--short"], &drill::names()[..]].concat()),
+        },
+    ]
 }
 
 /// Runs a step; what it prints is shown at once and kept.
@@ -155,16 +142,6 @@ fn perform(step: Step) -> Result<Outcome, Error> {
         time,
         output,
     })
-}
-
-fn not_performed(name: &'static str, error: &Error) -> Outcome {
-    println!("\n=== {name}: {}: {error}", verdict(false));
-    Outcome {
-        name,
-        passed: false,
-        time: Duration::ZERO,
-        output: String::new(),
-    }
 }
 
 /// Runs `command`, passing on its output line by line. Both of its streams are one, which keeps
@@ -219,20 +196,20 @@ fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
 }
 
 fn print_summary(outcomes: &[Outcome], total: Duration) {
-    println!("\n{:<12} {:<7} {:>8}", "step", "result", "seconds");
+    println!("\n{:<22} {:<7} {:>8}", "step", "result", "seconds");
     for Outcome {
         name, passed, time, ..
     } in outcomes
     {
         println!(
-            "{name:<12} {:<7} {:>8.0}",
+            "{name:<22} {:<7} {:>8.0}",
             verdict(*passed),
             time.as_secs_f32()
         );
     }
     let passed = outcomes.iter().all(|outcome| outcome.passed);
     println!(
-        "{:<12} {:<7} {:>8.0}",
+        "{:<22} {:<7} {:>8.0}",
         "all",
         verdict(passed),
         total.as_secs_f32()
@@ -258,30 +235,6 @@ fn provide_components() -> Result<(), Error> {
     let mut add = Command::new("rustup");
     add.args(["component", "add", "rustfmt", "clippy"]);
     shell::output("rustup component add rustfmt clippy", &mut add).map(drop)
-}
-
-/// cargo-deny of the wanted version: the user's, or one below the target directory, installed there
-/// if need be.
-fn provide_cargo_deny() -> Result<PathBuf, Error> {
-    let is_wanted = |program: &OsStr| {
-        let mut command = Command::new(program);
-        shell::output("cargo-deny --version", command.arg("--version"))
-            .is_ok_and(|text| text.split_whitespace().any(|word| word == CARGO_DENY))
-    };
-    let users = OsString::from("cargo-deny");
-    if is_wanted(&users) {
-        return Ok(users.into());
-    }
-    let tools = workspace::target().join("tools");
-    fs::create_dir_all(&tools).in_file(&tools)?;
-    let own = tools.join("bin/cargo-deny");
-    if !is_wanted(own.as_os_str()) {
-        println!("set-up: installing cargo-deny {CARGO_DENY} (some minutes, once)");
-        let mut install = cargo(&["install", "--locked", "--quiet", "--version", CARGO_DENY]);
-        install.arg("--root").arg(&tools).arg("cargo-deny");
-        shell::output("cargo install cargo-deny", &mut install)?;
-    }
-    Ok(own)
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ enum Programs {
 const PACKAGES: &[(&str, Programs)] = &[
     ("bash", Programs::Only(&["bash"])),
     ("busybox-static", Programs::Only(&["busybox"])),
+    ("coreutils", Programs::Only(&["nice"])),
+    ("fio", Programs::Only(&["fio"])),
     ("ibacm", Programs::All),
     ("ibverbs-utils", Programs::All),
     ("infiniband-diags", Programs::All),
@@ -29,9 +31,22 @@ const PACKAGES: &[(&str, Programs)] = &[
             "kmod", "insmod", "lsmod", "modinfo", "modprobe", "rmmod", "depmod",
         ]),
     ),
+    ("libfabric-bin", Programs::Only(&["fi_info", "fi_pingpong"])),
+    ("nfs-common", Programs::Only(&["mount.nfs", "mount.nfs4"])),
+    (
+        "nfs-kernel-server",
+        Programs::Only(&["exportfs", "rpc.mountd"]),
+    ),
+    ("nvme-cli", Programs::Only(&["nvme"])),
+    ("openmpi-bin", Programs::Only(&["orted", "orterun"])),
     ("opensm", Programs::Only(&["opensm", "osmtest"])),
     ("perftest", Programs::All),
+    ("qperf", Programs::All),
     ("rdmacm-utils", Programs::All),
+    (
+        "ucx-utils",
+        Programs::Only(&["io_demo", "ucx_info", "ucx_perftest"]),
+    ),
     ("util-linux", Programs::Only(&["setpriv"])),
 ];
 
@@ -53,6 +68,15 @@ const LOADED_BY_NAME: &[&str] = &[
     "/lib/terminfo/x/xterm-256color",
 ];
 
+/// Directories of which all is loaded by name.
+const DIRECTORIES: &[&str] = &[
+    "/etc/openmpi",
+    "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3",
+    "/usr/lib/x86_64-linux-gnu/pmix2/lib/pmix",
+    "/usr/lib/x86_64-linux-gnu/ucx",
+    "/usr/share/openmpi",
+];
+
 /// The place in the VM of a file of this machine: without the leading slash, and below `usr` as
 /// Debian's merged root has it.
 pub(crate) fn place(path: &Path) -> String {
@@ -68,6 +92,9 @@ pub(crate) fn place(path: &Path) -> String {
 /// The programs and files of the VM that come from Debian packages, without shared libraries.
 pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
     let mut files: Vec<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
+    for directory in DIRECTORIES {
+        add_files_below(Path::new(directory), &mut files)?;
+    }
     for (package, programs) in PACKAGES {
         let what = format!("dpkg-query --listfiles {package}");
         let listing = shell::output(
@@ -82,6 +109,18 @@ pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
         );
     }
     Ok(files)
+}
+
+fn add_files_below(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
+    for entry in fs::read_dir(directory).in_file(directory)? {
+        let entry = entry.in_file(directory)?;
+        if entry.file_type().in_file(directory)?.is_dir() {
+            add_files_below(&entry.path(), files)?;
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
 }
 
 fn is_wanted_program(path: &Path, programs: &Programs) -> bool {

@@ -5,16 +5,16 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::error::{Error, InFile};
+use crate::fabric::{self, Fabric};
 use crate::image::{self, Content};
-use crate::kernel::Kernel;
+use crate::kernel::{self, Kernel};
 use crate::qemu::{self, End, Machine};
-use crate::{dmesg, packages, shell, workspace};
+use crate::{attach, dmesg, packages, shell, terminal, workspace};
 
 /// Exit status for a VM that ran out of time, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
@@ -43,18 +43,47 @@ pub(crate) struct Options {
     /// Memory in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     memory: u32,
-    /// Number of HCAs; the last carries the subnet manager
+    /// Switches, HCAs and cables: two-rails, leaf-spine, rails-of-trees, ring, or a file as
+    /// ibnetdiscover prints it and ibsim reads it. The last HCA carries the subnet manager
+    #[arg(long, value_name = "NAME|FILE", default_value = fabric::DEFAULT)]
+    fabric: String,
+    /// Number of HCAs of two-rails
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(3..=8))]
     ndev: u32,
+    /// Ports have 2^LMC LIDs; leaf-spine has LMC 2, the others 0
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=7))]
+    lmc: Option<u8>,
+    /// Show each port of an HCA as a device of its own (shca0_p1, shca0_p2), as newer adapters do
+    #[arg(long)]
+    port_devices: bool,
+    /// Which of Debian's kernels to boot
+    #[arg(long, value_name = "KERNEL", value_enum, default_value_t)]
+    kernel: kernel::Choice,
     /// Do not start the daemons
     #[arg(long)]
     no_daemons: bool,
     /// Leave this project's programs out: the software HCA and Debian's programs only
     #[arg(long)]
     stock: bool,
+    /// Open a second shell in the VM that is running, or in that of the xtask process PID
+    #[arg(long, value_name = "PID", num_args = 0..=1, exclusive = true)]
+    attach: Option<Option<u32>>,
     /// Go on even if the software HCA does not compile or the fabric does not come up
     #[arg(long)]
     force: bool,
+}
+
+impl Options {
+    fn fabric(&self) -> Result<Fabric, Error> {
+        let mut fabric = Fabric::find(&self.fabric, self.ndev)?;
+        if let Some(lmc) = self.lmc {
+            fabric = fabric.with_lmc(lmc);
+        }
+        Ok(match self.port_devices {
+            true => fabric.with_port_devices(),
+            false => fabric,
+        })
+    }
 }
 
 /// A VM to be run.
@@ -71,8 +100,10 @@ pub(crate) struct Run {
     pub(crate) limit: Option<Duration>,
     /// Memory in MiB.
     pub(crate) memory: u32,
-    /// Number of HCAs.
-    pub(crate) ndev: u32,
+    /// Switches, HCAs and cables.
+    pub(crate) fabric: Fabric,
+    /// Which kernel.
+    pub(crate) kernel: kernel::Choice,
     /// Whether init starts the daemons.
     pub(crate) daemons: bool,
     /// Whether the script runs even if the fabric does not come up.
@@ -80,24 +111,28 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A VM with everything in it that runs `script`.
-    pub(crate) fn script(script: String) -> Self {
-        Self {
+    /// A VM of this fabric with everything in it that runs `script`.
+    pub(crate) fn script(script: String, fabric: &str) -> Result<Self, Error> {
+        Ok(Self {
             content: Content::Everything,
             script: Some(script),
             copy: Vec::new(),
             out: None,
             limit: None,
             memory: 2048,
-            ndev: 3,
+            fabric: Fabric::find(fabric, 3)?,
+            kernel: kernel::Choice::Stock,
             daemons: true,
             force: false,
-        }
+        })
     }
 }
 
 /// `cargo xtask vm`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
+    if let Some(process) = options.attach {
+        return attach::run(process);
+    }
     let script = match &options.run {
         Some(path) => Some(fs::read_to_string(path).in_file(path)?),
         None if options.check => Some("exec vm-check\n".to_owned()),
@@ -117,7 +152,8 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
             seconds => seconds.map(Duration::from_secs),
         },
         memory: options.memory,
-        ndev: options.ndev,
+        fabric: options.fabric()?,
+        kernel: options.kernel,
         daemons: !options.no_daemons,
         force: options.force,
     })
@@ -133,7 +169,7 @@ pub(crate) fn start(run: &Run) -> Result<u8, Error> {
     let dir = workspace::vm_dir()?;
     let lock = workspace::lock()?;
     remove_leftovers(&dir)?;
-    let kernel = Kernel::provide(&dir)?;
+    let kernel = Kernel::provide(run.kernel, &dir)?;
     let image = image::build(&kernel, &dir, run.content, run.force)?;
     let files = RunFiles::create(&dir)?;
     files.write_initrd(&image, run)?;
@@ -221,9 +257,12 @@ impl RunFiles {
         let second = self.dir.join("second");
         let settings = settings(run);
         let script = run.script.as_deref().unwrap_or_default();
+        let (hosts, options) = (run.fabric.hosts(), run.fabric.module_options());
         let texts = [
             ("etc/vm/settings", 0o644, settings.as_str()),
             ("etc/vm/script", 0o755, script),
+            ("etc/vm/hosts", 0o644, &hosts),
+            ("etc/modprobe.d/shca.conf", 0o644, &options),
         ];
         image::second_archive(&second, &run.copy, &texts)?;
         let initrd = self.initrd();
@@ -251,15 +290,11 @@ fn settings(run: &Run) -> String {
     } else {
         "shell"
     };
-    let (rows, columns) = terminal_size();
-    let term = std::env::var("TERM").unwrap_or_default();
-    let term: String = term
-        .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || "-+.".contains(*c))
-        .collect();
+    let (rows, columns) = terminal::size();
+    let term = terminal::kind();
     format!(
-        "mode={mode}\nndev={}\ndaemons={}\nforce={}\none_stream={}\nbring_out={}\nrows={rows}\ncolumns={columns}\nterm={term}\n",
-        run.ndev,
+        "mode={mode}\nlmc={}\ndaemons={}\nforce={}\none_stream={}\nbring_out={}\nrows={rows}\ncolumns={columns}\nterm={term}\n",
+        run.fabric.lmc(),
         flag(run.daemons),
         flag(run.force),
         flag(one_stream()),
@@ -275,19 +310,6 @@ fn one_stream() -> bool {
         Some((metadata.dev(), metadata.ino()))
     };
     identity(1).is_some() && identity(1) == identity(2)
-}
-
-fn terminal_size() -> (u16, u16) {
-    let size = Command::new("stty")
-        .arg("size")
-        .stdin(Stdio::inherit())
-        .stderr(Stdio::null())
-        .output()
-        .map(|done| String::from_utf8_lossy(&done.stdout).into_owned())
-        .unwrap_or_default();
-    let numbers = size.split_whitespace().filter_map(|word| word.parse().ok());
-    let mut numbers = numbers.filter(|number| *number > 0);
-    (numbers.next().unwrap_or(24), numbers.next().unwrap_or(80))
 }
 
 /// Removes what killed runs left behind, and old logs.

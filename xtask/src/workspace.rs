@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the sources are and where results go.
+//! Where the sources are, where results go, and cargo there.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::error::{Error, InFile};
 
@@ -16,6 +17,13 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// The cargo that runs this program, with other arguments.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
 }
 
 /// The directory of everything that belongs to the VM, made if missing.

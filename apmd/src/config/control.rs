@@ -3,20 +3,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want_mode, want_within};
+use super::check::Wrongs;
 
 /// `[control]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Control {
-    /// Group that may use the sockets, if it exists. Takes effect at start.
-    pub group: String,
+pub(crate) struct Control {
+    /// Group that may use the sockets; the default one need not exist. Takes effect at start.
+    pub(crate) group: String,
     /// Access mode of the sockets. Takes effect at start.
-    pub mode: u32,
-    /// A library may register only queue pairs that the kernel says its process owns.
-    pub verify_owner: bool,
+    pub(crate) mode: u32,
     /// Connections looked after at the same time.
-    pub max_connections: usize,
+    pub(crate) max_connections: usize,
 }
 
 impl Default for Control {
@@ -24,15 +22,14 @@ impl Default for Control {
         Self {
             group: "rdma".to_owned(),
             mode: 0o660,
-            verify_owner: true,
             max_connections: statemachine::Config::default().connection_limit,
         }
     }
 }
 
 impl Control {
-    pub(super) fn check(&self) -> Check {
-        want_mode(self.mode, "mode")?;
-        want_within(self.max_connections, 0..=1_048_576, "max_connections")
+    pub(super) fn check(&self, wrongs: &mut Wrongs) {
+        wrongs.want_mode(self.mode, "mode");
+        wrongs.want_within(self.max_connections, 0..=1_048_576, "max_connections");
     }
 }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want};
+use super::check::Wrongs;
 
 /// `[static]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Static {
+pub(crate) struct Static {
     /// The file; read at start and with the configuration.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 impl Default for Static {
@@ -24,11 +24,7 @@ impl Default for Static {
 }
 
 impl Static {
-    pub(super) fn check(&self) -> Check {
-        want(
-            self.file.is_absolute(),
-            "file",
-            "want a path that begins with a slash",
-        )
+    pub(super) fn check(&self, wrongs: &mut Wrongs) {
+        wrongs.want_absolute(&self.file, "file");
     }
 }

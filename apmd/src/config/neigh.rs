@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want, want_number};
+use super::check::Wrongs;
 use crate::neigh::Mode;
 
 /// `[neigh]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Neigh {
+pub(crate) struct Neigh {
     /// Which of the kernel's tables are filled: 0 none, 1 IPv4, 2 IPv6, 3 both.
-    pub mode: u8,
+    pub(crate) mode: u8,
     /// The file of addresses, GIDs and queue pairs; read at start and with the configuration.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 impl Default for Neigh {
@@ -28,20 +28,19 @@ impl Default for Neigh {
 }
 
 impl Neigh {
-    pub(super) fn check(&self) -> Check {
+    pub(super) fn check(&self, wrongs: &mut Wrongs) {
         let is_mode = Mode::from_number(self.mode).is_some();
-        want_number(is_mode, self.mode, "mode", || {
-            "want 0 none, 1 ipv4, 2 ipv6 or 3 both".into()
-        })?;
-        want(
-            self.file.is_absolute(),
-            "file",
-            "want a path that begins with a slash",
-        )
+        wrongs.want_number(
+            is_mode,
+            self.mode,
+            "mode",
+            "want 0 none, 1 ipv4, 2 ipv6 or 3 both",
+        );
+        wrongs.want_absolute(&self.file, "file");
     }
 
     /// The tables.
-    pub fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         Mode::from_number(self.mode).unwrap_or_default()
     }
 }

@@ -1,40 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[ssa]`: the fabric as data.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
+use paths::source::ssa::Settings;
 use serde::{Deserialize, Serialize};
 
-use super::{Check, want_absolute_or_none, want_within};
+use super::check::Wrongs;
 
 /// `[ssa]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Ssa {
+pub(crate) struct Ssa {
     /// Snapshot of the fabric: read at start and when it has changed, replaced after each change if
     /// the fabric is read live. Empty: none.
-    pub snapshot: PathBuf,
+    pub(crate) snapshot: PathBuf,
     /// File of shared-risk groups: switches and links that fail together. Read with the fabric.
     /// Empty: none.
-    pub risks: PathBuf,
+    pub(crate) risks: PathBuf,
     /// Read the fabric from subnet administration.
-    pub live: bool,
-    /// How often the fabric (the snapshot, unless live) is looked at again although nothing
-    /// happened.
-    pub reread_ms: u64,
-    /// Pause after a report of a change, before the fabric is read: more changes may follow.
-    pub settle_ms: u64,
-    /// Requests under way at the same time while the fabric is read.
-    pub in_flight: usize,
-    /// Service level of all paths; if not given, what subnet administration gave all paths when the
-    /// fabric was read, and no answers if they differed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sl: Option<u8>,
+    pub(crate) live: bool,
+    /// Service level of all paths.
+    pub(crate) sl: ServiceLevel,
     /// The key that makes subnet administration show partition tables; 0 for none.
-    pub sm_key: u64,
+    pub(crate) sm_key: u64,
     /// Read SL-to-VL tables, too.
-    pub sl2vl: bool,
+    pub(crate) sl2vl: bool,
+}
+
+/// A service level, or where it comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged, expecting = "want 0 to 15, or \"auto\"")]
+pub(crate) enum ServiceLevel {
+    /// This one.
+    Fixed(u8),
+    /// Not said here.
+    Learnt(Auto),
+}
+
+/// The word for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Auto {
+    /// What subnet administration gave all paths when the fabric was read; no answers if they
+    /// differed.
+    Auto,
+}
+
+impl ServiceLevel {
+    fn fixed(self) -> Option<u8> {
+        match self {
+            Self::Fixed(level) => Some(level),
+            Self::Learnt(Auto::Auto) => None,
+        }
+    }
 }
 
 impl Default for Ssa {
@@ -43,10 +62,7 @@ impl Default for Ssa {
             snapshot: PathBuf::from("/var/lib/apmd/fabric"),
             risks: PathBuf::new(),
             live: false,
-            reread_ms: 300_000,
-            settle_ms: 1_000,
-            in_flight: 4,
-            sl: None,
+            sl: ServiceLevel::Learnt(Auto::Auto),
             sm_key: 0,
             sl2vl: false,
         }
@@ -54,34 +70,23 @@ impl Default for Ssa {
 }
 
 impl Ssa {
-    pub(super) fn check(&self) -> Check {
-        want_within(self.reread_ms, 1_000..=86_400_000, "reread_ms")?;
-        want_within(self.settle_ms, 10..=600_000, "settle_ms")?;
-        want_within(self.in_flight, 1..=64, "in_flight")?;
-        want_absolute_or_none(&self.snapshot, "snapshot")?;
-        want_absolute_or_none(&self.risks, "risks")?;
-        want_within(self.sl.unwrap_or(0), 0..=15, "sl")
+    pub(super) fn check(&self, wrongs: &mut Wrongs) {
+        wrongs.want_absolute_or_none(&self.snapshot, "snapshot");
+        wrongs.want_absolute_or_none(&self.risks, "risks");
+        let level = self.sl.fixed().unwrap_or(0);
+        wrongs.want_number(level <= 15, level, "sl", "want 0 to 15, or \"auto\"");
     }
 
-    /// The file of the snapshot, if there is to be one.
-    pub fn snapshot(&self) -> Option<&Path> {
-        let path = self.snapshot.as_path();
-        (!path.as_os_str().is_empty()).then_some(path)
-    }
-
-    /// The file of shared-risk groups, if there is one.
-    pub fn risks(&self) -> Option<&Path> {
-        let path = self.risks.as_path();
-        (!path.as_os_str().is_empty()).then_some(path)
-    }
-
-    /// How often the fabric is looked at again.
-    pub fn reread(&self) -> Duration {
-        Duration::from_millis(self.reread_ms)
-    }
-
-    /// The pause after a report of a change.
-    pub fn settle(&self) -> Duration {
-        Duration::from_millis(self.settle_ms)
+    pub(crate) fn settings(&self) -> Settings {
+        let file = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());
+        Settings {
+            snapshot: file(&self.snapshot),
+            risks: file(&self.risks),
+            live: self.live,
+            sl: self.sl.fixed(),
+            sm_key: self.sm_key,
+            sl2vl: self.sl2vl,
+            ..Settings::default()
+        }
     }
 }

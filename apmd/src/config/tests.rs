@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The configuration file and its template.
 
+use serde_json::json;
+
 use super::*;
 
+fn read(files: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+    let file = |(path, text): &(&str, &str)| read::File {
+        path: path.into(),
+        text: (*text).to_owned(),
+    };
+    let files = Files::from_iter(files.iter().map(file));
+    let read = Reading::of(&files).map(|reading| reading.config);
+    read.map_err(|error| error.findings().iter().map(ToString::to_string).collect())
+}
+
 fn parse(text: &str) -> Result<Config, String> {
-    Config::parse(Path::new("t.toml"), text).map_err(|error| error.to_string())
+    read(&[("t.toml", text)]).map_err(|errors| errors.join("\n"))
 }
 
 #[test]
@@ -33,6 +45,85 @@ fn the_template_says_the_defaults() {
 }
 
 #[test]
+fn an_operator_can_know_all_keys() {
+    let leaves = |value: &toml::Value| value.as_table().map_or(1, toml::Table::len);
+    let keys = toml::Table::try_from(Config::default()).unwrap();
+    let count: usize = keys.values().map(leaves).sum();
+    assert!(count <= 30, "{count} keys");
+}
+
+/// The keys of the template whose comment says so, as `section.key`.
+fn marked_start() -> Vec<String> {
+    let mut section = String::new();
+    let (mut marked, mut in_comment) = (false, false);
+    let mut keys = Vec::new();
+    for line in include_str!("../../dist/apmd.toml").lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = format!("{}.", name.trim_end_matches(']'));
+        } else if line.starts_with("# ") {
+            marked = line.contains("[start]") || in_comment && marked;
+            in_comment = true;
+            continue;
+        } else if let Some((key, _)) = line.trim_start_matches('#').split_once(" = ") {
+            keys.extend(marked.then(|| format!("{section}{key}")));
+        }
+        in_comment = false;
+    }
+    keys
+}
+
+/// All configurations that differ from the default in one key, with that key.
+fn changed_in_one_key() -> Vec<(String, Config)> {
+    let others = json!([
+        true,
+        false,
+        7,
+        "/x",
+        "json",
+        "loop",
+        "paths",
+        ["x"],
+        ["ssa"],
+        ["10.0.0.0/8"]
+    ]);
+    let default = serde_json::to_value(Config::default()).unwrap();
+    let mut changed = Vec::new();
+    for (name, value) in default.as_object().unwrap() {
+        let inner = value.as_object().into_iter().flatten();
+        let mut pointers: Vec<_> = inner.map(|(key, _)| format!("/{name}/{key}")).collect();
+        if !value.is_object() {
+            pointers.push(format!("/{name}"));
+        }
+        for pointer in pointers {
+            let with = |other: &serde_json::Value| {
+                let mut value = default.clone();
+                *value.pointer_mut(&pointer)? = other.clone();
+                let config: Config = serde_json::from_value(value).ok()?;
+                (config != Config::default()).then_some(config)
+            };
+            let config = others.as_array().unwrap().iter().find_map(with);
+            changed.push((
+                pointer[1..].replace('/', "."),
+                config.expect("another value"),
+            ));
+        }
+    }
+    changed
+}
+
+#[test]
+fn the_template_says_what_takes_effect_at_start_only() {
+    let default = Config::default();
+    let fixed = changed_in_one_key().into_iter();
+    let fixed = fixed.filter(|(_, config)| config.clone().with_fixed_of(&default) == default);
+    let mut fixed: Vec<_> = fixed.map(|(key, _)| key).collect();
+    let mut marked = marked_start();
+    fixed.sort_unstable();
+    marked.sort_unstable();
+    assert_eq!(marked, fixed);
+}
+
+#[test]
 fn nothing_means_the_defaults() {
     assert_eq!(parse(""), Ok(Config::default()));
 }
@@ -42,15 +133,14 @@ fn paths_begin_with_a_slash() {
     for (section, key) in [
         ("ssa", "snapshot"),
         ("ssa", "risks"),
-        ("acm", "socket"),
-        ("acm", "socket_link"),
-        ("acm", "tcp_link"),
+        ("acm", "directory"),
+        ("acm", "data_dir"),
     ] {
         let error = parse(&format!("[{section}]\n{key} = \"a\"\n")).unwrap_err();
-        let want = format!("t.toml:2: {key}: want a path that begins with a slash");
+        let want = format!("t.toml:2: {section}.{key}: want a path that begins with a slash");
         assert!(error.starts_with(&want), "{error}");
     }
-    let none = "[acm]\nsocket = \"\"\nsocket_link = \"\"\ntcp_link = \"\"\n\
+    let none = "[acm]\ndata_dir = \"\"\n\
                 [ssa]\nsnapshot = \"\"\nrisks = \"\"\n";
     assert!(parse(none).is_ok());
 }
@@ -115,10 +205,7 @@ fn integer(text: &str) -> Option<u64> {
 
 #[test]
 fn the_template_says_the_range_of_every_number() {
-    let mut config = Config::default();
-    // Not given by default.
-    config.ssa.sl = Some(0);
-    let keys = toml::Table::try_from(config).unwrap();
+    let keys = toml::Table::try_from(Config::default()).unwrap();
     let mut numbers = Vec::new();
     for (section, value) in &keys {
         assert!(!value.is_integer(), "{section}");
@@ -145,7 +232,7 @@ fn a_number_out_of_its_range_is_refused() {
         }
         for bad in [i128::from(least) - 1, i128::from(most) + 1] {
             let error = number.parse(bad).unwrap_err();
-            let key = format!("t.toml:2: {}: ", number.key);
+            let key = format!("t.toml:2: {}.{}: ", number.section, number.key);
             assert!(error.starts_with(&key), "{error}");
             // What the type does not hold is refused by that.
             let by_type = error.contains(&format!("`{bad}`")) && error.contains("expected u");
@@ -155,40 +242,138 @@ fn a_number_out_of_its_range_is_refused() {
 }
 
 #[test]
-fn errors_name_line_and_key() {
-    assert_eq!(
-        parse("\n[ports]\nholdoff_ms = 3\n").unwrap_err(),
-        "t.toml:3: holdoff_ms: unknown field `holdoff_ms`, expected `sources` or `hold_off_ms`"
-    );
-    assert!(
-        parse("devices = 4")
-            .unwrap_err()
-            .starts_with("t.toml:1: devices: invalid type")
-    );
-    assert_eq!(
-        parse("[association]\nclass = 0x33").unwrap_err(),
-        "t.toml:2: class: is 0x33, want an application class, 0x09 to 0x2f, or 0x07"
-    );
-    assert_eq!(
-        parse("[timers]\ntries = 3\n[sa]\ntries = 0").unwrap_err(),
-        "t.toml:4: tries: is 0, want 1 to 15"
-    );
-    assert!(
-        parse("[log]\nlevel = \"=nonsense=\"")
-            .unwrap_err()
-            .starts_with("t.toml:2: level")
-    );
-    assert!(
-        parse("[ports]\nsources = [\"sysfs\"]")
-            .unwrap_err()
-            .starts_with("t.toml:2: sour")
-    );
+fn errors_name_file_line_and_key_and_the_near_word() {
+    for (text, want) in [
+        (
+            "\n[policy]\nholdoff_ms = 3\n",
+            "t.toml:3: policy.holdoff_ms: no such key; is \"hold_off_ms\" meant?",
+        ),
+        (
+            "[polcy]",
+            "t.toml:1: polcy: no such key; is \"policy\" meant?",
+        ),
+        ("[xyz]\na = 1\n", "t.toml:1: xyz: no such key"),
+        (
+            "[log]\nrisks = \"/a\"",
+            "t.toml:2: log.risks: no such key; it belongs to [ssa]",
+        ),
+        (
+            "serve = true",
+            "t.toml:1: serve: no such key; it belongs to [acm]",
+        ),
+        ("log = \"info\"", "t.toml:1: log: want a section, [log]"),
+        ("[[acm]]", "t.toml:1: acm: want a section, [acm]"),
+        (
+            "devices = 4",
+            "t.toml:1: devices: invalid type: integer `4`, expected a sequence",
+        ),
+        (
+            "[association]\nclass = 0x33",
+            "t.toml:2: association.class: is 0x33, want an application class, 0x09 to 0x2f, or 0x07",
+        ),
+        (
+            "[ssa]\nsl = 16",
+            "t.toml:2: ssa.sl: is 16, want 0 to 15, or \"auto\"",
+        ),
+        (
+            "[ssa]\nsl = \"all\"",
+            "t.toml:2: ssa.sl: want 0 to 15, or \"auto\"",
+        ),
+        (
+            "[log]\nformat = \"jsn\"",
+            "t.toml:2: log.format: is \"jsn\", want text, json; is \"json\" meant?",
+        ),
+        (
+            "[source]\norder = [\"as\", \"sa\"]",
+            "t.toml:2: source.order: is \"as\", want sa, acm, ssa, static",
+        ),
+        (
+            "[log]\nlevel = \"=nonsense=\"",
+            "t.toml:2: log.level: want error, warn, info, debug, trace, or target=level,...",
+        ),
+        ("\"a\\nb\" = 1", "t.toml:1: a b: no such key"),
+    ] {
+        assert_eq!(parse(text).unwrap_err(), want);
+    }
     assert!(parse("a = [").unwrap_err().starts_with("t.toml:1: "));
 }
 
 #[test]
+fn all_errors_of_all_files_are_told_in_their_order() {
+    let errors = read(&[
+        ("a.toml", "[acm]\nsrve = true\n[log]\nlevel = 4\n"),
+        ("b.toml", "x = ["),
+        ("c.toml", "[association]\nclass = 0\nwhat = 1\n"),
+    ]);
+    let errors = errors.unwrap_err();
+    let places: Vec<_> = errors
+        .iter()
+        .map(|e| e.split(": ").next().unwrap())
+        .collect();
+    assert_eq!(
+        places,
+        ["a.toml:2", "a.toml:4", "b.toml:1", "c.toml:2", "c.toml:3"]
+    );
+}
+
+#[test]
+fn a_bad_value_is_told_though_a_later_file_has_a_good_one() {
+    let bad = ("a.toml", "[policy]\nhold_off_ms = \"x\"\n");
+    let good = ("b.toml", "[policy]\nhold_off_ms = 20\n");
+    assert_eq!(read(&[bad, good]).unwrap_err().len(), 1);
+}
+
+#[test]
+fn later_files_count_key_by_key() {
+    let config = read(&[
+        (
+            "a.toml",
+            "devices = [\"a\"]\n[acm]\nserve = true\nkernel = false\n",
+        ),
+        ("b.toml", "devices = [\"b\"]\n[acm]\nserve = false\n"),
+    ]);
+    let config = config.unwrap();
+    assert_eq!(config.devices, ["b"]);
+    assert_eq!((config.acm.serve, config.acm.kernel), (false, false));
+}
+
+#[test]
+fn who_may_come_from_other_hosts_is_said() {
+    let open = ("a.toml", "[acm]\ntcp = \"open\"\n");
+    let errors = read(&[open]).unwrap_err();
+    assert!(
+        errors[0].starts_with("a.toml:2: acm.tcp: \"open\" is for"),
+        "{errors:?}"
+    );
+    let networks = |list| ("b.toml", format!("[acm]\ntcp_networks = [{list}]\n"));
+    let with = |list| {
+        let (path, text) = networks(list);
+        read(&[open, (path, text.as_str())])
+    };
+    assert!(with("\"10.0.0.0/8\", \"fd00::/8\"").is_ok());
+    let errors = with("\"10.0.0.0/33\"").unwrap_err();
+    assert!(
+        errors
+            .iter()
+            .any(|error| error.starts_with("b.toml:2: acm.tcp_networks: "))
+    );
+}
+
+#[test]
+fn nesting_and_floods_end_early() {
+    let deep = format!("a = {}", "[".repeat(60_000));
+    assert!(parse(&deep).unwrap_err().lines().count() <= 5);
+    let deep = format!("{}a = 1", "a.".repeat(30_000));
+    assert_eq!(parse(&deep).unwrap_err().lines().count(), 1);
+    assert_eq!(
+        parse(&"= \n".repeat(20_000)).unwrap_err().lines().count(),
+        5
+    );
+}
+
+#[test]
 fn settings_reach_the_engine() {
-    let text = "[policy]\nmigrate_on_port_down = false\n[ports]\nhold_off_ms = 20\n";
+    let text = "[policy]\nmigrate_on_port_down = false\nhold_off_ms = 20\n";
     let engine = parse(text).unwrap().engine();
     assert!(!engine.migrate_on_port_down);
     assert_eq!(engine.port_hold_off, Duration::from_millis(20));

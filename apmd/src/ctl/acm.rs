@@ -9,11 +9,11 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome};
-use crate::acm::{self, files, net};
-use crate::config::Config;
+use crate::io::host_name::host_name;
+use crate::io::text_file;
 use crate::observe::acm::{Acm as State, Counters, Multicast};
-use crate::observe::destinations::Wanted;
-use crate::observe::model::{Request, Show};
+use crate::observe::request::{DestinationFilter, Request, Show};
+use ::acm::{files, net};
 
 #[derive(Args)]
 pub(super) struct Acm {
@@ -30,16 +30,12 @@ enum Verb {
         #[arg(value_name = "FILTER")]
         filters: Vec<String>,
     },
-    /// Write ibacm_addr.cfg and ibacm_opts.cfg for this host, as ib_acme -A -O does
+    /// Write ibacm_addr.cfg, the names of this host's ports, as ib_acme -A does
     Config {
-        /// Write only the names of the ports, to FILE
+        /// The file's name
         #[arg(short = 'A', long = "addresses", value_name = "FILE", num_args = 0..=1,
-              default_missing_value = ADDRESSES)]
-        addresses: Option<PathBuf>,
-        /// Write only the options, to FILE
-        #[arg(short = 'O', long = "options", value_name = "FILE", num_args = 0..=1,
-              default_missing_value = OPTIONS)]
-        options: Option<PathBuf>,
+              default_missing_value = ADDRESSES, default_value = ADDRESSES)]
+        addresses: PathBuf,
         /// The directory
         #[arg(
             short = 'D',
@@ -48,36 +44,39 @@ enum Verb {
             default_value = "/etc/rdma"
         )]
         directory: PathBuf,
-        /// apmd's configuration, whose sockets and timeouts the options are to have
-        #[arg(short, long, value_name = "FILE")]
-        config: Option<PathBuf>,
+    },
+    /// Print the section [acm] of apmd's configuration that does what ibacm's options say
+    Import {
+        /// ibacm's file of options
+        #[arg(value_name = "FILE", default_value = "/etc/rdma/ibacm_opts.cfg")]
+        file: PathBuf,
     },
 }
 
 const ADDRESSES: &str = "ibacm_addr.cfg";
-const OPTIONS: &str = "ibacm_opts.cfg";
+/// Of a file of options; the one that ib_acme writes has 6 KiB.
+const OPTIONS_MAX: u64 = 64 * 1024;
 
 impl Acm {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         match self.verb {
             Some(Verb::Show { filters }) => show(options, parse(&filters)?),
-            None => show(options, Wanted::default()),
+            None => show(options, DestinationFilter::default()),
             Some(Verb::Config {
                 addresses,
-                options: opts,
                 directory,
-                config,
             }) => {
-                let both = addresses.is_none() && opts.is_none();
-                let or = |file: Option<PathBuf>, name: &str| file.or(both.then(|| name.into()));
-                if let Some(file) = or(addresses, ADDRESSES) {
-                    write(&directory.join(file), &generated_addresses()?)?;
-                }
-                if let Some(file) = or(opts, OPTIONS) {
-                    let config = Config::load(config.as_deref()).map_err(failed)?;
-                    let text = files::generate_options(&config.acm, &config.acm_multicast);
-                    write(&directory.join(file), &text)?;
-                }
+                write(&directory.join(addresses), &generated_addresses()?)?;
+                Ok(Outcome::Ok)
+            }
+            Some(Verb::Import { file }) => {
+                let text = text_file::read(&file, OPTIONS_MAX);
+                let text = text.map_err(|error| failed(format!("{}: {error}", file.display())))?;
+                print!(
+                    "# {} for /etc/rdma/apmd.toml\n{}",
+                    file.display(),
+                    files::import(&text)
+                );
                 Ok(Outcome::Ok)
             }
         }
@@ -85,7 +84,7 @@ impl Acm {
 }
 
 fn generated_addresses() -> Result<String, Failure> {
-    let host = acm::host_name().ok_or_else(|| failed("this host has no name of 1 to 63 bytes"))?;
+    let host = host_name().ok_or_else(|| failed("this host has no name of 1 to 63 bytes"))?;
     let mut ports = local_ports(Path::new("/sys/class/infiniband")).map_err(failed)?;
     ports.sort_by(|a, b| (&a.device, a.port).cmp(&(&b.device, b.port)));
     Ok(files::generate_addresses(&host.to_string(), &ports))
@@ -128,31 +127,47 @@ fn failed(what: impl ToString) -> Failure {
 }
 
 /// Words in the manner of iproute2: a key and its value, or an address alone.
-fn parse(words: &[String]) -> Result<Wanted, Failure> {
-    let mut wanted = Wanted::default();
+fn parse(words: &[String]) -> Result<DestinationFilter, Failure> {
+    let mut filter = DestinationFilter::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || {
             let value = words.next().cloned();
-            value.ok_or_else(|| failed(format!("{word}: a value is missing")))
+            value.ok_or_else(|| Failure::Usage(format!("{word}: a value is missing")))
         };
         let (place, value) = match word.as_str() {
-            "from" => (&mut wanted.from, value()?),
-            "state" => (&mut wanted.state, value()?),
-            _ => (&mut wanted.address, word.clone()),
+            "from" => (&mut filter.from, value()?),
+            "state" => (&mut filter.state, value()?),
+            _ => (&mut filter.address, word.clone()),
         };
         if place.replace(value).is_some() {
-            return Err(failed("one address, one from and one state at most"));
+            let what = "one address, one from and one state at most";
+            return Err(Failure::Usage(what.to_owned()));
         }
     }
-    Ok(wanted)
+    if let Some(state) = filter.state.as_ref().filter(|state| !is_state(state)) {
+        let states = STATES.join(", ");
+        return Err(Failure::Usage(format!(
+            "state: \"{state}\" is none of {states}"
+        )));
+    }
+    Ok(filter)
 }
 
-fn show(options: &Options, wanted: Wanted) -> Result<Outcome, Failure> {
-    let details = options.details || !wanted.is_any();
+/// What a destination can be.
+const STATES: [&str; 4] = ["known", "doubtful", "asking", "absent"];
+
+/// Whether a state begins so.
+fn is_state(word: &str) -> bool {
+    STATES.iter().any(|state| state.starts_with(word))
+}
+
+fn show(options: &Options, filter: DestinationFilter) -> Result<Outcome, Failure> {
+    let is_any = filter.is_any();
+    let from = filter.from.clone();
     let request = Request {
-        show: Show::Acm,
-        destinations: wanted,
+        destinations: filter,
+        ..Show::Acm.into()
     };
     let state: Option<State> = ask(options, request)?;
     let Some(state) = state else {
@@ -160,18 +175,36 @@ fn show(options: &Options, wanted: Wanted) -> Result<Outcome, Failure> {
             "acm is not served: set serve = true in [acm] and restart apmd".to_owned(),
         ));
     };
-    options.show(&state, || text(&state, details))?;
+    if let Some(from) = from.filter(|from| !has_endpoint(&state, from)) {
+        return Err(failed(format!(
+            "from {from}: no endpoint there (see `apmctl acm`)"
+        )));
+    }
+    options.show(&state, || {
+        let mut text = text(&state);
+        if options.details || !is_any {
+            text += &destinations(&state, is_any);
+        }
+        text
+    })?;
     Ok(Outcome::Ok)
 }
 
-fn text(state: &State, details: bool) -> String {
+/// Whether the device, or device and port, is one that is answered for.
+fn has_endpoint(state: &State, from: &str) -> bool {
+    let mut endpoints = state.endpoints.iter();
+    endpoints.any(|it| it.device == from || format!("{}/{}", it.device, it.port) == from)
+}
+
+fn text(state: &State) -> String {
     let mut text = format!(
-        "served at {}; kernel {}; {} clients, {} requests waiting, {} destinations\n",
+        "served at {}; the kernel's path requests are {}; {} clients, {} pending requests, {} \
+         destinations\n",
         match state.served_at.as_slice() {
             [] => "-".to_owned(),
             files => files.join(", "),
         },
-        if state.kernel { "heard" } else { "not heard" },
+        if state.kernel { "served" } else { "not served" },
         state.clients,
         state.waiting,
         state.destinations_total,
@@ -179,9 +212,6 @@ fn text(state: &State, details: bool) -> String {
     text += &counters(&state.counters);
     text += &multicast(&state.multicast);
     text += &endpoints(state);
-    if details {
-        text += &destinations(state);
-    }
     text
 }
 
@@ -199,9 +229,10 @@ fn counters(counters: &Counters) -> String {
         dropped,
     } = counters;
     format!(
-        "requests {resolve} (kernel {kernel}): {route_cache} known, {addr_cache} addresses known, \
-         {no_data} without data, {error} failed\n\
-         asked: hosts {addr_query}, paths {route_query}; checked again {rechecked}, dropped {dropped}\n"
+        "requests: {resolve} ({kernel} from the kernel); from cache {route_cache} paths, {addr_cache} \
+         addresses; {no_data} without data, {error} failed\n\
+         queries: {addr_query} for addresses, {route_query} for paths; {rechecked} paths rechecked, \
+         {dropped} destinations dropped\n"
     )
 }
 
@@ -215,12 +246,16 @@ fn multicast(multicast: &Multicast) -> String {
         ..
     } = multicast.counters;
     format!(
-        "other hosts: asked {questions} ({answers} answered, {unanswered} not), \
-         heard {heard}, answered {answers_sent}\n"
+        "multicast: {questions} queries sent ({answers} answered, {unanswered} timed out), \
+         {heard} received ({answers_sent} answered)\n"
     )
 }
 
 fn endpoints(state: &State) -> String {
+    if state.endpoints.is_empty() {
+        return "no endpoints: no port with a name or an address is up (see `apmctl port`)\n"
+            .to_owned();
+    }
     let mut table = Table::new(&["ENDPOINT", "PKEY", "ADDRESSES"]);
     for endpoint in &state.endpoints {
         table.row(vec![
@@ -232,7 +267,13 @@ fn endpoints(state: &State) -> String {
     table.text()
 }
 
-fn destinations(state: &State) -> String {
+fn destinations(state: &State, is_any: bool) -> String {
+    if state.destinations.is_empty() {
+        return match is_any {
+            true => "no destinations: no program has asked for one\n".to_owned(),
+            false => "no destination fits\n".to_owned(),
+        };
+    }
     let mut table = Table::new(&[
         "DESTINATION",
         "KIND",
@@ -241,8 +282,8 @@ fn destinations(state: &State) -> String {
         "GID",
         "LID",
         "ORIGIN",
-        "LEFT",
-        "WAITING",
+        "EXPIRES",
+        "PENDING",
     ]);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     for known in &state.destinations {
@@ -262,7 +303,7 @@ fn destinations(state: &State) -> String {
     let (shown, total) = (state.destinations.len(), state.destinations_total);
     if shown < total {
         text += &format!(
-            "{shown} of {total} destinations: name an address, from DEVICE/PORT, or state STATE\n"
+            "{shown} of {total} destinations shown: filter by ADDRESS, from DEVICE/PORT or state STATE\n"
         );
     }
     text
@@ -278,8 +319,8 @@ mod tests {
             let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
             parse(&words).ok()
         };
-        assert_eq!(parse(""), Some(Wanted::default()));
-        let want = Wanted {
+        assert_eq!(parse(""), Some(DestinationFilter::default()));
+        let want = DestinationFilter {
             address: Some("10.0.0.9".to_owned()),
             from: Some("mlx5_0/1".to_owned()),
             state: Some("known".to_owned()),
@@ -287,5 +328,6 @@ mod tests {
         assert_eq!(parse("from mlx5_0/1 10.0.0.9 state known"), Some(want));
         assert_eq!(parse("from"), None);
         assert_eq!(parse("node-8 node-9"), None);
+        assert_eq!(parse("state gone"), None);
     }
 }

@@ -4,11 +4,16 @@
 use std::fmt::Write;
 
 use clap::{Args, Subcommand};
+use statemachine::Overlap;
+use statemachine::view::Protection;
+use strum::VariantArray;
 
 use super::ask::ask;
 use super::table::Table;
-use super::{Failure, Options, Outcome};
-use crate::observe::model::{self, Alternate, Overlap, Path, SharedElement, Show};
+use super::{Failure, Options, Outcome, print};
+use crate::observe::connections::ConnectionPage;
+use crate::observe::model::{self, Alternate, Path, SharedElement};
+use crate::observe::request::{ConnectionFilter, Request, Show};
 
 #[derive(Args)]
 pub(super) struct Conn {
@@ -31,26 +36,22 @@ struct Filters {
     filters: Vec<String>,
 }
 
-/// One condition on a connection.
-#[derive(PartialEq, Eq, Debug)]
-enum Filter {
-    Id(String),
-    Qpn(u32),
-    Device(String),
-    Pid(i32),
-    Command(String),
-    State(String),
-}
-
 impl Conn {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
-        let filters = match self.verb {
+        let Filters { filters } = match self.verb {
             Some(Verb::Show(filters)) => filters,
             None => Filters::default(),
         };
-        let filters = parse(&filters.filters)?;
-        let mut conns: Vec<model::Conn> = ask(options, Show::Conn)?;
-        conns.retain(|conn| filters.iter().all(|filter| filter.fits(conn)));
+        let filter = parse(&filters)?;
+        let is_any = filter.is_any();
+        let conns = all(options, filter)?;
+        if conns.is_empty() && !options.wants_json() {
+            print(&match is_any {
+                true => none_at_all(&ask(options, Show::Status)?),
+                false => format!("no connection fits: {}", filters.join(" ")),
+            })?;
+            return Ok(Outcome::Ok);
+        }
         options.show(&conns, || match options.details {
             true => conns.iter().map(details).collect::<Vec<_>>().join("\n"),
             false => table(&conns),
@@ -59,14 +60,47 @@ impl Conn {
     }
 }
 
+/// All that fit, which the daemon tells a page at a time.
+fn all(options: &Options, filter: ConnectionFilter) -> Result<Vec<model::Conn>, Failure> {
+    let mut request = Request {
+        connections: filter,
+        ..Show::Conn.into()
+    };
+    let mut conns = Vec::new();
+    loop {
+        let page: ConnectionPage = ask(options, request.clone())?;
+        conns.extend(page.connections);
+        match page.next {
+            Some(next) => request.connections.after = Some(next),
+            None => return Ok(conns),
+        }
+    }
+}
+
+/// Why there is no connection.
+fn none_at_all(status: &model::Status) -> String {
+    match status.libraries {
+        _ if status.devices.is_empty() => {
+            "no connections: apmd has no RDMA device (see `apmctl status`)".to_owned()
+        }
+        0 => {
+            "no connections: no program under `apmctl run`, or linked with the library, is running"
+                .to_owned()
+        }
+        programs => format!(
+            "no connections: of the {programs} programs that are connected to apmd, none has an \
+             established RC connection"
+        ),
+    }
+}
+
 /// Words in the manner of iproute2: a key and its value, or an ID alone.
-fn parse(words: &[String]) -> Result<Vec<Filter>, Failure> {
-    let wrong = |what: String| Failure::Failed(what);
-    let mut filters = Vec::new();
+fn parse(words: &[String]) -> Result<ConnectionFilter, Failure> {
+    let mut filter = ConnectionFilter::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         if word.starts_with(|c: char| c.is_ascii_digit()) {
-            filters.push(Filter::Id(word.clone()));
+            once(&mut filter.id, "ID", word.clone())?;
             continue;
         }
         let keys = ["qpn", "device", "pid", "command", "state"];
@@ -75,24 +109,48 @@ fn parse(words: &[String]) -> Result<Vec<Filter>, Failure> {
             .filter(|key| key.starts_with(word.as_str()))
             .collect();
         let [key] = fitting[..] else {
-            return Err(wrong(format!(
-                "\"{word}\" is no connection ID and none of qpn, device, pid, command, state"
+            return Err(Failure::Usage(format!(
+                "\"{word}\" is no connection ID and none of {}",
+                keys.join(", ")
             )));
         };
         let value = words
             .next()
-            .ok_or_else(|| wrong(format!("{key}: a value is missing")))?;
-        let number =
-            || number(value).ok_or_else(|| wrong(format!("{key}: \"{value}\" is no number")));
-        filters.push(match *key {
-            "qpn" => Filter::Qpn(number()?),
-            "pid" => Filter::Pid(number()?.cast_signed()),
-            "device" => Filter::Device(value.clone()),
-            "command" => Filter::Command(value.clone()),
-            _ => Filter::State(value.clone()),
-        });
+            .ok_or_else(|| Failure::Usage(format!("{key}: a value is missing")))?;
+        let number = || {
+            number(value).ok_or_else(|| Failure::Usage(format!("{key}: \"{value}\" is no number")))
+        };
+        match *key {
+            "qpn" => once(&mut filter.qpn, key, number()?)?,
+            "pid" => once(&mut filter.pid, key, number()?.cast_signed())?,
+            "device" => once(&mut filter.device, key, value.clone())?,
+            "command" => once(&mut filter.command, key, value.clone())?,
+            _ => once(&mut filter.state, key, state_word(value)?)?,
+        }
     }
-    Ok(filters)
+    Ok(filter)
+}
+
+fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), Failure> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Failure::Usage(format!("{key}: one at most"))),
+    }
+}
+
+/// A state of protection, or its beginning.
+fn state_word(word: &str) -> Result<String, Failure> {
+    let states: Vec<_> = Protection::VARIANTS
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    if states.iter().any(|state| state.starts_with(word)) {
+        return Ok(word.to_owned());
+    }
+    let states = states.join(", ");
+    Err(Failure::Usage(format!(
+        "state: \"{word}\" is none of {states}"
+    )))
 }
 
 /// Decimal, or hexadecimal after 0x.
@@ -103,51 +161,39 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-impl Filter {
-    fn fits(&self, conn: &model::Conn) -> bool {
-        match self {
-            Self::Id(id) => conn.id == *id,
-            Self::Qpn(qpn) => conn.qpn == *qpn,
-            Self::Device(device) => conn.device == *device,
-            Self::Pid(pid) => conn.pid == *pid,
-            Self::Command(command) => conn.command == *command,
-            Self::State(state) => conn.protection.starts_with(state.as_str()),
-        }
-    }
-}
-
 fn table(conns: &[model::Conn]) -> String {
     let mut table = Table::new(&[
         "ID",
         "DEVICE",
         "QPN",
         "COMMAND",
+        "PEER",
         "PRIMARY",
         "ALTERNATE",
         "SHARED",
         "STATE",
-        "WHY NOT",
+        "REASON",
     ]);
     for conn in conns {
         table.row([
             conn.id.clone(),
-            conn.device.clone(),
-            format!("0x{:06x}", conn.qpn),
-            format!("{}[{}]", conn.command, conn.pid),
+            conn.qp.device.clone(),
+            format!("0x{:06x}", conn.qp.qpn),
+            format!("{}[{}]", conn.program.command, conn.program.pid),
+            conn.qp
+                .peer_node
+                .clone()
+                .unwrap_or_else(|| conn.primary.dgid.clone()),
             brief(&conn.primary),
             conn.alternate
                 .as_ref()
                 .map_or_else(|| "-".to_owned(), |alternate| brief(&alternate.path)),
             conn.alternate.as_ref().map_or_else(String::new, shared),
-            conn.protection.clone(),
-            conn.reason.clone().unwrap_or_default(),
+            conn.standing.protection.clone(),
+            conn.standing.reason.clone().unwrap_or_default(),
         ]);
     }
-    if table.is_empty() {
-        String::new()
-    } else {
-        table.text()
-    }
+    table.text()
 }
 
 fn brief(path: &Path) -> String {
@@ -177,18 +223,30 @@ fn details(conn: &model::Conn) -> String {
         "queue pair",
         format!(
             "0x{:06x} of {} ({}), peer 0x{:06x}, {}, path migration {}",
-            conn.qpn, conn.device, conn.node_guid, conn.peer_qpn, conn.qp_state, conn.migration
+            conn.qp.qpn,
+            conn.qp.device,
+            conn.qp.node_guid,
+            conn.qp.peer_qpn,
+            conn.qp.qp_state,
+            conn.qp.migration
         ),
     );
     line(
         "process",
         format!(
             "{}[{}], {} side{}",
-            conn.command,
-            conn.pid,
-            conn.role,
+            conn.program.command,
+            conn.program.pid,
+            conn.qp.role,
             opted(conn)
         ),
+    );
+    line(
+        "peer",
+        match &conn.qp.peer_node {
+            Some(name) => format!("{name}, gid {}", conn.primary.dgid),
+            None => format!("gid {}", conn.primary.dgid),
+        },
     );
     line("primary", long(&conn.primary));
     line(
@@ -250,9 +308,9 @@ fn overlap(overlap: Option<Overlap>) -> String {
         Some(Overlap {
             switches: 0,
             links: 0,
-        }) => "nothing avoidable shared with the primary".to_owned(),
+        }) => "nothing shared with the primary that could be avoided".to_owned(),
         Some(Overlap { switches, links }) => format!(
-            "{switches} switch{} and {links} link{} shared with the primary though others are there",
+            "{switches} switch{} and {links} link{} shared with the primary, though avoidable",
             if switches == 1 { "" } else { "es" },
             if links == 1 { "" } else { "s" },
         ),
@@ -264,13 +322,14 @@ fn element_line(element: &SharedElement) -> String {
     let only = if element.avoidable {
         ""
     } else {
-        " (no way around it)"
+        " (unavoidable)"
     };
     format!("{}{only}", element.name)
 }
 
 fn origin(origin: Option<&str>) -> String {
-    origin.unwrap_or("not from this daemon").to_owned()
+    let elsewhere = "not known: the peer proposed it, or it was loaded before this apmd started";
+    origin.unwrap_or(elsewhere).to_owned()
 }
 
 fn from(origin: Option<&str>) -> String {
@@ -278,14 +337,18 @@ fn from(origin: Option<&str>) -> String {
 }
 
 fn opted(conn: &model::Conn) -> &'static str {
-    if conn.opted_in { ", opted in" } else { "" }
+    if conn.program.opted_in {
+        ", opted in"
+    } else {
+        ""
+    }
 }
 
 fn state(conn: &model::Conn) -> String {
-    let since = format!("for {:.1} s", conn.changed_seconds);
-    match &conn.reason {
-        None => format!("{} {since}", conn.protection),
-        Some(reason) => format!("{} {since}: {reason}", conn.protection),
+    let since = format!("for {:.1} s", conn.standing.changed_seconds);
+    match &conn.standing.reason {
+        None => format!("{} {since}", conn.standing.protection),
+        Some(reason) => format!("{} {since}: {reason}", conn.standing.protection),
     }
 }
 
@@ -306,9 +369,13 @@ fn long(path: &Path) -> String {
 }
 
 fn association(association: &model::Association) -> String {
+    if association.comm_ids_hidden {
+        let state = &association.state;
+        return format!("{state}, comm IDs are shown to its user and to root only");
+    }
     let id = |id: Option<u32>| id.map_or_else(|| "-".to_owned(), |id| format!("0x{id:08x}"));
     format!(
-        "{}, comm id {} peer's {}",
+        "{}, comm ID {} peer's {}",
         association.state,
         id(association.local_comm_id),
         id(association.remote_comm_id)
@@ -318,8 +385,9 @@ fn association(association: &model::Association) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use statemachine::view::ConnectionCounters;
 
-    fn words(text: &str) -> Result<Vec<Filter>, String> {
+    fn words(text: &str) -> Result<ConnectionFilter, String> {
         let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
         parse(&words).map_err(|failure| failure.to_string())
     }
@@ -336,7 +404,7 @@ mod tests {
             "alternate":{{{path},{alternate}}},"chosen":null,"runner_up":null,
             "association":{{"state":"established","local_comm_id":1,"remote_comm_id":2,
             "peer_ports":[]}},"counters":{},"changed_seconds":1.0}}"#,
-            serde_json::to_string(&model::ConnCounters::default()).expect("plain numbers")
+            serde_json::to_string(&ConnectionCounters::default()).expect("plain numbers")
         );
         serde_json::from_str(&json).expect("as the model says")
     }
@@ -360,34 +428,42 @@ mod tests {
             {"name":"switch spine1","avoidable":true},{"name":"switch leaf2","avoidable":false}]"#,
         );
         assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 1 sw 2 ln armed")));
-        let overlap =
-            "overlap 1 switch and 2 links shared with the primary though others are there";
-        let elements = ["switch spine1", "switch leaf2 (no way around it)"];
+        let overlap = "overlap 1 switch and 2 links shared with the primary, though avoidable";
+        let elements = ["switch spine1", "switch leaf2 (unavoidable)"];
         assert_eq!(lines, [overlap, elements[0], elements[1], "source ssa"]);
         let (row, lines) = shown(r#""origin":null,"overlap":null,"shared":null"#);
         assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 ? armed")));
-        assert_eq!(lines, ["overlap not known", "source not from this daemon"]);
+        assert_eq!(
+            lines,
+            [
+                "overlap not known",
+                "source not known: the peer proposed it, or it was loaded before this apmd started"
+            ]
+        );
         let (row, _) = shown(r#""origin":"sa","overlap":{"switches":0,"links":0},"shared":[]"#);
         assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 nothing armed")));
     }
 
     #[test]
-    fn filters_are_keys_and_values_or_ids() {
-        assert_eq!(
-            words("3.1 q 0x12 dev mlx5_0 p 7"),
-            Ok(vec![
-                Filter::Id("3.1".to_owned()),
-                Filter::Qpn(0x12),
-                Filter::Device("mlx5_0".to_owned()),
-                Filter::Pid(7),
-            ])
-        );
+    fn filters_are_keys_and_values_or_an_id() {
+        let want = ConnectionFilter {
+            id: Some("3.1".to_owned()),
+            qpn: Some(0x12),
+            device: Some("mlx5_0".to_owned()),
+            pid: Some(7),
+            ..ConnectionFilter::default()
+        };
+        assert_eq!(words("3.1 q 0x12 dev mlx5_0 p 7"), Ok(want));
         assert_eq!(words("qpn").unwrap_err(), "qpn: a value is missing");
         assert_eq!(words("qpn abc").unwrap_err(), "qpn: \"abc\" is no number");
+        assert_eq!(words("3.1 4.1").unwrap_err(), "ID: one at most");
         assert!(
             words("port 1")
                 .unwrap_err()
                 .starts_with("\"port\" is no connection ID")
         );
+        assert!(words("state rearming").is_ok());
+        let error = words("state nonsense").unwrap_err();
+        assert!(error.contains("none of armed, rearming, "), "{error}");
     }
 }

@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome, print};
-use crate::observe::model::{self, Show};
+use crate::observe::model;
+use crate::observe::request::Show;
 
 #[derive(Args)]
 pub(super) struct Counters {
@@ -17,7 +18,7 @@ pub(super) struct Counters {
 #[derive(Subcommand)]
 #[command(infer_subcommands = true)]
 enum Verb {
-    /// Show them
+    /// Show them (the default)
     Show,
 }
 

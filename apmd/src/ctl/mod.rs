@@ -12,6 +12,7 @@ mod path;
 mod port;
 mod run;
 mod sa;
+mod socket;
 mod source;
 mod status;
 mod table;
@@ -24,14 +25,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
+use socket::Unreachable;
 
 /// Shows what apmd does, and runs programs under it.
 ///
 /// Objects, verbs and filters may be shortened as far as they stay unique.
 ///
-/// Exit status: 0 ok, 1 failed, 2 wrong usage, 3 daemon unreachable, 4 some connection is not armed
-/// (status), something is wrong or worse (fabric check, fabric diff) or time is up (wait). `run` ends
-/// with the command's own.
+/// Exit status: 0 ok, 1 failed, 2 wrong usage, 3 daemon unreachable, 4 degraded (status), something is
+/// wrong or worse (fabric check, fabric diff) or time is up (wait). `run` ends with the command's own.
 #[derive(Parser)]
 #[command(name = "apmctl", version, infer_subcommands = true)]
 pub struct Arguments {
@@ -41,16 +42,16 @@ pub struct Arguments {
     object: Object,
 }
 
-/// What holds for all objects.
+/// Options of all objects.
 #[derive(Args)]
 struct Options {
     /// Print JSON
     #[arg(short, long, global = true)]
     json: bool,
-    /// Print JSON for people
+    /// Print indented JSON
     #[arg(short, long, global = true)]
     pretty: bool,
-    /// Print details
+    /// Print more columns or lines
     #[arg(short, long, global = true)]
     details: bool,
     /// The daemon's runtime directory [default: that of $APMD_SOCKET, or /run/apmd]
@@ -89,18 +90,13 @@ enum Object {
 /// Why a command ends without success.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// Something went wrong.
     #[error("{0}")]
     Failed(String),
-    /// The daemon does not answer.
-    #[error("{}: {error}: is apmd running?", path.display())]
-    Unreachable {
-        /// Its socket.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// Time is up.
+    /// The command line asks for what makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
     #[error("{0}")]
     TimedOut(String),
     /// The command to run cannot be run, with the exit status that shells use.
@@ -108,7 +104,7 @@ enum Failure {
     NotRun {
         /// What could not be run and why.
         what: String,
-        /// 126 or 127.
+        /// 125, 126 or 127.
         status: u8,
     },
     /// The reader of our output is gone. Nobody is told.
@@ -120,7 +116,8 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(_) | Self::Output(_) => 1,
-            Self::Unreachable { .. } => 3,
+            Self::Usage(_) => 2,
+            Self::Unreachable(_) => 3,
             Self::TimedOut(_) => 4,
             Self::NotRun { status, .. } => *status,
         }
@@ -131,7 +128,7 @@ impl Failure {
 enum Outcome {
     /// Nothing to complain of.
     Ok,
-    /// Some connection is not armed, or something is wrong with the fabric.
+    /// Something is wrong with what was looked at.
     Degraded,
 }
 
@@ -149,7 +146,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Object::Counters(counters) => counters.run(&options),
         Object::Sa(sa) => sa.run(&options),
         Object::Mad(mad) => mad.run(&options),
-        Object::Run(run) => run.run(),
+        Object::Run(run) => run.run(&options),
         Object::Wait(wait) => wait.run(&options),
     };
     match outcome {

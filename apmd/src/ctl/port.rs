@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome};
-use crate::observe::model::{self, Show};
+use crate::observe::model;
+use crate::observe::request::Show;
 
 #[derive(Args)]
 pub(super) struct Port {
@@ -32,7 +33,7 @@ impl Port {
             ports.retain(|port| port.device == name || label(port) == name);
             if ports.is_empty() {
                 return Err(Failure::Failed(format!(
-                    "{name}: no such device or port here"
+                    "{name}: not a device or port that apmd looks after (see `apmctl port`)"
                 )));
             }
         }
@@ -46,6 +47,9 @@ fn label(port: &model::Port) -> String {
 }
 
 fn table(ports: &[model::Port], details: bool) -> String {
+    if ports.is_empty() {
+        return "no ports: apmd has no RDMA device (see `apmctl status`)".to_owned();
+    }
     let mut heading = vec![
         "PORT",
         "STATE",
@@ -66,29 +70,25 @@ fn table(ports: &[model::Port], details: bool) -> String {
         let mut row = vec![
             label(port),
             port.state.clone(),
-            port.lid.to_string(),
-            port.sm_lid.to_string(),
-            port.gid.clone(),
-            port.mtu.to_string(),
+            port.link.lid.to_string(),
+            port.link.sm_lid.to_string(),
+            port.link.gid.clone(),
+            port.link.mtu.to_string(),
             port.primaries.to_string(),
             port.alternates.to_string(),
             port.interface.clone().unwrap_or_else(|| "-".to_owned()),
         ];
         if details {
-            let keys = port.pkeys.iter().map(|key| format!("0x{key:04x}"));
+            let keys = port.link.pkeys.iter().map(|key| format!("0x{key:04x}"));
             row.extend([
-                port.lmc.to_string(),
+                port.link.lmc.to_string(),
                 yes(port.apm),
                 yes(port.mads),
-                port.link_layer.clone(),
+                port.link.link_layer.clone(),
                 keys.collect::<Vec<_>>().join(","),
             ]);
         }
         table.row(row);
     }
-    if table.is_empty() {
-        String::new()
-    } else {
-        table.text()
-    }
+    table.text()
 }

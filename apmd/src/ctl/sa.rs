@@ -13,7 +13,7 @@ use serde_json::json;
 use super::attribute::Attribute;
 use super::{Failure, Options, Outcome, print};
 use crate::io::sa_session::{SaSession, SessionError};
-use crate::sa;
+use paths::sa;
 
 /// Copies of a request.
 const TRIES: u8 = 2;

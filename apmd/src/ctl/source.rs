@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::Table;
 use super::{Failure, Options, Outcome};
-use crate::observe::model::{self, Show};
+use crate::observe::model;
+use crate::observe::request::Show;
 
 #[derive(Args)]
 pub(super) struct Source {
@@ -32,7 +33,7 @@ impl Source {
             sources.retain(|source| source.source == name);
             if sources.is_empty() {
                 return Err(Failure::Failed(format!(
-                    "{name}: not among the daemon's path sources"
+                    "{name}: not among the path sources (see `apmctl source`, and [source] in apmd.toml)"
                 )));
             }
         }
@@ -58,33 +59,39 @@ fn table(sources: &[model::Source], details: bool) -> String {
     let mut table = Table::new(&heading);
     let or_dash = |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or("-".into());
     for source in sources {
-        let latency = source.last_latency_ms.map(|ms| format!("{ms:.1} ms"));
+        let latency = source
+            .health
+            .last_latency_ms
+            .map(|ms| format!("{ms:.1} ms"));
         let mut row = vec![
             source.source.clone(),
             state(source),
-            source.answered.to_string(),
-            source.no_path.to_string(),
-            source.timed_out.to_string(),
-            source.failed.to_string(),
+            source.counts.answered.to_string(),
+            source.counts.no_path.to_string(),
+            source.counts.timed_out.to_string(),
+            source.counts.failed.to_string(),
             or_dash(latency),
         ];
         if details {
             row.extend([
-                format!("{} of {}", source.in_flight, source.in_flight_limit),
-                source.waiting.to_string(),
-                format!("{} ms", source.timeout_ms),
-                or_dash(Some(source.failing_ports.join(","))),
+                format!(
+                    "{} of {}",
+                    source.load.in_flight, source.load.in_flight_limit
+                ),
+                source.load.waiting.to_string(),
+                format!("{} ms", source.load.timeout_ms),
+                or_dash(Some(source.health.failing_ports.join(","))),
                 or_dash(source.detail.clone()),
             ]);
         }
-        row.push(or_dash(source.last_error.clone()));
+        row.push(or_dash(source.health.last_error.clone()));
         table.row(row);
     }
     table.text()
 }
 
 fn state(source: &model::Source) -> String {
-    match source.failing_seconds {
+    match source.health.failing_seconds {
         Some(seconds) => format!("{} for {seconds:.0} s", source.state),
         None => source.state.to_string(),
     }

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::{Failure, Options, Outcome};
-use crate::observe::model::{self, Show};
+use crate::observe::model;
+use crate::observe::request::Show;
 
 #[derive(Args)]
 pub(super) struct Status {
@@ -18,7 +19,7 @@ pub(super) struct Status {
 #[derive(Subcommand)]
 #[command(infer_subcommands = true)]
 enum Verb {
-    /// Show it
+    /// Show it (the default); exit status 4 when it is degraded
     Show,
 }
 
@@ -27,11 +28,9 @@ impl Status {
         let (Some(Verb::Show) | None) = self.verb;
         let status: model::Status = ask(options, Show::Status)?;
         options.show(&status, || text(&status))?;
-        let sums = status.connections;
-        Ok(if sums.armed == sums.total {
-            Outcome::Ok
-        } else {
-            Outcome::Degraded
+        Ok(match status.degraded.is_empty() {
+            true => Outcome::Ok,
+            false => Outcome::Degraded,
         })
     }
 }
@@ -63,8 +62,14 @@ fn text(status: &model::Status) -> String {
         connections.armed, connections.total
     );
     let rest = [
-        (connections.rearming, "rearming"),
-        (connections.working, "in the making"),
+        (
+            connections
+                .rearming
+                .saturating_sub(connections.rearming_idle),
+            "rearming",
+        ),
+        (connections.rearming_idle, "rearming (idle)"),
+        (connections.working, "negotiating or loading"),
         (connections.unprotected, "unprotected"),
         (connections.refused, "refused"),
         (connections.broken, "broken"),
@@ -74,9 +79,13 @@ fn text(status: &model::Status) -> String {
             let _ = write!(text, ", {count} {state}");
         }
     }
-    let _ = writeln!(text, "\nlibraries    {}", status.libraries);
+    let _ = writeln!(text, "\nprograms     {} with the library", status.libraries);
     for problem in &status.problems {
-        let _ = writeln!(text, "look at      {problem}");
+        let heading = match status.degraded.contains(problem) {
+            true => "degraded",
+            false => "warning",
+        };
+        let _ = writeln!(text, "{heading:<12} {problem}");
     }
     text
 }

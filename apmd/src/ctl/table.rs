@@ -1,44 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Aligned columns.
 
+use std::io::Write;
+
+use tabwriter::TabWriter;
+
 /// Rows under a heading, columns two spaces apart, the last one as long as it is.
-pub(super) struct Table {
-    rows: Vec<Vec<String>>,
-}
+pub(super) struct Table(String);
 
 impl Table {
     pub(super) fn new(heading: &[&str]) -> Self {
-        Self {
-            rows: vec![heading.iter().map(|cell| (*cell).to_owned()).collect()],
-        }
+        Self(heading.join("\t"))
     }
 
     pub(super) fn row(&mut self, cells: impl Into<Vec<String>>) {
-        self.rows.push(cells.into());
+        let cells = cells.into().into_iter();
+        // A control character would be a column, a line, or an order to the terminal.
+        let cells: Vec<_> = cells
+            .map(|cell| cell.replace(char::is_control, "?"))
+            .collect();
+        self.0.push('\n');
+        self.0.push_str(&cells.join("\t"));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.len() == 1
-    }
-
-    /// The lines.
     pub(super) fn text(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..columns).map(width).collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:<width$}  "));
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
+        let mut columns = TabWriter::new(Vec::new());
+        // Writing to a vector does not fail.
+        let _ = columns.write_all(self.0.as_bytes());
+        let text = columns.into_inner().unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.lines().map(|line| line.trim_end().to_owned() + "\n");
+        lines.collect()
     }
 }
 
@@ -47,16 +39,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_line_up_and_cells_stay_cells() {
         let mut table = Table::new(&["ID", "STATE", "WHY"]);
-        assert!(table.is_empty());
-        table.row(["1.1", "armed", "-"].map(str::to_owned));
+        table.row(["1.1", "armed", ""].map(str::to_owned));
         table.row(["1.1000", "rearming (idle)", "no traffic"].map(str::to_owned));
+        table.row(["2\t", "a\nb", "\u{1b}[2J"].map(str::to_owned));
         assert_eq!(
             table.text(),
             "ID      STATE            WHY\n\
-             1.1     armed            -\n\
-             1.1000  rearming (idle)  no traffic\n"
+             1.1     armed\n\
+             1.1000  rearming (idle)  no traffic\n\
+             2?      a?b              ?[2J\n"
         );
     }
 }

@@ -1,42 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far something is, for who looks on: one line on a terminal, nothing elsewhere.
+//! How far something is, for who looks on: a bar on a terminal, nothing elsewhere.
 
-use std::io::{IsTerminal, StderrLock, Write};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
-/// A line that is gone when it is dropped.
-pub(super) struct Percent {
-    terminal: Option<StderrLock<'static>>,
-    shown: Option<(String, u64)>,
-}
+/// A bar that is gone when it is dropped.
+pub(super) struct Bar(ProgressBar);
 
-impl Percent {
+impl Bar {
     pub(super) fn new() -> Self {
-        let stderr = std::io::stderr();
-        Self {
-            terminal: stderr.is_terminal().then(|| stderr.lock()),
-            shown: None,
-        }
+        let style = ProgressStyle::with_template("{msg}: {percent} % {wide_bar} {eta}");
+        let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
+        Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
     }
 
-    /// Shows it if it looks different. A terminal that cannot be written to stops nothing.
-    pub(super) fn show(&mut self, what: &str, done: u64, all: u64) {
-        let percent = (done * 100).checked_div(all).unwrap_or(100);
-        let Some(terminal) = &mut self.terminal else {
-            return;
-        };
-        let now = Some((what.to_owned(), percent));
-        if self.shown != now {
-            let _ = write!(terminal, "\r\x1b[K{what}: {percent} %");
-            let _ = terminal.flush();
-            self.shown = now;
+    pub(super) fn show(&self, what: &str, done: u64, all: u64) {
+        if self.0.message() != what {
+            self.0.set_message(what.to_owned());
+            self.0.reset_eta();
         }
-    }
-}
-
-impl Drop for Percent {
-    fn drop(&mut self) {
-        if let Some(terminal) = &mut self.terminal {
-            let _ = write!(terminal, "\r\x1b[K");
-        }
+        self.0.set_length(all);
+        self.0.set_position(done);
     }
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use super::ask::ask;
+use super::ask::{PATIENCE, ask_within};
 use super::{Failure, Options, Outcome};
-use crate::observe::model::{Show, Status};
+use crate::observe::model::Status;
+use crate::observe::request::Show;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -41,7 +42,11 @@ impl Wait {
             .map_err(|error| Failure::Failed(format!("timeout {timeout}: {error}")))?;
         let start = Instant::now();
         loop {
-            let status = ask::<Status>(options, Show::Status);
+            // A daemon that hangs is waited for as one that is not there, and no longer than that.
+            let left = timeout
+                .saturating_sub(start.elapsed())
+                .clamp(PAUSE, PATIENCE);
+            let status = ask_within::<Status>(options, Show::Status, left);
             let sums = status.as_ref().ok().map(|status| status.connections);
             if sums.is_some_and(|sums| sums.armed >= count && sums.armed == sums.total) {
                 return Ok(Outcome::Ok);
@@ -51,7 +56,7 @@ impl Wait {
                     return status.map(|_| Outcome::Degraded);
                 };
                 return Err(Failure::TimedOut(format!(
-                    "{} of {} connections armed after {} s, want {}",
+                    "{} of {} connections armed after {} s, want {}: `apmctl conn` says why",
                     sums.armed,
                     sums.total,
                     timeout.as_secs_f64(),

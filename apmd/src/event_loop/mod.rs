@@ -1,71 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon: one thread, one poll. What wakes it becomes input for the engine, what the engine
-//! wants is done, and the loop sleeps until the next deadline.
+//! The failover loop: one thread, one poll. What wakes it goes to the part whose descriptor it is,
+//! what is due to the parts whose time has come, and their notes from part to part until none is
+//! left; then it sleeps until the next deadline.
 
-mod acm_client_io;
-mod acm_files;
-mod acm_io;
-mod acm_net_io;
-mod acm_streams;
-mod descriptors;
-mod engine_io;
-mod fabric_io;
-mod fabric_worker;
-mod hurry;
-mod ls_io;
-mod neigh_io;
-mod opened;
+mod configuration;
 mod operators;
-mod port_io;
-mod routes_io;
-mod sa_io;
-pub mod signals;
-mod source_io;
-pub mod timers;
-pub mod token;
+mod parts;
+mod route;
+mod signals;
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use mio::event::Event;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll};
-use statemachine::{Engine, Input, Time};
+use mio::{Events, Poll};
+use statemachine::Time;
 
+use crate::clock::{Clock, sleep};
 use crate::config::{Config, ConfigError};
-use crate::control::Control;
-use crate::counters::DaemonCounters;
-use crate::devices::Devices;
-use crate::io::nldev::Nldev;
-use crate::io::rtnl::Rtnl;
+use crate::descriptors;
 use crate::io::seqpacket::ListenError;
-use crate::log_limit::{LogLimit, Nuisance};
 use crate::logging::LogHandle;
 use crate::notify::{State, notify};
-use crate::observe::Observe;
-use crate::sa::{Reports, SaClient};
-use crate::server::Server;
-use crate::source::{Sources, Ssa, Static};
-use crate::{control, observe};
-use acm_client_io::AcmLinks;
-use fabric_worker::FabricWorker;
-use hurry::Turn;
+use crate::token::Token;
+use configuration::Configuration;
+use parts::Parts;
 use signals::{Request, Signals};
-use timers::{Clock, sleep};
-use token::Token;
-
-/// Packets or MADs taken from one caller or port before the others have their turn.
-const TURN: usize = 64;
-/// Pause before what failed for want of resources is tried again, and first pause of a new scan.
-const RETRY: Duration = Duration::from_secs(1);
-/// The longest pause between scans for devices that are missing.
-const SCAN_MAX: Duration = Duration::from_secs(60);
 
 /// Why the daemon does not start or does not go on.
 #[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
+pub(crate) enum DaemonError {
     /// The configuration is no good.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -95,41 +58,12 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 }
 
 /// The daemon.
-pub struct Daemon {
+pub(crate) struct Daemon {
     poll: Poll,
     clock: Clock,
-    config: Config,
-    /// Where the configuration came from, as named on the command line.
-    config_path: Option<PathBuf>,
-    log: LogHandle,
-    engine: Engine,
-    devices: Devices,
-    sources: Sources,
-    sa: SaClient,
-    fixed: Static,
-    acm_client: AcmLinks,
-    reports: Reports,
-    ssa: Ssa,
-    fabric_worker: Option<FabricWorker>,
-    rtnl: Option<Rtnl>,
-    nldev: Option<Nldev>,
-    neigh: neigh_io::Neigh,
-    control: Control,
-    observe: Observe,
-    acm: Option<acm_io::Acm>,
-    acm_net: acm_net_io::AcmNet,
+    configuration: Configuration,
+    parts: Parts,
     signals: Signals,
-    limit: LogLimit,
-    counters: DaemonCounters,
-    /// Who has more to read than one turn takes.
-    unread: Vec<Token>,
-    /// When a client of ACM got an answer last.
-    answered_at: Time,
-    /// When callers that could not be taken in are tried again.
-    accept_at: Option<Time>,
-    /// When missing devices are looked for again, and the pause after that.
-    scan_at: Option<Time>,
-    scan_pause: Duration,
     stopping: bool,
 }
 
@@ -138,70 +72,21 @@ impl Daemon {
     ///
     /// # Errors
     /// Another daemon has the sockets, or the system says no. Missing devices are no error.
-    pub fn start(
+    pub(crate) fn start(
         config: Config,
         config_path: Option<PathBuf>,
         log: LogHandle,
     ) -> Result<Self, DaemonError> {
         descriptors::raise_limit();
-        descriptors::warn_of_too_few(&config.acm);
         let poll = Poll::new().map_err(system("epoll"))?;
-        let registry = poll.registry();
-        let dir = &config.runtime_dir;
-        std::fs::create_dir_all(dir).map_err(|error| DaemonError::RuntimeDir {
-            path: dir.clone(),
-            error,
-        })?;
-        let (listen, token) = (Token::Control, Token::Library);
-        let path = dir.join(control::SOCKET);
-        let control = Server::listen(&path, &config.control, registry, listen, token)?;
-        let path = dir.join(observe::SOCKET);
-        let (listen, token) = (Token::Observe, Token::Operator);
-        let observe = Server::listen(&path, &config.control, registry, listen, token)?;
-        let signals = Signals::listen(registry).map_err(system("signals"))?;
-        let rtnl = Rtnl::open().and_then(|rtnl| {
-            let fd = rtnl.as_raw_fd();
-            registry.register(&mut SourceFd(&fd), Token::Rtnl.into(), Interest::READABLE)?;
-            Ok(rtnl)
-        });
-        let rtnl = rtnl
-            .inspect_err(|error| tracing::warn!(%error, "no rtnetlink"))
-            .ok();
-        let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
-        let seed = random_seed().map_err(system("/dev/urandom"))?;
-        let acm = acm_io::Acm::open(&config, registry, seed);
-        let own_port = acm.as_ref().and_then(acm_io::Acm::tcp_port);
+        let clock = Clock::start();
         Ok(Self {
-            acm,
-            acm_net: acm_net_io::AcmNet::new(seed.rotate_left(17)),
-            engine: Engine::new(config.engine(), seed),
-            sources: Sources::new(config.sources()),
-            ssa: Ssa::new(config.ssa.clone()),
-            fabric_worker: Some(fabric_io::start(registry).map_err(system("thread"))?),
-            sa: SaClient::new(config.sa.limits(), (seed >> 32) as u32),
-            acm_client: AcmLinks::new(&config.acm_client, own_port),
-            fixed: Static::new(config.fixed.file.clone()),
-            reports: Reports::default(),
-            clock: Clock::start(),
-            config_path,
-            log,
-            devices: Devices::default(),
-            rtnl,
-            nldev: nldev.ok(),
-            neigh: neigh_io::Neigh::open(&config.neigh, registry),
-            control: Control::new(control),
-            observe: Observe::new(observe),
-            signals,
-            limit: LogLimit::default(),
-            counters: DaemonCounters::default(),
-            unread: Vec::new(),
-            answered_at: Time(0),
-            accept_at: None,
-            scan_at: Some(Time(0)),
-            scan_pause: RETRY,
-            stopping: false,
+            parts: Parts::open(&config, clock, &poll)?,
+            signals: Signals::listen(poll.registry()).map_err(system("signals"))?,
+            configuration: Configuration::new(config, config_path, log),
+            clock,
             poll,
-            config,
+            stopping: false,
         })
     }
 
@@ -210,196 +95,63 @@ impl Daemon {
     ///
     /// # Errors
     /// The poll fails.
-    pub fn run(mut self) -> Result<(), DaemonError> {
+    pub(crate) fn run(mut self) -> Result<(), DaemonError> {
         let mut events = Events::with_capacity(256);
-        self.read_path_file();
-        self.configure_acm_net();
-        self.work();
+        self.handle_time();
+        let config = &self.configuration.config;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
-            runtime_dir = %self.config.runtime_dir.display(),
-            class = self.config.association.class,
+            runtime_dir = %config.runtime_dir.display(),
+            class = config.association.class,
             "ready"
         );
         notify(State::Ready);
         while !self.stopping {
-            let timeout = self.timeout();
+            let now = self.clock.now();
+            let log = self.configuration.log.poll_timeout(now);
+            let timeout = sleep(now, [self.parts.poll_timeout(), log]);
             match self.poll.poll(&mut events, timeout) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    return Err(DaemonError::System {
-                        what: "poll",
-                        error,
-                    });
-                }
-                Err(_) => continue,
-                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                polled => polled.map_err(system("poll"))?,
             }
-            self.serve_events(&mut events).map_err(system("poll"))?;
-            self.work();
+            // Notes are carried after each: what a lost port calls for does not wait for whatever
+            // else has become ready.
+            for token in events.iter().filter_map(|e| Token::from_mio(e.token())) {
+                let now = self.clock.now();
+                match token {
+                    Token::Signals => self.signalled(now),
+                    token => self.parts.handle_ready(now, token),
+                }
+                self.parts.route(now, &self.configuration);
+            }
+            self.handle_time();
         }
         notify(State::Stopping);
-        self.end_neighbours();
-        self.end_acm_net();
+        self.parts.end();
+        self.parts.route(self.clock.now(), &self.configuration);
         tracing::info!("ended; connections stay as they are");
         Ok(())
     }
 
-    fn timeout(&self) -> Option<Duration> {
-        if !self.unread.is_empty() {
-            return Some(Duration::ZERO);
-        }
-        sleep(
-            self.clock.now(),
-            [
-                self.engine.poll_timeout(),
-                self.sources.poll_timeout(),
-                self.acm_client.client.poll_timeout(),
-                self.sa.poll_timeout(),
-                self.reports.poll_timeout(),
-                self.ssa.poll_timeout(),
-                self.accept_at,
-                self.scan_at,
-                self.ports_timeout(),
-                self.acm_timeout(),
-                self.neigh.poll_timeout(),
-                self.acm_net.net.poll_timeout(),
-            ],
-        )
-    }
-
-    fn dispatch(&mut self, now: Time, event: &Event) -> Turn {
-        let turn = match Token::from_mio(event.token()) {
-            Some(Token::AcmCaller(key)) => self.acm_caller(now, key, acm_streams::ended(event)),
-            Some(token) => {
-                self.serve(token);
-                Turn::Other
-            }
-            None => Turn::Other,
-        };
-        if turn == Turn::Other {
-            self.drain_engine();
-        }
-        turn
-    }
-
-    fn serve(&mut self, token: Token) {
-        match token {
-            Token::Signals => self.signalled(),
-            Token::Control => self.accept_libraries(),
-            Token::Observe => self.accept_operators(),
-            Token::Rtnl => self.links_changed(),
-            Token::Library(key) => self.library(key),
-            Token::Operator(key) => self.operator(key),
-            Token::Verbs(key) => self.device_events(key),
-            Token::Umad(key) => self.receive_mads(key),
-            Token::Neigh => self.neighbours_changed(),
-            Token::AcmNet(key) => self.acm_net_receive(key),
-            Token::AcmClient(number) => self.acm_ready(number),
-            Token::Fabric => self.hear_of_fabric(),
-            Token::AcmListener(place) => self.accept_acm(place),
-            Token::AcmCaller(key) => self.acm_caller_again(key),
-            Token::AcmRoutes => self.routes_changed(),
-            Token::Ls => self.kernel_requests(),
-        }
-    }
-
-    /// What is due, and what is left over from the last round.
-    fn work(&mut self) {
+    fn handle_time(&mut self) {
         let now = self.clock.now();
-        for token in std::mem::take(&mut self.unread) {
-            self.serve(token);
-        }
-        if self.accept_at.is_some_and(|at| at <= now) {
-            self.accept_at = None;
-            self.accept_libraries();
-            self.accept_operators();
-            self.accept_acm_again();
-        }
-        if self.scan_at.is_some_and(|at| at <= now) {
-            self.scan();
-        }
-        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
-            self.engine.handle(now, Input::Timeout);
-        }
-        self.sa.handle_time(now);
-        self.reports.handle_time(now);
-        self.acm_client.client.handle_time(now);
-        self.work_on_fabric(now);
-        self.sources.handle_time(now);
-        self.check_ports(now);
-        self.acm_time();
-        self.acm_net_time(now);
-        self.neighbours_time(now);
-        self.drain_engine();
+        self.configuration.log.handle_time();
+        self.parts.handle_time(now);
+        self.parts.route(now, &self.configuration);
     }
 
-    fn signalled(&mut self) {
+    fn signalled(&mut self, now: Time) {
         for request in self.signals.take() {
             match request {
                 Request::Stop => self.stopping = true,
-                Request::Reload => self.reload(),
+                Request::Reload => {
+                    notify(State::Reloading);
+                    if self.configuration.read_again() {
+                        self.parts.configure(now, &self.configuration.config);
+                    }
+                    notify(State::Ready);
+                }
             }
         }
     }
-
-    /// Takes over the configuration file as it is now, or keeps the old if it is no good.
-    fn reload(&mut self) {
-        notify(State::Reloading);
-        match Config::load(self.config_path.as_deref()) {
-            Ok(config) => {
-                self.counters.reloads += 1;
-                self.engine.set_config(config.engine());
-                self.sa.set_limits(config.sa.limits());
-                self.ssa.set_config(self.clock.now(), config.ssa.clone());
-                self.log.reload(&config.log);
-                self.config = config.with_fixed_of(&self.config);
-                self.reload_sources();
-                self.reload_acm();
-                self.reload_neighbours();
-                self.look_at_all_ports();
-                descriptors::warn_of_too_few(&self.config.acm);
-                tracing::info!("configuration read again");
-            }
-            Err(error) => {
-                self.counters.failed_reloads += 1;
-                tracing::error!(%error, "configuration not taken, the old one stays");
-            }
-        }
-        notify(State::Ready);
-    }
-
-    fn accept_libraries(&mut self) {
-        loop {
-            match self.control.accept(self.poll.registry()) {
-                Ok(Some(_)) => self.counters.clients += 1,
-                Ok(None) => return,
-                Err(error) => return self.accept_later(&error),
-            }
-        }
-    }
-
-    fn accept_operators(&mut self) {
-        loop {
-            match self.observe.accept(self.poll.registry()) {
-                Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(error) => return self.accept_later(&error),
-            }
-        }
-    }
-
-    fn accept_later(&mut self, error: &io::Error) {
-        let now = self.clock.now();
-        self.accept_at = Some(now + RETRY);
-        if let Some(more) = self.limit.allow(now, Nuisance::Client) {
-            tracing::warn!(%error, more, "caller not taken in");
-        }
-    }
-}
-
-fn random_seed() -> io::Result<u64> {
-    use std::io::Read;
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes))
 }

@@ -1,83 +1,133 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Operators' questions.
 
+use paths::source::Member;
 use serde::Serialize;
+use statemachine::{Origin, Time};
 
-use super::{Daemon, descriptors};
-use crate::log_limit::Nuisance;
-use crate::observe::model::{Counters, Request, Show, Status};
-use crate::observe::{FromOperator, show};
-use crate::server::Alive;
+use super::configuration::Configuration;
+use super::parts::Parts;
+use crate::counters::{DaemonCounters, PortCounters};
+use crate::observe::connections::{self, Connections};
+use crate::observe::model::{Counters, Source, Status};
+use crate::observe::problems::Problems;
+use crate::observe::request::{Refused, Show};
+use crate::observe::{fabric, ports, sources};
+use crate::parts::operators::Note;
 
-impl Daemon {
-    /// An operator's socket has something to read, or room.
-    pub(super) fn operator(&mut self, key: u32) {
-        let mut alive = self.observe.flush(key);
-        if alive == Alive::Yes {
-            alive = match self.observe.read(key) {
-                FromOperator::Ask(request) => {
-                    let json = self.show(&request);
-                    self.observe.answer(key, &json)
-                }
-                FromOperator::Nothing => Alive::Yes,
-                FromOperator::Gone => Alive::No,
-                FromOperator::Broken(error) => {
-                    self.counters.malformed_requests += 1;
-                    let now = self.clock.now();
-                    if let Some(more) = self.limit.allow(now, Nuisance::MalformedRequest) {
-                        tracing::warn!(error, more, "request not understood");
-                    }
-                    self.observe.flush(key)
-                }
-            };
-        }
-        if alive == Alive::No {
-            self.observe.close(key);
+impl Parts {
+    pub(super) fn answer_operator(&mut self, now: Time, configuration: &Configuration, note: Note) {
+        if let Some(json) = self.show(now, configuration, &note) {
+            self.operators.answer(now, note.key, &json);
         }
     }
 
-    fn show(&self, request: &Request) -> Vec<u8> {
-        let now = self.clock.now();
-        match request.show {
+    /// The answer, unless it comes later.
+    fn show(&mut self, now: Time, configuration: &Configuration, note: &Note) -> Option<Vec<u8>> {
+        let request = &note.request;
+        Some(match request.show {
             Show::Conn => {
-                let conns = self.engine.connections(now);
-                let conns = conns
-                    .map(|view| show::conn(view, now, &self.devices, &self.control, &self.ssa));
-                json(&conns.collect::<Vec<_>>())
+                let conns = Connections {
+                    now,
+                    engine: self.connections.engine(),
+                    devices: self.ports.devices(),
+                    client: &|key| self.libraries.client(key),
+                    ssa: self.fabric.ssa(),
+                    observer: note.peer,
+                };
+                match conns.page(&request.connections) {
+                    Ok(page) => json(&page),
+                    Err(refused) => json(&refused),
+                }
             }
             Show::Port => {
-                let ports = self.engine.ports();
-                json(&show::ports(&self.devices, &ports, self.rtnl.as_ref()))
+                let ports = self.connections.engine().ports();
+                json(&ports::show(
+                    self.ports.devices(),
+                    &ports,
+                    self.ports.rtnl(),
+                ))
             }
-            Show::Source => json(&self.show_sources()),
-            Show::Acm => json(&self.show_acm(&request.destinations)),
-            Show::Status => json(&self.status()),
+            Show::Source => json(&self.show_sources(now)),
+            Show::Acm => {
+                let error = self
+                    .acm
+                    .show(note.key, request.destinations.clone())
+                    .err()?;
+                json(&Refused { error })
+            }
+            Show::Status => json(&self.status(now, configuration)),
             Show::Counters => json(&Counters {
-                engine: self.engine.counters().into(),
-                daemon: self.counters,
+                engine: self.connections.engine().counters(),
+                daemon: self.counters(configuration),
             }),
+        })
+    }
+
+    fn show_sources(&self, now: Time) -> Vec<Source> {
+        let (list, devices) = (self.sources.list(), self.ports.devices());
+        let fabric = fabric::fabric(now, self.fabric.ssa());
+        let detail = |member: &Member| match member.origin() {
+            Origin::Ssa => Some(fabric::words(fabric.as_ref(), self.fabric.ssa())),
+            _ => self.sources.detail(member),
+        };
+        let mut shown = sources::sources(now, list, devices, detail);
+        let ssa = Origin::Ssa.to_string();
+        if let Some(source) = shown.iter_mut().find(|source| source.source == ssa) {
+            source.fabric = fabric;
+        }
+        shown
+    }
+
+    fn counters(&self, configuration: &Configuration) -> DaemonCounters {
+        let ports = self.ports.counters();
+        DaemonCounters {
+            ports: PortCounters {
+                malformed_mads: ports.malformed_mads + self.sa.malformed(),
+                ..ports
+            },
+            libraries: self.libraries.counters(),
+            malformed_requests: self.operators.malformed(),
+            acm: self.acm.counters(),
+            configuration: configuration.counters,
         }
     }
 
-    fn status(&self) -> Status {
-        let now = self.clock.now();
-        let views = self.engine.ports();
-        let connections = show::conn_sums(self.engine.connections(now).map(|view| view.protection));
-        let devices: Vec<_> = self.devices.iter().map(|d| d.verbs.name.clone()).collect();
-        let ports = show::ports(&self.devices, &views, self.rtnl.as_ref());
-        let mut problems = show::problems(&ports, &connections, &devices, &self.config.devices);
-        problems.extend(self.source_problems());
-        problems.extend(self.acm_problems());
-        problems.extend(descriptors::too_few(&self.config.acm));
+    fn status(&self, now: Time, configuration: &Configuration) -> Status {
+        let config = &configuration.config;
+        let views = self.connections.engine().ports();
+        let connections = connections::sums(self.connections.engine().protections(now));
+        let devices: Vec<_> = self
+            .ports
+            .devices()
+            .iter()
+            .map(|d| d.verbs.name.clone())
+            .collect();
+        let ports = ports::show(self.ports.devices(), &views, self.ports.rtnl());
+        let Problems {
+            mut degraded,
+            others,
+        } = Problems::find(
+            config,
+            &configuration.reload,
+            &devices,
+            &ports,
+            &connections,
+        );
+        degraded.extend(self.sources.all_fail());
+        let others = others.into_iter().chain(self.sources.problem());
+        let others = others.chain(self.fabric.problem());
+        let others = others.chain(self.acm.problems().iter().cloned());
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: now.0 / 1_000_000,
-            class: self.config.association.class,
-            ports: show::port_sums(&views),
-            libraries: self.control.len(),
+            class: config.association.class,
+            ports: ports::sums(&views),
+            libraries: self.libraries.len(),
             connections,
-            problems,
+            problems: degraded.iter().cloned().chain(others).collect(),
+            degraded,
             devices,
         }
     }

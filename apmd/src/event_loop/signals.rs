@@ -6,11 +6,11 @@ use std::io;
 use mio::{Interest, Registry};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::token::Token;
+use crate::token::Token;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub(super) enum Request {
     /// End.
     Stop,
     /// Read the configuration again.
@@ -18,7 +18,7 @@ pub enum Request {
 }
 
 /// The signals that the daemon listens to.
-pub struct Signals {
+pub(super) struct Signals {
     signals: signal_hook_mio::v1_0::Signals,
 }
 
@@ -27,14 +27,14 @@ impl Signals {
     ///
     /// # Errors
     /// The system says no.
-    pub fn listen(registry: &Registry) -> io::Result<Self> {
+    pub(super) fn listen(registry: &Registry) -> io::Result<Self> {
         let mut signals = signal_hook_mio::v1_0::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         registry.register(&mut signals, Token::Signals.into(), Interest::READABLE)?;
         Ok(Self { signals })
     }
 
     /// What came since the last time.
-    pub fn take(&mut self) -> Vec<Request> {
+    pub(super) fn take(&mut self) -> Vec<Request> {
         let request = |signal| {
             if signal == SIGHUP {
                 Request::Reload

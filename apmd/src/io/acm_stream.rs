@@ -18,7 +18,7 @@ const PORT_FILES: [&str; 2] = ["/run/ibacm-tcp.port", "/run/ibacm.port"];
 
 /// Where a service listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub(crate) enum Place {
     /// A Unix socket.
     Unix(PathBuf),
     /// A TCP port of this host's.
@@ -36,7 +36,7 @@ impl std::fmt::Display for Place {
 
 impl Place {
     /// Where ibacm may listen, by what it leaves behind.
-    pub fn usual() -> Vec<Self> {
+    pub(crate) fn usual() -> Vec<Self> {
         let sockets = SOCKETS.iter().map(|path| Self::Unix(path.into()));
         let ports = PORT_FILES.iter().filter_map(|path| port(Path::new(path)));
         sockets.chain(ports.map(Self::Tcp)).collect()
@@ -50,7 +50,7 @@ fn port(file: &Path) -> Option<u16> {
 
 /// What is known of a new connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Opening {
+pub(crate) enum Opening {
     /// It is open.
     Open,
     /// It will be writable when it is open.
@@ -59,7 +59,7 @@ pub enum Opening {
 
 /// A connection.
 #[derive(Debug)]
-pub enum AcmStream {
+pub(crate) enum AcmStream {
     /// Over a Unix socket.
     Unix(UnixStream),
     /// Over TCP.
@@ -71,7 +71,7 @@ impl AcmStream {
     ///
     /// # Errors
     /// Nobody listens there, or nobody but this process.
-    pub fn connect(
+    pub(crate) fn connect(
         place: &Place,
         registry: &Registry,
         token: Token,
@@ -101,7 +101,7 @@ impl AcmStream {
     ///
     /// # Errors
     /// It never will be.
-    pub fn is_open(&self) -> io::Result<bool> {
+    pub(crate) fn is_open(&self) -> io::Result<bool> {
         let Self::Tcp(stream) = self else {
             return Ok(true);
         };
@@ -119,7 +119,7 @@ impl AcmStream {
     ///
     /// # Errors
     /// The connection is lost.
-    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let sent = match self {
             Self::Unix(stream) => stream.write(bytes)?,
             Self::Tcp(stream) => stream.write(bytes)?,
@@ -134,7 +134,7 @@ impl AcmStream {
     ///
     /// # Errors
     /// The connection is lost.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             let read = match self {
                 Self::Unix(stream) => stream.read(buffer),

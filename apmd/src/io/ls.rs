@@ -6,9 +6,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{
-    self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType,
-};
+use nix::sys::socket::{self, MsgFlags, NetlinkAddr};
+
+use super::netlink;
 
 /// Bit of group 3 in the mask of groups.
 const GROUP_LS: u32 = 1 << 2;
@@ -17,7 +17,7 @@ const REQUEST_MAX: usize = 1024;
 
 /// The socket.
 #[derive(Debug)]
-pub struct Ls {
+pub(crate) struct Ls {
     fd: OwnedFd,
 }
 
@@ -26,14 +26,8 @@ impl Ls {
     ///
     /// # Errors
     /// The kernel has no RDMA netlink, or no right to it (CAP_NET_ADMIN).
-    pub fn open() -> io::Result<Self> {
-        let fd = socket::socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-            SockProtocol::NetlinkRDMA,
-        )?;
-        socket::bind(fd.as_raw_fd(), &NetlinkAddr::new(0, GROUP_LS))?;
+    pub(crate) fn open() -> io::Result<Self> {
+        let fd = netlink::rdma_socket(GROUP_LS)?;
         Ok(Self { fd })
     }
 
@@ -42,7 +36,7 @@ impl Ls {
     ///
     /// # Errors
     /// The socket is broken.
-    pub fn receive(&self) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn receive(&self) -> io::Result<Option<Vec<u8>>> {
         let mut buffer = vec![0; REQUEST_MAX];
         loop {
             match socket::recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
@@ -61,7 +55,7 @@ impl Ls {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub fn send(&self, message: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
         let kernel = NetlinkAddr::new(0, 0);
         socket::sendto(self.fd.as_raw_fd(), message, &kernel, MsgFlags::empty())?;
         Ok(())

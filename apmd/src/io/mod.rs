@@ -1,20 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's interfaces, one module each. What is not safe in the daemon is here.
 
-pub mod acm_stream;
-pub mod ls;
-pub mod neigh;
-pub mod nldev;
-pub mod routes;
-pub mod rtnl;
-pub mod sa_session;
+pub(crate) mod acm_stream;
+pub(crate) mod background;
+pub(crate) mod gid_table;
+pub(crate) mod host_name;
+pub(crate) mod ls;
+pub(crate) mod neigh;
+mod netlink;
+pub(crate) mod nldev;
+pub(crate) mod path_file;
+pub(crate) mod process;
+pub(crate) mod random;
+pub(crate) mod routes;
+pub(crate) mod rtnl;
+pub(crate) mod sa_session;
 pub mod seqpacket;
-pub mod stream;
-pub mod ud_qp;
-pub mod umad;
-pub mod verbs;
+mod socket_file;
+pub(crate) mod stream;
+pub(crate) mod text_file;
+pub(crate) mod thread;
+pub(crate) mod ud_qp;
+pub(crate) mod umad;
+pub(crate) mod verbs;
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 /// Takes over a descriptor that the kernel has just handed out as a number.
 #[allow(unsafe_code)]
@@ -22,4 +35,11 @@ fn owned(fd: RawFd) -> OwnedFd {
     // SAFETY: every caller passes what a system call has just opened for it, and nothing else
     // knows the number.
     unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// For a descriptor that a library has opened, which blocks.
+fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
 }

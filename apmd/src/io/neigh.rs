@@ -6,24 +6,22 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkPayload,
 };
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::RouteProtocol;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
 
+use super::netlink::{self, Received, RouteSocket};
 use super::rtnl;
 use crate::neigh::{Change, Entry, Event, Interface, Key, LinkAddress, Subnet};
 
 /// `NDA_PROTOCOL` of our entries: a number that nobody else uses (`/etc/iproute2/rt_protos`).
-pub const PROTOCOL: u8 = 0x2c;
+pub(crate) const PROTOCOL: u8 = 0x2c;
 
 /// `RTNLGRP_LINK`, `RTNLGRP_NEIGH`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`.
 const GROUPS: [u32; 4] = [1, 3, 5, 9];
@@ -42,8 +40,8 @@ enum Dump {
 
 /// The socket.
 #[derive(Debug)]
-pub struct NeighTable {
-    socket: Socket,
+pub(crate) struct NeighTable {
+    socket: RouteSocket,
     dump: Option<Dump>,
     /// Something was lost while a dump was under way.
     again: bool,
@@ -54,17 +52,9 @@ impl NeighTable {
     ///
     /// # Errors
     /// The system says no.
-    pub fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        // Without the privilege for more, the system's limit has to do.
-        let _ = socket.set_rx_buf_sz(RECEIVE_BUFFER);
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
+    pub(crate) fn open() -> io::Result<Self> {
         let mut table = Self {
-            socket,
+            socket: RouteSocket::open(&GROUPS, Some(RECEIVE_BUFFER))?,
             dump: None,
             again: false,
         };
@@ -79,35 +69,24 @@ impl NeighTable {
             Dump::Entries => RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
         };
         self.dump = Some(dump);
-        self.send(DUMP, NLM_F_REQUEST | NLM_F_DUMP, question)
-    }
-
-    fn send(&self, sequence: u32, flags: u16, message: RouteNetlinkMessage) -> io::Result<()> {
-        let mut header = NetlinkHeader::default();
-        header.flags = flags;
-        header.sequence_number = sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
-        Ok(())
+        self.socket.send(DUMP, NLM_F_REQUEST | NLM_F_DUMP, question)
     }
 
     /// Asks for a change; [`Event::Done`] with the number tells what became of it.
     ///
     /// # Errors
     /// The system does not take the request.
-    pub fn request(&self, number: u32, change: Change) -> io::Result<()> {
+    pub(crate) fn request(&self, number: u32, change: Change) -> io::Result<()> {
         let request = NLM_F_REQUEST | NLM_F_ACK;
         match change {
             Change::Set(key, address) => {
                 let message = RouteNetlinkMessage::NewNeighbour(entry(key, address));
-                self.send(number, request | NLM_F_CREATE | NLM_F_REPLACE, message)
+                let flags = request | NLM_F_CREATE | NLM_F_REPLACE;
+                self.socket.send(number, flags, message)
             }
             Change::Remove(key) => {
                 let message = RouteNetlinkMessage::DelNeighbour(named(key));
-                self.send(number, request, message)
+                self.socket.send(number, request, message)
             }
         }
     }
@@ -116,19 +95,15 @@ impl NeighTable {
     ///
     /// # Errors
     /// The socket is broken.
-    pub fn read(&mut self) -> io::Result<Vec<Event>> {
+    pub(crate) fn read(&mut self) -> io::Result<Vec<Event>> {
         let mut events = Vec::new();
-        loop {
-            match self.socket.recv_from_full() {
-                Ok((datagram, _)) => self.datagram(&datagram, &mut events)?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    self.lost(&mut events)?;
-                }
-                Err(error) => return Err(error),
+        while let Some(received) = self.socket.receive()? {
+            match received {
+                Received::Datagram(datagram) => self.datagram(&datagram, &mut events)?,
+                Received::Overrun => self.lost(&mut events)?,
             }
         }
+        Ok(events)
     }
 
     /// The kernel had to drop news: everything is asked for again.
@@ -142,9 +117,7 @@ impl NeighTable {
     }
 
     fn datagram(&mut self, datagram: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
-        let mut rest = datagram;
-        while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
-            let len = (message.header.length as usize).next_multiple_of(4);
+        for message in netlink::readable(datagram) {
             match message.payload {
                 NetlinkPayload::InnerMessage(told) => events.extend(event(&told)),
                 NetlinkPayload::Done(_) => self.dumped(events)?,
@@ -154,10 +127,6 @@ impl NeighTable {
                 }
                 _ => {}
             }
-            rest = match rest.get(len..) {
-                Some(rest) if len > 0 && !rest.is_empty() => rest,
-                _ => break,
-            };
         }
         Ok(())
     }
@@ -236,19 +205,9 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
 }
 
 fn subnet(address: &AddressMessage) -> Option<Subnet> {
-    let attributes = || address.attributes.iter();
-    // IFA_ADDRESS is the other end's on a point-to-point interface.
-    let local = attributes().find_map(|attribute| match attribute {
-        AddressAttribute::Local(ip) => Some(*ip),
-        _ => None,
-    });
-    let any = attributes().find_map(|attribute| match attribute {
-        AddressAttribute::Address(ip) => Some(*ip),
-        _ => None,
-    });
     Some(Subnet {
         interface: address.header.index,
-        ip: local.or(any)?,
+        ip: rtnl::ip_of(address)?,
         prefix_len: address.header.prefix_len,
     })
 }
@@ -293,6 +252,7 @@ fn new_entry(neighbour: &NeighbourMessage) -> Option<Event> {
 mod tests {
     use super::*;
     use cm_msgs::{Gid, Qpn};
+    use netlink_packet_core::NetlinkMessage;
 
     const KEY: Key = Key {
         interface: 3,
@@ -348,6 +308,15 @@ mod tests {
         };
         let told = told(&bytes(RouteNetlinkMessage::NewNeighbour(failed)));
         assert_eq!(told, [Event::Entry(KEY, nothing)]);
+    }
+
+    #[test]
+    fn what_follows_an_unreadable_message_is_read() {
+        let whole = bytes(RouteNetlinkMessage::NewNeighbour(entry(KEY, address())));
+        let mut unreadable = whole.clone();
+        unreadable[28] = 2;
+        assert_eq!(told(&unreadable), []);
+        assert_eq!(told(&[unreadable, whole].concat()).len(), 1);
     }
 
     #[test]

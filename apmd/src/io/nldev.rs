@@ -1,52 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's RDMA resource tracker by netlink (`include/uapi/rdma/rdma_netlink.h`,
-//! `drivers/infiniband/core/nldev.c`): who owns a queue pair?
+//! `drivers/infiniband/core/nldev.c`): whose is a queue pair, and how is it?
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 
-use cm_msgs::Qpn;
+use cm_msgs::control::{MigrationState, QpState};
+use cm_msgs::{Guid, Qpn};
 use nix::errno::Errno;
-use nix::sys::socket::{self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol};
+use nix::sys::socket::{self, MsgFlags};
+
+use super::netlink::{self, HEADER_LEN};
 
 /// Client `RDMA_NL_NLDEV` in the upper bits of a message's type.
 const NLDEV: u16 = 5 << 10;
 const CMD_GET: u16 = 1;
 const CMD_RES_QP_GET: u16 = 10;
+const CMD_RES_PD_GET: u16 = 14;
+const CMD_RES_CTX_GET: u16 = 22;
 
 const ATTR_DEV_INDEX: u16 = 1;
 const ATTR_DEV_NAME: u16 = 2;
 const ATTR_PORT_INDEX: u16 = 3;
+const ATTR_NODE_GUID: u16 = 6;
+const ATTR_RES_QP: u16 = 19;
 const ATTR_RES_LQPN: u16 = 21;
+const ATTR_RES_RQPN: u16 = 22;
+const ATTR_RES_PATH_MIG_STATE: u16 = 25;
+const ATTR_RES_TYPE: u16 = 26;
+const ATTR_RES_STATE: u16 = 27;
 const ATTR_RES_PID: u16 = 28;
 const ATTR_RES_KERN_NAME: u16 = 29;
+const ATTR_RES_PDN: u16 = 60;
+const ATTR_RES_CTXN: u16 = 64;
 
-const HEADER_LEN: usize = 16;
+/// `IB_QPT_RC`
+const TYPE_RC: u8 = 2;
+
+/// No datagram of the kernel's is longer.
+const DATAGRAM: usize = 32 * 1024;
+
 const TYPE_ERROR: u16 = 2;
 const TYPE_DONE: u16 = 3;
 const FLAG_REQUEST: u16 = 0x1;
 const FLAG_DUMP: u16 = 0x300;
 const ATTR_TYPE_MASK: u16 = 0x3fff;
 
-/// Who owns a queue pair.
+/// Who made a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owner {
-    /// This process (or this thread of it), as our pid namespace names it.
-    Process(i32),
-    /// A process, but the thread that made the queue pair has ended, so the kernel cannot say
-    /// which.
+pub(crate) enum Maker {
+    /// This thread, as our pid namespace names it.
+    Thread(i32),
+    /// Threads that have ended: the kernel cannot say whose they were.
     Ended,
     /// The kernel.
     Kernel,
-    /// There is no such queue pair.
-    Nobody,
+}
+
+/// A queue pair as the kernel has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QueuePair {
+    /// Who made it.
+    pub(crate) maker: Maker,
+    /// It is a reliable connection's.
+    pub(crate) reliable: bool,
+    /// Its state.
+    pub(crate) state: Option<QpState>,
+    /// Its migration state.
+    pub(crate) migration: Option<MigrationState>,
+    /// The queue pair at the other end.
+    pub(crate) peer_qpn: Option<Qpn>,
+}
+
+/// A device as the kernel has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Device {
+    index: u32,
+    name: String,
+    ports: u32,
 }
 
 /// A netlink socket to the resource tracker.
 #[derive(Debug)]
-pub struct Nldev {
+pub(crate) struct Nldev {
     fd: OwnedFd,
     sequence: u32,
 }
@@ -56,60 +93,127 @@ impl Nldev {
     ///
     /// # Errors
     /// The kernel has no RDMA netlink.
-    pub fn open() -> io::Result<Self> {
-        let fd = socket::socket(
-            AddressFamily::Netlink,
-            socket::SockType::Raw,
-            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-            SockProtocol::NetlinkRDMA,
-        )?;
-        socket::bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+    pub(crate) fn open() -> io::Result<Self> {
+        let fd = netlink::rdma_socket(0)?;
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// Who owns queue pair `qpn` of `device`, which has `ports` ports.
+    /// Queue pair `qpn` of the device with this node GUID, and the device's name; `None` if there is
+    /// none.
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub fn owner(&mut self, device: &str, ports: u8, qpn: Qpn) -> io::Result<Owner> {
-        let Some(index) = self.device_index(device)? else {
-            return Ok(Owner::Nobody);
+    pub(crate) fn queue_pair(
+        &mut self,
+        node_guid: Guid,
+        qpn: Qpn,
+    ) -> io::Result<Option<(QueuePair, String)>> {
+        let Some(device) = self.device(node_guid)? else {
+            return Ok(None);
         };
         // A queue pair is found under the port that it was set up on, which may not be the port
         // that it uses after a migration: ask for each.
-        for port in 1..=ports {
-            let attributes = [
-                (ATTR_DEV_INDEX, index),
-                (ATTR_PORT_INDEX, port.into()),
-                (ATTR_RES_LQPN, qpn.0),
-            ];
-            let mut owner = None;
-            let asked = self.ask(CMD_RES_QP_GET, 0, &attributes, |found| {
-                owner = Some(owner_of(found));
+        for port in 1..=device.ports {
+            let by = [(ATTR_PORT_INDEX, port), (ATTR_RES_LQPN, qpn.0)];
+            let mut found = None;
+            let asked = self.resource(CMD_RES_QP_GET, &device, &by, |attributes| {
+                found = Some((queue_pair_of(attributes), value(attributes, ATTR_RES_PDN)));
             });
             match asked {
-                Ok(()) => return Ok(owner.unwrap_or(Owner::Nobody)),
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                    return Ok(Owner::Nobody);
-                }
+                Ok(()) => {}
+                // So nldev answers where the queue pair is another port's (`fill_res_qp_entry`).
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => continue,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
                 Err(error) => return Err(error),
             }
+            let Some((mut queue_pair, domain)) = found else {
+                return Ok(None);
+            };
+            if let (Maker::Ended, Some(domain)) = (queue_pair.maker, domain) {
+                queue_pair.maker = self.maker_of_domain(&device, domain);
+            }
+            return Ok(Some((queue_pair, device.name)));
         }
-        Ok(Owner::Nobody)
+        Ok(None)
     }
 
-    fn device_index(&mut self, device: &str) -> io::Result<Option<u32>> {
-        let mut index = None;
-        self.ask(CMD_GET, FLAG_DUMP, &[], |found| {
-            let name = found
-                .get(&ATTR_DEV_NAME)
-                .and_then(|name| name.strip_suffix(b"\0"));
-            if name == Some(device.as_bytes()) {
-                index = found.get(&ATTR_DEV_INDEX).and_then(|value| number(value));
+    /// Asks for all queue pairs of a device; [`Self::next_queue_pairs`] tells. Another question
+    /// ends that. False: there is no such device.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub(crate) fn begin_queue_pairs(&mut self, node_guid: Guid) -> io::Result<bool> {
+        let Some(device) = self.device(node_guid)? else {
+            return Ok(false);
+        };
+        let attributes = [(ATTR_DEV_INDEX, device.index)];
+        self.send(CMD_RES_QP_GET, FLAG_DUMP, &attributes)?;
+        Ok(true)
+    }
+
+    /// The next of them, a hundred or so; `None`: there are no more. The kernel asks the device for
+    /// the state of each, so they are taken at the reader's pace.
+    ///
+    /// # Errors
+    /// The kernel has given up.
+    pub(crate) fn next_queue_pairs(&mut self) -> io::Result<Option<Vec<(Qpn, QueuePair)>>> {
+        let mut buffer = vec![0; DATAGRAM];
+        let len = self.receive(&mut buffer)?;
+        let mut found = Vec::new();
+        for (kind, payload) in answers(&buffer[..len], self.sequence) {
+            match kind {
+                TYPE_DONE => return Ok((!found.is_empty()).then_some(found)),
+                TYPE_ERROR => return error_of(payload).map(|()| None),
+                _ => found.extend(queue_pairs_of(payload)),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The thread that made a queue pair may have ended, but often the one that made its protection
+    /// domain lives, or the one that opened the device.
+    fn maker_of_domain(&mut self, device: &Device, domain: u32) -> Maker {
+        let (mut maker, mut context) = (Maker::Ended, None);
+        let by = [(ATTR_RES_PDN, domain)];
+        let asked = self.resource(CMD_RES_PD_GET, device, &by, |attributes| {
+            maker = maker_of(attributes);
+            context = value(attributes, ATTR_RES_CTXN);
+        });
+        if let (Ok(()), Maker::Ended, Some(context)) = (asked, maker, context) {
+            let by = [(ATTR_RES_CTXN, context)];
+            // An older kernel does not know the question: the maker stays unknown.
+            let _ = self.resource(CMD_RES_CTX_GET, device, &by, |attributes| {
+                maker = maker_of(attributes);
+            });
+        }
+        maker
+    }
+
+    fn resource(
+        &mut self,
+        command: u16,
+        device: &Device,
+        by: &[(u16, u32)],
+        each: impl FnMut(&HashMap<u16, &[u8]>),
+    ) -> io::Result<()> {
+        let attributes: Vec<_> = [(ATTR_DEV_INDEX, device.index)]
+            .into_iter()
+            .chain(by.iter().copied())
+            .collect();
+        self.ask(command, 0, &attributes, each)
+    }
+
+    fn device(&mut self, node_guid: Guid) -> io::Result<Option<Device>> {
+        let mut device = None;
+        self.ask(CMD_GET, FLAG_DUMP, &[], |attributes| {
+            let guid = attributes
+                .get(&ATTR_NODE_GUID)
+                .and_then(|value| value.first_chunk());
+            if guid.map(|guid| u64::from_ne_bytes(*guid)) == Some(node_guid.0) {
+                device = device_of(attributes);
             }
         })?;
-        Ok(index)
+        Ok(device)
     }
 
     /// Asks, and shows `each` the attributes of every message in answer. The kernel answers while
@@ -121,25 +225,11 @@ impl Nldev {
         attributes: &[(u16, u32)],
         mut each: impl FnMut(&HashMap<u16, &[u8]>),
     ) -> io::Result<()> {
-        self.drain();
-        self.sequence = self.sequence.wrapping_add(1);
-        let question = encode(
-            NLDEV | command,
-            FLAG_REQUEST | flags,
-            self.sequence,
-            attributes,
-        );
-        socket::send(self.fd.as_raw_fd(), &question, MsgFlags::empty())?;
-        let mut buffer = vec![0; 32 * 1024];
+        self.send(command, flags, attributes)?;
+        let mut buffer = vec![0; DATAGRAM];
         loop {
-            let len = match socket::recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-                Ok(len) => len,
-                Err(Errno::EINTR) => continue,
-                // Nothing more, although no end was marked: the kernel has no answer.
-                Err(Errno::EAGAIN) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(error) => return Err(error.into()),
-            };
-            for (kind, payload) in messages(&buffer[..len], self.sequence) {
+            let len = self.receive(&mut buffer)?;
+            for (kind, payload) in answers(&buffer[..len], self.sequence) {
                 match kind {
                     TYPE_DONE => return Ok(()),
                     TYPE_ERROR => return error_of(payload),
@@ -152,6 +242,27 @@ impl Nldev {
         }
     }
 
+    fn send(&mut self, command: u16, flags: u16, attributes: &[(u16, u32)]) -> io::Result<()> {
+        self.drain();
+        self.sequence = self.sequence.wrapping_add(1);
+        let flags = FLAG_REQUEST | flags;
+        let question = encode(NLDEV | command, flags, self.sequence, attributes);
+        socket::send(self.fd.as_raw_fd(), &question, MsgFlags::empty())?;
+        Ok(())
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            return match socket::recv(self.fd.as_raw_fd(), buffer, MsgFlags::empty()) {
+                Ok(len) => Ok(len),
+                Err(Errno::EINTR) => continue,
+                // Nothing more, although no end was marked: the kernel has no answer.
+                Err(Errno::EAGAIN) => Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
     /// Throws away what an earlier question left.
     fn drain(&self) {
         let mut buffer = [0; 64];
@@ -159,25 +270,55 @@ impl Nldev {
     }
 }
 
-/// Whether `owner` is process `pid`: the kernel names the thread that made the queue pair.
-pub fn is_process(owner: Owner, pid: i32) -> bool {
-    match owner {
-        Owner::Process(task) => {
-            task == pid || Path::new(&format!("/proc/{pid}/task/{task}")).exists()
-        }
-        Owner::Ended => true,
-        Owner::Kernel | Owner::Nobody => false,
+fn device_of(attributes: &HashMap<u16, &[u8]>) -> Option<Device> {
+    let name = attributes.get(&ATTR_DEV_NAME)?;
+    let name = name.strip_suffix(b"\0").unwrap_or(name);
+    Some(Device {
+        index: value(attributes, ATTR_DEV_INDEX)?,
+        name: String::from_utf8_lossy(name).into_owned(),
+        ports: value(attributes, ATTR_PORT_INDEX)?.min(u8::MAX.into()),
+    })
+}
+
+fn queue_pair_of(attributes: &HashMap<u16, &[u8]>) -> QueuePair {
+    let byte = |name| {
+        attributes
+            .get(&name)
+            .and_then(|value| value.first().copied())
+    };
+    QueuePair {
+        maker: maker_of(attributes),
+        reliable: byte(ATTR_RES_TYPE) == Some(TYPE_RC),
+        state: byte(ATTR_RES_STATE).and_then(QpState::from_code),
+        migration: byte(ATTR_RES_PATH_MIG_STATE).and_then(MigrationState::from_code),
+        peer_qpn: value(attributes, ATTR_RES_RQPN).map(|qpn| Qpn(qpn & 0xff_ffff)),
     }
 }
 
-fn owner_of(found: &HashMap<u16, &[u8]>) -> Owner {
-    if found.contains_key(&ATTR_RES_KERN_NAME) {
-        return Owner::Kernel;
+/// The entries of a table of queue pairs.
+fn queue_pairs_of(payload: &[u8]) -> Vec<(Qpn, QueuePair)> {
+    let tables = each_attribute(payload).filter(|(name, _)| *name == ATTR_RES_QP);
+    let entries = tables.flat_map(|(_, table)| each_attribute(table));
+    let entries = entries.filter_map(|(_, entry)| {
+        let attributes = attributes_of(entry);
+        let qpn = value(&attributes, ATTR_RES_LQPN)?;
+        Some((Qpn(qpn), queue_pair_of(&attributes)))
+    });
+    entries.collect()
+}
+
+fn maker_of(attributes: &HashMap<u16, &[u8]>) -> Maker {
+    if attributes.contains_key(&ATTR_RES_KERN_NAME) {
+        return Maker::Kernel;
     }
-    match found.get(&ATTR_RES_PID).and_then(|value| number(value)) {
-        Some(pid) => Owner::Process(pid.cast_signed()),
-        None => Owner::Ended,
+    match value(attributes, ATTR_RES_PID) {
+        Some(tid) => Maker::Thread(tid.cast_signed()),
+        None => Maker::Ended,
     }
+}
+
+fn value(attributes: &HashMap<u16, &[u8]>, name: u16) -> Option<u32> {
+    attributes.get(&name).and_then(|value| number(value))
 }
 
 fn encode(kind: u16, flags: u16, sequence: u32, attributes: &[(u16, u32)]) -> Vec<u8> {
@@ -201,46 +342,29 @@ fn number(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Messages in a datagram that answer question `sequence`: type and payload.
-fn messages(datagram: &[u8], sequence: u32) -> impl Iterator<Item = (u16, &[u8])> {
-    pieces(datagram, move |rest| {
-        let header: &[u8; HEADER_LEN] = rest.first_chunk()?;
-        let [l0, l1, l2, l3, t0, t1, _, _, s0, s1, s2, s3, ..] = *header;
-        let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
+fn answers(datagram: &[u8], sequence: u32) -> impl Iterator<Item = (u16, &[u8])> {
+    netlink::messages(datagram).filter_map(move |message| {
+        let (header, payload) = message.split_first_chunk::<HEADER_LEN>()?;
+        let [_, _, _, _, t0, t1, _, _, s0, s1, s2, s3, ..] = *header;
         let answers = u32::from_ne_bytes([s0, s1, s2, s3]) == sequence;
-        Some((
-            len,
-            HEADER_LEN,
-            answers.then_some(u16::from_ne_bytes([t0, t1])),
-        ))
+        answers.then_some((u16::from_ne_bytes([t0, t1]), payload))
     })
 }
 
 /// Attributes by their type; of several of one type, the last.
 fn attributes_of(payload: &[u8]) -> HashMap<u16, &[u8]> {
-    pieces(payload, |rest| {
-        let [l0, l1, t0, t1] = *rest.first_chunk()?;
-        let kind = u16::from_ne_bytes([t0, t1]) & ATTR_TYPE_MASK;
-        Some((usize::from(u16::from_ne_bytes([l0, l1])), 4, Some(kind)))
-    })
-    .collect()
+    each_attribute(payload).collect()
 }
 
-/// Cuts bytes into pieces that begin with their own length, aligned to 4. `head` reads length,
-/// header length and kind; a piece of no kind is passed over, and a wrong length ends it all.
-fn pieces(
-    bytes: &[u8],
-    head: impl Fn(&[u8]) -> Option<(usize, usize, Option<u16>)>,
-) -> impl Iterator<Item = (u16, &[u8])> {
-    let mut rest = bytes;
+/// Attributes in their order. A wrong length ends the reading.
+fn each_attribute(payload: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = payload;
     std::iter::from_fn(move || {
-        loop {
-            let (len, header, kind) = head(rest)?;
-            let payload = rest.get(header..len)?;
-            rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
-            if let Some(kind) = kind {
-                return Some((kind, payload));
-            }
-        }
+        let [l0, l1, t0, t1] = *rest.first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes([l0, l1]));
+        let value = rest.get(4..len)?;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((u16::from_ne_bytes([t0, t1]) & ATTR_TYPE_MASK, value))
     })
 }
 
@@ -265,49 +389,80 @@ mod tests {
             7,
             &[(ATTR_DEV_INDEX, 3), (21, 0x17)],
         );
-        let (kind, payload) = messages(&bytes, 7).next().unwrap();
+        let (kind, payload) = answers(&bytes, 7).next().unwrap();
         assert_eq!(kind, 0x140a);
         let found = attributes_of(payload);
         assert_eq!(found.len(), 2);
         assert_eq!(number(found[&ATTR_DEV_INDEX]), Some(3));
         assert_eq!(number(found[&ATTR_RES_LQPN]), Some(0x17));
-        assert_eq!(messages(&bytes, 8).count(), 0, "another question's answer");
+        assert_eq!(answers(&bytes, 8).count(), 0, "another question's answer");
+    }
+
+    fn nested(name: u16, content: &[u8]) -> Vec<u8> {
+        let len = 4 + content.len() as u16;
+        let mut bytes = [len.to_ne_bytes(), (0x8000 | name).to_ne_bytes()].concat();
+        bytes.extend(content);
+        bytes
+    }
+
+    #[test]
+    fn a_table_of_queue_pairs_reads_back() {
+        let entry = |qpn, state: u32| {
+            let bytes = encode(
+                0,
+                0,
+                1,
+                &[(ATTR_RES_LQPN, qpn), (ATTR_RES_STATE, state.to_le())],
+            );
+            nested(20, &bytes[HEADER_LEN..])
+        };
+        let table = nested(ATTR_RES_QP, &[entry(7, 3), entry(9, 6)].concat());
+        let mut payload = encode(0, 0, 1, &[(ATTR_DEV_INDEX, 3)]).split_off(HEADER_LEN);
+        payload.extend(table);
+        let found = queue_pairs_of(&payload);
+        let states: Vec<_> = found.iter().map(|(qpn, qp)| (*qpn, qp.state)).collect();
+        let expected = [(Qpn(7), Some(QpState::Rts)), (Qpn(9), Some(QpState::Error))];
+        assert_eq!(states, expected);
+        assert!(queue_pairs_of(&payload[..20]).is_empty());
     }
 
     #[test]
     fn wrong_lengths_end_the_reading() {
         let mut bytes = encode(NLDEV | CMD_GET, 1, 1, &[(1, 3)]);
         bytes[0] = 200;
-        assert_eq!(messages(&bytes, 1).count(), 0);
+        assert_eq!(answers(&bytes, 1).count(), 0);
         for len in [0u8, 3, 200] {
             assert!(attributes_of(&[len, 0, 1, 0, 9, 9, 9, 9]).is_empty());
         }
     }
 
     #[test]
-    fn owners() {
-        let pid = std::process::id().cast_signed();
-        let owner = |attributes: &[(u16, u32)]| {
+    fn a_queue_pair_reads_back() {
+        let read = |attributes: &[(u16, u32)]| {
             let bytes = encode(0, 0, 1, attributes);
-            let (_, payload) = messages(&bytes, 1).next().unwrap();
-            owner_of(&attributes_of(payload))
+            let (_, payload) = answers(&bytes, 1).next().unwrap();
+            queue_pair_of(&attributes_of(payload))
         };
-        assert!(is_process(
-            owner(&[(ATTR_RES_PID, pid.cast_unsigned())]),
-            pid
-        ));
-        assert_eq!(owner(&[(ATTR_RES_KERN_NAME, 0)]), Owner::Kernel);
-        assert_eq!(owner(&[]), Owner::Ended);
-        assert!(!is_process(Owner::Process(1), pid));
-        assert!(!is_process(Owner::Nobody, pid));
-        let thread = std::thread::spawn(move || {
-            let tid = nix::unistd::gettid().as_raw();
-            (tid != pid, is_process(Owner::Process(tid), pid))
-        });
+        let found = read(&[
+            (ATTR_RES_PID, 77),
+            (ATTR_RES_TYPE, 2u32.to_le()),
+            (ATTR_RES_STATE, 3u32.to_le()),
+            (ATTR_RES_PATH_MIG_STATE, 2u32.to_le()),
+            (ATTR_RES_RQPN, 0x17),
+        ]);
         assert_eq!(
-            thread.join().unwrap(),
-            (true, true),
-            "a thread is its process's"
+            found,
+            QueuePair {
+                maker: Maker::Thread(77),
+                reliable: true,
+                state: Some(QpState::Rts),
+                migration: Some(MigrationState::Armed),
+                peer_qpn: Some(Qpn(0x17)),
+            }
         );
+        assert_eq!(read(&[(ATTR_RES_KERN_NAME, 0)]).maker, Maker::Kernel);
+        let nothing = read(&[]);
+        assert_eq!((nothing.maker, nothing.state), (Maker::Ended, None));
+        assert!(!nothing.reliable);
     }
 }

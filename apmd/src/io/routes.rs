@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use netlink_sys::Socket;
-use netlink_sys::protocols::NETLINK_ROUTE;
 use statemachine::Time;
+
+use super::netlink::RouteSocket;
 
 /// Multicast groups of what the choice hangs on: links, addresses, routes, rules and next hops.
 const GROUPS: [u32; 8] = [1, 5, 7, 8, 9, 11, 19, 32];
@@ -23,9 +23,9 @@ const KEPT: usize = 1 << 16;
 
 /// Asks the kernel's routes, and remembers what they said until something changes. Nothing is sent.
 #[derive(Debug, Default)]
-pub struct Routes {
+pub(crate) struct Routes {
     /// Without it nothing is remembered.
-    changes: Option<Socket>,
+    changes: Option<RouteSocket>,
     chosen: HashMap<IpAddr, (IpAddr, Time)>,
 }
 
@@ -35,14 +35,8 @@ impl Routes {
     ///
     /// # Errors
     /// The system says no.
-    pub fn subscribe(&mut self) -> io::Result<RawFd> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.set_non_blocking(true)?;
-        socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
-        socket.bind_auto()?;
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
+    pub(crate) fn subscribe(&mut self) -> io::Result<RawFd> {
+        let socket = RouteSocket::open(&GROUPS, Some(RECEIVE_BUFFER))?;
         Ok(self.changes.insert(socket).as_raw_fd())
     }
 
@@ -50,18 +44,15 @@ impl Routes {
     ///
     /// # Errors
     /// The socket is broken, and from now on nothing is remembered.
-    pub fn read_changes(&mut self) -> io::Result<()> {
+    pub(crate) fn read_changes(&mut self) -> io::Result<()> {
         let Some(socket) = &self.changes else {
             return Ok(());
         };
         self.chosen.clear();
-        let mut beginning = [0; 16];
         loop {
-            match socket.recv(&mut beginning.as_mut_slice(), 0) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+            match socket.receive() {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(()),
                 Err(error) => {
                     self.changes = None;
                     return Err(error);
@@ -71,7 +62,7 @@ impl Routes {
     }
 
     /// The local address; `None` if there is no route.
-    pub fn source_to(&mut self, now: Time, destination: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn source_to(&mut self, now: Time, destination: IpAddr) -> Option<IpAddr> {
         if let Some((source, until)) = self.chosen.get(&destination)
             && now < *until
         {

@@ -8,16 +8,12 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use cm_msgs::{Gid, PKey};
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
 
-use crate::acm;
+use super::netlink::{self, Received, RouteSocket};
 
 /// Multicast groups of link and address changes.
 const GROUPS: [u32; 3] = [1, 5, 9];
@@ -37,7 +33,7 @@ pub(super) struct Interface {
 
 /// What an interface's change means for its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LinkEvent {
+pub(crate) enum LinkEvent {
     /// The carrier is lost.
     Lost(Gid),
     /// Something else is different.
@@ -48,8 +44,8 @@ pub enum LinkEvent {
 
 /// The rtnetlink socket and the interfaces that it told of.
 #[derive(Debug)]
-pub struct Rtnl {
-    socket: Socket,
+pub(crate) struct Rtnl {
+    socket: RouteSocket,
     interfaces: HashMap<u32, Interface>,
     /// Addresses of all interfaces, and the bits of each that name its network.
     addresses: BTreeMap<(u32, IpAddr), u8>,
@@ -63,15 +59,9 @@ impl Rtnl {
     ///
     /// # Errors
     /// The system says no.
-    pub fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
+    pub(crate) fn open() -> io::Result<Self> {
         let mut rtnl = Self {
-            socket,
+            socket: RouteSocket::open(&GROUPS, None)?,
             interfaces: HashMap::new(),
             addresses: BTreeMap::new(),
             sequence: 0,
@@ -100,36 +90,27 @@ impl Rtnl {
 
     fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
-        Ok(())
+        let flags = NLM_F_REQUEST | NLM_F_DUMP;
+        self.socket.send(self.sequence, flags, question)
     }
 
     /// Reads all there is. Of what the kernel had to drop, everything is asked for again.
     ///
     /// # Errors
     /// The socket is broken.
-    pub fn read(&mut self) -> io::Result<Vec<LinkEvent>> {
+    pub(crate) fn read(&mut self) -> io::Result<Vec<LinkEvent>> {
         let mut events = Vec::new();
-        loop {
-            match self.socket.recv_from_full() {
-                Ok((datagram, _)) => self.datagram(&datagram, &mut events),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.dump()?,
-                Err(error) => return Err(error),
+        while let Some(received) = self.socket.receive()? {
+            match received {
+                Received::Datagram(datagram) => self.datagram(&datagram, &mut events),
+                Received::Overrun => self.dump()?,
             }
         }
+        Ok(events)
     }
 
     /// Name of the interface on the port with this GID.
-    pub fn interface(&self, gid: Gid) -> Option<&str> {
+    pub(crate) fn interface(&self, gid: Gid) -> Option<&str> {
         let mut names: Vec<_> = self
             .interfaces
             .values()
@@ -142,14 +123,14 @@ impl Rtnl {
     }
 
     /// The addresses of IPoIB interfaces that are up.
-    pub fn addresses(&self) -> Vec<acm::Interface> {
+    pub(crate) fn addresses(&self) -> Vec<::acm::Interface> {
         let of_ipoib = self
             .addresses
             .iter()
             .filter_map(|((index, ip), prefix_len)| {
                 let interface = self.interfaces.get(index)?;
                 interface.carrier?;
-                Some(acm::Interface {
+                Some(::acm::Interface {
                     gid: interface.gid,
                     pkey: interface.pkey,
                     ip: *ip,
@@ -167,9 +148,7 @@ impl Rtnl {
     }
 
     fn datagram(&mut self, datagram: &[u8], events: &mut Vec<LinkEvent>) {
-        let mut rest = datagram;
-        while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
-            let len = (message.header.length as usize).next_multiple_of(4);
+        for message in netlink::readable(datagram) {
             match message.payload {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
                     events.extend(self.new_link(&link));
@@ -194,10 +173,6 @@ impl Rtnl {
                 }
                 _ => {}
             }
-            rest = match rest.get(len..) {
-                Some(rest) if len > 0 && !rest.is_empty() => rest,
-                _ => return,
-            };
         }
     }
 
@@ -222,7 +197,7 @@ impl Rtnl {
 }
 
 /// The interface's own address: of a point-to-point link, `IFA_ADDRESS` is the other end's.
-fn ip_of(message: &AddressMessage) -> Option<IpAddr> {
+pub(super) fn ip_of(message: &AddressMessage) -> Option<IpAddr> {
     let mut address = None;
     for attribute in &message.attributes {
         match attribute {
@@ -276,6 +251,7 @@ impl AsRawFd for Rtnl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netlink_packet_core::NetlinkMessage;
 
     fn link(index: u32, flags: LinkFlags, layer: LinkLayerType) -> Vec<u8> {
         let mut link = LinkMessage::default();
@@ -345,7 +321,7 @@ mod tests {
         assert_eq!(rtnl.addresses(), [], "not known to be IPoIB's");
         let up = LinkFlags::Up | LinkFlags::LowerUp;
         rtnl.datagram(&link(9999, up, LinkLayerType::Infiniband), &mut events);
-        let interface = acm::Interface {
+        let interface = ::acm::Interface {
             gid: Gid([7; 16]),
             pkey: PKey(0xffff),
             ip,
@@ -356,6 +332,20 @@ mod tests {
         rtnl.datagram(&address(9999, ip, false), &mut events);
         assert_eq!(events, [LinkEvent::Addresses]);
         assert_eq!(rtnl.addresses(), []);
+    }
+
+    #[test]
+    fn what_follows_an_unreadable_message_is_read() {
+        let mut rtnl = Rtnl::open().expect("rtnetlink needs no privilege");
+        let link = link(9999, LinkFlags::Up, LinkLayerType::Infiniband);
+        let mut unreadable = link.clone();
+        // Its first attribute, the name, is said to have two bytes, less than its own head.
+        unreadable[32] = 2;
+        let mut events = Vec::new();
+        rtnl.datagram(&unreadable, &mut events);
+        assert_eq!(events, []);
+        rtnl.datagram(&[unreadable, link].concat(), &mut events);
+        assert_eq!(events, [LinkEvent::Changed(Gid([7; 16]))]);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io;
-use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
@@ -15,8 +14,9 @@ use cm_msgs::{Gid, Guid, Lid};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use statemachine::{PortId, Time};
 
+use super::random;
 use super::umad::{self, AgentClass, AgentId, Destination, Received, Umad, UmadName};
-use crate::sa::{Ask, Failure, Limits, Response, SaClient, User};
+use paths::sa::{Ask, Failure, Limits, Response, SaClient, User};
 
 const SYSFS: &str = "/sys/class/infiniband";
 
@@ -25,7 +25,7 @@ const LIMITS: Limits = Limits { in_flight: 512 };
 
 /// A port that requests are sent from.
 #[derive(Debug)]
-pub struct SaSession {
+pub(crate) struct SaSession {
     umad: Umad,
     agent: AgentId,
     name: UmadName,
@@ -35,7 +35,7 @@ pub struct SaSession {
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub(crate) enum SessionError {
     /// No port fits.
     #[error("no active port {0}")]
     NoPort(String),
@@ -57,7 +57,7 @@ impl SaSession {
     ///
     /// # Errors
     /// There is none, or no right to it.
-    pub fn open(device: Option<&str>, port: Option<u8>) -> Result<Self, SessionError> {
+    pub(crate) fn open(device: Option<&str>, port: Option<u8>) -> Result<Self, SessionError> {
         let fits = |name: &UmadName| {
             device.is_none_or(|device| device == name.device)
                 && port.is_none_or(|port| port == name.port)
@@ -70,26 +70,24 @@ impl SaSession {
         let open = || {
             let umad = Umad::open(&name.path)?;
             let agent = umad.register(AgentClass {
-                qpn: 1,
-                mgmt_class: mad::CLASS_SA,
-                class_version: sa::CLASS_VERSION,
-                receive: None,
                 rmpp: true,
+                ..AgentClass::sender(1, mad::CLASS_SA, sa::CLASS_VERSION)
             })?;
             Ok((umad, agent))
         };
         let (umad, agent) = open().map_err(system(name.path.display()))?;
+        let random = random::from_kernel().map_err(system("getrandom"))?;
         Ok(Self {
             umad,
             agent,
             name,
-            client: SaClient::new(LIMITS, std::process::id()),
+            client: SaClient::new(LIMITS, random),
             start: Instant::now(),
         })
     }
 
     /// Device and port.
-    pub fn name(&self) -> (&str, u8) {
+    pub(crate) fn name(&self) -> (&str, u8) {
         (&self.name.device, self.name.port)
     }
 
@@ -97,33 +95,27 @@ impl SaSession {
     ///
     /// # Errors
     /// sysfs does not say.
-    pub fn gid(&self) -> Result<Gid, SessionError> {
+    pub(crate) fn gid(&self) -> Result<Gid, SessionError> {
         let text = text(&self.name, "gids/0")?;
-        let gid: Result<Ipv6Addr, _> = text.parse();
-        let gid = gid.map_err(|error| {
+        text.parse().map_err(|error| {
             let error = io::Error::new(io::ErrorKind::InvalidData, error);
             system(format!("{}/{} gids/0", self.name.device, self.name.port))(error)
-        })?;
-        Ok(Gid(gid.octets()))
+        })
     }
 
     /// Asks, and waits for the answer.
     ///
     /// # Errors
     /// The SA was not reached, or says no.
-    pub fn ask(
+    pub(crate) fn ask(
         &mut self,
         mad: SaMad,
         timeout_ms: u32,
         tries: u8,
     ) -> Result<Response, SessionError> {
-        let port = PortId {
-            node_guid: Guid(0),
-            port: self.name.port,
-        };
         self.begin(Ask {
             user: User::Fabric(0),
-            port,
+            port: PortId::new(Guid(0), self.name.port),
             mad,
             timeout_ms,
             tries,
@@ -133,7 +125,7 @@ impl SaSession {
     }
 
     /// Asks without waiting. The SA is that of this port, whatever the request says.
-    pub fn begin(&mut self, ask: Ask) {
+    pub(crate) fn begin(&mut self, ask: Ask) {
         self.client.ask(ask);
     }
 
@@ -141,7 +133,7 @@ impl SaSession {
     ///
     /// # Errors
     /// umad or sysfs says no.
-    pub fn reply(&mut self) -> Result<(User, Result<Response, Failure>), SessionError> {
+    pub(crate) fn reply(&mut self) -> Result<(User, Result<Response, Failure>), SessionError> {
         loop {
             self.client.handle_time(self.now());
             while let Some(request) = self.client.poll_send() {

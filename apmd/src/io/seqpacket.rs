@@ -3,14 +3,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
     self, AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, sockopt,
 };
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Gid, Group};
+
+pub use super::socket_file::ListenError;
+use super::socket_file::{at, clear_the_way};
+
+/// How long a daemon that starts tries to connect to the one that has its socket.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A socket that is listened on; its file goes with it.
 #[derive(Debug)]
@@ -45,25 +53,6 @@ pub enum Receive {
     End,
 }
 
-/// Why a socket cannot be listened on.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// Somebody does already.
-    #[error("{}: another apmd is listening there", .0.display())]
-    InUse(PathBuf),
-    /// Something else is in the way.
-    #[error("{}: exists and is no socket", .0.display())]
-    NotASocket(PathBuf),
-    /// The system says no.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The socket's path.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-}
-
 fn new_socket(flags: SockFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | SockFlag::SOCK_CLOEXEC;
     socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
@@ -76,11 +65,8 @@ impl Listener {
     /// # Errors
     /// Somebody listens there, something else is there, or the system says no.
     pub fn bind(path: &Path, mode: u32, group: &str) -> Result<Self, ListenError> {
-        let io = |error| ListenError::Io {
-            path: path.to_owned(),
-            error,
-        };
-        clear_the_way(path)?;
+        let io = at(path);
+        clear_the_way(path, |path| Packets::connect(path, PATIENCE))?;
         let fd = new_socket(SockFlag::SOCK_NONBLOCK).map_err(|e| io(e.into()))?;
         let address = UnixAddr::new(path).map_err(|e| io(e.into()))?;
         // Nobody gets in between bind and chmod: a socket refuses until it is listened on.
@@ -92,7 +78,7 @@ impl Listener {
         if let Ok(Some(Group { gid, .. })) = Group::from_name(group) {
             give_to(path, gid);
         }
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(io)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(&io)?;
         socket::listen(&listener.fd, Backlog::new(128).unwrap_or(Backlog::MAXCONN))
             .map_err(|e| io(e.into()))?;
         Ok(listener)
@@ -121,30 +107,6 @@ impl Listener {
     }
 }
 
-/// Removes what a dead daemon left at `path`.
-fn clear_the_way(path: &Path) -> Result<(), ListenError> {
-    let io = |error| ListenError::Io {
-        path: path.to_owned(),
-        error,
-    };
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io(error)),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(ListenError::NotASocket(path.to_owned()));
-        }
-        Ok(_) => {}
-    }
-    match Packets::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(io)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(_) => Err(ListenError::InUse(path.to_owned())),
-        Err(error) => Err(io(error)),
-    }
-}
-
 /// A daemon that is not root may give a file only to its own groups; then its owner's group does.
 fn give_to(path: &Path, gid: Gid) {
     if let Err(error) = nix::unistd::chown(path, None, Some(gid)) {
@@ -161,12 +123,18 @@ impl Drop for Listener {
 }
 
 impl Packets {
-    /// Calls the listener at `path`. This one blocks.
+    /// Calls the listener at `path`. This one blocks, for `patience` at most: then it fails
+    /// with [`io::ErrorKind::WouldBlock`], [`send`](Self::send) had no room, and
+    /// [`receive`](Self::receive) got nothing.
     ///
     /// # Errors
-    /// Nobody listens there, or no right to.
-    pub fn connect(path: &Path) -> io::Result<Self> {
+    /// Nobody listens there, or not to us.
+    pub fn connect(path: &Path, patience: Duration) -> io::Result<Self> {
         let fd = new_socket(SockFlag::empty())?;
+        let micros = patience.as_micros().min(i64::MAX as u128) as i64;
+        let timeout = TimeVal::microseconds(micros);
+        socket::setsockopt(&fd, sockopt::SendTimeout, &timeout)?;
+        socket::setsockopt(&fd, sockopt::ReceiveTimeout, &timeout)?;
         socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
         Ok(Self { fd })
     }
@@ -186,6 +154,14 @@ impl Packets {
                 Err(error) => Err(error.into()),
             };
         }
+    }
+
+    /// Bounds the kernel's memory for packets that the other end has not read.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
+        Ok(socket::setsockopt(&self.fd, sockopt::SndBuf, &bytes)?)
     }
 
     /// Sends a packet; `false` when there is no room for it now.

@@ -9,11 +9,15 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use super::seqpacket::ListenError;
+use acm::User;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+
+use super::socket_file::{ListenError, at, clear_the_way};
 
 /// What is listened on. Its files go with it.
 #[derive(Debug)]
-pub struct Listener {
+pub(crate) struct Listener {
     socket: Socket,
     files: Files,
 }
@@ -33,7 +37,7 @@ struct Files {
 
 /// A client's connection. It does not block.
 #[derive(Debug)]
-pub enum Stream {
+pub(crate) enum Stream {
     /// On the Unix socket.
     Unix(UnixStream),
     /// On the TCP port.
@@ -45,8 +49,8 @@ impl Listener {
     ///
     /// # Errors
     /// Somebody listens there, something else is there, or the system says no.
-    pub fn unix(path: &Path, link: Option<&Path>, mode: u32) -> Result<Self, ListenError> {
-        clear_the_way(path)?;
+    pub(crate) fn unix(path: &Path, link: Option<&Path>, mode: u32) -> Result<Self, ListenError> {
+        clear_the_way(path, |path| UnixStream::connect(path))?;
         let io = at(path);
         let socket = UnixListener::bind(path).map_err(&io)?;
         let files = Files::of(path);
@@ -60,7 +64,11 @@ impl Listener {
     ///
     /// # Errors
     /// The port is in use, or the system says no.
-    pub fn tcp(address: SocketAddr, path: &Path, link: Option<&Path>) -> Result<Self, ListenError> {
+    pub(crate) fn tcp(
+        address: SocketAddr,
+        path: &Path,
+        link: Option<&Path>,
+    ) -> Result<Self, ListenError> {
         let socket = TcpListener::bind(address).map_err(at(Path::new(&address.to_string())))?;
         let io = at(path);
         socket.set_nonblocking(true).map_err(&io)?;
@@ -80,12 +88,12 @@ impl Listener {
     }
 
     /// The file by which clients find it.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.files.path
     }
 
     /// The TCP port.
-    pub fn port(&self) -> Option<u16> {
+    pub(crate) fn port(&self) -> Option<u16> {
         match &self.socket {
             Socket::Unix(_) => None,
             Socket::Tcp(socket) => Some(socket.local_addr().ok()?.port()),
@@ -96,7 +104,7 @@ impl Listener {
     ///
     /// # Errors
     /// Mostly: no file descriptor left.
-    pub fn accept(&self) -> io::Result<Option<Stream>> {
+    pub(crate) fn accept(&self) -> io::Result<Option<Stream>> {
         let accepted = match &self.socket {
             Socket::Unix(socket) => socket.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
@@ -129,7 +137,9 @@ impl Files {
         let io = at(link);
         match fs::symlink_metadata(link) {
             Ok(found) if found.is_symlink() => fs::remove_file(link).map_err(&io)?,
-            Ok(found) if found.file_type().is_socket() => clear_the_way(link)?,
+            Ok(found) if found.file_type().is_socket() => {
+                clear_the_way(link, |link| UnixStream::connect(link))?;
+            }
             Ok(_) => return Err(io(io::ErrorKind::AlreadyExists.into())),
             Err(_) => {}
         }
@@ -153,40 +163,23 @@ impl Drop for Files {
     }
 }
 
-fn at(path: &Path) -> impl Fn(io::Error) -> ListenError {
-    let path = path.to_owned();
-    move |error| ListenError::Io {
-        path: path.clone(),
-        error,
-    }
-}
-
-/// Removes the socket that a dead service left at `path`.
-fn clear_the_way(path: &Path) -> Result<(), ListenError> {
-    let io = at(path);
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io(error)),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(ListenError::NotASocket(path.to_owned()));
-        }
-        Ok(_) => {}
-    }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(ListenError::InUse(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(io)
-        }
-        Err(error) => Err(io(error)),
-    }
-}
-
 impl Stream {
+    /// Who called: a user of this host, or another host.
+    ///
+    /// # Errors
+    /// The caller has gone already.
+    pub(crate) fn user(&self) -> io::Result<User> {
+        Ok(match self {
+            Self::Unix(stream) => User::Local(getsockopt(stream, PeerCredentials)?.uid()),
+            Self::Tcp(stream) => User::Remote(stream.peer_addr()?.ip().to_canonical()),
+        })
+    }
+
     /// Reads what is there, as far as `buffer` has room; 0 at the end.
     ///
     /// # Errors
     /// Nothing is there, or the connection is broken.
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.read(buffer),
             Self::Tcp(stream) => stream.read(buffer),
@@ -197,7 +190,7 @@ impl Stream {
     ///
     /// # Errors
     /// The connection is broken.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = match self {
             Self::Unix(stream) => stream.write(bytes),
             Self::Tcp(stream) => stream.write(bytes),

@@ -26,6 +26,29 @@ const TRANSFER_MAX: usize = 64 << 20;
 /// What is read at once: all single MADs and short tables.
 const BUFFER_LEN: usize = 4096;
 
+/// The part of `struct ib_user_mad_hdr` that says to or from whom.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawAddress {
+    qpn: [u8; 4],
+    qkey: [u8; 4],
+    lid: [u8; 2],
+    sl: u8,
+    path_bits: u8,
+}
+
+/// The part of `struct ib_user_mad_hdr` that is about a global route.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawGrh {
+    present: u8,
+    gid_index: u8,
+    hop_limit: u8,
+    traffic_class: u8,
+    gid: [u8; 16],
+    flow_label: [u8; 4],
+}
+
 /// `struct ib_user_mad_hdr` with the P_Key index.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -35,17 +58,8 @@ struct RawHeader {
     timeout_ms: u32,
     retries: u32,
     length: u32,
-    qpn: [u8; 4],
-    qkey: [u8; 4],
-    lid: [u8; 2],
-    sl: u8,
-    path_bits: u8,
-    grh_present: u8,
-    gid_index: u8,
-    hop_limit: u8,
-    traffic_class: u8,
-    gid: [u8; 16],
-    flow_label: [u8; 4],
+    address: RawAddress,
+    grh: RawGrh,
     pkey_index: u16,
     reserved: [u8; 6],
 }
@@ -77,23 +91,10 @@ impl RawPacket {
     }
 }
 
-/// `struct ib_user_mad_reg_req`, for kernels without the second.
-#[repr(C)]
-#[derive(Default)]
-struct RawRegister {
-    id: u32,
-    method_mask: [u32; 4],
-    qpn: u8,
-    mgmt_class: u8,
-    mgmt_class_version: u8,
-    oui: [u8; 3],
-    rmpp_version: u8,
-}
-
 /// `struct ib_user_mad_reg_req2`.
 #[repr(C)]
 #[derive(Default)]
-struct RawRegister2 {
+struct RawRegister {
     id: u32,
     qpn: u32,
     mgmt_class: u8,
@@ -108,32 +109,33 @@ struct RawRegister2 {
 
 const _: () = {
     assert!(size_of::<RawHeader>() == 64);
+    assert!(std::mem::offset_of!(RawHeader, address) == 20);
+    assert!(std::mem::offset_of!(RawHeader, grh) == 32);
+    assert!(std::mem::offset_of!(RawHeader, pkey_index) == 56);
     assert!(size_of::<RawPacket>() == 64 + MAD_LEN);
-    assert!(size_of::<RawRegister>() == 28);
-    assert!(size_of::<RawRegister2>() == 40);
+    assert!(size_of::<RawRegister>() == 40);
 };
 
 /// The requests of `user_mad.c`; nix makes the functions.
 #[allow(missing_docs, unreachable_pub)]
 mod request {
-    nix::ioctl_readwrite!(register_agent, 0x1b, 1, super::RawRegister);
     nix::ioctl_none!(enable_pkey, 0x1b, 3);
-    nix::ioctl_readwrite!(register_agent2, 0x1b, 4, super::RawRegister2);
+    nix::ioctl_readwrite!(register_agent2, 0x1b, 4, super::RawRegister);
 }
 
 /// A umad device of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UmadName {
+pub(crate) struct UmadName {
     /// `/dev/infiniband/umadN`.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The RDMA device.
-    pub device: String,
+    pub(crate) device: String,
     /// Its port, counted from 1.
-    pub port: u8,
+    pub(crate) port: u8,
 }
 
 /// The umad devices that sysfs shows now.
-pub fn list() -> Vec<UmadName> {
+pub(crate) fn list() -> Vec<UmadName> {
     let Ok(entries) = std::fs::read_dir(SYSFS) else {
         return Vec::new();
     };
@@ -168,42 +170,55 @@ fn name_of(dir: &Path) -> Option<UmadName> {
 
 /// What an agent is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AgentClass {
+pub(crate) struct AgentClass {
     /// 0 or 1.
-    pub qpn: u8,
+    pub(crate) qpn: u8,
     /// Management class.
-    pub mgmt_class: u8,
+    pub(crate) mgmt_class: u8,
     /// Its version.
-    pub class_version: u8,
+    pub(crate) class_version: u8,
     /// The method of which unsolicited MADs are received, if any.
-    pub receive: Option<u8>,
+    pub(crate) receive: Option<u8>,
     /// Transfers of many MADs (IBA 13.6) are put together by the kernel (`mad_rmpp.c`). Otherwise
     /// their MADs come one by one, and nobody acknowledges them.
-    pub rmpp: bool,
+    pub(crate) rmpp: bool,
+}
+
+impl AgentClass {
+    /// An agent that sends requests, and receives the answers to them.
+    pub(crate) const fn sender(qpn: u8, mgmt_class: u8, class_version: u8) -> Self {
+        Self {
+            qpn,
+            mgmt_class,
+            class_version,
+            receive: None,
+            rmpp: false,
+        }
+    }
 }
 
 /// A registered agent, by the kernel's number for it on this file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AgentId(u32);
+pub(crate) struct AgentId(u32);
 
 /// Where a MAD goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Destination {
+pub(crate) struct Destination {
     /// 0 or 1.
-    pub qpn: u32,
+    pub(crate) qpn: u32,
     /// Destination LID.
-    pub lid: Lid,
+    pub(crate) lid: Lid,
     /// Service level.
-    pub sl: u8,
+    pub(crate) sl: u8,
     /// Index into the port's P_Key table.
-    pub pkey_index: u16,
+    pub(crate) pkey_index: u16,
     /// How long an answer is waited for; 0: none is expected.
-    pub timeout_ms: u32,
+    pub(crate) timeout_ms: u32,
 }
 
 /// What came in.
 #[derive(Clone, Debug)]
-pub enum Received {
+pub(crate) enum Received {
     /// A MAD.
     Mad(Box<Incoming>),
     /// A request of ours went unanswered; the lower half of its transaction ID.
@@ -217,22 +232,22 @@ pub enum Received {
 
 /// A MAD that came in, or a transfer of many.
 #[derive(Clone, Debug)]
-pub struct Incoming {
+pub(crate) struct Incoming {
     /// The agent that it is for.
-    pub agent: AgentId,
+    pub(crate) agent: AgentId,
     /// Source LID.
-    pub lid: Lid,
+    pub(crate) lid: Lid,
     /// Source QP.
-    pub qpn: u32,
+    pub(crate) qpn: u32,
     /// Source GID, if it had a GRH.
-    pub gid: Option<Gid>,
+    pub(crate) gid: Option<Gid>,
     /// Its bytes: 256, or of a transfer the headers of the first MAD and then the data of all.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// One port's umad file.
 #[derive(Debug)]
-pub struct Umad {
+pub(crate) struct Umad {
     fd: OwnedFd,
     buffer: Vec<u8>,
 }
@@ -242,7 +257,7 @@ impl Umad {
     ///
     /// # Errors
     /// Missing, or no right to it.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let fd = nix::fcntl::open(path, flags, Mode::empty())?;
         // SAFETY: the request takes no argument; the descriptor is open.
@@ -257,21 +272,13 @@ impl Umad {
     ///
     /// # Errors
     /// `EINVAL`: somebody else has this class and method on this port.
-    pub fn register(&self, class: AgentClass) -> io::Result<AgentId> {
-        match self.register2(class) {
-            Err(Errno::EINVAL | Errno::ENOTTY | Errno::ENOSYS) => self.register1(class),
-            other => other,
-        }
-        .map_err(io::Error::from)
-    }
-
-    fn register2(&self, class: AgentClass) -> Result<AgentId, Errno> {
-        let mut request = RawRegister2 {
+    pub(crate) fn register(&self, class: AgentClass) -> io::Result<AgentId> {
+        let mut request = RawRegister {
             qpn: class.qpn.into(),
             mgmt_class: class.mgmt_class,
             mgmt_class_version: class.class_version,
             rmpp_version: class.rmpp.into(),
-            ..RawRegister2::default()
+            ..RawRegister::default()
         };
         if let Some(method) = class.receive {
             request.method_mask[usize::from(method) / 64] |= 1 << (method % 64);
@@ -282,44 +289,29 @@ impl Umad {
         Ok(AgentId(request.id))
     }
 
-    fn register1(&self, class: AgentClass) -> Result<AgentId, Errno> {
-        let mut request = RawRegister {
-            qpn: class.qpn,
-            mgmt_class: class.mgmt_class,
-            mgmt_class_version: class.class_version,
-            rmpp_version: class.rmpp.into(),
-            ..RawRegister::default()
-        };
-        if let Some(method) = class.receive {
-            // The mask is of C longs: their words lie as the machine's byte order says.
-            let mask = 1u128 << method;
-            let longs = [mask as u64, (mask >> 64) as u64]
-                .map(u64::to_ne_bytes)
-                .concat();
-            for (word, bytes) in request.method_mask.iter_mut().zip(longs.chunks_exact(4)) {
-                *word = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            }
-        }
-        // SAFETY: as in `register2`.
-        unsafe { request::register_agent(self.fd.as_raw_fd(), &raw mut request) }?;
-        Ok(AgentId(request.id))
-    }
-
     /// Sends a MAD.
     ///
     /// # Errors
     /// `EINVAL` for a transaction ID that is under way already; `EIO` once the port has gone.
-    pub fn send(&self, agent: AgentId, to: Destination, mad: &[u8; MAD_LEN]) -> io::Result<()> {
+    pub(crate) fn send(
+        &self,
+        agent: AgentId,
+        to: Destination,
+        mad: &[u8; MAD_LEN],
+    ) -> io::Result<()> {
         let qkey = if to.qpn == 0 { 0 } else { QP1_QKEY };
         let packet = RawPacket {
             header: RawHeader {
                 id: agent.0,
                 timeout_ms: to.timeout_ms,
                 length: MAD_LEN as u32,
-                qpn: to.qpn.to_be_bytes(),
-                qkey: qkey.to_be_bytes(),
-                lid: to.lid.0.to_be_bytes(),
-                sl: to.sl,
+                address: RawAddress {
+                    qpn: to.qpn.to_be_bytes(),
+                    qkey: qkey.to_be_bytes(),
+                    lid: to.lid.0.to_be_bytes(),
+                    sl: to.sl,
+                    path_bits: 0,
+                },
                 pkey_index: to.pkey_index,
                 ..RawHeader::default()
             },
@@ -338,7 +330,7 @@ impl Umad {
     /// # Errors
     /// `EIO` once the port has gone; [`io::ErrorKind::FileTooLarge`] for a transfer of more than
     /// [`TRANSFER_MAX`] bytes, which can only be got rid of with the file.
-    pub fn receive(&mut self) -> io::Result<Option<Received>> {
+    pub(crate) fn receive(&mut self) -> io::Result<Option<Received>> {
         match read(&self.fd, &mut self.buffer) {
             Ok(len) => received(&self.buffer[..len]).map(Some),
             Err(Errno::EAGAIN) => Ok(None),
@@ -386,9 +378,9 @@ fn received(packet: &[u8]) -> io::Result<Received> {
     }
     Ok(Received::Mad(Box::new(Incoming {
         agent,
-        lid: Lid(u16::from_be_bytes(header.lid)),
-        qpn: u32::from_be_bytes(header.qpn),
-        gid: (header.grh_present != 0).then_some(Gid(header.gid)),
+        lid: Lid(u16::from_be_bytes(header.address.lid)),
+        qpn: u32::from_be_bytes(header.address.qpn),
+        gid: (header.grh.present != 0).then_some(Gid(header.grh.gid)),
         bytes: bytes.to_vec(),
     })))
 }
@@ -440,10 +432,16 @@ mod tests {
     #[test]
     fn a_mad_keeps_its_source() {
         let header = RawHeader {
-            lid: 7u16.to_be_bytes(),
-            qpn: 1u32.to_be_bytes(),
-            grh_present: 1,
-            gid: [9; 16],
+            address: RawAddress {
+                lid: 7u16.to_be_bytes(),
+                qpn: 1u32.to_be_bytes(),
+                ..RawAddress::default()
+            },
+            grh: RawGrh {
+                present: 1,
+                gid: [9; 16],
+                ..RawGrh::default()
+            },
             ..RawHeader::default()
         };
         let Received::Mad(mad) = received(&packet(header, &[1; 1000])).unwrap() else {

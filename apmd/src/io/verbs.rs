@@ -10,7 +10,6 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use cm_msgs::{Gid, Guid, PKey};
-use nix::fcntl::{FcntlArg, OFlag};
 use rdma_sys as ffi;
 
 // `enum ibv_event_type`, `enum ibv_device_cap_flags`, link layer of `struct ibv_port_attr`: C
@@ -29,7 +28,7 @@ const LINK_LAYER_INFINIBAND: u8 = 1;
 
 /// An asynchronous event, as far as ports go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PortEvent {
+pub(crate) enum PortEvent {
     /// The port is lost.
     Error(u8),
     /// Something about the port is different.
@@ -42,13 +41,13 @@ pub enum PortEvent {
 
 /// What a port says of itself that PortInfo does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PortFacts {
+pub(crate) struct PortFacts {
     /// Link layer InfiniBand.
-    pub infiniband: bool,
+    pub(crate) infiniband: bool,
     /// GID index 0.
-    pub gid: Gid,
+    pub(crate) gid: Gid,
     /// The P_Key table by index; 0 for an empty entry.
-    pub pkeys: Vec<PKey>,
+    pub(crate) pkeys: Vec<PKey>,
 }
 
 /// An opened verbs context: closed when the last that was made from it is gone.
@@ -71,20 +70,20 @@ impl Drop for Context {
 
 /// An opened RDMA device.
 #[derive(Debug)]
-pub struct Device {
+pub(crate) struct Device {
     context: Rc<Context>,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its node GUID.
-    pub node_guid: Guid,
+    pub(crate) node_guid: Guid,
     /// Ports.
-    pub ports: u8,
+    pub(crate) ports: u8,
     /// It claims automatic path migration.
-    pub apm: bool,
+    pub(crate) apm: bool,
 }
 
 /// Names of the RDMA devices that user space may use now.
-pub fn list() -> Vec<String> {
+pub(crate) fn list() -> Vec<String> {
     let mut names = Vec::new();
     for_each_device(|_, name| {
         names.push(name.to_owned());
@@ -125,7 +124,7 @@ impl Device {
     ///
     /// # Errors
     /// No such device, or no right to it.
-    pub fn open(wanted: &str) -> io::Result<Self> {
+    pub(crate) fn open(wanted: &str) -> io::Result<Self> {
         let opened = for_each_device(|device, name| {
             // SAFETY: `device` is in the list that `for_each_device` still holds.
             (name == wanted).then(|| unsafe {
@@ -146,9 +145,7 @@ impl Device {
             apm: false,
         };
         device.query()?;
-        let flags = nix::fcntl::fcntl(device.async_fd(), FcntlArg::F_GETFL)?;
-        let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
-        nix::fcntl::fcntl(device.async_fd(), FcntlArg::F_SETFL(flags))?;
+        super::set_nonblocking(device.async_fd())?;
         Ok(device)
     }
 
@@ -168,7 +165,7 @@ impl Device {
     ///
     /// # Errors
     /// The device has gone.
-    pub fn port_facts(&self, port: u8) -> io::Result<PortFacts> {
+    pub(crate) fn port_facts(&self, port: u8) -> io::Result<PortFacts> {
         let mut attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
         // SAFETY: the context is open, and `attr` has room for what the call writes.
         let result =
@@ -178,6 +175,7 @@ impl Device {
         let attr = unsafe { attr.assume_init() };
         let pkeys = (0..i32::from(attr.pkey_tbl_len)).map(|index| self.pkey(port, index));
         Ok(PortFacts {
+            // Drivers that leave it open are from before there was anything but InfiniBand.
             infiniband: matches!(
                 attr.link_layer,
                 LINK_LAYER_UNSPECIFIED | LINK_LAYER_INFINIBAND
@@ -206,7 +204,7 @@ impl Device {
     ///
     /// # Errors
     /// The device has gone.
-    pub fn next_event(&self) -> io::Result<Option<PortEvent>> {
+    pub(crate) fn next_event(&self) -> io::Result<Option<PortEvent>> {
         loop {
             let mut event = MaybeUninit::<ffi::ibv_async_event>::zeroed();
             // SAFETY: the context is open, and `event` has room for what the call writes.

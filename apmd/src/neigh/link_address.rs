@@ -7,21 +7,21 @@ use cm_msgs::{Gid, Qpn};
 
 /// The link-layer address of an IPoIB interface: flags, queue pair number, GID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LinkAddress {
+pub(crate) struct LinkAddress {
     /// Connected modes that the interface supports: 0x80 reliable, 0x40 unreliable (RFC 4755).
-    pub flags: u8,
+    pub(crate) flags: u8,
     /// Its queue pair, 24 bits.
-    pub qpn: Qpn,
+    pub(crate) qpn: Qpn,
     /// GID of its port.
-    pub gid: Gid,
+    pub(crate) gid: Gid,
 }
 
 impl LinkAddress {
     /// Bytes on the wire.
-    pub const LEN: usize = 20;
+    pub(crate) const LEN: usize = 20;
 
     /// Reads it; `None` if it has another length.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
         let [flags, high, middle, low, gid @ ..] = bytes;
         Some(Self {
@@ -32,7 +32,7 @@ impl LinkAddress {
     }
 
     /// The bytes.
-    pub fn encode(&self) -> [u8; Self::LEN] {
+    pub(crate) fn encode(&self) -> [u8; Self::LEN] {
         let [_, high, middle, low] = self.qpn.0.to_be_bytes();
         let mut bytes = [0; Self::LEN];
         bytes[..4].copy_from_slice(&[self.flags, high, middle, low]);

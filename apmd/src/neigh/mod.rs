@@ -9,9 +9,9 @@
 //! says. Permanent entries would be cut off from such a host until somebody mends the file.
 
 mod link_address;
+mod plan;
 #[cfg(test)]
 mod tests;
-mod wanted;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -20,8 +20,8 @@ use std::time::Duration;
 use cm_msgs::{Gid, PKey};
 use statemachine::Time;
 
-pub use link_address::LinkAddress;
-pub use wanted::Record;
+pub(crate) use link_address::LinkAddress;
+pub(crate) use plan::Record;
 
 /// Requests to the kernel under way at the same time.
 const DEPTH: usize = 64;
@@ -30,16 +30,16 @@ const SETTLE: Duration = Duration::from_millis(200);
 
 /// Which of the kernel's tables are filled: `neigh_mode` of ibacm's successor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Mode {
+pub(crate) struct Mode {
     /// IPv4 (ARP).
-    pub v4: bool,
+    pub(crate) v4: bool,
     /// IPv6 (neighbour discovery).
-    pub v6: bool,
+    pub(crate) v6: bool,
 }
 
 impl Mode {
     /// 0 none, 1 IPv4, 2 IPv6, 3 both.
-    pub fn from_number(number: u8) -> Option<Self> {
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
         let (v4, v6) = (number & 1 != 0, number & 2 != 0);
         (number <= 3).then_some(Self { v4, v6 })
     }
@@ -54,38 +54,38 @@ impl Mode {
 
 /// An IPoIB interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Interface {
+pub(crate) struct Interface {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// GID of its port.
-    pub gid: Gid,
+    pub(crate) gid: Gid,
     /// Its partition.
-    pub pkey: PKey,
+    pub(crate) pkey: PKey,
     /// It is up and has a carrier.
-    pub up: bool,
+    pub(crate) up: bool,
 }
 
 /// Where an entry of a table stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
+pub(crate) struct Key {
     /// Index of the interface.
-    pub interface: u32,
+    pub(crate) interface: u32,
     /// The neighbour's address.
-    pub ip: IpAddr,
+    pub(crate) ip: IpAddr,
 }
 
 /// An entry of the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Where packets go; `None` while that is not known.
-    pub address: Option<LinkAddress>,
+    pub(crate) address: Option<LinkAddress>,
     /// It bears our protocol number.
-    pub ours: bool,
+    pub(crate) ours: bool,
 }
 
 /// What the kernel tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// An IPoIB interface is there, and like this.
     Interface(u32, Interface),
     /// An interface is gone.
@@ -108,18 +108,18 @@ pub enum Event {
 
 /// An interface's own address and the length of its subnet's prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Subnet {
+pub(crate) struct Subnet {
     /// Index of the interface.
-    pub interface: u32,
+    pub(crate) interface: u32,
     /// The interface's address.
-    pub ip: IpAddr,
+    pub(crate) ip: IpAddr,
     /// Bits that all addresses of the subnet have in common.
-    pub prefix_len: u8,
+    pub(crate) prefix_len: u8,
 }
 
 /// A request to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     /// Make the entry.
     Set(Key, LinkAddress),
     /// Remove the entry.
@@ -128,34 +128,54 @@ pub enum Change {
 
 /// How many addresses of the files became entries, and why others did not.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Census {
+pub(crate) struct Census {
     /// Addresses in the subnet of an IPoIB interface.
-    pub wanted: usize,
+    pub(crate) wanted: usize,
     /// Of these, IPv4 addresses.
-    pub wanted_v4: usize,
+    pub(crate) wanted_v4: usize,
     /// Entries that we made and that are there.
-    pub ours: usize,
+    pub(crate) ours: usize,
     /// Addresses for which the kernel has an entry of its own.
-    pub kernels: usize,
+    pub(crate) kernels: usize,
     /// Addresses whose queue pair is neither in the files nor known to the kernel.
-    pub without_qpn: usize,
+    pub(crate) without_qpn: usize,
     /// Addresses in no IPoIB interface's subnet.
-    pub off_link: usize,
+    pub(crate) off_link: usize,
     /// Requests that the kernel refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
+}
+
+/// What the kernel told.
+#[derive(Debug, Default)]
+struct Kernel {
+    interfaces: BTreeMap<u32, Interface>,
+    subnets: Vec<Subnet>,
+    entries: HashMap<Key, Entry>,
+    /// It has told everything.
+    complete: bool,
+}
+
+impl Kernel {
+    fn forget_interface(&mut self, index: u32) {
+        self.interfaces.remove(&index);
+        self.subnets.retain(|subnet| subnet.interface != index);
+        self.entries.retain(|key, _| key.interface != index);
+    }
+
+    fn ours(&self) -> impl Iterator<Item = &Key> {
+        let ours = self.entries.iter().filter(|(_, entry)| entry.ours);
+        ours.map(|(key, _)| key)
+    }
 }
 
 /// The neighbours.
 #[derive(Debug, Default)]
-pub struct Neighbours {
+pub(crate) struct Neighbours {
     mode: Mode,
     records: Vec<Record>,
-    interfaces: BTreeMap<u32, Interface>,
-    subnets: Vec<Subnet>,
-    entries: HashMap<Key, Entry>,
+    kernel: Kernel,
     /// What we last set each entry to.
     set: HashMap<Key, LinkAddress>,
-    complete: bool,
     look_at: Option<Time>,
     queue: VecDeque<Change>,
     in_flight: HashMap<u32, Change>,
@@ -165,16 +185,8 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Fills nothing yet.
-    pub fn new(mode: Mode) -> Self {
-        Self {
-            mode,
-            ..Self::default()
-        }
-    }
-
     /// Other tables are to be filled. Entries of those that no longer are get removed.
-    pub fn set_mode(&mut self, now: Time, mode: Mode) {
+    pub(crate) fn set_mode(&mut self, now: Time, mode: Mode) {
         if self.mode != mode {
             self.mode = mode;
             self.look_soon(now);
@@ -182,7 +194,7 @@ impl Neighbours {
     }
 
     /// These addresses are known. Entries for what is not among them get removed.
-    pub fn set_records(&mut self, now: Time, records: Vec<Record>) {
+    pub(crate) fn set_records(&mut self, now: Time, records: Vec<Record>) {
         if self.records != records {
             self.records = records;
             self.look_soon(now);
@@ -194,40 +206,35 @@ impl Neighbours {
     }
 
     /// The kernel tells something.
-    pub fn handle(&mut self, now: Time, event: Event) {
+    pub(crate) fn handle(&mut self, now: Time, event: Event) {
         match event {
             Event::Interface(index, interface) => {
-                self.interfaces.insert(index, interface);
+                self.kernel.interfaces.insert(index, interface);
             }
-            Event::InterfaceGone(index) => self.forget_interface(index),
-            Event::Address(subnet) if !self.subnets.contains(&subnet) => self.subnets.push(subnet),
+            Event::InterfaceGone(index) => {
+                self.kernel.forget_interface(index);
+                self.set.retain(|key, _| key.interface != index);
+            }
+            Event::Address(subnet) if !self.kernel.subnets.contains(&subnet) => {
+                self.kernel.subnets.push(subnet);
+            }
             Event::Address(_) => return,
-            Event::AddressGone(gone) => self.subnets.retain(|subnet| *subnet != gone),
+            Event::AddressGone(gone) => self.kernel.subnets.retain(|subnet| *subnet != gone),
             Event::Entry(key, entry) => {
-                if self.entries.insert(key, entry) == Some(entry) {
+                if self.kernel.entries.insert(key, entry) == Some(entry) {
                     return;
                 }
             }
             Event::EntryGone(key) => {
-                self.entries.remove(&key);
+                self.kernel.entries.remove(&key);
             }
-            Event::Complete => self.complete = true,
+            Event::Complete => self.kernel.complete = true,
             Event::Lost => {
-                self.complete = false;
-                self.interfaces.clear();
-                self.subnets.clear();
-                self.entries.clear();
+                self.kernel = Kernel::default();
             }
             Event::Done(request, result) => return self.done(request, result),
         }
         self.look_soon(now);
-    }
-
-    fn forget_interface(&mut self, index: u32) {
-        self.interfaces.remove(&index);
-        self.subnets.retain(|subnet| subnet.interface != index);
-        self.entries.retain(|key, _| key.interface != index);
-        self.set.retain(|key, _| key.interface != index);
     }
 
     fn done(&mut self, request: u32, result: Result<(), i32>) {
@@ -247,13 +254,13 @@ impl Neighbours {
     }
 
     /// The errno of a request that was refused since this was asked last.
-    pub fn take_refusal(&mut self) -> Option<i32> {
+    pub(crate) fn take_refusal(&mut self) -> Option<i32> {
         self.refusal.take()
     }
 
     /// Time has passed. Whether everything was looked at again.
-    pub fn handle_time(&mut self, now: Time) -> bool {
-        let due = self.complete && self.look_at.is_some_and(|at| at <= now);
+    pub(crate) fn handle_time(&mut self, now: Time) -> bool {
+        let due = self.kernel.complete && self.look_at.is_some_and(|at| at <= now);
         if due {
             self.look_at = None;
             self.look();
@@ -262,41 +269,40 @@ impl Neighbours {
     }
 
     /// When [`Neighbours::handle_time`] has something to do.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        self.look_at.filter(|_| self.complete)
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.look_at.filter(|_| self.kernel.complete)
     }
 
     /// Compares what is with what should be.
     fn look(&mut self) {
-        let wanted = wanted::wanted(
+        let plan = plan::plan(
             &self.records,
-            &self.interfaces,
-            &self.subnets,
-            &self.entries,
+            &self.kernel.interfaces,
+            &self.kernel.subnets,
+            &self.kernel.entries,
             self.mode,
         );
         self.census = Census {
             refused: self.census.refused,
-            ..wanted.census
+            ..plan.census
         };
         self.queue.clear();
-        for (key, address) in &wanted.entries {
+        for (key, address) in &plan.entries {
             if self.is_to_be_set(key, *address) {
                 self.queue.push_back(Change::Set(*key, *address));
             }
         }
-        let unwanted = |key: &&Key| !wanted.all.contains(*key);
-        let ours = self.entries.iter().filter(|(_, entry)| entry.ours);
-        let stale: Vec<_> = ours.map(|(key, _)| key).filter(unwanted).copied().collect();
-        self.queue.extend(stale.into_iter().map(Change::Remove));
-        self.set.retain(|key, _| wanted.all.contains(key));
+        let unwanted = |key: &&Key| !plan.all.contains(*key);
+        let stale = self.kernel.ours().filter(unwanted);
+        self.queue.extend(stale.copied().map(Change::Remove));
+        self.set.retain(|key, _| plan.all.contains(key));
     }
 
     /// Whether an entry is missing, or the file says something else than when we made it. If the
     /// kernel has found something else, that is the truth.
     fn is_to_be_set(&self, key: &Key, address: LinkAddress) -> bool {
         let news = self.set.get(key) != Some(&address);
-        match self.entries.get(key) {
+        match self.kernel.entries.get(key) {
             Some(Entry { address: None, .. }) => news,
             Some(Entry {
                 address: Some(present),
@@ -307,7 +313,7 @@ impl Neighbours {
     }
 
     /// The next request, with a number of its own.
-    pub fn poll_change(&mut self) -> Option<(u32, Change)> {
+    pub(crate) fn poll_change(&mut self) -> Option<(u32, Change)> {
         if self.in_flight.len() >= DEPTH {
             return None;
         }
@@ -322,16 +328,14 @@ impl Neighbours {
     }
 
     /// Removes all entries that we made: nobody will look after them any more.
-    pub fn end(&mut self) -> Vec<Change> {
-        let ours = self.entries.iter().filter(|(_, entry)| entry.ours);
-        ours.map(|(key, _)| Change::Remove(*key)).collect()
+    pub(crate) fn end(&mut self) -> Vec<Change> {
+        self.kernel.ours().copied().map(Change::Remove).collect()
     }
 
     /// How many addresses became entries, as of the last look.
-    pub fn census(&self) -> Census {
-        let ours = self.entries.values().filter(|entry| entry.ours).count();
+    pub(crate) fn census(&self) -> Census {
         Census {
-            ours,
+            ours: self.kernel.ours().count(),
             ..self.census
         }
     }
@@ -340,7 +344,7 @@ impl Neighbours {
 /// What an administrator should know of a table with room for `threshold` entries (`gc_thresh3`)
 /// when `wanted` hosts are neighbours. Ours are not counted by kernels from 5.0 on; those are that
 /// the kernel makes where we cannot, and all of them after this daemon has ended.
-pub fn overflow(family: &str, wanted: usize, threshold: Option<usize>) -> Option<String> {
+pub(crate) fn overflow(family: &str, wanted: usize, threshold: Option<usize>) -> Option<String> {
     let threshold = threshold.filter(|threshold| wanted > *threshold)?;
     let enough = wanted.saturating_mul(5).div_ceil(4).next_multiple_of(1024);
     Some(format!(

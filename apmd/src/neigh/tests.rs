@@ -67,7 +67,10 @@ impl Kernel {
     fn new(mode: u8, records: &[Record]) -> Self {
         let mut kernel = Self {
             now: Time(0),
-            neighbours: Neighbours::new(Mode::from_number(mode).unwrap()),
+            neighbours: Neighbours {
+                mode: Mode::from_number(mode).unwrap(),
+                ..Neighbours::default()
+            },
             changes: Vec::new(),
         };
         kernel.neighbours.set_records(Time(0), records.to_vec());

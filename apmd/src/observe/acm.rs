@@ -8,61 +8,52 @@ use cm_msgs::Guid;
 use serde::{Deserialize, Serialize};
 use statemachine::Time;
 
-use super::destinations::{self, Destination, Wanted};
-use crate::acm::net::{self, Net};
-use crate::acm::{self, Service};
+use super::destinations::{self, Destination};
+use super::request::DestinationFilter;
+use ::acm::net::{self, Net};
+use ::acm::{self, Service};
 
-/// The served ACM.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Acm {
+pub(crate) struct Acm {
     /// Files by which clients find it.
-    pub served_at: Vec<String>,
-    /// The kernel's path requests are heard.
-    pub kernel: bool,
-    /// Clients that are connected.
-    pub clients: usize,
-    /// Names and addresses of this host.
-    pub endpoints: Vec<Endpoint>,
-    /// Destinations that are known, looked for, or known not to be there: those that were wanted,
+    pub(crate) served_at: Vec<String>,
+    /// The kernel's path requests are served.
+    pub(crate) kernel: bool,
+    pub(crate) clients: usize,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Destinations that are known, looked for, or known not to be there: those that fit,
     /// up to [`destinations::MOST`].
-    pub destinations: Vec<Destination>,
+    pub(crate) destinations: Vec<Destination>,
     /// How many there are of these.
     #[serde(default)]
-    pub destinations_total: usize,
-    /// Requests that wait.
-    pub waiting: usize,
-    /// The talk with other hosts.
+    pub(crate) destinations_total: usize,
+    pub(crate) waiting: usize,
+    /// Resolution between hosts.
     #[serde(default)]
-    pub multicast: Multicast,
-    /// What was done.
-    pub counters: Counters,
+    pub(crate) multicast: Multicast,
+    pub(crate) counters: Counters,
 }
 
-/// A port and a partition that is answered for.
+/// A port and a partition whose addresses are served.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Endpoint {
-    /// The device's name.
-    pub device: String,
-    /// The port.
-    pub port: u8,
-    /// The partition.
-    pub pkey: u16,
-    /// Its names and addresses.
-    pub addresses: Vec<String>,
+pub(crate) struct Endpoint {
+    pub(crate) device: String,
+    pub(crate) port: u8,
+    pub(crate) pkey: u16,
+    pub(crate) addresses: Vec<String>,
 }
 
-/// The talk with other hosts: groups joined, and what was said in them since the start.
+/// Resolution between hosts by multicast.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Multicast {
+pub(crate) struct Multicast {
     /// GIDs of the groups that each device and port, such as `mlx5_0/1`, is in.
-    pub groups: BTreeMap<String, Vec<String>>,
-    /// What was said.
+    pub(crate) groups: BTreeMap<String, Vec<String>>,
     #[serde(flatten)]
-    pub counters: net::Counters,
+    pub(crate) counters: net::Counters,
 }
 
 /// The resolver's part of [`Acm`]; `device` names devices.
-pub fn show_multicast(net: &Net, device: impl Fn(Guid) -> Option<String>) -> Multicast {
+pub(crate) fn show_multicast(net: &Net, device: impl Fn(Guid) -> Option<String>) -> Multicast {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (endpoint, members) in net.endpoints() {
         let name = device(endpoint.port.node_guid).unwrap_or_default();
@@ -76,36 +67,36 @@ pub fn show_multicast(net: &Net, device: impl Fn(Guid) -> Option<String>) -> Mul
     }
 }
 
-/// What was done, since the start.
+/// Since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Requests for a path.
-    pub resolve: u64,
+    pub(crate) resolve: u64,
     /// Of these, those of the kernel.
-    pub kernel: u64,
+    pub(crate) kernel: u64,
     /// Requests that ended in an error.
-    pub error: u64,
+    pub(crate) error: u64,
     /// Requests for which there was no data.
-    pub no_data: u64,
+    pub(crate) no_data: u64,
     /// Addresses asked for at other hosts.
-    pub addr_query: u64,
+    pub(crate) addr_query: u64,
     /// Addresses that were known without their path.
-    pub addr_cache: u64,
+    pub(crate) addr_cache: u64,
     /// Paths asked for at the path sources.
-    pub route_query: u64,
+    pub(crate) route_query: u64,
     /// Paths that were known.
-    pub route_cache: u64,
+    pub(crate) route_cache: u64,
     /// Paths asked for again because the fabric had changed.
-    pub rechecked: u64,
+    pub(crate) rechecked: u64,
     /// Destinations dropped because they, or the path there, had gone.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
 }
 
 /// The service's part of [`Acm`].
-pub fn show(now: Time, service: &Service, wanted: &Wanted) -> Acm {
+pub(crate) fn show(now: Time, service: &Service, filter: &DestinationFilter) -> Acm {
     let counters = service.counters();
     let stats = service.stats();
-    let (destinations, destinations_total) = destinations::show(now, service, wanted);
+    let (destinations, destinations_total) = destinations::show(now, service, filter);
     Acm {
         endpoints: service
             .endpoints()

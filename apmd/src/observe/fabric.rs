@@ -5,10 +5,10 @@ use pathdb::{Fabric, PortId};
 use statemachine::Time;
 
 use super::model;
-use crate::source::{FabricFrom, Ssa};
+use paths::source::{FabricFrom, Ssa};
 
 /// The fabric that is known.
-pub fn fabric(now: Time, ssa: &Ssa) -> Option<model::Fabric> {
+pub(crate) fn fabric(now: Time, ssa: &Ssa) -> Option<model::Fabric> {
     let known = ssa.known()?;
     let seconds = |since| (now - since).as_secs_f64();
     let (links, links_down) = links(&known.fabric);
@@ -44,14 +44,14 @@ fn links(fabric: &Fabric) -> (usize, usize) {
     (all, down)
 }
 
-/// The fabric, and what is going on with it, in words.
-pub fn words(fabric: Option<&model::Fabric>, ssa: &Ssa) -> String {
+/// The fabric and its reading, in words.
+pub(crate) fn words(fabric: Option<&model::Fabric>, ssa: &Ssa) -> String {
     let mut words = match fabric {
-        None => "no fabric".to_owned(),
+        None => "fabric not read yet".to_owned(),
         Some(fabric) => {
             let sl = match fabric.service_level {
                 Some(sl) => format!("SL {sl}"),
-                None => "no common SL: answers nothing".to_owned(),
+                None => "no common SL, so no queries are answered".to_owned(),
             };
             let model::Fabric {
                 from,
@@ -70,7 +70,7 @@ pub fn words(fabric: Option<&model::Fabric>, ssa: &Ssa) -> String {
             };
             format!(
                 "{from}, epoch {epoch}: {nodes} nodes, {switches} switches, {links} links{down}, \
-                 {sl}; seen {confirmed_seconds:.0} s ago, changed {changed_seconds:.0} s ago"
+                 {sl}; confirmed {confirmed_seconds:.0} s ago, changed {changed_seconds:.0} s ago"
             )
         }
     };
@@ -89,15 +89,21 @@ pub fn words(fabric: Option<&model::Fabric>, ssa: &Ssa) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
-    use crate::fabric::Outcome;
-    use crate::fabric::two_rails::{self, Shape};
+    use paths::fabric::Outcome;
+    use paths::fabric::two_rails::{self, Shape};
+    use paths::source::ssa::Settings;
     use std::sync::Arc;
 
     #[test]
     fn a_fabric_in_words() {
-        let mut ssa = Ssa::new(config::Ssa::default());
-        assert_eq!(words(fabric(Time(0), &ssa).as_ref(), &ssa), "no fabric");
+        let mut ssa = Ssa::new(Settings {
+            snapshot: Some("fabric".into()),
+            ..Settings::default()
+        });
+        assert_eq!(
+            words(fabric(Time(0), &ssa).as_ref(), &ssa),
+            "fabric not read yet"
+        );
         ssa.poll_job(Time(0), &[]).unwrap();
         let read = two_rails::fabric(Shape {
             down: Some((2, 2)),
@@ -108,7 +114,7 @@ mod tests {
         let now = Time(5_000_000);
         assert_eq!(
             words(fabric(now, &ssa).as_ref(), &ssa),
-            "snapshot, epoch 0: 4 nodes, 2 switches, 5 links (1 down), SL 3; seen 4 s ago, \
+            "snapshot, epoch 0: 4 nodes, 2 switches, 5 links (1 down), SL 3; confirmed 4 s ago, \
              changed 4 s ago"
         );
         ssa.poll_job(Time(400_000_000), &[]).unwrap();

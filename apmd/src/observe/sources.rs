@@ -3,12 +3,12 @@
 
 use statemachine::Time;
 
-use super::model::{Source, SourceState};
+use super::model::{Source, SourceHealth, SourceLoad, SourceState};
 use crate::devices::Devices;
-use crate::source::{Member, Sources};
+use paths::source::{Member, Sources};
 
 /// The path sources, in their order. `detail` says what each is made of.
-pub fn sources(
+pub(crate) fn sources(
     now: Time,
     sources: &Sources,
     devices: &Devices,
@@ -37,21 +37,20 @@ fn source(now: Time, member: &Member, devices: &Devices, detail: Option<String>)
             (None, 0) => SourceState::Unproven,
             (None, _) => SourceState::Healthy,
         },
-        failing_seconds: failure.map(|failure| (now - failure.since).as_secs_f64()),
-        failing_ports: ports.collect(),
-        last_error: health.last_error().map(|error| error.to_string()),
-        last_latency_ms: health.latency().map(|latency| latency.as_secs_f64() * 1e3),
-        in_flight: member.running(),
-        in_flight_limit: member.limits().in_flight,
-        waiting: member.waiting(),
-        timeout_ms: u64::try_from(member.limits().timeout.as_millis()).unwrap_or(u64::MAX),
-        asked: counts.asked,
-        answered: counts.answered,
-        paths: counts.paths,
-        no_path: counts.no_path,
-        timed_out: counts.timed_out,
-        failed: counts.failed,
         detail,
         fabric: None,
+        health: SourceHealth {
+            failing_seconds: failure.map(|failure| (now - failure.since).as_secs_f64()),
+            failing_ports: ports.collect(),
+            last_error: health.last_error().map(|error| error.to_string()),
+            last_latency_ms: health.latency().map(|latency| latency.as_secs_f64() * 1e3),
+        },
+        load: SourceLoad {
+            in_flight: member.running(),
+            in_flight_limit: member.limits().in_flight,
+            waiting: member.waiting(),
+            timeout_ms: u64::try_from(member.limits().timeout.as_millis()).unwrap_or(u64::MAX),
+        },
+        counts,
     }
 }

@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::apmctl::apmctl;
 use crate::daemon::Daemon;
 use crate::directory::Directory;
 
@@ -21,18 +22,23 @@ fn start(directory: &Directory, further: &str) -> Daemon {
     Daemon::try_start(directory.path(), &config).expect("apmd starts")
 }
 
+/// Starts one that takes in so many clients at a time: half of the descriptors that are not kept for
+/// others.
+fn start_with_clients(count: u32, directory: &Directory) -> Daemon {
+    let config = config(directory, "");
+    Daemon::start_with_descriptors(256 + 2 * count, directory.path(), &config)
+}
+
 /// Of a daemon that serves ACM in this directory.
 fn config(directory: &Directory, further: &str) -> String {
     let dir = directory.path().to_str().expect("text");
     format!(
-        "[acm]\nserve = true\nkernel = false\nsocket = \"{dir}/acm-unix.sock\"\n\
-         socket_link = \"{dir}/acm.sock\"\ntcp_file = \"{dir}/acm.port\"\ntcp_link = \"\"\n\
-         ibacm_opts = \"{dir}/opts.cfg\"\nibacm_addr = \"{dir}/addr.cfg\"\n{further}"
+        "[acm]\nserve = true\nkernel = false\ndirectory = \"{dir}\"\ndata_dir = \"{dir}\"\n{further}"
     )
 }
 
 fn call(directory: &Directory) -> UnixStream {
-    UnixStream::connect(directory.path().join("acm.sock")).expect("acm is served")
+    UnixStream::connect(directory.path().join("ibacm.sock")).expect("acm is served")
 }
 
 fn request(tid: u64) -> Vec<u8> {
@@ -148,7 +154,7 @@ fn a_client_that_says_no_more_gets_its_answers() {
 #[test]
 fn what_cannot_be_listened_on_is_a_problem_until_a_reload_mends_it() {
     let directory = Directory::new();
-    let path = directory.path().join("acm-unix.sock");
+    let path = directory.path().join("ibacm-unix.sock");
     fs::write(&path, "in the way").expect("writable");
     let daemon = start(&directory, "tcp = \"off\"\n");
     let problems = || daemon.status()["problems"].to_string();
@@ -157,10 +163,15 @@ fn what_cannot_be_listened_on_is_a_problem_until_a_reload_mends_it() {
         "{}",
         problems()
     );
-    assert!(problems().contains("acm-unix.sock"), "{}", problems());
+    assert!(problems().contains("ibacm-unix.sock"), "{}", problems());
     fs::remove_file(&path).expect("it is there");
     daemon.signal(Signal::SIGHUP);
-    daemon.await_counter("reloads", &json!(1));
+    for _ in 0..1000 {
+        if !problems().contains("acm is not served") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     assert!(!problems().contains("acm is not served"), "{}", problems());
     let mut client = call(&directory);
     client.write_all(&request(7)).expect("room");
@@ -180,12 +191,14 @@ fn the_kernel_is_heard_or_that_is_a_problem() {
 #[test]
 fn nonsense_ends_only_its_own_connection() {
     let directory = Directory::new();
-    let daemon = start(&directory, "max_clients = 2\n");
+    let daemon = start_with_clients(2, &directory);
     let mut broken = call(&directory);
     let mut good = call(&directory);
     broken.write_all(&[7; 64]).expect("room");
     assert_eq!(broken.read(&mut [0; 8]).expect("an end"), 0);
     daemon.await_counter("malformed_acm", &json!(1));
+    let uid = nix::unistd::getuid();
+    daemon.await_log(&format!("protocol violation client=1 uid={uid} "));
     good.write_all(&request(7)).expect("room");
     assert_eq!(answer(&mut good).tid, 7);
     let _second = call(&directory);
@@ -199,7 +212,8 @@ fn nonsense_ends_only_its_own_connection() {
 fn thousands_of_clients_are_served_at_the_same_time() {
     const CLIENTS: u64 = 3000;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
-    assert!(most > CLIENTS + 500, "needs ulimit -Hn {}", CLIENTS + 500);
+    let needed = 2 * CLIENTS + 500;
+    assert!(most > needed, "needs ulimit -Hn {needed}");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to the hard limit");
     let directory = Directory::new();
     let daemon = start(&directory, "");
@@ -219,10 +233,27 @@ fn thousands_of_clients_are_served_at_the_same_time() {
     }
 }
 
+/// Whoever comes by TCP is another user than whoever comes by the Unix socket.
+#[test]
+fn a_user_with_many_connections_leaves_some_to_others() {
+    let directory = Directory::new();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = unused.local_addr().expect("its number").port();
+    drop(unused);
+    let further = format!("tcp = \"loop\"\ntcp_port = {port}\n");
+    let config = config(&directory, &further);
+    let daemon = Daemon::start_with_descriptors(256 + 2 * 20, directory.path(), &config);
+    let _many: Vec<_> = (0..100).map(|_| call(&directory)).collect();
+    daemon.await_counter("acm_clients_refused", &json!(85));
+    let mut other = TcpStream::connect(("127.0.0.1", port)).expect("acm is served");
+    other.write_all(&request(7)).expect("room");
+    assert_eq!(answer(&mut other).tid, 7);
+}
+
 #[test]
 fn clients_that_end_in_the_middle_of_a_request_leave_nothing() {
     let directory = Directory::new();
-    let daemon = start(&directory, "max_clients = 50\n");
+    let daemon = start_with_clients(100, &directory);
     let mut early = call(&directory);
     early.write_all(&request(6)).expect("room");
     assert_eq!(answer(&mut early).tid, 6);
@@ -247,31 +278,59 @@ fn clients_that_end_in_the_middle_of_a_request_leave_nothing() {
     assert_eq!(answer(&mut next).tid, 7);
 }
 
+/// Nothing else wakes the daemon meanwhile: it is its own timer that ends the client, after 30 s.
 #[test]
-fn ibacms_options_are_heeded_and_tcp_is_found_by_its_file() {
+fn half_a_request_is_ended_and_who_only_listens_is_not() {
+    let directory = Directory::new();
+    let config = config(&directory, "[log]\nlevel = \"debug\"\n");
+    let daemon = Daemon::try_start(directory.path(), &config).expect("apmd starts");
+    let mut half = call(&directory);
+    half.write_all(&request(6)[..HEADER]).expect("room");
+    let mut quiet = call(&directory);
+    assert_eq!(half.read(&mut [0; 8]).expect("an end"), 0);
+    daemon.await_log("left half a request");
+    quiet.write_all(&request(7)).expect("room");
+    assert_eq!(answer(&mut quiet).tid, 7);
+    assert_eq!(state(&daemon)["clients"], json!(1));
+}
+
+#[test]
+fn ibacms_options_are_imported_and_tcp_is_found_by_its_file() {
     let directory = Directory::new();
     let path = |name: &str| directory.path().join(name);
     let unused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = unused.local_addr().expect("its number").port();
     drop(unused);
     let options = format!("server_mode loop\nserver_port {port}\ncolour red\n");
-    fs::write(path("opts.cfg"), options).expect("writable");
-    let daemon = start(&directory, "");
-    let written = fs::read_to_string(path("acm.port")).expect("the port's file");
+    let options = directory.write("ibacm_opts.cfg", &options);
+    let imported = apmctl(&["acm", "import", &options])
+        .output()
+        .expect("apmctl starts");
+    assert_eq!(imported.status.code(), Some(0), "{imported:?}");
+    let section = String::from_utf8(imported.stdout).expect("text");
+    assert!(
+        section.contains("\n# line 3: colour red: not understood\n"),
+        "{section}"
+    );
+    let dir = directory.path().to_str().expect("text");
+    let further = format!("kernel = false\ndirectory = \"{dir}\"\ndata_dir = \"{dir}\"\n");
+    let config = format!("{section}{further}");
+    let daemon = Daemon::try_start(directory.path(), &config).expect("apmd starts");
+    let written = fs::read_to_string(path("ibacm-tcp.port")).expect("the port's file");
     assert_eq!(written, format!("{port}\n"));
     let mut client = TcpStream::connect(("127.0.0.1", port)).expect("acm is served");
     client.write_all(&request(7)).expect("room");
     assert_eq!(answer(&mut client).tid, 7);
     let served = state(&daemon)["served_at"].to_string();
     assert!(
-        served.contains("acm.port") && served.contains("acm-unix.sock"),
+        served.contains("ibacm-tcp.port") && served.contains("ibacm-unix.sock"),
         "{served}"
     );
     daemon.signal(Signal::SIGTERM);
     let mut daemon = daemon;
     daemon.wait();
-    assert!(!path("acm.port").exists() && !path("acm-unix.sock").exists());
-    assert!(fs::symlink_metadata(path("acm.sock")).is_err());
+    assert!(!path("ibacm-tcp.port").exists() && !path("ibacm-unix.sock").exists());
+    assert!(fs::symlink_metadata(path("ibacm.sock")).is_err());
 }
 
 #[test]
@@ -284,7 +343,7 @@ fn a_filter_reaches_the_daemon() {
     let destinations = (&state["destinations"], &state["destinations_total"]);
     assert_eq!(destinations, (&json!([]), &json!(0)));
     let shown = daemon.apmctl(&["acm", "show", "state"]);
-    assert_eq!(shown.status.code(), Some(1), "{shown:?}");
+    assert_eq!(shown.status.code(), Some(2), "{shown:?}");
 }
 
 #[test]
@@ -297,29 +356,14 @@ fn not_served_unless_it_is_wanted() {
 }
 
 #[test]
-fn more_clients_than_descriptors_are_warned_of() {
+fn what_cannot_be_imported_or_written_is_an_error() {
     let directory = Directory::new();
-    let with = |clients| config(&directory, &format!("max_clients = {clients}\n"));
-    let daemon = Daemon::start_with_descriptors(500, directory.path(), &with(245));
-    let problems = || daemon.status()["problems"].to_string();
-    let warning = "max_clients of [acm] is 245, but the process may have 500 descriptors";
-    assert!(problems().contains(warning), "{}", problems());
-    daemon.write_config(&with(244));
-    daemon.signal(Signal::SIGHUP);
-    daemon.await_counter("reloads", &json!(1));
-    assert!(!problems().contains("max_clients"), "{}", problems());
-}
-
-#[test]
-fn files_for_ibacm_are_written() {
-    let directory = Directory::new();
-    let daemon = Daemon::start("");
-    let dir = directory.path().to_str().expect("text");
-    let written = daemon.apmctl(&["acm", "config", "-O", "-D", dir]);
-    assert_eq!(written.status.code(), Some(0), "{written:?}");
-    let options = fs::read_to_string(directory.path().join("ibacm_opts.cfg")).expect("written");
-    assert!(options.contains("\nserver_mode unix\n"));
-    assert!(!directory.path().join("ibacm_addr.cfg").exists());
-    let nowhere = daemon.apmctl(&["acm", "config", "-O", "-D", "/nonexistent"]);
-    assert_eq!(nowhere.status.code(), Some(1));
+    let missing = directory.file("nothing");
+    for words in [
+        ["acm", "import", missing.as_str()],
+        ["acm", "config", "-D/nonexistent"],
+    ] {
+        let output = apmctl(&words).output().expect("apmctl starts");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
 }

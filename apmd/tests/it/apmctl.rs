@@ -15,6 +15,14 @@ pub(crate) fn apmctl(arguments: &[&str]) -> Command {
     command
 }
 
+/// The same command under a limit of prlimit(1)'s.
+pub(crate) fn limited(command: Command, limit: &str) -> Command {
+    let mut limited = Command::new("prlimit");
+    limited.arg(limit).arg(command.get_program());
+    limited.args(command.get_args());
+    limited
+}
+
 /// Exit code, standard output, standard error.
 pub(crate) fn outcome(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::directory::Directory;
 #[derive(Debug)]
 pub(crate) struct Daemon {
     child: Child,
+    log: Arc<Mutex<Vec<String>>>,
     directory: PathBuf,
     _owned: Option<Directory>,
 }
@@ -66,9 +68,14 @@ impl Daemon {
             said.push_str(&line);
             if line.contains("ready") {
                 // Whatever it says from now on is read, or it would wait for the pipe one day.
-                std::thread::spawn(move || lines.for_each(drop));
+                let log = Arc::new(Mutex::new(Vec::new()));
+                let keep = Arc::clone(&log);
+                std::thread::spawn(move || {
+                    lines.for_each(|line| keep.lock().expect("no panic").push(line));
+                });
                 return Ok(Self {
                     child,
+                    log,
                     directory: directory.to_owned(),
                     _owned: None,
                 });
@@ -76,6 +83,22 @@ impl Daemon {
         }
         child.wait().expect("it has ended");
         Err(said)
+    }
+
+    /// What it has logged since it was ready.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.lock().expect("no panic").clone()
+    }
+
+    /// Waits until it has logged something.
+    pub(crate) fn await_log(&self, what: &str) {
+        for _ in 0..6000 {
+            if self.log().iter().any(|line| line.contains(what)) {
+                return;
+            }
+            sleep(Duration::from_millis(10));
+        }
+        panic!("{what:?} is not in the log");
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -151,7 +174,8 @@ fn write_config(directory: &Path, config: &str) {
 pub(crate) struct Socket(Packets);
 
 pub(crate) fn connect(path: &Path) -> Socket {
-    Socket(Packets::connect(path).expect("the daemon listens"))
+    let packets = Packets::connect(path, Duration::from_secs(60));
+    Socket(packets.expect("the daemon listens"))
 }
 
 impl Socket {
@@ -167,7 +191,8 @@ impl Socket {
                 buffer.truncate(len);
                 buffer
             }
-            Receive::Nothing | Receive::End => Vec::new(),
+            Receive::End => Vec::new(),
+            Receive::Nothing => panic!("the daemon says nothing"),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that goes with the value.
@@ -27,6 +28,15 @@ impl Directory {
     pub(crate) fn file(&self, name: &str) -> String {
         let path = self.0.join(name);
         path.to_str().expect("a temporary path is text").to_owned()
+    }
+
+    /// Copies a program into it: its path. By another process, since a file that this one had open for
+    /// writing could stay so in a child of another test's, and nobody can run it then (ETXTBSY).
+    pub(crate) fn copy(&self, program: &str, name: &str) -> String {
+        let path = self.file(name);
+        let copied = Command::new("cp").arg(program).arg(&path).status();
+        assert!(copied.expect("cp starts").success());
+        path
     }
 
     /// Writes a file in it: its path.

@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::apmctl::{json, run};
+use crate::apmctl::{apmctl, json, limited, outcome, run};
 use crate::directory::Directory;
 
 /// OpenSM's files of a sample of pathdb's, under their own names.
@@ -296,6 +297,72 @@ fn a_diff_tells_cables_from_routes_and_who_suffers() {
     let (code, better) = json(&["fabric", "diff", &hole, &tree]);
     assert_eq!(code, 0);
     assert_eq!(better["pairs_better"].as_u64(), Some(worse.len() as u64));
+}
+
+#[test]
+fn a_diff_tells_of_a_host_that_has_lost_a_port() {
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
+    let links = directory.file("tree/opensm-subnet.lst");
+    let text = fs::read_to_string(&links).expect("a dump");
+    let of_port = "PortGUID:0000000000100002";
+    let left: Vec<_> = text
+        .lines()
+        .filter(|line| !line.contains(of_port))
+        .collect();
+    fs::write(&links, left.join("\n")).expect("a temporary file");
+    let lost = directory.file("lost.fabric");
+    let import = ["fabric", "import", &directory.file("tree"), "-o", &lost];
+    assert_eq!(run(&import).0, 0);
+
+    let (code, out, _) = run(&["fabric", "diff", &tree, &lost]);
+    assert_eq!(code, 4, "{out}");
+    assert!(
+        out.contains("ports lost      Host0: 2 up -> 1 up\n"),
+        "{out}"
+    );
+    assert!(out.contains("looked at 45 of 45 pairs"), "{out}");
+    let (_, differs) = json(&["fabric", "diff", &tree, &lost]);
+    let worse = differs["pairs_worse"].as_array().expect("a list");
+    assert_eq!(worse.len(), 9, "with each other host: {worse:?}");
+    let (code, _, _) = run(&["fabric", "diff", &lost, &tree]);
+    assert_eq!(code, 0, "a port won is no fault");
+}
+
+#[test]
+fn risk_groups_take_time_in_proportion() {
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
+    let groups = (0..65_535)
+        .map(|number| format!("[group of a row and rack, {number:05}]\nswitch Spine0\n"));
+    let risks = directory.write("risks", &groups.collect::<String>());
+    let shown = apmctl(&["fabric", "show", "--fabric", &tree, "--risks", &risks]);
+    // Processor time, not time: each group held against each other one takes many times as much.
+    let limited = limited(shown, "--cpu=10").output().expect("prlimit starts");
+    let (code, _, error) = outcome(&limited);
+    assert_eq!(code, 1, "{error}");
+    assert!(
+        error.ends_with("'Spine0' is in more than 64 groups\n"),
+        "{error}"
+    );
+}
+
+#[test]
+fn how_far_a_check_is_is_told_to_a_terminal_only() {
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
+    let check = ["fabric", "check", "--fabric", &tree];
+    assert_eq!(run(&check).2, "");
+    let apmctl = apmctl(&check);
+    let line = format!("{:?} fabric check --fabric {tree}", apmctl.get_program());
+    let mut on_terminal = Command::new("script");
+    on_terminal
+        .args(["-qec", &line, "/dev/null"])
+        .env("TERM", "xterm");
+    let output = on_terminal.output().expect("script starts");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("lids: "), "{shown}");
+    assert!(shown.contains("looked at 45 of 45 pairs"), "{shown}");
 }
 
 #[test]

@@ -3,10 +3,16 @@
 //! path sources in virtual time.
 
 mod acm;
+mod acm_load;
 mod apmctl;
+mod config;
 mod ctl;
 mod daemon;
 mod directory;
 mod fabric;
-mod hurry;
-mod sources;
+
+mod lists;
+mod run;
+mod status;
+mod strangers;
+mod unreachable;

@@ -109,7 +109,7 @@ impl fmt::Debug for Name {
 pub struct AddressError(pub u16);
 
 /// Something that ACM resolves.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Address {
     /// A host's name.
     Name(Name),
@@ -159,6 +159,20 @@ impl Address {
             Self::Ip6(ip) => padded(&ip.octets()),
             Self::Gid(gid) => padded(&gid.0),
             Self::Lid(lid) => padded(&lid.0.to_be_bytes()),
+        }
+    }
+}
+
+/// Without its kind: every write takes a hasher as long as some words of what is hashed, and that
+/// addresses of two kinds may meet does no harm.
+impl Hash for Address {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Name(name) => name.hash(state),
+            Self::Ip(ip) => state.write_u32(ip.to_bits()),
+            Self::Ip6(ip) => state.write(&ip.octets()),
+            Self::Gid(gid) => state.write(&gid.0),
+            Self::Lid(lid) => state.write_u16(lid.0),
         }
     }
 }

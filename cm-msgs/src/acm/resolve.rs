@@ -6,7 +6,7 @@
 //! MAD in its first 16 bytes only: attribute and modifier give way to the record.
 
 use super::address::{ADDRESS_LEN, Address};
-use crate::layout::layout;
+use crate::layout::attribute;
 use crate::mad::{BASE_VERSION, MAD_LEN, METHOD_GET, METHOD_GET_RESP};
 use crate::{DecodeError, Gid};
 
@@ -121,72 +121,48 @@ pub enum Message {
     Answer(Answer),
 }
 
-/// The datagram as it lies.
-struct Datagram {
-    base_version: u8,
-    class: u8,
-    class_version: u8,
-    method: u8,
-    status: u16,
-    control: u16,
-    tid: u64,
-    destination_kind: u8,
-    destination_len: u8,
-    source_kind: u8,
-    source_len: u8,
-    group_count: u8,
-    responder_resources: u8,
-    initiator_depth: u8,
-    destination: [u8; ADDRESS_LEN],
-    source: [u8; ADDRESS_LEN],
-    groups: [u8; MAX_GROUPS * 16],
-}
-
-impl Default for Datagram {
-    fn default() -> Self {
-        Self {
-            base_version: BASE_VERSION,
-            class: CLASS_ACM,
-            class_version: CLASS_VERSION,
-            method: METHOD_GET,
-            status: 0,
-            control: CONTROL_RESOLVE,
-            tid: 0,
-            destination_kind: 0,
-            destination_len: 0,
-            source_kind: 0,
-            source_len: 0,
-            group_count: 0,
-            responder_resources: 0,
-            initiator_depth: 0,
-            destination: [0; ADDRESS_LEN],
-            source: [0; ADDRESS_LEN],
-            groups: [0; MAX_GROUPS * 16],
-        }
+attribute! {
+    /// The datagram as it lies.
+    struct Datagram: 256 {
+        base_version: u8 = [0, 0, 8],
+        class: u8 = [1, 0, 8],
+        class_version: u8 = [2, 0, 8],
+        method: u8 = [3, 0, 8],
+        status: u16 = [4, 0, 16],
+        control: u16 = [6, 0, 16],
+        tid: u64 = [8, 0, 64],
+        destination_kind: u8 = [16, 0, 8],
+        destination_len: u8 = [17, 0, 8],
+        source_kind: u8 = [18, 0, 8],
+        source_len: u8 = [19, 0, 8],
+        group_count: u8 = [20, 0, 8],
+        responder_resources: u8 = [21, 0, 8],
+        initiator_depth: u8 = [22, 0, 8],
+        destination: [u8; ADDRESS_LEN] = [24, 0, 512],
+        source: [u8; ADDRESS_LEN] = [88, 0, 512],
+        groups: [u8; MAX_GROUPS * 16] = [152, 0, 768],
     }
 }
 
-layout!(Datagram, 256, {
-    base_version: [0, 0, 8],
-    class: [1, 0, 8],
-    class_version: [2, 0, 8],
-    method: [3, 0, 8],
-    status: [4, 0, 16],
-    control: [6, 0, 16],
-    tid: [8, 0, 64],
-    destination_kind: [16, 0, 8],
-    destination_len: [17, 0, 8],
-    source_kind: [18, 0, 8],
-    source_len: [19, 0, 8],
-    group_count: [20, 0, 8],
-    responder_resources: [21, 0, 8],
-    initiator_depth: [22, 0, 8],
-    destination: [24, 0, 512],
-    source: [88, 0, 512],
-    groups: [152, 0, 768],
-});
-
 impl Datagram {
+    fn new(method: u8, tid: u64, groups: &Groups) -> Self {
+        let mut datagram = Self {
+            base_version: BASE_VERSION,
+            class: CLASS_ACM,
+            class_version: CLASS_VERSION,
+            method,
+            control: CONTROL_RESOLVE,
+            tid,
+            group_count: groups.count,
+            ..Self::default()
+        };
+        let (places, _) = datagram.groups.as_chunks_mut();
+        for (place, gid) in places.iter_mut().zip(groups.as_slice()) {
+            *place = gid.0;
+        }
+        datagram
+    }
+
     fn check(&self) -> Result<(), ResolveError> {
         if self.base_version != BASE_VERSION {
             return Err(DecodeError::BaseVersion(self.base_version).into());
@@ -214,19 +190,6 @@ impl Datagram {
     fn read_groups(&self) -> Groups {
         let gids = self.groups.as_chunks().0.iter().map(|gid| Gid(*gid));
         Groups::new(gids.take(usize::from(self.group_count)))
-    }
-
-    fn write_groups(&mut self, groups: &Groups) {
-        self.group_count = groups.count;
-        for (bytes, gid) in self
-            .groups
-            .as_chunks_mut()
-            .0
-            .iter_mut()
-            .zip(groups.as_slice())
-        {
-            *bytes = gid.0;
-        }
     }
 
     fn question(&self) -> Result<Question, ResolveError> {
@@ -279,8 +242,7 @@ impl Message {
 
 impl Question {
     fn encode(&self) -> [u8; MAD_LEN] {
-        let mut datagram = Datagram {
-            tid: self.tid,
+        Datagram {
             destination_kind: self.destination.kind().code(),
             destination_len: ADDRESS_LEN as u8,
             source_kind: self.source.kind().code(),
@@ -289,23 +251,19 @@ impl Question {
             initiator_depth: self.initiator_depth,
             destination: self.destination.encode(),
             source: self.source.encode(),
-            ..Datagram::default()
-        };
-        datagram.write_groups(&self.groups);
-        datagram.encode()
+            ..Datagram::new(METHOD_GET, self.tid, &self.groups)
+        }
+        .encode()
     }
 }
 
 impl Answer {
     fn encode(&self) -> [u8; MAD_LEN] {
-        let mut datagram = Datagram {
-            method: METHOD_GET_RESP,
+        Datagram {
             status: u16::from(self.status) << 8,
-            tid: self.tid,
-            ..Datagram::default()
-        };
-        datagram.write_groups(&self.groups);
-        datagram.encode()
+            ..Datagram::new(METHOD_GET_RESP, self.tid, &self.groups)
+        }
+        .encode()
     }
 }
 

@@ -3,41 +3,32 @@
 
 use super::PrivateData;
 use crate::Qpn;
-use crate::layout::layout;
+use crate::layout::attribute;
 
-/// Ends a connection.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Dreq {
-    /// The sender's name for the connection.
-    pub local_comm_id: u32,
-    /// The recipient's name for it.
-    pub remote_comm_id: u32,
-    /// The recipient's queue pair (or end-to-end context).
-    pub remote_qpn_eecn: Qpn,
-    /// The users' part.
-    pub private_data: PrivateData<220>,
+attribute! {
+    /// Ends a connection.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Dreq: 232 {
+        /// The sender's name for the connection.
+        local_comm_id: u32 = [0, 0, 32],
+        /// The recipient's name for it.
+        remote_comm_id: u32 = [4, 0, 32],
+        /// The recipient's queue pair (or end-to-end context).
+        remote_qpn_eecn: Qpn = [8, 0, 24],
+        /// The users' part.
+        private_data: PrivateData<220> = [12, 0, 1760],
+    }
 }
 
-layout!(pub Dreq, 232, {
-    local_comm_id: [0, 0, 32],
-    remote_comm_id: [4, 0, 32],
-    remote_qpn_eecn: [8, 0, 24],
-    private_data: [12, 0, 1760],
-});
-
-/// Answers a DREQ.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Drep {
-    /// The sender's name for the connection.
-    pub local_comm_id: u32,
-    /// The recipient's name for it.
-    pub remote_comm_id: u32,
-    /// The users' part.
-    pub private_data: PrivateData<224>,
+attribute! {
+    /// Answers a DREQ.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Drep: 232 {
+        /// The sender's name for the connection.
+        local_comm_id: u32 = [0, 0, 32],
+        /// The recipient's name for it.
+        remote_comm_id: u32 = [4, 0, 32],
+        /// The users' part.
+        private_data: PrivateData<224> = [8, 0, 1792],
+    }
 }
-
-layout!(pub Drep, 232, {
-    local_comm_id: [0, 0, 32],
-    remote_comm_id: [4, 0, 32],
-    private_data: [8, 0, 1792],
-});

@@ -181,6 +181,7 @@ impl<'a> Reader<'a> {
         }
         let kind = reader.u8()?;
         let want = reader.u32()? as usize;
+        // A packet that a short buffer cut off is no message, though sockets keep packets whole.
         if want != bytes.len() {
             return Err(DecodeError::Length {
                 got: bytes.len(),
@@ -192,6 +193,8 @@ impl<'a> Reader<'a> {
     }
 
     fn end(&self) -> Result<(), DecodeError> {
+        // Another release's message of the same version number: better refused than half
+        // understood.
         if self.0.is_empty() {
             Ok(())
         } else {

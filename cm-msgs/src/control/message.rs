@@ -213,7 +213,7 @@ closed_codes! {
     /// Why the daemon does not look after a connection.
     Refusal {
         /// No such device, or it has gone.
-        NoDevice = 1, "no such device here";
+        NoDevice = 1, "apmd knows no device with that node GUID";
         /// The port is not InfiniBand (RoCE, iWARP).
         NotInfiniBand = 2, "the link layer is not infiniband";
         /// The device does not claim automatic path migration.
@@ -224,6 +224,8 @@ closed_codes! {
         NotOwner = 5, "the QP does not belong to the registering process";
         /// The daemon has as many connections as it is configured for.
         Full = 6, "the daemon's connection limit is reached";
+        /// What is registered contradicts what the kernel says.
+        Contradicted = 7, "the registration contradicts what the kernel says of the QP or its port";
     }
 }
 

@@ -3,27 +3,22 @@
 
 use super::record::{component_mask, record};
 use crate::Lid;
-use crate::layout::layout;
+use crate::layout::attribute;
 
-/// A link, seen from one end; the SA has a record for each direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LinkRecord {
-    /// LID of the port at this end, a switch's port 0's.
-    pub from_lid: Lid,
-    /// Port at this end.
-    pub from_port: u8,
-    /// Port at the other end.
-    pub to_port: u8,
-    /// LID of the port at the other end, a switch's port 0's.
-    pub to_lid: Lid,
+attribute! {
+    /// A link, seen from one end; the SA has a record for each direction.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct LinkRecord: 6 {
+        /// LID of the port at this end, a switch's port 0's.
+        from_lid: Lid = [0, 0, 16],
+        /// Port at this end.
+        from_port: u8 = [2, 0, 8],
+        /// Port at the other end.
+        to_port: u8 = [3, 0, 8],
+        /// LID of the port at the other end, a switch's port 0's.
+        to_lid: Lid = [4, 0, 16],
+    }
 }
-
-layout!(pub LinkRecord, 6, {
-    from_lid: [0, 0, 16],
-    from_port: [2, 0, 8],
-    to_port: [3, 0, 8],
-    to_lid: [4, 0, 16],
-});
 
 component_mask! {
     /// A set of components of a [`LinkRecord`].

@@ -2,70 +2,51 @@
 //! MCMemberRecord (IBA 15.2.5.17).
 
 use super::record::{component_mask, record};
-use crate::layout::layout;
+use crate::layout::attribute;
 use crate::{Gid, PKey};
 
-/// A multicast group, and a port's membership in it. Set joins (and creates), Delete leaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct McMemberRecord {
-    /// GID of the group.
-    pub mgid: Gid,
-    /// GID of the member port.
-    pub port_gid: Gid,
-    /// Q_Key of the group.
-    pub q_key: u32,
-    /// LID of the group, 0xc000 to 0xfffe.
-    pub mlid: u16,
-    /// How `mtu` is meant in a request, 2 bits: 0 greater, 1 less, 2 exactly, 3 largest available.
-    pub mtu_selector: u8,
-    /// MTU of the group, 6 bits (1 = 256 bytes .. 5 = 4096).
-    pub mtu: u8,
-    /// GRH traffic class.
-    pub traffic_class: u8,
-    /// The partition.
-    pub pkey: PKey,
-    /// How `rate` is meant in a request, 2 bits.
-    pub rate_selector: u8,
-    /// Static rate of the group, 6 bits (`enum ibv_rate`).
-    pub rate: u8,
-    /// How `packet_life_time` is meant in a request, 2 bits.
-    pub packet_life_time_selector: u8,
-    /// Time that a packet can be under way, 6 bits: 4.096 us * 2^n.
-    pub packet_life_time: u8,
-    /// Service level, 4 bits.
-    pub sl: u8,
-    /// GRH flow label, 20 bits.
-    pub flow_label: u32,
-    /// GRH hop limit.
-    pub hop_limit: u8,
-    /// Scope of the group, 4 bits: 2 link local, 5 site local, 14 global.
-    pub scope: u8,
-    /// Membership, 4 bits: 1 full, 2 not, 4 send only, 8 send only full.
-    pub join_state: u8,
-    /// Another port may join for this one.
-    pub proxy_join: bool,
+attribute! {
+    /// A multicast group, and a port's membership in it. Set joins (and creates), Delete leaves.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct McMemberRecord: 52 {
+        /// GID of the group.
+        mgid: Gid = [0, 0, 128],
+        /// GID of the member port.
+        port_gid: Gid = [16, 0, 128],
+        /// Q_Key of the group.
+        q_key: u32 = [32, 0, 32],
+        /// LID of the group, 0xc000 to 0xfffe.
+        mlid: u16 = [36, 0, 16],
+        /// How `mtu` is meant in a request, 2 bits: 0 greater, 1 less, 2 exactly, 3 largest available.
+        mtu_selector: u8 = [38, 0, 2],
+        /// MTU of the group, 6 bits (1 = 256 bytes .. 5 = 4096).
+        mtu: u8 = [38, 2, 6],
+        /// GRH traffic class.
+        traffic_class: u8 = [39, 0, 8],
+        /// The partition.
+        pkey: PKey = [40, 0, 16],
+        /// How `rate` is meant in a request, 2 bits.
+        rate_selector: u8 = [42, 0, 2],
+        /// Static rate of the group, 6 bits (`enum ibv_rate`).
+        rate: u8 = [42, 2, 6],
+        /// How `packet_life_time` is meant in a request, 2 bits.
+        packet_life_time_selector: u8 = [43, 0, 2],
+        /// Time that a packet can be under way, 6 bits: 4.096 us * 2^n.
+        packet_life_time: u8 = [43, 2, 6],
+        /// Service level, 4 bits.
+        sl: u8 = [44, 0, 4],
+        /// GRH flow label, 20 bits.
+        flow_label: u32 = [44, 4, 20],
+        /// GRH hop limit.
+        hop_limit: u8 = [47, 0, 8],
+        /// Scope of the group, 4 bits: 2 link local, 5 site local, 14 global.
+        scope: u8 = [48, 0, 4],
+        /// Membership, 4 bits: 1 full, 2 not, 4 send only, 8 send only full.
+        join_state: u8 = [48, 4, 4],
+        /// Another port may join for this one.
+        proxy_join: bool = [49, 0, 1],
+    }
 }
-
-layout!(pub McMemberRecord, 52, {
-    mgid: [0, 0, 128],
-    port_gid: [16, 0, 128],
-    q_key: [32, 0, 32],
-    mlid: [36, 0, 16],
-    mtu_selector: [38, 0, 2],
-    mtu: [38, 2, 6],
-    traffic_class: [39, 0, 8],
-    pkey: [40, 0, 16],
-    rate_selector: [42, 0, 2],
-    rate: [42, 2, 6],
-    packet_life_time_selector: [43, 0, 2],
-    packet_life_time: [43, 2, 6],
-    sl: [44, 0, 4],
-    flow_label: [44, 4, 20],
-    hop_limit: [47, 0, 8],
-    scope: [48, 0, 4],
-    join_state: [48, 4, 4],
-    proxy_join: [49, 0, 1],
-});
 
 component_mask! {
     /// A set of components of a [`McMemberRecord`].

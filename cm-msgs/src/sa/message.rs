@@ -108,6 +108,7 @@ impl<'a> SaMessage<'a> {
             flags,
             ..
         } = self.rmpp;
+        // A MAD that stands alone is filled up with zeros, which would pass for records.
         if version != RMPP_VERSION || packet_type != RMPP_DATA || flags & RMPP_ACTIVE == 0 {
             return Err(TableError::NoRmpp);
         }

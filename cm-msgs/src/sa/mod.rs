@@ -33,7 +33,7 @@ pub use switch_records::{
 };
 
 use crate::DecodeError;
-use crate::layout::{layout, resized};
+use crate::layout::{attribute, resized};
 use crate::mad::{self, Header, MAD_LEN};
 
 /// The class version of SA MADs.
@@ -87,27 +87,23 @@ pub struct SaMad {
     pub data: [u8; DATA_LEN],
 }
 
-/// What lies between the MAD's header and the attribute.
-#[derive(Default)]
-struct Headers {
-    rmpp: Rmpp,
-    sm_key: u64,
-    attribute_offset: u16,
-    component_mask: u64,
+attribute! {
+    /// What lies between the MAD's header and the attribute.
+    struct Headers: 32 {
+        rmpp: Rmpp = {
+            version: [0, 0, 8],
+            packet_type: [1, 0, 8],
+            resp_time: [2, 0, 5],
+            flags: [2, 5, 3],
+            status: [3, 0, 8],
+            data1: [4, 0, 32],
+            data2: [8, 0, 32],
+        },
+        sm_key: u64 = [12, 0, 64],
+        attribute_offset: u16 = [20, 0, 16],
+        component_mask: u64 = [24, 0, 64],
+    }
 }
-
-layout!(Headers, 32, {
-    rmpp.version: [0, 0, 8],
-    rmpp.packet_type: [1, 0, 8],
-    rmpp.resp_time: [2, 0, 5],
-    rmpp.flags: [2, 5, 3],
-    rmpp.status: [3, 0, 8],
-    rmpp.data1: [4, 0, 32],
-    rmpp.data2: [8, 0, 32],
-    sm_key: [12, 0, 64],
-    attribute_offset: [20, 0, 16],
-    component_mask: [24, 0, 64],
-});
 
 /// An answer is not what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

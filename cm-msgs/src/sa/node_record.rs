@@ -6,8 +6,8 @@ use core::fmt;
 use super::record::{component_mask, record};
 use crate::codes::codes;
 use crate::fields::FieldValue;
-use crate::layout::{Span, Wire, layout};
-use crate::{Guid, Lid};
+use crate::layout::{Span, Wire, attribute};
+use crate::{Escaped, Guid, Lid};
 
 codes! {
     /// What a node is.
@@ -19,7 +19,7 @@ codes! {
 }
 
 /// The name that a node goes by: UTF-8, padded with zeros. Shown without the padding; what is no
-/// UTF-8 is replaced.
+/// UTF-8 is replaced, control characters are escaped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeDescription(pub [u8; 64]);
 
@@ -33,7 +33,7 @@ impl fmt::Display for NodeDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = self.0.iter().position(|byte| *byte == 0).unwrap_or(64);
         for chunk in self.0[..len].trim_ascii_end().utf8_chunks() {
-            f.write_str(chunk.valid())?;
+            Escaped(chunk.valid()).fmt(f)?;
             if !chunk.invalid().is_empty() {
                 f.write_str("\u{fffd}")?;
             }
@@ -56,55 +56,40 @@ impl Wire for NodeDescription {
     }
 }
 
-/// A node, once for every port of a channel adapter or router, once for a switch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NodeRecord {
-    /// LID of the port, path bits zero; a switch's is its port 0's.
-    pub lid: Lid,
-    /// Version of the MAD format that the node speaks.
-    pub base_version: u8,
-    /// Version of its subnet management class.
-    pub class_version: u8,
-    /// See [`NodeRecord::kind`].
-    pub node_type: u8,
-    /// Physical ports; a switch's port 0 is not counted.
-    pub num_ports: u8,
-    /// Nodes of one box have the same.
-    pub system_image_guid: Guid,
-    /// The node.
-    pub node_guid: Guid,
-    /// The port with `lid`.
-    pub port_guid: Guid,
-    /// Entries of the partition table of the channel adapter's ports, or of a switch's port 0.
-    pub partition_cap: u16,
-    /// Chosen by the vendor.
-    pub device_id: u16,
-    /// Chosen by the vendor.
-    pub revision: u32,
-    /// Number of the port with `lid`.
-    pub local_port_num: u8,
-    /// The vendor, 24 bits.
-    pub vendor_id: u32,
-    /// What people call it.
-    pub node_description: NodeDescription,
+attribute! {
+    /// A node, once for every port of a channel adapter or router, once for a switch.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct NodeRecord: 108 {
+        /// LID of the port, path bits zero; a switch's is its port 0's.
+        lid: Lid = [0, 0, 16],
+        /// Version of the MAD format that the node speaks.
+        base_version: u8 = [4, 0, 8],
+        /// Version of its subnet management class.
+        class_version: u8 = [5, 0, 8],
+        /// See [`NodeRecord::kind`].
+        node_type: u8 = [6, 0, 8],
+        /// Physical ports; a switch's port 0 is not counted.
+        num_ports: u8 = [7, 0, 8],
+        /// Nodes of one box have the same.
+        system_image_guid: Guid = [8, 0, 64],
+        /// The node.
+        node_guid: Guid = [16, 0, 64],
+        /// The port with `lid`.
+        port_guid: Guid = [24, 0, 64],
+        /// Entries of the partition table of the channel adapter's ports, or of a switch's port 0.
+        partition_cap: u16 = [32, 0, 16],
+        /// Chosen by the vendor.
+        device_id: u16 = [34, 0, 16],
+        /// Chosen by the vendor.
+        revision: u32 = [36, 0, 32],
+        /// Number of the port with `lid`.
+        local_port_num: u8 = [40, 0, 8],
+        /// The vendor, 24 bits.
+        vendor_id: u32 = [41, 0, 24],
+        /// What people call it.
+        node_description: NodeDescription = [44, 0, 512],
+    }
 }
-
-layout!(pub NodeRecord, 108, {
-    lid: [0, 0, 16],
-    base_version: [4, 0, 8],
-    class_version: [5, 0, 8],
-    node_type: [6, 0, 8],
-    num_ports: [7, 0, 8],
-    system_image_guid: [8, 0, 64],
-    node_guid: [16, 0, 64],
-    port_guid: [24, 0, 64],
-    partition_cap: [32, 0, 16],
-    device_id: [34, 0, 16],
-    revision: [36, 0, 32],
-    local_port_num: [40, 0, 8],
-    vendor_id: [41, 0, 24],
-    node_description: [44, 0, 512],
-});
 
 component_mask! {
     /// A set of components of a [`NodeRecord`].

@@ -1,57 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notice (IBA 13.4.8.2) and the details of the subnet manager's traps (14.2.5.1).
 
-use crate::layout::{Span, Wire, layout};
+use crate::layout::{Span, Wire, attribute};
 use crate::{Gid, Lid};
 
-/// Something happened in the fabric.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Notice {
-    /// Generic; otherwise the vendor's own, and `producer_type` is the vendor.
-    pub is_generic: bool,
-    /// 0 fatal, 1 urgent, 2 security, 3 subnet management, 4 informational; 7 bits.
-    pub notice_type: u8,
-    /// Node type of the producer, 24 bits.
-    pub producer_type: u32,
-    /// Trap number (or the vendor's device ID).
-    pub trap_number: u16,
-    /// LID of the issuer.
-    pub issuer_lid: Lid,
-    /// The trap was sent because the notice queue was not empty.
-    pub notice_toggle: bool,
-    /// Notices in the queue, 15 bits.
-    pub notice_count: u16,
-    /// By trap number: see [`Notice::trap`].
-    pub data_details: [u8; 54],
-    /// GID of the issuer.
-    pub issuer_gid: Gid,
-}
-
-layout!(pub Notice, 80, {
-    is_generic: [0, 0, 1],
-    notice_type: [0, 1, 7],
-    producer_type: [1, 0, 24],
-    trap_number: [4, 0, 16],
-    issuer_lid: [6, 0, 16],
-    notice_toggle: [8, 0, 1],
-    notice_count: [8, 1, 15],
-    data_details: [10, 0, 432],
-    issuer_gid: [64, 0, 128],
-});
-
-impl Default for Notice {
-    fn default() -> Self {
-        Self {
-            is_generic: false,
-            notice_type: 0,
-            producer_type: 0,
-            trap_number: 0,
-            issuer_lid: Lid::default(),
-            notice_toggle: false,
-            notice_count: 0,
-            data_details: [0; 54],
-            issuer_gid: Gid::default(),
-        }
+attribute! {
+    /// Something happened in the fabric.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Notice: 80 {
+        /// Generic; otherwise the vendor's own, and `producer_type` is the vendor.
+        is_generic: bool = [0, 0, 1],
+        /// 0 fatal, 1 urgent, 2 security, 3 subnet management, 4 informational; 7 bits.
+        notice_type: u8 = [0, 1, 7],
+        /// Node type of the producer, 24 bits.
+        producer_type: u32 = [1, 0, 24],
+        /// Trap number (or the vendor's device ID).
+        trap_number: u16 = [4, 0, 16],
+        /// LID of the issuer.
+        issuer_lid: Lid = [6, 0, 16],
+        /// The trap was sent because the notice queue was not empty.
+        notice_toggle: bool = [8, 0, 1],
+        /// Notices in the queue, 15 bits.
+        notice_count: u16 = [8, 1, 15],
+        /// By trap number: see [`Notice::trap`].
+        data_details: [u8; 54] = [10, 0, 432],
+        /// GID of the issuer.
+        issuer_gid: Gid = [64, 0, 128],
     }
 }
 

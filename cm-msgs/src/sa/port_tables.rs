@@ -3,28 +3,23 @@
 //! P_KeyTableRecord (15.2.5.11).
 
 use super::record::{component_mask, record};
-use crate::layout::layout;
+use crate::layout::attribute;
 use crate::{Lid, PKey};
 
-/// Which virtual lane packets of a service level take out of a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SlToVlMappingTableRecord {
-    /// LID of the port, a switch's port 0's.
-    pub lid: Lid,
-    /// Switches: the port that a packet came in by.
-    pub input_port: u8,
-    /// The port that it leaves by.
-    pub output_port: u8,
-    /// 16 times 4 bits: see [`SlToVlMappingTableRecord::vl`].
-    pub vls: [u8; 8],
+attribute! {
+    /// Which virtual lane packets of a service level take out of a port.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct SlToVlMappingTableRecord: 16 {
+        /// LID of the port, a switch's port 0's.
+        lid: Lid = [0, 0, 16],
+        /// Switches: the port that a packet came in by.
+        input_port: u8 = [2, 0, 8],
+        /// The port that it leaves by.
+        output_port: u8 = [3, 0, 8],
+        /// 16 times 4 bits: see [`SlToVlMappingTableRecord::vl`].
+        vls: [u8; 8] = [8, 0, 64],
+    }
 }
-
-layout!(pub SlToVlMappingTableRecord, 16, {
-    lid: [0, 0, 16],
-    input_port: [2, 0, 8],
-    output_port: [3, 0, 8],
-    vls: [8, 0, 64],
-});
 
 component_mask! {
     /// A set of components of a [`SlToVlMappingTableRecord`].
@@ -48,36 +43,20 @@ impl SlToVlMappingTableRecord {
     }
 }
 
-/// 32 entries of a port's partition table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PKeyTableRecord {
-    /// LID of the port, a switch's port 0's.
-    pub lid: Lid,
-    /// Which 32.
-    pub block: u16,
-    /// Number of the port.
-    pub port_num: u8,
-    /// 32 big-endian P_Keys: see [`PKeyTableRecord::pkeys`].
-    pub table: [u8; 64],
-}
-
-impl Default for PKeyTableRecord {
-    fn default() -> Self {
-        Self {
-            lid: Lid::default(),
-            block: 0,
-            port_num: 0,
-            table: [0; 64],
-        }
+attribute! {
+    /// 32 entries of a port's partition table.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct PKeyTableRecord: 72 {
+        /// LID of the port, a switch's port 0's.
+        lid: Lid = [0, 0, 16],
+        /// Which 32.
+        block: u16 = [2, 0, 16],
+        /// Number of the port.
+        port_num: u8 = [4, 0, 8],
+        /// 32 big-endian P_Keys: see [`PKeyTableRecord::pkeys`].
+        table: [u8; 64] = [8, 0, 512],
     }
 }
-
-layout!(pub PKeyTableRecord, 72, {
-    lid: [0, 0, 16],
-    block: [2, 0, 16],
-    port_num: [4, 0, 8],
-    table: [8, 0, 512],
-});
 
 component_mask! {
     /// A set of components of a [`PKeyTableRecord`].

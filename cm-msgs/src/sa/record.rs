@@ -19,7 +19,7 @@ pub trait Record: Sized {
     fn to_data(&self) -> [u8; DATA_LEN];
 }
 
-/// `record!(Type, Mask, id)`: a type with a `layout!` is a [`Record`].
+/// `record!(Type, Mask, id)`: an `attribute!` is a [`Record`].
 macro_rules! record {
     ($type:ident, $mask:ident, $attribute:literal) => {
         impl $crate::sa::Record for $type {

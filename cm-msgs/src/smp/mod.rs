@@ -5,7 +5,7 @@ mod port_info;
 
 pub use port_info::{PhysState, PortInfo, PortState};
 
-use crate::layout::layout;
+use crate::layout::attribute;
 use crate::mad::{self, Header, MAD_LEN};
 use crate::{DecodeError, Lid};
 
@@ -29,22 +29,16 @@ pub struct Smp {
     pub data: crate::PrivateData<64>,
 }
 
-/// Everything after the MAD's header. Directed route LIDs and the hops' ports are read by nobody
-/// here and written as the permissive LID and zero: a packet with hop count 0 ends where it starts.
-#[derive(Default)]
-struct Body {
-    m_key: u64,
-    dr_slid: Lid,
-    dr_dlid: Lid,
-    data: crate::PrivateData<64>,
+attribute! {
+    /// Everything after the MAD's header. Directed route LIDs and the hops' ports are read by nobody
+    /// here and written as the permissive LID and zero: a packet with hop count 0 ends where it starts.
+    struct Body: 232 {
+        m_key: u64 = [0, 0, 64],
+        dr_slid: Lid = [8, 0, 16],
+        dr_dlid: Lid = [10, 0, 16],
+        data: crate::PrivateData<64> = [40, 0, 512],
+    }
 }
-
-layout!(Body, 232, {
-    m_key: [0, 0, 64],
-    dr_slid: [8, 0, 16],
-    dr_dlid: [10, 0, 16],
-    data: [40, 0, 512],
-});
 
 /// How an SMP finds its port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -38,9 +38,7 @@ unsafe extern "C-unwind" fn attach_qp(
     // SAFETY: null or a GID.
     let gid = unsafe { peer_gid.as_ref().map_or([0; 16], |gid| gid.raw) };
     // SAFETY: the caller's QP exists, and all ways to destroy it are caught.
-    let added = aside(true, || unsafe {
-        library().look_after(qp, None, role, Gid(gid), false)
-    });
+    let added = aside(true, || unsafe { library().attach(qp, role, Gid(gid)) });
     if added { 0 } else { fail(Errno::EEXIST) }
 }
 

@@ -113,7 +113,11 @@ unsafe fn notice(event: &rdma_cm_event) {
             // SAFETY: the event's id is valid.
             unsafe { library().established(event.id) };
         }
-        event_type::RDMA_CM_EVENT_DISCONNECTED
+        // The passive side was looked after before it heard from the peer.
+        event_type::RDMA_CM_EVENT_CONNECT_ERROR
+        | event_type::RDMA_CM_EVENT_UNREACHABLE
+        | event_type::RDMA_CM_EVENT_REJECTED
+        | event_type::RDMA_CM_EVENT_DISCONNECTED
         | event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT
         | event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => library().close_id(event.id),
         _ => {}

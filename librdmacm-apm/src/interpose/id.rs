@@ -5,6 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
+use cm_msgs::Qpn;
 use cm_msgs::control::Role;
 use nix::errno::Errno;
 use rdma_sys::{
@@ -72,32 +73,60 @@ unsafe extern "C-unwind" fn get_request(
 
 export!("rdma_connect", "RDMACM_1.0", connect);
 unsafe extern "C-unwind" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    // SAFETY: the caller's id is valid.
-    aside((), || unsafe { library().prepare(id, Role::Active) });
+    // SAFETY: the caller's id is valid, and its parameters are, if there are some.
+    aside((), || unsafe {
+        library().prepare(id, Role::Active, qp_num(param));
+    });
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_connect)(id, param) });
     // SAFETY: the caller's id is valid.
-    unsafe { after(id, result) };
+    unsafe { after_connect(id, result) };
     result
 }
 
 export!("rdma_accept", "RDMACM_1.0", accept);
 unsafe extern "C-unwind" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    // SAFETY: the caller's id is valid.
-    aside((), || unsafe { library().prepare(id, Role::Passive) });
+    // SAFETY: the caller's id is valid, and its parameters are, if there are some.
+    aside((), || unsafe {
+        library().prepare(id, Role::Passive, qp_num(param));
+    });
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_accept)(id, param) });
-    // SAFETY: the caller's id is valid.
-    unsafe { after(id, result) };
+    if result == 0 {
+        // The QP is in RTS now, and not every application reads ESTABLISHED.
+        // SAFETY: the caller's id is valid.
+        aside((), || unsafe { library().established(id) });
+    }
     result
 }
 
-/// A synchronous id is established when its connect or accept returns; that librdmacm got the
-/// event by `rdma_get_cm_event` may have escaped us.
+export!("rdma_establish", "RDMACM_1.2", establish);
+unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's own call.
+    let result = outer(|| unsafe { (real().rdma_establish)(id) });
+    if result == 0 {
+        // SAFETY: the caller's id is valid.
+        aside((), || unsafe { library().established(id) });
+    }
+    result
+}
+
+/// The number of the QP that an application made by itself. Without parameters, or for an id with
+/// a QP, it is not used.
+///
+/// # Safety
+/// `param` is null or valid.
+unsafe fn qp_num(param: *const rdma_conn_param) -> Option<Qpn> {
+    // SAFETY: see above.
+    unsafe { param.as_ref() }.map(|param| Qpn(param.qp_num & 0xff_ffff))
+}
+
+/// A synchronous id is established when its connect returns; that librdmacm got the event by
+/// `rdma_get_cm_event` may have escaped us.
 ///
 /// # Safety
 /// `id` is a valid id.
-unsafe fn after(id: *mut rdma_cm_id, result: c_int) {
+unsafe fn after_connect(id: *mut rdma_cm_id, result: c_int) {
     if result != 0 {
         return;
     }

@@ -19,6 +19,7 @@ use nix::sys::time::TimeVal;
 use crate::commit::{Command, Commit, Deliver, Descriptor};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
 use crate::model::{Model, path};
+use crate::worker::Worker;
 
 /// A daemon's listening socket in a directory of its own.
 struct Daemon {
@@ -120,7 +121,11 @@ impl Client {
 }
 
 fn commit(daemon: &Daemon, deliver: fn() -> Deliver) -> &'static Commit {
-    Box::leak(Box::new(Commit::new(daemon.path.clone(), deliver)))
+    Box::leak(Box::new(Commit::new(
+        daemon.path.clone(),
+        deliver,
+        Worker::prepare,
+    )))
 }
 
 fn nobody() -> Deliver {
@@ -131,7 +136,7 @@ fn connection(number: u64, model: &Model, opted_in: bool) -> Arc<Connection> {
     Arc::new(Connection::new(
         number,
         Description {
-            role: Role::Active,
+            role: Some(Role::Active),
             id: Some(IdKey(0x1000)),
             qp_key: QpKey(0x2000),
             context: ContextKey {
@@ -140,7 +145,7 @@ fn connection(number: u64, model: &Model, opted_in: bool) -> Arc<Connection> {
             },
             peer_gid: path(1).dgid,
             opted_in,
-            qp: Box::new(model.clone()),
+            qp: Arc::new(model.clone()),
         },
     ))
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a subnet manager changes when a link between a leaf and a spine fails, and nothing more.
 
-use pathdb::{Capability, Change, Delta, Fabric, FatTree, Lid, NodeId};
+use cm_msgs::Lid;
+use pathdb::{Capability, Change, Delta, Fabric, FatTree, NodeId};
 
 use crate::Failure;
 
@@ -15,7 +16,7 @@ pub(crate) fn link_failure(fabric: &Fabric, tree: &FatTree) -> Result<Delta, Fai
         .collect();
     let leaf = *leaves.first().ok_or("no leaf")?;
     let (failed, next) = (tree.half as u8 + 1, tree.half as u8 + 2);
-    let lids = || (1..=Lid::MAX).filter_map(Lid::new);
+    let lids = || (1..=Lid::MAX_UNICAST.0).map(Lid);
     let behind = lids().filter(|&lid| {
         let route = fabric.route(leaf, lid);
         route.is_some_and(|port| u32::from(port) <= tree.half)

@@ -9,8 +9,9 @@ use std::fmt;
 use std::io::{self, BufRead};
 use std::path::Path;
 
+use cm_msgs::{Gid, PKey, Qpn};
+
 use super::{AddressError, Addresses, Conflict, Entry, Remote};
-use crate::ident::{Gid, PKey};
 use crate::lines::{Lines, shown};
 
 /// What is wrong with a file of addresses, and where.
@@ -19,32 +20,24 @@ pub type ReadError = crate::ReadError<Problem>;
 /// What is wrong with a line or the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Problem {
-    /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It has too few or too many fields.
     #[error("want ADDRESS GID [QPN [FLAGS]], found '{0}'")]
     Fields(String),
-    /// The address is none.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The GID is none that a port has.
     #[error("'{0}' is not the gid of a port")]
     Gid(String),
-    /// The queue pair number is none.
     #[error("'{0}' is no queue pair number: want at most 0xffffff, hexadecimal with 0x")]
     Qpn(String),
-    /// The flags are none.
     #[error("'{0}' are no flags: want 0x80 (rc), 0x40 (uc), 0xc0 or 0")]
     Flags(String),
-    /// The head of a section is none.
     #[error("want [pkey = HEX] or [], found '{0}'")]
     Section(String),
-    /// The section is of a partition that there cannot be.
     #[error("'{0}' is no p_key: want 0x1 to 0xffff, not 0x8000")]
     PKey(String),
-    /// It contradicts a line before.
     #[error(transparent)]
     Conflict(#[from] Conflict),
 }
@@ -62,7 +55,7 @@ impl Addresses {
 
     fn of_lines(mut lines: Lines<impl BufRead>) -> Result<Self, ReadError> {
         let mut addresses = Self::default();
-        let mut pkey = PKey::DEFAULT;
+        let mut pkey = PKey::DEFAULT_FULL;
         lines.each(|line| {
             let line = line.trim_start();
             if line.is_empty() || line.starts_with('#') {
@@ -86,7 +79,7 @@ fn section(line: &str) -> Result<PKey, Problem> {
         .ok_or_else(wanted)?
         .trim();
     if inner.is_empty() {
-        return Ok(PKey::DEFAULT);
+        return Ok(PKey::DEFAULT_FULL);
     }
     let (key, value) = inner.split_once('=').ok_or_else(wanted)?;
     if key.trim_end() != "pkey" {
@@ -126,7 +119,7 @@ fn port_gid(text: &str) -> Option<Gid> {
 }
 
 fn queue_pair(qpn: &str, flags: Option<&str>) -> Result<Remote, Problem> {
-    let of_qpn = c_number(qpn).and_then(|number| Remote::new(number, Remote::RC));
+    let of_qpn = c_number(qpn).and_then(|number| Remote::new(Qpn(number), Remote::RC));
     let remote = of_qpn.ok_or_else(|| Problem::Qpn(shown(qpn)))?;
     let Some(text) = flags else {
         return Ok(remote);
@@ -159,18 +152,18 @@ fn number(digits: &str, radix: u32) -> Option<u32> {
 /// As a file that is read as the same.
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut section = PKey::DEFAULT;
+        let mut section = PKey::DEFAULT_FULL;
         for entry in self.iter() {
             if entry.pkey != section {
                 section = entry.pkey;
                 match section {
-                    PKey::DEFAULT => writeln!(f, "[]")?,
+                    PKey::DEFAULT_FULL => writeln!(f, "[]")?,
                     pkey => writeln!(f, "[pkey = {pkey}]")?,
                 }
             }
             write!(f, "{} {}", entry.address, entry.gid)?;
             if let Some(remote) = entry.remote {
-                write!(f, " {:#08x} {:#04x}", remote.qpn(), remote.flags())?;
+                write!(f, " {} {:#04x}", remote.qpn(), remote.flags())?;
             }
             writeln!(f)?;
         }

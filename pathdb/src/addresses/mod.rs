@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 pub use file::{Problem, ReadError};
 
-use crate::ident::{Gid, PKey};
+use cm_msgs::{Gid, PKey, Qpn};
 
 /// The name of a host: 1 to 31 printable ASCII characters without white space, neither an IP
 /// address nor the torso of one, and not what the file has another meaning for.
@@ -40,16 +40,14 @@ pub enum Address {
 /// Why a text is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum AddressError {
-    /// It has as many characters as an address has, or none.
     #[error("a host name has 1 to {max} characters, '{0}' has {len}", max = HostName::MAX, len = .0.chars().count())]
     Length(String),
-    /// It has other characters than names have.
     #[error(
         "'{0}' is neither an ip address nor a host name: want printable ascii, no '#', '[' first"
     )]
     Characters(String),
-    /// It looks like an IP address.
     #[error("'{0}' looks like an ip address but is none")]
     BrokenIp(String),
 }
@@ -93,7 +91,7 @@ impl fmt::Display for Address {
 /// The queue pair of an IPoIB interface and the connected modes that it supports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Remote {
-    qpn: u32,
+    qpn: Qpn,
     flags: u8,
 }
 
@@ -105,15 +103,15 @@ impl Remote {
 
     /// `None` if the number has more than 24 bits, or another flag than [`Remote::RC`] and
     /// [`Remote::UC`] is set.
-    pub const fn new(qpn: u32, flags: u8) -> Option<Self> {
-        match qpn >> 24 == 0 && flags & !(Self::RC | Self::UC) == 0 {
+    pub const fn new(qpn: Qpn, flags: u8) -> Option<Self> {
+        match qpn.0 >> 24 == 0 && flags & !(Self::RC | Self::UC) == 0 {
             true => Some(Self { qpn, flags }),
             false => None,
         }
     }
 
     /// The queue pair number, 24 bits.
-    pub const fn qpn(self) -> u32 {
+    pub const fn qpn(self) -> Qpn {
         self.qpn
     }
 
@@ -130,7 +128,7 @@ pub struct Entry {
     pub address: Address,
     /// A GID of the port.
     pub gid: Gid,
-    /// The partition; [`PKey::DEFAULT`] where the file names none.
+    /// The partition; [`PKey::DEFAULT_FULL`] where the file names none.
     pub pkey: PKey,
     /// The interface's queue pair, where the file has it.
     pub remote: Option<Remote>,

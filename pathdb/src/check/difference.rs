@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What two states of a fabric, or two plans of one, differ in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 
+use cm_msgs::{Guid, Lid};
 use rayon::prelude::*;
 
 use super::Host;
 use super::survey::{Pairs, least};
 use crate::disjoint::{Finder, Sharing};
 use crate::fabric::{Fabric, NO_PORT, NodeId, PortId};
-use crate::ident::{Guid, Lid, LidRange};
+use crate::lid_range::LidRange;
 use crate::rate::Capability;
 
 /// What differs. Nodes are the same if their GUIDs are, ports and links if they are of the same
@@ -31,7 +32,9 @@ pub struct Difference {
     /// Switches of both, by their names in the second: how many entries of their forwarding tables
     /// differ.
     pub routes: Vec<(NodeId, usize)>,
-    /// How many pairs of hosts there are that have several ports in both.
+    /// Hosts with several ports up in the first that have fewer in the second.
+    pub lost_ports: Vec<LostPorts>,
+    /// How many pairs there are of hosts with several ports in the first, and any in the second.
     pub pairs: u64,
     /// How many of them were looked at, evenly spread.
     pub looked_at: u64,
@@ -52,6 +55,7 @@ impl Difference {
             changed,
             moved,
             routes,
+            lost_ports,
             worse,
             better,
             ..
@@ -63,6 +67,7 @@ impl Difference {
             && changed.is_empty()
             && moved.is_empty()
             && routes.is_empty()
+            && lost_ports.is_empty()
             && worse.is_empty()
             && *better == 0
     }
@@ -84,6 +89,15 @@ pub struct MovedLids {
     pub port: PortId,
     /// Its LIDs in the first and in the second.
     pub lids: [Option<LidRange>; 2],
+}
+
+/// A host that had several ports up, and has fewer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostPorts {
+    /// A port of it in the first state.
+    pub port: PortId,
+    /// How many were up, and are.
+    pub up: [usize; 2],
 }
 
 /// A pair of hosts that shares more than it did, even with the primary that has the best alternate.
@@ -235,6 +249,28 @@ fn protection(finder: &mut Finder<'_>, fabric: &Fabric, hosts: [&Host; 2]) -> Pr
     Some(best.map_or((true, Sharing::default()), |best| (false, best.shared)))
 }
 
+/// The hosts with several ports in the first that have any in the second. What a host that is gone
+/// altogether has lost is not told: the operator may have taken it away, and sees its nodes gone.
+fn hosts_of_both(first: &Fabric, second: &Fabric, difference: &mut Difference) -> Vec<[Host; 2]> {
+    let after = second.hosts().into_iter();
+    let mut after: HashMap<Guid, Host> = after.map(|host| (host.system, host)).collect();
+    let systems: HashSet<Guid> = second.nodes().map(|(_, node)| node.system).collect();
+    let mut both = Vec::new();
+    for host in first.multi_port_hosts() {
+        let now = after.remove(&host.system);
+        let up = [
+            host.ports.len(),
+            now.as_ref().map_or(0, |now| now.ports.len()),
+        ];
+        if up[1] < up[0] && systems.contains(&host.system) {
+            let port = host.ports[0];
+            difference.lost_ports.push(LostPorts { port, up });
+        }
+        both.extend(now.map(|now| [host, now]));
+    }
+    both
+}
+
 fn pairs(
     first: &Fabric,
     second: &Fabric,
@@ -242,15 +278,7 @@ fn pairs(
     progress: &mut dyn FnMut(u64, u64),
     difference: &mut Difference,
 ) {
-    let of = |fabric: &Fabric| -> BTreeMap<Guid, Host> {
-        let hosts = fabric.multi_port_hosts().into_iter();
-        hosts.map(|host| (host.system, host)).collect()
-    };
-    let (before, mut after) = (of(first), of(second));
-    let both = before.into_iter();
-    let both: Vec<[Host; 2]> = both
-        .filter_map(|(system, host)| Some([host, after.remove(&system)?]))
-        .collect();
+    let both = hosts_of_both(first, second, difference);
     let pairs = Pairs::new(both.len() as u64, most);
     let look = |finders: &mut [Finder<'_>; 2], at| {
         let (a, b) = pairs.get(at);

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use cm_msgs::Lid;
 use rayon::prelude::*;
 
 use crate::fabric::{Fabric, NO_LINK, NO_PORT, NodeId, NodeKind, PortId};
-use crate::ident::Lid;
 use crate::walk::Step;
 
 /// How many LIDs are looked at from one word of progress to the next.

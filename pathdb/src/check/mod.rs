@@ -3,17 +3,18 @@
 //! circles or nowhere, hosts whose ports hang on one switch, and pairs of hosts whose paths meet
 //! though the cables lead around.
 
+mod connectivity;
 mod difference;
 mod forwarding;
-mod parting;
 mod survey;
 
-pub use difference::{Difference, LinkChange, MovedLids, Worse, difference};
+pub use difference::{Difference, LinkChange, LostPorts, MovedLids, Worse, difference};
 pub use forwarding::{Cause, Stuck, Unreachable};
 pub use survey::{Example, Needless, Survey, survey};
 
+use cm_msgs::Guid;
+
 use crate::fabric::{Fabric, NodeId, NodeKind, PortId};
-use crate::ident::Guid;
 
 /// A box with adapters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +37,13 @@ pub struct OneSwitch {
 impl Fabric {
     /// All hosts with more than one port that is up, by SystemImageGUID.
     pub fn multi_port_hosts(&self) -> Vec<Host> {
+        let mut hosts = self.hosts();
+        hosts.retain(|host| host.ports.len() > 1);
+        hosts
+    }
+
+    /// All hosts with a port that is up, by SystemImageGUID.
+    fn hosts(&self) -> Vec<Host> {
         let ends = self.end_ports().filter(|&port| {
             let node = self.node(self.port(port).node);
             node.kind == NodeKind::Adapter && self.is_up(port)
@@ -43,7 +51,7 @@ impl Fabric {
         let system = |port: PortId| self.node(self.port(port).node).system;
         let mut ends: Vec<(Guid, PortId)> = ends.map(|port| (system(port), port)).collect();
         ends.sort_unstable();
-        let hosts = ends.chunk_by(|a, b| a.0 == b.0).filter(|own| own.len() > 1);
+        let hosts = ends.chunk_by(|a, b| a.0 == b.0);
         let host = |own: &[(Guid, PortId)]| Host {
             system: own[0].0,
             ports: own.iter().map(|&(_, port)| port).collect(),

@@ -7,9 +7,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::Host;
-use super::parting::Parting;
-use crate::disjoint::{Alternate, Element, Finder, Path, Sharing};
-use crate::fabric::{Fabric, PortId};
+use super::connectivity::Connectivity;
+use crate::disjoint::{Alternate, Finder, Path, Sharing};
+use crate::fabric::{Element, Fabric, PortId};
 
 /// How many examples are kept.
 const EXAMPLES: usize = 3;
@@ -60,11 +60,11 @@ pub struct Survey {
 pub fn survey(fabric: &Fabric, most: u64, progress: &mut dyn FnMut(u64, u64)) -> Survey {
     let hosts = fabric.multi_port_hosts();
     let pairs = Pairs::new(hosts.len() as u64, most);
-    let parting = Parting::new(fabric);
+    let connectivity = Connectivity::new(fabric);
     let looker = Looker {
         fabric,
         finder: Finder::new(fabric),
-        parting: &parting,
+        connectivity: &connectivity,
     };
     let mut sums = Sums::default();
     for part in pairs.parts(progress) {
@@ -189,7 +189,7 @@ fn keep(examples: &mut Vec<Example>, more: &[Example]) {
 struct Looker<'a> {
     fabric: &'a Fabric,
     finder: Finder<'a>,
-    parting: &'a Parting<'a>,
+    connectivity: &'a Connectivity<'a>,
 }
 
 impl Looker<'_> {
@@ -213,7 +213,7 @@ impl Looker<'_> {
         };
         let mut joined = false;
         for (element, avoided) in shared {
-            if avoided || self.parting.leads_around(element, a, b) {
+            if avoided || self.connectivity.leads_around(element, a, b) {
                 let own = sums.needless.entry(element).or_default();
                 own.0 += 1;
                 keep(&mut own.1, &[example]);

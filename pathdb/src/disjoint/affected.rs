@@ -3,7 +3,6 @@
 
 use super::Path;
 use crate::fabric::{Change, Delta, Fabric, PortId};
-use crate::ident::Lid;
 
 /// The LIDs of which a path can have changed: a path to a LID follows that LID's row of the
 /// forwarding tables only, so it changes with an entry of that row, with a link that the row leads
@@ -16,12 +15,12 @@ impl Affected {
     /// By a delta that has been applied.
     pub(super) fn by(fabric: &Fabric, delta: &Delta) -> Self {
         let mut affected = Self {
-            lids: vec![false; usize::from(Lid::MAX) + 1],
+            lids: vec![false; usize::from(u16::MAX) + 1],
         };
         let mut crossed = Vec::new();
         for change in &delta.changes {
             match *change {
-                Change::Route { lid, .. } => affected.lids[lid.index()] = true,
+                Change::Route { lid, .. } => affected.lids[usize::from(lid.0)] = true,
                 Change::Link { end, .. } => {
                     let port = fabric.port_of(end.0, end.1);
                     let peer = port.and_then(|port| fabric.peer(port));
@@ -39,19 +38,19 @@ impl Affected {
     fn crossing(&mut self, fabric: &Fabric, port: PortId) {
         let own = fabric.port(port).lids.into_iter();
         for lid in own.flat_map(|range| range.iter()) {
-            self.lids[lid.index()] = true;
+            self.lids[usize::from(lid.0)] = true;
         }
         let Some(rank) = fabric.rank(fabric.port(port).node) else {
             return;
         };
         let number = fabric.port_number(port);
         for (lid, _) in fabric.lids() {
-            self.lids[lid.index()] |= fabric.forwarding().get(lid, rank) == number;
+            self.lids[usize::from(lid.0)] |= fabric.forwarding().get(lid, rank) == number;
         }
     }
 
     /// Whether a path, in either direction, can have changed.
     pub(super) fn has(&self, path: Path) -> bool {
-        self.lids[path.slid.index()] || self.lids[path.dlid.index()]
+        self.lids[usize::from(path.slid.0)] || self.lids[usize::from(path.dlid.0)]
     }
 }

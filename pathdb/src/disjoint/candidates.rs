@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every path between two hosts, judged as the alternate of one of them: what people look at.
 
+use cm_msgs::Lid;
+
 use super::finder::Alternate;
 use super::{Elements, Path};
 use crate::fabric::{Fabric, PortId};
-use crate::ident::Lid;
 use crate::locate::Place;
 use crate::walk::{Fault, Leg};
 

@@ -3,11 +3,11 @@
 
 use std::cmp::Reverse;
 
-use super::{Element, Elements, Met, Path, Sharing, meet};
-use crate::fabric::{Fabric, PortId};
-use crate::ident::Lid;
+use cm_msgs::Lid;
+
+use super::{Elements, Met, Path, Sharing, meet};
+use crate::fabric::{Element, Fabric, PortId, RiskId};
 use crate::rate::{Mtu, Rate};
-use crate::risks::RiskId;
 use crate::walk::{Fault, Leg};
 
 /// An alternate of some primary.
@@ -44,7 +44,7 @@ impl Alternate {
 /// One direction between a port and a LID of the other side, and which of the primary's elements
 /// it meets.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Direction {
     port: PortId,
     lid: Lid,
     leg: Leg,
@@ -57,9 +57,9 @@ struct Way {
 pub struct Finder<'a> {
     fabric: &'a Fabric,
     primary: Elements,
-    /// The ways that were looked at last, there and back.
-    there: Vec<Way>,
-    back: Vec<Way>,
+    /// The directions that were looked at last, there and back.
+    forward: Vec<Direction>,
+    reverse: Vec<Direction>,
     bits: Vec<u64>,
 }
 
@@ -69,8 +69,8 @@ impl<'a> Finder<'a> {
         Self {
             fabric,
             primary: Elements::default(),
-            there: Vec::new(),
-            back: Vec::new(),
+            forward: Vec::new(),
+            reverse: Vec::new(),
             bits: Vec::new(),
         }
     }
@@ -89,12 +89,12 @@ impl<'a> Finder<'a> {
         let (there, back) = self.primary.follow(self.fabric, primary)?;
         let mtu = there.carries.mtu.min(back.carries.mtu);
         self.bits.clear();
-        self.there = self.ways(local, remote);
-        self.back = self.ways(remote, local);
+        self.forward = self.directions(local, remote);
+        self.reverse = self.directions(remote, local);
         let mut best: Option<Alternate> = None;
-        for forward in &self.there {
-            for reverse in &self.back {
-                // The LID of one way must be of the port where the other begins.
+        for forward in &self.forward {
+            for reverse in &self.reverse {
+                // The LID of one direction must be of the port where the other begins.
                 if self.fabric.port_by_lid(reverse.lid) != Some(forward.port)
                     || self.fabric.port_by_lid(forward.lid) != Some(reverse.port)
                 {
@@ -114,7 +114,7 @@ impl<'a> Finder<'a> {
         Ok(best)
     }
 
-    /// What an alternate that was found shares with its primary, and of each element whether some way
+    /// What an alternate that was found shares with its primary, and of each element whether some direction
     /// there between the ports avoids it: then the cables certainly lead around it.
     pub(crate) fn common(
         &mut self,
@@ -127,12 +127,16 @@ impl<'a> Finder<'a> {
             return Vec::new();
         }
         let Path { slid, dlid } = alternate.path;
-        let of = |ways: &[Way], from: Lid, to: Lid| {
+        let of = |directions: &[Direction], from: Lid, to: Lid| {
             let from = self.fabric.port_by_lid(from);
-            let is_it = |way: &&Way| Some(way.port) == from && way.lid == to;
-            ways.iter().find(is_it).map(|way| way.bits)
+            let is_it =
+                |direction: &&Direction| Some(direction.port) == from && direction.lid == to;
+            directions
+                .iter()
+                .find(is_it)
+                .map(|direction| direction.bits)
         };
-        let (forward, reverse) = (of(&self.there, slid, dlid), of(&self.back, dlid, slid));
+        let (forward, reverse) = (of(&self.forward, slid, dlid), of(&self.reverse, dlid, slid));
         let words = self.words();
         let Elements {
             switches,
@@ -154,7 +158,11 @@ impl<'a> Finder<'a> {
                 .flatten()
                 .any(|&at| meets(at, bit))
         };
-        let avoided = |bit: usize| self.there.iter().any(|way| !meets(way.bits, bit));
+        let avoided = |bit: usize| {
+            self.forward
+                .iter()
+                .any(|direction| !meets(direction.bits, bit))
+        };
         switches
             .chain(links)
             .chain(groups)
@@ -163,7 +171,7 @@ impl<'a> Finder<'a> {
             .collect()
     }
 
-    fn candidate(&self, forward: &Way, reverse: &Way) -> Alternate {
+    fn candidate(&self, forward: &Direction, reverse: &Direction) -> Alternate {
         let words = self.words();
         let count = |from: usize, words: usize| {
             (from..from + words)
@@ -195,10 +203,10 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// All ways that arrive, from each of `from` to each LID of each of `to`.
-    fn ways(&mut self, from: &[PortId], to: &[PortId]) -> Vec<Way> {
+    /// All directions that arrive, from each of `from` to each LID of each of `to`.
+    fn directions(&mut self, from: &[PortId], to: &[PortId]) -> Vec<Direction> {
         let fabric = self.fabric;
-        let mut ways = Vec::with_capacity(from.len() * to.len());
+        let mut directions = Vec::with_capacity(from.len() * to.len());
         for &port in from {
             for &other in to {
                 if port == other || !fabric.share_partition(port, other) {
@@ -208,7 +216,7 @@ impl<'a> Finder<'a> {
                 for lid in lids.flat_map(|range| range.iter()) {
                     let bits = self.bits.len();
                     if let Ok(leg) = self.mark(port, lid) {
-                        ways.push(Way {
+                        directions.push(Direction {
                             port,
                             lid,
                             leg,
@@ -218,10 +226,10 @@ impl<'a> Finder<'a> {
                 }
             }
         }
-        ways
+        directions
     }
 
-    /// Adds the bits of one way: which of the primary's elements it meets.
+    /// Adds the bits of one direction: which of the primary's elements it meets.
     fn mark(&mut self, port: PortId, lid: Lid) -> Result<Leg, Fault> {
         let words = self.words();
         let first = self.bits.len();

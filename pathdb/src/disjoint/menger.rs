@@ -8,11 +8,13 @@
 use std::collections::VecDeque;
 
 use super::{Elements, Path};
+use serde::Serialize;
+
 use crate::fabric::{Fabric, PortId};
 
 /// The most routes between two hosts, no two of which have something in common: not an end port
 /// either.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize)]
 pub struct Disjoint {
     /// No two share a switch or a link.
     pub switches: u16,

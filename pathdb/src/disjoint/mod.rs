@@ -17,10 +17,12 @@ pub use candidates::{Candidate, Fitness};
 pub use finder::{Alternate, Finder};
 pub use menger::Disjoint;
 pub use recheck::{Pair, Verdict, recheck, recheck_after};
-pub use shared::{Element, ElementName, Overlaps, Shared};
+pub use shared::{ElementName, Overlaps, Shared};
+
+use cm_msgs::Lid;
+use serde::Serialize;
 
 use crate::fabric::{Fabric, PortId};
-use crate::ident::Lid;
 use crate::walk::{Fault, Leg};
 
 /// A path between two end ports, by the LIDs that choose it.
@@ -34,7 +36,7 @@ pub struct Path {
 
 /// How much two paths share. The less, the better; switches count first, as each takes its links
 /// with it, then what fails together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 pub struct Sharing {
     /// Switches in both.
     pub switches: u16,

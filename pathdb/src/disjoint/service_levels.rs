@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which service levels get through a path both ways.
 
+use cm_msgs::Lid;
+
 use super::Path;
 use crate::fabric::{Fabric, ServiceLevels};
-use crate::ident::Lid;
 use crate::walk::Fault;
 
 impl Fabric {
@@ -19,7 +20,7 @@ impl Fabric {
     /// Whether a path that works drops the service level that all paths have, as far as both are
     /// known.
     pub(crate) fn drops(&self, path: Path) -> bool {
-        let known = self.terms().service_level.filter(|_| self.knows_lanes());
+        let known = self.terms().service_level.filter(|_| self.knows_sl_to_vl());
         known.is_some_and(|sl| {
             let levels = self.path_service_levels(path);
             levels.is_ok_and(|levels| !levels.contains(sl))

@@ -5,20 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::{Elements, Path};
-use crate::fabric::{Fabric, NO_LINK, NodeId, PortId};
-use crate::risks::RiskId;
+use crate::fabric::{Element, Fabric, NO_LINK, PortId, RiskId};
 use crate::walk::Fault;
-
-/// Something whose failure takes every path over it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Element {
-    /// A switch.
-    Switch(NodeId),
-    /// A link, by one of its two ports.
-    Link(PortId),
-    /// A shared-risk group.
-    Group(RiskId),
-}
 
 /// An element of two paths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

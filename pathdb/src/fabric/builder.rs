@@ -5,147 +5,30 @@
 
 use std::collections::HashMap;
 
+use cm_msgs::{Guid, Lid, PKey};
+
+use super::error::{BuildError, check_route, find_node, find_port, fits, switch_rank};
 use super::{
-    Fabric, Forwarding, Hop, Lanes, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind,
-    PathTerms, Port, PortId, SlToVl, Switch,
+    Fabric, Forwarding, Hop, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind, PathTerms,
+    Port, PortId, Risks, SlToVl, SlToVlTables, Switch,
 };
-use crate::ident::{Guid, Lid, LidRange, PKey};
+use crate::lid_range::LidRange;
+use crate::name::NodeName;
 use crate::rate::Capability;
-use crate::risks::Risks;
 
 /// Ports of a node that can be told apart in a forwarding table: 255 means none.
 const MAX_PORTS: u8 = 254;
 
-/// What is wrong with a fabric.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// Two nodes with one GUID.
-    #[error("node guid {guid} belongs to '{first}' and to '{second}'")]
-    TwoNodes {
-        /// The GUID.
-        guid: Guid,
-        /// Who had it first.
-        first: String,
-        /// Who wants it as well.
-        second: String,
-    },
-    /// More ports than forwarding tables can name.
-    #[error("'{node}' cannot have {ports} ports: at most 254")]
-    TooManyPorts {
-        /// The node.
-        node: String,
-        /// How many it is said to have.
-        ports: u8,
-    },
-    /// A node of another fabric.
-    #[error("node {0} is not of this fabric")]
-    UnknownNode(u32),
-    /// A port that the node does not have.
-    #[error("'{node}' has no port {port}: it has {ports}")]
-    NoSuchPort {
-        /// The node.
-        node: String,
-        /// The port.
-        port: u8,
-        /// How many it has.
-        ports: u8,
-    },
-    /// A LID on a port that cannot have one.
-    #[error(
-        "'{node}' port {port} cannot have lids: switches have them on port 0, adapters elsewhere"
-    )]
-    MisplacedLid {
-        /// The node.
-        node: String,
-        /// The port.
-        port: u8,
-    },
-    /// Two ports with one LID.
-    #[error("lid {lid} belongs to '{first}' and to '{second}'")]
-    TwoOwners {
-        /// The LID.
-        lid: Lid,
-        /// Who had it first.
-        first: String,
-        /// Who wants it as well.
-        second: String,
-    },
-    /// Two ports with one GUID.
-    #[error("port guid {guid} belongs to '{first}' and to '{second}'")]
-    TwoPorts {
-        /// The GUID.
-        guid: Guid,
-        /// Who had it first.
-        first: String,
-        /// Who wants it as well.
-        second: String,
-    },
-    /// A port described in two ways.
-    #[error("'{port}' is described twice, and differently")]
-    Redescribed {
-        /// The port.
-        port: String,
-    },
-    /// A cable with one end, or an end in port 0.
-    #[error("no link is possible between '{a}' and '{b}'")]
-    ImpossibleLink {
-        /// One end.
-        a: String,
-        /// The other.
-        b: String,
-    },
-    /// A port with two cables.
-    #[error("'{port}' is linked to '{first}' and to '{second}'")]
-    TwoLinks {
-        /// The port.
-        port: String,
-        /// The link it had first.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// A link described in two ways.
-    #[error("the link between '{a}' and '{b}' is described twice, and differently")]
-    RedescribedLink {
-        /// One end.
-        a: String,
-        /// The other.
-        b: String,
-    },
-    /// A forwarding table of what is no switch.
-    #[error("'{node}' is no switch and has no forwarding table")]
-    NotASwitch {
-        /// The node.
-        node: String,
-    },
-    /// An SL-to-VL table of a way through an adapter.
-    #[error(
-        "'{port}' has no sl-to-vl table for packets from port {from}: an adapter has one a port"
-    )]
-    MisplacedLanes {
-        /// The port that packets go out by.
-        port: String,
-        /// The port that they come in by.
-        from: u8,
-    },
-    /// Two SL-to-VL tables of one way.
-    #[error(
-        "the sl-to-vl table of '{port}' for packets from port {from} is given twice, and differently"
-    )]
-    RedescribedLanes {
-        /// The port that packets go out by.
-        port: String,
-        /// The port that they come in by.
-        from: u8,
-    },
-    /// More different SL-to-VL tables than can be told apart.
-    #[error("more than 65535 different sl-to-vl tables")]
-    TooManyLanes,
-    /// More different P_Key tables than can be told apart.
-    #[error("more than 65535 different p_key tables")]
-    TooManyPKeyTables,
-}
+// What a fabric may have: more than its 49,151 LIDs can make use of, and little enough that whoever
+// describes one cannot take all memory. The forwarding tables of so many switches are 490 MB.
+const NODES: usize = 1 << 16;
+const SWITCHES: usize = 10_000;
+const PORTS: usize = 1 << 21;
+const PKEYS: usize = 1 << 20;
+const SL_TO_VL_ENTRIES: usize = 1 << 26;
+
+/// Bytes of a name: a description has 64, each of which may have been escaped.
+pub(crate) const NAME: usize = 512;
 
 /// A node to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,7 +40,7 @@ pub struct NodeSpec {
     /// NodeInfo:SystemImageGUID.
     pub system: Guid,
     /// The node description.
-    pub name: String,
+    pub name: NodeName,
     /// NodeInfo:NumPorts.
     pub ports: u8,
 }
@@ -179,6 +62,11 @@ pub struct Builder {
     fabric: Fabric,
     node_guids: HashMap<Guid, NodeId>,
     pkey_tables: HashMap<Vec<PKey>, u16>,
+    /// Keys in all of them.
+    pkeys: usize,
+    sl_to_vl_numbers: HashMap<SlToVl, u16>,
+    /// NodeTables through all nodes that have SL-to-VL tables.
+    sl_to_vl_entries: usize,
     described: Vec<bool>,
 }
 
@@ -203,11 +91,14 @@ impl Builder {
                 guids: HashMap::new(),
                 pkey_tables: vec![Vec::new()],
                 forwarding: Forwarding::new(0, 0),
-                lanes: Lanes::default(),
+                sl_to_vl: SlToVlTables::default(),
                 risks: Risks::default(),
             },
             node_guids: HashMap::new(),
             pkey_tables: HashMap::from([(Vec::new(), 0)]),
+            pkeys: 0,
+            sl_to_vl_numbers: HashMap::new(),
+            sl_to_vl_entries: 0,
             described: Vec::new(),
         }
     }
@@ -248,17 +139,24 @@ impl Builder {
         if let Some(&first) = self.node_guids.get(&spec.guid) {
             return Err(BuildError::TwoNodes {
                 guid: spec.guid,
-                first: self.fabric.node(first).name.clone(),
-                second: spec.name,
+                first: self.fabric.node(first).name.to_string(),
+                second: spec.name.to_string(),
             });
         }
         if spec.ports > MAX_PORTS {
             return Err(BuildError::TooManyPorts {
-                node: spec.name,
+                node: spec.name.to_string(),
                 ports: spec.ports,
             });
         }
         let fabric = &mut self.fabric;
+        let ports = fabric.ports.len() + usize::from(spec.ports) + 1;
+        // Before anything is made room for: the numbers are a file's or an SA's.
+        fits(spec.name.len(), NAME, "bytes in a name")?;
+        fits(fabric.nodes.len() + 1, NODES, "nodes")?;
+        fits(ports, PORTS, "ports")?;
+        let switches = fabric.switches.len() + usize::from(spec.kind == NodeKind::Switch);
+        fits(switches, SWITCHES, "switches")?;
         let id = NodeId(fabric.nodes.len() as u32);
         fabric.nodes.push(Node {
             kind: spec.kind,
@@ -297,12 +195,24 @@ impl Builder {
         number: u8,
         spec: &PortSpec,
     ) -> Result<PortId, BuildError> {
+        let table = self.pkey_table(&spec.pkeys)?;
+        self.describe(node, number, (spec.guid, spec.lids), table)
+    }
+
+    /// The same, with the number of a P_Key table that is known.
+    pub(crate) fn describe(
+        &mut self,
+        node: NodeId,
+        number: u8,
+        (guid, lids): (Option<Guid>, Option<LidRange>),
+        pkeys: u16,
+    ) -> Result<PortId, BuildError> {
         let port = self.port_id(node, number)?;
-        if let Some(range) = spec.lids {
+        if let Some(range) = lids {
             self.check_lids(node, number, port, range)?;
         }
-        let owner = spec.guid.and_then(|guid| self.fabric.guids.get(&guid));
-        if let (Some(guid), Some(&first)) = (spec.guid, owner)
+        let owner = guid.and_then(|guid| self.fabric.guids.get(&guid));
+        if let (Some(guid), Some(&first)) = (guid, owner)
             && first != port
         {
             return Err(BuildError::TwoPorts {
@@ -311,11 +221,10 @@ impl Builder {
                 second: self.fabric.name(port).to_string(),
             });
         }
-        let pkeys = self.pkey_table(&spec.pkeys)?;
         let new = Port {
             node,
-            guid: spec.guid,
-            lids: spec.lids,
+            guid,
+            lids,
             pkeys,
         };
         if self.described[port.index()] && self.fabric.ports[port.index()] != new {
@@ -325,8 +234,8 @@ impl Builder {
         }
         self.described[port.index()] = true;
         self.fabric.ports[port.index()] = new;
-        self.fabric.guids.extend(spec.guid.map(|guid| (guid, port)));
-        self.take_lids(port, spec.lids);
+        self.fabric.guids.extend(guid.map(|guid| (guid, port)));
+        self.take_lids(port, lids);
         Ok(port)
     }
 
@@ -385,16 +294,63 @@ impl Builder {
         to: u8,
         table: SlToVl,
     ) -> Result<(), BuildError> {
-        self.fabric.set_lanes(node, (from, to), table)
+        let number = self.sl_to_vl_number(table)?;
+        self.sl_to_vl_by_number(node, (from, to), number)
     }
 
-    /// Says one SL-to-VL table for all ways through a switch, in place of what was said of it.
+    /// The same, with the number of a table that is known.
+    pub(crate) fn sl_to_vl_by_number(
+        &mut self,
+        node: NodeId,
+        (from, to): (u8, u8),
+        number: u16,
+    ) -> Result<(), BuildError> {
+        let out = self.port_id(node, to)?;
+        self.port_id(node, from)?;
+        let adapter = self.fabric.node(node).kind == NodeKind::Adapter;
+        let port = |fabric: &Fabric| fabric.name(out).to_string();
+        if adapter && (from != 0 || to == 0) {
+            return Err(BuildError::MisplacedSlToVl {
+                port: port(&self.fabric),
+                from,
+            });
+        }
+        self.reserve_sl_to_vl(node)?;
+        match self.fabric.set_sl_to_vl(node, (from, to), number) {
+            true => Ok(()),
+            false => Err(BuildError::RedescribedSlToVl {
+                port: port(&self.fabric),
+                from,
+            }),
+        }
+    }
+
+    /// Makes room for the tables of all pairs of a node's ports.
+    pub(crate) fn reserve_sl_to_vl(&mut self, node: NodeId) -> Result<(), BuildError> {
+        let ports = usize::from(find_node(&self.fabric, node)?.ports) + 1;
+        if self.fabric.sl_to_vl.of(node).is_none() {
+            self.sl_to_vl_entries += ports * ports;
+            fits(
+                self.sl_to_vl_entries,
+                SL_TO_VL_ENTRIES,
+                "entries of sl-to-vl tables",
+            )?;
+            self.fabric.sl_to_vl.add(node, ports);
+        }
+        Ok(())
+    }
+
+    /// Says one SL-to-VL table for all pairs of a switch's ports, in place of what was said of it.
     pub fn same_sl_to_vl(&mut self, switch: NodeId, table: SlToVl) -> Result<(), BuildError> {
-        self.fabric.set_same_lanes(switch, table)
+        switch_rank(&self.fabric, switch)?;
+        let number = self.sl_to_vl_number(table)?;
+        self.fabric.sl_to_vl.set_same(switch, number);
+        Ok(())
     }
 
-    pub(crate) fn switch_count(&self) -> usize {
-        self.fabric.switches.len()
+    /// The fabric as far as it is known.
+    pub(crate) fn fabric(&self) -> &Fabric {
+        &self.fabric
     }
 
     /// On to the second step.
@@ -402,7 +358,7 @@ impl Builder {
         let switches = self.fabric.switches.len();
         let top = self.fabric.owners.len().saturating_sub(1);
         self.fabric.forwarding = Forwarding::new(switches, top);
-        self.fabric.lanes_mut().compact();
+        self.fabric.sl_to_vl.compact();
         self.fabric.nodes.shrink_to_fit();
         self.fabric.ports.shrink_to_fit();
         self.fabric.hops.shrink_to_fit();
@@ -423,7 +379,7 @@ impl Builder {
             }
         }
         self.fabric.forwarding = Forwarding::from_rows(switches.len(), rows);
-        self.fabric.lanes_mut().compact();
+        self.fabric.sl_to_vl.compact();
         Ok(self.fabric)
     }
 
@@ -441,7 +397,7 @@ impl Builder {
         let node = self.fabric.node(node);
         if (node.kind == NodeKind::Switch) != (number == 0) {
             return Err(BuildError::MisplacedLid {
-                node: node.name.clone(),
+                node: node.name.to_string(),
                 port: number,
             });
         }
@@ -462,16 +418,23 @@ impl Builder {
     fn take_lids(&mut self, port: PortId, range: Option<LidRange>) {
         let Some(range) = range else { return };
         let owners = &mut self.fabric.owners;
-        let end = usize::from(range.last()) + 1;
+        let end = usize::from(range.last().0) + 1;
         if owners.len() < end {
             owners.resize(end, NO_LINK);
         }
-        owners[range.base().index()..end].fill(port.0);
+        owners[usize::from(range.base().0)..end].fill(port.0);
     }
 
-    /// Makes an SL-to-VL table known, so that all have the numbers in whose order they come.
-    pub(crate) fn lanes_table(&mut self, table: SlToVl) -> Result<(), BuildError> {
-        self.fabric.lanes_mut().number(table).map(drop)
+    /// The number of an SL-to-VL table, counted from 1, which is new if it is unlike all others.
+    pub(crate) fn sl_to_vl_number(&mut self, table: SlToVl) -> Result<u16, BuildError> {
+        if let Some(&number) = self.sl_to_vl_numbers.get(&table) {
+            return Ok(number);
+        }
+        let number = self.fabric.sl_to_vl.tables().len() + 1;
+        let number = number_of_table(number, "different sl-to-vl tables")?;
+        self.fabric.sl_to_vl.know(table);
+        self.sl_to_vl_numbers.insert(table, number);
+        Ok(number)
     }
 
     /// The number of a P_Key table, which is new if it is unlike all others.
@@ -479,12 +442,19 @@ impl Builder {
         if let Some(&table) = self.pkey_tables.get(pkeys) {
             return Ok(table);
         }
+        self.pkeys += pkeys.len();
+        fits(self.pkeys, PKEYS, "p_keys in different tables")?;
         let tables = &mut self.fabric.pkey_tables;
-        let table = u16::try_from(tables.len()).map_err(|_| BuildError::TooManyPKeyTables)?;
+        let table = number_of_table(tables.len(), "different p_key tables")?;
         tables.push(pkeys.to_vec());
         self.pkey_tables.insert(pkeys.to_vec(), table);
         Ok(table)
     }
+}
+
+fn number_of_table(number: usize, what: &'static str) -> Result<u16, BuildError> {
+    let most = usize::from(u16::MAX);
+    u16::try_from(number).map_err(|_| BuildError::TooLarge { what, most })
 }
 
 /// The second step: forwarding tables.
@@ -508,7 +478,7 @@ impl Routing {
     /// One entry: `switch` sends packets for `lid` out of `port`, 0 being itself. LIDs that nobody
     /// has are allowed, as in real tables.
     pub fn route(&mut self, switch: NodeId, lid: Lid, port: u8) -> Result<(), BuildError> {
-        let rank = check_route(&self.fabric, switch, port)?;
+        let rank = check_route(&self.fabric, switch, lid, port)?;
         self.fabric.forwarding.set(lid, rank, port);
         Ok(())
     }
@@ -517,26 +487,4 @@ impl Routing {
     pub fn finish(self) -> Fabric {
         self.fabric
     }
-}
-
-/// The rank of `switch`, if an entry with `port` may stand in its table.
-pub(super) fn check_route(fabric: &Fabric, switch: NodeId, port: u8) -> Result<u32, BuildError> {
-    find_port(fabric, switch, port)?;
-    fabric.rank(switch).ok_or_else(|| BuildError::NotASwitch {
-        node: fabric.node(switch).name.clone(),
-    })
-}
-
-pub(super) fn find_port(fabric: &Fabric, node: NodeId, number: u8) -> Result<PortId, BuildError> {
-    let known = fabric
-        .nodes
-        .get(node.index())
-        .ok_or(BuildError::UnknownNode(node.0))?;
-    fabric
-        .port_of(node, number)
-        .ok_or_else(|| BuildError::NoSuchPort {
-            node: known.name.clone(),
-            port: number,
-            ports: known.ports,
-        })
 }

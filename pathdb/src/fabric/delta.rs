@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of a fabric, from one epoch to another. A delta is applied whole or not at all.
 
-use super::builder::{BuildError, check_route, find_port};
+use cm_msgs::Lid;
+
+use super::error::{BuildError, check_route, find_port};
 use super::{Fabric, NO_LINK, NO_PORT, NodeId, PortId};
-use crate::ident::Lid;
 use crate::rate::Capability;
 
 /// One change.
@@ -43,33 +44,14 @@ pub struct Delta {
 /// Why a delta was not applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum DeltaError {
-    /// It belongs to another state of the fabric.
     #[error("the delta leads from epoch {from} to {to}, but this is epoch {at}; load a snapshot")]
-    Epoch {
-        /// Where the delta starts.
-        from: u64,
-        /// Where it leads.
-        to: u64,
-        /// Where the fabric is.
-        at: u64,
-    },
-    /// A change of what there is not.
+    Epoch { from: u64, to: u64, at: u64 },
     #[error("change {position}: {source}")]
-    Change {
-        /// Which, counted from 0.
-        position: usize,
-        /// What is wrong.
-        source: BuildError,
-    },
-    /// A change of a link where there is no cable.
+    Change { position: usize, source: BuildError },
     #[error("change {position}: '{port}' has no link; new cables need a snapshot")]
-    NoLink {
-        /// Which, counted from 0.
-        position: usize,
-        /// The port.
-        port: String,
-    },
+    NoLink { position: usize, port: String },
 }
 
 /// A change with its things found.
@@ -106,7 +88,7 @@ impl Fabric {
         let at = |source| DeltaError::Change { position, source };
         match *change {
             Change::Route { switch, lid, port } => {
-                let rank = check_route(self, switch, port.unwrap_or(0)).map_err(at)?;
+                let rank = check_route(self, switch, lid, port.unwrap_or(0)).map_err(at)?;
                 Ok(Checked::Route(lid, rank, port.unwrap_or(NO_PORT)))
             }
             Change::Link { end, up, carries } => {

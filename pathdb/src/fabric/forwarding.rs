@@ -3,7 +3,7 @@
 //! switch does with packets for that LID. All paths to one LID use one row, which at 3,584 switches
 //! fits the first-level cache.
 
-use crate::ident::Lid;
+use cm_msgs::Lid;
 
 /// The entry of a LID that a switch drops (IBA 14.2.5.10: port 255).
 pub(crate) const NO_PORT: u8 = 0xff;
@@ -26,7 +26,7 @@ impl Forwarding {
     /// What the switches, by rank, do with packets for `lid`. Empty for LIDs above the highest.
     #[inline]
     pub(crate) fn row(&self, lid: Lid) -> &[u8] {
-        let from = lid.index() * self.switches;
+        let from = usize::from(lid.0) * self.switches;
         self.ports.get(from..from + self.switches).unwrap_or(&[])
     }
 
@@ -39,7 +39,7 @@ impl Forwarding {
 
     /// Sets one entry; tables grow to hold the LID.
     pub(crate) fn set(&mut self, lid: Lid, switch: u32, port: u8) {
-        let from = lid.index() * self.switches;
+        let from = usize::from(lid.0) * self.switches;
         if from + self.switches > self.ports.len() {
             self.ports.resize(from + self.switches, NO_PORT);
         }

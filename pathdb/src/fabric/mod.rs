@@ -7,21 +7,28 @@
 
 mod builder;
 mod delta;
+mod error;
 mod forwarding;
+mod risks;
 mod service_levels;
 
 use std::collections::HashMap;
 use std::fmt;
 
-pub use builder::{BuildError, Builder, NodeSpec, PortSpec, Routing};
+pub(crate) use builder::NAME;
+pub use builder::{Builder, NodeSpec, PortSpec, Routing};
 pub use delta::{Change, Delta, DeltaError};
+pub use error::BuildError;
 pub(crate) use forwarding::{Forwarding, NO_PORT};
-pub(crate) use service_levels::{Lanes, Ways};
+pub use risks::{Element, RiskId, Risks};
+pub(crate) use service_levels::{NodeTables, SlToVlTables};
 pub use service_levels::{ServiceLevels, SlToVl};
 
-use crate::ident::{Guid, Lid, LidRange, PKey};
+use cm_msgs::{Guid, Lid, PKey};
+
+use crate::lid_range::LidRange;
+use crate::name::NodeName;
 use crate::rate::Capability;
-use crate::risks::Risks;
 
 /// A node of one fabric. Numbered in the order of building, which snapshots keep: whoever holds a
 /// snapshot of the fabric means the same node.
@@ -63,7 +70,7 @@ pub struct Node {
     /// NodeInfo:SystemImageGUID: the same for what is in one box.
     pub system: Guid,
     /// The node description.
-    pub name: String,
+    pub name: NodeName,
     /// NodeInfo:NumPorts, without port 0.
     pub ports: u8,
     first: u32,
@@ -157,7 +164,7 @@ pub struct Fabric {
     guids: HashMap<Guid, PortId>,
     pkey_tables: Vec<Vec<PKey>>,
     forwarding: Forwarding,
-    lanes: Lanes,
+    sl_to_vl: SlToVlTables,
     risks: Risks,
 }
 
@@ -217,7 +224,7 @@ impl Fabric {
 
     /// The port that has this LID.
     pub fn port_by_lid(&self, lid: Lid) -> Option<PortId> {
-        let owner = *self.owners.get(lid.index())?;
+        let owner = self.owner(lid);
         (owner != NO_LINK).then_some(PortId(owner))
     }
 
@@ -229,7 +236,7 @@ impl Fabric {
     /// Nodes with this description.
     pub fn nodes_by_name<'a>(&'a self, name: &'a str) -> impl Iterator<Item = NodeId> + 'a {
         self.nodes()
-            .filter(move |(_, node)| node.name == name)
+            .filter(move |(_, node)| *node.name == *name)
             .map(|(id, _)| id)
     }
 
@@ -245,7 +252,7 @@ impl Fabric {
         (0u16..)
             .zip(&self.owners)
             .filter(|&(_, &owner)| owner != NO_LINK)
-            .filter_map(|(lid, &owner)| Some((Lid::new(lid)?, PortId(owner))))
+            .map(|(lid, &owner)| (Lid(lid), PortId(owner)))
     }
 
     /// The end ports of everything in the same box: the candidates for an alternate.
@@ -299,7 +306,7 @@ impl Fabric {
     /// known.
     pub fn common_pkeys(&self, a: PortId, b: PortId) -> impl Iterator<Item = PKey> {
         let theirs = self.pkeys(b);
-        let admits = |key: &PKey| theirs.iter().any(|other| key.admits(*other));
+        let admits = |key: &PKey| theirs.iter().any(|other| key.matches(*other));
         self.pkeys(a).iter().copied().filter(admits)
     }
 
@@ -316,15 +323,6 @@ impl Fabric {
     /// A port for people: the node's description and, where there is a choice, the port's number.
     pub fn name(&self, port: PortId) -> PortName<'_> {
         PortName { fabric: self, port }
-    }
-
-    /// What fails together.
-    pub fn risks(&self) -> &Risks {
-        &self.risks
-    }
-
-    pub(crate) fn risks_mut(&mut self) -> &mut Risks {
-        &mut self.risks
     }
 
     pub(crate) fn ports(&self) -> &[Port] {
@@ -352,9 +350,10 @@ impl Fabric {
         &self.forwarding
     }
 
-    /// By LID: the index of the port, or [`NO_LINK`].
-    pub(crate) fn owners(&self) -> &[u32] {
-        &self.owners
+    /// The index of the port that has this LID, or [`NO_LINK`].
+    pub(crate) fn owner(&self, lid: Lid) -> u32 {
+        let owner = self.owners.get(usize::from(lid.0));
+        owner.copied().unwrap_or(NO_LINK)
     }
 
     /// The switch of this rank.
@@ -381,7 +380,7 @@ impl fmt::Display for PortName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.fabric.node(self.fabric.port(self.port).node);
         match self.fabric.port_number(self.port) {
-            0 => f.write_str(&node.name),
+            0 => node.name.fmt(f),
             number => write!(f, "{} port {number}", node.name),
         }
     }

@@ -9,10 +9,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::builder::{check_route, find_port};
-use super::{BuildError, Fabric, NodeId, NodeKind, PortId};
-use crate::ident::Lid;
-use crate::walk::Fault;
+use super::{Fabric, NodeId};
 
 /// The virtual lane of each service level: 16 times 4 bits, that of SL 0 in the upper half of the
 /// first byte, as in SLtoVLMappingTable.
@@ -30,7 +27,7 @@ impl SlToVl {
         (vl != DROPPED).then_some(vl)
     }
 
-    fn service_levels(self) -> ServiceLevels {
+    pub(crate) fn service_levels(self) -> ServiceLevels {
         let levels = (0..16).filter(|&sl| self.vl(sl).is_some());
         ServiceLevels(levels.fold(0, |bits, sl| bits | 1 << sl))
     }
@@ -76,27 +73,27 @@ type Number = u16;
 
 /// All tables that are known.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct SlToVlTables {
     tables: Vec<SlToVl>,
     /// By the node's number and the ports that packets come in and go out by; 0 in of an adapter.
-    nodes: HashMap<NodeId, Ways>,
+    nodes: HashMap<NodeId, NodeTables>,
 }
 
 /// The tables of one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Ways {
-    /// One for all ways through it.
+pub(crate) enum NodeTables {
+    /// One for all pairs of ports.
     Same(Number),
     /// One for each port in, and for it each port out.
     Each(Box<[Number]>),
 }
 
-impl Lanes {
+impl SlToVlTables {
     pub(crate) fn tables(&self) -> &[SlToVl] {
         &self.tables
     }
 
-    pub(crate) fn of(&self, node: NodeId) -> Option<&Ways> {
+    pub(crate) fn of(&self, node: NodeId) -> Option<&NodeTables> {
         self.nodes.get(&node)
     }
 
@@ -104,38 +101,44 @@ impl Lanes {
         self.nodes.is_empty()
     }
 
-    /// Where a switch has one table for all, it is kept once: for all ways but those back to where
+    /// Where a switch has one table for all, it is kept once: for all pairs of ports but those back to where
     /// they came from, which no packet takes, and those to itself where they are not known.
     pub(crate) fn compact(&mut self) {
-        for ways in self.nodes.values_mut() {
-            let Ways::Each(each) = ways else { continue };
+        for tables in self.nodes.values_mut() {
+            let NodeTables::Each(each) = tables else {
+                continue;
+            };
             let ports = each.len().isqrt();
             let counts =
                 |&at: &usize| at / ports != at % ports && (at % ports != 0 || each[at] != 0);
             let mut others = (0..each.len()).filter(counts).map(|at| each[at]);
             let first = others.next().unwrap_or(0);
             if first != 0 && others.all(|other| other == first) {
-                *ways = Ways::Same(first);
+                *tables = NodeTables::Same(first);
             }
         }
         self.nodes.shrink_to_fit();
     }
 
-    /// The number of a table, which is new if it is unlike all others.
-    pub(crate) fn number(&mut self, table: SlToVl) -> Result<Number, BuildError> {
-        let known = self.tables.iter().position(|&known| known == table);
-        let at = known.unwrap_or(self.tables.len());
-        let number = Number::try_from(at + 1).map_err(|_| BuildError::TooManyLanes)?;
-        if known.is_none() {
-            self.tables.push(table);
-        }
-        Ok(number)
+    /// Makes a table known, by the next number.
+    pub(super) fn know(&mut self, table: SlToVl) {
+        self.tables.push(table);
     }
 
-    fn get(&self, fabric: &Fabric, node: NodeId, way: (u8, u8)) -> Option<SlToVl> {
+    /// Makes room for the tables of a node with so many ports, port 0 counted.
+    pub(super) fn add(&mut self, node: NodeId, ports: usize) {
+        let unknown = NodeTables::Each(vec![0; ports * ports].into());
+        self.nodes.insert(node, unknown);
+    }
+
+    pub(super) fn set_same(&mut self, switch: NodeId, number: Number) {
+        self.nodes.insert(switch, NodeTables::Same(number));
+    }
+
+    fn get(&self, fabric: &Fabric, node: NodeId, ports: (u8, u8)) -> Option<SlToVl> {
         let number = match self.nodes.get(&node)? {
-            Ways::Same(number) => *number,
-            Ways::Each(each) => *each.get(place(fabric, node, way))?,
+            NodeTables::Same(number) => *number,
+            NodeTables::Each(each) => *each.get(place(fabric, node, ports))?,
         };
         self.tables
             .get(usize::from(number).checked_sub(1)?)
@@ -143,87 +146,41 @@ impl Lanes {
     }
 }
 
-/// Where the table of a way through a node stands.
+/// Where the table of a pair of ports, in and out, stands.
 fn place(fabric: &Fabric, node: NodeId, (from, to): (u8, u8)) -> usize {
     let ports = usize::from(fabric.node(node).ports) + 1;
     usize::from(from) * ports + usize::from(to)
 }
 
 impl Fabric {
-    pub(crate) fn lanes(&self) -> &Lanes {
-        &self.lanes
+    pub(crate) fn sl_to_vl_tables(&self) -> &SlToVlTables {
+        &self.sl_to_vl
     }
 
     /// Whether any SL-to-VL table is known.
-    pub fn knows_lanes(&self) -> bool {
-        !self.lanes.is_empty()
+    pub fn knows_sl_to_vl(&self) -> bool {
+        !self.sl_to_vl.is_empty()
     }
 
     /// The SL-to-VL table of packets that come in by one port of a node and go out by another, if it
     /// is known. Packets of the node itself come in by port 0.
     pub fn sl_to_vl(&self, node: NodeId, from: u8, to: u8) -> Option<SlToVl> {
-        self.lanes.get(self, node, (from, to))
+        self.sl_to_vl.get(self, node, (from, to))
     }
 
-    /// The service levels that get from a port to a LID: those that no table on the way drops. A
-    /// table that is not known drops nothing.
-    pub fn service_levels(&self, from: PortId, lid: Lid) -> Result<ServiceLevels, Fault> {
-        let mut levels = ServiceLevels::ALL;
-        let mut entered = 0;
-        self.walk(from, lid, |port| {
-            let node = self.port(port).node;
-            let known = self.sl_to_vl(node, entered, self.port_number(port));
-            levels = known.map_or(levels, |table| levels.and(table.service_levels()));
-            // A port that is left has a link.
-            entered = self.peer(port).map_or(0, |peer| self.port_number(peer));
-        })?;
-        Ok(levels)
-    }
-
-    pub(crate) fn lanes_mut(&mut self) -> &mut Lanes {
-        &mut self.lanes
-    }
-
-    /// Sets one table.
-    pub(super) fn set_lanes(
-        &mut self,
-        node: NodeId,
-        (from, to): (u8, u8),
-        table: SlToVl,
-    ) -> Result<(), BuildError> {
-        let out = find_port(self, node, to)?;
-        find_port(self, node, from)?;
-        let adapter = self.node(node).kind == NodeKind::Adapter;
-        if adapter && (from != 0 || to == 0) {
-            return Err(BuildError::MisplacedLanes {
-                port: self.name(out).to_string(),
-                from,
-            });
-        }
-        let ports = usize::from(self.node(node).ports) + 1;
-        let at = place(self, node, (from, to));
-        let number = self.lanes.number(table)?;
-        let unknown = || Ways::Each(vec![0; ports * ports].into());
-        let known = match self.lanes.nodes.entry(node).or_insert_with(unknown) {
-            Ways::Same(known) => known,
-            Ways::Each(each) => &mut each[at],
+    /// Sets the table of a pair of ports, for which there is room; whether no other is known.
+    pub(super) fn set_sl_to_vl(&mut self, node: NodeId, ports: (u8, u8), number: Number) -> bool {
+        let at = place(self, node, ports);
+        let known = match self.sl_to_vl.nodes.get_mut(&node) {
+            Some(NodeTables::Same(known)) => known,
+            Some(NodeTables::Each(each)) => &mut each[at],
+            None => return false,
         };
-        if *known != 0 && *known != number {
-            return Err(BuildError::RedescribedLanes {
-                port: self.name(out).to_string(),
-                from,
-            });
+        let is_new = *known == 0 || *known == number;
+        if is_new {
+            *known = number;
         }
-        *known = number;
-        Ok(())
-    }
-
-    /// Sets one table for all ways through a switch.
-    pub(super) fn set_same_lanes(&mut self, node: NodeId, table: SlToVl) -> Result<(), BuildError> {
-        check_route(self, node, 0)?;
-        let number = self.lanes.number(table)?;
-        self.lanes.nodes.insert(node, Ways::Same(number));
-        Ok(())
+        is_new
     }
 }
 
@@ -234,8 +191,8 @@ mod tests {
     #[test]
     fn service_level_0_is_first() {
         let table = SlToVl([0x01, 0xf3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf7]);
-        let lanes: Vec<_> = (0..17).filter_map(|sl| Some((sl, table.vl(sl)?))).collect();
-        assert_eq!(lanes, [(0, 0), (1, 1), (3, 3), (15, 7)]);
+        let vls: Vec<_> = (0..17).filter_map(|sl| Some((sl, table.vl(sl)?))).collect();
+        assert_eq!(vls, [(0, 0), (1, 1), (3, 3), (15, 7)]);
         assert_eq!(table.service_levels().to_string(), "0,1,3,15");
         assert!(!ServiceLevels::ALL.contains(16));
     }

@@ -5,8 +5,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use cm_msgs::{Guid, Lid};
+
 use super::{Problem, ReadError, lid, syntax};
-use crate::ident::{Guid, Lid, LidRange};
+use crate::lid_range::LidRange;
 use crate::lines::{Lines, guid};
 
 /// Reads the LIDs of all ports that OpenSM remembers.
@@ -37,10 +39,10 @@ fn port(line: &str) -> Result<(Guid, LidRange), Problem> {
     Ok((guid, range))
 }
 
-fn range(first: u16, last: u16) -> Option<LidRange> {
-    let count = last.checked_sub(first)?.checked_add(1)?;
+fn range(first: Lid, last: Lid) -> Option<LidRange> {
+    let count = last.0.checked_sub(first.0)?.checked_add(1)?;
     let lmc = count.is_power_of_two().then(|| count.trailing_zeros())?;
-    LidRange::new(Lid::new(first)?, lmc as u8)
+    LidRange::new(first, lmc as u8)
 }
 
 #[cfg(test)]
@@ -51,7 +53,7 @@ mod tests {
     fn a_line_is_a_guid_and_its_lids() {
         let (guid, lids) = port("0x0000000000100004 0x0008 0x000b").expect("a port");
         assert_eq!(guid, Guid(0x10_0004));
-        assert_eq!((lids.base().get(), lids.lmc()), (8, 2));
+        assert_eq!((lids.base(), lids.lmc()), (Lid(8), 2));
     }
 
     #[test]

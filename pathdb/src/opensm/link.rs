@@ -4,9 +4,10 @@
 //! `{ CA Ports:02 SystemGUID:.. NodeGUID:.. PortGUID:.. VenID:.. DevID:.. Rev:.. {NAME} LID:0004
 //! PN:01 } { SW ... } PHY=4x LOG=ACT SPD=2.5`, numbers in hexadecimal.
 
+use cm_msgs::{Guid, Lid};
+
 use super::{Problem, lid, syntax};
 use crate::fabric::{NodeKind, NodeSpec};
-use crate::ident::Guid;
 use crate::lines::guid;
 use crate::rate::{Capability, Rate, Speed, Width};
 
@@ -23,7 +24,7 @@ pub(super) struct Link {
 pub(super) struct End {
     pub(super) node: NodeSpec,
     pub(super) port_guid: Guid,
-    pub(super) lid: u16,
+    pub(super) lid: Lid,
     pub(super) number: u8,
 }
 
@@ -68,7 +69,7 @@ fn split_end(text: &str) -> Option<(End, &str)> {
         kind,
         guid: guid(field("NodeGUID")?)?,
         system: guid(field("SystemGUID")?)?,
-        name: name.to_owned(),
+        name: name.into(),
         ports: u8::from_str_radix(field("Ports")?, 16).ok()?,
     };
     let end = End {
@@ -141,15 +142,18 @@ mod tests {
     fn a_line_is_two_ends_and_their_link() {
         let link = Link::parse(&format!("{CA} {SW} PHY=4x LOG=ACT SPD=25 ")).expect("a link");
         let [a, b] = link.ends;
-        assert_eq!(a.node.name, "a } {b HCA-1");
+        assert_eq!(&*a.node.name, "a } {b HCA-1");
         assert_eq!((a.node.kind, a.node.ports), (NodeKind::Adapter, 2));
-        assert_eq!((a.port_guid, a.lid, a.number), (Guid(0x10_0001), 10, 1));
+        assert_eq!(
+            (a.port_guid, a.lid, a.number),
+            (Guid(0x10_0001), Lid(10), 1)
+        );
         assert_eq!((b.node.kind, b.node.ports), (NodeKind::Switch, 36));
         assert_eq!(
             (b.node.system, b.node.guid),
             (Guid(0x20_0000), Guid(0x20_0001))
         );
-        assert_eq!((b.lid, b.number), (2, 31));
+        assert_eq!((b.lid, b.number), (Lid(2), 31));
         assert!(link.up);
         assert_eq!(link.carries.rate, Some(Rate::G100));
     }

@@ -16,8 +16,9 @@ mod tables;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cm_msgs::{Guid, Lid};
+
 use crate::fabric::{BuildError, Fabric};
-use crate::ident::{Guid, Lid};
 use crate::lines::{Progress, shown};
 
 /// Where OpenSM's files are.
@@ -60,78 +61,36 @@ pub type ReadError = crate::ReadError<Problem>;
 /// What is wrong with a line or a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Problem {
-    /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is not in the file's format.
     #[error("want {wanted}, found '{found}'")]
-    Syntax {
-        /// What should be there.
-        wanted: &'static str,
-        /// The line, or its beginning.
-        found: String,
-    },
-    /// It contradicts what was read before.
+    Syntax { wanted: &'static str, found: String },
     #[error("{0}")]
-    Contradiction(BuildError),
-    /// LIDs that no port can have.
+    Contradiction(#[from] BuildError),
     #[error("no port can have lids {first} to {last}: want a power of two of them, aligned")]
-    Lids {
-        /// The first.
-        first: u16,
-        /// The last.
-        last: u16,
-    },
-    /// One GUID with several lines.
+    Lids { first: Lid, last: Lid },
     #[error("guid {0} has two lines")]
     GuidTwice(Guid),
-    /// A port that guid2lid does not have.
     #[error("port guid {0} is not in guid2lid; are the files of one sweep?")]
     NoLids(Guid),
-    /// A port whose LID is another in guid2lid.
     #[error(
         "port guid {guid} has lid {here} here and {there} in guid2lid; are the files of one sweep?"
     )]
-    OtherLid {
-        /// The port.
-        guid: Guid,
-        /// Its LID in this file.
-        here: u16,
-        /// Its LID in guid2lid.
-        there: Lid,
-    },
-    /// A node described in two ways.
+    OtherLid { guid: Guid, here: Lid, there: Lid },
     #[error("node guid {0} is described twice, and differently")]
     NodeDiffers(Guid),
-    /// A table of a switch without links.
     #[error("switch guid {0} is not in the list of links; are the files of one sweep?")]
     UnknownSwitch(Guid),
-    /// A switch with two tables.
     #[error("'{0}' has two tables")]
     TableTwice(String),
-    /// An entry of a LID that belongs to another port.
     #[error("lid {lid} belongs to port guid {owner}, not {here}; are the files of one sweep?")]
-    OtherOwner {
-        /// The LID.
-        lid: Lid,
-        /// The port's GUID in guid2lid.
-        owner: Guid,
-        /// The port's GUID in this line.
-        here: Guid,
-    },
-    /// A table that does not end, or ends with another LID than its head says.
+    OtherOwner { lid: Lid, owner: Guid, here: Guid },
     #[error("the table of '{switch}' is cut short or garbled after {found} entries")]
-    Truncated {
-        /// The switch.
-        switch: String,
-        /// How many entries there are.
-        found: usize,
-    },
-    /// A switch without a table.
+    Truncated { switch: String, found: usize },
     #[error("no table of '{0}': the file is cut short or of another sweep")]
     NoTable(String),
-    /// A list without a single link.
     #[error("no links")]
     Empty,
 }
@@ -145,7 +104,7 @@ fn syntax(wanted: &'static str, line: &str) -> Problem {
 }
 
 /// A LID in hexadecimal, with `0x` or without; any 16 bits.
-fn lid(text: &str) -> Option<u16> {
+fn lid(text: &str) -> Option<Lid> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    u16::from_str_radix(digits, 16).ok()
+    u16::from_str_radix(digits, 16).ok().map(Lid)
 }

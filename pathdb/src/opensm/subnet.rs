@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use cm_msgs::{Guid, Lid};
+
 use super::link::{End, Link};
 use super::{Problem, ReadError};
 use crate::fabric::{Builder, NodeId, NodeKind, PortSpec};
-use crate::ident::{Guid, LidRange};
+use crate::lid_range::LidRange;
 use crate::lines::{Lines, Progress};
 
 /// Reads nodes, ports and links.
@@ -45,9 +47,7 @@ fn add(
     lids: &HashMap<Guid, LidRange>,
 ) -> Result<NodeId, Problem> {
     let node = match builder.find(end.node.guid) {
-        None => builder
-            .node(end.node.clone())
-            .map_err(Problem::Contradiction)?,
+        None => builder.node(end.node.clone())?,
         Some(node) if builder.is(node, &end.node) => node,
         Some(_) => return Err(Problem::NodeDiffers(end.node.guid)),
     };
@@ -60,21 +60,19 @@ fn add(
         lids: lids_of(end, lids)?,
         pkeys: Vec::new(),
     };
-    builder
-        .port(node, number, &spec)
-        .map_err(Problem::Contradiction)?;
+    builder.port(node, number, &spec)?;
     Ok(node)
 }
 
 /// A port that OpenSM has not given a LID yet shows LID 0 or 0xffff.
 fn lids_of(end: &End, lids: &HashMap<Guid, LidRange>) -> Result<Option<LidRange>, Problem> {
-    if matches!(end.lid, 0 | 0xffff) {
+    if matches!(end.lid, Lid(0) | Lid::PERMISSIVE) {
         return Ok(None);
     }
     let range = *lids
         .get(&end.port_guid)
         .ok_or(Problem::NoLids(end.port_guid))?;
-    if range.base().get() != end.lid {
+    if range.base() != end.lid {
         return Err(Problem::OtherLid {
             guid: end.port_guid,
             here: end.lid,

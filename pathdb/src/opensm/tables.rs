@@ -11,9 +11,10 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use cm_msgs::{Guid, Lid};
+
 use super::{Problem, ReadError, lid, syntax};
 use crate::fabric::{Fabric, NO_PORT, NodeId, NodeKind, Routing};
-use crate::ident::{Guid, Lid};
 use crate::lines::{Lines, Progress, guid};
 
 /// The table being read.
@@ -69,14 +70,14 @@ pub(super) fn read(
     let mut nodes = routing.fabric().nodes();
     let without = nodes.find(|(id, node)| node.kind == NodeKind::Switch && !done.contains(id));
     if let Some((_, node)) = without {
-        return Err(lines.error(Problem::NoTable(node.name.clone())));
+        return Err(lines.error(Problem::NoTable(node.name.to_string())));
     }
     drop(nodes);
     Ok(routing.finish())
 }
 
 fn name(routing: &Routing, switch: NodeId) -> String {
-    routing.fabric().node(switch).name.clone()
+    routing.fabric().node(switch).name.to_string()
 }
 
 fn truncated(routing: &Routing, table: &Table) -> Problem {
@@ -112,7 +113,7 @@ fn entry(line: &str, switch: NodeId, routing: &mut Routing) -> Result<(), Proble
     let wanted = || syntax("0xLID PORT # ..", line);
     let (numbers, comment) = line.split_once(" #").ok_or_else(wanted)?;
     let (to, port) = numbers.split_once(' ').ok_or_else(wanted)?;
-    let to = lid(to).and_then(Lid::new).ok_or_else(wanted)?;
+    let to = lid(to).filter(|lid| lid.is_unicast()).ok_or_else(wanted)?;
     let port: u8 = port.trim().parse().map_err(|_| wanted())?;
     if let Some(here) = comment_guid(comment) {
         check_owner(routing.fabric(), to, here)?;

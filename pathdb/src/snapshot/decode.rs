@@ -3,9 +3,11 @@
 
 use std::io::{self, BufReader, Read};
 
+use cm_msgs::{Guid, Lid, PKey};
+
 use super::{EACH, MAGIC, NOT_KNOWN, SAME, SnapshotError, VERSION};
-use crate::fabric::{Builder, Fabric, NodeId, NodeKind, NodeSpec, PathTerms, PortSpec, SlToVl};
-use crate::ident::{Guid, Lid, LidRange, PKey};
+use crate::fabric::{Builder, Fabric, NAME, NodeId, NodeKind, NodeSpec, PathTerms, PortId, SlToVl};
+use crate::lid_range::LidRange;
 use crate::rate::{Capability, Mtu, Rate};
 
 /// Reads a snapshot: all of it, or an error.
@@ -17,17 +19,17 @@ pub fn read(mut from: impl Read) -> Result<Fabric, SnapshotError> {
         return Err(SnapshotError::NotASnapshot);
     }
     let mut version = [0; 4];
-    from.read_exact(&mut version)
-        .map_err(SnapshotError::Broken)?;
+    from.read_exact(&mut version)?;
     match u32::from_le_bytes(version) {
         VERSION => {}
         other => return Err(SnapshotError::Version(other)),
     }
-    let decoder = zstd::Decoder::new(from).map_err(SnapshotError::Broken)?;
+    let decoder = zstd::Decoder::new(from)?;
     Body(BufReader::new(decoder)).fabric()
 }
 
-/// What is in the frame.
+/// What is in the frame. What a fabric may have at most is the [`Builder`]'s affair; here nothing is
+/// read, or made room for, before it is known that it may be.
 struct Body<R>(R);
 
 impl<R: Read> Body<R> {
@@ -35,38 +37,40 @@ impl<R: Read> Body<R> {
         let mut builder = Builder::new();
         builder.epoch(self.u64()?);
         builder.terms(self.terms()?);
-        let nodes = self.nodes(&mut builder)?;
+        self.nodes(&mut builder)?;
         let tables = self.pkey_tables(&mut builder)?;
-        // Ports as the links name them.
-        let mut ends = Vec::new();
-        let counts = nodes.clone();
-        for (node, count) in nodes {
-            for number in 0..=count {
-                self.port(&mut builder, (node, number), &tables)?;
-                ends.push((node, number));
-            }
+        let ports = builder.fabric().ports().len() as u32;
+        for port in 0..ports {
+            self.port(&mut builder, port, tables)?;
         }
-        for _ in 0..self.u32()? {
-            self.link(&mut builder, &ends)?;
+        let links = self.u32()?;
+        // Each link has two ports to itself.
+        if links > ports / 2 {
+            return Err(field("the number of links", links));
         }
-        self.lanes(&mut builder, &counts)?;
+        for _ in 0..links {
+            self.link(&mut builder)?;
+        }
+        self.sl_to_vl_tables(&mut builder)?;
+        let rows = self.rows(builder.fabric().switch_count())?;
+        self.end()?;
+        Ok(builder.rows(rows)?)
+    }
+
+    fn rows(&mut self, switches: usize) -> Result<Vec<u8>, SnapshotError> {
         let lids = self.u32()?;
-        if lids > u32::from(Lid::MAX) + 1 {
+        if lids > u32::from(Lid::MAX_UNICAST.0) + 1 {
             return Err(field("the number of lids", lids));
         }
-        let bytes = u64::from(lids) * builder.switch_count() as u64;
+        let bytes = u64::from(lids) * switches as u64;
+        // Grows with what is there: room for what a file of some bytes claims could be gigabytes.
         let mut rows = Vec::new();
-        self.0
-            .by_ref()
-            .take(bytes)
-            .read_to_end(&mut rows)
-            .map_err(SnapshotError::Broken)?;
+        self.0.by_ref().take(bytes).read_to_end(&mut rows)?;
         if rows.len() as u64 != bytes {
-            return Err(SnapshotError::Broken(io::ErrorKind::UnexpectedEof.into()));
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         rows.shrink_to_fit();
-        self.end()?;
-        builder.rows(rows).map_err(SnapshotError::Contradiction)
+        Ok(rows)
     }
 
     fn terms(&mut self) -> Result<PathTerms, SnapshotError> {
@@ -82,9 +86,7 @@ impl<R: Read> Body<R> {
         })
     }
 
-    /// The nodes and their numbers of ports.
-    fn nodes(&mut self, builder: &mut Builder) -> Result<Vec<(NodeId, u8)>, SnapshotError> {
-        let mut nodes = Vec::new();
+    fn nodes(&mut self, builder: &mut Builder) -> Result<(), SnapshotError> {
         for _ in 0..self.u32()? {
             let [kind, ports] = self.bytes()?;
             let kind = match kind {
@@ -93,44 +95,42 @@ impl<R: Read> Body<R> {
                 other => return Err(field("the kind of a node", other)),
             };
             let (guid, system) = (Guid(self.u64()?), Guid(self.u64()?));
-            let mut name = vec![0; usize::from(self.u16()?)];
-            self.0
-                .read_exact(&mut name)
-                .map_err(SnapshotError::Broken)?;
+            let length = self.u16()?;
+            if usize::from(length) > NAME {
+                return Err(field("the length of a name", length));
+            }
+            // Node descriptions may be in any encoding.
+            let mut name = vec![0; usize::from(length)];
+            self.0.read_exact(&mut name)?;
             let spec = NodeSpec {
                 kind,
                 guid,
                 system,
-                name: String::from_utf8_lossy(&name).into_owned(),
+                name: String::from_utf8_lossy(&name).into(),
                 ports,
             };
-            let node = builder.node(spec).map_err(SnapshotError::Contradiction)?;
-            nodes.push((node, ports));
+            builder.node(spec)?;
         }
-        Ok(nodes)
+        Ok(())
     }
 
-    fn pkey_tables(&mut self, builder: &mut Builder) -> Result<Vec<Vec<PKey>>, SnapshotError> {
-        let mut tables = Vec::new();
-        for _ in 0..self.u16()? {
+    /// How many there are. Each is another, so that it has its place for its number.
+    fn pkey_tables(&mut self, builder: &mut Builder) -> Result<u16, SnapshotError> {
+        let tables = self.u16()?;
+        for number in 0..tables {
             let mut table = Vec::new();
             for _ in 0..self.u16()? {
                 table.push(PKey(self.u16()?));
             }
-            builder
-                .pkey_table(&table)
-                .map_err(SnapshotError::Contradiction)?;
-            tables.push(table);
+            let known = builder.pkey_table(&table);
+            if known? != number {
+                return Err(field("the place of a p_key table", number));
+            }
         }
         Ok(tables)
     }
 
-    fn port(
-        &mut self,
-        builder: &mut Builder,
-        (node, number): (NodeId, u8),
-        tables: &[Vec<PKey>],
-    ) -> Result<(), SnapshotError> {
+    fn port(&mut self, builder: &mut Builder, port: u32, tables: u16) -> Result<(), SnapshotError> {
         let guid = self.u64()?;
         let base = self.u16()?;
         let [lmc] = self.bytes()?;
@@ -138,32 +138,21 @@ impl<R: Read> Body<R> {
         let lids = match base {
             0 => None,
             base => Some(
-                Lid::new(base)
-                    .and_then(|lid| LidRange::new(lid, lmc))
+                LidRange::new(Lid(base), lmc)
                     .ok_or_else(|| field("the base lid of a port", base))?,
             ),
         };
-        let spec = PortSpec {
-            guid: (guid != 0).then_some(Guid(guid)),
-            lids,
-            pkeys: tables
-                .get(usize::from(table))
-                .ok_or_else(|| field("the p_key table of a port", table))?
-                .clone(),
-        };
-        builder
-            .port(node, number, &spec)
-            .map_err(SnapshotError::Contradiction)?;
+        if table >= tables {
+            return Err(field("the p_key table of a port", table));
+        }
+        let (node, number) = end(builder, port)?;
+        let guid = (guid != 0).then_some(Guid(guid));
+        builder.describe(node, number, (guid, lids), table)?;
         Ok(())
     }
 
-    fn link(&mut self, builder: &mut Builder, ends: &[(NodeId, u8)]) -> Result<(), SnapshotError> {
-        let mut end = || {
-            let port = self.u32()?;
-            let end = ends.get(port as usize).copied();
-            end.ok_or_else(|| field("an end of a link", port))
-        };
-        let (a, b) = (end()?, end()?);
+    fn link(&mut self, builder: &mut Builder) -> Result<(), SnapshotError> {
+        let (a, b) = (self.u32()?, self.u32()?);
         let [mtu, rate, up] = self.bytes()?;
         let carries = Capability {
             mtu: known(mtu, Mtu::from_code, "the mtu of a link")?,
@@ -174,77 +163,79 @@ impl<R: Read> Body<R> {
             1 => true,
             other => return Err(field("the state of a link", other)),
         };
-        builder
-            .link(a, b, carries, up)
-            .map_err(SnapshotError::Contradiction)
+        let (a, b) = (end(builder, a)?, end(builder, b)?);
+        Ok(builder.link(a, b, carries, up)?)
     }
 
-    /// SL-to-VL tables; `nodes` are all and their numbers of ports.
-    fn lanes(
-        &mut self,
-        builder: &mut Builder,
-        nodes: &[(NodeId, u8)],
-    ) -> Result<(), SnapshotError> {
+    fn sl_to_vl_tables(&mut self, builder: &mut Builder) -> Result<(), SnapshotError> {
         let mut tables = Vec::new();
-        for _ in 0..self.u16()? {
+        for number in 1..=self.u16()? {
             let table = SlToVl(self.bytes()?);
-            builder
-                .lanes_table(table)
-                .map_err(SnapshotError::Contradiction)?;
+            let known = builder.sl_to_vl_number(table);
+            if known? != number {
+                return Err(field("the place of an sl-to-vl table", number));
+            }
             tables.push(table);
         }
+        let mut last = None;
         for _ in 0..self.u32()? {
             let node = self.u32()?;
-            let known = nodes.get(node as usize).copied();
-            let (node, ports) = known.ok_or_else(|| field("a node with sl-to-vl tables", node))?;
+            // Each node once, in order.
+            if last.replace(node).is_some_and(|last| last >= node) {
+                return Err(field("the next node with sl-to-vl tables", node));
+            }
             match self.bytes()? {
                 [SAME] => {
-                    let table = self.lanes_of(&tables)?;
-                    let table = table.ok_or_else(|| field("the only sl-to-vl table", 0u8))?;
-                    let said = builder.same_sl_to_vl(node, table);
-                    said.map_err(SnapshotError::Contradiction)?;
+                    let table = self.sl_to_vl_entry(&tables)?;
+                    let (_, table) = table.ok_or_else(|| field("the only sl-to-vl table", 0u8))?;
+                    let said = builder.same_sl_to_vl(NodeId(node), table);
+                    said?;
                 }
-                [EACH] => self.each_lanes(builder, (node, ports), &tables)?,
+                [EACH] => self.each_sl_to_vl(builder, NodeId(node), &tables)?,
                 [other] => return Err(field("the form of sl-to-vl tables", other)),
             }
         }
         Ok(())
     }
 
-    fn each_lanes(
+    fn each_sl_to_vl(
         &mut self,
         builder: &mut Builder,
-        (node, ports): (NodeId, u8),
+        node: NodeId,
         tables: &[SlToVl],
     ) -> Result<(), SnapshotError> {
+        builder.reserve_sl_to_vl(node)?;
+        let ports = builder.fabric().node(node).ports;
         for from in 0..=ports {
             for to in 0..=ports {
-                if let Some(table) = self.lanes_of(tables)? {
-                    let said = builder.sl_to_vl(node, from, to, table);
-                    said.map_err(SnapshotError::Contradiction)?;
+                if let Some((number, _)) = self.sl_to_vl_entry(tables)? {
+                    let said = builder.sl_to_vl_by_number(node, (from, to), number);
+                    said?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The table of a number, `None` for 0.
-    fn lanes_of(&mut self, tables: &[SlToVl]) -> Result<Option<SlToVl>, SnapshotError> {
-        match self.u16()? {
-            0 => Ok(None),
-            number => tables
-                .get(usize::from(number) - 1)
-                .copied()
-                .map(Some)
-                .ok_or_else(|| field("the number of an sl-to-vl table", number)),
-        }
+    /// A number and its table, `None` for 0.
+    fn sl_to_vl_entry(
+        &mut self,
+        tables: &[SlToVl],
+    ) -> Result<Option<(u16, SlToVl)>, SnapshotError> {
+        let number = self.u16()?;
+        let Some(at) = usize::from(number).checked_sub(1) else {
+            return Ok(None);
+        };
+        let table = tables.get(at).copied();
+        let table = table.ok_or_else(|| field("the number of an sl-to-vl table", number))?;
+        Ok(Some((number, table)))
     }
 
     /// Nothing may follow; finding that out also makes zstd compare the checksum.
     fn end(&mut self) -> Result<(), SnapshotError> {
         let mut rest = Vec::new();
         let more = self.0.by_ref().take(1).read_to_end(&mut rest);
-        match more.map_err(SnapshotError::Broken)? {
+        match more? {
             0 => Ok(()),
             _ => Err(SnapshotError::TooLong),
         }
@@ -252,9 +243,7 @@ impl<R: Read> Body<R> {
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
         let mut bytes = [0; N];
-        self.0
-            .read_exact(&mut bytes)
-            .map_err(SnapshotError::Broken)?;
+        self.0.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -269,6 +258,14 @@ impl<R: Read> Body<R> {
     fn u64(&mut self) -> Result<u64, SnapshotError> {
         self.bytes().map(u64::from_le_bytes)
     }
+}
+
+/// A port as its node has it.
+fn end(builder: &Builder, port: u32) -> Result<(NodeId, u8), SnapshotError> {
+    let fabric = builder.fabric();
+    let known = fabric.ports().get(port as usize);
+    let node = known.ok_or_else(|| field("a port", port))?.node;
+    Ok((node, fabric.port_number(PortId(port))))
 }
 
 fn field(what: &'static str, value: impl Into<u64>) -> SnapshotError {
@@ -287,5 +284,132 @@ fn known<T>(
     match code {
         0 => Ok(None),
         code => from_code(code).map(Some).ok_or_else(|| field(what, code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::BuildError;
+
+    /// Endless content: a head, then items without end; an error when more is read than was to be.
+    struct Bomb<F> {
+        left: Vec<u8>,
+        item: F,
+        next: u64,
+        budget: usize,
+    }
+
+    impl<F: FnMut(u64) -> Vec<u8>> Read for Bomb<F> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if self.left.is_empty() {
+                self.left = (self.item)(self.next);
+                self.next += 1;
+            }
+            let count = into.len().min(self.left.len());
+            self.budget = self.budget.checked_sub(count).ok_or(io::ErrorKind::Other)?;
+            into[..count].copy_from_slice(&self.left[..count]);
+            self.left.drain(..count);
+            Ok(count)
+        }
+    }
+
+    /// What is said to a bomb of which at most `budget` bytes are to be read.
+    fn read_in(
+        budget: usize,
+        head: &[&[u8]],
+        item: impl FnMut(u64) -> Vec<u8>,
+    ) -> Result<Fabric, SnapshotError> {
+        let bomb = Bomb {
+            left: head.concat(),
+            item,
+            next: 0,
+            budget,
+        };
+        Body(BufReader::new(bomb)).fabric()
+    }
+
+    const NO_TERMS: [u8; 10] = [0xff; 10];
+    const MANY: [u8; 4] = [0xff; 4];
+    const NONE: [u8; 2] = [0; 2];
+
+    fn node(kind: u8, ports: u8, guid: u64, name: &[u8]) -> Vec<u8> {
+        let length = (name.len() as u16).to_le_bytes();
+        let guid = guid.to_le_bytes();
+        [&[kind, ports], &guid[..], &guid, &length, name].concat()
+    }
+
+    fn too_large(read: Result<Fabric, SnapshotError>) -> &'static str {
+        match read.map(|fabric| fabric.nodes().count()) {
+            Err(SnapshotError::Contradiction(BuildError::TooLarge { what, .. })) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn wrong_field(read: Result<Fabric, SnapshotError>) -> &'static str {
+        match read.map(|fabric| fabric.nodes().count()) {
+            Err(SnapshotError::Field { what, .. }) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_fabric_larger_than_there_can_be_is_not_read_to_its_end() {
+        let head: &[&[u8]] = &[&NO_TERMS, &MANY];
+        let named = |guid| node(0, 0, guid, &[b'n'; NAME]);
+        assert_eq!(too_large(read_in(36 << 20, head, named)), "nodes");
+        let wide = |guid| node(0, 254, guid, b"");
+        assert_eq!(too_large(read_in(1 << 20, head, wide)), "ports");
+        let switches = |guid| node(1, 0, guid, b"");
+        assert_eq!(too_large(read_in(1 << 20, head, switches)), "switches");
+        let long = |guid| node(0, 0, guid, &[b'n'; 0xffff]);
+        let wrong = wrong_field(read_in(1 << 14, head, long));
+        assert_eq!(wrong, "the length of a name");
+    }
+
+    #[test]
+    fn p_keys_are_counted_in_all_tables_together() {
+        let head: &[&[u8]] = &[&NO_TERMS, &[0; 4], &[0xff; 2], &NONE];
+        let table = |first: u64| {
+            let keys = (0..0xffff).map(|key| key ^ first as u16);
+            let keys: Vec<u8> = keys.flat_map(u16::to_le_bytes).collect();
+            [&[0xff; 2], &keys[..]].concat()
+        };
+        let read = read_in(3 << 20, head, |number| table(number + 1));
+        assert_eq!(too_large(read), "p_keys in different tables");
+        let read = read_in(1 << 20, head, |_| table(1));
+        assert_eq!(wrong_field(read), "the place of a p_key table");
+    }
+
+    #[test]
+    fn no_link_and_no_nodes_tables_are_read_twice() {
+        let two = [node(0, 1, 1, b"a"), node(0, 1, 2, b"b")].concat();
+        let ports = [0; 4 * 13];
+        let no_keys: &[u8] = &[1, 0, 0, 0];
+        let head = [&NO_TERMS, &[2, 0, 0, 0][..], &two, no_keys, &ports].concat();
+        let link = |_| [1u32.to_le_bytes(), 3u32.to_le_bytes(), [0; 4]].concat()[..11].to_vec();
+        let read = read_in(1 << 14, &[&head, &MANY], link);
+        assert_eq!(wrong_field(read), "the number of links");
+        let one_link = [&1u32.to_le_bytes()[..], &link(0)].concat();
+        let tables = |_| [&[0; 4][..], &[EACH], &[0; 8]].concat();
+        let read = read_in(1 << 14, &[&head, &one_link, &NONE, &MANY], tables);
+        assert_eq!(wrong_field(read), "the next node with sl-to-vl tables");
+    }
+
+    #[test]
+    fn sl_to_vl_entries_are_counted_before_there_is_room_for_them() {
+        let mut builder = Builder::new();
+        let switch = |guid| NodeSpec {
+            kind: NodeKind::Switch,
+            guid: Guid(guid),
+            system: Guid(guid),
+            name: "".into(),
+            ports: 254,
+        };
+        let with_room = (0..5000).map_while(|guid| {
+            let node = builder.node(switch(guid)).expect("not too many");
+            builder.reserve_sl_to_vl(node).ok()
+        });
+        assert_eq!(with_room.count(), (1 << 26) / (255 * 255));
     }
 }

@@ -4,7 +4,7 @@
 use std::io::{self, BufWriter, Write};
 
 use super::{EACH, MAGIC, NOT_KNOWN, SAME, VERSION};
-use crate::fabric::{Fabric, NodeKind, Port, Ways};
+use crate::fabric::{Fabric, NodeKind, NodeTables, Port};
 use crate::rate::{Mtu, Rate};
 
 /// How hard zstd tries. Forwarding tables are so regular that more effort gains little.
@@ -42,7 +42,7 @@ fn body(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
         port(each, to)?;
     }
     links(fabric, to)?;
-    lanes(fabric, to)?;
+    sl_to_vl_tables(fabric, to)?;
     let rows = fabric.forwarding();
     to.write_all(&(rows.lids() as u32).to_le_bytes())?;
     to.write_all(rows.rows())
@@ -58,14 +58,15 @@ fn nodes(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
         to.write_all(&[kind, node.ports])?;
         to.write_all(&node.guid.0.to_le_bytes())?;
         to.write_all(&node.system.0.to_le_bytes())?;
-        to.write_all(&count(node.name.len())?.to_le_bytes())?;
-        to.write_all(node.name.as_bytes())?;
+        let name = node.name.as_bytes();
+        to.write_all(&count(name.len())?.to_le_bytes())?;
+        to.write_all(name)?;
     }
     Ok(())
 }
 
 fn port(port: &Port, to: &mut impl Write) -> io::Result<()> {
-    let (base, lmc) = port.lids.map_or((0, 0), |r| (r.base().get(), r.lmc()));
+    let (base, lmc) = port.lids.map_or((0, 0), |r| (r.base().0, r.lmc()));
     to.write_all(&port.guid.map_or(0, |guid| guid.0).to_le_bytes())?;
     to.write_all(&base.to_le_bytes())?;
     to.write_all(&[lmc])?;
@@ -87,21 +88,21 @@ fn links(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn lanes(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
-    let lanes = fabric.lanes();
-    to.write_all(&count(lanes.tables().len())?.to_le_bytes())?;
-    for table in lanes.tables() {
+fn sl_to_vl_tables(fabric: &Fabric, to: &mut impl Write) -> io::Result<()> {
+    let known = fabric.sl_to_vl_tables();
+    to.write_all(&count(known.tables().len())?.to_le_bytes())?;
+    for table in known.tables() {
         to.write_all(&table.0)?;
     }
     let nodes = fabric.nodes();
-    let known: Vec<_> = nodes
-        .filter_map(|(id, _)| Some((id, lanes.of(id)?)))
+    let nodes: Vec<_> = nodes
+        .filter_map(|(id, _)| Some((id, known.of(id)?)))
         .collect();
-    to.write_all(&(known.len() as u32).to_le_bytes())?;
-    for (node, ways) in known {
-        let (form, numbers) = match ways {
-            Ways::Same(number) => (SAME, std::slice::from_ref(number)),
-            Ways::Each(each) => (EACH, &**each),
+    to.write_all(&(nodes.len() as u32).to_le_bytes())?;
+    for (node, tables) in nodes {
+        let (form, numbers) = match tables {
+            NodeTables::Same(number) => (SAME, std::slice::from_ref(number)),
+            NodeTables::Each(each) => (EACH, &**each),
         };
         to.write_all(&node.0.to_le_bytes())?;
         to.write_all(&[form])?;

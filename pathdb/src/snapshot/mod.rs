@@ -17,7 +17,7 @@
 //! | each: a port, its peer, code of the MTU or 0, code of the rate or 0, up (0, 1) | 4, 4, 1, 1, 1 |
 //! | number of SL-to-VL tables, tables | 2, 8 n |
 //! | number of nodes with such | 4 |
-//! | each: node, form, numbers of tables from 1, 0 for one not known: of form 0 one for all ways through the switch, of form 1 for each port in each port out, from 0 | 4, 1, 2 n |
+//! | each: node, form, numbers of tables from 1, 0 for one not known: of form 0 one for all pairs of its ports, of form 1 for each port in each port out, from 0 | 4, 1, 2 n |
 //! | number of LIDs in the forwarding tables, from 0 | 4 |
 //! | for each LID, each switch's port, 255 for none | n |
 //!
@@ -50,28 +50,18 @@ pub const VERSION: u32 = 3;
 /// Why something is not read as a snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SnapshotError {
-    /// It does not begin as one.
     #[error("not a snapshot of a fabric")]
     NotASnapshot,
-    /// It is of another version.
     #[error("snapshot of version {0}, want {VERSION}; import the fabric again")]
     Version(u32),
-    /// It cannot be read, is cut short, or differs from its checksum.
     #[error("broken snapshot: {0}")]
-    Broken(io::Error),
-    /// A field has a value that it cannot have.
+    Broken(#[from] io::Error),
     #[error("broken snapshot: {what} cannot be {value}")]
-    Field {
-        /// The field.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-    },
-    /// What it says contradicts itself.
+    Field { what: &'static str, value: u64 },
     #[error("broken snapshot: {0}")]
-    Contradiction(BuildError),
-    /// Something follows its end.
+    Contradiction(#[from] BuildError),
     #[error("broken snapshot: longer than it says")]
     TooLong,
 }

@@ -31,7 +31,7 @@ proptest! {
         let is_loop = |cause: &Cause| matches!(cause, Cause::Loop(_));
         let found: Vec<_> = found
             .iter()
-            .map(|found| (found.lid.get(), found.sources, found.causes.iter().any(is_loop)))
+            .map(|found| (found.lid.0, found.sources, found.causes.iter().any(is_loop)))
             .collect();
         prop_assert_eq!(found, expected);
     }

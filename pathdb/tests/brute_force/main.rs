@@ -8,8 +8,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use cm_msgs::Lid;
 use pathdb::{
-    Capability, Change, Delta, Element, Fault, Finder, Fitness, Leg, Lid, NodeKind, Pair, Path,
+    Capability, Change, Delta, Element, Fault, Finder, Fitness, Leg, NodeKind, Pair, Path,
     PathRecord, Rate, Sharing, Verdict, World, recheck, recheck_after, snapshot,
 };
 use proptest::prelude::*;
@@ -35,7 +36,7 @@ fn compare(plan: &Plan, from: End, lid: u16, walked: Result<Leg, Fault>) {
 
 fn check(plan: &Plan, records: &[PathRecord]) {
     for record in records {
-        let (slid, dlid) = (record.slid.get(), record.dlid.get());
+        let (slid, dlid) = (record.slid.0, record.dlid.0);
         let (from, to) = (plan.lids()[&slid], plan.lids()[&dlid]);
         compare(plan, from, dlid, record.forward());
         compare(plan, to, slid, record.reverse());
@@ -74,7 +75,7 @@ proptest! {
         let built = plan.build();
         for &from in plan.lids().values() {
             for &dlid in plan.lids().keys() {
-                let lid = lid(dlid);
+                let lid = Lid(dlid);
                 let levels = built.fabric.service_levels(built.port(from), lid);
                 let levels = levels.ok().map(|levels| levels.iter().fold(0, |bits, sl| bits | 1 << sl));
                 prop_assert_eq!(levels, plan.service_levels(from, dlid));
@@ -114,10 +115,6 @@ fn whole(plan: &Plan, slid: u16, dlid: u16) -> Option<Whole> {
     })
 }
 
-fn lid(number: u16) -> Lid {
-    Lid::new(number).expect("unicast")
-}
-
 /// Pairs of any two paths that work, with what they share.
 fn pairs(plan: &Plan, seed: u64) -> Vec<Pair> {
     let lids: Vec<u16> = (0..plan.hosts())
@@ -132,8 +129,8 @@ fn pairs(plan: &Plan, seed: u64) -> Vec<Pair> {
         }
         if let (Some(first), Some(second)) = (whole(plan, a, b), whole(plan, c, d)) {
             let path = |slid, dlid| Path {
-                slid: lid(slid),
-                dlid: lid(dlid),
+                slid: Lid(slid),
+                dlid: Lid(dlid),
             };
             pairs.push(Pair {
                 primary: path(a, b),
@@ -238,7 +235,7 @@ proptest! {
         for hosts in (1..plan.hosts()).map(|host| [0, host]) {
             for slid in plan.host_lids(hosts[0]) {
                 for dlid in plan.host_lids(hosts[1]) {
-                    let primary = Path { slid: lid(slid), dlid: lid(dlid) };
+                    let primary = Path { slid: Lid(slid), dlid: Lid(dlid) };
                     let [local, remote] = hosts.map(ports);
                     let found = finder.best(primary, &local, &remote);
                     let works = whole(&plan, slid, dlid).is_some();
@@ -250,8 +247,8 @@ proptest! {
                         usize::from(found.shared.links),
                         Reverse(found.forward.carries.rate.min(found.reverse.carries.rate)),
                         usize::from(found.forward.hops + found.reverse.hops),
-                        found.path.slid.get(),
-                        found.path.dlid.get(),
+                        found.path.slid.0,
+                        found.path.dlid.0,
                     ));
                     prop_assert_eq!(rank, best(&plan, hosts, (slid, dlid)));
                     let all = built.fabric.candidates(primary, &local, &remote);
@@ -317,7 +314,7 @@ proptest! {
             let port = built.port(plan.lids()[index.get(&lids)]);
             let node = built.fabric.port(port).node;
             if built.fabric.node(node).kind == NodeKind::Switch {
-                let lid = lid(*to.get(&lids));
+                let lid = Lid(*to.get(&lids));
                 changes.push(Change::Route { switch: node, lid, port: Some(number) });
             }
             let linked = built.fabric.port_of(node, number);
@@ -346,7 +343,7 @@ proptest! {
         let down = Change::Link { end: (node, end.1), up: false, carries: Capability::default() };
         let delta = Delta { from: 0, to: 1, changes: vec![down] };
         fabric.apply(&delta).expect("a link");
-        let works = |path: Path| whole(&after, path.slid.get(), path.dlid.get()).is_some();
+        let works = |path: Path| whole(&after, path.slid.0, path.dlid.0).is_some();
         let found = recheck(&fabric, &pairs);
         prop_assert_eq!(recheck_after(&fabric, &delta, &pairs), &found[..]);
         let mut expected = Vec::new();

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
+use cm_msgs::{Guid, Lid};
 use pathdb::{
-    Builder, Capability, Fabric, Guid, Lid, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PathTerms,
-    PortId, PortSpec, Rate, RiskFile, SlToVl,
+    Builder, Capability, Fabric, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PathTerms, PortId,
+    PortSpec, Rate, RiskFile, SlToVl,
 };
 use proptest::prelude::*;
 
@@ -467,7 +468,7 @@ impl Plan {
                     kind,
                     guid: Guid(node as u64 + 1),
                     system: Guid(node as u64 + 1),
-                    name: format!("node {node}"),
+                    name: format!("node {node}").into(),
                     ports: self.ports(node),
                 };
                 builder.node(spec).expect("new")
@@ -476,7 +477,7 @@ impl Plan {
         for &end in self.lids.values() {
             let of_end = self.lids.iter().filter(|(_, owner)| **owner == end);
             let lids: Vec<u16> = of_end.map(|(&lid, _)| lid).collect();
-            let base = Lid::new(lids[0]).expect("unicast");
+            let base = Lid(lids[0]);
             let spec = PortSpec {
                 lids: LidRange::new(base, lids.len().trailing_zeros() as u8),
                 ..PortSpec::default()
@@ -499,7 +500,7 @@ impl Plan {
         });
         let mut routing = builder.routing();
         for (&(switch, lid), &port) in &self.tables {
-            let lid = Lid::new(lid).expect("unicast");
+            let lid = Lid(lid);
             routing.route(nodes[switch], lid, port).expect("a switch");
         }
         let mut fabric = routing.finish();

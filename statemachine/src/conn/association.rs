@@ -17,14 +17,27 @@ use crate::view::{AssociationState, Reason};
 
 /// The two names of an open association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Link {
+pub(crate) struct CommIds {
     /// Ours.
     pub(crate) local: u32,
     /// The peer's.
     pub(crate) remote: u32,
 }
 
-impl Link {
+impl CommIds {
+    /// Of a message of the peer's, in its order: each side names itself first. 0 is no name yet.
+    pub(crate) const fn from_peer(local_comm_id: u32, remote_comm_id: u32) -> Self {
+        Self {
+            local: remote_comm_id,
+            remote: local_comm_id,
+        }
+    }
+
+    /// Of a REQ that has no answer: the peer has not named itself.
+    fn unanswered(local: u32) -> Self {
+        Self { local, remote: 0 }
+    }
+
     pub(crate) fn drep(self) -> Drep {
         Drep {
             local_comm_id: self.local,
@@ -33,7 +46,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn mra(self, message: Mraed, wait: Duration) -> Mra {
+    pub(crate) fn mra(self, message: MraReceived, wait: Duration) -> Mra {
         Mra {
             local_comm_id: self.local,
             remote_comm_id: self.remote,
@@ -61,7 +74,7 @@ impl Link {
 
 /// What an MRA acknowledges (IBA 12.6.6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mraed {
+pub(crate) enum MraReceived {
     Req = 0,
     Lap = 2,
 }
@@ -78,21 +91,26 @@ pub(super) fn code_timeout(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 31))
 }
 
+/// Copies of a REQ without an answer after which nobody seems to be there.
+const SILENT: u8 = 4;
+
 enum State {
+    /// Other connections of its client come first.
+    Queued,
     /// Nothing is asked; the next REQ goes out when the timer says.
-    Pausing { why: Reason },
+    BackingOff { why: Reason },
     /// REQ sent.
-    Asked {
+    ReqSent {
         comm_id: u32,
         exchange: Exchange,
         parked: bool,
     },
     /// REP received.
-    Open { link: Link },
+    Established { ids: CommIds },
 }
 
 /// The active side of an association.
-pub(super) struct Opening {
+pub(super) struct ActiveAssociation {
     state: State,
     /// REQs without REP in a row.
     failures: u32,
@@ -102,7 +120,7 @@ pub(super) struct Opening {
 
 /// What a message did to an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
+pub(super) enum Outcome {
     /// Nothing to do with it.
     Other,
     /// It is open now.
@@ -113,22 +131,20 @@ pub(super) enum Turn {
     Handled,
 }
 
-impl Default for Opening {
+impl Default for ActiveAssociation {
     fn default() -> Self {
         Self {
-            state: State::Pausing {
-                why: Reason::Opening,
-            },
+            state: State::Queued,
             failures: 0,
             route: 0,
         }
     }
 }
 
-impl Opening {
-    pub(super) fn link(&self) -> Option<Link> {
+impl ActiveAssociation {
+    pub(super) fn ids(&self) -> Option<CommIds> {
         match self.state {
-            State::Open { link } => Some(link),
+            State::Established { ids } => Some(ids),
             _ => None,
         }
     }
@@ -136,21 +152,25 @@ impl Opening {
     /// Why it is not open.
     pub(super) fn reason(&self) -> Option<Reason> {
         match self.state {
-            State::Pausing { why } => Some(why),
-            State::Asked { parked: true, .. } => Some(Reason::PeerNotRegistered),
-            State::Asked { .. } if self.failures > 0 => Some(Reason::PeerNoApmd),
-            State::Asked { .. } => Some(Reason::Opening),
-            State::Open { .. } => None,
+            State::Queued => Some(Reason::Queued),
+            State::BackingOff { why } => Some(why),
+            State::ReqSent { parked: true, .. } => Some(Reason::PeerNotRegistered),
+            State::ReqSent { exchange, .. } if self.failures > 0 || exchange.tries() >= SILENT => {
+                Some(Reason::PeerNoApmd)
+            }
+            State::ReqSent { .. } => Some(Reason::Opening),
+            State::Established { .. } => None,
         }
     }
 
-    pub(super) fn view(&self) -> (AssociationState, Option<Link>) {
+    pub(super) fn view(&self) -> (AssociationState, Option<CommIds>) {
         match self.state {
-            State::Pausing {
+            State::Queued => (AssociationState::None, None),
+            State::BackingOff {
                 why: Reason::PeerRefused(_),
             } => (AssociationState::Refused, None),
-            State::Pausing { .. } => (AssociationState::Pausing, None),
-            State::Asked {
+            State::BackingOff { .. } => (AssociationState::Pausing, None),
+            State::ReqSent {
                 comm_id, parked, ..
             } => {
                 let state = if parked {
@@ -158,15 +178,9 @@ impl Opening {
                 } else {
                     AssociationState::Opening
                 };
-                (
-                    state,
-                    Some(Link {
-                        local: comm_id,
-                        remote: 0,
-                    }),
-                )
+                (state, Some(CommIds::unanswered(comm_id)))
             }
-            State::Open { link } => (AssociationState::Established, Some(link)),
+            State::Established { ids } => (AssociationState::Established, Some(ids)),
         }
     }
 
@@ -175,7 +189,7 @@ impl Opening {
         self.forget(cx);
         let comm_id = cx.comm_id(Owner::Conn(core.id));
         let exchange = Exchange::new(cx.transaction(), self.route);
-        self.state = State::Asked {
+        self.state = State::ReqSent {
             comm_id,
             exchange,
             parked: false,
@@ -184,22 +198,22 @@ impl Opening {
     }
 
     /// If it is pausing: stop that.
-    pub(super) fn hurry(&mut self, core: &Core, cx: &mut Context) {
-        if let State::Pausing { .. } = self.state {
+    pub(super) fn retry_now(&mut self, core: &Core, cx: &mut Context) {
+        if let State::BackingOff { .. } = self.state {
             self.ask(core, cx);
         }
     }
 
     pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context) {
         match self.state {
-            State::Pausing { .. } => self.ask(core, cx),
-            State::Asked { .. } => self.send_req(core, cx),
-            State::Open { .. } => {}
+            State::BackingOff { .. } => self.ask(core, cx),
+            State::ReqSent { .. } => self.send_req(core, cx),
+            State::Queued | State::Established { .. } => {}
         }
     }
 
     fn send_req(&mut self, core: &Core, cx: &mut Context) {
-        let State::Asked {
+        let State::ReqSent {
             comm_id,
             exchange,
             parked,
@@ -208,60 +222,62 @@ impl Opening {
             return;
         };
         let routes = core.routes(cx);
-        let req = core.req(cx, *comm_id);
+        let req = req(core, cx, *comm_id);
         let was_parked = core::mem::replace(parked, false);
         match exchange.next(cx, &routes, || req.into()) {
             Some(wait) => {
                 self.route = exchange.next_route();
                 cx.set(core.id, ConnAlarm::Association, wait);
             }
+            // Somebody was there, and has forgotten the REQ: no reason for a pause.
             None if was_parked => self.ask(core, cx),
-            None => self.pause(core, cx, Reason::PeerNoApmd),
+            None => self.back_off(core, cx, Reason::PeerNoApmd),
         }
     }
 
     /// Gives up for a while.
-    pub(super) fn pause(&mut self, core: &Core, cx: &mut Context, why: Reason) {
+    pub(super) fn back_off(&mut self, core: &Core, cx: &mut Context, why: Reason) {
         self.forget(cx);
-        let pause = match why {
+        let delay = match why {
+            // A decision, not a failure: asked soon again, the peer would say the same.
             Reason::PeerRefused(_) => cx.config.backoff_max,
-            _ => cx.pause(self.failures),
+            _ => cx.backoff_delay(self.failures),
         };
         self.failures += 1;
-        self.state = State::Pausing { why };
-        cx.set(core.id, ConnAlarm::Association, pause);
+        self.state = State::BackingOff { why };
+        cx.set(core.id, ConnAlarm::Association, delay);
     }
 
     fn forget(&mut self, cx: &mut Context) {
         match self.state {
-            State::Asked { comm_id: id, .. }
-            | State::Open {
-                link: Link { local: id, .. },
+            State::ReqSent {
+                comm_id, exchange, ..
             } => {
-                cx.comm_ids.remove(&id);
+                exchange.take_back(cx);
+                cx.comm_ids.remove(&comm_id);
             }
-            State::Pausing { .. } => {}
+            State::Established { ids } => {
+                cx.comm_ids.remove(&ids.local);
+            }
+            State::Queued | State::BackingOff { .. } => {}
         }
     }
 
     /// The application has gone. What there is to close is left to the caller.
-    pub(super) fn close(&mut self, core: &Core, cx: &mut Context) -> Option<Link> {
+    pub(super) fn close(&mut self, core: &Core, cx: &mut Context) -> Option<CommIds> {
         self.forget(cx);
-        if let State::Asked {
+        if let State::ReqSent {
             comm_id, exchange, ..
         } = self.state
         {
             // A REQ may be parked at the peer; if this is lost, its time there runs out.
-            let rej = Link {
-                local: comm_id,
-                remote: 0,
-            }
-            .rej(Rejected::NoMessage, RejReason::ConsumerReject);
+            let rej =
+                CommIds::unanswered(comm_id).rej(Rejected::NoMessage, RejReason::ConsumerReject);
             if let Some(&route) = core.routes(cx).first() {
                 cx.send(route, exchange.transaction, rej);
             }
         }
-        self.link()
+        self.ids()
     }
 
     pub(super) fn message(
@@ -270,140 +286,134 @@ impl Opening {
         cx: &mut Context,
         source: &MadSource,
         message: &cm::Message,
-    ) -> Turn {
+    ) -> Outcome {
         match message {
             cm::Message::Rep(rep) => self.rep(core, cx, source, rep),
             cm::Message::Mra(mra) => self.mra(core, cx, mra),
             cm::Message::Rej(rej) => self.rej(core, cx, rej),
             cm::Message::Dreq(dreq) => self.dreq(core, cx, source, dreq),
-            _ => Turn::Other,
+            _ => Outcome::Other,
         }
     }
 
-    fn rep(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, rep: &Rep) -> Turn {
-        let link = Link {
-            local: rep.remote_comm_id,
-            remote: rep.local_comm_id,
-        };
+    fn rep(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, rep: &Rep) -> Outcome {
+        let ids = CommIds::from_peer(rep.local_comm_id, rep.remote_comm_id);
         let Ok(data) = RepData::decode(&rep.private_data) else {
             cx.drop_mad(source, "REP", Drop::Malformed);
-            return Turn::Handled;
+            return Outcome::Handled;
         };
         match self.state {
-            State::Open { link: open } if open == link => {
-                send_rtu(cx, source, link);
-                Turn::Handled
+            State::Established { ids: open } if open == ids => {
+                send_rtu(cx, source, ids);
+                Outcome::Handled
             }
             // A peer that has been started anew answered a late copy of an old REQ.
-            State::Open { .. } => {
-                let rej = link.rej(Rejected::Rep, RejReason::InvalidCommId);
-                cx.send(Route::from(source), source.transaction_id, rej);
-                Turn::Handled
+            State::Established { .. } => {
+                let rej = ids.rej(Rejected::Rep, RejReason::InvalidCommId);
+                cx.reply(Route::from(source), source.transaction_id, rej);
+                Outcome::Handled
             }
-            State::Asked { comm_id, .. } if comm_id == link.local => {
+            State::ReqSent { comm_id, .. } if comm_id == ids.local => {
                 if rep.failover() != FailoverAccepted::Accepted {
-                    self.pause(core, cx, Reason::PeerRefused(data.refusal));
-                    return Turn::Handled;
+                    self.back_off(core, cx, Reason::PeerRefused(data.refusal));
+                    return Outcome::Handled;
                 }
                 core.peer_ports = data.ports.as_slice().to_vec();
                 core.complete_paths(core.lmc(cx));
                 self.failures = 0;
                 self.route = 0;
-                self.state = State::Open { link };
+                self.state = State::Established { ids };
                 cx.stop(core.id, ConnAlarm::Association);
                 cx.counters.associations += 1;
-                send_rtu(cx, source, link);
-                Turn::Opened
+                send_rtu(cx, source, ids);
+                Outcome::Opened
             }
-            _ => Turn::Other,
+            _ => Outcome::Other,
         }
     }
 
-    fn mra(&mut self, core: &Core, cx: &mut Context, mra: &Mra) -> Turn {
+    fn mra(&mut self, core: &Core, cx: &mut Context, mra: &Mra) -> Outcome {
         match &mut self.state {
-            State::Asked { parked, .. } if mra.message_mraed == Mraed::Req as u8 => {
+            State::ReqSent { parked, .. } if mra.message_mraed == MraReceived::Req as u8 => {
                 *parked = true;
                 self.failures = 0;
+                // Its 5 bits can say 2.4 hours, in which a peer could put us off for good.
                 let wait = code_timeout(mra.service_timeout).min(cx.config.backoff_max);
                 cx.set(core.id, ConnAlarm::Association, wait);
-                Turn::Handled
+                Outcome::Handled
             }
-            _ => Turn::Other,
+            _ => Outcome::Other,
         }
     }
 
-    fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> Turn {
+    fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> Outcome {
         match self.state {
-            State::Asked { .. } => {
-                self.pause(core, cx, Reason::Rejected(rej.rej_reason()));
-                Turn::Handled
+            State::ReqSent { .. } => {
+                self.back_off(core, cx, Reason::Rejected(rej.rej_reason()));
+                Outcome::Handled
             }
-            State::Open { link } if link.is(rej.remote_comm_id, rej.local_comm_id) => {
+            State::Established { ids } if ids.is(rej.remote_comm_id, rej.local_comm_id) => {
                 match rej.rej_reason() {
                     RejReason::InvalidCommId => self.ask(core, cx),
-                    reason => self.pause(core, cx, Reason::Rejected(reason)),
+                    reason => self.back_off(core, cx, Reason::Rejected(reason)),
                 }
-                Turn::Lost
+                Outcome::Lost
             }
-            _ => Turn::Other,
+            _ => Outcome::Other,
         }
     }
 
-    fn dreq(&mut self, core: &Core, cx: &mut Context, source: &MadSource, dreq: &Dreq) -> Turn {
-        let link = Link {
-            local: dreq.remote_comm_id,
-            remote: dreq.local_comm_id,
-        };
-        cx.send(Route::from(source), source.transaction_id, link.drep());
+    fn dreq(&mut self, core: &Core, cx: &mut Context, source: &MadSource, dreq: &Dreq) -> Outcome {
+        let ids = CommIds::from_peer(dreq.local_comm_id, dreq.remote_comm_id);
+        // In every state: a peer without an answer goes on repeating it.
+        cx.reply(Route::from(source), source.transaction_id, ids.drep());
         match self.state {
-            State::Open { link: open } if open == link => {
-                self.pause(core, cx, Reason::PeerClosed);
-                Turn::Lost
+            State::Established { ids: open } if open == ids => {
+                self.back_off(core, cx, Reason::PeerClosed);
+                Outcome::Lost
             }
-            State::Asked { .. } => {
-                self.pause(core, cx, Reason::PeerClosed);
-                Turn::Handled
+            State::ReqSent { .. } => {
+                self.back_off(core, cx, Reason::PeerClosed);
+                Outcome::Handled
             }
-            _ => Turn::Other,
+            _ => Outcome::Other,
         }
     }
 }
 
-fn send_rtu(cx: &mut Context, source: &MadSource, link: Link) {
+fn send_rtu(cx: &mut Context, source: &MadSource, ids: CommIds) {
     let rtu = Rtu {
-        local_comm_id: link.local,
-        remote_comm_id: link.remote,
+        local_comm_id: ids.local,
+        remote_comm_id: ids.remote,
         ..Rtu::default()
     };
-    cx.send(Route::from(source), source.transaction_id, rtu);
+    cx.reply(Route::from(source), source.transaction_id, rtu);
 }
 
-impl Core {
-    /// REQ for the application's connection as it is now.
-    fn req(&self, cx: &Context, comm_id: u32) -> Req {
-        let ports = cx.ports.announce(self.node_guid);
-        let primary = &self.qp.primary;
-        Req {
-            local_comm_id: comm_id,
-            service_id: SERVICE_ID,
-            local_ca_guid: self.node_guid,
-            local_qpn: self.qpn,
-            remote_cm_response_timeout: timeout_code(cx.config.retry_first),
-            local_cm_response_timeout: timeout_code(cx.config.retry_first),
-            partition_key: primary.pkey,
-            path_packet_payload_mtu: primary.mtu,
-            max_cm_retries: cx.config.tries.min(15),
-            primary: fields(primary),
-            alternate: self.loaded().map(fields).unwrap_or_default(),
-            // The truth, as long as a SAP gets no SPR.
-            sap_supported: false,
-            private_data: ReqData {
-                peer_qpn: self.peer_qpn,
-                ports,
-            }
-            .encode(),
-            ..Req::default()
+/// REQ for the application's connection as it is now.
+fn req(core: &Core, cx: &Context, comm_id: u32) -> Req {
+    let ports = cx.ports.announce(core.node_guid);
+    let primary = &core.qp.primary;
+    Req {
+        local_comm_id: comm_id,
+        service_id: SERVICE_ID,
+        local_ca_guid: core.node_guid,
+        local_qpn: core.qpn,
+        remote_cm_response_timeout: timeout_code(cx.config.retry_first),
+        local_cm_response_timeout: timeout_code(cx.config.retry_first),
+        partition_key: primary.pkey,
+        path_packet_payload_mtu: primary.mtu,
+        max_cm_retries: cx.config.tries.min(15),
+        primary: fields(primary),
+        alternate: core.loaded().map(fields).unwrap_or_default(),
+        // The truth, as long as a SAP gets no SPR.
+        sap_supported: false,
+        private_data: ReqData {
+            peer_qpn: core.peer_qpn,
+            ports,
         }
+        .encode(),
+        ..Req::default()
     }
 }
 

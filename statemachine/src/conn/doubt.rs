@@ -33,16 +33,16 @@ impl Absent {
 
 /// What a connection knows against paths.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct Suspicions {
     suspects: Vec<Suspect>,
     /// Remote ports that were out of service when last heard of.
     absent: Vec<Absent>,
 }
 
-/// Suspects kept. More paths than this do not fail in one hold-off while the connection lives.
+/// Suspects kept in mind. More paths than this do not fail in one hold-off while the connection lives.
 const MAX_SUSPECTS: usize = 8;
 
-impl Doubts {
+impl Suspicions {
     /// What the peer said about its ports replaces what was known.
     pub(super) fn peer_ports(&mut self, ports: &[PortAddress]) {
         self.absent = ports
@@ -107,24 +107,11 @@ impl Doubts {
     }
 
     pub(super) fn of_path(&self, path: &Path) -> Doubt {
-        if self
-            .suspects
-            .iter()
-            .any(|suspect| suspect.path.same_way(path))
-        {
-            Doubt::Suspect
-        } else if self
-            .absent
-            .iter()
-            .any(|absent| absent.covers(path.port, path.dgid))
-        {
-            Doubt::RemoteDown
-        } else {
-            Doubt::None
-        }
+        let is_it = |suspect: &Suspect| suspect.path.same_way(path);
+        self.doubt(path.port, path.dgid, is_it)
     }
 
-    /// Doubts against a candidate; one without LIDs stands for all paths between its ports.
+    /// Suspicions against a candidate; one without LIDs stands for all paths between its ports.
     pub(super) fn of_candidate(&self, candidate: &Candidate) -> Doubt {
         let covers = |suspect: &Suspect| {
             let path = &suspect.path;
@@ -133,13 +120,14 @@ impl Doubts {
                 && candidate.slid.is_none_or(|lid| lid == path.slid)
                 && candidate.dlid.is_none_or(|lid| lid == path.dlid)
         };
-        if self.suspects.iter().any(covers) {
+        self.doubt(candidate.port.port, candidate.dgid, covers)
+    }
+
+    fn doubt(&self, port: u8, dgid: Gid, suspected: impl FnMut(&Suspect) -> bool) -> Doubt {
+        let mut absent = self.absent.iter();
+        if self.suspects.iter().any(suspected) {
             Doubt::Suspect
-        } else if self
-            .absent
-            .iter()
-            .any(|absent| absent.covers(candidate.port.port, candidate.dgid))
-        {
+        } else if absent.any(|absent| absent.covers(port, dgid)) {
             Doubt::RemoteDown
         } else {
             Doubt::None

@@ -3,62 +3,41 @@
 
 mod active;
 mod association;
+
 mod doubt;
-mod library;
+mod orders;
 mod passive;
 mod proposal;
 mod protection;
+mod qp;
 
 use alloc::vec::Vec;
 
+use cm_msgs::Guid;
 use cm_msgs::association::{PortAddress, ReqData};
 use cm_msgs::cm::{self, Req};
-use cm_msgs::control::{
-    AppEvent, MigrationState, QpState, Refusal, Register, Report, Role, Snapshot,
-};
-use cm_msgs::path::Path;
-use cm_msgs::{Gid, Guid, Lid, Qpn};
+use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 
-use self::active::Active;
-pub(crate) use self::association::{Link, Mraed};
-use self::library::{News, Outstanding};
+use self::active::{Active, Negotiation};
+pub(crate) use self::association::{CommIds, MraReceived};
+use self::orders::{Orders, QpChange};
 use self::passive::Passive;
-use crate::candidate::Endpoints;
+use self::protection::ProtectionRecord;
+use self::qp::Core;
+
 use crate::context::{ConnAlarm, Context, Route};
-use crate::input::{ConnId, MadSource, Origin, PortId, QueryError};
+use crate::id::{ConnId, PortId};
+use crate::input::{MadSource, Origin, QueryError};
 use crate::output::Order;
 use crate::overlap::Overlap;
-use crate::port::{Port, same_port};
 use crate::time::Time;
 use crate::trace::What;
-use crate::view::{AssociationState, ConnectionCounters, ConnectionView, Protection};
+use crate::view::{ConnectionCounters, ConnectionView, Protection};
 
-/// What both sides have.
-pub(crate) struct Core {
-    pub(crate) id: ConnId,
-    opted_in: bool,
-    pub(crate) node_guid: Guid,
-    pub(crate) qpn: Qpn,
-    pub(crate) peer_qpn: Qpn,
-    /// The QP as its library saw it last.
-    pub(crate) qp: Snapshot,
-    /// Since when it is in its migration state.
-    since: Time,
-    /// The one order that the library has not answered.
-    order: Option<Outstanding>,
-    /// The last thing that went wrong with an order, until one succeeds.
-    trouble: Option<crate::view::Reason>,
-    peer_ports: Vec<PortAddress>,
-    refused: Option<Refusal>,
-    counters: ConnectionCounters,
-    protection: Protection,
-    changed: Time,
-    association: AssociationState,
-}
-
-/// Ports of a peer that are kept in mind.
-const MAX_PEER_PORTS: usize = 8;
-
+#[allow(
+    clippy::large_enum_variant,
+    reason = "half of all connections are the larger variant"
+)]
 enum Side {
     Active(Active),
     Passive(Passive),
@@ -68,6 +47,7 @@ enum Side {
 pub(crate) struct Connection {
     pub(crate) core: Core,
     side: Side,
+    record: ProtectionRecord,
 }
 
 impl Connection {
@@ -81,6 +61,7 @@ impl Connection {
             peer_qpn,
             snapshot,
         } = *register;
+        cx.path_counts.add(node_guid, &snapshot);
         let refused = refusal(cx, node_guid, snapshot.primary.port);
         let core = Core {
             id,
@@ -90,21 +71,18 @@ impl Connection {
             peer_qpn,
             qp: snapshot,
             since: cx.now,
-            order: None,
-            trouble: None,
+            orders: Orders::default(),
             peer_ports: Vec::new(),
             refused,
             counters: ConnectionCounters::default(),
-            protection: Protection::Unprotected,
-            changed: cx.now,
-            association: AssociationState::None,
         };
         let side = match role {
             Role::Active => Side::Active(Active::default()),
             Role::Passive => Side::Passive(Passive::default()),
         };
         cx.trace(id, What::Registered);
-        let mut conn = Self { core, side };
+        let record = ProtectionRecord::new(cx.now);
+        let mut conn = Self { core, side, record };
         if let Some(refusal) = refused {
             cx.trace(id, What::Refused(refusal));
             cx.order(id, Order::Refuse(refusal));
@@ -115,19 +93,27 @@ impl Connection {
         conn
     }
 
+    /// It is this connection's turn to have an association opened.
+    pub(crate) fn admitted(&mut self, cx: &mut Context) {
+        if let Side::Active(active) = &mut self.side {
+            active.admitted(&self.core, cx);
+        }
+        self.drive(cx);
+    }
+
     /// The library says what happened to the QP.
     pub(crate) fn report(&mut self, cx: &mut Context, report: &Report) {
         if self.core.refused.is_some() {
             return;
         }
-        let news = self.core.report(cx, report);
-        self.news(cx, &news);
+        let change = self.core.report(cx, report);
+        self.qp_changed(cx, &change);
     }
 
-    fn news(&mut self, cx: &mut Context, news: &News) {
+    fn qp_changed(&mut self, cx: &mut Context, change: &QpChange) {
         match &mut self.side {
-            Side::Active(active) => active.news(&mut self.core, cx, news),
-            Side::Passive(passive) => passive.news(&mut self.core, cx, news),
+            Side::Active(active) => active.qp_changed(&mut self.core, cx, change),
+            Side::Passive(passive) => passive.qp_changed(&mut self.core, cx, change),
         }
         self.drive(cx);
     }
@@ -166,9 +152,10 @@ impl Connection {
     pub(crate) fn timeout(&mut self, cx: &mut Context, alarm: ConnAlarm) {
         match (alarm, &mut self.side) {
             (ConnAlarm::Order, _) => {
-                let news = self.core.order_overdue(cx);
-                return self.news(cx, &news);
+                let change = self.core.order_overdue(cx);
+                return self.qp_changed(cx, &change);
             }
+            (ConnAlarm::Unprotected, _) => return self.warn_unprotected(cx),
             (ConnAlarm::MigrateHold, _) => {}
             (_, Side::Active(active)) => active.timeout(&mut self.core, cx, alarm),
             (_, Side::Passive(passive)) => passive.timeout(&mut self.core, cx),
@@ -190,18 +177,18 @@ impl Connection {
         self.drive(cx);
     }
 
-    /// What ways share with the primary.
+    /// What paths share with the primary.
     pub(crate) fn assessed(&mut self, cx: &mut Context, query: u32, overlaps: &[Option<Overlap>]) {
         if let Side::Active(active) = &mut self.side {
-            active.assessed(&self.core, cx, query, overlaps);
+            active.negotiation.assessed(&self.core, cx, query, overlaps);
         }
         self.drive(cx);
     }
 
-    /// What ways share may be another thing than before. The active side chooses.
+    /// What paths share may be another thing than before. The active side chooses.
     pub(crate) fn fabric_changed(&mut self, cx: &mut Context) {
         if let Side::Active(active) = &mut self.side {
-            active.fabric_changed(&self.core, cx);
+            active.negotiation.fabric_changed(&self.core, cx);
             self.drive(cx);
         }
     }
@@ -241,7 +228,7 @@ impl Connection {
 
     /// Does what is due: the one place that decides to act, called after whatever happened.
     fn drive(&mut self, cx: &mut Context) {
-        if self.core.refused.is_none() && self.core.order.is_none() {
+        if self.core.refused.is_none() && self.core.orders.outstanding().is_none() {
             if self.core.must_migrate(cx) {
                 self.core.migrate(cx);
             } else {
@@ -255,17 +242,18 @@ impl Connection {
     }
 
     /// Takes the connection apart. What is left is the association to close, if there is one.
-    pub(crate) fn close(&mut self, cx: &mut Context) -> Option<(Link, Vec<Route>)> {
+    pub(crate) fn close(&mut self, cx: &mut Context) -> Option<(CommIds, Vec<Route>)> {
         for alarm in ConnAlarm::ALL {
             cx.stop(self.core.id, alarm);
         }
         cx.trace(self.core.id, What::Closed);
+        cx.path_counts.remove(self.core.node_guid, &self.core.qp);
         let routes = self.core.routes(cx);
-        let link = match &mut self.side {
+        let ids = match &mut self.side {
             Side::Active(active) => active.close(&mut self.core, cx),
             Side::Passive(passive) => passive.close(cx),
         };
-        link.map(|link| (link, routes))
+        ids.map(|ids| (ids, routes))
     }
 
     pub(crate) fn peer_ports(&self) -> &[PortAddress] {
@@ -290,187 +278,18 @@ fn refusal(cx: &Context, node_guid: Guid, port: u8) -> Option<Refusal> {
     }
 }
 
-impl Core {
-    fn is_armed(&self) -> bool {
-        self.qp.migration == MigrationState::Armed && self.qp.alternate.is_some()
-    }
-
-    fn in_rts(&self) -> bool {
-        self.qp.qp_state == QpState::Rts
-    }
-
-    /// The local port of one of its paths.
-    fn port_of<'a>(&self, cx: &'a Context, path: &Path) -> Option<&'a Port> {
-        cx.ports.of_path(self.node_guid, path.port)
-    }
-
-    /// Whether the local end of a path is in service, and is what the path says that it is.
-    fn is_up(&self, cx: &Context, path: &Path) -> bool {
-        let fits = |port: &Port| port.has_lid(path.slid) && port.has_pkey(path.pkey);
-        self.port_of(cx, path)
-            .is_some_and(|port| port.is_up() && fits(port))
-    }
-
-    /// The alternate that the QP has, if it counts (in state Migrated it does not).
-    fn loaded(&self) -> Option<&Path> {
-        self.qp
-            .alternate
-            .as_ref()
-            .filter(|_| self.qp.migration != MigrationState::Migrated)
-    }
-
-    /// Whether `path` is the alternate that the QP has.
-    fn has_loaded(&self, path: &Path) -> bool {
-        self.loaded()
-            .is_some_and(|loaded| loaded.same_way(path) && loaded.sl == path.sl)
-    }
-
-    /// What there is to choose an alternate from.
-    fn endpoints<'a>(&'a self, cx: &'a Context) -> Endpoints<'a> {
-        Endpoints {
-            ports: &cx.ports,
-            node_guid: self.node_guid,
-            primary: &self.qp.primary,
-            peer_ports: &self.peer_ports,
-            salt: u64::from(self.qpn.0) << 24 ^ u64::from(self.peer_qpn.0),
-        }
-    }
-
-    /// LMC of the subnet.
-    fn lmc(&self, cx: &Context) -> u8 {
-        self.port_of(cx, &self.qp.primary)
-            .map_or(0, |port| port.status.lmc)
-    }
-
-    /// The ways for MADs to the peer, in the order of trying: the primary's first, then the other
-    /// rails, then across. The primary's local port is no way while it is down.
-    fn routes(&self, cx: &Context) -> Vec<Route> {
-        let lmc = self.lmc(cx);
-        let primary = self.qp.primary.port;
-        let mut local: Vec<&Port> = cx
-            .ports
-            .of_device(self.node_guid)
-            .filter(|p| p.is_up())
-            .collect();
-        local.sort_by_key(|port| (port.id.port != primary, port.id.port));
-        let mut remote: Vec<Lid> = Vec::new();
-        let known = self.peer_ports.iter().map(|port| port.lid);
-        let alternate = self.qp.alternate.map(|path| path.dlid);
-        for lid in [self.qp.primary.dlid]
-            .into_iter()
-            .chain(known)
-            .chain(alternate)
-        {
-            if lid != Lid(0) && !remote.iter().any(|&known| same_port(known, lid, lmc)) {
-                remote.push(lid);
-            }
-        }
-        (0..remote.len())
-            .flat_map(|turn| {
-                let ways = local.iter().enumerate();
-                let remote = &remote;
-                ways.map(move |(i, port)| Route {
-                    port: port.id,
-                    lid: remote[(i + turn) % remote.len()],
-                })
-            })
-            .collect()
-    }
-
-    /// The way back to a sender, or another one if the local port is down meanwhile.
-    fn way_back(&self, cx: &Context, route: Route) -> Route {
-        let up = cx.ports.get(route.port).is_some_and(Port::is_up);
-        if up {
-            route
-        } else {
-            self.routes(cx).first().copied().unwrap_or(route)
-        }
-    }
-
-    /// Whether a MAD comes from a daemon on a port that is known to be the peer's.
-    fn knows(&self, cx: &Context, source: &MadSource) -> bool {
-        let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
-        let paths = [Some(&self.qp.primary), self.qp.alternate.as_ref()];
-        let known = self.peer_ports.iter().copied();
-        let known = known.chain(paths.into_iter().flatten().map(remote_end));
-        source.qpn == 1 && known.into_iter().any(|port| is_from(source, port, lmc))
-    }
-
-    /// Whether a REQ's sender is who the QP is connected to: it sends from a port that it names,
-    /// and the QP's path ends at one.
-    fn is_peer(&self, cx: &Context, source: &MadSource, req: &Req, data: &ReqData) -> bool {
-        let lmc = self.lmc(cx);
-        let primary = PortAddress {
-            gid: req.primary.local_port_gid,
-            lid: req.primary.local_port_lid,
-        };
-        let named = data.ports.as_slice().iter().copied().chain([primary]);
-        let mut ours = [Some(&self.qp.primary), self.qp.alternate.as_ref()]
-            .into_iter()
-            .flatten();
-        source.qpn == 1
-            && named.clone().any(|port| is_from(source, port, lmc))
-            && ours.any(|path| named.clone().any(|port| ends_at(path, port, lmc)))
-    }
-
-    /// Fills in GIDs that the QP's attributes do not show.
-    fn complete_paths(&mut self, lmc: u8) {
-        let ports = &self.peer_ports;
-        let complete = |path: &mut Path| {
-            if path.dgid.is_unspecified()
-                && let Some(port) = ports.iter().find(|p| same_port(p.lid, path.dlid, lmc))
-            {
-                path.dgid = port.gid;
-            }
-        };
-        complete(&mut self.qp.primary);
-        self.qp.alternate.as_mut().map(complete);
-    }
-
-    /// A port of the peer's was seen to have this LID (path bits may be in it).
-    fn learn(&mut self, gid: Gid, lid: Lid, lmc: u8) {
-        let lid = Lid(lid.0 >> lmc.min(7) << lmc.min(7));
-        if let Some(port) = self.peer_ports.iter_mut().find(|port| port.gid == gid) {
-            port.lid = lid;
-        } else if self.peer_ports.len() < MAX_PEER_PORTS {
-            self.peer_ports.push(PortAddress { gid, lid });
-        }
-        self.complete_paths(lmc);
-    }
-
-    fn event(&self, cx: &mut Context, event: AppEvent, status: u8) {
-        if self.opted_in {
-            cx.trace(self.id, What::Event(event));
-            cx.order(self.id, Order::Event(event, status));
-        }
-    }
-}
-
-fn remote_end(path: &Path) -> PortAddress {
-    PortAddress {
-        gid: path.dgid,
-        lid: path.dlid,
-    }
-}
-
-fn is_from(source: &MadSource, port: PortAddress, lmc: u8) -> bool {
-    same_port(port.lid, source.lid, lmc)
-        || source
-            .gid
-            .is_some_and(|gid| gid == port.gid && gid != Gid::default())
-}
-
-fn ends_at(path: &Path, port: PortAddress, lmc: u8) -> bool {
-    same_port(port.lid, path.dlid, lmc) || (path.dgid == port.gid && !path.dgid.is_unspecified())
-}
-
 impl Connection {
+    pub(crate) fn protection(&self, cx: &Context, now: Time) -> Protection {
+        let (protection, _) = self.judge(cx, now);
+        protection
+    }
+
     /// What an operator may see.
     pub(crate) fn view(&self, cx: &Context, now: Time) -> ConnectionView {
         let (protection, reason) = self.judge(cx, now);
         let core = &self.core;
-        let (role, active) = match &self.side {
-            Side::Active(active) => (Role::Active, Some(active)),
+        let (role, negotiation) = match &self.side {
+            Side::Active(active) => (Role::Active, Some(&active.negotiation)),
             Side::Passive(_) => (Role::Passive, None),
         };
         ConnectionView {
@@ -486,13 +305,13 @@ impl Connection {
             alternate: core.qp.alternate,
             protection,
             reason,
-            alternate_origin: active.and_then(|active| active.origin(core)),
-            overlap: active.and_then(|active| active.overlap(core, cx)),
-            chosen: active.and_then(Active::chosen),
-            runner_up: active.and_then(Active::runner_up),
+            alternate_origin: negotiation.and_then(|negotiation| negotiation.origin(core)),
+            overlap: negotiation.and_then(|negotiation| negotiation.overlap(core, cx)),
+            chosen: negotiation.and_then(Negotiation::chosen),
+            runner_up: negotiation.and_then(Negotiation::runner_up),
             association: self.association_view(),
             counters: core.counters,
-            changed: core.changed,
+            changed: self.record.changed(),
         }
     }
 }

@@ -10,16 +10,16 @@ use cm_msgs::cm::{self, ApStatus, Apr, FailoverAccepted, PathFields, Rej, Rep, R
 use cm_msgs::control::Refusal;
 use cm_msgs::path::Path;
 
-use super::Core;
-use super::association::Link;
+use super::association::CommIds;
+use super::qp::{Core, is_from};
 use crate::context::{ConnAlarm, Context, Exchange, Owner, Route};
 use crate::input::MadSource;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
 /// An association that waits for RTU.
-struct Opening {
-    link: Link,
+struct RepSent {
+    ids: CommIds,
     exchange: Exchange,
     reply: Route,
     ports: Vec<PortAddress>,
@@ -28,7 +28,7 @@ struct Opening {
 /// A LAP, and where its answer goes.
 #[derive(Clone, Copy, Debug)]
 struct Proposal {
-    link: Link,
+    ids: CommIds,
     transaction: u32,
     reply: Route,
     alternate: PathFields,
@@ -43,10 +43,10 @@ const MAX_TRIPS: u8 = 2;
 
 /// What was done about the last LAP.
 #[derive(Default)]
-enum Work {
+enum LapState {
     /// There was none.
     #[default]
-    Idle,
+    None,
     /// It waits for the library to be free.
     Waiting(Proposal),
     /// The two primaries differ: the QP follows the peer's, or its library looks what is true.
@@ -60,11 +60,11 @@ enum Work {
 /// The passive side of a connection.
 #[derive(Default)]
 pub(super) struct Passive {
-    open: Option<Link>,
+    open: Option<CommIds>,
     /// The next association, which replaces `open` when it is seen to be real: so a late REQ of an
     /// association long gone does no harm.
-    opening: Option<Opening>,
-    work: Work,
+    rep_sent: Option<RepSent>,
+    lap: LapState,
     /// The alternate before the present one. A peer that migrated while its answer was on the way
     /// is on this.
     replaced: Option<Path>,
@@ -82,25 +82,23 @@ impl Passive {
         data: &ReqData,
     ) {
         if let Some(refusal) = core.refused {
-            let link = Link {
-                local: 0,
-                remote: req.local_comm_id,
-            };
-            let rep = refused_rep(core, cx, link, refusal);
-            cx.send(Route::from(source), source.transaction_id, rep);
+            let ids = CommIds::from_peer(req.local_comm_id, 0);
+            let rep = refused_rep(core, cx, ids, refusal);
+            cx.reply(Route::from(source), source.transaction_id, rep);
             return;
         }
-        if let Some(link) = self.open.filter(|link| link.remote == req.local_comm_id) {
-            let rep = rep(core, cx, link);
-            cx.send(Route::from(source), source.transaction_id, rep);
+        // A copy of the REQ: our REP was lost, or has crossed it.
+        if let Some(ids) = self.open.filter(|ids| ids.remote == req.local_comm_id) {
+            let rep = rep(core, cx, ids);
+            cx.reply(Route::from(source), source.transaction_id, rep);
             return;
         }
-        let same = |opening: &Opening| opening.link.remote == req.local_comm_id;
-        if !self.opening.as_ref().is_some_and(same) {
-            self.forget_opening(core, cx);
+        let same = |rep_sent: &RepSent| rep_sent.ids.remote == req.local_comm_id;
+        if !self.rep_sent.as_ref().is_some_and(same) {
+            self.forget_rep_sent(core, cx);
             let local = cx.comm_id(Owner::Conn(core.id));
-            self.opening = Some(Opening {
-                link: Link {
+            self.rep_sent = Some(RepSent {
+                ids: CommIds {
                     local,
                     remote: req.local_comm_id,
                 },
@@ -113,31 +111,32 @@ impl Passive {
     }
 
     fn send_rep(&mut self, core: &Core, cx: &mut Context) {
-        let Some(opening) = &mut self.opening else {
+        let Some(rep_sent) = &mut self.rep_sent else {
             return;
         };
-        let rep = rep(core, cx, opening.link);
+        let rep = rep(core, cx, rep_sent.ids);
         // Copies go where the peer says that it has ports, the first where the REQ came from.
         let mut routes = core.routes(cx);
-        routes.retain(|route| *route != opening.reply);
-        routes.insert(0, opening.reply);
-        match opening.exchange.next(cx, &routes, || rep.into()) {
+        routes.retain(|route| *route != rep_sent.reply);
+        routes.insert(0, rep_sent.reply);
+        match rep_sent.exchange.next(cx, &routes, || rep.into()) {
             Some(wait) => cx.set(core.id, ConnAlarm::Association, wait),
-            None => self.forget_opening(core, cx),
+            None => self.forget_rep_sent(core, cx),
         }
     }
 
-    fn forget_opening(&mut self, core: &Core, cx: &mut Context) {
-        if let Some(opening) = self.opening.take() {
-            cx.comm_ids.remove(&opening.link.local);
+    fn forget_rep_sent(&mut self, core: &Core, cx: &mut Context) {
+        if let Some(rep_sent) = self.rep_sent.take() {
+            rep_sent.exchange.take_back(cx);
+            cx.comm_ids.remove(&rep_sent.ids.local);
             cx.stop(core.id, ConnAlarm::Association);
         }
     }
 
     fn forget_open(&mut self, cx: &mut Context) {
-        if let Some(link) = self.open.take() {
-            cx.comm_ids.remove(&link.local);
-            self.work = Work::Idle;
+        if let Some(ids) = self.open.take() {
+            cx.comm_ids.remove(&ids.local);
+            self.lap = LapState::None;
         }
     }
 
@@ -163,12 +162,9 @@ impl Passive {
                     && self.lap(core, cx, source, lap)
             }
             cm::Message::Dreq(dreq) => {
-                let link = Link {
-                    local: dreq.remote_comm_id,
-                    remote: dreq.local_comm_id,
-                };
-                cx.send(Route::from(source), source.transaction_id, link.drep());
-                self.closed_by_peer(core, cx, link)
+                let ids = CommIds::from_peer(dreq.local_comm_id, dreq.remote_comm_id);
+                cx.reply(Route::from(source), source.transaction_id, ids.drep());
+                self.closed_by_peer(core, cx, ids)
             }
             cm::Message::Rej(rej) => self.rej(core, cx, rej),
             _ => false,
@@ -180,45 +176,47 @@ impl Passive {
 
     fn knows(&self, core: &Core, cx: &Context, source: &MadSource) -> bool {
         let lmc = core.lmc(cx);
-        let from = |port: &PortAddress| super::is_from(source, *port, lmc);
+        let from = |port: &PortAddress| is_from(source, *port, lmc);
         let named = self
-            .opening
+            .rep_sent
             .as_ref()
-            .is_some_and(|opening| opening.ports.iter().any(from));
+            .is_some_and(|rep_sent| rep_sent.ports.iter().any(from));
+        // The ports that its REQ named count as well: the association that they answer for is not
+        // open yet, so the connection does not know them.
         core.knows(cx, source) || (named && source.qpn == 1)
     }
 
     /// RTU, or whatever only an open association sends. Whether the association is (now) open.
     fn confirm(&mut self, core: &mut Core, cx: &mut Context, local: u32, remote: u32) -> bool {
-        if self.open.is_some_and(|link| link.is(local, remote)) {
+        if self.open.is_some_and(|ids| ids.is(local, remote)) {
             return true;
         }
-        let Some(opening) = self
-            .opening
-            .take_if(|opening| opening.link.is(local, remote))
+        let Some(rep_sent) = self
+            .rep_sent
+            .take_if(|rep_sent| rep_sent.ids.is(local, remote))
         else {
             return false;
         };
         self.forget_open(cx);
         cx.stop(core.id, ConnAlarm::Association);
         cx.counters.associations += 1;
-        self.open = Some(opening.link);
-        self.work = Work::Idle;
-        core.peer_ports = opening.ports;
+        self.open = Some(rep_sent.ids);
+        self.lap = LapState::None;
+        core.peer_ports = rep_sent.ports;
         core.complete_paths(core.lmc(cx));
         true
     }
 
-    fn closed_by_peer(&mut self, core: &Core, cx: &mut Context, link: Link) -> bool {
-        if self.open == Some(link) {
+    fn closed_by_peer(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> bool {
+        if self.open == Some(ids) {
             self.forget_open(cx);
             true
         } else if self
-            .opening
+            .rep_sent
             .as_ref()
-            .is_some_and(|opening| opening.link == link)
+            .is_some_and(|rep_sent| rep_sent.ids == ids)
         {
-            self.forget_opening(core, cx);
+            self.forget_rep_sent(core, cx);
             true
         } else {
             false
@@ -226,35 +224,32 @@ impl Passive {
     }
 
     fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> bool {
-        let link = Link {
-            local: rej.remote_comm_id,
-            remote: rej.local_comm_id,
-        };
-        self.closed_by_peer(core, cx, link)
+        let ids = CommIds::from_peer(rej.local_comm_id, rej.remote_comm_id);
+        self.closed_by_peer(core, cx, ids)
     }
 
     /// The application has gone.
-    pub(super) fn close(&mut self, cx: &mut Context) -> Option<Link> {
-        let opening = self.opening.take().map(|opening| opening.link);
+    pub(super) fn close(&mut self, cx: &mut Context) -> Option<CommIds> {
+        let rep_sent = self.rep_sent.take().map(|rep_sent| rep_sent.ids);
         let open = self.open.take();
-        for link in [opening, open].into_iter().flatten() {
-            cx.comm_ids.remove(&link.local);
+        for ids in [rep_sent, open].into_iter().flatten() {
+            cx.comm_ids.remove(&ids.local);
         }
-        open.or(opening)
+        open.or(rep_sent)
     }
 
-    pub(super) fn view(&self, core: &Core) -> (AssociationState, Option<Link>) {
-        match (&self.open, &self.opening) {
+    pub(super) fn view(&self, core: &Core) -> (AssociationState, Option<CommIds>) {
+        match (&self.open, &self.rep_sent) {
             _ if core.refused.is_some() => (AssociationState::Refused, None),
-            (Some(link), _) => (AssociationState::Established, Some(*link)),
-            (None, Some(opening)) => (AssociationState::Opening, Some(opening.link)),
+            (Some(ids), _) => (AssociationState::Established, Some(*ids)),
+            (None, Some(rep_sent)) => (AssociationState::Opening, Some(rep_sent.ids)),
             (None, None) => (AssociationState::None, None),
         }
     }
 
     /// Why there is no alternate.
     pub(super) fn reason(&self) -> Reason {
-        match (&self.open, &self.opening, self.refused_lap) {
+        match (&self.open, &self.rep_sent, self.refused_lap) {
             (None, None, _) => Reason::WaitingForReq,
             (None, Some(_), _) => Reason::Opening,
             (Some(_), _, Some(status)) => Reason::AprSent(status),
@@ -265,20 +260,20 @@ impl Passive {
     /// Whether a LAP is being answered.
     pub(super) fn is_busy(&self) -> bool {
         matches!(
-            self.work,
-            Work::Waiting(_) | Work::Comparing(_) | Work::Loading(_)
+            self.lap,
+            LapState::Waiting(_) | LapState::Comparing(_) | LapState::Loading(_)
         )
     }
 }
 
-fn rep(core: &Core, cx: &Context, link: Link) -> Rep {
+fn rep(core: &Core, cx: &Context, ids: CommIds) -> Rep {
     let data = RepData {
         ports: cx.ports.announce(core.node_guid),
         refusal: None,
     };
     Rep {
-        local_comm_id: link.local,
-        remote_comm_id: link.remote,
+        local_comm_id: ids.local,
+        remote_comm_id: ids.remote,
         local_qpn: core.qpn,
         failover_accepted: FailoverAccepted::Accepted.into(),
         local_ca_guid: core.node_guid,
@@ -287,7 +282,7 @@ fn rep(core: &Core, cx: &Context, link: Link) -> Rep {
     }
 }
 
-fn refused_rep(core: &Core, cx: &Context, link: Link, refusal: Refusal) -> Rep {
+fn refused_rep(core: &Core, cx: &Context, ids: CommIds, refusal: Refusal) -> Rep {
     let (failover, refusal) = match refusal {
         Refusal::OnePath => (
             FailoverAccepted::Rejected,
@@ -297,7 +292,7 @@ fn refused_rep(core: &Core, cx: &Context, link: Link, refusal: Refusal) -> Rep {
             FailoverAccepted::NotSupported,
             association::Refusal::DeviceCannot,
         ),
-        Refusal::NotOwner | Refusal::Full => {
+        Refusal::NotOwner | Refusal::Full | Refusal::Contradicted => {
             (FailoverAccepted::Rejected, association::Refusal::Policy)
         }
     };
@@ -309,6 +304,6 @@ fn refused_rep(core: &Core, cx: &Context, link: Link, refusal: Refusal) -> Rep {
             refusal: Some(refusal),
         }
         .encode(),
-        ..rep(core, cx, link)
+        ..rep(core, cx, ids)
     }
 }

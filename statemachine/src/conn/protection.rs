@@ -1,14 +1,121 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a connection is protected, and why not.
 
+use cm_msgs::association::PortAddress;
 use cm_msgs::control::{MigrationState, QpState};
 
-use super::library::Kind;
+use super::orders::OrderKind;
 use super::{Connection, Side};
-use crate::context::Context;
+use crate::context::{ConnAlarm, Context};
+use crate::id::ConnId;
+use crate::input::QueryError;
 use crate::time::Time;
 use crate::trace::What;
-use crate::view::{AssociationView, Protection, Reason};
+use crate::view::{AssociationState, AssociationView, Protection, Reason};
+
+/// How long a connection has been without protection, as far as an operator should know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Exposure {
+    /// It is protected, idle or ended.
+    Covered,
+    /// It is not, and its timer runs.
+    Exposed,
+    /// An operator was told.
+    Told,
+}
+
+/// What was said of a connection's protection last.
+#[derive(Debug)]
+pub(super) struct ProtectionRecord {
+    protection: Protection,
+    changed: Time,
+    exposure: Exposure,
+    association: AssociationState,
+}
+
+impl ProtectionRecord {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            protection: Protection::Unprotected,
+            changed: now,
+            exposure: Exposure::Covered,
+            association: AssociationState::None,
+        }
+    }
+
+    /// When protection last changed.
+    pub(super) fn changed(&self) -> Time {
+        self.changed
+    }
+
+    /// One warning for each time that it stays unprotected, and one line when that is over.
+    fn note_exposure(
+        &mut self,
+        cx: &mut Context,
+        id: ConnId,
+        protection: Protection,
+        reason: Option<Reason>,
+    ) {
+        match (self.exposure, is_exposed(protection, reason)) {
+            (Exposure::Covered, true) => {
+                self.exposure = Exposure::Exposed;
+                cx.set(id, ConnAlarm::Unprotected, cx.config.unprotected_after);
+            }
+            (Exposure::Exposed, false) => {
+                self.exposure = Exposure::Covered;
+                cx.stop(id, ConnAlarm::Unprotected);
+            }
+            // Nothing less than Armed ends it: one that only goes to and fro is told of once.
+            (Exposure::Told, false) if protection == Protection::Armed => {
+                self.exposure = Exposure::Covered;
+                cx.trace(id, What::ProtectedAgain);
+            }
+            _ => {}
+        }
+    }
+
+    fn warn(&mut self, cx: &mut Context, id: ConnId, reason: Reason, peer: PortAddress) {
+        self.exposure = Exposure::Told;
+        let since = cx.config.unprotected_after;
+        cx.trace(
+            id,
+            What::Unprotected {
+                since,
+                reason,
+                peer,
+            },
+        );
+    }
+
+    /// Whether it is another than before.
+    fn note_protection(
+        &mut self,
+        cx: &mut Context,
+        id: ConnId,
+        to: Protection,
+        reason: Option<Reason>,
+    ) -> bool {
+        // That it is idle only time tells, which is no event.
+        let to = match to {
+            Protection::RearmingIdle => Protection::Rearming,
+            to => to,
+        };
+        let from = core::mem::replace(&mut self.protection, to);
+        if from == to {
+            return false;
+        }
+        self.changed = cx.now;
+        cx.trace(id, What::Protection { from, to, reason });
+        true
+    }
+
+    fn note_association(&mut self, cx: &mut Context, id: ConnId, to: AssociationState) {
+        let from = core::mem::replace(&mut self.association, to);
+        if from != to {
+            cx.trace(id, What::Association { from, to });
+        }
+    }
+}
 
 impl Connection {
     /// Whether it would survive the loss of its primary, and why not.
@@ -21,13 +128,14 @@ impl Connection {
             return (Protection::Broken, Some(Reason::Qp(core.qp.qp_state)));
         }
         let alternate_up = core.loaded().is_some_and(|path| core.is_up(cx, path));
-        if core.order.is_some_and(|order| order.kind == Kind::Migrate) {
+        // Asked before Armed: what the QP was read as is about to be over.
+        if core.orders.outstanding() == Some(OrderKind::Migrate) {
             return (Protection::Migrating, Some(Reason::WaitingForLibrary));
         }
         if core.is_armed() && alternate_up && !self.distrusts_alternate() {
             return (Protection::Armed, None);
         }
-        if core.order.is_some_and(|order| order.kind == Kind::Load) {
+        if core.orders.outstanding() == Some(OrderKind::Load) {
             return (Protection::Loading, Some(Reason::WaitingForLibrary));
         }
         if core.qp.migration == MigrationState::Rearm && alternate_up {
@@ -59,7 +167,7 @@ impl Connection {
 
     fn distrusts_alternate(&self) -> bool {
         match &self.side {
-            Side::Active(active) => active.distrusts_alternate(),
+            Side::Active(active) => active.negotiation.distrusts_alternate(),
             Side::Passive(_) => false,
         }
     }
@@ -71,11 +179,12 @@ impl Connection {
             Side::Active(active) => active.reason(),
             Side::Passive(passive) => (passive.reason(), passive.is_busy()),
         };
-        match core.trouble {
+        match core.orders.trouble() {
             _ if side.1 => side,
             Some(trouble) => (trouble, false),
             None if core.is_armed() && matches!(self.side, Side::Passive(_)) => {
-                (Reason::AlternatePortDown, false)
+                let missing = core.missing_port(cx);
+                (missing.unwrap_or(Reason::AlternatePortDown), false)
             }
             None if core
                 .port_of(cx, &core.qp.primary)
@@ -83,41 +192,63 @@ impl Connection {
             {
                 (Reason::PrimaryPortDown, false)
             }
+            None if matches!(
+                side.0,
+                Reason::WaitingForLap | Reason::NoPath(QueryError::NoPath)
+            ) =>
+            {
+                (core.missing_port(cx).unwrap_or(side.0), false)
+            }
             None => side,
+        }
+    }
+
+    /// It has stayed unprotected.
+    pub(super) fn warn_unprotected(&mut self, cx: &mut Context) {
+        if let (_, Some(reason)) = self.judge(cx, cx.now) {
+            let peer = self.core.qp.primary.remote_end();
+            self.record.warn(cx, self.core.id, reason, peer);
         }
     }
 
     /// Says in the log what has changed.
     pub(super) fn note_protection(&mut self, cx: &mut Context) {
         let (to, reason) = self.judge(cx, cx.now);
-        let to = if to == Protection::RearmingIdle {
-            Protection::Rearming
-        } else {
-            to
-        };
-        let from = core::mem::replace(&mut self.core.protection, to);
-        if from != to {
-            self.core.changed = cx.now;
-            self.core.counters.rearms += u64::from(to == Protection::Armed);
-            cx.trace(self.core.id, What::Protection { from, to, reason });
+        let id = self.core.id;
+        self.record.note_exposure(cx, id, to, reason);
+        if self.record.note_protection(cx, id, to, reason) && to == Protection::Armed {
+            self.core.counters.rearms += 1;
         }
-        let to = self.association_view().state;
-        let from = core::mem::replace(&mut self.core.association, to);
-        if from != to {
-            cx.trace(self.core.id, What::Association { from, to });
-        }
+        let association = self.association_view().state;
+        self.record.note_association(cx, id, association);
     }
 
     pub(super) fn association_view(&self) -> AssociationView {
-        let (state, link) = match &self.side {
+        let (state, ids) = match &self.side {
             Side::Active(active) => active.view(),
             Side::Passive(passive) => passive.view(&self.core),
         };
         AssociationView {
             state,
-            local_comm_id: link.map(|link| link.local),
-            remote_comm_id: link.map(|link| link.remote).filter(|&id| id != 0),
+            local_comm_id: ids.map(|ids| ids.local),
+            remote_comm_id: ids.map(|ids| ids.remote).filter(|&id| id != 0),
             peer_ports: self.core.peer_ports.clone(),
         }
+    }
+}
+
+/// Whether it would not survive the loss of its primary though it is in use. An idle one has all
+/// that it can have; so has one that waits for traffic.
+fn is_exposed(protection: Protection, reason: Option<Reason>) -> bool {
+    match protection {
+        Protection::Armed | Protection::Broken => false,
+        Protection::Rearming | Protection::RearmingIdle => {
+            reason != Some(Reason::WaitingForTraffic)
+        }
+        Protection::Loading
+        | Protection::Migrating
+        | Protection::Negotiating
+        | Protection::Unprotected
+        | Protection::Refused => true,
     }
 }

@@ -98,7 +98,7 @@ fn a_closed_application_is_not_parked_any_more() {
 
 #[test]
 fn no_more_reqs_are_parked_than_allowed() {
-    let mut pair = Pair::with(4, 0, 100);
+    let mut pair = Pair::with(4, 0, 400);
     pair.start(ACTIVE);
     pair.start(PASSIVE);
     pair.register(ACTIVE);
@@ -126,7 +126,7 @@ fn a_peer_without_a_daemon_is_named_and_asked_ever_more_rarely() {
     assert_eq!(view.protection, Protection::Unprotected);
     assert_eq!(
         view.reason.map(|reason| reason.to_string()).as_deref(),
-        Some("peer: no apmd")
+        Some("peer: no apmd; start apmd on the peer's host")
     );
     pair.run(600_000);
     let before = pair.hosts[ACTIVE].sent("REQ");

@@ -2,13 +2,16 @@
 //! Scripts: what goes in, what must come out.
 
 mod association;
+mod backpressure;
 mod choice;
 mod close;
 mod fault;
 mod lost;
 mod migration;
 mod overlap;
+mod pacing;
 mod pair;
+mod protection;
 mod refusal;
 mod restart;
 mod schedule;

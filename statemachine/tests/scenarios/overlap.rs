@@ -73,7 +73,7 @@ fn the_least_overlap_is_chosen_where_none_is_clear() {
 
 #[test]
 fn other_ports_come_before_other_switches() {
-    // Only ways between the primary's own ports share nothing.
+    // Only paths between the primary's own ports share nothing.
     let fabric = Fabric::new(|primary, way| {
         let same = primary.0.0 & !7 == way.0.0 & !7 && primary.1.0 & !7 == way.1.0 & !7;
         Some(if same { shared(0, 0) } else { shared(4, 4) })
@@ -227,7 +227,7 @@ fn a_changed_fabric_is_looked_at_a_few_connections_at_a_time() {
     for _ in 0..3 {
         pair.reroute(only_clear(1));
     }
-    let batch = pair.config.look_batch;
+    let batch = pair.config.reassess_batch;
     assert!(pair.fabric.asked.len() - before <= batch);
     // Each that moves asks about its new alternate, too, when that is loaded.
     let first = looked(&mut pair, 50);

@@ -6,7 +6,7 @@ use cm_msgs::control::Refusal;
 use statemachine::PortStatus;
 use statemachine::view::{AssociationState, Protection, Reason};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, random};
 
 fn with_ports(host: usize, change: impl Fn(&mut PortStatus)) -> Pair {
     let mut pair = Pair::new(1);
@@ -83,11 +83,12 @@ fn an_unknown_device_is_refused() {
     let mut pair = Pair::new(1);
     pair.hosts[ACTIVE].engine = Some(statemachine::Engine::new(
         statemachine::Config::default(),
-        1,
+        random(1),
     ));
     pair.register(ACTIVE);
     pair.run(10);
     assert_refused(&pair, ACTIVE, Refusal::NoDevice);
+    pair.run(10_000);
     pair.assert_asleep(ACTIVE);
 }
 
@@ -99,7 +100,7 @@ fn a_refusal_ends_when_the_device_appears() {
         pair.register(PASSIVE + ACTIVE - late);
         pair.hosts[late].engine = Some(statemachine::Engine::new(
             statemachine::Config::default(),
-            7,
+            random(7),
         ));
         pair.register(late);
         pair.set_traffic(true);

@@ -136,7 +136,7 @@ pub(crate) fn figures(net: &Net, shape: &Fabric) -> Result<Figures, Failure> {
     let mut tally = Tally::default();
     let ports0 = hardware::ask_ports(&mut client, &mut fabric, MANAGER, &mut tally)?;
     let all: Vec<PortId> = fabric.end_ports().collect();
-    let lid = |port: &PortId| fabric.port(*port).lids.map(|lids| lids.base().get());
+    let lid = |port: &PortId| fabric.port(*port).lids.map(|lids| lids.base().0);
     let mut lids: Vec<u16> = all.iter().filter_map(lid).collect();
     lids.sort_unstable();
     let sources = some(&all, shape.sources);

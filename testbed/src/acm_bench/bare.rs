@@ -18,9 +18,10 @@ use std::time::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::client::Client;
+use super::client::Place;
 use super::preload::DIRECTORY;
 use super::question::{Question, TID};
-use super::server::{Place, Transport, cpu_time_of};
+use super::server::{Transport, cpu_time_of};
 use crate::failure::Failure;
 
 /// Where a message says how long it is; in the order of this host's bytes.

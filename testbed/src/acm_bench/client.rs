@@ -6,16 +6,22 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::question::{Question, TID};
-use super::server::Place;
 use crate::failure::{Failure, ensure};
 
 /// An answer that takes longer counts as lost.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// Where a server listens.
+pub(super) enum Place {
+    Unix(PathBuf),
+    Tcp(u16),
+}
 
 /// What one round showed.
 pub(super) struct Sample {

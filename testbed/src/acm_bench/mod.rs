@@ -10,6 +10,7 @@ mod bare;
 mod client;
 mod figures;
 mod goals;
+mod learn;
 mod preload;
 mod question;
 mod server;
@@ -102,7 +103,8 @@ fn run(options: &Options) -> Result<Vec<Cell>, Failure> {
         let ibacm = Server::start(Software::Ibacm, transport, &preload)?;
         let apmd = Server::start(Software::Apmd, transport, &preload)?;
         for &kind in &options.asks_by {
-            let questions = question::learn(kind, &preload, [&ibacm, &apmd])?;
+            let clients = [ibacm.client(1, 1)?, apmd.client(1, 1)?];
+            let questions = learn::learn(kind, &preload, clients)?;
             for connections in options.connections.iter().copied().map(usize::from) {
                 let bare = Bare::start(transport, &questions[1], connections)?;
                 let sides = measure(options, [&ibacm, &apmd], &bare, &questions, connections)?;

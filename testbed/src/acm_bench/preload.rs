@@ -95,11 +95,11 @@ impl Preload {
 }
 
 pub(super) fn routes_file() -> PathBuf {
-    Path::new(DIRECTORY).join("routes")
+    Path::new(DIRECTORY).join("ibacm_route.data")
 }
 
 pub(super) fn hosts_file() -> PathBuf {
-    Path::new(DIRECTORY).join("hosts")
+    Path::new(DIRECTORY).join("ibacm_hosts.data")
 }
 
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {

@@ -2,12 +2,12 @@
 //! The two servers.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::client::Client;
+use super::client::{Client, Place};
 use super::preload::{DIRECTORY, Preload, hosts_file, routes_file, write};
 use super::question::{Kind, Question};
 use crate::failure::Failure;
@@ -41,12 +41,6 @@ impl Transport {
             Self::Tcp => "tcp",
         }
     }
-}
-
-/// Where a server listens.
-pub(super) enum Place {
-    Unix(PathBuf),
-    Tcp(u16),
 }
 
 /// A running server; killed when dropped.
@@ -108,18 +102,15 @@ impl Server {
     /// One server has both, here beside ibacm's.
     fn apmd(transport: Transport) -> Result<Self, Failure> {
         let port = 6126;
-        let socket = Path::new(DIRECTORY).join("acm.sock");
-        let options = file("apmd_opts.cfg", &preloading())?;
-        let names = file("ibacm_addr.cfg", &names())?;
+        let socket = Path::new(DIRECTORY).join("ibacm-unix.sock");
+        file("ibacm_addr.cfg", &names())?;
         let text = format!(
             "devices = [\"{}\"]\nruntime_dir = \"{DIRECTORY}/apmd\"\n\
              [log]\nlevel = \"warn\"\n\
-             [acm]\nserve = true\nsocket = \"{}\"\nsocket_link = \"\"\n\
-             tcp = \"loop\"\ntcp_port = {port}\ntcp_file = \"{DIRECTORY}/acm.port\"\n\
-             tcp_link = \"\"\nkernel = false\n\
-             ibacm_opts = \"{options}\"\nibacm_addr = \"{names}\"\n",
+             [acm]\nserve = true\ndirectory = \"{DIRECTORY}\"\nlibrdmacm = false\n\
+             tcp = \"loop\"\ntcp_port = {port}\nkernel = false\n\
+             data_dir = \"{DIRECTORY}\"\n",
             Host::A.device(),
-            socket.display()
         );
         let config = file("apmd.toml", &text)?;
         Ok(Self {
@@ -167,7 +158,7 @@ pub(super) fn cpu_time_of(task: &Path) -> Result<Duration, Failure> {
     Ok(Duration::from_nanos(on_cpu))
 }
 
-/// Options that both take: what to read at start.
+/// What ibacm is to read at start; apmd reads what is there.
 fn preloading() -> String {
     format!(
         "route_preload opensm_full_v1\nroute_data_file {}\n\

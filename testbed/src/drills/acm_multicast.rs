@@ -10,7 +10,8 @@ use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::file;
-use crate::host::{Host, Link};
+use crate::host::Host;
+use crate::link::Link;
 use crate::observe;
 use crate::program::Program;
 use crate::wait::{self, Seen};
@@ -40,7 +41,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// What tells apmd, and ibacm, to take the path from the multicast group that both hosts are in.
 const BY_GROUP: (&str, &str) = (
-    "[acm]\nserve = true\n[acm_multicast]\nroute_prot = \"acm\"\n",
+    "[acm]\nserve = true\nmulticast = \"paths\"\n",
     "route_prot acm\n",
 );
 /// And from subnet administration.
@@ -177,7 +178,7 @@ fn ib_acme(host: Host, words: &[&str]) -> Result<String, Failure> {
     all.extend(words);
     match host {
         Host::A => command::run_as(host, &all),
-        Host::B => {
+        _ => {
             let words = apart(&all);
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             command::run_as(host, &words)

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::file;
 use crate::host::Host;
 use crate::ib_acme;
 use crate::observe::{self, acm_counter};
@@ -35,9 +34,6 @@ pub(super) const DRILL: Drill = Drill {
     ],
 };
 
-/// Where apmd looks for ibacm's options by itself.
-const OPTIONS: &str = "/etc/rdma/ibacm_opts.cfg";
-
 fn policy(rights: Rights) -> Policy {
     Policy {
         rights,
@@ -47,10 +43,7 @@ fn policy(rights: Rights) -> Policy {
 }
 
 fn run_flat(context: &mut Context<'_>) -> Result<(), Failure> {
-    file::write(OPTIONS, "server_mode loop\n")?;
-    let shown = bonds(context).and_then(|()| acm(context));
-    command::run(&["rm", OPTIONS])?;
-    shown
+    bonds(context).and_then(|()| acm(context))
 }
 
 /// The unit alone is enough to keep a connection armed, and ACM does without what it does not allow.

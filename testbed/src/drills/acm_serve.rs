@@ -17,8 +17,9 @@ use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::file::{DIRECTORY, write};
-use crate::host::{Host, Link};
+use crate::host::Host;
 use crate::ib_acme::{ask, is_path, wait_path};
+use crate::link::Link;
 use crate::observe;
 use crate::port::Port;
 use crate::program::Program;
@@ -50,10 +51,10 @@ const POLICY: Policy = Policy {
     migrate_on_port_down: true,
     rights: Rights::Root,
     sections: "[acm]\nserve = true\ntcp = \"loop\"\nkernel = false\n\
-        ibacm_opts = \"/run/drill/ibacm_opts.cfg\"\nibacm_addr = \"/run/drill/ibacm_addr.cfg\"\n",
+        data_dir = \"/run/drill\"\n",
 };
 
-/// ibacm's files, as both services read them.
+/// ibacm's options; apmd reads the same data files.
 const OPTIONS: &str = "addr_preload acm_hosts\naddr_data_file /run/drill/ibacm_hosts.data\n\
     route_prot sa\nloopback_prot local\n";
 

@@ -9,8 +9,9 @@ use serde_json::json;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::file;
-use crate::host::{Host, Link};
+use crate::host::Host;
 use crate::ib_acme;
+use crate::link::Link;
 use crate::observe::{self, Source};
 use crate::port::Port;
 use crate::program::Program;
@@ -34,7 +35,7 @@ pub(super) const DRILL: Drill = Drill {
 const FILE: &str = "/run/drill/paths.toml";
 
 /// What the daemons are told of sources.
-const SECTIONS: &str = "[source]\norder = [\"sa\", \"acm\", \"static\"]\npatience_ms = 1000\n\
+const SECTIONS: &str = "[source]\norder = [\"sa\", \"acm\", \"static\"]\n\
     [static]\nfile = \"/run/drill/paths.toml\"\n";
 
 /// Bound for ibacm to come up, and for the daemons to see that the SA is back.
@@ -65,8 +66,9 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
 
 /// Every pair of a port of host A and one of host B.
 fn pairs() -> impl Iterator<Item = (Port, Port)> {
-    let ports = Host::A.ports().into_iter();
-    ports.flat_map(|a| Host::B.ports().map(|b| (a, b)))
+    Host::A
+        .ports()
+        .flat_map(|a| Host::B.ports().map(move |b| (a, b)))
 }
 
 /// Has ibacm ask the SA for every path, and checks its answers; from then on it knows them by heart.

@@ -4,7 +4,8 @@
 
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::host::{Host, Link};
+use crate::host::Host;
+use crate::link::Link;
 use crate::observe::Pair;
 use crate::stream::{Options, Streams};
 use crate::world::Kind;

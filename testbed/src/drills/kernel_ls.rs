@@ -8,8 +8,9 @@ use nix::sys::signal::Signal;
 use crate::command;
 use crate::failure::{Failure, ensure};
 use crate::file;
-use crate::host::{Host, Link};
+use crate::host::Host;
 use crate::ib_acme;
+use crate::link::Link;
 use crate::observe;
 use crate::program::Program;
 use crate::wait::{self, Seen};
@@ -30,7 +31,7 @@ pub(super) const DRILL: Drill = Drill {
 /// One daemon for all devices: to the kernel, which multicasts its requests to all who listen, the
 /// VM is one host. librdmacm, which would ask apmd itself before the kernel does, does not find it.
 const CONFIG: &str = "runtime_dir = \"/run/apmd\"\n\
-    [acm]\nserve = true\nsocket_link = \"\"\n[log]\nformat = \"json\"\n";
+    [acm]\nserve = true\nlibrdmacm = false\n[log]\nformat = \"json\"\n";
 const CONFIG_PATH: &str = "/run/drill/kernel.toml";
 
 /// Bound for something to be seen.

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The drills: one file each, and the registry.
 
+use clap::Args;
+
 use crate::failure::Failure;
 use crate::report::Report;
 use crate::stream::Streams;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
+mod abuse;
 mod acm_multicast;
 mod acm_rights;
 mod acm_serve;
@@ -16,8 +19,10 @@ mod cable_pull;
 mod kernel_ls;
 mod neigh;
 mod no_daemon;
+mod programs;
 mod sa_source;
 mod sm_failover;
+mod spine;
 mod ssa_source;
 mod unmodified;
 
@@ -36,7 +41,32 @@ pub static ALL: &[Drill] = &[
     acm_serve::DRILL,
     acm_rights::DRILL,
     kernel_ls::DRILL,
+    abuse::DRILL,
+    programs::DRILL,
+    spine::DRILL,
 ];
+
+/// What the command line says to the drills themselves.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
+    /// Rows or families of the drill `programs` to run (repeatable)
+    #[arg(long, value_name = "NAME", value_parser = find_program)]
+    pub only: Vec<String>,
+    /// Long drills in their short form
+    #[arg(long)]
+    pub short: bool,
+    /// Do not say what happens, only what came of it
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+fn find_program(name: &str) -> Result<String, String> {
+    let names = programs();
+    if names.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("no such program; there are: {}", names.join(", ")))
+}
 
 /// The drill that runs when none is named.
 pub const DEFAULT: &str = cable_pull::DRILL.name;
@@ -68,6 +98,8 @@ pub struct Context<'a> {
     pub world: &'a mut World,
     /// What happened.
     pub timeline: Timeline,
+    /// What the command line says.
+    pub options: &'a Options,
     /// What was found so far.
     pub report: &'a mut Report,
 }
@@ -97,6 +129,11 @@ impl Drill {
     pub fn find(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|drill| drill.name == name)
     }
+}
+
+/// The rows and families that the drill `programs` has.
+pub fn programs() -> Vec<&'static str> {
+    programs::names()
 }
 
 #[cfg(test)]

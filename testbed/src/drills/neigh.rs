@@ -66,6 +66,8 @@ fn address(host: Host) -> &'static str {
     match host {
         Host::A => "10.0.1.1",
         Host::B => "10.0.1.2",
+        Host::C => "10.0.1.3",
+        Host::D => "10.0.1.4",
     }
 }
 

@@ -13,6 +13,7 @@ use crate::observe::{self, Pair};
 use crate::port::Port;
 use crate::saquery::{self, Record};
 use crate::stream::{Options, Streams};
+use crate::unit::Rights;
 use crate::wait::{self, Seen};
 use crate::world::Kind;
 
@@ -38,15 +39,12 @@ const CONNECTIONS: u32 = 8;
 /// Bound for the SA to say what it says in the end.
 const LIMIT: Duration = Duration::from_secs(60);
 
-const SECTIONS: &str = "[sa]\nall_paths = \"lmc\"\n";
-const SECTIONS_WITH_ACM: &str = "[sa]\nall_paths = \"lmc\"\n[acm]\nserve = true\n";
-
-fn policy(sections: &'static str) -> Policy {
-    Policy {
-        sections,
-        ..Policy::default()
-    }
-}
+/// Host A's daemon serves ACM.
+const WITH_ACM: Policy = Policy {
+    migrate_on_port_down: true,
+    rights: Rights::Root,
+    sections: "[acm]\nserve = true\n",
+};
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let shown = lids_change(context)
@@ -61,9 +59,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
 /// Ports get other LIDs, and more of them, under a daemon that serves ACM: what it then answers is
 /// what the SA says then. (Stock ibacm goes on to give the old LIDs away, also to the kernel.)
 fn lids_change(context: &mut Context<'_>) -> Result<(), Failure> {
-    context
-        .world
-        .start_daemon(Host::A, policy(SECTIONS_WITH_ACM))?;
+    context.world.start_daemon(Host::A, WITH_ACM)?;
     let (a, b) = (Host::A.port(1), Host::B.port(1));
     let question = format!("-f g -s {} -d {}", a.gid()?, b.gid()?);
     let before = Record::parse(&ib_acme::wait_path(&question)?);
@@ -88,9 +84,7 @@ fn lids_change(context: &mut Context<'_>) -> Result<(), Failure> {
 /// One question to the daemon that leaves the LIDs open is one to the SA, whose answer has all paths,
 /// as many as it has for saquery; the one given away is among them.
 fn all_paths(context: &mut Context<'_>) -> Result<(), Failure> {
-    context
-        .world
-        .start_daemon(Host::A, policy(SECTIONS_WITH_ACM))?;
+    context.world.start_daemon(Host::A, WITH_ACM)?;
     let (a, b) = (Host::A.port(1), Host::B.port(1));
     let of_sa = of_sa(a, b)?;
     let before = sa()?;
@@ -134,7 +128,7 @@ fn sa() -> Result<observe::Source, Failure> {
 fn unknown_lid(context: &mut Context<'_>) -> Result<(), Failure> {
     let late = Host::B.port(2);
     context.world.pull(late)?;
-    context.world.start_daemons(policy(SECTIONS))?;
+    context.world.start_daemons(Policy::default())?;
     let streams = Streams::start(&context.timeline, Options::default())?;
     context.world.wait_armed(1)?;
     let before = sa()?;

@@ -32,12 +32,11 @@ pub(super) const DRILL: Drill = Drill {
 /// Bound for the change back to the first subnet manager.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The daemons read the fabric as well, and subscribe to reports. A path query lasts longer than it
-/// takes the second subnet manager to take over.
+/// The daemons read the fabric as well, and subscribe to reports.
 const POLICY: Policy = Policy {
     migrate_on_port_down: true,
     rights: Rights::Root,
-    sections: "[sa]\ntries = 8\n[ssa]\nlive = true\n",
+    sections: "[ssa]\nlive = true\n",
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {

@@ -10,7 +10,8 @@ use crate::clock::Moment;
 use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::host::{Host, Link};
+use crate::host::Host;
+use crate::link::Link;
 use crate::observe::{Overlap, Pair};
 use crate::stream::{Options, Streams};
 use crate::wait::{self, Seen};
@@ -34,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn snapshot(host: Host) -> &'static str {
     match host {
         Host::A => "/run/drill/host-a.fabric",
-        Host::B => "/run/drill/host-b.fabric",
+        _ => "/run/drill/host-b.fabric",
     }
 }
 
@@ -43,7 +44,7 @@ macro_rules! sections {
         concat!(
             "[source]\norder = [\"ssa\"]\n[ssa]\nlive = true\nsnapshot = \"",
             $snapshot,
-            "\"\nsettle_ms = 200\nreread_ms = 60000\n"
+            "\"\n"
         )
     };
 }
@@ -53,7 +54,7 @@ fn start_daemons(context: &mut Context<'_>) -> Result<(), Failure> {
         let policy = Policy {
             sections: match host {
                 Host::A => sections!("/run/drill/host-a.fabric"),
-                Host::B => sections!("/run/drill/host-b.fabric"),
+                _ => sections!("/run/drill/host-b.fabric"),
             },
             ..Policy::default()
         };

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use pathdb::{Element, Fabric, Fault, Finder, Guid, Lid, NodeKind, Pair, Path, PortId, Sharing};
+use cm_msgs::{Guid, Lid};
+use pathdb::{Element, Fabric, Fault, Finder, NodeKind, Pair, Path, PortId, Sharing};
 
 use super::dumped::{Dumped, Link, Way};
 use super::records::words;
@@ -25,7 +26,7 @@ impl Whole {
     /// # Errors
     /// They do not arrive.
     pub fn follow(dumped: &Dumped, path: Path) -> Result<Self, Fault> {
-        let (slid, dlid) = (path.slid.get(), path.dlid.get());
+        let (slid, dlid) = (path.slid.0, path.dlid.0);
         let there = dumped.follow(slid, dlid)?;
         let back = dumped.follow(dlid, slid)?;
         let Way {
@@ -92,7 +93,7 @@ pub fn compare(fabric: &Fabric, dumped: &Dumped, dice: &mut Dice, tally: &mut Ta
                 pairs.extend(found);
             }
             Err(problem) => {
-                let words = words(fabric, (slid.get(), dlid.get()));
+                let words = words(fabric, (slid.0, dlid.0));
                 tally.differ(|| format!("alternate of {words}: {problem}"));
             }
         }

@@ -5,10 +5,11 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
+use cm_msgs::Lid;
 use cm_msgs::mad::{self, Header};
 use cm_msgs::smp::{PortInfo, Routing, Smp};
 use pathdb::{
-    Capability, Change, Delta, Fabric, Lid, Mtu, NodeId, NodeKind, PortId, Rate, Speed, Width,
+    Capability, Change, Delta, Fabric, Mtu, NodeId, NodeKind, PortId, Rate, Speed, Width,
 };
 
 use super::tally::Tally;
@@ -195,11 +196,10 @@ pub fn ask_tables(
     });
     client.exchange(WINDOW, questions, |position, reply| {
         let (switch, _, block) = asked[position];
-        let smp = answer(reply, || fabric.node(switch).name.clone())?;
-        let lids = (block * BLOCK..=top).filter_map(Lid::new);
-        // LID 0 is nobody's and no `Lid`, so positions come from the LID.
-        for lid in lids.take_while(|lid| lid.get() < (block + 1) * BLOCK) {
-            let entry = smp.data.0[usize::from(lid.get() % BLOCK)];
+        let smp = answer(reply, || fabric.node(switch).name.to_string())?;
+        let lids = (block * BLOCK..=top).map(Lid).zip(smp.data.0);
+        // LID 0 is nobody's, whatever its entry says.
+        for (lid, entry) in lids.filter(|(lid, _)| lid.0 != 0) {
             let own = Some(entry).filter(|&port| port != 0xff);
             match fabric.route(switch, lid) == own {
                 true => tally.entries += 1,
@@ -221,7 +221,7 @@ fn request(smp: &Smp, route: &[u8]) -> Request {
     let mut mad = smp.encode();
     mad[PATH_AT..PATH_AT + route.len()].copy_from_slice(route);
     Request {
-        dlid: cm_msgs::Lid::PERMISSIVE.0,
+        dlid: Lid::PERMISSIVE.0,
         target: Target::Sma,
         mad,
     }

@@ -3,9 +3,10 @@
 
 use std::fmt;
 
+use cm_msgs::Lid;
 use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::{PathMask, PathRecord, ResponseError, SaMad, SaStatus};
-use pathdb::{Capability, Fabric, Fault, Lid, PortId, World};
+use pathdb::{Capability, Fabric, Fault, PortId, World};
 
 use super::dumped::Dumped;
 use super::hardware::Ports0;
@@ -57,14 +58,14 @@ pub fn pairs(fabric: &Fabric, ports0: &Ports0, from: &[u16], to: &[u16]) -> Vec<
     let world = World::new(fabric);
     let mut pairs = Vec::with_capacity(from.len() * to.len());
     for &slid in from {
-        let source = Lid::new(slid).and_then(|lid| fabric.port_by_lid(lid));
+        let source = fabric.port_by_lid(Lid(slid));
         let records = source.map_or_else(Vec::new, |port| world.half_world(port));
         // They are ordered by source LID and then by destination LID.
-        let first = records.partition_point(|record| record.slid.get() < slid);
+        let first = records.partition_point(|record| record.slid.0 < slid);
         let mut records = records[first..].iter().peekable();
         for &dlid in to {
-            while records.next_if(|record| record.dlid.get() < dlid).is_some() {}
-            let record = records.peek().filter(|record| record.dlid.get() == dlid);
+            while records.next_if(|record| record.dlid.0 < dlid).is_some() {}
+            let record = records.peek().filter(|record| record.dlid.0 == dlid);
             let answer = record.and_then(|record| {
                 let leg = record.forward().ok()?;
                 answer(fabric, ports0, record, leg.carries)
@@ -101,8 +102,8 @@ fn answer(
 /// Asks the SA for the path from one LID to another, and nothing else.
 pub fn query(manager: u16, (slid, dlid): (u16, u16)) -> Request {
     let record = PathRecord {
-        slid: cm_msgs::Lid(slid),
-        dlid: cm_msgs::Lid(dlid),
+        slid: Lid(slid),
+        dlid: Lid(dlid),
         ..PathRecord::default()
     };
     Request {
@@ -198,11 +199,11 @@ pub fn compare_hops(
 ) {
     for pair in pairs {
         let (from, to) = pair.lids;
-        let port = Lid::new(from).and_then(|lid| fabric.port_by_lid(lid));
-        let ours = match port.zip(Lid::new(to)) {
-            Some((port, lid)) => fabric.leg(port, lid).map(|leg| usize::from(leg.hops)),
-            None => Err(Fault::DeadEnd),
-        };
+        let port = fabric.port_by_lid(Lid(from));
+        let ours = port
+            .ok_or(Fault::DeadEnd)
+            .and_then(|port| fabric.leg(port, Lid(to)));
+        let ours = ours.map(|leg| usize::from(leg.hops));
         let walked = dumped.follow(from, to).map(|way| way.hops);
         match ours == walked {
             true => tally.walks += 1,
@@ -228,7 +229,7 @@ pub fn compare_hops(
 /// A pair for people.
 pub fn words(fabric: &Fabric, (from, to): (u16, u16)) -> String {
     let name = |lid: u16| {
-        let port = Lid::new(lid).and_then(|lid| fabric.port_by_lid(lid));
+        let port = fabric.port_by_lid(Lid(lid));
         port.map_or_else(|| "nobody".to_owned(), |port| fabric.name(port).to_string())
     };
     format!("{} (lid {from}) to {} (lid {to})", name(from), name(to))

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
+use cm_msgs::{Guid, Lid};
 use pathdb::{
-    Change, Delta, Fabric, Fault, Guid, Lid, NodeId, NodeKind, Pair, PortId, Verdict, recheck,
-    recheck_after,
+    Change, Delta, Fabric, Fault, NodeId, NodeKind, Pair, PortId, Verdict, recheck, recheck_after,
 };
 
 use super::alternates::Whole;
@@ -36,7 +36,7 @@ pub fn compare(before: &Before, after: &Fabric, dumped: &Dumped, lids: &[u16], t
             tally.worse += usize::from(ours.is_some());
             continue;
         }
-        let lids = (pair.primary.slid.get(), pair.primary.dlid.get());
+        let lids = (pair.primary.slid.0, pair.primary.dlid.0);
         tally.differ(|| {
             let words = words(&before.fabric, lids);
             format!(
@@ -81,9 +81,8 @@ pub fn compare(before: &Before, after: &Fabric, dumped: &Dumped, lids: &[u16], t
 }
 
 fn leg(fabric: &Fabric, from: u16, to: u16) -> Result<pathdb::Leg, Fault> {
-    let ends = Lid::new(from).zip(Lid::new(to)).ok_or(Fault::DeadEnd)?;
-    let port = fabric.port_by_lid(ends.0).ok_or(Fault::DeadEnd)?;
-    fabric.leg(port, ends.1)
+    let port = fabric.port_by_lid(Lid(from)).ok_or(Fault::DeadEnd)?;
+    fabric.leg(port, Lid(to))
 }
 
 /// What has become of a pair, by other code.
@@ -109,7 +108,7 @@ fn delta(before: &Fabric, after: &Fabric, top: u16) -> Delta {
     for (id, node) in before.nodes() {
         let there = now.get(&node.guid).copied();
         if let Some(there) = there.filter(|_| node.kind == NodeKind::Switch) {
-            for lid in (1..=top).filter_map(Lid::new) {
+            for lid in (1..=top).map(Lid) {
                 let port = after.route(there, lid);
                 if before.route(id, lid) != port {
                     let switch = id;

@@ -205,7 +205,7 @@ impl World {
         let ports0 = hardware::ask_ports(&mut self.client, &mut fabric, MANAGER, &mut tally)?;
         let ranges = fabric.end_ports().filter_map(|port| fabric.port(port).lids);
         self.lids
-            .extend(ranges.flat_map(|range| range.iter()).map(pathdb::Lid::get));
+            .extend(ranges.flat_map(|range| range.iter()).map(|lid| lid.0));
         self.lids.sort_unstable();
         self.lids.dedup();
         tally.lids = self.lids.len();

@@ -33,7 +33,7 @@ fn entry(unreachable: &Unreachable) -> (u16, (usize, bool)) {
         .causes
         .iter()
         .any(|cause| matches!(cause, Cause::Loop(_)));
-    (unreachable.lid.get(), (unreachable.sources, circles))
+    (unreachable.lid.0, (unreachable.sources, circles))
 }
 
 fn walk(fabric: &Fabric, dumped: &Dumped) -> Unreached {
@@ -42,13 +42,10 @@ fn walk(fabric: &Fabric, dumped: &Dumped) -> Unreached {
         let kind = fabric.node(fabric.port(port).node).kind;
         kind == NodeKind::Adapter && fabric.is_up(port)
     });
-    let sources: Vec<u16> = hosts
-        .filter_map(lids)
-        .map(|range| range.base().get())
-        .collect();
+    let sources: Vec<u16> = hosts.filter_map(lids).map(|range| range.base().0).collect();
     let ranges = fabric.end_ports().filter_map(lids);
     let mut unreached = Unreached::new();
-    for lid in ranges.flat_map(|range| range.iter()).map(pathdb::Lid::get) {
+    for lid in ranges.flat_map(|range| range.iter()).map(|lid| lid.0) {
         for fault in sources
             .iter()
             .filter_map(|&from| dumped.follow(from, lid).err())

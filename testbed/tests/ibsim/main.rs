@@ -34,7 +34,7 @@ fn lids_of(fabric: &pathdb::Fabric) -> Vec<u16> {
     let ranges = fabric.end_ports().filter_map(|port| fabric.port(port).lids);
     ranges
         .flat_map(|range| range.iter())
-        .map(pathdb::Lid::get)
+        .map(|lid| lid.0)
         .collect()
 }
 
@@ -115,7 +115,7 @@ fn a_fabric_comes_up_is_asked_and_cut_and_leaves_nothing() {
     assert_eq!(lids_of(&fewer).len(), lids.len() - 2 * its.len());
     let gone = lids
         .iter()
-        .find(|&&lid| pathdb::Lid::new(lid).is_none_or(|lid| fewer.port_by_lid(lid).is_none()));
+        .find(|&&lid| fewer.port_by_lid(Lid(lid)).is_none());
     let sma = cm_msgs::smp::Smp::get_port_info(cm_msgs::smp::Routing::Lid, 0, 1);
     let request = Request {
         dlid: *gone.expect("a LID"),

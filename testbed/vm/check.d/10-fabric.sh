@@ -7,7 +7,7 @@ subnet_up() {
 	need 'SUBNET UP'
 	! grep -E ' ERR ' /var/log/opensm.log || fail "OpenSM reports errors"
 	for device in $(devices); do
-		for port in 1 2; do
+		for port in $(ports_of_device "$device"); do
 			state_is "$device" "$port" ACTIVE || fail "$device/$port is $(state_of "$device" "$port")"
 			[ "$(lid_of "$device" "$port")" -gt 0 ] || fail "$device/$port has no LID"
 		done
@@ -16,22 +16,22 @@ subnet_up() {
 
 net_discover() {
 	output ibnetdiscover
-	need_count 2 '^Switch'
+	need_count "$(switch_count)" '^Switch'
 	need_count "$(device_count)" '^Ca'
-	# Each HCA port once below a switch, and the inter-switch link from both its ends.
-	need_count $((2 * $(device_count))) '^\[[0-9]+\].*"H-'
-	need_count 2 '^\[[0-9]+\][[:space:]]+"S-'
+	# Each HCA port once below a switch, and cables between switches from both their ends.
+	need_count "$(port_count)" '^\[[0-9]+\].*"H-'
+	need_count $((2 * $(cables_between_switches))) '^\[[0-9]+\][[:space:]]+"S-'
 }
 
 link_info() {
 	output iblinkinfo --line
-	need_count $((4 * $(device_count) + 2)) 'Active/ +LinkUp'
+	need_count $((2 * $(cable_count))) 'Active/ +LinkUp'
 }
 
 sa_query() {
 	local from to
 	output saquery NR
-	need_count 2 'node_type.*Switch|node_type\.+2'
+	need_count "$(switch_count)" 'node_type.*Switch|node_type\.+2'
 	from=$(lid_of shca0 1) to=$(lid_of shca1 1)
 	output saquery --src-to-dst "$from:$to" PR
 	need "dlid\.+$to"
@@ -43,7 +43,7 @@ sa_query() {
 sm_info() {
 	output sminfo
 	need 'SMINFO_MASTER'
-	need "sm lid $(lid_of "shca$(($(device_count) - 1))" 1) "
+	need "sm lid $(lid_of "$(subnet_manager_device)" 1) "
 }
 
 counter() { # NAME PERFQUERY_ARGUMENT...
@@ -53,16 +53,17 @@ counter() { # NAME PERFQUERY_ARGUMENT...
 }
 
 perf_query() {
-	local before after switch
+	local before after name port switch
 	before=$(counter PortRcvPkts -C shca0 -P 1)
 	ibping_once
 	after=$(counter PortRcvPkts -C shca0 -P 1)
 	echo "shca0/1 PortRcvPkts: $before, $after"
 	[ "$after" -gt "$before" ] || fail "the HCA's counter does not count"
-	switch=$(ibswitches | sed -n 's/.*"switch0".* lid \([0-9]*\) .*/\1/p')
-	before=$(counter PortXmitData "$switch" 1)
+	read -r name port < <(far_end shca0 1)
+	switch=$(ibswitches | sed -n "s/.*\"$name\".* lid \([0-9]*\) .*/\1/p")
+	before=$(counter PortXmitData "$switch" "$port")
 	ibping_once
-	after=$(counter PortXmitData "$switch" 1)
+	after=$(counter PortXmitData "$switch" "$port")
 	echo "switch (LID $switch) PortXmitData: $before, $after"
 	[ "$after" -gt "$before" ] || fail "the switch's counter does not count"
 }
@@ -80,11 +81,11 @@ pull_and_plug() {
 	cable pull shca0 2
 	await 5 state_is shca0 2 DOWN
 	output ibnetdiscover
-	need_count $((2 * $(device_count) - 1)) '^\[[0-9]+\].*"H-'
+	need_count $(($(port_count) - 1)) '^\[[0-9]+\].*"H-'
 	cable plug shca0 2
 	await 20 state_is shca0 2 ACTIVE
 	output ibnetdiscover
-	need_count $((2 * $(device_count))) '^\[[0-9]+\].*"H-'
+	need_count "$(port_count)" '^\[[0-9]+\].*"H-'
 }
 
 row subnet-up opensm subnet_up

@@ -4,9 +4,21 @@
 dev_info() {
 	output ibv_devinfo -v
 	need_count "$(device_count)" '^hca_id:'
-	need_count $((2 * $(device_count))) '^[[:space:]]*state:[[:space:]]+PORT_ACTIVE'
-	need_count $((2 * $(device_count))) 'link_layer:.*InfiniBand'
+	need_count "$(port_count)" '^[[:space:]]*state:[[:space:]]+PORT_ACTIVE'
+	need_count "$(port_count)" 'link_layer:.*InfiniBand'
 	need_count "$(device_count)" 'AUTO_PATH_MIG'
+}
+
+# ibdev2netdev and rdma-core's tests find the IPoIB links of an HCA by its parent. A target for SRP takes
+# its node's GUID as a service ID, which must not be one of ib_cm's own, 02...
+identity() {
+	local device
+	for device in $(devices); do
+		output ls "/sys/class/infiniband/$device/device/net"
+		need_count "$(ports_of_device "$device" | wc -l)" '^ib'
+		output cat "/sys/class/infiniband/$device/node_guid"
+		need_count 0 '^02'
+	done
 }
 
 listens() { ss -Htln "sport = :$1" | grep -q LISTEN; }
@@ -32,6 +44,7 @@ pingpong() { # KIND ITERATIONS ARGUMENT...
 }
 
 row ibv_devinfo "ibv_devinfo -v" dev_info
+row identity sysfs identity
 size=4096
 row rc-pingpong ibv_rc_pingpong pingpong rc 500 -c -s 4096
 row rc-pingpong-events "ibv_rc_pingpong -e -g 0" pingpong rc 200 -c -e -g 0 -s 4096

@@ -4,9 +4,8 @@
 transport_cases() {
 	output rc_verbs
 	need_count 0 '^FAIL'
-	need_count 16 '^PASS'
-	cable heal shca0 1
-	cable heal shca1 1
+	need_count 17 '^PASS'
+	cable mend
 }
 
 row rc-verbs "rc_verbs (raw verbs)" transport_cases

@@ -3,10 +3,7 @@
 
 # Whatever a case leaves behind must not spoil the next row.
 healthy() {
-	cable heal shca0 1
-	cable heal shca0 2
-	cable heal shca1 1
-	cable heal shca1 2
+	cable mend
 	for device in shca0 shca1; do
 		for port in 1 2; do await 20 state_is "$device" "$port" ACTIVE; done
 	done

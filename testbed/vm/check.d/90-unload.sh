@@ -14,9 +14,9 @@ unload() {
 	output lsmod
 	need '^shca +[0-9]+ +0( |$)'
 	rmmod shca
-	! [ -e /sys/class/infiniband/shca0 ] || fail "shca0 is still there"
-	modprobe shca ndev=3
-	[ -e /sys/class/infiniband/shca2 ] || fail "the module does not load again"
+	[ -z "$(devices)" ] || fail "still there: $(devices)"
+	modprobe shca
+	[ -e "/sys/class/infiniband/$(subnet_manager_device)" ] || fail "the module does not load again"
 	rmmod shca
 }
 

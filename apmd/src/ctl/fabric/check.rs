@@ -9,7 +9,7 @@ use pathdb::{Fabric, NodeId, Path, PortId};
 use serde::Serialize;
 
 use super::Source;
-use crate::ctl::terminal::Percent;
+use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome};
 
 /// Findings of one kind that are shown unless all are asked for.
@@ -91,14 +91,14 @@ struct Lids {
 impl Check {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let fabric = self.source.load()?;
-        let mut percent = Percent::new();
+        let bar = Bar::new();
         let lost = fabric.unreachable_with(&mut |done, all| {
-            percent.show("lids", done, all);
+            bar.show("lids", done, all);
         });
         let survey = check::survey(&fabric, self.pairs, &mut |done, all| {
-            percent.show("pairs of hosts", done, all);
+            bar.show("pairs of hosts", done, all);
         });
-        drop(percent);
+        drop(bar);
         let found = Found::new(&fabric, &lost, survey);
         options.show(&found, || {
             found.text(if options.details { usize::MAX } else { SHOWN })
@@ -205,7 +205,7 @@ fn listed<T>(text: &mut String, list: &[T], shown: usize, line: impl Fn(&T) -> S
 
 impl Lost {
     fn new(fabric: &Fabric, found: &check::Unreachable, of: usize, cause: &Cause) -> Self {
-        let name = |node: NodeId| fabric.node(node).name.clone();
+        let name = |node: NodeId| fabric.node(node).name.to_string();
         let (switches, cause) = match cause {
             Cause::Loop(switches) => {
                 let names = switches.iter().copied().map(name).collect();
@@ -214,7 +214,7 @@ impl Lost {
             Cause::DeadEnd(switch, stuck) => (vec![name(*switch)], words(*stuck)),
         };
         Self {
-            lid: found.lid.get(),
+            lid: found.lid.0,
             port: fabric.name(found.port).to_string(),
             sources: found.sources,
             of,
@@ -253,7 +253,7 @@ impl Hanging {
         Self {
             host: host(fabric, hanging.host.ports[0]),
             ports: hanging.host.ports.len(),
-            switch: fabric.node(hanging.switch).name.clone(),
+            switch: fabric.node(hanging.switch).name.to_string(),
         }
     }
 }
@@ -284,8 +284,8 @@ impl Joining {
 impl Between {
     fn new(fabric: &Fabric, example: &Example) -> Self {
         let lids = |path: Path| Lids {
-            slid: path.slid.get(),
-            dlid: path.dlid.get(),
+            slid: path.slid.0,
+            dlid: path.dlid.0,
         };
         let host_of = |lid| {
             let port = fabric.port_by_lid(lid);
@@ -314,5 +314,5 @@ impl Between {
 }
 
 fn host(fabric: &Fabric, port: PortId) -> String {
-    fabric.node(fabric.port(port).node).name.clone()
+    fabric.node(fabric.port(port).node).name.to_string()
 }

@@ -10,7 +10,7 @@ use pathdb::{Capability, Fabric, LidRange, PortId, Sharing};
 use serde::Serialize;
 
 use super::load;
-use crate::ctl::terminal::Percent;
+use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome};
 
 /// Findings of one kind that are shown unless all are asked for.
@@ -38,6 +38,8 @@ struct Differs {
     links_changed: Vec<Link>,
     lids_moved: Vec<Moved>,
     routes_changed: Vec<Routes>,
+    /// Hosts that had several ports up, and have fewer.
+    ports_lost: Vec<Lost>,
     pairs: u64,
     pairs_looked_at: u64,
     /// Pairs of hosts that share more, or have no alternate any more.
@@ -73,37 +75,39 @@ struct Routes {
 }
 
 #[derive(Serialize)]
-struct Worse {
-    source: String,
-    destination: String,
-    before: Option<Score>,
-    after: Option<Score>,
+struct Lost {
+    host: String,
+    before: usize,
+    after: usize,
 }
 
 #[derive(Serialize)]
-struct Score {
-    switches: u16,
-    groups: u16,
-    links: u16,
+struct Worse {
+    source: String,
+    destination: String,
+    before: Option<Sharing>,
+    after: Option<Sharing>,
 }
 
 impl Diff {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let (before, after) = (load(&self.before)?, load(&self.after)?);
-        let mut percent = Percent::new();
+        let bar = Bar::new();
         let difference = check::difference(&before, &after, self.pairs, &mut |done, all| {
-            percent.show("pairs of hosts", done, all);
+            bar.show("pairs of hosts", done, all);
         });
-        drop(percent);
+        drop(bar);
         let differs = Differs::new(&before, &after, &difference);
         options.show(&differs, || match difference.is_none() {
             true => differs.looked_at(),
             false => differs.text(if options.details { usize::MAX } else { SHOWN }),
         })?;
-        Ok(match difference.worse.is_empty() {
-            true => Outcome::Ok,
-            false => Outcome::Degraded,
-        })
+        Ok(
+            match difference.worse.is_empty() && difference.lost_ports.is_empty() {
+                true => Outcome::Ok,
+                false => Outcome::Degraded,
+            },
+        )
     }
 }
 
@@ -112,7 +116,7 @@ impl Differs {
         let nodes = |fabric: &Fabric, nodes: &[pathdb::NodeId]| {
             nodes
                 .iter()
-                .map(|&id| fabric.node(id).name.clone())
+                .map(|&id| fabric.node(id).name.to_string())
                 .collect()
         };
         let links = |fabric: &Fabric, ports: &[PortId]| {
@@ -130,15 +134,20 @@ impl Differs {
             after: lids(moved.lids[1]),
         });
         let routes = difference.routes.iter().map(|&(switch, entries)| Routes {
-            switch: after.node(switch).name.clone(),
+            switch: after.node(switch).name.to_string(),
             entries,
         });
-        let host = |port: PortId| after.node(after.port(port).node).name.clone();
+        let host = |port: PortId| after.node(after.port(port).node).name.to_string();
+        let lost = difference.lost_ports.iter().map(|lost| Lost {
+            host: before.node(before.port(lost.port).node).name.to_string(),
+            before: lost.up[0],
+            after: lost.up[1],
+        });
         let worse = difference.worse.iter().map(|worse| Worse {
             source: host(worse.hosts[0]),
             destination: host(worse.hosts[1]),
-            before: worse.shared[0].map(Score::from),
-            after: worse.shared[1].map(Score::from),
+            before: worse.shared[0],
+            after: worse.shared[1],
         });
         Self {
             nodes_gone: nodes(before, &difference.gone),
@@ -148,6 +157,7 @@ impl Differs {
             links_changed: changed.collect(),
             lids_moved: moved.collect(),
             routes_changed: routes.collect(),
+            ports_lost: lost.collect(),
             pairs: difference.pairs,
             pairs_looked_at: difference.looked_at,
             pairs_worse: worse.collect(),
@@ -184,6 +194,15 @@ impl Differs {
         let routes = self.routes_changed.iter();
         let routes = routes.map(|routes| format!("{}: {} lids", routes.switch, routes.entries));
         listed(&mut text, "routes changed", routes, shown);
+        let lost = self.ports_lost.iter().map(|lost| {
+            let Lost {
+                host,
+                before,
+                after,
+            } = lost;
+            format!("{host}: {before} up -> {after} up")
+        });
+        listed(&mut text, "ports lost", lost, shown);
         let worse = self.pairs_worse.iter().map(|worse| {
             let [before, after] = [&worse.before, &worse.after].map(words);
             format!(
@@ -229,12 +248,10 @@ fn link(fabric: &Fabric, port: PortId) -> String {
     }
 }
 
-fn words(score: &Option<Score>) -> String {
+fn words(score: &Option<Sharing>) -> String {
     match score {
         None => "no alternate".to_owned(),
-        Some(score) if (score.switches, score.groups, score.links) == (0, 0, 0) => {
-            "nothing shared".to_owned()
-        }
+        Some(score) if score.is_none() => "nothing shared".to_owned(),
         Some(score) => format!(
             "{} switches, {} groups, {} links shared",
             score.switches, score.groups, score.links
@@ -259,15 +276,5 @@ impl State {
             .into_iter()
             .flatten()
             .collect()
-    }
-}
-
-impl From<Sharing> for Score {
-    fn from(shared: Sharing) -> Self {
-        Self {
-            switches: shared.switches,
-            groups: shared.groups,
-            links: shared.links,
-        }
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::live::Live;
 use super::show::Numbers;
 use super::{SNAPSHOT, addresses, failed};
-use crate::ctl::terminal::Percent;
+use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome};
 
 #[derive(Args)]
@@ -76,16 +76,16 @@ impl Import {
 
 /// Reads OpenSM's files and says how far it is.
 fn read(files: &Files) -> Result<Fabric, Failure> {
-    let mut percent = Percent::new();
+    let bar = Bar::new();
     let read = files.read_with(&mut |path, done, all| {
-        percent.show(&path.display().to_string(), done, all);
+        bar.show(&path.display().to_string(), done, all);
     });
     read.map_err(failed)
 }
 
 impl Imported {
     fn new(path: &Path, bytes: u64, fabric: &Fabric, hosts: &Addresses) -> Self {
-        let is_here = |entry: &&Entry| fabric.port_by_guid(entry.gid.guid()).is_some();
+        let is_here = |entry: &&Entry| fabric.port_by_guid(entry.gid.interface_id()).is_some();
         let foreign = hosts.iter().filter(|entry| !is_here(entry));
         Self {
             numbers: Numbers::new(path, bytes, fabric),

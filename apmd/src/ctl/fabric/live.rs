@@ -9,10 +9,10 @@ use cm_msgs::Guid;
 use statemachine::PortId;
 
 use crate::ctl::Failure;
-use crate::ctl::terminal::Percent;
-use crate::fabric::{Progress, ReadError, Reader, Reading};
+use crate::ctl::terminal::Bar;
 use crate::io::sa_session::{SaSession, SessionError};
-use crate::sa::User;
+use paths::fabric::{Progress, ReadError, Reader, Reading};
+use paths::sa::User;
 
 /// Readings before a fabric that does not stand still is given up, and the pause between them.
 const TRIES: u32 = 5;
@@ -52,10 +52,7 @@ impl Live {
     pub(super) fn read(&self) -> Result<pathdb::Fabric, Failure> {
         let mut session = SaSession::open(self.device.as_deref(), self.port)?;
         let reading = Reading {
-            port: PortId {
-                node_guid: Guid(0),
-                port: session.name().1,
-            },
+            port: PortId::new(Guid(0), session.name().1),
             sgid: session.gid()?,
             in_flight: self.in_flight.into(),
             sm_key: self.sm_key,
@@ -68,6 +65,7 @@ impl Live {
         loop {
             let mut reader = Reader::new(reading, number);
             let outcome = read(&mut session, &mut reader)?;
+            // A late answer to this reading must not pass for the next one's.
             number = reader.next_number();
             match outcome {
                 Ok(fabric) => return Ok(fabric),
@@ -94,7 +92,7 @@ fn read(
     session: &mut SaSession,
     reader: &mut Reader,
 ) -> Result<Result<pathdb::Fabric, ReadError>, SessionError> {
-    let mut line = Percent::new();
+    let bar = Bar::new();
     loop {
         while let Some(ask) = reader.poll_ask() {
             session.begin(ask);
@@ -103,7 +101,7 @@ fn read(
             return Ok(outcome);
         }
         let Progress { step, done, of, .. } = reader.progress();
-        line.show(&step.to_string(), done as u64, of as u64);
+        bar.show(&step.to_string(), done as u64, of as u64);
         let (user, reply) = session.reply()?;
         if let User::Fabric(number) = user {
             reader.handle_reply(number, reply);

@@ -35,6 +35,19 @@ pub(super) struct Numbers {
     snapshot: String,
     snapshot_bytes: u64,
     epoch: u64,
+    #[serde(flatten)]
+    nodes: Nodes,
+    #[serde(flatten)]
+    links: Links,
+    partitions: Vec<u16>,
+    service_level: Option<u8>,
+    packet_life_time: Option<u8>,
+    shared_risk_groups: usize,
+    memory_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct Nodes {
     switches: usize,
     adapters: usize,
     systems: usize,
@@ -42,19 +55,18 @@ pub(super) struct Numbers {
     /// Ports of adapters by LID mask count.
     end_ports: BTreeMap<u8, usize>,
     lids: usize,
+    /// Nodes with SL-to-VL tables, and how many of those differ.
+    sl_to_vl_nodes: usize,
+    sl_to_vl_tables: usize,
+}
+
+#[derive(Serialize)]
+struct Links {
     /// By rate in Gb/s.
     links_up: BTreeMap<String, usize>,
     links_down: usize,
     /// By bytes.
     mtus: BTreeMap<String, usize>,
-    partitions: Vec<u16>,
-    service_level: Option<u8>,
-    packet_life_time: Option<u8>,
-    /// Nodes with SL-to-VL tables, and how many of those differ.
-    sl_to_vl_nodes: usize,
-    sl_to_vl_tables: usize,
-    shared_risk_groups: usize,
-    memory_bytes: usize,
 }
 
 const NOT_KNOWN: &str = "unknown";
@@ -69,20 +81,24 @@ impl Numbers {
             snapshot: path.display().to_string(),
             snapshot_bytes: bytes,
             epoch: fabric.epoch(),
-            switches: summary.switches,
-            adapters: summary.adapters,
-            systems: summary.systems,
-            multi_port_systems: summary.multi_port_systems,
-            end_ports: summary.end_ports,
-            lids: summary.lids,
-            links_up: summary.up.into_iter().map(|(r, n)| (rate(r), n)).collect(),
-            links_down: summary.down,
-            mtus: summary.mtus.into_iter().map(|(m, n)| (mtu(m), n)).collect(),
+            nodes: Nodes {
+                switches: summary.switches,
+                adapters: summary.adapters,
+                systems: summary.systems,
+                multi_port_systems: summary.multi_port_systems,
+                end_ports: summary.end_ports,
+                lids: summary.lids,
+                sl_to_vl_nodes: summary.sl_to_vl_nodes,
+                sl_to_vl_tables: summary.sl_to_vl_tables,
+            },
+            links: Links {
+                links_up: summary.up.into_iter().map(|(r, n)| (rate(r), n)).collect(),
+                links_down: summary.down,
+                mtus: summary.mtus.into_iter().map(|(m, n)| (mtu(m), n)).collect(),
+            },
             partitions: summary.partitions.into_iter().collect(),
             service_level: terms.service_level,
             packet_life_time: terms.packet_life_time,
-            sl_to_vl_nodes: summary.with_lanes,
-            sl_to_vl_tables: summary.lanes,
             shared_risk_groups: fabric.risks().len(),
             memory_bytes: fabric.table_bytes(),
         }
@@ -96,23 +112,23 @@ impl Numbers {
         let bytes = self.snapshot_bytes;
         line("snapshot", format!("{}, {bytes} bytes", self.snapshot));
         line("epoch", self.epoch.to_string());
-        line("switches", self.switches.to_string());
+        line("switches", self.nodes.switches.to_string());
         line(
             "hosts",
             format!(
                 "{} with {} adapters; {} with several ports",
-                self.systems, self.adapters, self.multi_port_systems
+                self.nodes.systems, self.nodes.adapters, self.nodes.multi_port_systems
             ),
         );
-        let ports = self.end_ports.iter();
+        let ports = self.nodes.end_ports.iter();
         let ports = ports.map(|(lmc, ports)| format!("{ports} with LMC {lmc}"));
         line("host ports", listed(ports));
-        line("lids", self.lids.to_string());
-        let links = self.links_up.iter();
+        line("lids", self.nodes.lids.to_string());
+        let links = self.links.links_up.iter();
         let links = links.map(|(rate, links)| format!("{links} up at {rate} Gb/s"));
-        let down = (self.links_down > 0).then(|| format!("{} down", self.links_down));
+        let down = (self.links.links_down > 0).then(|| format!("{} down", self.links.links_down));
         line("links", listed(links.chain(down)));
-        let mtus = self.mtus.iter();
+        let mtus = self.links.mtus.iter();
         line(
             "mtu",
             listed(mtus.map(|(mtu, links)| format!("{mtu} on {links} links"))),
@@ -124,12 +140,12 @@ impl Numbers {
         line("life time", term(self.packet_life_time));
         line(
             "sl to vl",
-            match self.sl_to_vl_nodes {
+            match self.nodes.sl_to_vl_nodes {
                 0 => NOT_KNOWN.to_owned(),
                 known => format!(
                     "known of {known} of {} nodes, different tables: {}",
-                    self.switches + self.adapters,
-                    self.sl_to_vl_tables
+                    self.nodes.switches + self.nodes.adapters,
+                    self.nodes.sl_to_vl_tables
                 ),
             },
         );

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer of `apmctl path show`, as its JSON has it.
 
-use pathdb::{Disjoint, Fabric, Fault, Fitness, Leg, Overlaps, PortId, Shared};
+use pathdb::{Disjoint, Fabric, Fault, Fitness, Leg, Overlaps, PortId, Shared, Sharing};
 use serde::Serialize;
 
 use crate::ctl::fabric::kind;
@@ -37,32 +37,24 @@ pub(super) struct Candidate {
     pub(super) fitness: &'static str,
     /// Why it cannot be the alternate.
     pub(super) fault: Option<String>,
-    pub(super) forward: Option<Way>,
-    pub(super) reverse: Option<Way>,
+    pub(super) forward: Option<OneWay>,
+    pub(super) reverse: Option<OneWay>,
     /// Those that get through both ways; null if no SL-to-VL table is known.
     service_levels: Option<Vec<u8>>,
     /// The source's P_Keys with which the ports may talk; empty if not known.
     pkeys: Vec<u16>,
     /// What it shares with the primary; null for what does not work and for the primary itself.
-    pub(super) score: Option<Score>,
+    pub(super) score: Option<Sharing>,
     pub(super) shared: Vec<Common>,
 }
 
 /// One direction.
 #[derive(Serialize)]
-pub(super) struct Way {
+pub(super) struct OneWay {
     pub(super) links: u16,
     pub(super) mtu: Option<u16>,
     pub(super) rate: Option<&'static str>,
     pub(super) switches: Vec<String>,
-}
-
-/// How much is shared.
-#[derive(Serialize)]
-pub(super) struct Score {
-    pub(super) switches: u16,
-    pub(super) groups: u16,
-    pub(super) links: u16,
 }
 
 /// Something shared.
@@ -77,14 +69,8 @@ pub(super) struct Common {
 /// How many disjoint routes there can be and are.
 #[derive(Serialize)]
 pub(super) struct Bounds {
-    pub(super) cables: Routes,
-    pub(super) tables: Routes,
-}
-
-#[derive(Serialize, Clone, Copy, PartialEq)]
-pub(super) struct Routes {
-    pub(super) switches: u16,
-    pub(super) links: u16,
+    pub(super) cables: Disjoint,
+    pub(super) tables: Disjoint,
 }
 
 /// What an operator can do about it.
@@ -131,10 +117,7 @@ impl Judged {
             destination: remote.iter().map(|&port| Port::new(fabric, port)).collect(),
             verdict: Verdict::of(&judged, tables),
             candidates: judged,
-            disjoint: Bounds {
-                cables: cables.into(),
-                tables: tables.into(),
-            },
+            disjoint: Bounds { cables, tables },
         })
     }
 }
@@ -158,7 +141,7 @@ impl Port {
         Self {
             name: fabric.name(port).to_string(),
             guid: known.guid.map(|guid| guid.to_string()),
-            lid: known.lids.map_or(0, |lids| lids.base().get()),
+            lid: known.lids.map_or(0, |lids| lids.base().0),
             lmc: known.lids.map_or(0, pathdb::LidRange::lmc),
         }
     }
@@ -172,57 +155,42 @@ impl Candidate {
             remote,
             ..
         } = *candidate;
-        let (fitness, legs, score, fault) = match candidate.fitness {
-            Fitness::Primary(there, back) => ("primary", Some((there, back)), None, None),
-            Fitness::Alternate(alternate) => {
-                let legs = (alternate.forward, alternate.reverse);
-                ("alternate", Some(legs), Some(alternate.shared), None)
-            }
+        let (fitness, alternate, fault) = match candidate.fitness {
+            Fitness::Primary(..) => ("primary", None, None),
+            Fitness::Alternate(alternate) => ("alternate", Some(alternate), None),
             Fitness::LesserMtu(alternate) => {
                 let fault = "a lesser mtu than the primary's".to_owned();
-                let legs = (alternate.forward, alternate.reverse);
-                (
-                    "lesser_mtu",
-                    Some(legs),
-                    Some(alternate.shared),
-                    Some(fault),
-                )
+                ("lesser_mtu", Some(alternate), Some(fault))
             }
             Fitness::DropsLevel(alternate) => {
                 let fault = "drops the service level of all paths".to_owned();
-                let legs = (alternate.forward, alternate.reverse);
-                (
-                    "drops_level",
-                    Some(legs),
-                    Some(alternate.shared),
-                    Some(fault),
-                )
+                ("drops_level", Some(alternate), Some(fault))
             }
             Fitness::NoPartition => {
                 let fault = "the ports have no partition in common".to_owned();
-                ("no_partition", None, None, Some(fault))
+                ("no_partition", None, Some(fault))
             }
-            Fitness::Fails(fault) => ("fails", None, None, Some(fault.to_string())),
+            Fitness::Fails(fault) => ("fails", None, Some(fault.to_string())),
+        };
+        let legs = match candidate.fitness {
+            Fitness::Primary(there, back) => Some((there, back)),
+            _ => alternate.map(|alternate| (alternate.forward, alternate.reverse)),
         };
         Self {
-            slid: path.slid.get(),
-            dlid: path.dlid.get(),
+            slid: path.slid.0,
+            dlid: path.dlid.0,
             source_port: fabric.name(local).to_string(),
             destination_port: fabric.name(remote).to_string(),
             fitness,
             fault,
-            forward: legs.map(|legs| Way::new(fabric, local, path.dlid, legs.0)),
-            reverse: legs.map(|legs| Way::new(fabric, remote, path.slid, legs.1)),
+            forward: legs.map(|legs| OneWay::new(fabric, local, path.dlid, legs.0)),
+            reverse: legs.map(|legs| OneWay::new(fabric, remote, path.slid, legs.1)),
             service_levels: legs.and_then(|_| levels(fabric, path)),
             pkeys: fabric
                 .common_pkeys(local, remote)
                 .map(|key| key.0)
                 .collect(),
-            score: score.map(|shared| Score {
-                switches: shared.switches,
-                groups: shared.groups,
-                links: shared.links,
-            }),
+            score: alternate.map(|alternate| alternate.shared),
             shared: shared.iter().map(|s| Common::new(fabric, *s)).collect(),
         }
     }
@@ -230,11 +198,11 @@ impl Candidate {
 
 fn levels(fabric: &Fabric, path: pathdb::Path) -> Option<Vec<u8>> {
     let levels = fabric.path_service_levels(path).ok()?;
-    fabric.knows_lanes().then(|| levels.iter().collect())
+    fabric.knows_sl_to_vl().then(|| levels.iter().collect())
 }
 
-impl Way {
-    fn new(fabric: &Fabric, from: PortId, lid: pathdb::Lid, leg: Leg) -> Self {
+impl OneWay {
+    fn new(fabric: &Fabric, from: PortId, lid: cm_msgs::Lid, leg: Leg) -> Self {
         // The leg says that it arrives.
         let left = fabric.trace(from, lid).unwrap_or_default();
         let nodes = left.iter().skip(1).map(|&port| fabric.port(port).node);
@@ -242,7 +210,9 @@ impl Way {
             links: leg.hops,
             mtu: leg.carries.mtu.map(pathdb::Mtu::bytes),
             rate: leg.carries.rate.map(pathdb::Rate::text),
-            switches: nodes.map(|node| fabric.node(node).name.clone()).collect(),
+            switches: nodes
+                .map(|node| fabric.node(node).name.to_string())
+                .collect(),
         }
     }
 }
@@ -253,15 +223,6 @@ impl Common {
             kind: kind(shared.element),
             name: fabric.element_name(shared.element).to_string(),
             unavoidable: shared.unavoidable,
-        }
-    }
-}
-
-impl From<Disjoint> for Routes {
-    fn from(disjoint: Disjoint) -> Self {
-        Self {
-            switches: disjoint.switches,
-            links: disjoint.links,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::judged::{Bounds, Candidate, Common, Judged, Verdict, Way};
+use super::judged::{Bounds, Candidate, Common, Judged, OneWay, Verdict};
 use crate::ctl::table::Table;
 
 /// Candidates that are shown unless all are asked for.
@@ -55,7 +55,7 @@ fn at_length(text: &mut String, what: &str, candidate: &Candidate) {
     }
 }
 
-fn directions(way: &Way) -> String {
+fn directions(way: &OneWay) -> String {
     let by = match way.switches.join(", ") {
         none if none.is_empty() => "by no switch".to_owned(),
         switches => format!("by {switches}"),
@@ -63,12 +63,12 @@ fn directions(way: &Way) -> String {
     format!("{by}; {}, mtu {}", rate(way), mtu(way))
 }
 
-fn rate(way: &Way) -> String {
+fn rate(way: &OneWay) -> String {
     way.rate
         .map_or("rate unknown".to_owned(), |rate| format!("{rate} Gb/s"))
 }
 
-fn mtu(way: &Way) -> String {
+fn mtu(way: &OneWay) -> String {
     way.mtu.map_or("unknown".to_owned(), |mtu| mtu.to_string())
 }
 
@@ -120,7 +120,7 @@ fn table(candidates: &[Candidate]) -> String {
     for candidate in candidates {
         let ways = candidate.forward.as_ref().zip(candidate.reverse.as_ref());
         let none = || "-".to_owned();
-        let both = |of: fn(&Way) -> String| {
+        let both = |of: fn(&OneWay) -> String| {
             ways.map_or_else(none, |(there, back)| match (of(there), of(back)) {
                 (there, back) if there == back => there,
                 (there, back) => format!("{there}/{back}"),

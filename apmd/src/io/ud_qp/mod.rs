@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::rc::Rc;
 
+use acm::net::{AddressVector, Datagram};
 use cm_msgs::{Gid, Lid, Qpn};
-use nix::fcntl::{FcntlArg, OFlag};
 use rdma_sys as ffi;
 
 use self::buffers::Buffers;
@@ -22,7 +22,7 @@ use self::objects::{Channel, Cq, Handle, Mr, Pd, Qp};
 use super::verbs::{Context, Device, check};
 
 /// The largest payload that is sent and received: one MAD.
-pub const PAYLOAD_LEN: usize = 256;
+pub(crate) const PAYLOAD_LEN: usize = 256;
 /// The global routing header, for which every receive buffer has room in front (IBA 8.3).
 const GRH_LEN: usize = 40;
 const GRH_SGID_AT: usize = 8;
@@ -36,62 +36,24 @@ const WC_GRH: u32 = 1;
 
 /// What the queue pair is to be like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// Its port.
-    pub port: u8,
+    pub(crate) port: u8,
     /// Its partition, by index into the port's table.
-    pub pkey_index: u16,
+    pub(crate) pkey_index: u16,
     /// What datagrams to it must carry, and those from it do.
-    pub qkey: u32,
+    pub(crate) qkey: u32,
     /// Datagrams that are taken in before somebody looks.
-    pub receives: u16,
-    /// Datagrams under way at the same time.
-    pub sends: u16,
-}
-
-/// Where a datagram goes: an address vector with a GRH. The source GID is the port's first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
-    /// The port or the group.
-    pub gid: Gid,
-    /// Its LID.
-    pub lid: Lid,
-    /// Service level.
-    pub sl: u8,
-    /// Which of the own LIDs the datagram comes from.
-    pub path_bits: u8,
-    /// Static rate, `enum ibv_rate`; 0: the port's.
-    pub rate: u8,
-    /// Flow label.
-    pub flow_label: u32,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Traffic class.
-    pub traffic_class: u8,
-}
-
-/// What came in.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Datagram {
-    /// Who sent it, where it carried a GRH.
-    pub gid: Option<Gid>,
-    /// The LID that it came from.
-    pub lid: Lid,
-    /// The queue pair that it came from.
-    pub qpn: Qpn,
-    /// Service level.
-    pub sl: u8,
-    /// Which of the own LIDs it came to.
-    pub path_bits: u8,
-    /// What it says, at most [`PAYLOAD_LEN`] bytes.
-    pub payload: Vec<u8>,
+    pub(crate) receives: u16,
+    /// Datagrams under to at the same time.
+    pub(crate) sends: u16,
 }
 
 /// The queue pair. Fields are dropped in their order: what was made from another comes first.
 #[derive(Debug)]
-pub struct UdQp {
+pub(crate) struct UdQp {
     qp: Qp,
-    handles: VecDeque<(Way, Handle)>,
+    handles: VecDeque<(AddressVector, Handle)>,
     cq: Cq,
     channel: Channel,
     mr: Mr,
@@ -99,8 +61,8 @@ pub struct UdQp {
     pd: Pd,
     _context: Rc<Context>,
     setup: Setup,
-    /// What each send buffer is under way to; `None` for a free one.
-    sends: Vec<Option<Way>>,
+    /// What each send buffer is under to to; `None` for a free one.
+    sends: Vec<Option<AddressVector>>,
     /// The completion queue will raise an event.
     armed: bool,
     /// Taken from the completion queue while a send buffer was looked for.
@@ -112,7 +74,7 @@ impl UdQp {
     ///
     /// # Errors
     /// The device says no: no such port or partition, out of resources, gone.
-    pub fn open(device: &Device, setup: Setup) -> io::Result<Self> {
+    pub(crate) fn open(device: &Device, setup: Setup) -> io::Result<Self> {
         let context = Rc::clone(device.context());
         // SAFETY: the context is open.
         let pd = Pd::made(unsafe { ffi::ibv_alloc_pd(context.as_ptr()) })?;
@@ -126,7 +88,8 @@ impl UdQp {
         })?;
         // SAFETY: the context is open.
         let channel = Channel::made(unsafe { ffi::ibv_create_comp_channel(context.as_ptr()) })?;
-        set_nonblocking(&channel)?;
+        // SAFETY: the channel is open and owns the descriptor.
+        super::set_nonblocking(unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) })?;
         let depth = i32::from(setup.receives) + i32::from(setup.sends);
         // SAFETY: context and channel are open, and the channel outlives the queue.
         let cq = Cq::made(unsafe {
@@ -158,7 +121,7 @@ impl UdQp {
     }
 
     /// Its number.
-    pub fn qpn(&self) -> Qpn {
+    pub(crate) fn qpn(&self) -> Qpn {
         // SAFETY: the queue pair exists; the field does not change.
         Qpn(unsafe { (*self.qp.as_ptr()).qp_num })
     }
@@ -167,7 +130,7 @@ impl UdQp {
     ///
     /// # Errors
     /// The device says no.
-    pub fn attach(&mut self, group: Gid, lid: Lid) -> io::Result<()> {
+    pub(crate) fn attach(&mut self, group: Gid, lid: Lid) -> io::Result<()> {
         let gid = ffi::ibv_gid { raw: group.0 };
         // SAFETY: the queue pair exists, and `gid` outlives the call.
         check(unsafe { ffi::ibv_attach_mcast(self.qp.as_ptr(), &raw const gid, lid.0) })
@@ -177,7 +140,7 @@ impl UdQp {
     ///
     /// # Errors
     /// The device says no, or never knew.
-    pub fn detach(&mut self, group: Gid, lid: Lid) -> io::Result<()> {
+    pub(crate) fn detach(&mut self, group: Gid, lid: Lid) -> io::Result<()> {
         let gid = ffi::ibv_gid { raw: group.0 };
         // SAFETY: the queue pair exists, and `gid` outlives the call.
         check(unsafe { ffi::ibv_detach_mcast(self.qp.as_ptr(), &raw const gid, lid.0) })
@@ -186,9 +149,9 @@ impl UdQp {
     /// Sends a datagram of at most [`PAYLOAD_LEN`] bytes.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`]: as much as may be is under way; anything else: the device
+    /// [`io::ErrorKind::WouldBlock`]: as much as may be is under to; anything else: the device
     /// says no.
-    pub fn send(&mut self, to: &Way, qpn: Qpn, payload: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, to: &AddressVector, qpn: Qpn, payload: &[u8]) -> io::Result<()> {
         if payload.len() > PAYLOAD_LEN {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -221,7 +184,7 @@ impl UdQp {
     ///
     /// # Errors
     /// The queue pair is broken and has to be made anew.
-    pub fn receive(&mut self) -> io::Result<Option<Datagram>> {
+    pub(crate) fn receive(&mut self) -> io::Result<Option<Datagram>> {
         loop {
             if let Some(datagram) = self.inbox.pop_front() {
                 return Ok(Some(datagram));
@@ -250,38 +213,38 @@ impl UdQp {
         }
     }
 
-    /// The address handle for a way; made if it is not there.
-    fn handle(&mut self, way: &Way) -> io::Result<*mut ffi::ibv_ah> {
-        if let Some((_, handle)) = self.handles.iter().find(|(known, _)| known == way) {
+    /// The address handle for a place; made if it is not there.
+    fn handle(&mut self, to: &AddressVector) -> io::Result<*mut ffi::ibv_ah> {
+        if let Some((_, handle)) = self.handles.iter().find(|(known, _)| known == to) {
             return Ok(handle.as_ptr());
         }
         if self.handles.len() >= HANDLES_MAX {
-            // A handle must live as long as a send by it is under way (IBA 11.2.3.3); there are
+            // A handle must live as long as a send by it is under to (IBA 11.2.3.3); there are
             // fewer sends than handles.
-            let idle = |(way, _): &(Way, Handle)| !self.sends.contains(&Some(*way));
+            let idle = |(to, _): &(AddressVector, Handle)| !self.sends.contains(&Some(*to));
             if let Some(oldest) = self.handles.iter().position(idle) {
                 self.handles.remove(oldest);
             }
         }
         let mut attr = ffi::ibv_ah_attr {
             grh: ffi::ibv_global_route {
-                dgid: ffi::ibv_gid { raw: way.gid.0 },
-                flow_label: way.flow_label,
+                dgid: ffi::ibv_gid { raw: to.gid.0 },
+                flow_label: to.flow_label,
                 sgid_index: 0,
-                hop_limit: way.hop_limit,
-                traffic_class: way.traffic_class,
+                hop_limit: to.hop_limit,
+                traffic_class: to.traffic_class,
             },
-            dlid: way.lid.0,
-            sl: way.sl,
-            src_path_bits: way.path_bits,
-            static_rate: way.rate,
+            dlid: to.lid.0,
+            sl: to.sl,
+            src_path_bits: to.path_bits,
+            static_rate: to.rate,
             is_global: 1,
             port_num: self.setup.port,
         };
         // SAFETY: the protection domain exists, and `attr` outlives the call.
         let handle = Handle::made(unsafe { ffi::ibv_create_ah(self.pd.as_ptr(), &raw mut attr) })?;
         let pointer = handle.as_ptr();
-        self.handles.push_back((*way, handle));
+        self.handles.push_back((*to, handle));
         Ok(pointer)
     }
 
@@ -418,15 +381,6 @@ fn create_qp(pd: &Pd, cq: &Cq, setup: Setup) -> io::Result<Qp> {
     init.cap.max_recv_sge = 1;
     // SAFETY: domain and queue exist and outlive the queue pair; `init` outlives the call.
     Qp::made(unsafe { ffi::ibv_create_qp(pd.as_ptr(), &raw mut init) })
-}
-
-fn set_nonblocking(channel: &Channel) -> io::Result<()> {
-    // SAFETY: the channel is open and owns the descriptor.
-    let fd = unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) };
-    let flags = nix::fcntl::fcntl(fd, FcntlArg::F_GETFL)?;
-    let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
-    nix::fcntl::fcntl(fd, FcntlArg::F_SETFL(flags))?;
-    Ok(())
 }
 
 /// A completion and the buffer that it is about: the GRH, or room for it, and the payload.

@@ -1,104 +1,86 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looking for the best path.
+//! Looking for a path: what the candidates share with the primary is asked for, then a path record
+//! of one after the other.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
+use cm_msgs::{Gid, Lid};
 
-use super::{Active, Work};
-use crate::candidate::{Candidate, Score, rank, shared};
+use super::choice::{Choice, Next};
+use crate::candidate::Candidate;
 use crate::conn::Core;
+use crate::conn::proposal::fit;
 use crate::context::{ConnAlarm, Context};
 use crate::input::{Origin, QueryError};
 use crate::output::PathQuery;
+use crate::overlap::{Overlap, PathEnds};
 use crate::trace::What;
 use crate::view::Reason;
 
-/// `EHOSTUNREACH`: what an application is told when there is no alternate.
-const NO_ALTERNATE: u8 = 113;
+/// A question that waits for its answer.
+enum Asked {
+    /// Whoever knows the fabric: what these share with the primary.
+    Overlaps {
+        query: u32,
+        primary: Path,
+        paths: Vec<PathEnds>,
+    },
+    /// A path source: the path of this one.
+    Path { query: u32, candidate: Candidate },
+}
 
-impl Active {
-    /// The alternate that the QP has, and how good it is, if it would work from here.
-    pub(super) fn current(&self, core: &Core, cx: &Context) -> Option<(Path, Score)> {
-        let path = *core
-            .loaded()
-            .filter(|path| core.is_up(cx, path) && !self.distrusted)?;
-        Some((path, self.score(core, cx, &path)))
-    }
-
-    /// How good a path is as this connection's alternate.
-    fn score(&self, core: &Core, cx: &Context, path: &Path) -> Score {
-        Score {
-            doubt: self.doubts.of_path(path),
-            shared: shared(&core.qp.primary, path, core.lmc(cx)),
-            overlap: self.overlap_of(core, cx, path),
-            tie: 0,
+impl Asked {
+    fn query(&self) -> u32 {
+        match self {
+            Self::Overlaps { query, .. } | Self::Path { query, .. } => *query,
         }
     }
+}
 
-    pub(super) fn evaluate(&mut self, core: &mut Core, cx: &mut Context) {
-        let current = self.current(core, cx);
-        if let Some((path, _)) = current
-            && !self.agreed
-        {
-            self.probing = false;
-            return self.propose(core, cx, path, self.origin(core), VecDeque::new());
+/// A path that fits, and where its record came from; or why that candidate is nothing.
+pub(super) type Found = Result<(Path, Option<Origin>), Reason>;
+
+/// A search for an alternate.
+#[derive(Default)]
+pub(super) struct Search {
+    pub(super) choice: Choice,
+    asked: Option<Asked>,
+    /// Candidates to ask for after the present one.
+    rest: VecDeque<Candidate>,
+}
+
+impl Search {
+    /// Looks for something better than what there is. `None`: a question is under way.
+    pub(super) fn begin(&mut self, core: &mut Core, cx: &mut Context) -> Option<Next> {
+        self.rest.clear();
+        let candidates = self.choice.candidates(core, cx);
+        if let Some(paths) = self.choice.unassessed(core, cx, &candidates) {
+            let primary = core.qp.primary;
+            let query = cx.assess(core.id, primary, paths.clone());
+            self.asked = Some(Asked::Overlaps {
+                query,
+                primary,
+                paths,
+            });
+            return None;
         }
-        let ranked = rank(core.endpoints(cx), |candidate| {
-            self.doubts.of_candidate(candidate)
-        });
-        let Some(mut ranked) = self.assess(core, cx, ranked) else {
-            return;
-        };
-        let probing = core::mem::take(&mut self.probing);
-        self.runner_up = ranked.get(1).copied();
-        let Some((_, score)) = current else {
-            ranked.truncate(cx.config.candidate_limit);
-            return match ranked.is_empty() {
-                true => self.nowhere_to_go(core, cx),
-                false => self.ask(core, cx, ranked.into()),
-            };
-        };
-        let doubtful = ranked
-            .iter()
-            .any(|c| c.score.shares_less(score) && !c.score.beats(score));
-        ranked.retain(|c| c.score.beats(score) || (probing && c.score.shares_less(score)));
-        ranked.truncate(cx.config.candidate_limit);
-        if !ranked.is_empty() {
-            self.ask(core, cx, ranked.into());
-        } else if doubtful {
-            self.pause(core, cx);
+        let next = self.choice.next(core, cx, candidates);
+        if let Next::Ask(candidates) = next {
+            self.rest = candidates.into();
+            self.ask_next(core, cx);
+            return None;
         }
+        Some(next)
     }
 
-    /// No candidate at all: only a port can change that.
-    fn nowhere_to_go(&mut self, core: &Core, cx: &mut Context) {
-        let settling = cx
-            .ports
-            .of_device(core.node_guid)
-            .any(|port| port.is_up() && !port.is_settled() && port.id.port != core.qp.primary.port);
-        let why = if settling {
-            Reason::PortSettling
-        } else {
-            Reason::NoSecondPort
-        };
-        self.explain(core, cx, why);
-    }
-
-    pub(super) fn explain(&mut self, core: &Core, cx: &mut Context, why: Reason) {
-        let first = matches!(self.why, None | Some(Reason::JustMigrated));
-        if first && core.loaded().is_none() {
-            core.event(cx, AppEvent::AltRouteError, NO_ALTERNATE);
-        }
-        self.why = Some(why);
-    }
-
-    /// Asks for a path of the first candidate.
-    fn ask(&mut self, core: &mut Core, cx: &mut Context, mut candidates: VecDeque<Candidate>) {
-        let Some(candidate) = candidates.pop_front() else {
-            return;
+    /// Asks for a path of the next candidate, if there is one.
+    pub(super) fn ask_next(&mut self, core: &mut Core, cx: &mut Context) -> bool {
+        let Some(candidate) = self.rest.pop_front() else {
+            return false;
         };
         core.counters.queries += 1;
         cx.trace(core.id, What::Candidate(candidate));
@@ -111,7 +93,7 @@ impl Active {
             dlid,
             ..
         } = candidate;
-        let query = cx.ask(core.id, |query| PathQuery {
+        let query = cx.ask(core.id, core.urgency(), |query| PathQuery {
             query,
             port,
             sgid,
@@ -120,43 +102,52 @@ impl Active {
             dlid,
             pkey,
         });
-        cx.set(core.id, ConnAlarm::Work, cx.config.query_timeout);
-        self.chosen = Some(candidate);
-        self.work = Work::Asking {
-            query,
-            candidate,
-            rest: candidates,
-        };
+        self.choice.chosen = Some(candidate);
+        self.asked = Some(Asked::Path { query, candidate });
+        true
     }
 
-    pub(in crate::conn) fn paths(
+    /// The peer would rather have the alternate end at `gid`: that is asked for first.
+    pub(super) fn redirect(&mut self, core: &mut Core, cx: &Context, gid: Gid) {
+        self.choice.doubts.present(gid);
+        if !core.peer_ports.iter().any(|port| port.gid == gid) {
+            core.learn(gid, Lid(0), 0);
+        }
+        self.rest.retain(|candidate| candidate.dgid != gid);
+        let mut candidates = VecDeque::from(self.choice.candidates_to(core, cx, gid));
+        candidates.append(&mut self.rest);
+        candidates.truncate(cx.config.candidate_limit);
+        self.rest = candidates;
+    }
+
+    /// A path source answers. `None`: to a question that is not waited for any more.
+    pub(super) fn paths(
         &mut self,
         core: &mut Core,
         cx: &mut Context,
         number: u32,
         result: Result<&[PathRecord], QueryError>,
         origin: Option<Origin>,
-    ) {
-        match core::mem::take(&mut self.work) {
-            Work::Asking {
-                query,
-                candidate,
-                rest,
-            } if query == number => {
-                cx.stop(core.id, ConnAlarm::Work);
-                match result {
-                    Ok(records) => {
-                        let candidate = Candidate {
-                            origin,
-                            ..candidate
-                        };
-                        self.records(core, cx, candidate, rest, records);
-                    }
-                    Err(error) => self.no_path(core, cx, candidate, rest, error),
-                }
-            }
-            other => self.work = other,
-        }
+    ) -> Option<Found> {
+        let Some(Asked::Path { candidate, .. }) =
+            self.asked.take_if(|asked| asked.query() == number)
+        else {
+            return None;
+        };
+        cx.stop(core.id, ConnAlarm::Negotiation);
+        Some(match result {
+            Ok([]) => Err(self.no_path(core, cx, candidate, QueryError::NoPath)),
+            Err(error) => Err(self.no_path(core, cx, candidate, error)),
+            Ok(records) => self.records(
+                core,
+                cx,
+                Candidate {
+                    origin,
+                    ..candidate
+                },
+                records,
+            ),
+        })
     }
 
     fn records(
@@ -164,77 +155,100 @@ impl Active {
         core: &mut Core,
         cx: &mut Context,
         candidate: Candidate,
-        rest: VecDeque<Candidate>,
         records: &[PathRecord],
-    ) {
-        if records.is_empty() {
-            return self.no_path(core, cx, candidate, rest, QueryError::NoPath);
-        }
-        self.doubts.present(candidate.dgid);
-        let path = records
-            .iter()
-            .find_map(|record| core.fit(cx, &candidate, record));
-        let Some(path) = path else {
-            return self.next(core, cx, rest, Reason::NoFittingPath);
-        };
+    ) -> Found {
+        self.choice.doubts.present(candidate.dgid);
+        let port = cx.ports.get(candidate.port);
+        let primary = &core.qp.primary;
+        let path = port.and_then(|port| {
+            let mut records = records.iter();
+            records.find_map(|record| fit(primary, port, &candidate, record))
+        });
+        let path = path.ok_or(Reason::NoFittingPath)?;
         core.learn(path.dgid, path.dlid, core.lmc(cx));
         // A source cannot clear a suspicion, because it may not have noticed either; and it may
         // lead to other LIDs than it was asked for.
-        let current = self.current(core, cx);
-        let score = self.score(core, cx, &path);
-        if current.is_some_and(|(_, current)| !score.beats(current)) {
-            return self.next(core, cx, rest, Reason::NoFittingPath);
+        if !self.choice.improves(core, cx, &path) {
+            return Err(Reason::NoFittingPath);
         }
-        self.chosen = Some(candidate);
+        self.choice.chosen = Some(candidate);
         core.event(cx, AppEvent::AltRouteResolved, 0);
-        self.propose(core, cx, path, candidate.origin, rest);
+        Ok((path, candidate.origin))
     }
 
-    pub(super) fn no_path(
+    fn no_path(
         &mut self,
-        core: &mut Core,
+        core: &Core,
         cx: &mut Context,
         candidate: Candidate,
-        rest: VecDeque<Candidate>,
         error: QueryError,
-    ) {
+    ) -> Reason {
         cx.counters.queries_failed += 1;
         cx.trace(core.id, What::NoPath(candidate, error));
         if error == QueryError::NoPath {
-            self.doubts.no_path(&candidate);
-            self.watch_suspects(core, cx);
+            self.choice.no_path(core, cx, &candidate);
         }
-        self.next(core, cx, rest, Reason::NoPath(error));
+        Reason::NoPath(error)
     }
 
-    /// That candidate was nothing: the next, or a pause.
-    pub(super) fn next(
+    /// What paths share was answered. Whether that was waited for: it is time to begin again.
+    pub(super) fn assessed(
         &mut self,
-        core: &mut Core,
+        core: &Core,
         cx: &mut Context,
-        rest: VecDeque<Candidate>,
-        why: Reason,
-    ) {
-        self.work = Work::Idle;
-        if !rest.is_empty() {
-            self.ask(core, cx, rest);
-        } else if self.current(core, cx).is_some_and(|_| self.agreed) {
-            // It was an improvement that was looked for, and there is none now.
-            self.pause(core, cx);
-        } else {
-            self.fail(core, cx, why);
+        number: u32,
+        overlaps: &[Option<Overlap>],
+    ) -> bool {
+        let asked = self.asked.take_if(|asked| asked.query() == number);
+        let Some(Asked::Overlaps { primary, paths, .. }) = asked else {
+            return false;
+        };
+        cx.stop(core.id, ConnAlarm::Negotiation);
+        self.choice.assessed(primary, paths, overlaps);
+        true
+    }
+
+    /// Nobody answered. Why that candidate is nothing, if it was asked for.
+    pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context) -> Option<Reason> {
+        let asked = self.asked.take()?;
+        cx.questions.end(asked.query());
+        match asked {
+            Asked::Overlaps { primary, paths, .. } => {
+                // To choose without that knowledge is better than not to choose.
+                self.choice.assessed(primary, paths, &[]);
+                None
+            }
+            Asked::Path { candidate, .. } => {
+                Some(self.no_path(core, cx, candidate, QueryError::Timeout))
+            }
         }
     }
 
-    pub(super) fn fail(&mut self, core: &mut Core, cx: &mut Context, why: Reason) {
-        self.explain(core, cx, why);
-        self.pause(core, cx);
+    pub(super) fn is_assessing(&self) -> bool {
+        matches!(self.asked, Some(Asked::Overlaps { .. }))
     }
 
-    pub(super) fn pause(&mut self, core: &mut Core, cx: &mut Context) {
-        let pause = cx.pause(self.failures);
-        self.failures += 1;
-        self.work = Work::Pausing;
-        cx.set(core.id, ConnAlarm::Work, pause);
+    /// Whether the candidate that is asked for cannot be used any more.
+    pub(super) fn is_outdated(&self, cx: &Context) -> bool {
+        match &self.asked {
+            Some(Asked::Path { candidate, .. }) => {
+                let port = cx.ports.get(candidate.port);
+                port.is_none_or(|port| !port.is_up())
+            }
+            _ => false,
+        }
+    }
+
+    /// The answer is not waited for any more.
+    pub(super) fn stop(&mut self, cx: &mut Context) {
+        if let Some(asked) = self.asked.take() {
+            cx.questions.end(asked.query());
+        }
+    }
+
+    /// There is nothing else to ask for.
+    pub(super) fn clear(&mut self) {
+        self.choice.probing = false;
+        self.rest.clear();
     }
 }

@@ -7,15 +7,15 @@ use cm_msgs::cm::{ApStatus, Apr, Lap, PathFields};
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 
-use super::{MAX_TRIPS, Passive, Proposal, Work};
+use super::{LapState, MAX_TRIPS, Passive, Proposal};
 use crate::conn::Core;
-use crate::conn::association::{Link, Mraed};
-use crate::conn::library::{End, Kind, News};
-use crate::conn::proposal::is_reverse;
+use crate::conn::association::{CommIds, MraReceived};
+use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
+use crate::conn::proposal::{is_reverse, reversed};
 use crate::context::{Context, Route};
 use crate::input::MadSource;
 use crate::port::Port;
-use crate::trace::{Drop, Ends, What};
+use crate::trace::{Drop, PathLids, What};
 
 impl Passive {
     /// Takes a LAP of the open association. False: it is a late copy of one before the last.
@@ -31,38 +31,41 @@ impl Passive {
             return true;
         };
         let proposal = Proposal {
-            link: Link {
-                local: lap.remote_comm_id,
-                remote: lap.local_comm_id,
-            },
+            ids: CommIds::from_peer(lap.local_comm_id, lap.remote_comm_id),
             transaction: source.transaction_id,
             reply: Route::from(source),
             alternate: lap.alternate,
             primary,
             trips: 0,
         };
+        // Transaction IDs count up within an association, so that a late copy is told from a new
+        // LAP; they wrap, hence the signed difference (RFC 1982).
         let age = self
-            .work
+            .lap
             .transaction()
             .map(|last| proposal.transaction.wrapping_sub(last) as i32);
-        match (age, &self.work) {
-            (Some(0), Work::Answered { apr, .. }) => {
-                cx.send(proposal.reply, proposal.transaction, apr.clone());
+        match (age, &self.lap) {
+            // The APR was lost: said again, and nothing is done twice.
+            (Some(0), LapState::Answered { apr, .. }) => {
+                cx.reply(proposal.reply, proposal.transaction, apr.clone());
             }
+            // Still at it: the peer's patience is not to end meanwhile.
             (Some(0), _) => {
-                let mra = proposal.link.mra(Mraed::Lap, cx.config.retry_first * 4);
-                cx.send(proposal.reply, proposal.transaction, mra);
+                let mra = proposal
+                    .ids
+                    .mra(MraReceived::Lap, cx.config.retry_first * 4);
+                cx.reply(proposal.reply, proposal.transaction, mra);
             }
             (Some(..0), _) => return false,
             (Some(_) | None, _) => {
                 core.counters.laps_received += 1;
-                let ends = Ends {
+                let ends = PathLids {
                     port: core.qp.primary.port,
                     slid: lap.alternate.remote_port_lid,
                     dlid: lap.alternate.local_port_lid,
                 };
                 cx.trace(core.id, What::LapReceived(ends));
-                self.work = Work::Waiting(proposal);
+                self.lap = LapState::Waiting(proposal);
             }
         }
         true
@@ -70,7 +73,7 @@ impl Passive {
 
     /// Acts on a LAP that waits. The library is free.
     pub(in crate::conn) fn drive(&mut self, core: &mut Core, cx: &mut Context) {
-        if let Work::Waiting(proposal) = self.work {
+        if let LapState::Waiting(proposal) = self.lap {
             self.consider(core, cx, proposal);
         }
     }
@@ -94,7 +97,7 @@ impl Passive {
                 core.event(cx, AppEvent::AltRouteResolved, 0);
                 self.replaced = core.loaded().copied();
                 core.load(cx, path);
-                self.work = Work::Loading(proposal);
+                self.lap = LapState::Loading(proposal);
             }
         }
     }
@@ -114,7 +117,7 @@ impl Passive {
             core.query(cx);
         }
         proposal.trips += 1;
-        self.work = Work::Comparing(proposal);
+        self.lap = LapState::Comparing(proposal);
     }
 
     /// The alternate before the present one, if it is what the peer has migrated to and the QP can
@@ -124,27 +127,32 @@ impl Passive {
         self.replaced.filter(is_there).filter(|_| core.is_armed())
     }
 
-    pub(in crate::conn) fn news(&mut self, core: &mut Core, cx: &mut Context, news: &News) {
-        if news.left.is_some() {
+    pub(in crate::conn) fn qp_changed(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        change: &QpChange,
+    ) {
+        if change.abandoned.is_some() {
             self.replaced = None;
         }
-        let Some((kind, end)) = news.ended else {
+        let Some((kind, end)) = change.ended else {
             return;
         };
-        match (&self.work, kind, end) {
-            (&Work::Comparing(proposal), _, End::Done | End::Stale) => {
-                self.work = Work::Waiting(proposal);
+        match (&self.lap, kind, end) {
+            (&LapState::Comparing(proposal), _, OrderEnd::Done | OrderEnd::Stale) => {
+                self.lap = LapState::Waiting(proposal);
             }
-            (&Work::Loading(proposal), Kind::Load, End::Done) => {
+            (&LapState::Loading(proposal), OrderKind::Load, OrderEnd::Done) => {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
-            (&Work::Loading(mut proposal), Kind::Load, End::Stale)
+            (&LapState::Loading(mut proposal), OrderKind::Load, OrderEnd::Stale)
                 if proposal.trips < MAX_TRIPS =>
             {
                 proposal.trips += 1;
-                self.work = Work::Waiting(proposal);
+                self.lap = LapState::Waiting(proposal);
             }
-            (&(Work::Comparing(proposal) | Work::Loading(proposal)), _, _) => {
+            (&(LapState::Comparing(proposal) | LapState::Loading(proposal)), _, _) => {
                 self.answer(core, cx, &proposal, ApStatus::Rejected);
             }
             _ => {}
@@ -164,8 +172,8 @@ impl Passive {
         better: Option<Gid>,
     ) {
         let mut apr = Apr {
-            local_comm_id: to.link.local,
-            remote_comm_id: to.link.remote,
+            local_comm_id: to.ids.local,
+            remote_comm_id: to.ids.remote,
             ar_status: status.into(),
             ..Apr::default()
         };
@@ -174,18 +182,18 @@ impl Passive {
         }
         self.refused_lap = (status != ApStatus::Success).then_some(status);
         cx.trace(core.id, What::AprSent(status));
-        cx.send(core.way_back(cx, to.reply), to.transaction, apr.clone());
-        self.work = Work::Answered {
+        cx.reply(core.return_route(cx, to.reply), to.transaction, apr.clone());
+        self.lap = LapState::Answered {
             transaction: to.transaction,
             apr,
         };
     }
 }
 
-impl Work {
+impl LapState {
     fn transaction(&self) -> Option<u32> {
         match self {
-            Self::Idle => None,
+            Self::None => None,
             Self::Waiting(proposal) | Self::Comparing(proposal) | Self::Loading(proposal) => {
                 Some(proposal.transaction)
             }
@@ -218,6 +226,7 @@ fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objecti
         .find(|port| port.status.gid == fields.remote_port_gid)
         .ok_or(ApStatus::InvalidGid)?;
     let primary = &core.qp.primary;
+    // A QP has one path MTU and one partition for both of its paths (IBA 17.2.8).
     let usable =
         |port: &Port| port.is_up() && port.has_pkey(primary.pkey) && port.status.mtu >= primary.mtu;
     if !usable(port) {
@@ -228,10 +237,11 @@ fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objecti
             better,
         });
     }
+    // What a peer names goes into the QP as it is.
     if !port.has_lid(fields.remote_port_lid) || !fields.local_port_lid.is_unicast() {
         return Err(ApStatus::InvalidLid.into());
     }
-    let path = core.reversed(port, fields);
+    let path = reversed(primary, port, fields);
     if path.same_way(primary) {
         return Err(ApStatus::IsCurrent.into());
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ways share with a primary, as a source that knows the fabric would say.
+//! What paths share with a primary, as a source that knows the fabric would say.
 
 use cm_msgs::Lid;
 use cm_msgs::path::Path;
-use statemachine::{Assess, Overlap, Way};
+use statemachine::{Assess, Overlap, PathEnds};
 
 use super::network::{base_lid, port_of};
 
@@ -60,8 +60,9 @@ impl Fabric {
     }
 
     pub(crate) fn answer(&self, assess: &Assess) -> Vec<Option<Overlap>> {
-        let ways = assess.ways.iter();
-        ways.map(|way| self.overlap(&assess.primary, lids(way)))
+        let paths = assess.paths.iter();
+        paths
+            .map(|path| self.overlap(&assess.primary, lids(path)))
             .collect()
     }
 }
@@ -70,7 +71,7 @@ pub(crate) fn shared(switches: u16, links: u16) -> Overlap {
     Overlap { switches, links }
 }
 
-fn lids(way: &Way) -> Lids {
+fn lids(way: &PathEnds) -> Lids {
     let lid = |lid: Option<Lid>, gid| {
         lid.or_else(|| port_of(gid).map(base_lid))
             .expect("a LID or a known GID")

@@ -42,6 +42,8 @@ pub(crate) struct Host {
     /// When the last report will arrive: the library's socket keeps its order.
     pub(crate) last_report: u64,
     pub(crate) fault: Option<LibraryFault>,
+    /// Ports whose send queue is full.
+    pub(crate) full: [bool; 2],
 }
 
 fn port_status(host: usize, port: u8, lmc: u8) -> PortStatus {
@@ -76,6 +78,7 @@ impl Host {
             sent: BTreeMap::new(),
             last_report: 0,
             fault: None,
+            full: [false; 2],
         }
     }
 

@@ -8,17 +8,18 @@ mod network;
 mod qp;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use cm_msgs::cm;
 use cm_msgs::control::{Cause, MigrationState, QpState, Register, Report, Role, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
-use cm_msgs::{Lid, PKey};
+use cm_msgs::{Lid, PKey, Qpn};
 use statemachine::view::Protection;
 use statemachine::{
-    Assess, Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin, Output,
-    Overlap, PathQuery, QueryError, Send, Time,
+    Assess, Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin, Overlap,
+    PathQuery, PortId, Query, QueryError, Random, Time, Trace, Transmit,
 };
 
 pub(crate) use self::fabric::{Fabric, shared};
@@ -46,7 +47,7 @@ enum Pending {
     Mad(usize, MadSource, cm::Message),
     /// An input to a host's engine, if its socket still is this one.
     Input(usize, u64, Input),
-    /// What ways share reaches a host's engine, whichever that is by then.
+    /// What paths share reaches a host's engine, whichever that is by then.
     Assessed(usize, Input),
     /// A port's new state reaches a host's engine.
     Port(usize, u8),
@@ -76,12 +77,17 @@ pub(crate) struct Pair {
     pub(crate) base_lids_only: bool,
     /// The SA does not answer.
     pub(crate) sa_dead: bool,
+    /// The SA answers one question at a time, and takes this long over each, in microseconds.
+    pub(crate) sa_takes: Option<u64>,
+    sa_free_at: u64,
     /// The pairs of ports that the SA has paths for, when not all.
     sa_knows: Option<Vec<(PortOf, PortOf)>>,
     /// MADs of this name are kept as they arrive.
     record: Option<&'static str>,
     recorded: Vec<(usize, MadSource, cm::Message)>,
     transactions: BTreeMap<&'static str, u32>,
+    /// What the engines said.
+    traces: Vec<(usize, Trace)>,
     queue: BTreeMap<(u64, u64), Pending>,
     serial: u64,
     seeds: u64,
@@ -108,10 +114,13 @@ impl Pair {
             opted_in: false,
             base_lids_only: false,
             sa_dead: false,
+            sa_takes: None,
+            sa_free_at: 0,
             sa_knows: None,
             record: None,
             recorded: Vec::new(),
             transactions: BTreeMap::new(),
+            traces: Vec::new(),
             queue: BTreeMap::new(),
             serial: 0,
             seeds: seed,
@@ -144,7 +153,7 @@ impl Pair {
     pub(crate) fn start(&mut self, host: usize) {
         self.seeds += 1;
         let config = self.config.clone();
-        self.hosts[host].engine = Some(Engine::new(config, self.seeds));
+        self.hosts[host].engine = Some(Engine::new(config, random(self.seeds)));
         for port in 1..=2 {
             self.port_input(host, port);
         }
@@ -178,17 +187,41 @@ impl Pair {
 
     /// The library registers all its connections.
     pub(crate) fn register(&mut self, host: usize) {
-        for conn in 0..self.hosts[host].qps.len() {
+        self.register_some(host, 0..self.hosts[host].qps.len());
+    }
+
+    /// The library registers these of its connections.
+    pub(crate) fn register_some(&mut self, host: usize, conns: Range<usize>) {
+        for conn in conns {
             self.hosts[host].registered[conn] = true;
             self.say_register(host, conn);
         }
     }
 
-    fn say_register(&mut self, host: usize, conn: usize) {
-        let snapshot = self.hosts[host].qps[conn].snapshot();
-        let here = &mut self.hosts[host];
-        here.told.insert(conn, snapshot);
+    /// Another library of the host registers a connection that the peer knows nothing of, and
+    /// closes it.
+    pub(crate) fn register_and_close(&mut self, host: usize, client: u64, conn: u64) {
+        let id = ConnId { client, conn };
         let register = Register {
+            qpn: Qpn(0x80_0000 + conn as u32),
+            peer_qpn: Qpn(0x90_0000 + conn as u32),
+            ..self.register_message(host, 0)
+        };
+        self.input(host, Input::Register(id, register));
+        self.run(1);
+        self.input(host, Input::Close(id));
+    }
+
+    fn say_register(&mut self, host: usize, conn: usize) {
+        let register = self.register_message(host, conn);
+        self.hosts[host].told.insert(conn, register.snapshot);
+        let id = self.id(host, conn);
+        self.input(host, Input::Register(id, register));
+    }
+
+    fn register_message(&self, host: usize, conn: usize) -> Register {
+        let snapshot = self.hosts[host].qps[conn].snapshot();
+        Register {
             role: if host == ACTIVE {
                 Role::Active
             } else {
@@ -196,12 +229,17 @@ impl Pair {
             },
             opted_in: self.opted_in,
             node_guid: guid(host),
-            qpn: here.qpn(conn),
+            qpn: self.hosts[host].qpn(conn),
             peer_qpn: host::qpn(1 - host, conn),
             snapshot,
-        };
-        let id = self.id(host, conn);
-        self.input(host, Input::Register(id, register));
+        }
+    }
+
+    /// The application connects anew.
+    pub(crate) fn new_connections(&mut self, host: usize) {
+        for qp in &mut self.hosts[host].qps {
+            *qp = Qp::new(first_path(host));
+        }
     }
 
     /// The application closes its connections.
@@ -234,6 +272,12 @@ impl Pair {
         *self.net.cable((host, port)) = Cable::Plugged;
         self.hosts[host].ports[usize::from(port) - 1].active = true;
         self.push(50 * MS, Pending::Port(host, port));
+    }
+
+    /// A port's send queue is full, or has room again.
+    pub(crate) fn set_full(&mut self, host: usize, port: u8, full: bool) {
+        self.hosts[host].full[usize::from(port) - 1] = full;
+        self.drain(host);
     }
 
     pub(crate) fn black_hole(&mut self, host: usize, port: u8) {
@@ -294,7 +338,18 @@ impl Pair {
         self.input(host, Input::Port(id, Some(status)));
     }
 
+    /// Forgets what the engines said.
+    pub(crate) fn forget_traces(&mut self) {
+        self.traces.clear();
+    }
+
     // ---- what can be seen ----
+
+    /// What a host's engine said since then.
+    pub(crate) fn traces(&self, host: usize) -> impl Iterator<Item = &Trace> {
+        let of_host = self.traces.iter().filter(move |(of, _)| *of == host);
+        of_host.map(|(_, trace)| trace)
+    }
 
     pub(crate) fn id(&self, host: usize, conn: usize) -> ConnId {
         ConnId {
@@ -440,6 +495,8 @@ impl Pair {
             }
         }
         self.now = end;
+        self.assert_counted(ACTIVE);
+        self.assert_counted(PASSIVE);
     }
 
     /// Lets time pass until both ends are armed. How many milliseconds that took.
@@ -513,21 +570,67 @@ impl Pair {
             return;
         };
         engine.handle(now, input);
-        let mut outputs = Vec::new();
-        while let Some(output) = engine.poll_output() {
-            outputs.push(output);
+        self.drain(host);
+    }
+
+    /// Takes out of a host's engine what it wants done.
+    fn drain(&mut self, host: usize) {
+        while let Some((id, order)) = self.poll(host, Engine::poll_order) {
+            self.order(host, id, order);
         }
-        for output in outputs {
-            self.output(host, output);
+        let full = self.hosts[host].full;
+        let has_room = |id: PortId| !full[usize::from(id.port) - 1];
+        while let Some(mad) = self.poll(host, |engine| engine.poll_transmit(has_room)) {
+            self.send(host, mad);
+        }
+        while let Some(query) = self.poll(host, Engine::poll_query) {
+            self.query(host, query);
+        }
+        while let Some(trace) = self.poll(host, Engine::poll_trace) {
+            if self.verbose {
+                eprintln!("{:>9} us host {host}    {trace}", self.now);
+            }
+            self.traces.push((host, trace));
         }
     }
 
-    fn output(&mut self, host: usize, output: Output) {
-        match output {
-            Output::Send(send) => self.send(host, send),
-            Output::Query(query) => {
+    fn poll<T>(&mut self, host: usize, poll: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
+        self.hosts[host].engine.as_mut().and_then(poll)
+    }
+
+    /// What ports say of their connections is what the connections say.
+    fn assert_counted(&self, host: usize) {
+        let Some(engine) = &self.hosts[host].engine else {
+            return;
+        };
+        let views = || engine.connections(Time(self.now));
+        for port in engine.ports() {
+            let is_here = |path: &Path| path.port == port.id.port;
+            let primaries = views().filter(|view| is_here(&view.primary)).count();
+            let alternates = views().filter(|view| view.alternate.as_ref().is_some_and(is_here));
+            assert_eq!(
+                (port.primaries, port.alternates),
+                (primaries, alternates.count()),
+                "host {host} port {}",
+                port.id.port
+            );
+        }
+    }
+
+    fn sa_delay(&mut self) -> u64 {
+        let Some(takes) = self.sa_takes else {
+            return SA;
+        };
+        self.sa_free_at = self.sa_free_at.max(self.now) + takes;
+        self.sa_free_at - self.now
+    }
+
+    fn query(&mut self, host: usize, query: Query) {
+        match query {
+            Query::Paths(query) => {
                 if !self.sa_dead {
-                    self.push(SA, Pending::Answer(host, query));
+                    let delay = self.sa_delay();
+                    self.push(delay, Pending::Answer(host, query));
                 } else {
                     let client = self.hosts[host].client;
                     let answer = Input::Paths {
@@ -538,13 +641,7 @@ impl Pair {
                     self.push(SA, Pending::Input(host, client, answer));
                 }
             }
-            Output::Assess(assess) => self.assess(host, &assess),
-            Output::Order(id, order) => self.order(host, id, order),
-            Output::Trace(trace) => {
-                if self.verbose {
-                    eprintln!("{:>9} us host {host}    {trace}", self.now);
-                }
-            }
+            Query::Assess(assess) => self.assess(host, &assess),
         }
     }
 
@@ -668,7 +765,7 @@ impl Pair {
         self.push(due - self.now, Pending::Input(host, client, input));
     }
 
-    fn send(&mut self, host: usize, send: Send) {
+    fn send(&mut self, host: usize, send: Transmit) {
         let name = send.message.name();
         *self.hosts[host].sent.entry(name).or_default() += 1;
         self.transactions.insert(name, send.transaction_id);
@@ -832,6 +929,13 @@ fn first_path(host: usize) -> Path {
         dgid: gid((1 - host, 1)),
         ..Path::default()
     }
+}
+
+/// The stream of random numbers that a seed stands for.
+pub(crate) fn random(seed: u64) -> Random {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    Random::new(bytes)
 }
 
 /// Without a GRH, a QP's attributes do not show the remote GID.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who is at the other end of the libraries' socket.
+
+use std::fmt;
+
+use crate::io::seqpacket::Peer;
+
+/// A library's process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Client {
+    pub(crate) peer: Peer,
+    /// Its command name, once it has said hello.
+    pub(crate) command: Option<String>,
+}
+
+impl Client {
+    pub(crate) fn new(peer: Peer) -> Self {
+        Self {
+            peer,
+            command: None,
+        }
+    }
+
+    /// `command` is NUL-padded.
+    pub(crate) fn said_hello(&mut self, command: &[u8; 16]) {
+        let len = command.iter().position(|byte| *byte == 0);
+        let name = &command[..len.unwrap_or(command.len())];
+        // Operators see it on their terminals, which obey control characters.
+        self.command = Some(String::from_utf8_lossy(name).replace(char::is_control, "?"));
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let command = self.command.as_deref().unwrap_or("?");
+        write!(f, "{command}[{}]", self.peer.pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_names_are_printable() {
+        let mut client = Client::new(Peer { pid: 7, uid: 0 });
+        assert_eq!(client.to_string(), "?[7]");
+        client.said_hello(b"rping\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(client.to_string(), "rping[7]");
+        client.said_hello(b"a\x1b[2J\xff4567890123");
+        assert_eq!(client.to_string(), "a?[2J\u{fffd}4567890123[7]");
+    }
+}

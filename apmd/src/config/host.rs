@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Holds the names in a configuration against what this host has.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use nix::unistd::Group;
+use statemachine::Origin;
+
+use super::Config;
+use super::check::Wrongs;
+use super::finding::near_word;
+
+/// Of what there is nothing, or nothing good.
+#[derive(Default)]
+pub(super) struct Absent {
+    pub(super) errors: Wrongs,
+    /// What may come later, or is done without.
+    pub(super) warnings: Wrongs,
+}
+
+impl Absent {
+    /// `is_named` says whether the files name a key of a section: a default that is not there is
+    /// done without.
+    pub(super) fn of(config: &Config, is_named: impl Fn(&str, &str) -> bool) -> Self {
+        let mut absent = Self::default();
+        absent.devices(&config.devices);
+        if is_named("control", "group") {
+            absent.group(&config.control.group);
+        }
+        let has_static = config.source.has(Origin::Static);
+        let fixed = has_static.then_some(config.fixed.file.as_path());
+        let neighbours = (config.neigh.mode != 0).then_some(config.neigh.file.as_path());
+        for (section, key, path) in [
+            ("ssa", "snapshot", Some(config.ssa.snapshot.as_path())),
+            ("ssa", "risks", Some(config.ssa.risks.as_path())),
+            ("static", "file", fixed),
+            ("neigh", "file", neighbours),
+        ] {
+            if let Some(path) =
+                path.filter(|path| !path.as_os_str().is_empty() && is_named(section, key))
+            {
+                absent.file(section, key, path);
+            }
+        }
+        absent
+    }
+
+    fn devices(&mut self, wanted: &[String]) {
+        let entries = fs::read_dir("/sys/class/infiniband");
+        let entries = entries.into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let there: Vec<_> = names.collect();
+        for name in wanted.iter().filter(|name| !there.contains(name)) {
+            let near = near_word(name, there.iter().map(String::as_str));
+            let what = format!("no device is called \"{name}\" now{near}");
+            self.warnings.of("").refuse("devices", what);
+        }
+    }
+
+    fn group(&mut self, name: &str) {
+        let what = match Group::from_name(name) {
+            Ok(Some(_)) => return,
+            Ok(None) => format!("there is no group \"{name}\""),
+            Err(error) => format!("group \"{name}\": {error}"),
+        };
+        self.errors.of("control").refuse("group", what);
+    }
+
+    /// A file that may be written later, but must be a readable one if it is there.
+    fn file(&mut self, section: &'static str, key: &'static str, path: &Path) {
+        let Err(error) = open(path) else {
+            return;
+        };
+        let wrongs = match error.kind() {
+            ErrorKind::NotFound => &mut self.warnings,
+            _ => &mut self.errors,
+        };
+        wrongs
+            .of(section)
+            .refuse(key, format!("{}: {error}", path.display()));
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    match fs::metadata(path)?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::other("no regular file")),
+    }
+}

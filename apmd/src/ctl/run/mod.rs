@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl run`: a program with the library preloaded. It becomes the program.
+
+mod target;
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Failure, Options, Outcome, socket};
+
+/// Overrides where the library is.
+const PRELOAD_VARIABLE: &str = "APMD_PRELOAD";
+/// Tells the library to look after every connection.
+const MODE: (&str, &str) = ("RDMA_APM", "all");
+
+/// How long the daemon may take to let a caller in.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Exit status when the program is not run because it would be unprotected.
+const REFUSED: u8 = 125;
+
+#[derive(Args)]
+pub(super) struct Run {
+    /// Do not run a program that would be unprotected; exit status 125 then
+    #[arg(long)]
+    require: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// A program that cannot be protected is run all the same, but not in silence: who runs it may
+    /// need it more than its protection.
+    pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        let [program, arguments @ ..] = &self.command[..] else {
+            return Err(Failure::Usage("a command is missing".to_owned()));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).env(MODE.0, MODE.1);
+        let mut obstacles = Vec::new();
+        match library() {
+            Ok(library) => {
+                command.env("LD_PRELOAD", preloading(library));
+            }
+            Err(error) => obstacles.push(error),
+        }
+        obstacles.extend(target::obstacle(program).map(|why| {
+            format!("{why}: the library cannot be preloaded; a program of one's own can be linked with it")
+        }));
+        let socket = socket::of_libraries(options);
+        if options.socket.is_some() {
+            command.env(socket::VARIABLE, &socket);
+        }
+        obstacles.extend(
+            // Tried, not looked at: who is let in is the kernel's to say.
+            socket::connect(&socket, PATIENCE)
+                .err()
+                .map(|error| error.to_string()),
+        );
+
+        for why in &obstacles {
+            eprintln!(
+                "apmctl: warning: {} is not protected: {why}",
+                program.display()
+            );
+        }
+        if self.require && !obstacles.is_empty() {
+            return Err(Failure::NotRun {
+                what: format!(
+                    "{}: not run, because it would not be protected",
+                    program.display()
+                ),
+                status: REFUSED,
+            });
+        }
+        // Become, not started: signals, exit status and pid are the program's own.
+        let error = command.exec();
+        let status = match error.kind() {
+            io::ErrorKind::NotFound => 127,
+            _ => 126,
+        };
+        Err(Failure::NotRun {
+            what: format!("{}: {error}", program.display()),
+            status,
+        })
+    }
+}
+
+/// The libraries to preload: ours before what is there.
+fn preloading(library: PathBuf) -> OsString {
+    let mut all = library.into_os_string();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
+}
+
+/// Where the library is: as told, beside this program (a build), or where it is installed.
+fn library() -> Result<PathBuf, String> {
+    if let Some(path) = env::var_os(PRELOAD_VARIABLE).map(PathBuf::from) {
+        return if path.exists() {
+            Ok(path)
+        } else {
+            Err(format!(
+                "{}: no such file (${PRELOAD_VARIABLE})",
+                path.display()
+            ))
+        };
+    }
+    let beside = env::current_exe()
+        .ok()
+        .and_then(|exe| Some(exe.parent()?.to_owned()));
+    let triple = format!("{}-linux-gnu", env::consts::ARCH);
+    let candidates = beside
+        .iter()
+        .map(|dir| dir.join("librdmacm_apm.so"))
+        .chain([
+            Path::new("/usr/lib")
+                .join(&triple)
+                .join("rdmacm-apm/librdmacm-apm.so"),
+            PathBuf::from("/usr/lib64/rdmacm-apm/librdmacm-apm.so"),
+            PathBuf::from("/usr/lib/rdmacm-apm/librdmacm-apm.so"),
+        ])
+        .collect::<Vec<_>>();
+    candidates
+        .iter()
+        .find(|path| path.exists())
+        .cloned()
+        .ok_or_else(|| {
+            let names: Vec<_> = candidates
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            format!(
+                "library not found: none of {}; name it in {PRELOAD_VARIABLE}",
+                names.join(", ")
+            )
+        })
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who hears of what.
+
+use cm_msgs::sa::Trap;
+use paths::sa::{Ask, Report, User};
+use paths::source::{Answer, Question, Urgency};
+use statemachine::{Input, PortId, Query, Time};
+
+use super::configuration::Configuration;
+use super::parts::Parts;
+use crate::acm_thread;
+use crate::parts::ports::PortNews;
+use crate::parts::{connections, fabric, libraries, operators, ports, sa, sources};
+
+/// A note, and whose it is.
+enum Note {
+    Connections(connections::Note),
+    Libraries(libraries::Note),
+    Operators(operators::Note),
+    Ports(ports::Note),
+    Sa(sa::Note),
+    Sources(sources::Note),
+    Fabric(fabric::Note),
+    Acm(acm_thread::Note),
+}
+
+impl Parts {
+    /// The next note; the engine's first, of which failover is made.
+    fn poll_note(&mut self, now: Time) -> Option<Note> {
+        let has_room = |port| self.ports.has_room(port);
+        if let Some(note) = self.connections.poll_note(has_room) {
+            return Some(Note::Connections(note));
+        }
+        if let Some(note) = self.libraries.poll_note() {
+            return Some(Note::Libraries(note));
+        }
+        if let Some(note) = self.ports.poll_note() {
+            return Some(Note::Ports(note));
+        }
+        if let Some(note) = self.sa.poll_note(now) {
+            return Some(Note::Sa(note));
+        }
+        if let Some(note) = self.sources.poll_note(now) {
+            return Some(Note::Sources(note));
+        }
+        if let Some(note) = self.fabric.poll_note() {
+            return Some(Note::Fabric(note));
+        }
+        if let Some(note) = self.operators.poll_note(now) {
+            return Some(Note::Operators(note));
+        }
+        self.acm.poll_note().map(Note::Acm)
+    }
+
+    /// Carries notes from part to part, until none is left.
+    pub(super) fn route(&mut self, now: Time, configuration: &Configuration) {
+        while let Some(note) = self.poll_note(now) {
+            match note {
+                Note::Connections(connections::Note::Order(conn, order)) => {
+                    self.libraries.order(now, conn, order);
+                }
+                Note::Connections(connections::Note::Send(send)) => {
+                    self.ports.send_association(now, &send);
+                }
+                Note::Connections(connections::Note::Ask(Query::Paths(query))) => {
+                    self.sources.ask(now, Question::failover(query));
+                }
+                Note::Connections(connections::Note::Ask(Query::Assess(assess))) => {
+                    let (query, overlaps) = (assess.query, self.fabric.assess(&assess));
+                    let answer = Input::Assessed { query, overlaps };
+                    self.connections.handle(now, answer);
+                }
+                Note::Libraries(libraries::Note(input)) => self.connections.handle(now, input),
+                Note::Operators(note) => self.answer_operator(now, configuration, note),
+                Note::Ports(ports::Note::Changed(news)) => self.port_changed(now, *news),
+                Note::Ports(ports::Note::CameUp(port)) => self.sa.handle_port_up(port),
+                Note::Ports(ports::Note::Gone(port)) => self.port_gone(now, port),
+                Note::Ports(ports::Note::SmChanged(port)) => self.sm_changed(now, port),
+                Note::Ports(ports::Note::MadsLost(port)) => self.sa.handle_mads_lost(port),
+                Note::Ports(ports::Note::AddressesChanged) => {
+                    if let Some(rtnl) = self.ports.rtnl() {
+                        self.acm.handle_interfaces(now, rtnl.addresses());
+                    }
+                }
+                Note::Ports(ports::Note::Association(source, message)) => {
+                    self.connections.handle(now, Input::Mad(source, *message));
+                }
+                Note::Ports(ports::Note::SaResponse(mad)) => self.sa.handle_response(now, &mad),
+                Note::Ports(ports::Note::SaTimedOut(id)) => self.sa.handle_timeout(id),
+                Note::Ports(ports::Note::Report(key, port, mad)) => {
+                    self.sa.handle_report(key, port, mad);
+                }
+                Note::Sa(sa::Note::Send(request)) => {
+                    if self.ports.send_sa(&request).is_err() {
+                        self.sa.handle_unsent(request.transaction_id);
+                    }
+                }
+                Note::Sa(sa::Note::AnswerReport(key, report, answer)) => {
+                    self.ports.answer_report(key, &report, &answer);
+                }
+                Note::Sa(sa::Note::Reported(report)) => self.reported(now, &report),
+                Note::Sa(sa::Note::Paths(query, result)) => {
+                    self.sources.handle_answer(now, query, result);
+                }
+                Note::Sa(sa::Note::PathsAbsent(query)) => self.sources.handle_absent(now, query),
+                Note::Sa(sa::Note::Fabric(number, reply)) => {
+                    self.fabric.handle_reply(number, reply);
+                }
+                Note::Sa(sa::Note::Joined(user, reply)) => self.acm.handle_joined(user, reply),
+                Note::Sources(sources::Note::AskSa(ask)) => self.sa.ask(*ask),
+                Note::Sources(sources::Note::AskFabric(query)) => {
+                    let result = self.fabric.find(&query);
+                    self.sources.handle_answer(now, query.query, result);
+                }
+                Note::Sources(sources::Note::Answered(answer)) => self.path_found(now, answer),
+                Note::Fabric(fabric::Note::AskSa(ask)) => self.sa.ask(*ask),
+                Note::Fabric(fabric::Note::Subscribe(port, traps)) => {
+                    self.sa.subscribe(port, traps);
+                }
+                Note::Fabric(fabric::Note::Changed) => self.acm.handle_fabric_changed(now),
+                Note::Fabric(fabric::Note::OverlapChanged) => {
+                    self.connections.handle(now, Input::FabricChanged);
+                }
+                Note::Acm(acm_thread::Note::Ask(question)) => self.sources.ask(now, question),
+                Note::Acm(acm_thread::Note::Join { user, port, mad }) => {
+                    self.sa.ask(Ask::new(User::Join(user), port, *mad));
+                }
+                Note::Acm(acm_thread::Note::Subscribe(port, traps)) => {
+                    self.sa.subscribe(port, traps);
+                }
+                Note::Acm(acm_thread::Note::Shown(operator, json)) => {
+                    self.operators.answer(now, operator, &json);
+                }
+                Note::Acm(acm_thread::Note::TcpPort(port)) => self.sources.set_own_acm_port(port),
+            }
+        }
+    }
+
+    fn port_changed(&mut self, now: Time, news: PortNews) {
+        self.connections
+            .name_device(news.id.node_guid, &news.device);
+        self.sources.handle_port(&news);
+        self.fabric.handle_port(now, &news);
+        self.acm.handle_port(now, &news);
+        self.libraries.handle_port(now, news.id, &news.status);
+        let status = Some(news.status);
+        self.connections.handle(now, Input::Port(news.id, status));
+    }
+
+    fn port_gone(&mut self, now: Time, port: PortId) {
+        self.sa.handle_port_gone(port);
+        self.sources.handle_port_gone(port);
+        self.fabric.handle_port_gone(now, port);
+        self.acm.handle_port_gone(now, port);
+        self.libraries.handle_port_gone(port);
+        self.connections.handle(now, Input::Port(port, None));
+    }
+
+    fn sm_changed(&mut self, now: Time, port: PortId) {
+        self.sa.handle_sm_changed(port);
+        self.sources.handle_sm_changed(port);
+        self.acm.handle_sm_changed(now, port);
+    }
+
+    /// Subnet administration reports by itself.
+    fn reported(&mut self, now: Time, report: &Report) {
+        let Report { port, notice } = report;
+        let (trap, lid) = (notice.trap_number, notice.issuer_lid.0);
+        tracing::debug!(port = port.port, trap, lid, what = ?notice.trap(), "reported");
+        self.fabric.handle_report(now);
+        match notice.trap() {
+            Some(Trap::OutOfService(gid)) => self.acm.handle_gid_gone(now, gid),
+            Some(Trap::LinkState(_)) => self.acm.handle_link_report(now),
+            _ => {}
+        }
+    }
+
+    fn path_found(&mut self, now: Time, answer: Answer) {
+        if answer.urgency != Urgency::Failover {
+            return self.acm.handle_answer(answer);
+        }
+        let Answer {
+            query,
+            origin,
+            result,
+            ..
+        } = answer;
+        // The record's source goes with it: operators are shown where an alternate came from.
+        let input = Input::Paths {
+            query,
+            result,
+            origin,
+        };
+        self.connections.handle(now, input);
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's netlink sockets, and their datagrams, which hold one message after the other.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use nix::sys::socket::{self, AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType};
+
+/// Bytes of `struct nlmsghdr`.
+pub(super) const HEADER_LEN: usize = 16;
+
+/// The bytes of each message, its header with it. What is left after a message that cannot have the
+/// length that it says is not looked at.
+pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let len = u32::from_ne_bytes(*rest.first_chunk()?) as usize;
+        let message = rest.get(..len).filter(|_| len >= HEADER_LEN)?;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some(message)
+    })
+}
+
+/// Each message that can be read. The kernel may say what this version of its protocol's crate does
+/// not know; what comes with it counts all the same.
+pub(super) fn readable<T: NetlinkDeserializable>(
+    datagram: &[u8],
+) -> impl Iterator<Item = NetlinkMessage<T>> {
+    messages(datagram).filter_map(|message| {
+        let read = NetlinkMessage::deserialize(message);
+        read.inspect_err(|error| tracing::debug!(%error, "netlink message skipped"))
+            .ok()
+    })
+}
+
+/// What a socket has received.
+pub(super) enum Received {
+    /// A datagram.
+    Datagram(Vec<u8>),
+    /// The kernel had more to say than the socket has room for: what is known is out of date.
+    Overrun,
+}
+
+/// A socket of rtnetlink, subscribed to multicast groups. It does not block.
+#[derive(Debug)]
+pub(super) struct RouteSocket(Socket);
+
+impl RouteSocket {
+    /// With as much room for what is not read yet as the system allows, up to `buffer` bytes, where
+    /// the default does not do.
+    pub(super) fn open(groups: &[u32], buffer: Option<usize>) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.set_non_blocking(true)?;
+        if let Some(bytes) = buffer {
+            // Without the privilege for more, the system's limit has to do.
+            let _ = socket.set_rx_buf_sz(bytes);
+        }
+        socket.bind_auto()?;
+        for group in groups {
+            socket.add_membership(*group)?;
+        }
+        Ok(Self(socket))
+    }
+
+    pub(super) fn send(
+        &self,
+        sequence: u32,
+        flags: u16,
+        message: RouteNetlinkMessage,
+    ) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        header.sequence_number = sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.0.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
+        Ok(())
+    }
+
+    /// What came in next; `None` when there is nothing more for now.
+    pub(super) fn receive(&self) -> io::Result<Option<Received>> {
+        loop {
+            return match self.0.recv_from_full() {
+                Ok((datagram, _)) => Ok(Some(Received::Datagram(datagram))),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    Ok(Some(Received::Overrun))
+                }
+                Err(error) => Err(error),
+            };
+        }
+    }
+}
+
+impl AsRawFd for RouteSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A socket of RDMA's netlink, subscribed to the groups in this mask. It does not block.
+pub(super) fn rdma_socket(groups: u32) -> io::Result<OwnedFd> {
+    let fd = socket::socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        SockProtocol::NetlinkRDMA,
+    )?;
+    socket::bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+    Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_lengths_end_the_reading() {
+        let mut two = [0; 40];
+        (two[0], two[20]) = (18, 20);
+        let lengths = |datagram: &[u8]| messages(datagram).map(<[u8]>::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&two), [18, 20]);
+        assert_eq!(lengths(&two[..39]), [18]);
+        assert_eq!(lengths(&two[..17]), [0; 0]);
+        for len in [0, 15, 21] {
+            two[20] = len;
+            assert_eq!(lengths(&two), [18], "{len}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cm_msgs::control::{MigrationState, QpState, Register, Role, Snapshot};
+use cm_msgs::{Gid, Lid, PKey, Qpn};
+use paths::fabric::Outcome;
+use paths::fabric::two_rails::{self, Shape};
+use paths::source::ssa::Settings;
+use statemachine::{Config, Input, PortId, PortStatus, Random};
+
+use super::*;
+
+const NODE: Guid = Guid(0x10);
+const NOW: Time = Time(1_000_000);
+
+fn gid(last: u8) -> Gid {
+    let mut gid = [0; 16];
+    gid[15] = last;
+    Gid(gid)
+}
+
+/// An engine with a port, and this many connections of each of the clients 7 and 8.
+fn engine(conns: u64) -> Engine {
+    let mut engine = Engine::new(Config::default(), Random::new([7; 32]));
+    let port = PortId {
+        node_guid: NODE,
+        port: 1,
+    };
+    let status = PortStatus {
+        active: true,
+        lid: Lid(1),
+        lmc: 0,
+        sm_lid: Lid(9),
+        gid: gid(1),
+        pkeys: vec![PKey::DEFAULT_FULL],
+        mtu: 4,
+        apm: true,
+        infiniband: true,
+        device_ports: 2,
+    };
+    engine.handle(Time(0), Input::Port(port, Some(status)));
+    for client in [7, 8] {
+        for conn in 1..=conns {
+            let primary = path::Path {
+                port: 1,
+                slid: Lid(1),
+                dlid: Lid(2),
+                sgid: gid(1),
+                dgid: gid(2),
+                pkey: PKey::DEFAULT_FULL,
+                ..path::Path::default()
+            };
+            let number = u32::try_from(client * 10_000 + conn).expect("small");
+            let register = Register {
+                role: Role::Active,
+                opted_in: false,
+                node_guid: NODE,
+                qpn: Qpn(number),
+                peer_qpn: Qpn(number),
+                snapshot: Snapshot {
+                    qp_state: QpState::Rts,
+                    migration: MigrationState::Migrated,
+                    primary,
+                    alternate: None,
+                },
+            };
+            engine.handle(Time(0), Input::Register(ConnId { client, conn }, register));
+        }
+    }
+    engine
+}
+
+#[test]
+fn the_peer_has_a_name_where_the_fabric_is_known() {
+    let fabric = two_rails::fabric(Shape::default());
+    let mut ssa = Ssa::new(crate::config::Ssa::default().settings());
+    ssa.poll_job(NOW, &[]).expect("to be read at the start");
+    let peer = |ssa: &Ssa| {
+        let page = page_from(&engine(1), ssa, 0, &ConnectionFilter::default());
+        page.expect("all").connections[0].qp.peer_node.clone()
+    };
+    assert_eq!(peer(&ssa), None);
+    ssa.handle_outcome(NOW, Outcome::New(Arc::new(fabric), true));
+    assert_eq!(peer(&ssa).as_deref(), Some("node 1"), "LID 2");
+}
+
+/// What a user is shown: client 7 is a program of user 1000, client 8 of user 1001.
+fn page(engine: &Engine, uid: u32, filter: &ConnectionFilter) -> Result<ConnectionPage, String> {
+    page_from(engine, &Ssa::new(Settings::default()), uid, filter)
+}
+
+/// The same with what is known of the fabric.
+fn page_from(
+    engine: &Engine,
+    ssa: &Ssa,
+    uid: u32,
+    filter: &ConnectionFilter,
+) -> Result<ConnectionPage, String> {
+    let client = |pid, uid| Client {
+        peer: Peer { pid, uid },
+        command: Some("rping".to_owned()),
+    };
+    let (seven, eight) = (client(70, 1000), client(80, 1001));
+    let connections = Connections {
+        now: NOW,
+        engine,
+        devices: &Devices::new(Random::new([7; 32])),
+        client: &|key| Some(if key == 7 { &seven } else { &eight }),
+        ssa,
+        observer: Peer { pid: 1, uid },
+    };
+    connections.page(filter).map_err(|refused| refused.error)
+}
+
+#[test]
+fn an_answer_is_bounded_and_all_connections_come_in_turn() {
+    let engine = engine(2500);
+    let walk = |mut filter: ConnectionFilter| {
+        let mut pages = Vec::new();
+        let mut seen = BTreeSet::new();
+        loop {
+            let page = page(&engine, 0, &filter).expect("no such filter is refused");
+            pages.push(page.connections.len());
+            seen.extend(page.connections.into_iter().map(|conn| conn.id));
+            match page.next {
+                Some(next) => filter.after = Some(next),
+                None => return (pages, seen.len()),
+            }
+        }
+    };
+    let (pages, seen) = walk(ConnectionFilter::default());
+    assert_eq!((pages.iter().max(), seen), (Some(&SHOWN_MAX), 5000));
+    // Those that fit no filter are work, too.
+    let last = ConnectionFilter {
+        qpn: Some(82_500),
+        ..ConnectionFilter::default()
+    };
+    assert_eq!(walk(last), (vec![0, 1], 1));
+    let of_pid = ConnectionFilter {
+        pid: Some(80),
+        ..ConnectionFilter::default()
+    };
+    assert_eq!(walk(of_pid).1, 2500);
+}
+
+#[test]
+fn one_that_is_not_there_is_refused() {
+    let engine = engine(1);
+    let with_id = |id: &str| ConnectionFilter {
+        id: Some(id.to_owned()),
+        ..ConnectionFilter::default()
+    };
+    let found = page(&engine, 0, &with_id("8.1")).expect("it is there");
+    assert_eq!(found.connections.len(), 1);
+    let error = page(&engine, 0, &with_id("8.2")).unwrap_err();
+    assert_eq!(error, "conn 8.2: no such connection");
+    assert!(page(&engine, 0, &with_id("8")).is_err());
+    let of_device = ConnectionFilter {
+        device: Some("mlx5_9".to_owned()),
+        ..ConnectionFilter::default()
+    };
+    assert!(page(&engine, 0, &of_device).is_err());
+}
+
+#[test]
+fn comm_ids_are_shown_to_the_users_own_and_to_root() {
+    let engine = engine(1);
+    let shown = |uid| {
+        let page = page(&engine, uid, &ConnectionFilter::default()).expect("all");
+        let ids = page.connections.into_iter().map(|conn| conn.association);
+        let shown = |it: Association| {
+            assert_ne!(it.comm_ids_hidden, it.local_comm_id.is_some());
+            it.local_comm_id.is_some()
+        };
+        ids.map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(0), [true, true]);
+    assert_eq!(shown(1000), [true, false]);
+    assert_eq!(shown(1001), [false, true]);
+    assert_eq!(shown(65534), [false, false]);
+}

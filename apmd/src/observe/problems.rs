@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an operator should look at, in words, and what to do about it.
+
+use super::model::{ConnSums, Port};
+use crate::config::Config;
+use crate::reload::Reload;
+
+/// What is wrong. Only what is `degraded` fails `apmctl status`.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    pub(crate) degraded: Vec<String>,
+    pub(crate) others: Vec<String>,
+}
+
+impl Problems {
+    pub(crate) fn find(
+        config: &Config,
+        reload: &Reload,
+        devices: &[String],
+        ports: &[Port],
+        conns: &ConnSums,
+    ) -> Self {
+        let mut problems = Self::default();
+        let absent = config.devices.iter().filter(|name| !devices.contains(name));
+        problems.degraded.extend(absent.map(|name| {
+            format!(
+                "device {name} is configured but absent: see `rdma link`, and devices in apmd.toml"
+            )
+        }));
+        problems
+            .degraded
+            .extend(nothing_can_be_protected(devices, ports));
+        problems.degraded.extend(reload.refused().map(|error| {
+            format!("the configuration was refused, the one before stays in effect: {error}")
+        }));
+        problems.degraded.extend(not_armed(conns));
+        problems.others.extend(reload.needs_restart().map(|keys| {
+            format!("takes effect with the next restart of apmd (connections stay armed): {keys}")
+        }));
+        let infiniband = ports
+            .iter()
+            .filter(|port| port.link.link_layer == "infiniband");
+        for port in infiniband {
+            let name = format!("{}/{}", port.device, port.port);
+            if !port.mads {
+                problems.others.push(format!(
+                    "{name} cannot exchange MADs with other hosts: is ib_umad loaded? The log says why"
+                ));
+            }
+            if port.state == "down" {
+                problems.others.push(format!(
+                    "{name} is down: check its cable, and the subnet manager"
+                ));
+            }
+        }
+        problems
+    }
+}
+
+/// Why there is no device on which a connection could have an alternate path.
+fn nothing_can_be_protected(devices: &[String], ports: &[Port]) -> Option<String> {
+    let obstacle = |device: &String| {
+        let ports: Vec<_> = ports.iter().filter(|port| port.device == *device).collect();
+        obstacle(&ports).map(|why| format!("{device}: {why}"))
+    };
+    let obstacles: Option<Vec<_>> = devices.iter().map(obstacle).collect();
+    let why = match obstacles? {
+        none if none.is_empty() => "no RDMA device: see `rdma link`".to_owned(),
+        obstacles => obstacles.join("; "),
+    };
+    Some(format!("no connection can be protected: {why}"))
+}
+
+/// Why a device with these ports can have no alternate path.
+fn obstacle(ports: &[&Port]) -> Option<&'static str> {
+    let usable: Vec<_> = ports
+        .iter()
+        .filter(|port| matches!(port.state.as_str(), "up" | "settling"))
+        .collect();
+    let all = |is: fn(&Port) -> bool| ports.iter().all(|port| is(port));
+    if all(|port| port.link.link_layer != "infiniband") {
+        Some("no InfiniBand port, and others have no automatic path migration")
+    } else if all(|port| !port.apm) {
+        Some("the device has no automatic path migration")
+    } else if all(|port| !port.mads) {
+        Some("no port can exchange MADs with other hosts")
+    } else if usable.is_empty() {
+        Some("no port is up")
+    } else if usable.len() > 1 || usable.iter().any(|port| port.link.lmc > 0) {
+        None
+    } else if ports.len() == 1 {
+        Some("it has one port only, with one LID (LMC 0)")
+    } else {
+        Some("no second port is up")
+    }
+}
+
+/// Connections that wait for nothing but traffic have their alternate loaded.
+fn not_armed(conns: &ConnSums) -> Option<String> {
+    let count = conns.total - conns.armed - conns.rearming_idle;
+    (count > 0).then(|| {
+        format!(
+            "{count} of {} connections are not armed: `apmctl conn` says why",
+            conns.total
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::model::PortLink;
+
+    fn port(device: &str, number: u8, state: &str) -> Port {
+        Port {
+            device: device.to_owned(),
+            port: number,
+            node_guid: String::new(),
+            state: state.to_owned(),
+            apm: true,
+            mads: true,
+            link: PortLink {
+                link_layer: "infiniband".to_owned(),
+                lid: 1,
+                lmc: 0,
+                sm_lid: 1,
+                gid: String::new(),
+                mtu: 4096,
+                pkeys: Vec::new(),
+            },
+            interface: None,
+            primaries: 0,
+            alternates: 0,
+        }
+    }
+
+    fn degraded(ports: &[Port], conns: &ConnSums) -> Vec<String> {
+        let mut devices: Vec<_> = ports.iter().map(|port| port.device.clone()).collect();
+        devices.dedup();
+        let (config, reload) = (Config::default(), Reload::default());
+        Problems::find(&config, &reload, &devices, ports, conns).degraded
+    }
+
+    #[test]
+    fn a_host_on_which_nothing_can_be_protected_says_why() {
+        let of = |ports: &[Port]| degraded(ports, &ConnSums::default()).concat();
+        let says = |ports: &[Port], want: &str| {
+            let says = of(ports);
+            assert!(says.ends_with(want), "{says}");
+        };
+        says(
+            &[],
+            "no connection can be protected: no RDMA device: see `rdma link`",
+        );
+        let (one, other) = (port("a", 1, "up"), port("a", 2, "up"));
+        assert_eq!(of(&[one.clone(), other.clone()]), "");
+        says(
+            &[one.clone(), port("a", 2, "down")],
+            "no connection can be protected: a: no second port is up",
+        );
+        says(
+            &[
+                port("a", 1, "down"),
+                port("a", 2, "down"),
+                port("b", 1, "up"),
+            ],
+            "a: no port is up; b: it has one port only, with one LID (LMC 0)",
+        );
+        let lmc = |mut port: Port| {
+            port.link.lmc = 1;
+            port
+        };
+        assert_eq!(of(&[lmc(port("a", 1, "up"))]), "");
+        let ethernet = |mut port: Port| {
+            port.link.link_layer = "other".to_owned();
+            port
+        };
+        says(
+            &[ethernet(one.clone()), ethernet(other.clone())],
+            "a: no InfiniBand port, and others have no automatic path migration",
+        );
+        let no_apm = |mut port: Port| {
+            port.apm = false;
+            port
+        };
+        says(
+            &[no_apm(one.clone()), no_apm(other.clone())],
+            "a: the device has no automatic path migration",
+        );
+        let deaf = |mut port: Port| {
+            port.mads = false;
+            port
+        };
+        says(
+            &[deaf(one), deaf(other)],
+            "a: no port can exchange MADs with other hosts",
+        );
+    }
+
+    #[test]
+    fn idle_connections_are_no_problem_and_others_that_are_not_armed_are() {
+        let ports = [port("a", 1, "up"), port("a", 2, "up")];
+        let mut conns = ConnSums {
+            total: 3,
+            armed: 1,
+            rearming: 2,
+            rearming_idle: 2,
+            ..ConnSums::default()
+        };
+        assert_eq!(degraded(&ports, &conns), Vec::<String>::new());
+        conns.total += 1;
+        conns.unprotected += 1;
+        let want = "1 of 4 connections are not armed: `apmctl conn` says why";
+        assert_eq!(degraded(&ports, &conns), [want]);
+    }
+}

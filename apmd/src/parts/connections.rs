@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine with all connections, and its log.
+
+use std::collections::BTreeMap;
+
+use cm_msgs::Guid;
+use statemachine::{
+    ConnId, Engine, Input, Level, Order, PortId, Query, Random, Time, Trace, Transmit,
+};
+
+use crate::config::Config;
+
+/// What the engine wants done.
+#[derive(Debug)]
+pub(crate) enum Note {
+    Order(ConnId, Order),
+    Send(Transmit),
+    Ask(Query),
+}
+
+pub(crate) struct Connections {
+    engine: Engine,
+    /// For the log, which names devices as operators do.
+    device_names: BTreeMap<Guid, String>,
+}
+
+impl Connections {
+    pub(crate) fn new(config: &Config, random: Random) -> Self {
+        Self {
+            engine: Engine::new(config.engine(), random),
+            device_names: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn configure(&mut self, config: &Config) {
+        self.engine.set_config(config.engine());
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn handle(&mut self, now: Time, input: Input) {
+        self.engine.handle(now, input);
+    }
+
+    pub(crate) fn name_device(&mut self, node_guid: Guid, name: &str) {
+        if self.device_names.get(&node_guid).map(String::as_str) != Some(name) {
+            self.device_names.insert(node_guid, name.to_owned());
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.engine.poll_timeout()
+    }
+
+    pub(crate) fn handle_time(&mut self, now: Time) {
+        if self.poll_timeout().is_some_and(|at| at <= now) {
+            self.engine.handle(now, Input::Timeout);
+        }
+    }
+
+    /// `has_room`: whether a port takes another MAD now. What it does not take waits in the engine.
+    pub(crate) fn poll_note(&mut self, has_room: impl FnMut(PortId) -> bool) -> Option<Note> {
+        if let Some((conn, order)) = self.engine.poll_order() {
+            return Some(Note::Order(conn, order));
+        }
+        if let Some(mad) = self.engine.poll_transmit(has_room) {
+            return Some(Note::Send(mad));
+        }
+        if let Some(query) = self.engine.poll_query() {
+            return Some(Note::Ask(query));
+        }
+        // The level may be another since the configuration was read again.
+        self.engine.set_trace_level(logged_level());
+        while let Some(trace) = self.engine.poll_trace() {
+            self.log(&trace);
+        }
+        None
+    }
+
+    fn log(&self, trace: &Trace) {
+        let conn = trace
+            .conn
+            .map(|conn| format!("{}.{}", conn.client, conn.conn));
+        let device = trace
+            .port
+            .and_then(|port| self.device_names.get(&port.node_guid));
+        let port = trace.port.map(|port| port.port);
+        let from = trace.from().map(tracing::field::display);
+        let to = trace.to().map(tracing::field::display);
+        macro_rules! say {
+            ($level:ident) => {
+                tracing::$level!(target: "apmd::engine", conn, device, port, from, to, "{trace}")
+            };
+        }
+        match trace.level() {
+            Level::Debug => say!(debug),
+            Level::Info => say!(info),
+            Level::Warn => say!(warn),
+        }
+    }
+}
+
+/// The least level of the engine's traces that the log shows at present.
+fn logged_level() -> Option<Level> {
+    if tracing::enabled!(target: "apmd::engine", tracing::Level::DEBUG) {
+        Some(Level::Debug)
+    } else if tracing::enabled!(target: "apmd::engine", tracing::Level::INFO) {
+        Some(Level::Info)
+    } else if tracing::enabled!(target: "apmd::engine", tracing::Level::WARN) {
+        Some(Level::Warn)
+    } else {
+        None
+    }
+}

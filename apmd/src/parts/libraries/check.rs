@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether a registration is true: facts in, verdict out. Nothing that a library says is believed
+//! where the kernel can be asked.
+
+use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Snapshot};
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Lid};
+use statemachine::PortStatus;
+
+use crate::io::nldev::QueuePair;
+
+/// Whose a queue pair is, as far as the kernel knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ownership {
+    /// The registering process's.
+    Own,
+    /// Another process's, or the kernel's.
+    Foreign,
+    /// All threads that made the queue pair, its protection domain and its context have ended.
+    Unknown,
+}
+
+/// Who has registered the queue pair before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holder {
+    /// Nobody, or a process that has ended.
+    Nobody,
+    /// The same process.
+    Same,
+    /// Another process that lives.
+    Other,
+}
+
+/// What a registration contradicts.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Objection {
+    #[error("there is no such queue pair")]
+    NoQueuePair,
+    #[error("the queue pair is another process's")]
+    Foreign,
+    #[error(
+        "the queue pair is registered by another process, and the kernel cannot say whose it is"
+    )]
+    Held,
+    #[error("the queue pair is no reliable connection")]
+    NotReliable,
+    #[error("the queue pair is not in RTS")]
+    NotInRts,
+    #[error("the snapshot of the queue pair is not as the kernel has it")]
+    OldSnapshot,
+    #[error("the device has no port {0}")]
+    Port(u8),
+    #[error("source LID {lid} is not port {port}'s")]
+    SourceLid { port: u8, lid: Lid },
+    #[error("source GID {gid} is not port {port}'s")]
+    SourceGid { port: u8, gid: Gid },
+    #[error("destination LID {0} is not unicast")]
+    DestinationLid(Lid),
+    #[error("the kernel does not say whose the queue pair is: {0}")]
+    NoAnswer(String),
+}
+
+impl Objection {
+    /// What the library is told.
+    pub(super) fn refusal(&self) -> Refusal {
+        match self {
+            Self::NoQueuePair | Self::Foreign | Self::Held | Self::NoAnswer(_) => Refusal::NotOwner,
+            _ => Refusal::Contradicted,
+        }
+    }
+
+    /// Whether the queue pair or the port may have changed since the library looked, so that it is
+    /// worth another look.
+    pub(super) fn may_be_outdated(&self) -> bool {
+        matches!(
+            self,
+            Self::OldSnapshot | Self::SourceLid { .. } | Self::SourceGid { .. }
+        )
+    }
+}
+
+/// Whether this process may register the queue pair. Who is known to own it may take it from
+/// another, whose registration is then a leftover; where nobody can know, the first stays.
+pub(super) fn owner(ownership: Ownership, holder: Holder) -> Result<(), Objection> {
+    match (ownership, holder) {
+        (Ownership::Foreign, _) => Err(Objection::Foreign),
+        (Ownership::Unknown, Holder::Other) => Err(Objection::Held),
+        (Ownership::Own, _) | (Ownership::Unknown, Holder::Nobody | Holder::Same) => Ok(()),
+    }
+}
+
+/// Whether the snapshot agrees with the kernel's view of the queue pair.
+pub(super) fn queue_pair(snapshot: &Snapshot, kernel: &QueuePair) -> Result<(), Objection> {
+    if !kernel.reliable {
+        return Err(Objection::NotReliable);
+    }
+    if kernel.state != Some(QpState::Rts) {
+        return Err(Objection::NotInRts);
+    }
+    let outdated = snapshot.qp_state != QpState::Rts
+        || kernel
+            .migration
+            .is_some_and(|state| state != snapshot.migration);
+    if outdated {
+        return Err(Objection::OldSnapshot);
+    }
+    Ok(())
+}
+
+/// The registration with what the kernel says in place of what it claims.
+pub(super) fn corrected(register: &Register, kernel: &QueuePair) -> Register {
+    let mut register = *register;
+    register.peer_qpn = kernel.peer_qpn.unwrap_or(register.peer_qpn);
+    register.snapshot.qp_state = QpState::Rts;
+    if let Some(migration) = kernel.migration {
+        register.snapshot.migration = migration;
+    }
+    if register.snapshot.migration == MigrationState::Migrated {
+        register.snapshot.alternate = None;
+    }
+    register
+}
+
+/// Whether a path begins at a port as it is and can end anywhere. `has_gid`: whether the port has a
+/// GID besides its first.
+pub(super) fn path(
+    path: &Path,
+    status: &PortStatus,
+    has_gid: impl FnOnce(Gid) -> bool,
+) -> Result<(), Objection> {
+    // Other link layers have no LIDs; the engine refuses them as such.
+    if !status.infiniband {
+        return Ok(());
+    }
+    let (port, lid, gid) = (path.port, path.slid, path.sgid);
+    let lmc = status.lmc.min(7);
+    // A port that is down may have lost its LID.
+    if status.lid != Lid(0) && lid.0 >> lmc != status.lid.0 >> lmc {
+        return Err(Objection::SourceLid { port, lid });
+    }
+    if !status.gid.is_unspecified() && gid != status.gid && !has_gid(gid) {
+        return Err(Objection::SourceGid { port, gid });
+    }
+    if !path.dlid.is_unicast() {
+        return Err(Objection::DestinationLid(path.dlid));
+    }
+    Ok(())
+}
+
+/// Whether a report can be true at all: what an order rests on is compared with the queue pair
+/// itself by the process that owns it, so a port's changes need not be waited for here.
+pub(super) fn report(snapshot: &Snapshot, ports: u8) -> Result<(), Objection> {
+    let paths = std::iter::once(&snapshot.primary).chain(&snapshot.alternate);
+    for path in paths {
+        if path.port == 0 || path.port > ports {
+            return Err(Objection::Port(path.port));
+        }
+        if !path.dlid.is_unicast() {
+            return Err(Objection::DestinationLid(path.dlid));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::Qpn;
+
+    use super::*;
+
+    const GID: Gid = Gid([1; 16]);
+
+    fn kernel() -> QueuePair {
+        QueuePair {
+            maker: crate::io::nldev::Maker::Ended,
+            reliable: true,
+            state: Some(QpState::Rts),
+            migration: Some(MigrationState::Armed),
+            peer_qpn: Some(Qpn(0x22)),
+        }
+    }
+
+    fn status() -> PortStatus {
+        PortStatus {
+            active: true,
+            lid: Lid(8),
+            lmc: 2,
+            sm_lid: Lid(1),
+            gid: GID,
+            pkeys: Vec::new(),
+            mtu: 5,
+            apm: true,
+            infiniband: true,
+            device_ports: 2,
+        }
+    }
+
+    fn primary() -> Path {
+        Path {
+            port: 1,
+            slid: Lid(10),
+            dlid: Lid(20),
+            sgid: GID,
+            ..Path::default()
+        }
+    }
+
+    fn snapshot() -> Snapshot {
+        Snapshot {
+            qp_state: QpState::Rts,
+            migration: MigrationState::Armed,
+            primary: primary(),
+            alternate: Some(primary()),
+        }
+    }
+
+    #[test]
+    fn a_live_registration_is_never_displaced_by_a_stranger() {
+        use Holder::{Nobody, Other, Same};
+        use Ownership::{Foreign, Own, Unknown};
+        let cases = [
+            (Own, Nobody, Ok(())),
+            (Own, Same, Ok(())),
+            (Own, Other, Ok(())),
+            (Unknown, Nobody, Ok(())),
+            (Unknown, Same, Ok(())),
+            (Unknown, Other, Err(Objection::Held)),
+            (Foreign, Nobody, Err(Objection::Foreign)),
+            (Foreign, Same, Err(Objection::Foreign)),
+            (Foreign, Other, Err(Objection::Foreign)),
+        ];
+        for (ownership, holder, verdict) in cases {
+            assert_eq!(
+                owner(ownership, holder),
+                verdict,
+                "{ownership:?} {holder:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_believed() {
+        assert_eq!(queue_pair(&snapshot(), &kernel()), Ok(()));
+        let migrated = QueuePair {
+            migration: Some(MigrationState::Migrated),
+            ..kernel()
+        };
+        assert_eq!(
+            queue_pair(&snapshot(), &migrated),
+            Err(Objection::OldSnapshot)
+        );
+        let cases = [
+            (
+                QueuePair {
+                    reliable: false,
+                    ..kernel()
+                },
+                Objection::NotReliable,
+            ),
+            (
+                QueuePair {
+                    state: Some(QpState::Error),
+                    ..kernel()
+                },
+                Objection::NotInRts,
+            ),
+            (
+                QueuePair {
+                    state: None,
+                    ..kernel()
+                },
+                Objection::NotInRts,
+            ),
+        ];
+        for (kernel, objection) in cases {
+            assert_eq!(queue_pair(&snapshot(), &kernel), Err(objection));
+        }
+        let register = Register {
+            role: cm_msgs::control::Role::Active,
+            opted_in: false,
+            node_guid: cm_msgs::Guid(1),
+            qpn: Qpn(0x11),
+            peer_qpn: Qpn(0x99),
+            snapshot: snapshot(),
+        };
+        let corrected = corrected(&register, &migrated);
+        assert_eq!(corrected.peer_qpn, Qpn(0x22));
+        assert_eq!(corrected.snapshot.migration, MigrationState::Migrated);
+        assert_eq!(corrected.snapshot.alternate, None);
+    }
+
+    #[test]
+    fn a_path_begins_at_its_port() {
+        let judge = |path: Path| super::path(&path, &status(), |gid| gid == Gid([2; 16]));
+        assert_eq!(judge(primary()), Ok(()));
+        assert_eq!(
+            judge(Path {
+                sgid: Gid([2; 16]),
+                ..primary()
+            }),
+            Ok(())
+        );
+        for lid in [0, 7, 12] {
+            let lid = Lid(lid);
+            let objection = Objection::SourceLid { port: 1, lid };
+            assert_eq!(
+                judge(Path {
+                    slid: lid,
+                    ..primary()
+                }),
+                Err(objection)
+            );
+        }
+        let gid = Gid([3; 16]);
+        let objection = Objection::SourceGid { port: 1, gid };
+        assert_eq!(
+            judge(Path {
+                sgid: gid,
+                ..primary()
+            }),
+            Err(objection)
+        );
+        for lid in [0, 0xc000, 0xffff] {
+            let dlid = Lid(lid);
+            let objection = Objection::DestinationLid(dlid);
+            assert_eq!(judge(Path { dlid, ..primary() }), Err(objection));
+        }
+        let without_lid = PortStatus {
+            lid: Lid(0),
+            active: false,
+            ..status()
+        };
+        assert_eq!(path(&primary(), &without_lid, |_| false), Ok(()));
+    }
+
+    #[test]
+    fn a_report_names_ports_that_exist() {
+        assert_eq!(report(&snapshot(), 2), Ok(()));
+        assert_eq!(report(&snapshot(), 0), Err(Objection::Port(1)));
+        let mut alternate = snapshot();
+        alternate.alternate = Some(Path {
+            dlid: Lid(0xffff),
+            ..primary()
+        });
+        assert_eq!(
+            report(&alternate, 2),
+            Err(Objection::DestinationLid(Lid(0xffff)))
+        );
+    }
+
+    #[test]
+    fn what_may_have_changed_meanwhile_is_looked_at_again() {
+        assert!(Objection::OldSnapshot.may_be_outdated());
+        assert!(!Objection::Foreign.may_be_outdated());
+        assert_eq!(Objection::Foreign.refusal(), Refusal::NotOwner);
+        assert_eq!(Objection::NotInRts.refusal(), Refusal::Contradicted);
+    }
+}

@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The applications' libraries: their socket, and what they register. What comes out as a note has
+//! been checked against the kernel.
+
+mod check;
+mod pace;
+mod patrol;
+mod registrations;
+mod turnover;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::iter;
+use std::path::Path;
+
+use cm_msgs::control::{DecodeError, FromDaemon, FromLibrary, MAX_LEN, Refusal, Register, Report};
+use mio::Registry;
+use statemachine::{ConnId, Input, Order, PortId, PortStatus, Time, Timers};
+
+use crate::client::Client;
+use crate::config::{self, Config};
+use crate::counters::LibraryCounters;
+use crate::io::gid_table;
+use crate::io::nldev::{Maker, Nldev};
+use crate::io::process::Process;
+use crate::io::seqpacket::{ListenError, Peer, Receive};
+use crate::server::{Alive, Budget, Server};
+use crate::token::Token;
+use check::{Holder, Objection, Ownership};
+use pace::Pace;
+use patrol::Patrol;
+use registrations::{Registrations, State};
+
+/// Name of the socket in the runtime directory.
+pub(crate) const SOCKET: &str = "apmd.sock";
+
+/// Packets taken from one library before others have their turn.
+const TURN: usize = 64;
+
+/// What is new of a library's connections, for the engine.
+#[derive(Debug)]
+pub(crate) struct Note(pub(crate) Input);
+
+#[derive(Debug)]
+struct Connected {
+    client: Client,
+    process: Process,
+}
+
+/// How a library violates the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+enum Violation {
+    #[error(transparent)]
+    Malformed(#[from] DecodeError),
+    #[error("control message: {0} bytes, longer than any")]
+    TooLong(usize),
+    #[error("control message: did not begin with hello")]
+    NoHello,
+}
+
+/// The libraries' socket and registrations.
+#[derive(Debug)]
+pub(crate) struct Libraries {
+    server: Server,
+    nldev: Option<Nldev>,
+    clients: BTreeMap<u32, Connected>,
+    registrations: Registrations,
+    patrol: Patrol,
+    ports: BTreeMap<PortId, PortStatus>,
+    /// Who may have more to read than one turn takes.
+    unread: VecDeque<u32>,
+    pace: Pace,
+    /// Whose user has sent too much, until they are read again.
+    paused: Timers<u32>,
+    notes: VecDeque<Note>,
+    counters: LibraryCounters,
+}
+
+impl Libraries {
+    /// Listens in the runtime directory.
+    ///
+    /// # Errors
+    /// Somebody listens there already, or the system says no.
+    pub(crate) fn listen(
+        directory: &Path,
+        config: &config::Control,
+        budget: Budget,
+        registry: &Registry,
+    ) -> Result<Self, ListenError> {
+        let path = directory.join(SOCKET);
+        let (listening, token) = (Token::Control, Token::Library);
+        let server = Server::listen(&path, config, budget, registry, listening, token)?;
+        let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
+        Ok(Self {
+            server,
+            nldev: nldev.ok(),
+            clients: BTreeMap::new(),
+            registrations: Registrations::new(config.max_connections),
+            patrol: Patrol::new(),
+            ports: BTreeMap::new(),
+            unread: VecDeque::new(),
+            pace: Pace::default(),
+            paused: Timers::default(),
+            notes: VecDeque::new(),
+            counters: LibraryCounters::default(),
+        })
+    }
+
+    pub(crate) fn configure(&mut self, config: &Config) {
+        self.registrations.set_limit(config.control.max_connections);
+    }
+
+    /// Libraries connected.
+    pub(crate) fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// A library.
+    pub(crate) fn client(&self, key: u32) -> Option<&Client> {
+        self.clients.get(&key).map(|connected| &connected.client)
+    }
+
+    fn of(&self, id: ConnId) -> Option<&Connected> {
+        let key = u32::try_from(id.client).ok()?;
+        self.clients.get(&key)
+    }
+
+    pub(crate) fn counters(&self) -> LibraryCounters {
+        LibraryCounters {
+            clients_refused: self.server.turned_away(),
+            ..self.counters
+        }
+    }
+
+    /// The listener is ready.
+    pub(crate) fn handle_callers(&mut self, now: Time) {
+        for key in self.server.accept(now) {
+            let (Some(peer), Some(socket)) = (self.server.peer(key), self.server.socket(key))
+            else {
+                continue;
+            };
+            match Process::of_peer(socket, peer.pid) {
+                Ok(process) => {
+                    self.counters.clients += 1;
+                    let client = Client::new(peer);
+                    self.clients.insert(key, Connected { client, process });
+                }
+                Err(error) => {
+                    tracing::warn!(uid = peer.uid, pid = peer.pid, %error, "connection refused: its process is not found");
+                    self.server.close(key);
+                }
+            }
+        }
+    }
+
+    /// A library's socket is ready.
+    pub(crate) fn handle_ready(&mut self, now: Time, key: u32) {
+        if self.server.flush(now, key) == Alive::No {
+            return self.lose(now, key, "connection lost");
+        }
+        let Some(uid) = self.client(key).map(|client| client.peer.uid) else {
+            return;
+        };
+        for _ in 0..TURN {
+            // A hello is read at once, or a program would be closed for what others of its user send.
+            if self
+                .client(key)
+                .is_some_and(|client| client.command.is_some())
+                && let Err(at) = self.pace.read(now, uid, self.registrations.accepted(uid))
+            {
+                return self.paused.set(key, at);
+            }
+            let mut buffer = [0; MAX_LEN];
+            let len = match self.server.receive(key, &mut buffer) {
+                Receive::Packet(len) => len,
+                Receive::Nothing => return,
+                Receive::End => return self.lose(now, key, "connection closed"),
+            };
+            let packet = buffer.get(..len).ok_or(Violation::TooLong(len));
+            let said = packet.and_then(|packet| Ok(FromLibrary::decode(packet)?));
+            if let Err(violation) = said.and_then(|message| self.hear(now, key, message)) {
+                self.counters.malformed_control += 1;
+                let client = self.client(key);
+                let (uid, pid) = client.map_or((0, 0), |client| (client.peer.uid, client.peer.pid));
+                tracing::warn!(client = key, uid, pid, %violation, "library disconnected: protocol violation");
+                return self.lose(now, key, "protocol violation");
+            }
+        }
+        // Readiness is told once (edge-triggered): nobody tells of what is left.
+        self.unread.push_back(key);
+    }
+
+    fn hear(&mut self, now: Time, key: u32, message: FromLibrary) -> Result<(), Violation> {
+        let Some(Connected { client, .. }) = self.clients.get_mut(&key) else {
+            return Ok(());
+        };
+        let id = |conn| ConnId {
+            client: key.into(),
+            conn,
+        };
+        if let FromLibrary::Hello { command } = message {
+            client.said_hello(&command);
+            self.server.greeted(key);
+            self.send(now, key, FromDaemon::Welcome);
+            return Ok(());
+        }
+        if client.command.is_none() {
+            return Err(Violation::NoHello);
+        }
+        match message {
+            FromLibrary::Hello { .. } => {}
+            FromLibrary::Register { conn, register } => {
+                let uid = client.peer.uid;
+                self.register(now, id(conn), uid, register);
+            }
+            FromLibrary::Report { conn, report } => self.report(now, id(conn), report),
+            FromLibrary::Close { conn } => {
+                if self.registrations.remove(now, id(conn)) {
+                    self.notes.push_back(Note(Input::Close(id(conn))));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, now: Time, id: ConnId, uid: u32, register: Register) {
+        if self.registrations.remove(now, id) {
+            self.notes.push_back(Note(Input::Close(id)));
+        }
+        if !self.registrations.add(id, uid, register) {
+            tracing::warn!(uid, "registration refused: the user's share is used up");
+            return self.order(now, id, Order::Refuse(Refusal::Full));
+        }
+        self.consider(now, id);
+    }
+
+    /// Accepts or refuses a registration, or lets it wait.
+    fn consider(&mut self, now: Time, id: ConnId) {
+        let Some(registration) = self.registrations.get_mut(id) else {
+            return;
+        };
+        let (register, asked) = (registration.register, registration.state == State::Asked);
+        if !self.ports.contains_key(&primary_port(&register)) {
+            // After a start libraries and ports are heard of in any order. Kept, so that the
+            // library need not try again: it is asked when the port comes.
+            registration.state = State::NoPort;
+            if self.ports_of(&register) == 0 {
+                self.order(now, id, Order::Refuse(Refusal::NoDevice));
+            }
+            return;
+        }
+        if !self.registrations.is_its_turn(now, id) {
+            return;
+        }
+        match self.check(id, &register, asked) {
+            Ok(register) => {
+                if let Some(displaced) = self.registrations.accept(now, id, register) {
+                    self.order(now, displaced, Order::Refuse(Refusal::NotOwner));
+                }
+                self.patrol.begin(now);
+                self.notes.push_back(Note(Input::Register(id, register)));
+            }
+            Err(objection) => {
+                self.registrations.count_as_short(now, id);
+                if !asked && objection.may_be_outdated() {
+                    return self.ask(now, id);
+                }
+                self.object(now, id, &objection);
+            }
+        }
+    }
+
+    /// Has the library look at the queue pair again; its answer is considered.
+    fn ask(&mut self, now: Time, id: ConnId) {
+        if let Some(registration) = self.registrations.get_mut(id) {
+            registration.state = State::Asked;
+            self.order(now, id, Order::Query);
+        }
+    }
+
+    /// The registration as the kernel confirms it. `asked`: the library has looked again.
+    fn check(
+        &mut self,
+        id: ConnId,
+        register: &Register,
+        asked: bool,
+    ) -> Result<Register, Objection> {
+        let ports = self.ports_of(register);
+        // Nonsense is refused before the kernel is asked, which costs several messages.
+        check::report(&register.snapshot, ports)?;
+        let nldev = self.nldev.as_mut();
+        let nldev = nldev.ok_or_else(|| Objection::NoAnswer("no rdma netlink".to_owned()))?;
+        let found = nldev.queue_pair(register.node_guid, register.qpn);
+        let found = found.map_err(|error| Objection::NoAnswer(error.to_string()))?;
+        let (kernel, device) = found.ok_or(Objection::NoQueuePair)?;
+        check::owner(self.ownership(id, kernel.maker), self.holder(id, register))?;
+        match check::queue_pair(&register.snapshot, &kernel) {
+            // The library has looked again, and the QP has changed again: then the kernel's word
+            // holds.
+            Err(Objection::OldSnapshot) if asked => {}
+            verdict => verdict?,
+        }
+        let confirmed = check::corrected(register, &kernel);
+        let snapshot = &confirmed.snapshot;
+        let paths = iter::once(&snapshot.primary).chain(&snapshot.alternate);
+        for path in paths {
+            let port = PortId::new(register.node_guid, path.port);
+            if let Some(status) = self.ports.get(&port) {
+                let has_gid = |gid| gid_table::contains(&device, path.port, gid);
+                check::path(path, status, has_gid)?;
+            }
+        }
+        Ok(confirmed)
+    }
+
+    fn ownership(&self, id: ConnId, maker: Maker) -> Ownership {
+        let client = self.of(id);
+        match maker {
+            Maker::Thread(tid) if client.is_some_and(|own| own.process.has_thread(tid)) => {
+                Ownership::Own
+            }
+            Maker::Ended => Ownership::Unknown,
+            Maker::Thread(_) | Maker::Kernel => Ownership::Foreign,
+        }
+    }
+
+    fn holder(&self, id: ConnId, register: &Register) -> Holder {
+        let holder = self
+            .registrations
+            .holder((register.node_guid, register.qpn));
+        let holder = holder.and_then(|holder| self.of(holder));
+        let pid = |connected: &Connected| connected.client.peer.pid;
+        match holder.filter(|holder| holder.process.is_alive()) {
+            None => Holder::Nobody,
+            Some(holder) if self.of(id).map(pid) == Some(pid(holder)) => Holder::Same,
+            Some(_) => Holder::Other,
+        }
+    }
+
+    fn object(&mut self, now: Time, id: ConnId, objection: &Objection) {
+        match objection.refusal() {
+            Refusal::NotOwner => self.counters.not_owner += 1,
+            _ => self.counters.contradicted += 1,
+        }
+        if let Some(registration) = self.registrations.get(id) {
+            let (uid, qpn) = (registration.uid, registration.register.qpn);
+            let pid = self.of(id).map(|connected| connected.client.peer.pid);
+            let node_guid = registration.register.node_guid;
+            tracing::warn!(uid, pid, %node_guid, %qpn, "registration refused: {objection}");
+        }
+        self.registrations.remove(now, id);
+        self.order(now, id, Order::Refuse(objection.refusal()));
+    }
+
+    fn report(&mut self, now: Time, id: ConnId, report: Report) {
+        let Some(registration) = self.registrations.get_mut(id) else {
+            return;
+        };
+        let register = registration.register;
+        if let State::Accepted(_) = registration.state {
+            match check::report(&report.snapshot, self.ports_of(&register)) {
+                Ok(()) => self.notes.push_back(Note(Input::Report(id, report))),
+                Err(objection) => {
+                    self.counters.contradicted += 1;
+                    let uid = self.of(id).map(|connected| connected.client.peer.uid);
+                    tracing::warn!(uid, qpn = %register.qpn, "report ignored: {objection}");
+                }
+            }
+            return;
+        }
+        registration.register.snapshot = report.snapshot;
+        if registration.state == State::Asked {
+            self.consider(now, id);
+        }
+    }
+
+    /// Ports of the device that is registered on; 0 for one that is not looked after.
+    fn ports_of(&self, register: &Register) -> u8 {
+        let mut ports = self.ports.range(PortId::of_device(register.node_guid));
+        ports.next().map_or(0, |(_, status)| status.device_ports)
+    }
+
+    /// What the engine is told of a port, it is told here first.
+    pub(crate) fn handle_port(&mut self, now: Time, id: PortId, status: &PortStatus) {
+        if self.ports.insert(id, status.clone()).is_none() {
+            for waiting in self.registrations.without_port(id.node_guid) {
+                self.ask(now, waiting);
+            }
+        }
+    }
+
+    pub(crate) fn handle_port_gone(&mut self, id: PortId) {
+        self.ports.remove(&id);
+    }
+
+    /// Gives a library an order.
+    pub(crate) fn order(&mut self, now: Time, id: ConnId, order: Order) {
+        if let Ok(key) = u32::try_from(id.client) {
+            self.send(now, key, message(id.conn, order));
+        }
+    }
+
+    fn send(&mut self, now: Time, key: u32, message: FromDaemon) {
+        if self.server.send(now, key, message.encode().as_ref()) == Alive::No {
+            self.lose(now, key, "does not read");
+        }
+    }
+
+    fn lose(&mut self, now: Time, key: u32, why: &str) {
+        self.server.close(key);
+        self.paused.cancel(&key);
+        let Some(Connected { client, .. }) = self.clients.remove(&key) else {
+            return;
+        };
+        self.counters.clients_gone += 1;
+        let Peer { uid, pid } = client.peer;
+        tracing::debug!(
+            client = key,
+            uid,
+            pid,
+            command = client.command,
+            "library disconnected: {why}"
+        );
+        self.registrations.remove_client(now, key.into());
+        self.notes.push_back(Note(Input::ClientGone(key.into())));
+    }
+
+    /// What is due, and what is left over from earlier turns.
+    pub(crate) fn handle_time(&mut self, now: Time) {
+        if self.server.accept_is_due(now) {
+            self.handle_callers(now);
+        }
+        while let Some(key) = self.server.expired(now) {
+            let why = match self.client(key).and_then(|client| client.command.as_ref()) {
+                Some(_) => "does not read",
+                None => "no hello",
+            };
+            self.lose(now, key, why);
+        }
+        for id in self.registrations.due(now) {
+            self.ask(now, id);
+        }
+        self.look_for_the_dead(now);
+        for key in std::mem::take(&mut self.unread) {
+            self.handle_ready(now, key);
+        }
+        let due: Vec<_> = iter::from_fn(|| self.paused.expired(now)).collect();
+        for key in due {
+            self.handle_ready(now, key);
+        }
+        self.pace.forget(now);
+    }
+
+    /// Has libraries look at queue pairs that died in silence.
+    fn look_for_the_dead(&mut self, now: Time) {
+        let devices = || self.registrations.devices();
+        let Some((node_guid, dead)) = self.patrol.handle_time(now, devices) else {
+            return;
+        };
+        for qpn in dead {
+            if let Some(id) = self.registrations.holder((node_guid, qpn)) {
+                self.order(now, id, Order::Query);
+            }
+        }
+    }
+
+    /// When to call [`Self::handle_time`].
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let unread = (!self.unread.is_empty()).then_some(Time(0));
+        let times = [
+            unread,
+            self.server.poll_timeout(),
+            self.paused.next(),
+            self.registrations.poll_timeout(),
+            self.patrol.poll_timeout(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// What is new, in order.
+    pub(crate) fn poll_note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
+    }
+}
+
+fn primary_port(register: &Register) -> PortId {
+    PortId::new(register.node_guid, register.snapshot.primary.port)
+}
+
+fn message(conn: u64, order: Order) -> FromDaemon {
+    match order {
+        Order::Load(load) => FromDaemon::Load { conn, load },
+        Order::Migrate(migrate) => FromDaemon::Migrate { conn, migrate },
+        Order::Query => FromDaemon::Query { conn },
+        Order::Refuse(refusal) => FromDaemon::Refuse { conn, refusal },
+        Order::Event(event, status) => FromDaemon::Event {
+            conn,
+            event,
+            status,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Queue pairs that died in silence. A completion error puts a queue pair into state error and
+//! raises no event, and an application may go on for long without closing it. So the kernel is asked
+//! now and then for the states of all queue pairs, and the library of each that is not in RTS any
+//! more is told to look.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cm_msgs::control::QpState;
+use cm_msgs::{Guid, Qpn};
+use statemachine::Time;
+
+use crate::io::nldev::{Nldev, QueuePair};
+
+/// How often.
+const ROUND: Duration = Duration::from_secs(30);
+/// Between two parts of an answer, so that failover has its turn.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// When to look at which device.
+#[derive(Debug)]
+pub(super) struct Patrol {
+    nldev: Option<Nldev>,
+    at: Option<Time>,
+    /// Being read.
+    device: Option<Guid>,
+    /// To be read in this round.
+    devices: VecDeque<Guid>,
+}
+
+impl Patrol {
+    /// A socket of its own: other questions would end its answers.
+    pub(super) fn new() -> Self {
+        Self {
+            // Who has no netlink was told when the other socket was opened.
+            nldev: Nldev::open().ok(),
+            at: None,
+            device: None,
+            devices: VecDeque::new(),
+        }
+    }
+
+    /// There is something to look after.
+    pub(super) fn begin(&mut self, now: Time) {
+        self.at.get_or_insert(now + ROUND);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.at.filter(|_| self.nldev.is_some())
+    }
+
+    /// Goes on, if it is time. `devices`: those with connections. Returns queue pairs of a device
+    /// that are connected no more.
+    pub(super) fn handle_time(
+        &mut self,
+        now: Time,
+        devices: impl FnOnce() -> VecDeque<Guid>,
+    ) -> Option<(Guid, Vec<Qpn>)> {
+        if self.at.is_none_or(|at| at > now) {
+            return None;
+        }
+        if self.device.is_none() && self.devices.is_empty() {
+            self.devices = devices();
+            if self.devices.is_empty() {
+                // Begun again with the next connection.
+                self.at = None;
+                return None;
+            }
+        }
+        let found = self.read();
+        let between_rounds = self.device.is_none() && self.devices.is_empty();
+        self.at = Some(now + if between_rounds { ROUND } else { PAUSE });
+        found
+    }
+
+    /// The next part of the answer for a device, or the question for the next one.
+    fn read(&mut self) -> Option<(Guid, Vec<Qpn>)> {
+        let nldev = self.nldev.as_mut()?;
+        let Some(device) = self.device else {
+            let device = self.devices.pop_front()?;
+            match nldev.begin_queue_pairs(device) {
+                Ok(true) => self.device = Some(device),
+                Ok(false) => {}
+                Err(error) => tracing::debug!(node_guid = %device, %error, "queue pairs not read"),
+            }
+            return None;
+        };
+        match nldev.next_queue_pairs() {
+            Ok(Some(found)) => Some((device, disconnected(&found))),
+            Ok(None) => {
+                self.device = None;
+                None
+            }
+            Err(error) => {
+                tracing::debug!(node_guid = %device, %error, "queue pairs not read");
+                self.device = None;
+                None
+            }
+        }
+    }
+}
+
+/// Those that carry a connection no more. An application may drain its send queue for a while; what
+/// the kernel does not tell is no reason to look.
+fn disconnected(found: &[(Qpn, QueuePair)]) -> Vec<Qpn> {
+    let over = |state: Option<QpState>| {
+        state.is_some_and(|state| !matches!(state, QpState::Rts | QpState::Sqd))
+    };
+    let found = found.iter().filter(|(_, qp)| qp.reliable && over(qp.state));
+    found.map(|(qpn, _)| *qpn).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::nldev::Maker;
+
+    #[test]
+    fn who_is_in_rts_or_drained_is_connected() {
+        let queue_pair = |state| QueuePair {
+            maker: Maker::Ended,
+            reliable: true,
+            state,
+            migration: None,
+            peer_qpn: None,
+        };
+        let datagram = QueuePair {
+            reliable: false,
+            ..queue_pair(Some(QpState::Error))
+        };
+        let found = [
+            (Qpn(1), queue_pair(Some(QpState::Rts))),
+            (Qpn(2), queue_pair(Some(QpState::Sqd))),
+            (Qpn(3), queue_pair(Some(QpState::Error))),
+            (Qpn(4), queue_pair(None)),
+            (Qpn(5), queue_pair(Some(QpState::Sqe))),
+            (Qpn(6), datagram),
+        ];
+        assert_eq!(disconnected(&found), [Qpn(3), Qpn(5)]);
+    }
+
+    #[test]
+    fn a_round_follows_a_round_while_there_are_connections() {
+        let mut patrol = Patrol {
+            nldev: None,
+            at: None,
+            device: None,
+            devices: VecDeque::new(),
+        };
+        let start = Time(1_000_000);
+        let none = VecDeque::new;
+        assert_eq!(patrol.handle_time(start, none), None);
+        patrol.begin(start);
+        patrol.begin(start + PAUSE);
+        assert_eq!(patrol.at, Some(start + ROUND), "the first counts");
+        let one = || VecDeque::from([Guid(1)]);
+        patrol.handle_time(start + ROUND, one);
+        assert!(patrol.at > Some(start + ROUND), "it goes on");
+        patrol.devices.clear();
+        let next = start + ROUND * 2;
+        patrol.handle_time(next, none);
+        assert_eq!(patrol.at, None, "there is nothing to look after");
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MADs in and out of the ports.
+
+use std::io::{Error, ErrorKind};
+use std::time::Duration;
+
+use cm_msgs::cm;
+use cm_msgs::mad::MAD_LEN;
+use cm_msgs::smp::Smp;
+use paths::sa::SaRequest;
+use statemachine::{MadSource, PortId, Time, Transmit};
+
+use super::{Note, Ports};
+use crate::devices::{Agent, SendError};
+use crate::io::umad::{AgentId, Incoming, Received};
+use crate::token::PortKey;
+
+/// How long nothing more is sent by a port for which the kernel had no memory.
+const FULL_FOR: Duration = Duration::from_millis(10);
+
+/// MADs taken from one port before others have their turn.
+const TURN: usize = 64;
+
+impl Ports {
+    /// Whether a port takes another association MAD now.
+    pub(crate) fn has_room(&self, port: PortId) -> bool {
+        !self.full.contains_key(&port)
+    }
+
+    pub(crate) fn send_association(&mut self, now: Time, send: &Transmit) {
+        let mad = send
+            .message
+            .encode(self.settings.class, send.transaction_id.into());
+        let (port, lid, message) = (send.port.port, send.lid.0, send.message.name());
+        tracing::trace!(
+            port,
+            lid,
+            message,
+            transaction = send.transaction_id,
+            "sent"
+        );
+        if let Err(error) = self.devices.send_association(send.port, send.lid, &mad) {
+            self.counters.unsent_mads += 1;
+            if error.is_for_want_of_memory() {
+                self.full.insert(send.port, now + FULL_FOR);
+            }
+            tracing::warn!(port, lid, message, %error, "not sent");
+        }
+    }
+
+    pub(crate) fn send_sa(&self, request: &SaRequest) -> Result<(), SendError> {
+        let sent = self.devices.send_sa(request);
+        sent.inspect_err(|error| {
+            tracing::debug!(port = request.port.port, %error, "request to the SA not sent");
+        })
+    }
+
+    pub(crate) fn answer_report(&self, key: PortKey, report: &Incoming, answer: &[u8; MAD_LEN]) {
+        if let Err(error) = self.devices.answer_report(key, report, answer) {
+            tracing::debug!(port = key.port, %error, "report not answered");
+        }
+    }
+
+    /// A port's umad file has something to read.
+    pub(crate) fn handle_mads(&mut self, now: Time, key: PortKey) {
+        for _ in 0..TURN {
+            let Some(mad_port) = self
+                .devices
+                .port_mut(key)
+                .and_then(|port| port.mad.as_mut())
+            else {
+                return;
+            };
+            match mad_port.receive() {
+                Ok(None) => return,
+                Ok(Some(Received::Mad(mad))) => self.received(now, key, mad),
+                Ok(Some(Received::TimedOut {
+                    agent,
+                    transaction_id,
+                })) => {
+                    self.timed_out(now, key, agent, transaction_id);
+                }
+                Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                    tracing::error!(
+                        device = key.device,
+                        port = key.port,
+                        "transfer longer than 64 MB dropped"
+                    );
+                    self.drop_umad(key);
+                    return self.scan(now);
+                }
+                Err(error) => return self.lose_umad(now, key, &error),
+            }
+        }
+        self.unread.insert(key);
+    }
+
+    fn drop_umad(&mut self, key: PortKey) {
+        self.devices.drop_umad(key);
+        let id = self.devices.port(key).map(|port| port.id);
+        self.notes.extend(id.map(Note::MadsLost));
+    }
+
+    fn lose_umad(&mut self, now: Time, key: PortKey, error: &Error) {
+        tracing::warn!(device = key.device, port = key.port, %error, "umad lost");
+        self.drop_umad(key);
+        self.read_port(now, key);
+        self.scan.soon(now);
+    }
+
+    fn agent(&self, key: PortKey, agent: AgentId) -> Option<Agent> {
+        Some(self.devices.port(key)?.mad.as_ref()?.agent(agent))
+    }
+
+    fn timed_out(&mut self, now: Time, key: PortKey, agent: AgentId, transaction_id: u32) {
+        match self.agent(key, agent) {
+            Some(Agent::Sa) => self.notes.push_back(Note::SaTimedOut(transaction_id)),
+            Some(Agent::Smp) => {
+                let Some(port) = self.devices.port_mut(key) else {
+                    return;
+                };
+                if !port.watch.end_read(transaction_id) {
+                    return;
+                }
+                tracing::warn!(port = key.port, "PortInfo not answered");
+                if port.watch.try_again() {
+                    self.read_port(now, key);
+                } else {
+                    self.unreadable(now, key);
+                }
+            }
+            Some(Agent::Association | Agent::Reports) | None => {}
+        }
+    }
+
+    fn received(&mut self, now: Time, key: PortKey, mad: Box<Incoming>) {
+        let (lid, qpn) = (mad.lid.0, mad.qpn);
+        let taken = match self.agent(key, mad.agent) {
+            Some(Agent::Sa) => {
+                self.notes.push_back(Note::SaResponse(mad));
+                Ok(())
+            }
+            Some(Agent::Reports) => self.report(key, mad),
+            Some(Agent::Smp) => Smp::decode(&mad.bytes)
+                .map(|answer| self.port_read(now, key, &answer))
+                .map_err(|error| error.to_string()),
+            Some(Agent::Association) => self.association_mad(key, &mad),
+            None => Ok(()),
+        };
+        let Err(error) = taken else { return };
+        self.counters.malformed_mads += 1;
+        tracing::warn!(port = key.port, lid, qpn, error, "malformed MAD");
+    }
+
+    /// A MAD of method Report came in. Only the subnet manager's count: nobody else may send the
+    /// daemon looking.
+    fn report(&mut self, key: PortKey, mad: Box<Incoming>) -> Result<(), String> {
+        let Some(port) = self.devices.port(key) else {
+            return Ok(());
+        };
+        let sm_lid = port.watch.status().map(|status| status.sm_lid);
+        if mad.qpn != 1 || Some(mad.lid) != sm_lid {
+            let sm_lid = sm_lid.unwrap_or_default();
+            return Err(format!(
+                "report from lid {} queue pair {}, the subnet manager is lid {sm_lid}",
+                mad.lid, mad.qpn
+            ));
+        }
+        self.notes.push_back(Note::Report(key, port.id, mad));
+        Ok(())
+    }
+
+    fn association_mad(&mut self, key: PortKey, mad: &Incoming) -> Result<(), String> {
+        let (header, message) =
+            cm::Message::decode(&mad.bytes).map_err(|error| error.to_string())?;
+        // Only who may open umad sends from QP1; any user has QPs of his own.
+        if mad.qpn != 1 {
+            return Err(format!(
+                "{} from queue pair {}, want 1",
+                message.name(),
+                mad.qpn
+            ));
+        }
+        let Some(port) = self.devices.port(key) else {
+            return Ok(());
+        };
+        let transaction_id = header.transaction_id as u32;
+        tracing::trace!(
+            port = key.port,
+            lid = mad.lid.0,
+            message = message.name(),
+            transaction = transaction_id,
+            "received"
+        );
+        let source = MadSource {
+            port: port.id,
+            lid: mad.lid,
+            gid: mad.gid,
+            qpn: mad.qpn,
+            transaction_id,
+        };
+        self.notes
+            .push_back(Note::Association(source, Box::new(message)));
+        Ok(())
+    }
+
+    /// PortInfo was read.
+    fn port_read(&mut self, now: Time, key: PortKey, answer: &Smp) {
+        let Some(port) = self.devices.port_mut(key) else {
+            return;
+        };
+        if !port.watch.end_read(answer.header.transaction_id as u32) {
+            return;
+        }
+        let info = match answer.port_info() {
+            Ok(info) => info,
+            Err(error) => {
+                tracing::warn!(port = key.port, %error, "PortInfo not read");
+                return self.unreadable(now, key);
+            }
+        };
+        if port.watch.needs_facts(&info) {
+            self.refresh_facts(key);
+        }
+        let Some(port) = self.devices.port_mut(key) else {
+            return;
+        };
+        let before = port.watch.status().map(|old| (old.active, old.sm_lid));
+        let status = port.watch.answered(now, &info);
+        // Which source was first is counted: it tells an operator what his kernel is worth.
+        let suspected = port.watch.end_suspicion();
+        let is_up = status.as_ref().map(|status| status.active);
+        if is_up == Some(true) && before.is_none_or(|(was_up, _)| !was_up) {
+            self.notes.push_back(Note::CameUp(port.id));
+        }
+        if let Some((was_up, old_sm)) = before {
+            if old_sm != info.master_sm_lid {
+                self.notes.push_back(Note::SmChanged(port.id));
+            }
+            if was_up && is_up == Some(false) {
+                *match suspected {
+                    true => &mut self.counters.losses_by_netlink,
+                    false => &mut self.counters.losses_by_check,
+                } += 1;
+            }
+        }
+        self.tell(key, status);
+        // A source may have spoken while the answer was under way.
+        self.read_port(now, key);
+    }
+}

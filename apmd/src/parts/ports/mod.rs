@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices, their ports, and the MADs that go through them.
+
+mod mads;
+mod news;
+
+pub(crate) use news::PortNews;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use cm_msgs::cm;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use statemachine::{Backoff, MadSource, PortId, PortStatus, Random, Time};
+
+use crate::config::Config;
+use crate::counters::PortCounters;
+use crate::devices::{Devices, Settings};
+use crate::io::rtnl::{LinkEvent, Rtnl};
+use crate::io::umad::Incoming;
+use crate::io::verbs::PortEvent;
+use crate::token::{PortKey, Token};
+
+/// First pause between scans for devices that are missing, and the longest.
+const SCAN_FIRST: Duration = Duration::from_secs(1);
+const SCAN_MAX: Duration = Duration::from_secs(60);
+
+/// What concerns others.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// Something about a port is different, or the port is new.
+    Changed(Box<PortNews>),
+    /// A port is active that was not.
+    CameUp(PortId),
+    /// A port has gone with its device.
+    Gone(PortId),
+    /// A port has another subnet manager, or the same one anew.
+    SmChanged(PortId),
+    /// What was sent by this port's umad file is not answered any more.
+    MadsLost(PortId),
+    /// Addresses of this host's interfaces are different.
+    AddressesChanged,
+    Association(MadSource, Box<cm::Message>),
+    SaResponse(Box<Incoming>),
+    SaTimedOut(u32),
+    /// A report that the port's subnet manager sent.
+    Report(PortKey, PortId, Box<Incoming>),
+}
+
+/// When missing devices are looked for again.
+#[derive(Debug)]
+struct Scan {
+    at: Option<Time>,
+    backoff: Backoff,
+}
+
+impl Scan {
+    fn soon(&mut self, now: Time) {
+        self.backoff.reset();
+        self.later(now);
+    }
+
+    fn later(&mut self, now: Time) {
+        self.at = Some(now + self.backoff.next_delay());
+    }
+}
+
+pub(crate) struct Ports {
+    registry: Registry,
+    devices: Devices,
+    rtnl: Option<Rtnl>,
+    settings: Settings,
+    scan: Scan,
+    /// Ports with more MADs to read than one turn takes.
+    unread: BTreeSet<PortKey>,
+    /// Ports that take no association MADs, and until when.
+    full: BTreeMap<PortId, Time>,
+    notes: VecDeque<Note>,
+    counters: PortCounters,
+}
+
+impl Ports {
+    pub(crate) fn new(config: &Config, registry: Registry, random: Random) -> Self {
+        let rtnl = Rtnl::open().and_then(|rtnl| {
+            let fd = rtnl.as_raw_fd();
+            registry.register(&mut SourceFd(&fd), Token::Rtnl.into(), Interest::READABLE)?;
+            Ok(rtnl)
+        });
+        let rtnl = rtnl
+            .inspect_err(|error| tracing::warn!(%error, "no rtnetlink"))
+            .ok();
+        Self {
+            devices: Devices::new(random),
+            rtnl,
+            settings: config.into(),
+            scan: Scan {
+                at: Some(Time(0)),
+                backoff: Backoff::new(SCAN_FIRST, SCAN_MAX),
+            },
+            unread: BTreeSet::new(),
+            full: BTreeMap::new(),
+            notes: VecDeque::new(),
+            counters: PortCounters::default(),
+            registry,
+        }
+    }
+
+    pub(crate) fn configure(&mut self, now: Time, config: &Config) {
+        self.settings = config.into();
+        // How ports are watched may be different.
+        for key in self.devices.keys().collect::<Vec<_>>() {
+            self.look_at(now, key);
+        }
+    }
+
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    pub(crate) fn rtnl(&self) -> Option<&Rtnl> {
+        self.rtnl.as_ref()
+    }
+
+    pub(crate) fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    pub(crate) fn poll_note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        if !self.unread.is_empty() {
+            return Some(Time(0));
+        }
+        let check = |key| self.devices.port(key).map(|port| port.watch.poll_timeout());
+        let checks = self.devices.keys().filter_map(check);
+        let full = self.full.values().copied();
+        checks.chain(self.scan.at).chain(full).min()
+    }
+
+    pub(crate) fn handle_time(&mut self, now: Time) {
+        for key in std::mem::take(&mut self.unread) {
+            self.handle_mads(now, key);
+        }
+        self.full.retain(|_, until| *until > now);
+        if self.scan.at.is_some_and(|at| at <= now) {
+            self.scan(now);
+        }
+        for key in self.devices.keys().collect::<Vec<_>>() {
+            if let Some(port) = self.devices.port_mut(key) {
+                port.watch.handle_time(now);
+                self.read_port(now, key);
+            }
+        }
+    }
+
+    /// Looks for devices that were not there; again later while some are missing.
+    fn scan(&mut self, now: Time) {
+        let news = self.devices.scan(&self.settings, &self.registry);
+        for key in &news {
+            self.read_port(now, *key);
+        }
+        if !news.is_empty() {
+            self.scan.backoff.reset();
+        }
+        if self.devices.is_incomplete(&self.settings) {
+            self.scan.later(now);
+        } else {
+            self.scan.at = None;
+        }
+    }
+
+    fn look_at(&mut self, now: Time, key: PortKey) {
+        if let Some(port) = self.devices.port_mut(key) {
+            port.watch.look();
+            self.read_port(now, key);
+        }
+    }
+
+    /// Asks for PortInfo, if that is wanted.
+    fn read_port(&mut self, now: Time, key: PortKey) {
+        if let Err(error) = self.devices.read_port(key) {
+            tracing::debug!(device = key.device, port = key.port, %error, "PortInfo not read");
+            self.unreadable(now, key);
+        }
+    }
+
+    fn unreadable(&mut self, now: Time, key: PortKey) {
+        self.refresh_facts(key);
+        let status = self
+            .devices
+            .port_mut(key)
+            .and_then(|port| port.watch.unreadable(now));
+        self.tell(key, status);
+    }
+
+    /// Tells of a port, if there is news.
+    fn tell(&mut self, key: PortKey, status: Option<PortStatus>) {
+        if status.is_some()
+            && let (Some(device), Some(port)) =
+                (self.devices.device(key.device), self.devices.port(key))
+            && let Some(news) = PortNews::of(device, port)
+        {
+            self.notes.push_back(Note::Changed(Box::new(news)));
+        }
+    }
+
+    /// A device's asynchronous events.
+    pub(crate) fn handle_device(&mut self, now: Time, device: u32) {
+        while let Some(opened) = self.devices.device(device) {
+            let name = &opened.verbs.name;
+            let event = match opened.verbs.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(device = name, %error, "no more events");
+                    return self.lose_device(now, device);
+                }
+            };
+            tracing::debug!(device = name, ?event, "verbs event");
+            match event {
+                // The context is good for nothing any more; a device that recovers is opened anew.
+                PortEvent::DeviceFatal => return self.lose_device(now, device),
+                PortEvent::Reregister(port) => {
+                    let key = PortKey { device, port };
+                    let id = self.devices.port(key).map(|port| port.id);
+                    self.notes.extend(id.map(Note::SmChanged));
+                    self.look_at(now, key);
+                }
+                PortEvent::Error(port) => self.lost(now, PortKey { device, port }),
+                PortEvent::Changed(port) => self.look_at(now, PortKey { device, port }),
+            }
+        }
+    }
+
+    fn lost(&mut self, now: Time, key: PortKey) {
+        let status = self
+            .devices
+            .port_mut(key)
+            .and_then(|port| port.watch.lost());
+        if status.is_some() {
+            self.counters.losses_by_verbs += 1;
+        }
+        self.tell(key, status);
+        self.read_port(now, key);
+    }
+
+    fn lose_device(&mut self, now: Time, device: u32) {
+        // It may be back at once: a driver is loaded anew, a function reset.
+        let gone = self.devices.drop_device(device);
+        self.notes.extend(gone.into_iter().map(Note::Gone));
+        self.scan.soon(now);
+    }
+
+    /// The kernel told of links and addresses.
+    pub(crate) fn handle_links(&mut self, now: Time) {
+        let Some(rtnl) = self.rtnl.as_mut() else {
+            return;
+        };
+        let events = match rtnl.read() {
+            Ok(events) => events,
+            Err(error) => {
+                tracing::error!(%error, "rtnetlink lost");
+                self.rtnl = None;
+                return;
+            }
+        };
+        if !events.is_empty() {
+            self.notes.push_back(Note::AddressesChanged);
+        }
+        for event in events {
+            let (LinkEvent::Lost(gid) | LinkEvent::Changed(gid)) = event else {
+                continue;
+            };
+            let Some(key) = self.devices.by_gid(gid) else {
+                // An interface of a port that is not open: maybe a device has just appeared.
+                self.scan.soon(now);
+                continue;
+            };
+            let lost = matches!(event, LinkEvent::Lost(_));
+            tracing::debug!(%gid, lost, "link event");
+            // IPoIB drops its carrier for a moment on a port that comes up, too: PortInfo decides.
+            if lost && let Some(port) = self.devices.port_mut(key) {
+                port.watch.suspect();
+            }
+            self.look_at(now, key);
+        }
+    }
+
+    fn refresh_facts(&mut self, key: PortKey) {
+        let Some(device) = self.devices.device(key.device) else {
+            return;
+        };
+        match device.verbs.port_facts(key.port) {
+            Ok(facts) => {
+                if let Some(port) = self.devices.port_mut(key) {
+                    port.watch.set_facts(facts);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(device = device.verbs.name, port = key.port, %error, "port not asked");
+            }
+        }
+    }
+}

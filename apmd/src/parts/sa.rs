@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Subnet administration: requests of all parts, and what it reports by itself.
+
+use std::collections::VecDeque;
+
+use cm_msgs::mad::MAD_LEN;
+use cm_msgs::sa::PathRecord;
+use paths::sa::{
+    Ask, Failure, Limits, Malformed, Report, Reports, Response, SaClient, SaRequest, User,
+};
+use paths::source::sa::paths;
+use statemachine::{PortId, QueryError, Random, Time};
+
+use crate::io::umad::Incoming;
+use crate::token::PortKey;
+
+/// What concerns others.
+#[derive(Debug)]
+pub(crate) enum Note {
+    Send(SaRequest),
+    AnswerReport(PortKey, Box<Incoming>, [u8; MAD_LEN]),
+    Reported(Report),
+    /// A path query is answered.
+    Paths(u32, Result<Vec<PathRecord>, QueryError>),
+    /// The subnet has no manager; the query goes on.
+    PathsAbsent(u32),
+    /// A request of the fabric's reader is answered.
+    Fabric(u32, Result<Response, Failure>),
+    /// A multicast group was joined, or not.
+    Joined(u32, Result<Response, Failure>),
+}
+
+pub(crate) struct Sa {
+    client: SaClient,
+    reports: Reports,
+    notes: VecDeque<Note>,
+    malformed: u64,
+}
+
+impl Sa {
+    pub(crate) fn new(random: Random) -> Self {
+        Self {
+            client: SaClient::new(Limits::default(), random),
+            reports: Reports::default(),
+            notes: VecDeque::new(),
+            malformed: 0,
+        }
+    }
+
+    /// MADs that did not decode.
+    pub(crate) fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        self.client.ask(ask);
+    }
+
+    pub(crate) fn subscribe(&mut self, port: PortId, traps: &[u16]) {
+        self.reports.subscribe(port, traps);
+    }
+
+    pub(crate) fn handle_response(&mut self, now: Time, mad: &Incoming) {
+        if let Err(error) = self.client.handle_response(now, &mad.bytes) {
+            self.count_malformed(mad, &error);
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, transaction_id: u32) {
+        self.client.handle_timeout(transaction_id);
+    }
+
+    pub(crate) fn handle_unsent(&mut self, transaction_id: u32) {
+        self.client.handle_unsent(transaction_id);
+    }
+
+    /// A MAD of method Report, whose sender is known to be the subnet manager.
+    pub(crate) fn handle_report(&mut self, key: PortKey, port: PortId, mad: Box<Incoming>) {
+        match self.reports.handle_report(port, &mad.bytes) {
+            Ok(answer) => self.notes.push_back(Note::AnswerReport(key, mad, answer)),
+            Err(error) => self.count_malformed(&mad, &error),
+        }
+    }
+
+    fn count_malformed(&mut self, mad: &Incoming, error: &Malformed) {
+        self.malformed += 1;
+        let (lid, qpn) = (mad.lid.0, mad.qpn);
+        tracing::warn!(lid, qpn, %error, "malformed MAD of subnet administration");
+    }
+
+    /// The port has come up: the subnet manager may not know its subscriptions.
+    pub(crate) fn handle_port_up(&mut self, port: PortId) {
+        self.reports.handle_forgotten(port);
+    }
+
+    /// Another manager, or the same anew: what the old one was asked or told is forgotten.
+    pub(crate) fn handle_sm_changed(&mut self, port: PortId) {
+        let again = self.client.handle_sm_changed(port);
+        self.reports.handle_forgotten(port);
+        let is_path = |user: &&User| matches!(user, User::Paths(_));
+        let paths = again.iter().filter(is_path).count();
+        let (port, others) = (port.port, again.len() - paths);
+        tracing::info!(
+            port,
+            paths,
+            others,
+            "subnet manager changed; requests repeated"
+        );
+    }
+
+    /// What was sent by this port's umad file is not answered any more.
+    pub(crate) fn handle_mads_lost(&mut self, port: PortId) {
+        self.client.handle_port_gone(port);
+    }
+
+    pub(crate) fn handle_port_gone(&mut self, port: PortId) {
+        self.client.handle_port_gone(port);
+        self.reports.handle_port_gone(port);
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let times = [self.client.poll_timeout(), self.reports.poll_timeout()];
+        times.into_iter().flatten().min()
+    }
+
+    pub(crate) fn handle_time(&mut self, now: Time) {
+        self.client.handle_time(now);
+        self.reports.handle_time(now);
+    }
+
+    pub(crate) fn poll_note(&mut self, now: Time) -> Option<Note> {
+        if let Some(note) = self.notes.pop_front() {
+            return Some(note);
+        }
+        if let Some(report) = self.reports.poll_report() {
+            return Some(Note::Reported(report));
+        }
+        while let Some(ask) = self.reports.poll_ask() {
+            self.client.ask(ask);
+        }
+        if let Some(request) = self.client.poll_send() {
+            return Some(Note::Send(request));
+        }
+        while let Some(user) = self.client.poll_absent() {
+            if let User::Paths(query) = user {
+                return Some(Note::PathsAbsent(query));
+            }
+        }
+        while let Some((user, reply)) = self.client.poll_reply() {
+            return Some(match user {
+                User::Paths(query) => Note::Paths(query, paths(reply)),
+                User::Fabric(number) => Note::Fabric(number, reply),
+                User::Join(user) => Note::Joined(user, reply),
+                User::Inform(number) => {
+                    self.reports.handle_reply(now, number, reply);
+                    continue;
+                }
+            });
+        }
+        None
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apmctl status` of a daemon whose host is not as it should be: its text, its JSON and its exit
+//! status say the same. That merely idle connections are no fault is shown where there are
+//! connections: in the drills.
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::apmctl::outcome;
+use crate::daemon::Daemon;
+
+/// What is degraded, as text and JSON have it.
+fn degraded(daemon: &Daemon) -> Vec<String> {
+    let (code, text, error) = outcome(&daemon.apmctl(&["status"]));
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("degraded"));
+    let lines: Vec<_> = lines.map(|line| line.trim().to_owned()).collect();
+    assert_eq!(code, if lines.is_empty() { 0 } else { 4 }, "{text}{error}");
+    assert_eq!(daemon.status()["degraded"], json!(lines));
+    lines
+}
+
+fn reload(daemon: &Daemon, config: &str, counter: &str, count: u32) {
+    daemon.write_config(config);
+    daemon.signal(Signal::SIGHUP);
+    daemon.await_counter(counter, &json!(count));
+}
+
+#[test]
+fn a_device_that_is_configured_and_absent_fails_it() {
+    let daemon = Daemon::start("");
+    assert_eq!(
+        degraded(&daemon),
+        [
+            "device none0 is configured but absent: see `rdma link`, and devices in apmd.toml",
+            "no connection can be protected: no RDMA device: see `rdma link`"
+        ]
+    );
+}
+
+#[test]
+fn a_refused_reload_is_shown_until_the_next_good_one() {
+    let daemon = Daemon::start("");
+    let refusals = || {
+        let mut lines = degraded(&daemon);
+        lines.retain(|line| line.starts_with("the configuration was refused"));
+        lines
+    };
+    assert_eq!(refusals(), Vec::<String>::new());
+    reload(&daemon, "[policy]\nnonsense = 1\n", "failed_reloads", 1);
+    let [line] = &refusals()[..] else {
+        panic!("not shown");
+    };
+    assert!(
+        line.contains("apmd.toml:4") && line.contains("nonsense"),
+        "{line}"
+    );
+    assert_eq!(refusals().len(), 1, "it stays");
+    reload(&daemon, "", "reloads", 1);
+    assert_eq!(refusals(), Vec::<String>::new());
+}
+
+#[test]
+fn a_reload_says_which_changes_need_a_restart() {
+    let daemon = Daemon::start("");
+    let restart = || {
+        let problems = daemon.status()["problems"].clone();
+        let problems = problems.as_array().expect("a list").clone();
+        let mut texts = problems
+            .into_iter()
+            .filter_map(|it| Some(it.as_str()?.to_owned()));
+        texts.find(|text| text.starts_with("takes effect with the next restart"))
+    };
+    assert_eq!(restart(), None);
+    let changed = "[acm]\nserve = true\n[control]\nmode = 0o600\n";
+    reload(&daemon, changed, "reloads", 1);
+    let text = restart().expect("two keys are not in effect");
+    assert!(text.ends_with(": acm.serve, control.mode"), "{text}");
+    reload(&daemon, "", "reloads", 2);
+    assert_eq!(restart(), None, "they are as they were at the start");
+}

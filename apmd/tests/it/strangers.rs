@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients that mean no good, and the real daemon.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use apmd::io::seqpacket::{Packets, Receive};
+use cm_msgs::control::{
+    FromDaemon, FromLibrary, MigrationState, QpState, Refusal, Register, Role, Snapshot,
+};
+use cm_msgs::{Guid, Lid, Qpn, path};
+use serde_json::json;
+
+use crate::daemon::{Daemon, connect};
+use crate::directory::Directory;
+
+const HELLO: FromLibrary = FromLibrary::Hello {
+    command: *b"stranger\0\0\0\0\0\0\0\0",
+};
+
+fn libraries(daemon: &Daemon) -> PathBuf {
+    daemon.directory().join("apmd.sock")
+}
+
+fn register(conn: u64) -> FromLibrary {
+    let primary = path::Path {
+        port: 1,
+        slid: Lid(1),
+        dlid: Lid(2),
+        ..path::Path::default()
+    };
+    let snapshot = Snapshot {
+        qp_state: QpState::Rts,
+        migration: MigrationState::Migrated,
+        primary,
+        alternate: None,
+    };
+    let register = Register {
+        role: Role::Active,
+        opted_in: false,
+        node_guid: Guid(0x1234),
+        qpn: Qpn(0x11),
+        peer_qpn: Qpn(0x22),
+        snapshot,
+    };
+    FromLibrary::Register { conn, register }
+}
+
+/// Resident memory in KiB.
+fn memory(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let size = line.and_then(|line| line.split_whitespace().nth(1));
+    size.and_then(|size| size.parse().ok()).expect("a size")
+}
+
+/// As many connections as the daemon keeps, of `count`, by this user.
+#[allow(unsafe_code)]
+fn crowd(socket: &Path, count: usize, uid: u32) -> Vec<Packets> {
+    let become_user = |uid: u32| {
+        // SAFETY: three numbers. The call changes this thread only.
+        let result = unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
+        assert_eq!(result, 0, "root may");
+    };
+    std::thread::scope(|scope| {
+        let connected = scope.spawn(|| {
+            become_user(uid);
+            let patience = Duration::from_secs(60);
+            let mut all: Vec<_> = (0..count)
+                .map(|_| Packets::connect(socket, patience).expect("the daemon listens"))
+                .collect();
+            all.retain(|packets| {
+                let greeted = packets.send(HELLO.encode().as_ref());
+                greeted.is_ok()
+                    && packets
+                        .receive(&mut [0; 64])
+                        .is_ok_and(|got| got != Receive::End)
+            });
+            all
+        });
+        connected.join().expect("no panic")
+    })
+}
+
+#[test]
+fn who_says_nothing_is_closed() {
+    let daemon = Daemon::start("");
+    let library = connect(&libraries(&daemon));
+    let operator = connect(&daemon.directory().join("observe.sock"));
+    assert!(library.receive().is_empty() && operator.receive().is_empty());
+    daemon.await_counter("clients_gone", &json!(1));
+}
+
+#[test]
+fn silent_clients_keep_nobody_out() {
+    let directory = Directory::new();
+    let daemon = Daemon::start_with_descriptors(600, directory.path(), "");
+    let silent: Vec<_> = (0..580).map(|_| connect(&libraries(&daemon))).collect();
+    assert_eq!(daemon.status()["pid"], daemon.pid());
+    assert!(daemon.counters()["clients_refused"].as_u64() > Some(300));
+    // Those that got a place lose it after a while.
+    assert!(silent.iter().all(|socket| socket.receive().is_empty()));
+    let library = connect(&libraries(&daemon));
+    library.send(HELLO.encode().as_ref()).expect("room");
+    let answer = library.receive();
+    assert_eq!(FromDaemon::decode(&answer), Ok(FromDaemon::Welcome));
+}
+
+#[test]
+fn one_user_leaves_places_for_others() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root can be several users");
+        return;
+    }
+    let directory = Directory::new();
+    let daemon = Daemon::start_with_descriptors(600, directory.path(), "[control]\nmode = 0o666\n");
+    let socket = libraries(&daemon);
+    let first = crowd(&socket, 300, 1001);
+    assert!((100..150).contains(&first.len()), "{}", first.len());
+    let second = crowd(&socket, 300, 1002);
+    assert!((20..50).contains(&second.len()), "{}", second.len());
+    let root = crowd(&socket, 40, 0);
+    assert_eq!(root.len(), 40);
+}
+
+#[test]
+fn answers_that_nobody_reads_cost_little() {
+    let daemon = Daemon::start("");
+    let before = memory(&daemon);
+    let mut deaf = Vec::new();
+    for _ in 0..200 {
+        let patience = Duration::from_millis(20);
+        let packets = Packets::connect(&libraries(&daemon), patience).expect("a listener");
+        packets.send(HELLO.encode().as_ref()).expect("room");
+        // Each is refused, until the daemon reads no more of them.
+        let sent = |_: &i32| matches!(packets.send(register(1).encode().as_ref()), Ok(true));
+        assert!((0..5000).take_while(sent).count() < 5000);
+        deaf.push(packets);
+    }
+    assert_eq!(daemon.status()["libraries"], 200);
+    let grown = memory(&daemon).saturating_sub(before);
+    assert!(grown < 4096, "{grown} KiB");
+}
+
+#[test]
+fn a_connection_on_an_unknown_device_is_not_looked_after() {
+    let daemon = Daemon::start("");
+    let library = connect(&libraries(&daemon));
+    for message in [HELLO, register(7)] {
+        library.send(message.encode().as_ref()).expect("room");
+    }
+    let answer = library.receive();
+    assert_eq!(FromDaemon::decode(&answer), Ok(FromDaemon::Welcome));
+    let refused = FromDaemon::Refuse {
+        conn: 7,
+        refusal: Refusal::NoDevice,
+    };
+    assert_eq!(FromDaemon::decode(&library.receive()), Ok(refused));
+    assert_eq!(daemon.status()["connections"]["total"], 0);
+}
+
+#[test]
+fn a_flood_is_a_few_lines_in_the_log() {
+    let daemon = Daemon::start("");
+    for _ in 0..500 {
+        let library = connect(&libraries(&daemon));
+        library.send(b"nonsense").expect("room");
+        assert!(library.receive().is_empty());
+    }
+    let said = |what: &str| {
+        let log = daemon.log();
+        log.iter().filter(|line| line.contains(what)).count()
+    };
+    let operator = connect(&daemon.directory().join("observe.sock"));
+    operator.send(b"nonsense").expect("room");
+    daemon.await_counter("malformed_requests", &json!(1));
+    assert!(said("protocol violation") < 200);
+    assert_eq!(said("request not understood"), 1, "nothing hides another");
+    daemon.await_log(" left out, like: ");
+}

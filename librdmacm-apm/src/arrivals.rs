@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! New connections wait here until no more come: a program that connects many is not slowed down
+//! by what is done for each of them, and what lasts a moment only costs nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::connection::Connection;
+
+/// For so long nothing new has to come.
+const QUIET: Duration = Duration::from_millis(50);
+/// A program that never stops connecting has its connections looked after all the same.
+const LONGEST: Duration = Duration::from_millis(500);
+/// Connections taken up before orders for others have their turn.
+const BATCH: usize = 32;
+
+/// Connections that nobody looks after yet, in the order in which they came.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    waiting: VecDeque<(Arc<Connection>, Instant)>,
+}
+
+impl Arrivals {
+    pub(crate) fn add(&mut self, connection: Arc<Connection>, now: Instant) {
+        self.waiting.push_back((connection, now));
+    }
+
+    /// It is over already. False if it was not among them.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|(waiting, _)| waiting.number != number);
+        self.waiting.len() < before
+    }
+
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        let mut numbers = self.waiting.iter().map(|(waiting, _)| waiting.number);
+        numbers.any(|waiting| waiting == number)
+    }
+
+    /// When to take some up.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let (_, oldest) = self.waiting.front()?;
+        let (_, newest) = self.waiting.back()?;
+        Some((*newest + QUIET).min(*oldest + LONGEST))
+    }
+
+    /// The next ones to take up, if it is time. What is left is due at once.
+    pub(crate) fn take(&mut self, now: Instant) -> Vec<Arc<Connection>> {
+        if self.due().is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        let count = self.waiting.len().min(BATCH);
+        let batch = self.waiting.drain(..count);
+        batch.map(|(connection, _)| connection).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::{ContextKey, Description, QpKey};
+    use crate::model::{Model, path};
+
+    fn connection(number: u64) -> Arc<Connection> {
+        Arc::new(Connection::new(
+            number,
+            Description {
+                role: None,
+                id: None,
+                qp_key: QpKey(number as usize),
+                context: ContextKey {
+                    address: 1,
+                    async_fd: -1,
+                },
+                peer_gid: path(1).dgid,
+                opted_in: false,
+                qp: Arc::new(Model::new(path(1))),
+            },
+        ))
+    }
+
+    fn numbers(taken: &[Arc<Connection>]) -> Vec<u64> {
+        taken.iter().map(|connection| connection.number).collect()
+    }
+
+    #[test]
+    fn many_in_a_row_wait_for_the_last() {
+        let start = Instant::now();
+        let mut arrivals = Arrivals::default();
+        let mut now = start;
+        for number in 0..5 {
+            now += QUIET / 2;
+            arrivals.add(connection(number), now);
+            assert!(arrivals.take(now).is_empty());
+        }
+        let due = arrivals.due().expect("some wait");
+        assert_eq!(due, now + QUIET);
+        assert_eq!(numbers(&arrivals.take(due)), [0, 1, 2, 3, 4]);
+        assert_eq!(arrivals.due(), None);
+    }
+
+    #[test]
+    fn what_never_stops_is_taken_up_all_the_same() {
+        let start = Instant::now();
+        let mut arrivals = Arrivals::default();
+        let mut now = start;
+        let mut number = 0;
+        while arrivals.take(now).is_empty() {
+            now += QUIET / 2;
+            arrivals.add(connection(number), now);
+            number += 1;
+        }
+        assert!(now <= start + LONGEST + QUIET, "{number}");
+    }
+
+    #[test]
+    fn what_is_over_before_is_never_taken_up() {
+        let now = Instant::now();
+        let mut arrivals = Arrivals::default();
+        arrivals.add(connection(1), now);
+        arrivals.add(connection(2), now);
+        assert!(arrivals.contains(1) && arrivals.remove(1));
+        assert!(!arrivals.contains(1) && !arrivals.remove(1));
+        assert_eq!(numbers(&arrivals.take(now + QUIET)), [2]);
+        assert_eq!(arrivals.due(), None);
+    }
+
+    #[test]
+    fn a_crowd_is_taken_up_in_parts() {
+        let now = Instant::now();
+        let mut arrivals = Arrivals::default();
+        for number in 0..BATCH as u64 + 1 {
+            arrivals.add(connection(number), now);
+        }
+        let due = now + QUIET;
+        assert_eq!(arrivals.take(due).len(), BATCH);
+        assert_eq!(arrivals.take(due).len(), 1, "the rest is due, too");
+    }
+}

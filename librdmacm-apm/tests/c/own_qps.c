@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * QPs that an application makes by itself, on the device of fake_verbs.c. "opt": its ids opt in. They
+ * live until there is a line on standard input.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <rdma/rdma_apm.h>
+
+#define PEER ((void *)0x20)
+#define OWN_OTHER_PORT ((void *)0x12)
+
+static struct ibv_device device;
+static struct ibv_context context = { .device = &device, .async_fd = -1 };
+static struct ibv_qp alone = { .qp_num = 7, .qp_context = PEER };
+static struct ibv_qp accepted = { .qp_num = 9, .qp_context = PEER };
+static struct ibv_qp connected = { .qp_num = 11, .qp_context = PEER };
+static struct ibv_qp back = { .qp_num = 13, .qp_context = OWN_OTHER_PORT };
+static struct ibv_qp managed = { .qp_num = 15, .qp_context = PEER };
+static struct ibv_qp waiting = { .qp_num = 17, .qp_context = PEER };
+static struct ibv_qp datagram = { .qp_num = 19, .qp_context = PEER, .qp_type = IBV_QPT_UD };
+static struct ibv_qp brief = { .qp_num = 21, .qp_context = PEER };
+
+static struct ibv_qp *const all[] = {
+	&alone, &accepted, &connected, &back, &managed, &waiting, &datagram, &brief,
+};
+
+static void to(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+static void connect_by_cm(int opt)
+{
+	static struct rdma_cm_id server, client;
+	struct rdma_conn_param param = { .qp_num = accepted.qp_num };
+	uint8_t on = 1;
+
+	server.verbs = client.verbs = &context;
+	server.qp_type = client.qp_type = IBV_QPT_RC;
+	server.port_num = client.port_num = 1;
+	if (opt && (rdma_set_option(&server, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &on, 1) ||
+		    rdma_set_option(&client, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &on, 1)))
+		perror("option");
+	/* The accepting side is in RTS before the CM hears of the QP, the connecting side after. */
+	to(&accepted, IBV_QPS_RTS);
+	rdma_accept(&server, &param);
+	param.qp_num = connected.qp_num;
+	rdma_connect(&client, &param);
+	to(&connected, IBV_QPS_RTS);
+	rdma_establish(&client);
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_qp_attr alternate = { .path_mig_state = IBV_MIG_REARM };
+	size_t i;
+
+	(void)argv;
+	for (i = 0; i < sizeof all / sizeof *all; i++) {
+		all[i]->context = &context;
+		if (all[i] != &datagram)
+			all[i]->qp_type = IBV_QPT_RC;
+	}
+	to(&alone, IBV_QPS_RTS);
+	to(&back, IBV_QPS_RTS);
+	to(&managed, IBV_QPS_RTS);
+	ibv_modify_qp(&managed, &alternate, IBV_QP_PATH_MIG_STATE);
+	to(&waiting, IBV_QPS_RTR);
+	to(&datagram, IBV_QPS_RTS);
+	to(&brief, IBV_QPS_RTS);
+	connect_by_cm(argc > 1);
+	to(&brief, IBV_QPS_ERR);
+	getchar();
+	for (i = 0; i < sizeof all / sizeof *all; i++)
+		ibv_destroy_qp(all[i]);
+	getchar();
+	return 0;
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The transactions with the SA: in flight, asked again, answered.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use cm_msgs::mad::Header;
+use cm_msgs::sa::SaMessage;
+use statemachine::{Backoff, PortId, Random, Time, Timers};
+
+use super::{Ask, Failure, Malformed, Response, SaRequest, User};
+
+/// The longest wait for one copy of a request, unless its user wants more for the first.
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
+
+/// Kinds of users, each with a queue of its own.
+const KINDS: usize = 4;
+
+/// What the client may do at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Requests under way.
+    pub in_flight: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { in_flight: 32 }
+    }
+}
+
+impl Limits {
+    /// Requests under way that are no path queries, which the engine may wait for.
+    fn beside_paths(self) -> usize {
+        self.in_flight.div_ceil(4)
+    }
+}
+
+/// Path queries go before all others.
+const PATHS: usize = 0;
+
+fn kind_of(user: User) -> usize {
+    match user {
+        User::Paths(_) => PATHS,
+        User::Fabric(_) => 1,
+        User::Join(_) => 2,
+        User::Inform(_) => 3,
+    }
+}
+
+/// Where a transaction stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// To be sent.
+    Due,
+    /// umad waits for the answer to this copy.
+    Sent(u32),
+    /// The SA is busy, or not there: to be sent again when its timer says.
+    Paused,
+}
+
+#[derive(Debug)]
+struct Transaction {
+    ask: Ask,
+    stage: Stage,
+    tries_left: u8,
+    timeouts: Backoff,
+    /// Of the next copy.
+    timeout: Duration,
+}
+
+impl Transaction {
+    fn new(ask: Ask) -> Self {
+        let first = Duration::from_millis(ask.timeout_ms.into());
+        let mut timeouts = Backoff::new(first, first.max(TIMEOUT_MAX));
+        Self {
+            stage: Stage::Due,
+            tries_left: ask.tries.max(1),
+            timeout: timeouts.next_delay(),
+            timeouts,
+            ask,
+        }
+    }
+
+    /// As if nothing had been sent yet.
+    fn start_over(&mut self) {
+        self.stage = Stage::Due;
+        self.tries_left = self.ask.tries.max(1);
+        self.timeouts.reset();
+        self.timeout = self.timeouts.next_delay();
+    }
+}
+
+/// Requests to subnet administration, on all ports.
+///
+/// Ask, then send what [`poll_send`](Self::poll_send) gives, tell what came of it, and collect
+/// [`poll_reply`](Self::poll_reply): every [`Ask`] gets one. Each copy of a request has a
+/// transaction ID of its own: umad knows the older copies for as long as it waits for them, and a
+/// transfer that came too late must not be mixed with the one that was asked for again.
+#[derive(Debug)]
+pub struct SaClient {
+    limits: Limits,
+    waiting: [VecDeque<Ask>; KINDS],
+    /// The kind of users whose turn is next.
+    turn: usize,
+    /// In the order in which they were begun.
+    running: BTreeMap<u64, Transaction>,
+    begun: u64,
+    /// The transactions that umad waits for, by the ID of the copy.
+    sent: BTreeMap<u32, u64>,
+    /// Those that pause.
+    timers: Timers<u64>,
+    random: Random,
+    replies: VecDeque<(User, Result<Response, Failure>)>,
+    absent: VecDeque<User>,
+}
+
+impl SaClient {
+    /// Nothing asked yet. Transaction IDs come out of `random`, so that nobody can answer a request
+    /// that he has not seen.
+    pub fn new(limits: Limits, random: Random) -> Self {
+        Self {
+            limits,
+            waiting: Default::default(),
+            turn: 0,
+            running: BTreeMap::new(),
+            begun: 0,
+            sent: BTreeMap::new(),
+            timers: Timers::default(),
+            random,
+            replies: VecDeque::new(),
+            absent: VecDeque::new(),
+        }
+    }
+
+    /// Requests waiting or under way.
+    pub fn pending(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum::<usize>() + self.running.len()
+    }
+
+    /// Asks.
+    pub fn ask(&mut self, ask: Ask) {
+        self.waiting[kind_of(ask.user)].push_back(ask);
+    }
+
+    /// The next request to send.
+    pub fn poll_send(&mut self) -> Option<SaRequest> {
+        while self.running.len() < self.limits.in_flight
+            && let Some(ask) = self.next_waiting()
+        {
+            self.running.insert(self.begun, Transaction::new(ask));
+            self.begun += 1;
+        }
+        let mut running = self.running.iter_mut();
+        let (&number, transaction) =
+            running.find(|(_, transaction)| transaction.stage == Stage::Due)?;
+        let copy = self.random.nonzero_u32();
+        self.sent.insert(copy, number);
+        transaction.stage = Stage::Sent(copy);
+        transaction.tries_left -= 1;
+        transaction.ask.mad.header.transaction_id = copy.into();
+        Some(SaRequest {
+            port: transaction.ask.port,
+            mad: transaction.ask.mad.encode(),
+            timeout_ms: u32::try_from(transaction.timeout.as_millis()).unwrap_or(u32::MAX),
+            transaction_id: copy,
+        })
+    }
+
+    /// The next request to begin: a path query, or else the other kinds of users have it in turns.
+    fn next_waiting(&mut self) -> Option<Ask> {
+        if let Some(ask) = self.waiting[PATHS].pop_front() {
+            return Some(ask);
+        }
+        let other = |transaction: &&Transaction| kind_of(transaction.ask.user) != PATHS;
+        if self.running.values().filter(other).count() >= self.limits.beside_paths() {
+            return None;
+        }
+        let kind = (0..KINDS)
+            .map(|step| (self.turn + step) % KINDS)
+            .find(|kind| !self.waiting[*kind].is_empty())?;
+        self.turn = (kind + 1) % KINDS;
+        self.waiting[kind].pop_front()
+    }
+
+    /// A request could not be sent.
+    pub fn handle_unsent(&mut self, transaction_id: u32) {
+        if let Some(number) = self.sent.remove(&transaction_id) {
+            self.finish(number, Err(Failure::Unreachable));
+        }
+    }
+
+    /// umad gave a request back unanswered.
+    pub fn handle_timeout(&mut self, transaction_id: u32) {
+        let Some(number) = self.sent.remove(&transaction_id) else {
+            return;
+        };
+        let Some(transaction) = self.running.get_mut(&number) else {
+            return;
+        };
+        if transaction.tries_left > 0 {
+            transaction.timeout = transaction.timeouts.next_delay();
+            transaction.stage = Stage::Due;
+        } else {
+            self.finish(number, Err(Failure::Timeout));
+        }
+    }
+
+    /// An SA answered: `message` is umad's whole payload.
+    ///
+    /// # Errors
+    /// The message makes no sense. If it answers a request, who asked is told so as well.
+    pub fn handle_response(&mut self, now: Time, message: &[u8]) -> Result<(), Malformed> {
+        let Some(number) = transaction_id(message).and_then(|id| self.sent.remove(&id)) else {
+            return SaMessage::decode(message).map(drop).map_err(Into::into);
+        };
+        let Some(transaction) = self.running.get_mut(&number) else {
+            return Ok(());
+        };
+        let result = response(&transaction.ask.mad.header, message);
+        if let Err(failure @ (Failure::Busy | Failure::Absent)) = result
+            && transaction.tries_left > 0
+        {
+            if failure == Failure::Absent {
+                self.absent.push_back(transaction.ask.user);
+            }
+            self.timers.set(number, now + transaction.timeout);
+            transaction.stage = Stage::Paused;
+            transaction.timeout = transaction.timeouts.next_delay();
+            return Ok(());
+        }
+        let malformed = match &result {
+            Err(Failure::Malformed(malformed)) => Err(*malformed),
+            _ => Ok(()),
+        };
+        self.finish(number, result);
+        malformed
+    }
+
+    /// A port can send no more: its requests never come back.
+    pub fn handle_port_gone(&mut self, port: PortId) {
+        let of_port = |(number, transaction): (&u64, &Transaction)| {
+            (transaction.ask.port == port).then_some(*number)
+        };
+        let gone: Vec<_> = self.running.iter().filter_map(of_port).collect();
+        for number in gone {
+            self.finish(number, Err(Failure::Unreachable));
+        }
+    }
+
+    /// Another subnet manager has taken over on a port, or the same has started anew: what was asked
+    /// of the old one is asked of the new one at once. Whose requests these are.
+    pub fn handle_sm_changed(&mut self, port: PortId) -> Vec<User> {
+        let mut users = Vec::new();
+        for (number, transaction) in &mut self.running {
+            if transaction.ask.port == port {
+                if let Stage::Sent(copy) = transaction.stage {
+                    self.sent.remove(&copy);
+                }
+                self.timers.cancel(number);
+                transaction.start_over();
+                users.push(transaction.ask.user);
+            }
+        }
+        users
+    }
+
+    /// The next reply.
+    pub fn poll_reply(&mut self) -> Option<(User, Result<Response, Failure>)> {
+        self.replies.pop_front()
+    }
+
+    /// Whose request nobody was there to answer. It is sent again after a pause; who has another
+    /// source need not wait for that.
+    pub fn poll_absent(&mut self) -> Option<User> {
+        self.absent.pop_front()
+    }
+
+    /// When the next pause ends.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// Ends the pauses that are over.
+    pub fn handle_time(&mut self, now: Time) {
+        while let Some(number) = self.timers.expired(now) {
+            if let Some(transaction) = self.running.get_mut(&number) {
+                transaction.stage = Stage::Due;
+            }
+        }
+    }
+
+    fn finish(&mut self, number: u64, result: Result<Response, Failure>) {
+        if let Some(Transaction { ask, stage, .. }) = self.running.remove(&number) {
+            if let Stage::Sent(copy) = stage {
+                self.sent.remove(&copy);
+            }
+            self.timers.cancel(&number);
+            self.replies.push_back((ask.user, result));
+        }
+    }
+}
+
+/// The lower half of a message's transaction ID: umad has its own number in the upper half.
+fn transaction_id(message: &[u8]) -> Option<u32> {
+    let header = Header::decode(message.first_chunk()?);
+    Some(header.transaction_id as u32)
+}
+
+/// The response to `request` that `message` is.
+fn response(request: &Header, message: &[u8]) -> Result<Response, Failure> {
+    let message = SaMessage::decode(message)?;
+    let answers = message.expect_answer_to(request);
+    answers.map_err(|error| Failure::of(request, error))?;
+    Ok(Response::new(&message)?)
+}
+
+#[cfg(test)]
+mod tests;

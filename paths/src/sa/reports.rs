@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reports: notices that the SA forwards to who has subscribed (IBA 13.4.11, 15.4.3). No I/O here.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cm_msgs::mad::MAD_LEN;
+use cm_msgs::sa::{InformInfo, Notice, SaMad};
+use statemachine::{Backoff, PortId, Time};
+
+use super::{Ask, Failure, Malformed, Response, User};
+
+/// Wait for the answer to the first copy of a subscription.
+const TIMEOUT_MS: u32 = 500;
+/// Copies of a subscription before it is left alone for a while.
+const TRIES: u8 = 4;
+/// First pause before a subscription that failed is tried again; doubles with every failure.
+const PAUSE_FIRST: Duration = Duration::from_secs(2);
+/// The longest such pause.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// What the SA told a local port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The local port that had subscribed.
+    pub port: PortId,
+    /// What happened.
+    pub notice: Notice,
+}
+
+/// Where a subscription stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// To be asked for.
+    Due,
+    /// The SA is being asked, under this number.
+    Asked(u32),
+    /// The SA has it.
+    Held,
+    /// Asking failed: to be asked for again then.
+    Failed(Time),
+}
+
+#[derive(Debug)]
+struct Subscription {
+    port: PortId,
+    trap: u16,
+    stage: Stage,
+    backoff: Backoff,
+}
+
+/// Subscriptions of local ports to traps, kept through changes of the subnet manager, and the
+/// reports that they bring.
+#[derive(Debug, Default)]
+pub struct Reports {
+    subscriptions: Vec<Subscription>,
+    next_number: u32,
+    reports: VecDeque<Report>,
+}
+
+impl Reports {
+    /// From now on, `port` is to be told of `traps`, of all producers.
+    pub fn subscribe(&mut self, port: PortId, traps: &[u16]) {
+        for &trap in traps {
+            let mut subscriptions = self.subscriptions.iter();
+            if !subscriptions.any(|known| (known.port, known.trap) == (port, trap)) {
+                self.subscriptions.push(Subscription {
+                    port,
+                    trap,
+                    stage: Stage::Due,
+                    backoff: Backoff::new(PAUSE_FIRST, PAUSE_MAX),
+                });
+            }
+        }
+    }
+
+    /// A port has gone, and its subscriptions with it.
+    pub fn handle_port_gone(&mut self, port: PortId) {
+        self.subscriptions.retain(|known| known.port != port);
+    }
+
+    /// The port has come up, has another subnet manager, or is asked to register again: the SA may
+    /// not know its subscriptions.
+    pub fn handle_forgotten(&mut self, port: PortId) {
+        for subscription in &mut self.subscriptions {
+            if subscription.port == port {
+                subscription.stage = Stage::Due;
+                subscription.backoff.reset();
+            }
+        }
+    }
+
+    /// The next thing to ask the SA, for [`User::Inform`].
+    pub fn poll_ask(&mut self) -> Option<Ask> {
+        let mut subscriptions = self.subscriptions.iter_mut();
+        let subscription = subscriptions.find(|known| known.stage == Stage::Due)?;
+        let number = self.next_number;
+        self.next_number = self.next_number.wrapping_add(1);
+        subscription.stage = Stage::Asked(number);
+        let info = InformInfo::subscribe_to(subscription.trap);
+        Some(Ask {
+            user: User::Inform(number),
+            port: subscription.port,
+            mad: SaMad::set_inform_info(0, &info),
+            timeout_ms: TIMEOUT_MS,
+            tries: TRIES,
+        })
+    }
+
+    /// What came of the request with this number.
+    pub fn handle_reply(&mut self, now: Time, number: u32, reply: Result<Response, Failure>) {
+        let mut subscriptions = self.subscriptions.iter_mut();
+        let asked = subscriptions.find(|known| known.stage == Stage::Asked(number));
+        let Some(subscription) = asked else {
+            return;
+        };
+        let (port, trap) = (subscription.port.port, subscription.trap);
+        let Err(error) = reply else {
+            tracing::debug!(port, trap, "subscribed");
+            subscription.stage = Stage::Held;
+            subscription.backoff.reset();
+            return;
+        };
+        let pause = subscription.backoff.next_delay();
+        tracing::debug!(port, trap, %error, ?pause, "not subscribed");
+        subscription.stage = Stage::Failed(now + pause);
+    }
+
+    /// A MAD of method Report came in by `port`. The answer that its sender wants.
+    ///
+    /// # Errors
+    /// It is no report of a notice.
+    pub fn handle_report(&mut self, port: PortId, mad: &[u8]) -> Result<[u8; MAD_LEN], Malformed> {
+        let mad = SaMad::decode(mad)?;
+        let notice = mad.notice().map_err(Malformed::Answer)?;
+        self.reports.push_back(Report { port, notice });
+        Ok(mad.report_response().encode())
+    }
+
+    /// The next report. The SA may send one twice.
+    pub fn poll_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    /// When the next subscription is to be tried again.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let failed = |known: &Subscription| match known.stage {
+            Stage::Failed(until) => Some(until),
+            Stage::Due | Stage::Asked(_) | Stage::Held => None,
+        };
+        self.subscriptions.iter().filter_map(failed).min()
+    }
+
+    /// Ends the pauses that are over.
+    pub fn handle_time(&mut self, now: Time) {
+        for subscription in &mut self.subscriptions {
+            if matches!(subscription.stage, Stage::Failed(until) if until <= now) {
+                subscription.stage = Stage::Due;
+            }
+        }
+    }
+
+    /// Subscriptions that the SA has, and all.
+    pub fn held(&self) -> (usize, usize) {
+        let held = self.subscriptions.iter();
+        let held = held.filter(|known| known.stage == Stage::Held).count();
+        (held, self.subscriptions.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cm_msgs::sa::{ATTR_INFORM_INFO, ATTR_NOTICE, ResponseError, SaStatus, Trap};
+    use cm_msgs::{Guid, Lid, mad};
+
+    const PORT: PortId = PortId {
+        node_guid: Guid(9),
+        port: 1,
+    };
+    const OTHER: PortId = PortId { port: 2, ..PORT };
+
+    fn asked(reports: &mut Reports) -> Vec<(u32, PortId, u16)> {
+        let asks = std::iter::from_fn(|| reports.poll_ask());
+        asks.map(|ask| {
+            let User::Inform(number) = ask.user else {
+                panic!("{:?}", ask.user);
+            };
+            let info = InformInfo::decode(ask.mad.data.first_chunk().unwrap());
+            assert_eq!((ask.mad.header.method, info.subscribe), (2, 1));
+            (number, ask.port, info.trap_number)
+        })
+        .collect()
+    }
+
+    fn yes() -> Result<Response, Failure> {
+        Ok(Response {
+            attribute: ATTR_INFORM_INFO,
+            record_len: 200,
+            data: vec![0; 200],
+        })
+    }
+
+    #[test]
+    fn each_trap_is_asked_for_once() {
+        let mut reports = Reports::default();
+        reports.subscribe(PORT, &[64, 65]);
+        reports.subscribe(PORT, &[65]);
+        reports.subscribe(OTHER, &[65]);
+        let asks = asked(&mut reports);
+        assert_eq!(asks, [(0, PORT, 64), (1, PORT, 65), (2, OTHER, 65)]);
+        for (number, _, _) in asks {
+            reports.handle_reply(Time(0), number, yes());
+        }
+        assert_eq!((reports.held(), reports.poll_ask()), ((3, 3), None));
+        reports.handle_port_gone(PORT);
+        assert_eq!(reports.held(), (1, 1));
+    }
+
+    #[test]
+    fn another_subnet_manager_is_asked_again_and_late_answers_of_the_old_do_not_count() {
+        let mut reports = Reports::default();
+        reports.subscribe(PORT, &[65]);
+        reports.subscribe(OTHER, &[65]);
+        asked(&mut reports);
+        reports.handle_reply(Time(0), 1, yes());
+        reports.handle_forgotten(PORT);
+        reports.handle_reply(Time(0), 0, yes());
+        assert_eq!(asked(&mut reports), [(2, PORT, 65)]);
+        assert_eq!(reports.held(), (1, 2));
+        reports.handle_reply(Time(0), 2, yes());
+        assert_eq!(reports.held(), (2, 2));
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_ever_more_slowly() {
+        let mut reports = Reports::default();
+        reports.subscribe(PORT, &[128]);
+        let mut pauses = Vec::new();
+        for failure in [
+            Failure::Timeout,
+            Failure::Unreachable,
+            Failure::Status(SaStatus::RequestInvalid),
+            Failure::Timeout,
+            Failure::Timeout,
+            Failure::Timeout,
+            Failure::Timeout,
+        ] {
+            let [(number, ..)] = asked(&mut reports)[..] else {
+                panic!("not asked");
+            };
+            reports.handle_reply(Time(0), number, Err(failure));
+            let at = reports.poll_timeout().unwrap();
+            reports.handle_time(Time(at.0 - 1));
+            assert_eq!(reports.poll_ask(), None);
+            reports.handle_time(at);
+            pauses.push(at.0 / 1_000_000);
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(reports.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_report_is_answered_and_told() {
+        let notice = Notice {
+            is_generic: true,
+            trap_number: 128,
+            data_details: [7; 54],
+            ..Notice::default()
+        };
+        let mut mad = SaMad::set_inform_info(0x1234, &InformInfo::default());
+        mad.header.method = mad::METHOD_REPORT;
+        mad.header.attribute_id = ATTR_NOTICE;
+        mad.data[..80].copy_from_slice(&notice.encode());
+        let mut reports = Reports::default();
+        let answer = reports.handle_report(PORT, &mad.encode()).unwrap();
+        let answer = SaMad::decode(&answer).unwrap();
+        assert_eq!(
+            (answer.header.method, answer.header.transaction_id),
+            (0x86, 0x1234)
+        );
+        let report = reports.poll_report().unwrap();
+        assert_eq!(report.port, PORT);
+        assert_eq!(report.notice.trap(), Some(Trap::LinkState(Lid(0x707))));
+        assert_eq!(reports.poll_report(), None);
+
+        mad.header.attribute_id = ATTR_INFORM_INFO;
+        let other = ResponseError::Attribute { found: 3, want: 2 };
+        assert_eq!(
+            reports.handle_report(PORT, &mad.encode()),
+            Err(Malformed::Answer(other))
+        );
+        assert!(reports.handle_report(PORT, &[0; 256]).is_err());
+        assert_eq!(reports.poll_report(), None);
+    }
+}

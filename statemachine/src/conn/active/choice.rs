@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which alternate is best, as far as is known, and whether another is worth a question.
+
+use alloc::vec::Vec;
+
+use cm_msgs::Gid;
+use cm_msgs::path::Path;
+
+use super::overlaps::Overlaps;
+use crate::candidate::{Candidate, Score, rank, shared};
+use crate::conn::Core;
+use crate::conn::doubt::Suspicions;
+use crate::context::{ConnAlarm, Context};
+use crate::overlap::{Overlap, PathEnds};
+
+/// Candidates looked at in one evaluation, the best by ports first: 2 x 2 ports with 8 LIDs each.
+const MAX_ASSESSED: usize = 32;
+
+/// What the choice of an alternate rests on besides the ports.
+#[derive(Default)]
+pub(super) struct Choice {
+    pub(super) doubts: Suspicions,
+    overlaps: Overlaps,
+    /// The alternate that the QP has is no good, though its port is up.
+    pub(super) distrusted: bool,
+    /// The next evaluation asks for doubtful paths, too.
+    pub(super) probing: bool,
+    pub(super) chosen: Option<Candidate>,
+    pub(super) runner_up: Option<Candidate>,
+}
+
+/// What an evaluation comes to.
+pub(super) enum Next {
+    /// These may be better than what there is: ask for their paths.
+    Ask(Vec<Candidate>),
+    /// There is no candidate.
+    None,
+    /// What would be better is in doubt: try it after a pause.
+    Later,
+    /// Nothing is better than the alternate that the QP has.
+    Content,
+}
+
+impl Choice {
+    /// The alternate that the QP has, and how good it is, if it would work from here.
+    pub(super) fn current(&self, core: &Core, cx: &Context) -> Option<(Path, Score)> {
+        let path = *core
+            .loaded()
+            .filter(|path| core.is_up(cx, path) && !self.distrusted)?;
+        Some((path, self.score(core, cx, &path)))
+    }
+
+    /// Whether a path would be an improvement on the alternate that the QP has.
+    pub(super) fn improves(&self, core: &Core, cx: &Context, path: &Path) -> bool {
+        let current = self.current(core, cx);
+        let score = self.score(core, cx, path);
+        current.is_none_or(|(_, current)| score.beats(current))
+    }
+
+    fn score(&self, core: &Core, cx: &Context, path: &Path) -> Score {
+        Score {
+            doubt: self.doubts.of_path(path),
+            shared: shared(&core.qp.primary, path, core.lmc(cx)),
+            overlap: self.overlaps.of_path(core, cx, path),
+            tie: 0,
+        }
+    }
+
+    /// What a path of the connection's shares with its primary, where that is known.
+    pub(super) fn overlap(&self, core: &Core, cx: &Context, path: &Path) -> Option<Overlap> {
+        self.overlaps.of_path(core, cx, path)
+    }
+
+    /// A path source knows no path of a candidate.
+    pub(super) fn no_path(&mut self, core: &Core, cx: &mut Context, candidate: &Candidate) {
+        self.doubts.no_path(candidate);
+        self.watch_suspects(core, cx);
+    }
+
+    /// Sets the timer for the end of the next suspicion.
+    pub(super) fn watch_suspects(&self, core: &Core, cx: &mut Context) {
+        match self.doubts.next() {
+            Some(until) => cx.set(core.id, ConnAlarm::Suspect, until - cx.now),
+            None => cx.stop(core.id, ConnAlarm::Suspect),
+        }
+    }
+
+    fn rank(&self, core: &Core, cx: &Context) -> Vec<Candidate> {
+        let doubt = |candidate: &Candidate| self.doubts.of_candidate(candidate);
+        rank(core.candidate_pool(cx), doubt)
+    }
+
+    /// The thinkable alternates, the best by ports first, as many as are looked at.
+    pub(super) fn candidates(&self, core: &Core, cx: &Context) -> Vec<Candidate> {
+        let mut candidates = self.rank(core, cx);
+        candidates.truncate(MAX_ASSESSED);
+        candidates
+    }
+
+    /// The thinkable alternates that end at `gid`, the best first.
+    pub(super) fn candidates_to(&self, core: &Core, cx: &Context, gid: Gid) -> Vec<Candidate> {
+        let mut ranked = self.rank(core, cx);
+        self.overlaps.rate(core, cx, &mut ranked);
+        ranked.retain(|candidate| candidate.dgid == gid);
+        ranked
+    }
+
+    /// The paths, the loaded one and these, of which it has to be asked what they share with the
+    /// primary. `None`: that is known of all.
+    pub(super) fn unassessed(
+        &self,
+        core: &Core,
+        cx: &Context,
+        candidates: &[Candidate],
+    ) -> Option<Vec<PathEnds>> {
+        let pool = core.candidate_pool(cx);
+        let loaded = core.loaded().map(|path| pool.ends_of(path));
+        let thinkable = candidates.iter().map(|candidate| pool.ends(candidate));
+        let paths: Vec<PathEnds> = loaded.into_iter().chain(thinkable).collect();
+        let covered = self.overlaps.covers(&core.qp.primary, &paths);
+        (!covered).then_some(paths)
+    }
+
+    /// What paths share with a primary, as it was answered.
+    pub(super) fn assessed(
+        &mut self,
+        primary: Path,
+        paths: Vec<PathEnds>,
+        overlaps: &[Option<Overlap>],
+    ) {
+        self.overlaps.answered(primary, paths, overlaps);
+    }
+
+    /// What paths share has to be asked anew.
+    pub(super) fn forget_overlaps(&mut self) {
+        self.overlaps = Overlaps::default();
+    }
+
+    /// Which of the candidates to ask for.
+    pub(super) fn next(
+        &mut self,
+        core: &Core,
+        cx: &Context,
+        mut candidates: Vec<Candidate>,
+    ) -> Next {
+        self.overlaps.rate(core, cx, &mut candidates);
+        let probing = core::mem::take(&mut self.probing);
+        self.runner_up = candidates.get(1).copied();
+        let limit = cx.config.candidate_limit;
+        let Some((_, score)) = self.current(core, cx) else {
+            candidates.truncate(limit);
+            return match candidates.is_empty() {
+                true => Next::None,
+                false => Next::Ask(candidates),
+            };
+        };
+        let in_doubt = |c: &Candidate| c.score.shares_less(score) && !c.score.beats(score);
+        let doubtful = candidates.iter().any(in_doubt);
+        candidates.retain(|c| c.score.beats(score) || (probing && c.score.shares_less(score)));
+        candidates.truncate(limit);
+        match candidates.is_empty() {
+            false => Next::Ask(candidates),
+            true if doubtful => Next::Later,
+            true => Next::Content,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A path that is proposed to the peer: its LAP, repeated until the APR.
+
+use core::time::Duration;
+
+use cm_msgs::cm::Lap;
+use cm_msgs::path::Path;
+
+use crate::conn::Core;
+use crate::conn::association::{CommIds, timeout_code};
+use crate::conn::proposal::{ends, fields};
+use crate::context::{Context, Exchange};
+use crate::input::Origin;
+
+/// A LAP and what it is for.
+pub(super) struct Proposal {
+    exchange: Exchange,
+    /// The primary that the alternate is for.
+    primary: Path,
+    pub(super) alternate: Path,
+    /// Where its record came from.
+    pub(super) origin: Option<Origin>,
+}
+
+impl Proposal {
+    pub(super) fn new(
+        core: &Core,
+        transaction: u32,
+        alternate: Path,
+        origin: Option<Origin>,
+    ) -> Self {
+        Self {
+            exchange: Exchange::new(transaction, 0),
+            primary: core.qp.primary,
+            alternate,
+            origin,
+        }
+    }
+
+    /// Sends the next copy, and says how long to wait for an answer. `None`: there were enough.
+    pub(super) fn send(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> Option<Duration> {
+        let routes = core.routes(cx);
+        let lap = Lap {
+            local_comm_id: ids.local,
+            remote_comm_id: ids.remote,
+            remote_qpn_eecn: core.peer_qpn,
+            remote_cm_response_timeout: timeout_code(cx.config.retry_first),
+            alternate: fields(&self.alternate),
+            private_data: ends(&self.primary).encode(),
+        };
+        self.exchange.next(cx, &routes, || lap.into())
+    }
+
+    /// Whether an answer with this transaction ID is to its LAP, and not to an earlier one.
+    pub(super) fn is_answered_by(&self, transaction: u32) -> bool {
+        self.exchange.transaction == transaction
+    }
+
+    /// Whether it is for the primary that the QP has.
+    pub(super) fn fits(&self, core: &Core) -> bool {
+        self.primary.same_way(&core.qp.primary)
+    }
+
+    /// The copy that still waits for its port is not sent.
+    pub(super) fn take_back(&self, cx: &mut Context) {
+        self.exchange.take_back(cx);
+    }
+}

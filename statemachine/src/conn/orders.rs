@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Orders to a connection's library, one at a time, and how they end.
+
+use cm_msgs::control::Cause;
+use cm_msgs::path::Path;
+
+use crate::context::{ConnAlarm, Context};
+use crate::id::ConnId;
+use crate::view::Reason;
+
+/// What a library can be ordered to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OrderKind {
+    Load,
+    Migrate,
+    Query,
+}
+
+/// An order that the library has not answered yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Outstanding {
+    kind: OrderKind,
+    token: u32,
+}
+
+/// How an order ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OrderEnd {
+    Done,
+    Stale,
+    Failed(u8),
+    /// The library did not answer in time.
+    Silent,
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct QpChange {
+    /// The order that this ends, and how.
+    pub(super) ended: Option<(OrderKind, OrderEnd)>,
+    /// The QP migrated.
+    pub(super) abandoned: Option<Abandoned>,
+    /// The QP says that its alternate is no good.
+    pub(super) alternate_broken: bool,
+}
+
+/// A path that a QP left.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Abandoned {
+    pub(super) path: Path,
+    /// Hardware gave it up, and no local port tells why.
+    pub(super) suspect: bool,
+}
+
+/// The one order that the library has not answered, and what became of the last one.
+///
+/// One at a time, because every order names the QP as it was when the order was made: a second
+/// one, sent before the first was answered, could only be stale.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    outstanding: Option<Outstanding>,
+    /// What went wrong with the last order; it stands until one succeeds.
+    trouble: Option<Reason>,
+}
+
+impl Orders {
+    /// The order that is not answered.
+    pub(super) fn outstanding(&self) -> Option<OrderKind> {
+        self.outstanding.map(|order| order.kind)
+    }
+
+    pub(super) fn trouble(&self) -> Option<Reason> {
+        self.trouble
+    }
+
+    /// An order goes out, with this token.
+    pub(super) fn begin(&mut self, cx: &mut Context, id: ConnId, kind: OrderKind) -> u32 {
+        let token = cx.token();
+        self.outstanding = Some(Outstanding { kind, token });
+        cx.set(id, ConnAlarm::Order, cx.config.order_timeout);
+        token
+    }
+
+    /// Which order a report ends, and how.
+    pub(super) fn matches(&self, cx: &mut Context, cause: Cause) -> Option<(OrderKind, OrderEnd)> {
+        let (token, end) = match cause {
+            Cause::Done { token } => (token, OrderEnd::Done),
+            Cause::Stale { token } => (token, OrderEnd::Stale),
+            Cause::Failed { token, errno } => (token, OrderEnd::Failed(errno)),
+            // A query's report bears no token: one order is outstanding at most, so it is this
+            // one's.
+            Cause::Query => {
+                let order = self
+                    .outstanding
+                    .filter(|order| order.kind == OrderKind::Query)?;
+                return Some((order.kind, OrderEnd::Done));
+            }
+            Cause::PathMigrated | Cause::PathMigrationError | Cause::Armed | Cause::Broken => {
+                return None;
+            }
+        };
+        let order = self
+            .outstanding
+            .filter(|order| order.kind != OrderKind::Query && order.token == token);
+        if order.is_none() {
+            cx.counters.reports_out_of_place += 1;
+        }
+        order.map(|order| (order.kind, end))
+    }
+
+    /// The order is over.
+    pub(super) fn end(&mut self, cx: &mut Context, id: ConnId, kind: OrderKind, end: OrderEnd) {
+        self.outstanding = None;
+        cx.stop(id, ConnAlarm::Order);
+        self.trouble = match (kind, end) {
+            (_, OrderEnd::Done) => None,
+            (_, OrderEnd::Stale) => Some(Reason::Stale),
+            (_, OrderEnd::Silent) => Some(Reason::LibrarySilent),
+            (OrderKind::Migrate, OrderEnd::Failed(errno)) => Some(Reason::MigrateFailed(errno)),
+            (_, OrderEnd::Failed(errno)) => Some(Reason::LoadFailed(errno)),
+        };
+    }
+}

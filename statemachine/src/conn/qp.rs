@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What both sides of a connection have: the QP as its library saw it last, and the peer's ports.
+
+use alloc::vec::Vec;
+
+use cm_msgs::association::{PortAddress, ReqData};
+use cm_msgs::cm::Req;
+use cm_msgs::control::{
+    AppEvent, Cause, Load, Migrate, MigrationState, QpState, Refusal, Report, Snapshot,
+};
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Guid, Lid, Qpn};
+
+use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
+use crate::candidate::CandidatePool;
+use crate::context::{ConnAlarm, Context, Route};
+use crate::id::ConnId;
+use crate::input::MadSource;
+use crate::output::Order;
+use crate::port::{Port, same_port};
+use crate::questions::Urgency;
+use crate::time::Time;
+use crate::trace::{PathLids, What};
+use crate::view::{ConnectionCounters, Reason};
+
+/// What both sides of a connection have.
+pub(crate) struct Core {
+    pub(crate) id: ConnId,
+    pub(super) opted_in: bool,
+    pub(crate) node_guid: Guid,
+    pub(crate) qpn: Qpn,
+    pub(crate) peer_qpn: Qpn,
+    /// The QP as its library saw it last.
+    pub(crate) qp: Snapshot,
+    /// Since when it is in its migration state.
+    pub(super) since: Time,
+    pub(super) orders: Orders,
+    /// As the peer named them, and as path sources led to them; LID 0 for those out of service.
+    pub(super) peer_ports: Vec<PortAddress>,
+    pub(super) refused: Option<Refusal>,
+    pub(super) counters: ConnectionCounters,
+}
+
+/// Ports of a peer that are kept in mind: it may name any number.
+const MAX_PEER_PORTS: usize = 8;
+
+impl Core {
+    pub(super) fn is_armed(&self) -> bool {
+        self.qp.migration == MigrationState::Armed && self.qp.alternate.is_some()
+    }
+
+    pub(super) fn in_rts(&self) -> bool {
+        self.qp.qp_state == QpState::Rts
+    }
+
+    pub(super) fn urgency(&self) -> Urgency {
+        if self.counters.rearms > 0 {
+            Urgency::Rearm
+        } else {
+            Urgency::Initial
+        }
+    }
+
+    /// What stands in the way of any alternate, if it is a port that is not up.
+    pub(super) fn missing_port(&self, cx: &Context) -> Option<Reason> {
+        let lmc = self.lmc(cx);
+        if lmc > 0 {
+            // Another LID of the same ports would do.
+            return None;
+        }
+        let primary = &self.qp.primary;
+        let mut here = cx.ports.of_device(self.node_guid);
+        if !here.any(|port| port.is_up() && port.id.port != primary.port) {
+            return Some(Reason::NoSecondPort);
+        }
+        let there = self.peer_ports.iter();
+        let mut there = there
+            .filter(|port| !ends_at(primary, **port, lmc))
+            .peekable();
+        let named = there.peek().is_some();
+        (named && there.all(|port| port.lid == Lid(0))).then_some(Reason::NoSecondPortAtPeer)
+    }
+
+    /// The local port of one of its paths.
+    pub(super) fn port_of<'a>(&self, cx: &'a Context, path: &Path) -> Option<&'a Port> {
+        cx.ports.of_path(self.node_guid, path.port)
+    }
+
+    /// Whether the local end of a path is in service, and is what the path says that it is.
+    pub(super) fn is_up(&self, cx: &Context, path: &Path) -> bool {
+        let fits = |port: &Port| port.has_lid(path.slid) && port.has_pkey(path.pkey);
+        self.port_of(cx, path)
+            .is_some_and(|port| port.is_up() && fits(port))
+    }
+
+    /// The alternate that the QP has, if it counts (in state Migrated it does not).
+    pub(super) fn loaded(&self) -> Option<&Path> {
+        self.qp
+            .alternate
+            .as_ref()
+            .filter(|_| self.qp.migration != MigrationState::Migrated)
+    }
+
+    /// Whether `path` is the alternate that the QP has.
+    pub(super) fn has_loaded(&self, path: &Path) -> bool {
+        self.loaded()
+            .is_some_and(|loaded| loaded.same_way(path) && loaded.sl == path.sl)
+    }
+
+    /// What there is to choose an alternate from.
+    pub(super) fn candidate_pool<'a>(&'a self, cx: &'a Context) -> CandidatePool<'a> {
+        CandidatePool {
+            ports: &cx.ports,
+            node_guid: self.node_guid,
+            primary: &self.qp.primary,
+            peer_ports: &self.peer_ports,
+            salt: u64::from(self.qpn.0) << 24 ^ u64::from(self.peer_qpn.0),
+        }
+    }
+
+    /// LMC of the subnet.
+    pub(super) fn lmc(&self, cx: &Context) -> u8 {
+        self.port_of(cx, &self.qp.primary)
+            .map_or(0, |port| port.status.lmc)
+    }
+
+    /// The routes for MADs to the peer, in the order of trying: the primary's first, then the other
+    /// rails, then across. None begins at a port that is down.
+    pub(super) fn routes(&self, cx: &Context) -> Vec<Route> {
+        let lmc = self.lmc(cx);
+        let primary = self.qp.primary.port;
+        let mut local: Vec<&Port> = cx
+            .ports
+            .of_device(self.node_guid)
+            .filter(|p| p.is_up())
+            .collect();
+        local.sort_by_key(|port| (port.id.port != primary, port.id.port));
+        let mut remote: Vec<Lid> = Vec::new();
+        let known = self.peer_ports.iter().map(|port| port.lid);
+        let alternate = self.qp.alternate.map(|path| path.dlid);
+        for lid in [self.qp.primary.dlid]
+            .into_iter()
+            .chain(known)
+            .chain(alternate)
+        {
+            if lid != Lid(0) && !remote.iter().any(|&known| same_port(known, lid, lmc)) {
+                remote.push(lid);
+            }
+        }
+        (0..remote.len())
+            .flat_map(|shift| {
+                let local = local.iter().enumerate();
+                let remote = &remote;
+                local.map(move |(i, port)| Route {
+                    port: port.id,
+                    lid: remote[(i + shift) % remote.len()],
+                })
+            })
+            .collect()
+    }
+
+    /// The route back to a sender, or another one if the local port is down meanwhile.
+    pub(super) fn return_route(&self, cx: &Context, route: Route) -> Route {
+        let up = cx.ports.get(route.port).is_some_and(Port::is_up);
+        if up {
+            route
+        } else {
+            self.routes(cx).first().copied().unwrap_or(route)
+        }
+    }
+
+    /// Whether a MAD comes from a daemon on a port that is known to be the peer's.
+    pub(super) fn knows(&self, cx: &Context, source: &MadSource) -> bool {
+        let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
+        let paths = [Some(&self.qp.primary), self.qp.alternate.as_ref()];
+        let known = self.peer_ports.iter().copied();
+        let known = known.chain(paths.into_iter().flatten().map(Path::remote_end));
+        // QP1 is the kernel's: only who may open umad can send from it, while any user has QPs.
+        source.qpn == 1 && known.into_iter().any(|port| is_from(source, port, lmc))
+    }
+
+    /// Whether a REQ's sender is who the QP is connected to: it sends from a port that it names,
+    /// and the QP's path ends at one.
+    pub(super) fn is_peer(
+        &self,
+        cx: &Context,
+        source: &MadSource,
+        req: &Req,
+        data: &ReqData,
+    ) -> bool {
+        let lmc = self.lmc(cx);
+        let primary = PortAddress {
+            gid: req.primary.local_port_gid,
+            lid: req.primary.local_port_lid,
+        };
+        let named = data.ports.as_slice().iter().copied().chain([primary]);
+        let mut ours = [Some(&self.qp.primary), self.qp.alternate.as_ref()]
+            .into_iter()
+            .flatten();
+        source.qpn == 1
+            && named.clone().any(|port| is_from(source, port, lmc))
+            && ours.any(|path| named.clone().any(|port| ends_at(path, port, lmc)))
+    }
+
+    /// Fills in GIDs that the QP's attributes do not show.
+    pub(super) fn complete_paths(&mut self, lmc: u8) {
+        let ports = &self.peer_ports;
+        let complete = |path: &mut Path| {
+            if path.dgid.is_unspecified()
+                && let Some(port) = ports.iter().find(|p| same_port(p.lid, path.dlid, lmc))
+            {
+                path.dgid = port.gid;
+            }
+        };
+        complete(&mut self.qp.primary);
+        self.qp.alternate.as_mut().map(complete);
+    }
+
+    /// A port of the peer's was seen to have this LID (path bits may be in it).
+    pub(super) fn learn(&mut self, gid: Gid, lid: Lid, lmc: u8) {
+        // Ports are told apart by their base LID; a path may name any of the 2^LMC.
+        let lid = Lid(lid.0 >> lmc.min(7) << lmc.min(7));
+        if let Some(port) = self.peer_ports.iter_mut().find(|port| port.gid == gid) {
+            port.lid = lid;
+        } else if self.peer_ports.len() < MAX_PEER_PORTS {
+            self.peer_ports.push(PortAddress { gid, lid });
+        }
+        self.complete_paths(lmc);
+    }
+
+    pub(super) fn event(&self, cx: &mut Context, event: AppEvent, status: u8) {
+        if self.opted_in {
+            cx.trace(self.id, What::Event(event));
+            cx.order(self.id, Order::Event(event, status));
+        }
+    }
+
+    // ---- orders and reports ----
+
+    pub(super) fn load(&mut self, cx: &mut Context, alternate: Path) {
+        self.event(cx, AppEvent::LoadAltPath, 0);
+        cx.trace(self.id, What::Load(PathLids::from(&alternate)));
+        let token = self.orders.begin(cx, self.id, OrderKind::Load);
+        let load = Load {
+            token,
+            primary: self.qp.primary,
+            alternate,
+        };
+        cx.order(self.id, Order::Load(load));
+    }
+
+    pub(super) fn migrate(&mut self, cx: &mut Context) {
+        let primary = self.qp.primary;
+        cx.trace(self.id, What::Migrate(PathLids::from(&primary)));
+        let token = self.orders.begin(cx, self.id, OrderKind::Migrate);
+        cx.order(self.id, Order::Migrate(Migrate { token, primary }));
+    }
+
+    pub(super) fn query(&mut self, cx: &mut Context) {
+        self.orders.begin(cx, self.id, OrderKind::Query);
+        cx.order(self.id, Order::Query);
+    }
+
+    /// Whether the QP must leave its primary now: the port is down, and an armed alternate is not.
+    pub(super) fn must_migrate(&self, cx: &Context) -> bool {
+        let primary_down = self
+            .port_of(cx, &self.qp.primary)
+            .is_none_or(|port| !port.is_up());
+        primary_down
+            && cx.config.migrate_on_port_down
+            && self.in_rts()
+            && self.is_armed()
+            && self
+                .qp
+                .alternate
+                .is_some_and(|alternate| self.is_up(cx, &alternate))
+            // An order that has just failed would fail again.
+            && !cx.is_set(self.id, ConnAlarm::MigrateHold)
+    }
+
+    /// Takes a report in. Libraries report in order, so its snapshot is the latest truth, whatever
+    /// its cause.
+    pub(super) fn report(&mut self, cx: &mut Context, report: &Report) -> QpChange {
+        let migrating = self.orders.outstanding() == Some(OrderKind::Migrate);
+        let ended = self.orders.matches(cx, report.cause);
+        let old = core::mem::replace(&mut self.qp, report.snapshot);
+        cx.path_counts.remove(self.node_guid, &old);
+        cx.path_counts.add(self.node_guid, &self.qp);
+        self.complete_paths(self.lmc(cx));
+        if old.migration != self.qp.migration {
+            self.since = cx.now;
+        }
+        if let Some((kind, end)) = ended {
+            self.end(cx, kind, end);
+        }
+        let moved = !old.primary.same_way(&self.qp.primary);
+        let abandoned = moved.then(|| self.abandoned(cx, old.primary, migrating));
+        QpChange {
+            ended,
+            abandoned,
+            alternate_broken: report.cause == Cause::PathMigrationError,
+        }
+    }
+
+    /// The library has taken too long over its order.
+    pub(super) fn order_overdue(&mut self, cx: &mut Context) -> QpChange {
+        let Some(kind) = self.orders.outstanding() else {
+            return QpChange::default();
+        };
+        cx.trace(self.id, What::LibrarySilent);
+        self.end(cx, kind, OrderEnd::Silent);
+        QpChange {
+            ended: Some((kind, OrderEnd::Silent)),
+            ..QpChange::default()
+        }
+    }
+
+    fn end(&mut self, cx: &mut Context, kind: OrderKind, end: OrderEnd) {
+        self.orders.end(cx, self.id, kind, end);
+        match end {
+            OrderEnd::Done => {}
+            OrderEnd::Stale => {
+                self.counters.stale_loads += 1;
+                cx.trace(self.id, What::Stale);
+            }
+            OrderEnd::Failed(errno) => {
+                self.counters.failed_orders += 1;
+                cx.trace(self.id, What::OrderFailed { errno });
+            }
+            OrderEnd::Silent => self.counters.failed_orders += 1,
+        }
+        match (kind, end) {
+            (OrderKind::Load, OrderEnd::Done) => {
+                self.counters.loads += 1;
+                self.event(cx, AppEvent::AltPathLoaded, 0);
+            }
+            (OrderKind::Migrate, OrderEnd::Stale | OrderEnd::Failed(_) | OrderEnd::Silent) => {
+                let delay = cx.backoff_delay(0);
+                cx.set(self.id, ConnAlarm::MigrateHold, delay);
+            }
+            _ => {}
+        }
+    }
+
+    fn abandoned(&mut self, cx: &mut Context, path: Path, ordered: bool) -> Abandoned {
+        let port_lost = self.port_of(cx, &path).is_none_or(|port| !port.is_up());
+        // The HCA has used up its retries though both ends' ports are fine: something between them
+        // drops packets, and would again.
+        let suspect = !ordered && !port_lost;
+        self.counters.migrations += 1;
+        self.counters.ordered_migrations += u64::from(ordered);
+        cx.counters.migrations += 1;
+        let (from, to) = (PathLids::from(&path), PathLids::from(&self.qp.primary));
+        cx.trace(
+            self.id,
+            What::Migrated {
+                from,
+                to,
+                ordered,
+                suspect,
+            },
+        );
+        self.event(cx, AppEvent::PathMigrated, 0);
+        Abandoned { path, suspect }
+    }
+}
+
+pub(super) fn is_from(source: &MadSource, port: PortAddress, lmc: u8) -> bool {
+    same_port(port.lid, source.lid, lmc)
+        || source
+            .gid
+            .is_some_and(|gid| gid == port.gid && gid != Gid::default())
+}
+
+fn ends_at(path: &Path, port: PortAddress, lmc: u8) -> bool {
+    same_port(port.lid, path.dlid, lmc) || (path.dgid == port.gid && !path.dgid.is_unspecified())
+}

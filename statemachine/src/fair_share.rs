@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A bounded stock that users share without being able to shut each other out.
+
+use alloc::collections::BTreeMap;
+
+/// How many times of what is left one user may hold.
+const SHARE: usize = 3;
+
+/// A stock of which a user may hold three times what is left (the *dynamic threshold* of shared
+/// packet buffers): a user alone gets three quarters, two get three sevenths each, and something is
+/// always left for the next. A part may be set apart for the privileged.
+#[derive(Debug)]
+pub struct FairShare<User> {
+    limit: usize,
+    reserve: usize,
+    held: BTreeMap<User, usize>,
+    total: usize,
+}
+
+impl<User: Copy + Ord> FairShare<User> {
+    /// A stock of `limit` for all, and `reserve` more for the privileged.
+    pub fn new(limit: usize, reserve: usize) -> Self {
+        Self {
+            limit,
+            reserve,
+            held: BTreeMap::new(),
+            total: 0,
+        }
+    }
+
+    /// Changes the stock; what is held stays.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// What all hold.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Takes `amount` for `user`, or nothing if that is more than its share.
+    #[must_use]
+    pub fn take(&mut self, user: User, amount: usize, privileged: bool) -> bool {
+        let held = self.held.get(&user).copied().unwrap_or(0);
+        let left = self.limit.saturating_sub(self.total + amount);
+        let granted = if privileged {
+            // Whatever users hold, an administrator can get in and look.
+            self.total + amount <= self.limit + self.reserve
+        } else {
+            // One more than what is left, or nobody could take the last of it.
+            self.total + amount <= self.limit && held + amount <= (left + 1).saturating_mul(SHARE)
+        };
+        if granted {
+            *self.held.entry(user).or_default() += amount;
+            self.total += amount;
+        }
+        granted
+    }
+
+    /// Gives `amount` back.
+    pub fn give_back(&mut self, user: User, amount: usize) {
+        let Some(held) = self.held.get_mut(&user) else {
+            return;
+        };
+        let amount = amount.min(*held);
+        *held -= amount;
+        self.total -= amount;
+        if *held == 0 {
+            self.held.remove(&user);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(stock: &mut FairShare<u32>, user: u32) -> usize {
+        core::iter::repeat_with(|| stock.take(user, 1, false))
+            .take_while(|granted| *granted)
+            .count()
+    }
+
+    #[test]
+    fn nobody_shuts_others_out() {
+        let mut stock = FairShare::new(1000, 8);
+        assert_eq!(fill(&mut stock, 1), 750, "alone: three quarters");
+        assert_eq!(
+            fill(&mut stock, 2),
+            188,
+            "the second: three quarters of the rest"
+        );
+        for user in 3..6 {
+            assert!(fill(&mut stock, user) > 0, "user {user}");
+        }
+        stock.give_back(1, 700);
+        assert!(fill(&mut stock, 2) > 300, "what comes back is shared anew");
+    }
+
+    #[test]
+    fn the_privileged_have_a_reserve() {
+        let mut stock = FairShare::new(10, 2);
+        while (1..20).any(|user| stock.take(user, 1, false)) {}
+        assert_eq!(stock.total(), 10);
+        assert!(stock.take(0, 2, true));
+        assert!(!stock.take(0, 1, true));
+        stock.give_back(0, 9);
+        assert_eq!(stock.total(), 10, "no more comes back than was taken");
+    }
+
+    #[test]
+    fn a_single_place_can_be_had() {
+        let mut stock = FairShare::new(1, 0);
+        assert!(stock.take(7, 1, false));
+        assert!(!stock.take(8, 1, false));
+    }
+}

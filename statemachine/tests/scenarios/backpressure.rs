@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Outputs that the caller does not take at once, or not at all.
+
+use statemachine::view::Reason;
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+fn armed(connections: usize) -> Pair {
+    let mut pair = Pair::with(1, 0, connections);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair.run(2_000);
+    pair.assert_armed();
+    pair
+}
+
+#[test]
+fn a_full_send_queue_gathers_one_copy_of_each_message() {
+    const CONNECTIONS: usize = 50;
+    let mut pair = armed(CONNECTIONS);
+    for port in [1, 2] {
+        pair.set_full(ACTIVE, port, true);
+    }
+    let before = pair.all_sent(ACTIVE);
+    pair.pull(ACTIVE, 2);
+    pair.run(1_000);
+    pair.plug(ACTIVE, 2);
+    pair.run(5_000);
+    assert_eq!(pair.all_sent(ACTIVE), before);
+    for port in [1, 2] {
+        pair.set_full(ACTIVE, port, false);
+    }
+    let at_once = pair.all_sent(ACTIVE) - before;
+    assert!(at_once <= CONNECTIONS, "{at_once} MADs had piled up");
+    pair.run_until_armed(70_000);
+}
+
+#[test]
+fn waiting_for_a_full_send_queue_is_not_taken_for_a_peer_that_does_not_answer() {
+    let mut pair = Pair::new(1);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+    }
+    for port in [1, 2] {
+        pair.set_full(ACTIVE, port, true);
+    }
+    pair.register(PASSIVE);
+    pair.register(ACTIVE);
+    pair.run(60_000);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::Opening));
+}
+
+#[test]
+fn messages_wait_for_their_own_port_only() {
+    let mut pair = armed(1);
+    pair.set_full(ACTIVE, 1, true);
+    pair.pull(PASSIVE, 2);
+    pair.run(3_000);
+    assert!(pair.view(ACTIVE).alternate.is_some());
+    pair.plug(PASSIVE, 2);
+    pair.run_until_armed(10_000);
+}
+
+#[test]
+fn traces_that_are_switched_off_are_not_made() {
+    let mut pair = armed(1);
+    let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
+    engine.set_trace_level(None);
+    pair.forget_traces();
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    assert!(pair.traces(PASSIVE).count() > 0);
+    assert_eq!(pair.traces(ACTIVE).count(), 0);
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What many new connections, or one program's registering and closing, may cost others.
+
+use cm_msgs::control::MigrationState;
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+fn started(connections: usize) -> Pair {
+    let mut pair = Pair::with(1, 0, connections);
+    pair.start(PASSIVE);
+    pair.start(ACTIVE);
+    pair.set_traffic(true);
+    pair
+}
+
+#[test]
+fn registering_and_closing_in_a_loop_is_paced() {
+    let mut pair = started(1);
+    let before = pair.all_sent(ACTIVE);
+    for conn in 0..3_000 {
+        pair.register_and_close(ACTIVE, 99, conn);
+    }
+    // In 3 s: the burst, and one for each 20 ms. Each costs a REQ, and a REJ when it is closed.
+    let most = 2 * (256 + 3_000 / 20 + 1);
+    let sent = pair.all_sent(ACTIVE) - before;
+    assert!((most / 2..=most).contains(&sent), "{sent} MADs");
+}
+
+#[test]
+fn a_program_that_registers_in_a_loop_holds_up_no_other() {
+    let mut pair = started(1);
+    for conn in 0..1_000 {
+        pair.register_and_close(ACTIVE, 99, conn);
+    }
+    pair.register(PASSIVE);
+    pair.register(ACTIVE);
+    assert!(pair.run_until_armed(1_000) < 100);
+}
+
+#[test]
+fn a_new_socket_for_each_registration_does_not_help() {
+    let mut pair = started(1);
+    let before = pair.all_sent(ACTIVE);
+    for client in 0..3_000 {
+        pair.register_and_close(ACTIVE, 100 + client, client);
+    }
+    let most = 2 * (1_024 + 3_000 / 2 + 1);
+    let sent = pair.all_sent(ACTIVE) - before;
+    assert!(sent <= most, "{sent} MADs");
+}
+
+#[test]
+fn connections_that_stay_are_taken_up_as_fast_as_the_peer_answers() {
+    let mut pair = started(300);
+    pair.register(PASSIVE);
+    pair.register(ACTIVE);
+    assert!(pair.run_until_armed(5_000) < 300);
+}
+
+/// How long it takes to arm the first connection again after its alternate's port is lost, while
+/// so many others ask for their first path, of an SA that takes 20 ms for each.
+fn rearm_among(others: usize) -> u64 {
+    let mut pair = started(1 + others);
+    for host in [PASSIVE, ACTIVE] {
+        pair.register_some(host, 0..1);
+    }
+    pair.run(1_000);
+    assert_eq!(pair.qp(ACTIVE).migration, MigrationState::Armed);
+    pair.sa_takes = Some(20_000);
+    for host in [PASSIVE, ACTIVE] {
+        pair.register_some(host, 1..1 + others);
+    }
+    pair.run(500);
+    pair.pull(PASSIVE, 2);
+    pair.report_broken_alternate(ACTIVE);
+    let loads = pair.view(ACTIVE).counters.loads;
+    let start = pair.now;
+    while pair.view(ACTIVE).counters.loads == loads {
+        pair.run(1);
+        assert!(pair.now - start < 60_000_000, "{:#?}", pair.view(ACTIVE));
+    }
+    (pair.now - start) / 1_000
+}
+
+#[test]
+fn first_paths_of_new_connections_hold_up_no_lost_alternate() {
+    let (alone, among) = (rearm_among(0), rearm_among(200));
+    // Those that are under way cannot be called back: eight, by 20 ms.
+    assert!(among <= 2 * alone + 8 * 20, "{among} ms, alone {alone} ms");
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Unprivileged users abuse a daemon's sockets in every way that once did harm. Meanwhile, and
+//! afterwards, a connection that was armed before is armed again after every pulled cable.
+
+mod acm;
+mod attacker;
+mod crowd;
+mod registrations;
+mod scene;
+mod snapshot;
+
+use serde_json::Value;
+
+use self::scene::Scene;
+use crate::failure::{Failure, ensure};
+use crate::world::Kind;
+
+use super::{Context, Drill, Part};
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "abuse",
+    about: "unprivileged users flood, crowd, forge and plant: others stay protected",
+    parts: &[Part {
+        world: Kind::Flat,
+        run,
+    }],
+};
+
+/// An attack, which fails if it does harm.
+struct Attack {
+    name: &'static str,
+    run: fn(&mut Context<'_>, &mut Scene) -> Result<(), Failure>,
+}
+
+const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "flood",
+        run: acm::flood,
+    },
+    Attack {
+        name: "half-requests",
+        run: acm::half_requests,
+    },
+    Attack {
+        name: "open-tcp",
+        run: acm::open_tcp,
+    },
+    Attack {
+        name: "forged",
+        run: registrations::forged,
+    },
+    Attack {
+        name: "takeover",
+        run: registrations::takeover,
+    },
+    Attack {
+        name: "churn",
+        run: registrations::churn,
+    },
+    Attack {
+        name: "deaf",
+        run: crowd::deaf,
+    },
+    Attack {
+        name: "silent",
+        run: crowd::silent,
+    },
+    Attack {
+        name: "symlink",
+        run: snapshot::symlink,
+    },
+];
+
+/// Each attack has its turn, whatever came of those before it.
+fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+    let mut scene = Scene::set(context)?;
+    let mut harm = Vec::new();
+    let mut verdicts = serde_json::Map::new();
+    for attack in ATTACKS {
+        context
+            .timeline
+            .note("drill", format!("attack: {}", attack.name));
+        let verdict = match (attack.run)(context, &mut scene) {
+            Ok(()) => "ok".to_owned(),
+            Err(failure) => {
+                harm.push(format!("{}: {failure}", attack.name));
+                failure.to_string()
+            }
+        };
+        let text = format!("{}: {verdict}", attack.name);
+        context.timeline.note("drill", text);
+        verdicts.insert(attack.name.to_owned(), verdict.into());
+    }
+    context.report.set("attacks", Value::Object(verdicts));
+    scene.leave(context)?;
+    ensure(harm.is_empty(), || harm.join("; "))
+}

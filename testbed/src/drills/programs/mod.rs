@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Real programs from Debian between the two hosts, plain and protected, with a fault at a time.
+//!
+//! - [`row`]: what a row is; [`table`]: all of them, as data.
+//! - [`running`]: a client and a server; [`flow`]: whether they move data; [`trial`]: the faults.
+//! - [`outcome`]: what it means; [`known`]: what is known to break; [`sheet`]: how it is shown.
+
+mod flow;
+mod known;
+mod outcome;
+mod row;
+mod running;
+mod sheet;
+mod table;
+mod trial;
+
+use serde_json::{Value, json};
+
+use crate::daemon::Policy;
+use crate::failure::{Failure, ensure};
+use crate::file;
+use crate::world::Kind;
+
+use self::known::Known;
+use self::outcome::{Outcome, Verdict};
+use self::row::{Column, Fault, Row};
+use self::trial::{Trial, measure};
+use super::{Context, Drill, Part};
+
+pub(crate) use self::table::names;
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "programs",
+    about: "real programs, plain and protected, with one fault after the other",
+    parts: &[
+        Part {
+            world: Kind::Flat,
+            run: |context| run(context, Kind::Flat),
+        },
+        Part {
+            world: Kind::Netns,
+            run: |context| run_last(context, Kind::Netns),
+        },
+    ],
+};
+
+/// Where the table is left as a Markdown file, for whoever started the VM.
+const SHEET: &str = "/out/programs.md";
+
+/// The rows of one world.
+fn run(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
+    let known = Known::read()?;
+    let short = context.options.short;
+    let faults: &'static [Fault] = if short { &Fault::FEW } else { &Fault::ALL };
+    let mut outcomes = Vec::new();
+    for row in table::chosen(&context.options.only, short) {
+        if row.world == kind {
+            outcomes.push(try_row(context, row, faults, &known)?);
+        }
+    }
+    keep(context, &outcomes);
+    Ok(())
+}
+
+/// The rows of the last world; then all that came is shown, and judged.
+fn run_last(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
+    run(context, kind)?;
+    let outcomes = kept(context)?;
+    file::write(SHEET, &sheet::markdown(&outcomes))?;
+    print!("{}", sheet::text(&outcomes));
+    judge(&outcomes)
+}
+
+/// A row in both columns. What breaks in the drill itself is the row's failure, not the table's.
+fn try_row(
+    context: &mut Context<'_>,
+    row: &'static Row,
+    faults: &[Fault],
+    known: &Known,
+) -> Result<Outcome, Failure> {
+    context.timeline.note("drill", format!("{} ...", row.name));
+    let outcome = match both_columns(context, row, faults, known) {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            context.world.stop_daemons()?;
+            context.world.mend()?;
+            Outcome::of_no_run(row, faults, known, &failure.to_string())
+        }
+    };
+    let text = format!("{}: {}", row.name, outcome.verdict.text());
+    context.timeline.note("drill", text);
+    Ok(outcome)
+}
+
+fn both_columns(
+    context: &mut Context<'_>,
+    row: &'static Row,
+    faults: &[Fault],
+    known: &Known,
+) -> Result<Outcome, Failure> {
+    let amount = match measure(row)? {
+        Ok(amount) => amount,
+        Err(why) => return Ok(Outcome::of_no_run(row, faults, known, &why)),
+    };
+    let mut trial = Trial {
+        context,
+        row,
+        column: Column::Plain,
+        amount,
+    };
+    let plain = trial.run(faults)?;
+    trial.column = Column::Protected;
+    trial.context.world.start_daemons(Policy::default())?;
+    let protected = trial.run(faults)?;
+    trial.context.world.stop_daemons()?;
+    Ok(Outcome::new(row, faults, known, [plain, protected]))
+}
+
+/// The key of the report that has the rows.
+const ROWS: &str = "rows";
+
+/// Puts the rows into the report, after those of other worlds.
+fn keep(context: &mut Context<'_>, outcomes: &[Outcome]) {
+    let rows = context.report.more.entry(ROWS.to_owned());
+    if let Value::Array(rows) = rows.or_insert_with(|| json!([])) {
+        rows.extend(outcomes.iter().map(|outcome| json!(outcome)));
+    }
+}
+
+/// All rows of the report.
+fn kept(context: &Context<'_>) -> Result<Vec<Outcome>, Failure> {
+    let rows = context.report.more.get(ROWS).cloned().unwrap_or_default();
+    serde_json::from_value(rows).map_err(|error| Failure::Output {
+        source_name: "rows of the report".to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+fn judge(outcomes: &[Outcome]) -> Result<(), Failure> {
+    let failed: Vec<_> = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome.verdict, Verdict::Fails(_)))
+        .map(|outcome| outcome.name.as_str())
+        .collect();
+    ensure(failed.is_empty(), || {
+        format!(
+            "not protected, and not in known.toml: {}",
+            failed.join(", ")
+        )
+    })
+}

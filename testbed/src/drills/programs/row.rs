@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a row of the table is: a real program, and how it is run.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::world::Kind;
+
+/// What stands together in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Family {
+    Perftest,
+    RdmaCm,
+    Libfabric,
+    Ucx,
+    Mpi,
+    Kernel,
+    Many,
+}
+
+impl Family {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Perftest => "perftest",
+            Self::RdmaCm => "rdma_cm",
+            Self::Libfabric => "libfabric",
+            Self::Ucx => "ucx",
+            Self::Mpi => "mpi",
+            Self::Kernel => "kernel",
+            Self::Many => "many",
+        }
+    }
+}
+
+/// How much a program has to do: what `{n}` in its command lines stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Amount {
+    /// Seconds, as many as a run is to take.
+    Seconds,
+    /// Units of which so many take a moment; how many take long enough is measured. Never more than
+    /// the second figure.
+    Units(u64, u64),
+}
+
+/// Who checks that what arrives is what was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Data {
+    /// Nobody: the program has no such option.
+    Unchecked,
+    /// The program itself, which fails otherwise.
+    Checked,
+    /// This command at the end, run on host B.
+    Compared(&'static str),
+}
+
+impl Data {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unchecked => "not checked",
+            Self::Checked => "checked by the program",
+            Self::Compared(_) => "compared at the end",
+        }
+    }
+}
+
+/// A program of the table. In its command lines `{run}` stands for what protects it, `{n}` for how
+/// much it has to do.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) family: Family,
+    /// By which it is chosen and listed.
+    pub(super) name: &'static str,
+    pub(super) world: Kind,
+    /// Run on host B before, where something has to be made.
+    pub(super) before: Option<&'static str>,
+    /// Run on host B after, where something is left.
+    pub(super) after: Option<&'static str>,
+    /// Run on host B; empty where there is none.
+    pub(super) server: &'static str,
+    /// What the server says when it listens, if it says that.
+    pub(super) ready: Option<&'static str>,
+    /// Whether the server ends when the client does; otherwise it is killed.
+    pub(super) server_ends: bool,
+    /// Run on host A.
+    pub(super) client: &'static str,
+    pub(super) amount: Amount,
+    /// Connections that must be armed before anything is broken.
+    pub(super) connections: usize,
+    pub(super) data: Data,
+    /// What the client says when all went well, where its exit status does not tell.
+    pub(super) says: Option<&'static str>,
+    /// For how long it may stand still: longer than that is no survival.
+    pub(super) tolerates: Duration,
+}
+
+/// Programs wait as long as their connection does, which is 17 s with the CM's usual ACK timeout.
+const TOLERATES: Duration = Duration::from_secs(60);
+
+impl Row {
+    /// A client and a server with one connection, for so many seconds, told by its exit status.
+    pub(super) const fn new(
+        family: Family,
+        name: &'static str,
+        server: &'static str,
+        client: &'static str,
+    ) -> Self {
+        Self {
+            family,
+            name,
+            world: Kind::Netns,
+            before: None,
+            after: None,
+            server,
+            ready: None,
+            server_ends: true,
+            client,
+            amount: Amount::Seconds,
+            connections: 1,
+            data: Data::Unchecked,
+            says: None,
+            tolerates: TOLERATES,
+        }
+    }
+
+    /// Whether its connections are the kernel's, which makes new ones by itself.
+    pub(super) fn is_of_the_kernel(&self) -> bool {
+        self.family == Family::Kernel
+    }
+}
+
+/// What is broken while a program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Fault {
+    /// The cable of host A's port that carries the traffic is pulled.
+    LocalCable,
+    /// The same once more, when the traffic has moved to the other port.
+    OtherCable,
+    /// The cable of host B's port that carries the traffic is pulled.
+    PeerCable,
+    /// Nothing passes at host A's port that carries the traffic, whose link stays up.
+    BlackHole,
+}
+
+impl Fault {
+    /// All, in the order in which they come.
+    pub(super) const ALL: [Self; 4] = [
+        Self::LocalCable,
+        Self::OtherCable,
+        Self::PeerCable,
+        Self::BlackHole,
+    ];
+
+    /// Those of the short form.
+    pub(super) const FEW: [Self; 2] = [Self::LocalCable, Self::BlackHole];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::LocalCable => "local cable",
+            Self::OtherCable => "other local cable",
+            Self::PeerCable => "peer's cable",
+            Self::BlackHole => "black hole",
+        }
+    }
+}
+
+/// What a program is run with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Column {
+    /// Nothing: no daemon runs.
+    Plain,
+    /// Daemons on both hosts, and both ends under `apmctl run`.
+    Protected,
+}
+
+impl Column {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Protected => "protected",
+        }
+    }
+
+    /// A command line of a row as this column has it.
+    pub(super) fn words(self, line: &str, amount: u64) -> Vec<String> {
+        let run = match self {
+            Self::Plain => "",
+            Self::Protected => "apmctl run --",
+        };
+        line.replace("{run}", run)
+            .replace("{n}", &amount.to_string())
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_are_filled_in() {
+        let line = "{run} rping -c -C {n}";
+        assert_eq!(Column::Plain.words(line, 7), ["rping", "-c", "-C", "7"]);
+        assert_eq!(
+            Column::Protected.words(line, 7),
+            ["apmctl", "run", "--", "rping", "-c", "-C", "7"]
+        );
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program is run in a column, and faults are put in while it moves data.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::clock::{Millis, Moment};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::observe::Pair;
+use crate::port::Port;
+
+use super::super::Context;
+use super::outcome::Cell;
+use super::row::{Amount, Column, Fault, Row};
+use super::running::{Running, State, a_qp_is_in_error};
+
+/// How long a program should run: all faults have to find room.
+const RUN: Duration = Duration::from_secs(45);
+
+/// How long traffic may be gone before the program counts as standing still for ever: SCSI takes 71 s
+/// to log in again.
+const WATCH: Duration = Duration::from_secs(100);
+
+/// Bound for connections to be armed: of those that the daemons know, and for them to know any.
+const ARMED: Duration = Duration::from_secs(60);
+const KNOWN: Duration = Duration::from_secs(10);
+
+/// How often QPs in error are looked for.
+const QP_LOOK: Duration = Duration::from_secs(1);
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a program whose connection broke is given to say so.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A row in a column.
+pub(super) struct Trial<'a, 'b> {
+    pub(super) context: &'a mut Context<'b>,
+    pub(super) row: &'static Row,
+    pub(super) column: Column,
+    pub(super) amount: u64,
+}
+
+/// How much of a row's work takes about as long as a run should; `Err` in the result is why it does
+/// not run.
+pub(super) fn measure(row: &'static Row) -> Result<Result<u64, String>, Failure> {
+    const LONG_ENOUGH: Duration = Duration::from_secs(5);
+    let Amount::Units(mut few, most) = row.amount else {
+        return Ok(Ok(RUN.as_secs()));
+    };
+    loop {
+        let mut running = match Running::start(row, Column::Plain, few)? {
+            Ok(running) => running,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Err(why) = running.finish(RUN)? {
+            return Ok(Err(format!("undisturbed: {why}")));
+        }
+        let took = running.took();
+        if took >= LONG_ENOUGH || few >= most {
+            let scaled = few as f64 * RUN.as_secs_f64() / took.as_secs_f64();
+            return Ok(Ok((scaled.ceil() as u64).min(most)));
+        }
+        few = (few * 4).min(most);
+    }
+}
+
+impl Trial<'_, '_> {
+    /// What comes of each fault. Where the program does not survive one, it is started again for
+    /// those that come after.
+    pub(super) fn run(&mut self, faults: &[Fault]) -> Result<Vec<Cell>, Failure> {
+        let mut cells: Vec<Cell> = Vec::new();
+        while cells.len() < faults.len() {
+            let next = &faults[cells.len()..];
+            // The other cable is the one to which the traffic has moved.
+            let moved = cells.last().is_some_and(Cell::has_survived);
+            if next[0] == Fault::OtherCable && !moved {
+                cells.push(Cell::NotReached);
+                continue;
+            }
+            let came = self.run_once(next)?;
+            for (fault, cell) in next.iter().zip(&came) {
+                self.note(&format!("{}: {}", fault.name(), cell.short()));
+                if let Some(why) = cell.why() {
+                    self.note(&why);
+                }
+            }
+            cells.extend(came);
+        }
+        Ok(cells)
+    }
+
+    fn note(&self, what: &str) {
+        let text = format!("{} {}: {what}", self.row.name, self.column.name());
+        self.context.timeline.note("drill", text);
+    }
+
+    /// One run of the program, with as many of the faults as it survives, and at least one.
+    fn run_once(&mut self, faults: &[Fault]) -> Result<Vec<Cell>, Failure> {
+        let mut running = match Running::start(self.row, self.column, self.amount)? {
+            Ok(running) => running,
+            Err(why) => return Ok(vec![Cell::not_run(why)]),
+        };
+        let mut cells = Vec::new();
+        for fault in faults {
+            match running.wait_steady()? {
+                State::Flows => {}
+                State::Ended => break,
+                State::Nothing => {
+                    let why = format!("no traffic: {}", running.fates()?);
+                    cells.push(Cell::not_run(why));
+                    return Ok(cells);
+                }
+            }
+            let unarmed = self.wait_armed(&mut running)?;
+            if running.has_ended()? {
+                break;
+            }
+            let Some(cell) = self.break_it(&mut running, *fault, unarmed)? else {
+                break;
+            };
+            let survived = cell.has_survived();
+            cells.push(cell);
+            if !survived {
+                drop(running);
+                self.context.world.mend()?;
+                return Ok(cells);
+            }
+        }
+        let ending = running.finish(RUN)?;
+        if cells.is_empty() {
+            let why = ending.err().unwrap_or_else(|| "too short a run".to_owned());
+            cells.push(Cell::not_run(format!("ends before the fault: {why}")));
+        } else if let Err(why) = ending {
+            cells.fill(Cell::broke(format!("ended badly: {why}")));
+        }
+        Ok(cells)
+    }
+
+    /// Waits until all connections are armed over separate ports; says what they are otherwise.
+    fn wait_armed(&mut self, running: &mut Running) -> Result<Option<String>, Failure> {
+        if self.column == Column::Plain {
+            return Ok(None);
+        }
+        let since = Moment::now();
+        loop {
+            let pairs = self.context.world.pairs()?;
+            let enough = pairs.len() >= self.row.connections;
+            if enough && pairs.iter().all(Pair::is_disjoint) {
+                return Ok(None);
+            }
+            let waited = Moment::now().since(since);
+            let bound = if pairs.is_empty() { KNOWN } else { ARMED };
+            if waited > bound || running.has_ended()? {
+                let seen = pairs.first().map_or_else(String::new, Pair::state);
+                return Ok(Some(format!("{} connections known {seen}", pairs.len())));
+            }
+            thread::sleep(LOOK * 10);
+        }
+    }
+
+    /// Puts the fault in, watches, and takes it out; `None` if the program was at its end just then.
+    fn break_it(
+        &mut self,
+        running: &mut Running,
+        fault: Fault,
+        unarmed: Option<String>,
+    ) -> Result<Option<Cell>, Failure> {
+        let usual = running.flow.usual();
+        let (port, at) = self.put_in(running, fault)?;
+        let seen = watch(running, at, usual)?;
+        let cell = match (seen, unarmed) {
+            (Seen::Resumed(stall), _) => Some(Cell::of_stall(stall, self.row.tolerates)),
+            (Seen::Finished, _) => None,
+            (Seen::Broke(why), None) => Some(Cell::broke(why)),
+            (Seen::Broke(why), Some(state)) => {
+                Some(Cell::broke(format!("not armed ({state}): {why}")))
+            }
+        };
+        self.take_out(fault, port)?;
+        Ok(cell)
+    }
+
+    fn put_in(&mut self, running: &Running, fault: Fault) -> Result<(Port, Moment), Failure> {
+        let world = &mut *self.context.world;
+        let local = running.flow.carrying(Host::A);
+        let peer = running.flow.carrying(Host::B);
+        Ok(match fault {
+            Fault::LocalCable | Fault::OtherCable => (local, world.pull(local)?),
+            Fault::PeerCable => (peer, world.pull(peer)?),
+            Fault::BlackHole => (local, world.blackhole(local)?),
+        })
+    }
+
+    fn take_out(&mut self, fault: Fault, port: Port) -> Result<(), Failure> {
+        match fault {
+            Fault::BlackHole => self.context.world.heal(port),
+            _ => self.context.world.plug(port),
+        }
+    }
+}
+
+/// How a program is seen to take a fault.
+enum Seen {
+    /// Traffic flows again, after so long.
+    Resumed(Millis),
+    /// It came to its end, which is good.
+    Finished,
+    Broke(String),
+}
+
+/// Watches until traffic flows again, or is seen not to.
+fn watch(running: &mut Running, at: Moment, usual: u64) -> Result<Seen, Failure> {
+    let mut qp_look = at;
+    loop {
+        if running.flow.has_resumed(at, usual) {
+            return Ok(Seen::Resumed(running.flow.longest_stall(at, usual)));
+        }
+        if running.has_ended()? {
+            return Ok(match running.finish(RUN)? {
+                Ok(()) => Seen::Finished,
+                Err(why) => Seen::Broke(why),
+            });
+        }
+        let now = Moment::now();
+        if now.since(qp_look) > QP_LOOK {
+            qp_look = now;
+            if !running.row.is_of_the_kernel() && a_qp_is_in_error()? {
+                thread::sleep(GRACE);
+                return Ok(Seen::Broke(format!("QP in error, {}", running.fates()?)));
+            }
+        }
+        if now.since(at) > WATCH {
+            let text = format!("no traffic for {} s", WATCH.as_secs());
+            return Ok(Seen::Broke(format!("{text}, {}", running.fates()?)));
+        }
+        thread::sleep(LOOK);
+    }
+}

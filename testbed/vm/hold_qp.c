@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * hold_qp DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that has
+ * this RC queue pair, in RTS, on the path from the port to the LID.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+
+#include "verbs_pair.h"
+
+#define PSN 1
+
+static struct ibv_qp *rts_qp(struct end *end, int port, int dlid)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = port,
+		.path_mtu = IBV_MTU_1024, .rq_psn = PSN, .sq_psn = PSN,
+		.max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 12,
+		.timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+		.ah_attr = { .dlid = dlid, .port_num = port },
+	};
+	struct ibv_qp *qp = ibv_create_qp(end->pd, &init);
+
+	if (!qp || ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				 IBV_QP_ACCESS_FLAGS))
+		die("a queue pair");
+	attr.qp_state = IBV_QPS_RTR;
+	attr.dest_qp_num = qp->qp_num ^ 1;
+	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+			  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			  IBV_QP_MIN_RNR_TIMER))
+		die("to RTR");
+	attr.qp_state = IBV_QPS_RTS;
+	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+			  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
+		die("to RTS");
+	return qp;
+}
+
+/* What is open stays open in the command: so the queue pair stays, and is the command's. */
+static void keep_open(void)
+{
+	DIR *fds = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	if (!fds)
+		die("/proc/self/fd");
+	while ((entry = readdir(fds)))
+		fcntl(atoi(entry->d_name), F_SETFD, 0);
+	closedir(fds);
+}
+
+int main(int argc, char **argv)
+{
+	struct end end = { 0 };
+	char **command, qpn[16];
+
+	if (argc < 5) {
+		fprintf(stderr, "usage: hold_qp DEVICE PORT DLID COMMAND...\n");
+		return 2;
+	}
+	open_end(&end, argv[1], 4096, 1);
+	snprintf(qpn, sizeof(qpn), "%u", rts_qp(&end, atoi(argv[2]), atoi(argv[3]))->qp_num);
+	command = calloc(argc, sizeof(*command));
+	if (!command)
+		die("memory");
+	memcpy(command, argv + 4, (argc - 4) * sizeof(*command));
+	command[argc - 4] = "--qpn";
+	command[argc - 3] = qpn;
+	keep_open();
+	execvp(command[0], command);
+	die(command[0]);
+}

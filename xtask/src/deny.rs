@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! cargo-deny: licences, sources and duplicates of the dependencies, and, where the RustSec database
+//! can be had, their advisories.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, InFile};
+use crate::{shell, workspace};
+
+const VERSION: &str = "0.20.2";
+
+/// cargo-deny, and what there is of the advisory database.
+pub(crate) struct CargoDeny {
+    program: PathBuf,
+    database: Database,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Database {
+    Fetched,
+    /// The network does not lead to it, but an older copy is on this machine.
+    Old,
+    Absent,
+}
+
+impl CargoDeny {
+    /// cargo-deny of the wanted version: the user's, or one below the target directory, installed
+    /// there if need be.
+    pub(crate) fn provide() -> Result<Self, Error> {
+        let program = provide_program()?;
+        let mut fetch = Command::new(&program);
+        fetch.current_dir(workspace::root()).args(["fetch", "db"]);
+        let fetched = shell::output("cargo deny fetch db", &mut fetch).is_ok();
+        let database = match fetched {
+            true => Database::Fetched,
+            false if is_copy_there() => Database::Old,
+            false => Database::Absent,
+        };
+        Ok(Self { program, database })
+    }
+
+    /// The check, of all that can be checked.
+    pub(crate) fn check(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(workspace::root());
+        if self.database != Database::Fetched {
+            command.arg("--offline");
+        }
+        command.args(["check", "--hide-inclusion-graph"]);
+        command.args(["bans", "licenses", "sources"]);
+        if self.database != Database::Absent {
+            command.arg("advisories");
+        }
+        command
+    }
+
+    /// What was left out or is not as it should be, to be said at the end.
+    pub(crate) fn remark(&self) -> Option<&'static str> {
+        match self.database {
+            Database::Fetched => None,
+            Database::Old => Some(
+                "advisories: checked against the copy of the RustSec database that \
+                                   is here, since no newer one can be fetched",
+            ),
+            Database::Absent => {
+                Some("advisories: SKIPPED, since the RustSec database cannot be fetched")
+            }
+        }
+    }
+}
+
+/// Where cargo-deny keeps databases unless deny.toml says otherwise.
+fn is_copy_there() -> bool {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let entries = home.and_then(|home| fs::read_dir(home.join("advisory-dbs")).ok());
+    let mut copies = entries.into_iter().flatten().flatten();
+    copies.any(|entry| entry.path().join(".git/FETCH_HEAD").exists())
+}
+
+fn is_wanted(program: &OsStr) -> bool {
+    let mut command = Command::new(program);
+    shell::output("cargo-deny --version", command.arg("--version"))
+        .is_ok_and(|text| text.split_whitespace().any(|word| word == VERSION))
+}
+
+fn provide_program() -> Result<PathBuf, Error> {
+    let users = OsString::from("cargo-deny");
+    if is_wanted(&users) {
+        return Ok(users.into());
+    }
+    let tools = workspace::target().join("tools");
+    fs::create_dir_all(&tools).in_file(&tools)?;
+    let own = tools.join("bin/cargo-deny");
+    if !is_wanted(own.as_os_str()) {
+        println!("set-up: installing cargo-deny {VERSION} (some minutes, once)");
+        install(&tools)?;
+    }
+    Ok(own)
+}
+
+fn install(into: &Path) -> Result<(), Error> {
+    let mut command = workspace::cargo(&["install", "--locked", "--quiet", "--version", VERSION]);
+    command.arg("--root").arg(into).arg("cargo-deny");
+    shell::output("cargo install cargo-deny", &mut command).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advisories_are_checked_where_there_is_a_database_and_missed_aloud_where_there_is_none() {
+        for (database, offline, checked) in [
+            (Database::Fetched, false, true),
+            (Database::Old, true, true),
+            (Database::Absent, true, false),
+        ] {
+            let deny = CargoDeny {
+                program: "cargo-deny".into(),
+                database,
+            };
+            let command = deny.check();
+            let has = |word| command.get_args().any(|argument| argument == word);
+            assert_eq!((has("--offline"), has("advisories")), (offline, checked));
+            let skipped = deny.remark().is_some_and(|text| text.contains("SKIPPED"));
+            assert_eq!(skipped, !checked);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Debian packages that are fetched and unpacked, never installed: from the machine's own package
+//! sources, or from backports with lists that are ours alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, InFile};
+use crate::shell;
+
+/// Where Debian is if the machine's sources do not say.
+const DEBIAN: &str = "http://deb.debian.org/debian/";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// apt, and from where it fetches.
+pub(super) struct Apt {
+    /// Read after the machine's own configuration.
+    configuration: Option<PathBuf>,
+}
+
+impl Apt {
+    /// With the machine's package sources and lists.
+    pub(super) const fn of_machine() -> Self {
+        Self {
+            configuration: None,
+        }
+    }
+
+    /// With the backports of `codename` as only source, and all of apt's state below `dir`, so that
+    /// nothing of the machine's own changes. apt checks the signature of the lists against Debian's
+    /// keyring, and what it downloads against the lists.
+    pub(super) fn of_backports(codename: &str, dir: &Path) -> Result<Self, Error> {
+        for part in ["lists/partial", "cache/archives/partial"] {
+            let part = dir.join(part);
+            fs::create_dir_all(&part).in_file(&part)?;
+        }
+        let sources = dir.join("backports.sources");
+        let text = backports(&archive(&machine_targets()?), codename);
+        fs::write(&sources, text).in_file(&sources)?;
+        // No package is installed there.
+        let status = dir.join("status");
+        fs::write(&status, "").in_file(&status)?;
+        let file = dir.join("apt.conf");
+        fs::write(&file, configuration(dir)).in_file(&file)?;
+        let apt = Self {
+            configuration: Some(file),
+        };
+        shell::output(
+            "apt-get update (backports)",
+            apt.program("apt-get").args(["update", "-qq"]),
+        )?;
+        Ok(apt)
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        if let Some(file) = &self.configuration {
+            command.arg("--config-file").arg(file);
+        }
+        command
+    }
+
+    /// A field of the package as the lists have it.
+    pub(super) fn field(&self, package: &str, field: &str) -> Result<String, Error> {
+        let record = shell::output(
+            &format!("apt-cache show {package}"),
+            self.program("apt-cache")
+                .args(["show", "--no-all-versions", package]),
+        )?;
+        value(&record, field)
+            .map(str::to_owned)
+            .ok_or_else(|| Error::Other(format!("apt-cache show {package}: no field {field}")))
+    }
+
+    /// Fetches a package, as NAME=VERSION, and unpacks `members` of it into `to`.
+    pub(super) fn unpack(
+        &self,
+        package: &str,
+        members: &[&str],
+        to: &Path,
+        download: &Path,
+    ) -> Result<(), Error> {
+        if download.exists() {
+            // Left by a run that was killed.
+            fs::remove_dir_all(download).in_file(download)?;
+        }
+        fs::create_dir_all(download).in_file(download)?;
+        fs::create_dir_all(to).in_file(to)?;
+        let mut fetch = self.program("apt-get");
+        fetch
+            .args(["download", "-q", package])
+            .current_dir(download);
+        shell::output(&format!("apt-get download {package}"), &mut fetch)?;
+        extract(&find_deb(download)?, members, to)?;
+        fs::remove_dir_all(download).in_file(download)
+    }
+}
+
+/// The archives of the machine's own lists, as apt-get has them: "URI LABEL" a line.
+fn machine_targets() -> Result<String, Error> {
+    shell::output(
+        "apt-get indextargets",
+        Command::new("apt-get").args([
+            "indextargets",
+            "--format",
+            "$(REPO_URI) $(LABEL)",
+            "Created-By: Packages",
+        ]),
+    )
+}
+
+/// The mirror that the machine uses for Debian.
+fn archive(targets: &str) -> String {
+    targets
+        .lines()
+        .find_map(|line| line.strip_suffix(" Debian"))
+        .unwrap_or(DEBIAN)
+        .to_owned()
+}
+
+fn backports(archive: &str, codename: &str) -> String {
+    format!(
+        "Types: deb\nURIs: {archive}\nSuites: {codename}-backports\nComponents: main\n\
+         Architectures: amd64\nSigned-By: {KEYRING}\n"
+    )
+}
+
+/// Proxies and the like stay as the machine has them; what it does after an update is for its own
+/// lists.
+fn configuration(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        "Dir::Etc::sourcelist \"{dir}/backports.sources\";\n\
+         Dir::Etc::sourceparts \"-\";\n\
+         Dir::Etc::preferencesparts \"-\";\n\
+         Dir::State::status \"{dir}/status\";\n\
+         Dir::State::lists \"{dir}/lists\";\n\
+         Dir::Cache \"{dir}/cache\";\n\
+         APT::Sandbox::User \"\";\n\
+         #clear APT::Update;\n"
+    )
+}
+
+/// The value of a field in a package's record.
+fn value<'a>(record: &'a str, field: &str) -> Option<&'a str> {
+    record
+        .lines()
+        .find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim()))
+}
+
+fn find_deb(dir: &Path) -> Result<PathBuf, Error> {
+    for entry in fs::read_dir(dir).in_file(dir)? {
+        let path = entry.in_file(dir)?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            return Ok(path);
+        }
+    }
+    Err(Error::Other(format!(
+        "{}: apt-get download left no package",
+        dir.display()
+    )))
+}
+
+/// Takes `members` out of a package.
+fn extract(deb: &Path, members: &[&str], to: &Path) -> Result<(), Error> {
+    let mut reader = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(deb)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|source| Error::Start {
+            program: "dpkg-deb".to_owned(),
+            source,
+        })?;
+    let stream = reader
+        .stdout
+        .take()
+        .ok_or_else(|| Error::Other("dpkg-deb has no output".to_owned()))?;
+    let done = Command::new("tar")
+        .args(["-x", "-C"])
+        .arg(to)
+        .args(members)
+        .stdin(stream)
+        .status()
+        .map_err(|source| Error::Start {
+            program: "tar".to_owned(),
+            source,
+        })?;
+    let read = reader.wait().in_file(deb)?;
+    if done.success() && read.success() {
+        return Ok(());
+    }
+    Err(Error::Failed {
+        what: format!("unpacking {}", deb.display()),
+        status: done.to_string(),
+        output: String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_mirror_serves_backports_as_well() {
+        let targets = "http://security.example/debian-security/ Debian-Security\n\
+                       http://mirror.example/debian/ Debian\n";
+        assert_eq!(archive(targets), "http://mirror.example/debian/");
+        assert_eq!(archive("http://other.example/ Other\n"), DEBIAN);
+        let text = backports(&archive(targets), "bookworm");
+        assert!(text.contains("\nURIs: http://mirror.example/debian/\n"));
+        assert!(text.contains("\nSuites: bookworm-backports\n"));
+        assert!(text.contains(&format!("\nSigned-By: {KEYRING}\n")));
+    }
+
+    #[test]
+    fn records_have_fields() {
+        let record = "Package: linux-headers-amd64\nVersion: 6.12.95-1\nDepends: a, b\n";
+        assert_eq!(value(record, "Version"), Some("6.12.95-1"));
+        assert_eq!(value(record, "Depends"), Some("a, b"));
+        assert_eq!(value(record, "Depend"), None);
+    }
+}

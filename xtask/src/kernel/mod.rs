@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Debian's kernels, unpacked and not installed: the stock one that matches the installed headers, and
+//! the newer one of backports with its headers.
+
+mod apt;
+mod modules;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::ValueEnum;
+
+use crate::error::{Error, InFile};
+use crate::shell;
+use apt::Apt;
+
+/// Of which Debian release backports are taken: the one that this project needs.
+const CODENAME: &str = "bookworm";
+
+/// Which of Debian's kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Choice {
+    /// Debian 12's own, 6.1
+    #[default]
+    Stock,
+    /// The newer one of bookworm-backports, 6.12; fetched once, and installed nowhere
+    Backports,
+}
+
+/// An unpacked kernel.
+pub(crate) struct Kernel {
+    /// What `uname -r` will say.
+    pub(crate) release: String,
+    /// The Debian version of its package.
+    version: String,
+    /// Where the package is unpacked.
+    dir: PathBuf,
+    /// Below which the headers are, in `usr/src`: `/` if they are installed.
+    headers: PathBuf,
+}
+
+/// The name of the headers package that the metapackage `linux-headers-amd64` stands for.
+fn concrete_headers(depends: &str) -> Option<&str> {
+    depends
+        .split([',', ' ', '|'])
+        .find(|word| word.starts_with("linux-headers-") && word.ends_with("-amd64"))
+}
+
+/// The release whose headers the metapackage `linux-headers-amd64` stands for.
+fn release(depends: &str) -> Result<String, Error> {
+    let headers = concrete_headers(depends).ok_or_else(|| {
+        Error::Other(format!(
+            "linux-headers-amd64 depends on no headers: {depends}"
+        ))
+    })?;
+    Ok(headers.trim_start_matches("linux-headers-").to_owned())
+}
+
+fn installed_field(package: &str, field: &str) -> Result<String, Error> {
+    shell::output(
+        &format!("dpkg-query {package}"),
+        Command::new("dpkg-query").args(["-W", "-f", &format!("${{{field}}}"), package]),
+    )
+}
+
+/// Where the kernels are.
+fn kernels(vm_dir: &Path) -> PathBuf {
+    vm_dir.join("kernel")
+}
+
+impl Kernel {
+    /// The kernel, unpacked below `vm_dir` unless it is there already.
+    pub(crate) fn provide(choice: Choice, vm_dir: &Path) -> Result<Self, Error> {
+        match choice {
+            Choice::Stock => Self::stock(vm_dir),
+            Choice::Backports => match Self::backports_at_hand(vm_dir)? {
+                Some(kernel) => Ok(kernel),
+                None => Self::newest_backports(vm_dir),
+            },
+        }
+    }
+
+    /// Like [`Self::provide`], but backports are asked for a newer one than is there.
+    pub(crate) fn provide_newest(choice: Choice, vm_dir: &Path) -> Result<Self, Error> {
+        match choice {
+            Choice::Stock => Self::stock(vm_dir),
+            Choice::Backports => Self::newest_backports(vm_dir),
+        }
+    }
+
+    /// The kernel of the installed headers.
+    fn stock(vm_dir: &Path) -> Result<Self, Error> {
+        let release = release(&installed_field("linux-headers-amd64", "Depends")?)?;
+        let version = installed_field(&format!("linux-headers-{release}"), "Version")?;
+        let dir = kernels(vm_dir).join(directory_name(&release, &version));
+        let kernel = Self {
+            release,
+            version,
+            dir,
+            headers: "/".into(),
+        };
+        if !kernel.is_complete() {
+            kernel.unpack_image(&Apt::of_machine(), vm_dir)?;
+            kernel.index_modules()?;
+        }
+        Ok(kernel)
+    }
+
+    /// The kernel of backports that the file `backports` names, if it is there.
+    fn backports_at_hand(vm_dir: &Path) -> Result<Option<Self>, Error> {
+        let chosen = fs::read_to_string(chosen(vm_dir)).unwrap_or_default();
+        let Some((release, version)) = chosen.trim_end().split_once(' ') else {
+            return Ok(None);
+        };
+        let kernel = Self::of_backports(release.to_owned(), version.to_owned(), vm_dir);
+        if !kernel.is_complete() {
+            return Ok(None);
+        }
+        kernel.place_headers()?;
+        Ok(Some(kernel))
+    }
+
+    fn newest_backports(vm_dir: &Path) -> Result<Self, Error> {
+        let apt = Apt::of_backports(CODENAME, &vm_dir.join("apt"))?;
+        let release = release(&apt.field("linux-headers-amd64", "Depends")?)?;
+        let version = apt.field(&format!("linux-headers-{release}"), "Version")?;
+        let kernel = Self::of_backports(release, version, vm_dir);
+        if !kernel.is_complete() {
+            kernel.unpack_image(&apt, vm_dir)?;
+            kernel.unpack_headers(&apt, vm_dir)?;
+            kernel.index_modules()?;
+        }
+        kernel.place_headers()?;
+        let chosen = chosen(vm_dir);
+        fs::write(&chosen, format!("{} {}\n", kernel.release, kernel.version)).in_file(&chosen)?;
+        Ok(kernel)
+    }
+
+    fn of_backports(release: String, version: String, vm_dir: &Path) -> Self {
+        let dir = kernels(vm_dir).join(directory_name(&release, &version));
+        Self {
+            release,
+            version,
+            headers: dir.clone(),
+            dir,
+        }
+    }
+
+    /// The bootable image.
+    pub(crate) fn image(&self) -> PathBuf {
+        self.dir
+            .join("boot")
+            .join(format!("vmlinuz-{}", self.release))
+    }
+
+    /// The build directory of the headers, for out-of-tree modules.
+    pub(crate) fn build_dir(&self) -> PathBuf {
+        self.headers
+            .join("usr/src")
+            .join(format!("linux-headers-{}", self.release))
+    }
+
+    /// `/lib/modules/RELEASE` of the package.
+    pub(crate) fn modules_dir(&self) -> PathBuf {
+        self.dir.join("lib/modules").join(&self.release)
+    }
+
+    /// The files, relative to [`Self::modules_dir`], of the modules `names` and of all that they
+    /// depend on, without what is part of the kernel.
+    pub(crate) fn module_files(&self, names: &[&str]) -> Result<BTreeSet<String>, Error> {
+        let read = |name: &str| {
+            let path = self.modules_dir().join(name);
+            fs::read_to_string(&path).in_file(&path)
+        };
+        modules::files(&read("modules.dep")?, &read("modules.builtin")?, names).map_err(|name| {
+            let dir = self.modules_dir();
+            Error::Other(format!("{}: no module {name}", dir.display()))
+        })
+    }
+
+    /// The index of the modules is made last.
+    fn is_complete(&self) -> bool {
+        self.modules_dir().join("modules.dep").is_file()
+    }
+
+    fn unpack_image(&self, apt: &Apt, vm_dir: &Path) -> Result<(), Error> {
+        shell::progress(&format!(
+            "fetching Debian's kernel {} {}",
+            self.release, self.version
+        ));
+        apt.unpack(
+            &format!("linux-image-{}={}", self.release, self.version),
+            &["./boot", &format!("./lib/modules/{}", self.release)],
+            &self.dir,
+            &vm_dir.join("download"),
+        )
+    }
+
+    /// What a module is built with: headers, and the programs of the kernel's build.
+    fn unpack_headers(&self, apt: &Apt, vm_dir: &Path) -> Result<(), Error> {
+        let base = self.base_release();
+        for package in [
+            format!("linux-headers-{}", self.release),
+            format!("linux-headers-{base}-common"),
+            format!("linux-kbuild-{base}"),
+        ] {
+            let exact = format!("{package}={}", self.version);
+            apt.unpack(&exact, &["./usr"], &self.dir, &vm_dir.join("download"))?;
+        }
+        Ok(())
+    }
+
+    /// The release without its flavour.
+    fn base_release(&self) -> &str {
+        self.release.trim_end_matches("-amd64")
+    }
+
+    /// The headers' makefile names where the rest of them would be installed.
+    fn place_headers(&self) -> Result<(), Error> {
+        let common = self
+            .headers
+            .join("usr/src")
+            .join(format!("linux-headers-{}-common", self.base_release()));
+        let text = format!("include {}/Makefile\n", common.display());
+        let makefile = self.build_dir().join("Makefile");
+        if fs::read_to_string(&makefile).in_file(&makefile)? == text {
+            return Ok(());
+        }
+        fs::write(&makefile, text).in_file(&makefile)
+    }
+
+    fn index_modules(&self) -> Result<(), Error> {
+        shell::output(
+            "depmod",
+            Command::new("depmod")
+                .env("PATH", ADMIN_PATH)
+                .arg("-b")
+                .arg(&self.dir)
+                .arg(&self.release),
+        )
+        .map(drop)
+    }
+}
+
+/// Says which kernel of backports was fetched last.
+fn chosen(vm_dir: &Path) -> PathBuf {
+    kernels(vm_dir).join("backports")
+}
+
+fn directory_name(release: &str, version: &str) -> String {
+    format!("{release}_{}", version.replace(':', "%"))
+}
+
+/// `PATH` for programs that Debian keeps out of an ordinary user's.
+pub(crate) const ADMIN_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metapackage_names_its_headers() {
+        assert_eq!(
+            concrete_headers("linux-headers-6.1.0-56-amd64 (= 6.1.192-2)"),
+            Some("linux-headers-6.1.0-56-amd64")
+        );
+        assert_eq!(concrete_headers("linux-headers-6.1.0-56-common"), None);
+    }
+
+    #[test]
+    fn the_kernel_of_backports_is_built_for_with_its_own_headers() {
+        let release = "6.12.95+deb12-amd64".to_owned();
+        let kernel = Kernel::of_backports(release, "6.12.95-1~bpo12+1".to_owned(), Path::new("/t"));
+        assert_eq!(kernel.base_release(), "6.12.95+deb12");
+        let dir = "/t/kernel/6.12.95+deb12-amd64_6.12.95-1~bpo12+1";
+        assert_eq!(
+            kernel.build_dir(),
+            Path::new(dir).join("usr/src/linux-headers-6.12.95+deb12-amd64")
+        );
+    }
+}
