@@ -140,8 +140,10 @@ fn kept(context: &Context<'_>) -> Result<Vec<Outcome>, Failure> {
 fn judge(outcomes: &[Outcome]) -> Result<(), Failure> {
     let failed: Vec<_> = outcomes
         .iter()
-        .filter(|outcome| matches!(outcome.verdict, Verdict::Fails(_)))
-        .map(|outcome| outcome.name.as_str())
+        .filter_map(|outcome| match &outcome.verdict {
+            Verdict::Fails(why) => Some(format!("{} ({why})", outcome.name)),
+            _ => None,
+        })
         .collect();
     ensure(failed.is_empty(), || {
         format!(
