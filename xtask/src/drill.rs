@@ -18,6 +18,9 @@ const RUNNER: &str = "apm-drill";
 /// together.
 const LISTING: &str = include_str!("../../testbed/drills.txt");
 
+/// What `--only` can name; a test of the testbed crate holds it to the table.
+const ROWS: &str = include_str!("../../testbed/programs.txt");
+
 /// The world of drills that need this fabric, and the fabric's name.
 const LEAF_SPINE: &str = "leaf-spine";
 
@@ -49,7 +52,7 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Rows or families of the drill `programs` to run (repeatable); all without it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = find_row)]
     only: Vec<String>,
     /// Long drills in their short form, as `cargo xtask test` runs them
     #[arg(long)]
@@ -87,6 +90,14 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         status = status.max(run_in(fabric, &options)?);
     }
     Ok(status)
+}
+
+fn find_row(name: &str) -> Result<String, String> {
+    let rows: Vec<_> = ROWS.lines().collect();
+    if rows.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("no such program; there are: {}", rows.join(", ")))
 }
 
 /// The drills by the fabric that they need. No name at all is left to the runner.
@@ -200,6 +211,13 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn rows_are_known_before_a_vm_is_booted() {
+        assert_eq!(find_row("rping").as_deref(), Ok("rping"));
+        let refusal = find_row("rpign").expect_err("no such row");
+        assert!(refusal.contains("perftest, rdma_cm"), "{refusal}");
     }
 
     #[test]
