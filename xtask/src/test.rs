@@ -93,6 +93,18 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
             command: xtask(&["vm", "--check"]),
         },
         Step {
+            name: "leaf and spine",
+            command: xtask(&["vm", "--check", "--fabric", "leaf-spine"]),
+        },
+        Step {
+            name: "ring",
+            command: xtask(&["vm", "--check", "--fabric", "ring"]),
+        },
+        Step {
+            name: "newer kernel",
+            command: xtask(&["vm", "--check", "--kernel", "backports"]),
+        },
+        Step {
             name: "second shell",
             command: cargo(&[
                 "test",
@@ -119,6 +131,10 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
             name: "drills",
             // The long ones in their short form.
             command: xtask(&[&["drill", "--short"], &drill::names()[..]].concat()),
+        },
+        Step {
+            name: "newer kernel, drill",
+            command: xtask(&["drill", "--kernel", "backports"]),
         },
     ]
 }
