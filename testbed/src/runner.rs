@@ -194,7 +194,11 @@ fn explain(failure: &Failure, world: &World) {
         }
         show(&[host.name(), "apmctl", "conn", "show"]);
         show(&[host.name(), "apmctl", "port", "show"]);
+        show(&[host.name(), "ip", "addr"]);
+        show(&[host.name(), "ip", "route"]);
+        show(&[host.name(), "ip", "neigh"]);
         show(&[host.name(), "rdma", "res", "show", "qp"]);
+        show(&[host.name(), "rdma", "res", "show", "cm_id"]);
     }
     show(&["cable", "show"]);
     show(&["sh", "-c", OPENSM]);
