@@ -14,6 +14,7 @@
 
 #define SHCA_PORTS 2		/* per HCA, at most */
 #define SHCA_PKEYS 16
+#define SHCA_GUIDS 8	/* of a port, IBA 14.2.5.5 */
 #define SHCA_MAX_LMC 7
 
 struct shca_dev;
@@ -70,7 +71,8 @@ enum ib_port_state fabric_port_state(struct fabric_port *fp);
 u8   fabric_port_mtu(struct fabric_port *fp);		/* enum ib_mtu */
 u8   fabric_sl_to_vl(struct fabric_port *fp, u8 sl);
 int  fabric_query_pkey(struct fabric_port *fp, u16 index, u16 *pkey);
-__be64 fabric_port_guid(struct fabric_port *fp);
+/* Returns 0 where the subnet manager has assigned none. */
+__be64 fabric_port_guid(struct fabric_port *fp, unsigned int index);
 __be64 fabric_gid_prefix(struct fabric_port *fp);
 /* ib_modify_port(): capability bits and counters of Q_Key/P_Key violations. */
 int  fabric_modify_port(struct fabric_port *fp, int mask, struct ib_port_modify *modify);

@@ -101,6 +101,7 @@ struct fabric_port {
 	u8 end;				/* of the link */
 	u8 num;
 	__be64 guid;
+	__be64 more_guids[SHCA_GUIDS - 1];	/* from the subnet manager; 0: none */
 	bool silent;			/* fault: what it sends vanishes */
 
 	/* Link and PortInfo, IBA 7.2.7 and 14.2.5.6 */

@@ -62,7 +62,7 @@ void fabric_query_port(struct fabric_port *fp, struct ib_port_attr *attr)
 	attr->phys_state = fp->phys;
 	attr->max_mtu = IB_MTU_4096;
 	attr->active_mtu = fp->neighbor_mtu;
-	attr->gid_tbl_len = 1;
+	attr->gid_tbl_len = SHCA_GUIDS;
 	attr->pkey_tbl_len = SHCA_PKEYS;
 	attr->port_cap_flags = fp->cap_mask;
 	attr->max_msg_sz = 1U << 31;
@@ -115,9 +115,11 @@ int fabric_query_pkey(struct fabric_port *fp, u16 index, u16 *pkey)
 	return 0;
 }
 
-__be64 fabric_port_guid(struct fabric_port *fp)
+__be64 fabric_port_guid(struct fabric_port *fp, unsigned int index)
 {
-	return fp->guid;
+	if (!index)
+		return fp->guid;
+	return index < SHCA_GUIDS ? READ_ONCE(fp->more_guids[index - 1]) : 0;
 }
 
 __be64 fabric_gid_prefix(struct fabric_port *fp)

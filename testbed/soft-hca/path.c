@@ -23,16 +23,18 @@ bool shca_pkeys_match(u16 a, u16 b)
 bool shca_own_gid(struct shca_dev *dev, u32 port_num, union ib_gid *gid)
 {
 	struct fabric_port *fp = shca_port(dev, port_num)->fabric;
-	union ib_gid own = {
-		.global.subnet_prefix = fabric_gid_prefix(fp),
-		.global.interface_id = fabric_port_guid(fp),
-	};
 	__be64 link_local = cpu_to_be64(0xfe80000000000000ULL);
+	unsigned int i;
 
 	/* IBA 4.1.1: the link-local prefix always works, besides the assigned one. */
-	return gid->global.interface_id == own.global.interface_id &&
-	       (gid->global.subnet_prefix == own.global.subnet_prefix ||
-		gid->global.subnet_prefix == link_local);
+	if (gid->global.subnet_prefix != fabric_gid_prefix(fp) &&
+	    gid->global.subnet_prefix != link_local)
+		return false;
+	for (i = 0; i < SHCA_GUIDS; i++)
+		if (gid->global.interface_id &&
+		    gid->global.interface_id == fabric_port_guid(fp, i))
+			return true;
+	return false;
 }
 
 static void fill_grh(struct shca_dev *dev, u32 port_num, const struct rdma_ah_attr *ah,
@@ -51,7 +53,7 @@ static void fill_grh(struct shca_dev *dev, u32 port_num, const struct rdma_ah_at
 	pkt->grh.next_hdr = IB_GRH_NEXT_HDR;
 	pkt->grh.hop_limit = route->hop_limit;
 	pkt->grh.sgid.global.subnet_prefix = fabric_gid_prefix(fp);
-	pkt->grh.sgid.global.interface_id = fabric_port_guid(fp);
+	pkt->grh.sgid.global.interface_id = fabric_port_guid(fp, route->sgid_index);
 	pkt->grh.dgid = route->dgid;
 }
 

@@ -50,7 +50,7 @@ static void get_port_info(const struct sma_request *rq, const struct fabric_port
 		pi->cap_mask = cpu_to_be32(port->cap_mask);
 		pi->mkey_lease_period = cpu_to_be16(port->mkey_lease);
 		pi->mkey_violations = cpu_to_be16(port->mkey_violations);
-		pi->guid_cap = 1;
+		pi->guid_cap = node_is_switch(port->node) ? 1 : SHCA_GUIDS;
 		pi->resv_resptimevalue = RESP_TIME;
 	}
 	pi->local_port_num = rq->local_port;

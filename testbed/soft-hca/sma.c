@@ -116,13 +116,31 @@ static u16 switch_info(struct sma_request *rq)
 	return OK;
 }
 
-/* One GUID a port, given at manufacture: nothing to set. */
+static void more_guids_set(struct fabric_port *port, const __be64 *guids)
+{
+	bool changed = false;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(port->more_guids); i++) {
+		changed |= port->more_guids[i] != guids[i];
+		WRITE_ONCE(port->more_guids[i], guids[i]);
+	}
+	if (changed)
+		port_event(port, IB_EVENT_GID_CHANGE);
+}
+
+/* IBA 14.2.5.5: the first is given at manufacture and cannot be set. A switch has no other. */
 static u16 guid_info(struct sma_request *rq)
 {
+	struct fabric_port *port = rq->port;
+	__be64 *block = (__be64 *)rq->data;
+
 	if (rq->modifier)
 		return INVALID;
-	memset(rq->data, 0, IB_SMP_DATA_SIZE);
-	memcpy(rq->data, &rq->port->guid, sizeof(rq->port->guid));
+	if (rq->set && !node_is_switch(port->node))
+		more_guids_set(port, block + 1);
+	block[0] = port->guid;
+	memcpy(block + 1, port->more_guids, sizeof(port->more_guids));
 	return OK;
 }
 

@@ -134,10 +134,11 @@ static int query_gid(struct ib_device *ibdev, u32 port_num, int index, union ib_
 {
 	struct fabric_port *fp = shca_port(to_shca(ibdev), port_num)->fabric;
 
-	if (index)
+	if (index < 0 || index >= SHCA_GUIDS)
 		return -EINVAL;
-	gid->global.subnet_prefix = fabric_gid_prefix(fp);
-	gid->global.interface_id = fabric_port_guid(fp);
+	gid->global.interface_id = fabric_port_guid(fp, index);
+	/* The GID of an entry without GUID is zero, as all know it that is not in use. */
+	gid->global.subnet_prefix = gid->global.interface_id ? fabric_gid_prefix(fp) : 0;
 	return 0;
 }
 

@@ -43,6 +43,23 @@ pingpong() { # KIND ITERATIONS ARGUMENT...
 	need "$((2 * iterations * size)) bytes in "
 }
 
+# A subnet manager may give a port more GUIDs (GUIDInfo), and each makes a GID.
+second_gid() {
+	local zero_gid=0000:0000:0000:0000:0000:0000:0000:0000 end device guid
+	for end in "shca0 0000000000000aa1" "shca1 0000000000000aa2"; do
+		read -r device guid <<<"$end"
+		output smp_edit shca2 "$(lid_of "$device" 1)" 0x14 0 8 "$guid"
+		await 5 grep -q "${guid: -4}\$" "/sys/class/infiniband/$device/ports/1/gids/1"
+	done
+	output ibv_devinfo -v -d shca0 -i 1
+	need 'GID\[ *1\]:.*0aa1'
+	pingpong rc 200 -c -s 4096 -g 1
+	for device in shca0 shca1; do
+		output smp_edit shca2 "$(lid_of "$device" 1)" 0x14 0 8 0000000000000000
+	done
+	await 5 grep -qx "$zero_gid" /sys/class/infiniband/shca0/ports/1/gids/1
+}
+
 row ibv_devinfo "ibv_devinfo -v" dev_info
 row identity sysfs identity
 size=4096
@@ -50,6 +67,7 @@ row rc-pingpong ibv_rc_pingpong pingpong rc 500 -c -s 4096
 row rc-pingpong-events "ibv_rc_pingpong -e -g 0" pingpong rc 200 -c -e -g 0 -s 4096
 row uc-pingpong ibv_uc_pingpong pingpong uc 500 -c -s 4096
 row srq-pingpong ibv_srq_pingpong pingpong srq 500 -s 4096
+row second-gid "smp_edit, ibv_rc_pingpong -g 1" second_gid
 size=65536
 row rc-pingpong-64k "ibv_rc_pingpong -s 65536" pingpong rc 100 -c -s 65536
 size=1024
