@@ -36,8 +36,19 @@ fn daemons_come_late(context: &mut Context<'_>) -> Result<(), Failure> {
     context.timeline.note("drill", "no daemon on either host");
     let mut streams = Streams::start(&context.timeline, Options::default())?;
     streams.wait_flowing()?;
-    context.world.start_daemons(Policy::default())?;
+    // One that is alone can protect nothing, and tells its operator what to do.
+    context.world.start_daemon(Host::A, Policy::default())?;
+    let alone = [
+        "WARN",
+        "connection unprotected for 5 s",
+        "start apmd on the peer's host",
+    ];
+    context.world.wait_logged(Host::A, &alone)?;
+    context.world.start_daemon(Host::B, Policy::default())?;
     let port = context.world.wait_disjoint(1)?[0].active_port(Host::A);
+    context
+        .world
+        .wait_logged(Host::A, &["INFO", "connection protected again"])?;
     context.world.pull(port)?;
     context.world.wait_moved(1, port)?;
     context.report.migrations += 1;
