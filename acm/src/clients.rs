@@ -93,6 +93,11 @@ impl Buffers {
         self.read_out && (told || self.ended == Ended::Everything)
     }
 
+    /// Whether it is owed no answer, and may ask at any time.
+    pub fn is_quiet(&self) -> bool {
+        self.unanswered == 0 && self.unsent().is_empty() && !self.is_ending() && !self.read_out
+    }
+
     /// Whether the client has to take answers, or wait for some, before it is read again.
     pub fn is_full(&self) -> bool {
         self.unsent().len() > BACKLOG_MAX || self.unanswered >= UNANSWERED_MAX
@@ -333,6 +338,21 @@ mod tests {
             let broken = Buffers::default().requests(&header, |_, _| {});
             assert_eq!(broken, Err(Breach::Length(length)));
         }
+    }
+
+    /// Such a client may have something readable for long: whoever waited for it would spin.
+    #[test]
+    fn who_is_owed_something_or_has_ended_is_not_quiet() {
+        let after = |change: fn(&mut Buffers)| {
+            let mut buffers = Buffers::default();
+            change(&mut buffers);
+            buffers.is_quiet()
+        };
+        assert!(after(|_| {}));
+        assert!(!after(|buffers| buffers.expect_answers(1)));
+        assert!(!after(|buffers| buffers.keep(&[1])));
+        assert!(!after(|buffers| buffers.end(Ended::Speaking)));
+        assert!(!after(Buffers::read_out));
     }
 
     #[test]

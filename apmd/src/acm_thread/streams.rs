@@ -3,13 +3,15 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use acm::{Breach, Client, Clients, Ended, Served, User};
 use cm_msgs::acm::Header;
 use ipnet::IpNet;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use statemachine::Time;
 
 use super::opened::Opened;
@@ -36,6 +38,8 @@ pub(super) struct Streams {
     clients: Clients<Stream>,
     /// Clients with more to read than one turn takes.
     unread: Vec<u32>,
+    /// The client that was served last, if it is still there.
+    latest: u32,
     exchange: Exchange,
 }
 
@@ -100,6 +104,7 @@ impl Streams {
             clients: Clients::new(descriptors::acm_clients()),
             networks: config.tcp_networks.clone(),
             unread: Vec::new(),
+            latest: 0,
             exchange: Exchange {
                 registry,
                 input: vec![0; READ].into(),
@@ -215,6 +220,7 @@ impl Streams {
             return Turn::Over;
         };
         let user = served.user();
+        self.latest = key;
         served.buffers.end(ended);
         let mut answer = |header: &Header, message: &[u8], out: &mut Vec<u8>| {
             answer(Client { key, user }, header, message, out);
@@ -248,6 +254,30 @@ impl Streams {
     fn lose(&mut self, key: u32) -> Turn {
         self.clients.remove(key);
         Turn::Gone
+    }
+
+    /// Waits until the poll has something to say.
+    ///
+    /// A socket that wakes a sleeper of poll(2) tells the scheduler that its writer is about to sleep
+    /// itself, so that the sleeper need not be moved to another processor; epoll does not pass that
+    /// on. So the client that was served last, which mostly asks next, is waited for beside the poll.
+    ///
+    /// # Errors
+    /// As poll(2); a signal is none.
+    pub(super) fn sleep(&mut self) -> io::Result<()> {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let all = readable(self.exchange.registry.as_fd());
+        let slept = match self.clients.get(self.latest) {
+            Some(served) if served.buffers.is_quiet() => {
+                let latest = readable(served.stream.as_fd());
+                poll(&mut [all, latest], PollTimeout::NONE)
+            }
+            _ => poll(&mut [all], PollTimeout::NONE),
+        };
+        match slept {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether clients have more to read than one turn took.

@@ -163,13 +163,13 @@ impl AcmThread {
 
     /// Waits for events, or for what is due next, as seen when the last ones came.
     fn sleep(&mut self, now: Time, events: &mut Events) -> io::Result<()> {
-        let mut timeout = None;
-        if self.streams.has_unread() || !self.wakeups.unread.is_empty() {
-            timeout = Some(Duration::ZERO);
-        } else if let Some(deadline) = self.next_deadline(now) {
-            self.wakeups.alarm.set(now, deadline)?;
+        if !self.streams.has_unread() && self.wakeups.unread.is_empty() {
+            if let Some(deadline) = self.next_deadline(now) {
+                self.wakeups.alarm.set(now, deadline)?;
+            }
+            self.streams.sleep()?;
         }
-        match self.wakeups.poll.poll(events, timeout) {
+        match self.wakeups.poll.poll(events, Some(Duration::ZERO)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
