@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         return Ok(USAGE);
     }
     let mut status = 0;
-    for (fabric, names) in by_vm(&options.names) {
+    for (fabric, names) in by_fabric(&options.names) {
         let options = Options {
             names,
             ..options.clone()
@@ -100,26 +100,14 @@ fn find_row(name: &str) -> Result<String, String> {
     Err(format!("no such program; there are: {}", rows.join(", ")))
 }
 
-/// The drills by the VMs in which they run, each with its fabric. No name at all is left to the runner.
-///
-/// Rows of programs are compared with how they do unprotected, in a world in which nothing else has been.
-fn by_vm(names: &[String]) -> Vec<(&'static str, Vec<String>)> {
-    let needs_spines = |name: &String| {
-        let drill = drills().find(|drill| drill.name == name);
-        drill.is_some_and(|drill| drill.world == LEAF_SPINE)
-    };
-    let of = |wanted: &dyn Fn(&String) -> bool| {
-        names.iter().filter(|name| wanted(name)).cloned().collect()
-    };
-    let is_table = |name: &String| name == PROGRAMS;
-    let mut groups: Vec<(_, Vec<_>)> = vec![
-        (
-            fabric::DEFAULT,
-            of(&|name| !is_table(name) && !needs_spines(name)),
-        ),
-        (fabric::DEFAULT, of(&is_table)),
-        (LEAF_SPINE, of(&needs_spines)),
-    ];
+/// The drills by the fabric that they need. No name at all is left to the runner.
+fn by_fabric(names: &[String]) -> Vec<(&'static str, Vec<String>)> {
+    let world_of = |name: &str| drills().find(|drill| drill.name == name).map(|it| it.world);
+    let (spine, usual): (Vec<_>, Vec<_>) = names
+        .iter()
+        .cloned()
+        .partition(|name| world_of(name) == Some(LEAF_SPINE));
+    let mut groups = vec![(fabric::DEFAULT, usual), (LEAF_SPINE, spine)];
     groups.retain(|(_, of_it)| !of_it.is_empty());
     if groups.is_empty() {
         groups.push((fabric::DEFAULT, Vec::new()));
@@ -233,21 +221,20 @@ mod tests {
     }
 
     #[test]
-    fn drills_are_put_together_by_vm() {
-        let names = ["spine", "blackhole", "programs", "neigh"].map(str::to_owned);
+    fn drills_are_put_together_by_fabric() {
+        let names = ["spine", "blackhole", "neigh"].map(str::to_owned);
         assert_eq!(
-            by_vm(&names),
+            by_fabric(&names),
             [
                 (
                     fabric::DEFAULT,
                     vec!["blackhole".to_owned(), "neigh".to_owned()]
                 ),
-                (fabric::DEFAULT, vec!["programs".to_owned()]),
                 (LEAF_SPINE, vec!["spine".to_owned()])
             ]
         );
-        assert_eq!(by_vm(&[]), [(fabric::DEFAULT, vec![])]);
-        assert_eq!(by_vm(&names[..1]).len(), 1);
+        assert_eq!(by_fabric(&[]), [(fabric::DEFAULT, vec![])]);
+        assert_eq!(by_fabric(&names[..1]).len(), 1);
     }
 
     #[test]
