@@ -32,8 +32,12 @@ const STEPS: u32 = 10;
 /// Packets in a step by which a program is told from management.
 const TRAFFIC: u64 = 4;
 
-/// The time in which traffic must have half of its usual extent to have resumed.
-const WINDOW: Duration = Duration::from_millis(200);
+/// The time in which traffic must have half of its usual extent to have resumed: long beside that in
+/// which what was under way, or queued, still arrives.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Portions of what usually comes in a [`WINDOW`], by which stalls are measured.
+const PORTIONS: u64 = 50;
 
 /// Packets received by each host's two ports, ever.
 type Packets = [[u64; 2]; 2];
@@ -101,9 +105,9 @@ impl Flow {
         self.look(|samples| arrived(samples, now - STEP * STEPS, now))
     }
 
-    /// How many packets came in the last second, for each [`WINDOW`].
+    /// How many packets came in the last [`WINDOW`].
     pub(super) fn usual(&self) -> u64 {
-        sum(&self.last_second()) * WINDOW.as_millis() as u64 / (STEP * STEPS).as_millis() as u64
+        sum(&self.last_second())
     }
 
     /// Whether there was a [`WINDOW`] after `since` in which half of what is usual came.
@@ -210,10 +214,10 @@ fn has_resumed(samples: &[Sample], since: Moment, usual: u64) -> bool {
     })
 }
 
-/// Traffic is looked at in portions of a tenth of what a window usually has, so that the odd
-/// management packet does not end a stall; a portion ends a stall that began at the one before.
+/// Traffic is looked at in portions, so that the odd management packet does not end a stall; a portion
+/// ends a stall that began at the one before.
 fn longest_stall(samples: &[Sample], since: Moment, usual: u64) -> Millis {
-    let portion = (usual / 10).max(TRAFFIC);
+    let portion = (usual / PORTIONS).max(TRAFFIC);
     let mut longest = Millis::default();
     let Some(mut mark) = samples.first().copied() else {
         return longest;
@@ -238,7 +242,7 @@ mod tests {
     /// management in each 50 ms, then the same on port 2.
     fn samples() -> Vec<Sample> {
         let mut packets = [0, 0];
-        (0..200)
+        (0..300)
             .map(|tick: u32| {
                 match tick {
                     0..=99 => packets[0] += 10,
@@ -276,11 +280,11 @@ mod tests {
     #[test]
     fn a_stall_lasts_until_traffic_is_back_and_not_until_a_packet_of_management() {
         let samples = samples();
-        let stall = longest_stall(&samples, ms(1000), 200);
+        let stall = longest_stall(&samples, ms(1000), 1000);
         assert!((390.0..440.0).contains(&stall.0), "{stall}");
-        let later = longest_stall(&samples, ms(1600), 200);
+        let later = longest_stall(&samples, ms(1600), 1000);
         assert!(later.0 < 50.0, "{later}");
-        assert!(!has_resumed(&samples[..140], ms(1000), 200));
-        assert!(has_resumed(&samples, ms(1000), 200));
+        assert!(!has_resumed(&samples[..190], ms(1000), 1000));
+        assert!(has_resumed(&samples, ms(1000), 1000));
     }
 }
