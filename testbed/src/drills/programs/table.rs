@@ -200,7 +200,7 @@ const UCX: &[Row] = &[
             Family::Ucx,
             "io_demo",
             "env UCX_TLS=rc_v {run} io_demo -q",
-            "env UCX_TLS=rc_v {run} io_demo -q -c 1 -l {n}s -o read,write 10.0.1.2",
+            "env UCX_TLS=rc_v {run} io_demo -q -c 1 -i 0 -l {n}s -o read,write 10.0.1.2",
         )
     },
 ];
