@@ -10,6 +10,7 @@ mod channel;
 mod counters;
 mod files;
 mod kernel;
+mod latest;
 mod opened;
 mod part;
 mod queue_pairs;

@@ -3,17 +3,17 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 use acm::{Breach, Client, Clients, Ended, Served, User};
 use cm_msgs::acm::Header;
 use ipnet::IpNet;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollTimeout;
 use statemachine::Time;
 
+use super::latest::{Latest, Woken, interest};
 use super::opened::Opened;
 use super::token::Token;
 use crate::config::{self, Tcp};
@@ -38,8 +38,7 @@ pub(super) struct Streams {
     clients: Clients<Stream>,
     /// Clients with more to read than one turn takes.
     unread: Vec<u32>,
-    /// The client that was served last, if it is still there.
-    latest: u32,
+    latest: Latest,
     exchange: Exchange,
 }
 
@@ -104,7 +103,7 @@ impl Streams {
             clients: Clients::new(descriptors::acm_clients()),
             networks: config.tcp_networks.clone(),
             unread: Vec::new(),
-            latest: 0,
+            latest: Latest::default(),
             exchange: Exchange {
                 registry,
                 input: vec![0; READ].into(),
@@ -216,11 +215,12 @@ impl Streams {
         ended: Ended,
         mut answer: impl FnMut(Client, &Header, &[u8], &mut Vec<u8>),
     ) -> Turn {
+        self.latest
+            .served(key, &mut self.clients, &self.exchange.registry);
         let Some(served) = self.clients.get(key) else {
             return Turn::Over;
         };
         let user = served.user();
-        self.latest = key;
         served.buffers.end(ended);
         let mut answer = |header: &Header, message: &[u8], out: &mut Vec<u8>| {
             answer(Client { key, user }, header, message, out);
@@ -256,28 +256,19 @@ impl Streams {
         Turn::Gone
     }
 
-    /// Waits until the poll has something to say.
-    ///
-    /// A socket that wakes a sleeper of poll(2) tells the scheduler that its writer is about to sleep
-    /// itself, so that the sleeper need not be moved to another processor; epoll does not pass that
-    /// on. So the client that was served last, which mostly asks next, is waited for beside the poll.
+    /// Waits, no longer than `timeout`, until the poll has something to say, or the client that asks
+    /// again and again has.
     ///
     /// # Errors
     /// As poll(2); a signal is none.
-    pub(super) fn sleep(&mut self) -> io::Result<()> {
-        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let all = readable(self.exchange.registry.as_fd());
-        let slept = match self.clients.get(self.latest) {
-            Some(served) if served.buffers.is_quiet() => {
-                let latest = readable(served.stream.as_fd());
-                poll(&mut [all, latest], PollTimeout::NONE)
-            }
-            _ => poll(&mut [all], PollTimeout::NONE),
-        };
-        match slept {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+    pub(super) fn sleep(&mut self, timeout: PollTimeout) -> io::Result<Woken> {
+        let Self {
+            latest,
+            clients,
+            exchange,
+            ..
+        } = self;
+        latest.sleep(clients, &exchange.registry, timeout)
     }
 
     /// Whether clients have more to read than one turn took.
@@ -421,10 +412,7 @@ fn send(
     // Room is asked for only where it is missing: every read of a client's makes some.
     let waits = !buffers.unsent().is_empty();
     if waits != waited {
-        let interest = match waits {
-            true => Interest::READABLE | Interest::WRITABLE,
-            false => Interest::READABLE,
-        };
+        let interest = interest(buffers);
         let fd = stream.as_raw_fd();
         registry.reregister(&mut SourceFd(&fd), Token::Client(key).into(), interest)?;
     }

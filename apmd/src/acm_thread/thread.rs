@@ -14,6 +14,7 @@ use acm::{Client, Ended, Service, User};
 use cm_msgs::Gid;
 use mio::event::Event;
 use mio::{Events, Poll, Waker};
+use nix::poll::PollTimeout;
 use statemachine::{Random, Time};
 
 use super::alarm::Alarm;
@@ -149,10 +150,14 @@ impl AcmThread {
         let mut events = Events::with_capacity(256);
         let mut now = self.wakeups.clock.now();
         while !self.wakeups.stopping {
-            if let Err(error) = self.sleep(now, &mut events) {
-                return tracing::error!(%error, "acm: poll failed");
-            }
+            let client = match self.sleep(now, &mut events) {
+                Ok(client) => client,
+                Err(error) => return tracing::error!(%error, "acm: poll failed"),
+            };
             now = self.wakeups.clock.now();
+            if let Some((key, ended)) = client {
+                self.client(now, key, ended);
+            }
             for event in &events {
                 self.dispatch(now, event);
             }
@@ -161,18 +166,25 @@ impl AcmThread {
         self.leave_groups(now);
     }
 
-    /// Waits for events, or for what is due next, as seen when the last ones came.
-    fn sleep(&mut self, now: Time, events: &mut Events) -> io::Result<()> {
+    /// Waits for events, or for what is due next, as seen when the last ones came. The client that
+    /// has something to say besides, and how much of its stream has ended.
+    fn sleep(&mut self, now: Time, events: &mut Events) -> io::Result<Option<(u32, Ended)>> {
+        let mut timeout = PollTimeout::ZERO;
         if !self.streams.has_unread() && self.wakeups.unread.is_empty() {
             if let Some(deadline) = self.next_deadline(now) {
                 self.wakeups.alarm.set(now, deadline)?;
             }
-            self.streams.sleep()?;
+            timeout = PollTimeout::NONE;
         }
-        match self.wakeups.poll.poll(events, Some(Duration::ZERO)) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
+        let woken = self.streams.sleep(timeout)?;
+        events.clear();
+        if woken.poll {
+            match self.wakeups.poll.poll(events, Some(Duration::ZERO)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
         }
+        Ok(woken.client)
     }
 
     fn next_deadline(&self, now: Time) -> Option<Time> {
