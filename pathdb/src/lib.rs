@@ -12,8 +12,6 @@ pub mod addresses;
 pub mod check;
 mod disjoint;
 mod fabric;
-#[cfg(any(test, feature = "test-fabrics"))]
-mod fat_tree;
 mod half_world;
 mod lid_range;
 mod lines;
@@ -37,8 +35,6 @@ pub use fabric::{
     NodeSpec, PathTerms, Port, PortId, PortName, PortSpec, RiskId, Risks, Routing, ServiceLevels,
     SlToVl,
 };
-#[cfg(any(test, feature = "test-fabrics"))]
-pub use fat_tree::{FatTree, Spread};
 pub use half_world::{PathRecord, World};
 pub use lid_range::LidRange;
 pub use lines::{Progress, ReadError};

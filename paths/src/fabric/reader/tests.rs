@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Readings of fabrics from an SA that knows them, and from one that does not behave.
 
+mod sa_of;
+
 use super::*;
-use crate::fabric::sa_of::SaOf;
 use cm_msgs::{Guid, Lid, PKey};
 use pathdb::{
-    Builder, Capability, FatTree, LidRange, Mtu, NodeKind, NodeSpec, PathTerms, PortSpec, Rate,
-    SlToVl, Spread, snapshot,
+    Builder, Capability, LidRange, Mtu, NodeKind, NodeSpec, PathTerms, PortSpec, Rate, SlToVl,
+    snapshot,
 };
+use sa_of::SaOf;
+use test_fabrics::{FatTree, Spread};
 
 const READING: Reading = Reading {
     port: PortId {

@@ -9,7 +9,7 @@ use cm_msgs::sa::{
 };
 use pathdb::{Fabric, Mtu, NodeId, NodeKind, PortId, Rate};
 
-use super::tables::HAS_EXTENDED_SPEEDS;
+use crate::fabric::tables::HAS_EXTENDED_SPEEDS;
 use crate::sa::{Failure, Response};
 
 /// An SA that knows one fabric.
