@@ -9,7 +9,7 @@ use pathdb::{
     Builder, Capability, LidRange, Mtu, NodeKind, NodeSpec, PathTerms, PortSpec, Rate, SlToVl,
     snapshot,
 };
-use sa_of::SaOf;
+use sa_of::{PORT_STATE, SaOf};
 use test_fabrics::{FatTree, Spread};
 
 const READING: Reading = Reading {
@@ -417,7 +417,7 @@ fn read_with_init(reading: Reading, from: usize) -> (Result<Fabric, ReadError>, 
     let outcome = loop {
         let asks: Vec<_> = std::iter::from_fn(|| reader.poll_ask()).collect();
         for ask in &asks {
-            let look = ask.mad.component_mask == PortInfoMask::PORT_STATE.bits();
+            let look = ask.mad.sa.component_mask == PORT_STATE;
             assert!(!look || asks.len() == 1, "a look is alone");
             looks += usize::from(look);
             let sa = if looks >= from { &unrouted } else { &routed };
