@@ -5,8 +5,7 @@ use core::fmt;
 
 use super::record::record;
 use crate::codes::codes;
-use crate::fields::FieldValue;
-use crate::layout::{Span, Wire};
+use crate::layout::wire_bytes;
 use crate::{Escaped, Guid, Lid};
 
 codes! {
@@ -42,19 +41,7 @@ impl fmt::Display for NodeDescription {
     }
 }
 
-impl Wire for NodeDescription {
-    fn read(bytes: &[u8], at: Span) -> Self {
-        Self(Wire::read(bytes, at))
-    }
-
-    fn write(&self, bytes: &mut [u8], at: Span) {
-        self.0.write(bytes, at);
-    }
-
-    fn value(&self) -> FieldValue<'_> {
-        self.0.value()
-    }
-}
+wire_bytes!([] NodeDescription;);
 
 record! {
     /// A node, once for every port of a channel adapter or router, once for a switch.
