@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+mod capability;
 pub mod check;
 mod disjoint;
 mod fabric;
@@ -19,13 +20,14 @@ mod locate;
 mod name;
 pub mod opensm;
 mod packed;
-mod rate;
 pub mod risks;
 pub mod snapshot;
 mod summary;
 mod walk;
 
 pub use addresses::{Address, Addresses};
+pub use capability::Capability;
+pub use cm_msgs::rate::{Mtu, Rate, Speed, Width};
 pub use disjoint::{
     Alternate, Candidate, Disjoint, ElementName, Finder, Fitness, Overlaps, Pair, Path, Shared,
     Sharing, Verdict, recheck, recheck_after,
@@ -40,7 +42,6 @@ pub use lid_range::LidRange;
 pub use lines::{Progress, ReadError};
 pub use locate::{LocateError, Place};
 pub use name::NodeName;
-pub use rate::{Capability, Mtu, Rate, Speed, Width};
 pub use risks::RiskFile;
 pub use summary::Summary;
 pub use walk::{Fault, Leg};

@@ -242,9 +242,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::capability::Capability;
     use crate::fabric::{Change, Delta};
     use crate::opensm::Files;
-    use crate::rate::Capability;
     use crate::risks::RiskFile;
 
     /// A sample with many of its cables pulled, and two groups of switches and links.
