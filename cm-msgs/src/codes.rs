@@ -49,15 +49,26 @@ macro_rules! codes {
     };
 }
 
-/// `closed_codes! { Name { Variant = 0, "text"; ... } }`: one byte; every other value is
-/// refused.
+/// `closed_codes! { Name { Variant = 0, "text"; ... } }`: one byte; every other value is refused.
+/// `Name, " unit"`: what follows the text where it stands for itself.
 macro_rules! closed_codes {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $code:literal, $text:literal;)+ }) => {
+    ($(#[$meta:meta])* $name:ident $(, $unit:literal)? {
+        $($(#[$vmeta:meta])* $variant:ident = $code:literal, $text:literal;)+
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum $name { $($(#[$vmeta])* $variant,)+ }
+        pub enum $name {
+            $(
+                $(#[$vmeta])*
+                #[doc = concat!("Code ", $code, ": ", $text, ".")]
+                $variant,
+            )+
+        }
 
         impl $name {
+            /// Every one, in this order.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
             /// Its code on the wire.
             pub const fn code(self) -> u8 {
                 match self { $(Self::$variant => $code,)+ }
@@ -67,11 +78,18 @@ macro_rules! closed_codes {
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$variant),)+ _ => None }
             }
+
+            /// For people, without its unit.
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
         }
 
         impl core::fmt::Display for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(match self { $(Self::$variant => $text,)+ })
+                f.write_str(self.text())?;
+                $(f.write_str($unit)?;)?
+                Ok(())
             }
         }
     };

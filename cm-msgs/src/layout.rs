@@ -113,32 +113,28 @@ impl<const N: usize> Wire for [u8; N] {
     }
 }
 
-impl Wire for Gid {
-    fn read(bytes: &[u8], at: Span) -> Self {
-        Self(Wire::read(bytes, at))
-    }
+/// What is an array of bytes by another name lies as those do.
+macro_rules! wire_bytes {
+    ($([$($generics:tt)*] $type:ty;)+) => {$(
+        impl<$($generics)*> $crate::layout::Wire for $type {
+            fn read(bytes: &[u8], at: $crate::layout::Span) -> Self {
+                Self($crate::layout::Wire::read(bytes, at))
+            }
 
-    fn write(&self, bytes: &mut [u8], at: Span) {
-        self.0.write(bytes, at);
-    }
+            fn write(&self, bytes: &mut [u8], at: $crate::layout::Span) {
+                self.0.write(bytes, at);
+            }
 
-    fn value(&self) -> FieldValue<'_> {
-        self.0.value()
-    }
+            fn value(&self) -> $crate::fields::FieldValue<'_> {
+                self.0.value()
+            }
+        }
+    )+};
 }
 
-impl<const N: usize> Wire for PrivateData<N> {
-    fn read(bytes: &[u8], at: Span) -> Self {
-        Self(Wire::read(bytes, at))
-    }
-
-    fn write(&self, bytes: &mut [u8], at: Span) {
-        self.0.write(bytes, at);
-    }
-
-    fn value(&self) -> FieldValue<'_> {
-        self.0.value()
-    }
+wire_bytes! {
+    [] Gid;
+    [const N: usize] PrivateData<N>;
 }
 
 /// `bytes`, cut or followed by zeros.
@@ -250,4 +246,4 @@ macro_rules! attribute {
     };
 }
 
-pub(crate) use attribute;
+pub(crate) use {attribute, wire_bytes};

@@ -26,6 +26,7 @@ mod layout;
 pub mod mad;
 pub mod path;
 pub mod pretty;
+pub mod rate;
 pub mod sa;
 pub mod smp;
 

@@ -16,8 +16,6 @@ pub const CLASS_SM_LID_ROUTED: u8 = 0x01;
 pub const CLASS_SM_DIRECTED_ROUTE: u8 = 0x81;
 /// Subnet administration.
 pub const CLASS_SA: u8 = 0x03;
-/// Communication management, as IBA assigns it. The kernel's ib_cm holds it on its ports.
-pub const CLASS_CM: u8 = 0x07;
 /// The application class in which two apmd speak CM messages unless configured otherwise.
 pub const CLASS_APM: u8 = 0x2d;
 
@@ -39,8 +37,6 @@ pub const METHOD_GET_RESP: u8 = 0x81;
 pub const METHOD_REPORT_RESP: u8 = 0x86;
 /// Method SubnAdmGetTableResp.
 pub const METHOD_GET_TABLE_RESP: u8 = 0x92;
-/// Method SubnAdmDeleteResp.
-pub const METHOD_DELETE_RESP: u8 = 0x95;
 
 /// The bit of the method that says response.
 const RESPONSE: u8 = 0x80;

@@ -7,6 +7,7 @@ use crate::association::{LapData, PortAddress, Ports, RepData, ReqData};
 use crate::cm::{ApStatus, FailoverAccepted, Message, RejReason, Rejected, SpStatus};
 use crate::fields::FieldValue;
 use crate::mad::Header;
+use crate::rate::Rate;
 use crate::{Gid, Guid, PKey, Qpn};
 
 /// Shows a message, one field a line, with names and units for what has them.
@@ -69,8 +70,8 @@ fn integer(f: &mut fmt::Formatter<'_>, name: &str, value: u64) -> fmt::Result {
             1..=5 => write!(f, "{value} ({} bytes)", 128 << value),
             _ => value.fmt(f),
         },
-        "packet_rate" => match gigabits(value) {
-            Some(rate) => write!(f, "{value} ({rate} Gb/s)"),
+        "packet_rate" => match Rate::from_code(value as u8) {
+            Some(rate) => write!(f, "{value} ({rate})"),
             None => value.fmt(f),
         },
         "remote_cm_response_timeout"
@@ -104,34 +105,6 @@ fn transport(value: u64) -> &'static str {
         2 => "RD",
         _ => "by extended_transport_type",
     }
-}
-
-/// Gigabits per second of a static rate, where that is a round number (`enum ibv_rate`).
-fn gigabits(rate: u64) -> Option<&'static str> {
-    Some(match rate {
-        2 => "2.5",
-        3 => "10",
-        4 => "30",
-        5 => "5",
-        6 => "20",
-        7 => "40",
-        8 => "60",
-        9 => "80",
-        10 => "120",
-        11 => "14",
-        12 => "56",
-        13 => "112",
-        14 => "168",
-        15 => "25",
-        16 => "100",
-        17 => "200",
-        18 => "300",
-        19 => "28",
-        20 => "50",
-        21 => "400",
-        22 => "600",
-        _ => return None,
-    })
 }
 
 /// A timeout of 4.096 us * 2^`exponent`, 5 bits.

@@ -60,7 +60,7 @@ impl Arrivals {
 mod tests {
     use super::*;
     use crate::connection::{ContextKey, Description, QpKey};
-    use crate::model::{Model, path};
+    use crate::tests::model::{Model, path};
 
     fn connection(number: u64) -> Arc<Connection> {
         Arc::new(Connection::new(

@@ -31,8 +31,6 @@ mod interpose;
 mod library;
 mod link;
 mod log;
-#[cfg(test)]
-mod model;
 mod option;
 mod order;
 mod qp;
@@ -41,5 +39,7 @@ mod real;
 mod registry;
 mod roles;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod tracked;
 mod worker;

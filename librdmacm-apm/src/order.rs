@@ -109,7 +109,7 @@ fn is_open(snapshot: &Snapshot) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Model, path};
+    use crate::tests::model::{Model, path};
 
     fn order(alternate: Path) -> Load {
         Load {

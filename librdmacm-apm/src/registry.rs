@@ -378,7 +378,7 @@ mod tests {
     use cm_msgs::{Guid, Qpn};
 
     use super::*;
-    use crate::model::{Model, path};
+    use crate::tests::model::{Model, path};
 
     const LISTENER: IdKey = IdKey(0x10);
     const ID: IdKey = IdKey(0x20);

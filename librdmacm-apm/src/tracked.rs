@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::connection::{ContextKey, Description, QpKey};
-    use crate::model::{Model, path};
+    use crate::tests::model::{Model, path};
 
     fn connection(model: &Model, role: Option<Role>) -> Arc<Connection> {
         Arc::new(Connection::new(

@@ -9,11 +9,10 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+mod capability;
 pub mod check;
 mod disjoint;
 mod fabric;
-#[cfg(any(test, feature = "test-fabrics"))]
-mod fat_tree;
 mod half_world;
 mod lid_range;
 mod lines;
@@ -21,13 +20,14 @@ mod locate;
 mod name;
 pub mod opensm;
 mod packed;
-mod rate;
 pub mod risks;
 pub mod snapshot;
 mod summary;
 mod walk;
 
 pub use addresses::{Address, Addresses};
+pub use capability::Capability;
+pub use cm_msgs::rate::{Mtu, Rate, Speed, Width};
 pub use disjoint::{
     Alternate, Candidate, Disjoint, ElementName, Finder, Fitness, Overlaps, Pair, Path, Shared,
     Sharing, Verdict, recheck, recheck_after,
@@ -37,14 +37,11 @@ pub use fabric::{
     NodeSpec, PathTerms, Port, PortId, PortName, PortSpec, RiskId, Risks, Routing, ServiceLevels,
     SlToVl,
 };
-#[cfg(any(test, feature = "test-fabrics"))]
-pub use fat_tree::{FatTree, Spread};
 pub use half_world::{PathRecord, World};
 pub use lid_range::LidRange;
 pub use lines::{Progress, ReadError};
 pub use locate::{LocateError, Place};
 pub use name::NodeName;
-pub use rate::{Capability, Mtu, Rate, Speed, Width};
 pub use risks::RiskFile;
 pub use summary::Summary;
 pub use walk::{Fault, Leg};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The outcome of a walk in four bytes, such that two stretches are joined without a branch.
 
-use crate::rate::{Capability, Mtu, Rate};
+use crate::capability::Capability;
 use crate::walk::{Fault, Leg};
+use cm_msgs::rate::{Mtu, Rate};
 
 const LOOP: u8 = 0;
 const DEAD_END: u8 = 1;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cm_msgs::Guid;
 
 use crate::fabric::{Fabric, NodeKind};
-use crate::rate::{Mtu, Rate};
+use cm_msgs::rate::{Mtu, Rate};
 
 /// What is in a fabric.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -3,8 +3,8 @@
 
 use cm_msgs::Lid;
 
+use crate::capability::Capability;
 use crate::fabric::{Fabric, NO_LINK, NOT_A_SWITCH, NodeKind, PortId, ServiceLevels};
-use crate::rate::Capability;
 
 /// A path in one direction that arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -6,7 +6,8 @@ use std::path::Path as FilePath;
 use cm_msgs::Lid;
 use pathdb::check::{Cause, Stuck, difference, survey};
 use pathdb::opensm::Files;
-use pathdb::{Capability, Change, Delta, Element, Fabric, FatTree, Spread};
+use pathdb::{Capability, Change, Delta, Element, Fabric};
+use test_fabrics::{FatTree, Spread};
 fn sample(name: &str) -> Fabric {
     let dir = FilePath::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")

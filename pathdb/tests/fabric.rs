@@ -3,9 +3,10 @@
 
 use cm_msgs::{Guid, Lid, PKey};
 use pathdb::{
-    BuildError, Builder, Capability, Change, Delta, DeltaError, Fabric, FatTree, Fault, LidRange,
-    Mtu, NodeId, NodeKind, NodeSpec, Path, PortSpec, Rate, SlToVl, Spread, World,
+    BuildError, Builder, Capability, Change, Delta, DeltaError, Fabric, Fault, LidRange, Mtu,
+    NodeId, NodeKind, NodeSpec, Path, PortSpec, Rate, SlToVl, World,
 };
+use test_fabrics::{FatTree, Spread};
 
 fn spec(kind: NodeKind, guid: u64, name: &str, ports: u8) -> NodeSpec {
     NodeSpec {

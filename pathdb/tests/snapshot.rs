@@ -7,7 +7,8 @@ use std::path::Path;
 
 use cm_msgs::PKey;
 use pathdb::snapshot::{SnapshotError, VERSION, load, read, save, write};
-use pathdb::{Fabric, FatTree, NodeKind, PathTerms, PortSpec, SlToVl, Spread};
+use pathdb::{Fabric, NodeKind, PathTerms, PortSpec, SlToVl};
+use test_fabrics::{FatTree, Spread};
 
 fn written(fabric: &Fabric) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use cm_msgs::acm::resolve::QKEY;
-use cm_msgs::sa::{McMemberMask, McMemberRecord, PathRecord};
+use cm_msgs::sa::{McMemberRecord, PathRecord, Record, Template};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
 use statemachine::{Backoff, Time};
 
@@ -47,15 +47,6 @@ impl Demand {
         gid[4..9].copy_from_slice(&[high, low, 0, self.rate, self.mtu]);
         Gid(gid)
     }
-}
-
-/// What a port has to say to the SA about a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Membership {
-    /// The record of the request.
-    pub record: McMemberRecord,
-    /// Which of its components count.
-    pub mask: McMemberMask,
 }
 
 /// A port's membership in a group.
@@ -115,58 +106,36 @@ impl Group {
         user: u32,
         port: &UpPort,
         pkey: PKey,
-    ) -> Option<Membership> {
+    ) -> Option<Template<McMemberRecord>> {
         self.join_at.filter(|at| *at <= now)?;
         self.join_at = Some(now + LOST);
         self.joining = Some(user);
         Some(self.join_request(port, pkey))
     }
 
-    fn join_request(&self, port: &UpPort, pkey: PKey) -> Membership {
-        use McMemberMask as Mask;
-        Membership {
-            record: McMemberRecord {
-                mgid: self.mgid,
-                port_gid: port.gid,
-                q_key: QKEY,
-                mtu_selector: EXACTLY,
-                mtu: self.demand.mtu,
-                pkey,
-                rate_selector: EXACTLY,
-                rate: self.demand.rate,
-                scope: SITE_LOCAL,
-                join_state: FULL_MEMBER,
-                ..McMemberRecord::default()
-            },
-            mask: Mask::MGID
-                | Mask::PORT_GID
-                | Mask::Q_KEY
-                | Mask::MTU_SELECTOR
-                | Mask::MTU
-                | Mask::TRAFFIC_CLASS
-                | Mask::PKEY
-                | Mask::RATE_SELECTOR
-                | Mask::RATE
-                | Mask::SL
-                | Mask::FLOW_LABEL
-                | Mask::SCOPE
-                | Mask::JOIN_STATE,
-        }
+    fn join_request(&self, port: &UpPort, pkey: PKey) -> Template<McMemberRecord> {
+        McMemberRecord::any()
+            .mgid(self.mgid)
+            .port_gid(port.gid)
+            .q_key(QKEY)
+            .mtu_selector(EXACTLY)
+            .mtu(self.demand.mtu)
+            .traffic_class(0)
+            .pkey(pkey)
+            .rate_selector(EXACTLY)
+            .rate(self.demand.rate)
+            .sl(0)
+            .flow_label(0)
+            .scope(SITE_LOCAL)
+            .join_state(FULL_MEMBER)
     }
 
     /// The request by which the port leaves, if it is a member.
-    pub(super) fn leave_request(&self) -> Option<Membership> {
-        use McMemberMask as Mask;
-        let member = self.member?;
-        Some(Membership {
-            record: McMemberRecord {
-                mgid: self.mgid,
-                port_gid: member.port_gid,
-                join_state: FULL_MEMBER,
-                ..McMemberRecord::default()
-            },
-            mask: Mask::MGID | Mask::PORT_GID | Mask::JOIN_STATE,
-        })
+    pub(super) fn leave_request(&self) -> Option<Template<McMemberRecord>> {
+        let own = McMemberRecord::any()
+            .mgid(self.mgid)
+            .port_gid(self.member?.port_gid);
+        Some(own.join_state(FULL_MEMBER))
     }
 
     /// Whether the join number `user` is the one under way.
@@ -273,7 +242,7 @@ mod tests {
         let join = group.start(second(0), 1, &port(), PKey(0x7fff)).unwrap();
         // acmp.c: MGID, port GID, Q_Key, MTU and rate with selectors, traffic class, P_Key, SL,
         // flow label, scope, join state.
-        assert_eq!(join.mask.bits(), 0b1_1011_0011_1111_0111);
+        assert_eq!(join.component_mask, 0b1_1011_0011_1111_0111);
         assert_eq!(join.record.mgid, group.mgid());
         assert_eq!(join.record.pkey, PKey(0x7fff), "the port's own");
         let bytes = join.record.encode();

@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use cm_msgs::acm::Address;
 use cm_msgs::acm::resolve::ResolveError;
-use cm_msgs::sa::{McMemberRecord, PathRecord};
+use cm_msgs::sa::{McMemberRecord, PathRecord, Template};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
 use serde::{Deserialize, Serialize};
 use statemachine::{PortId, Random, Time};
 
 pub use datagram::{AddressVector, Datagram};
-pub use group::{Demand, Membership};
+pub use group::Demand;
 use participant::Participant;
 
 /// Where paths come from once the address is known.
@@ -196,14 +196,14 @@ pub enum Output {
         /// The port.
         port: PortId,
         /// The request.
-        membership: Membership,
+        membership: Template<McMemberRecord>,
     },
     /// Tell the SA that the port leaves.
     Leave {
         /// The port.
         port: PortId,
         /// The request.
-        membership: Membership,
+        membership: Template<McMemberRecord>,
     },
     /// Send a datagram.
     Send {

@@ -50,11 +50,11 @@ impl AcmThread {
                 port,
                 membership,
             } => {
-                let mad = Box::new(SaMad::set(0, &membership.record, membership.mask));
+                let mad = Box::new(SaMad::set(0, &membership));
                 self.mail.send(FromThread::Join { user, port, mad });
             }
             Output::Leave { port, membership } => {
-                let mad = Box::new(SaMad::delete(0, &membership.record, membership.mask));
+                let mad = Box::new(SaMad::delete(0, &membership));
                 let user = u32::MAX;
                 self.mail.send(FromThread::Join { user, port, mad });
             }

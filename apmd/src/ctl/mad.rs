@@ -187,7 +187,7 @@ fn heading(name: &str, header: &Header) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cm_msgs::sa::{PathMask, PathRecord, Rmpp, SaMad};
+    use cm_msgs::sa::{PathRecord, Record, Rmpp, SaMad};
     use cm_msgs::smp;
 
     #[test]
@@ -205,11 +205,7 @@ mod tests {
 
     #[test]
     fn path_records_are_shown_too() {
-        let record = PathRecord {
-            mtu: 4,
-            ..PathRecord::default()
-        };
-        let mad = SaMad::get_path(7, &record, PathMask::SGID).encode();
+        let mad = SaMad::get(7, &PathRecord::any().mtu(4)).encode();
         let decoded = decode(&mad).unwrap();
         assert_eq!(decoded.json()["fields"]["mtu"], 4);
         assert_eq!(decoded.json()["transaction_id"], 7);
@@ -223,7 +219,7 @@ mod tests {
         assert_eq!(decoded.json()["message"], "PortInfo");
         assert_eq!(decoded.json()["fields"]["lid"], 0);
 
-        let mut mad = SaMad::get_class_port_info(7).encode();
+        let mut mad = SaMad::get(7, &PathRecord::any()).encode();
         mad[17] = 2;
         assert_eq!(decode(&mad).unwrap().json()["message"], "Notice");
         mad[17] = 0x99;
@@ -233,10 +229,10 @@ mod tests {
 
     #[test]
     fn tables_are_shown_record_by_record() {
-        let mut mad = SaMad::get_table(7, &PathRecord::default(), PathMask::NONE);
+        let mut mad = SaMad::get_table(7, &PathRecord::any());
         mad.header.method = mad::METHOD_GET_TABLE_RESP;
-        mad.attribute_offset = 8;
-        mad.rmpp = Rmpp {
+        mad.sa.attribute_offset = 8;
+        mad.sa.rmpp = Rmpp {
             version: 1,
             packet_type: 1,
             flags: 7,

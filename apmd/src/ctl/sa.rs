@@ -3,10 +3,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use cm_msgs::sa::{
-    LinearForwardingTableMask, LinearForwardingTableRecord, LinkMask, LinkRecord, McMemberMask,
-    McMemberRecord, NodeMask, NodeRecord, PKeyTableMask, PKeyTableRecord, PathMask, PathRecord,
-    PortInfoMask, PortInfoRecord, SaMad, SlToVlMappingTableRecord, SlToVlMask, SwitchInfoMask,
-    SwitchInfoRecord,
+    LinearForwardingTableRecord, LinkRecord, McMemberRecord, NodeRecord, PKeyTableRecord,
+    PathRecord, PortInfoRecord, Record, SaMad, SlToVlMappingTableRecord, SwitchInfoRecord,
 };
 use serde_json::json;
 
@@ -71,21 +69,16 @@ enum Table {
 impl Table {
     /// SubnAdmGetTable of everything.
     fn request(self) -> SaMad {
-        macro_rules! all {
-            ($record:ident, $mask:ident) => {
-                SaMad::get_table(0, &$record::default(), $mask::NONE)
-            };
-        }
         match self {
-            Self::Node => all!(NodeRecord, NodeMask),
-            Self::Port => all!(PortInfoRecord, PortInfoMask),
-            Self::Sl2vl => all!(SlToVlMappingTableRecord, SlToVlMask),
-            Self::Switch => all!(SwitchInfoRecord, SwitchInfoMask),
-            Self::Lft => all!(LinearForwardingTableRecord, LinearForwardingTableMask),
-            Self::Link => all!(LinkRecord, LinkMask),
-            Self::Pkey => all!(PKeyTableRecord, PKeyTableMask),
-            Self::Path => all!(PathRecord, PathMask),
-            Self::Group => all!(McMemberRecord, McMemberMask),
+            Self::Node => SaMad::get_table(0, &NodeRecord::any()),
+            Self::Port => SaMad::get_table(0, &PortInfoRecord::any()),
+            Self::Sl2vl => SaMad::get_table(0, &SlToVlMappingTableRecord::any()),
+            Self::Switch => SaMad::get_table(0, &SwitchInfoRecord::any()),
+            Self::Lft => SaMad::get_table(0, &LinearForwardingTableRecord::any()),
+            Self::Link => SaMad::get_table(0, &LinkRecord::any()),
+            Self::Pkey => SaMad::get_table(0, &PKeyTableRecord::any()),
+            Self::Path => SaMad::get_table(0, &PathRecord::any()),
+            Self::Group => SaMad::get_table(0, &McMemberRecord::any()),
         }
     }
 }
@@ -101,7 +94,7 @@ impl Sa {
         } = self.verb;
         let mut session = SaSession::open(device.as_deref(), port)?;
         let mut request = table.request();
-        request.sm_key = sm_key;
+        request.sa.sm_key = sm_key;
         let response = session.ask(request, timeout * 1000, TRIES)?;
         let records: Option<Vec<_>> = response
             .records()

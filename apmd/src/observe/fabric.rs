@@ -90,9 +90,9 @@ pub(crate) fn words(fabric: Option<&model::Fabric>, ssa: &Ssa) -> String {
 mod tests {
     use super::*;
     use paths::fabric::Outcome;
-    use paths::fabric::two_rails::{self, Shape};
     use paths::source::ssa::Settings;
     use std::sync::Arc;
+    use test_fabrics::two_rails::{self, Shape};
 
     #[test]
     fn a_fabric_in_words() {

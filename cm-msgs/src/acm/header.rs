@@ -84,25 +84,10 @@ impl Header {
         let [d0, d1, d2] = self.data;
         let status = self.status.into();
         let opcode = if self.ack { op | ACK } else { op };
-        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tid.to_ne_bytes();
-        [
-            self.version,
-            opcode,
-            status,
-            d0,
-            d1,
-            d2,
-            l0,
-            l1,
-            t0,
-            t1,
-            t2,
-            t3,
-            t4,
-            t5,
-            t6,
-            t7,
-        ]
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&[self.version, opcode, status, d0, d1, d2, l0, l1]);
+        bytes[8..].copy_from_slice(&self.tid.to_ne_bytes());
+        bytes
     }
 
     /// A request of `length` bytes in all.

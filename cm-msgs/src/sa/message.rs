@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SA messages of any length: one MAD, or a transfer of many that the kernel put together.
 
-use super::{CLASS_VERSION, Headers, ResponseError, Rmpp};
+use super::{CLASS_VERSION, ResponseError, Rmpp, SaHeader};
 use crate::DecodeError;
 use crate::mad::{self, Header};
 
@@ -14,14 +14,8 @@ pub const HEADERS_LEN: usize = 56;
 pub struct SaMessage<'a> {
     /// The MAD's header.
     pub header: Header,
-    /// The multi-packet header of the first MAD.
-    pub rmpp: Rmpp,
-    /// Key that makes the SA trust the sender.
-    pub sm_key: u64,
-    /// Distance of records in a table, in 8-byte units.
-    pub attribute_offset: u16,
-    /// The components that the query gave.
-    pub component_mask: u64,
+    /// The SA's, of the first MAD.
+    pub sa: SaHeader,
     /// The attribute, or the table.
     pub data: &'a [u8],
 }
@@ -65,18 +59,9 @@ impl<'a> SaMessage<'a> {
         let header = Header::decode(header);
         header.expect_base_version()?;
         header.expect_class(mad::CLASS_SA, CLASS_VERSION)?;
-        let Headers {
-            rmpp,
-            sm_key,
-            attribute_offset,
-            component_mask,
-        } = Headers::decode(headers);
         Ok(Self {
             header,
-            rmpp,
-            sm_key,
-            attribute_offset,
-            component_mask,
+            sa: SaHeader::decode(headers),
             data,
         })
     }
@@ -107,12 +92,12 @@ impl<'a> SaMessage<'a> {
             packet_type,
             flags,
             ..
-        } = self.rmpp;
+        } = self.sa.rmpp;
         // A MAD that stands alone is filled up with zeros, which would pass for records.
         if version != RMPP_VERSION || packet_type != RMPP_DATA || flags & RMPP_ACTIVE == 0 {
             return Err(TableError::NoRmpp);
         }
-        let record_len = usize::from(self.attribute_offset) * 8;
+        let record_len = usize::from(self.sa.attribute_offset) * 8;
         match len.checked_rem(record_len) {
             Some(0) => Ok(record_len),
             Some(_) => Err(TableError::Ragged { len, record_len }),
@@ -124,19 +109,19 @@ impl<'a> SaMessage<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NodeMask, NodeRecord, SaMad};
+    use super::super::{NodeRecord, Record, SaMad};
     use super::*;
 
     fn table(attribute_offset: u16, data: usize) -> Vec<u8> {
-        let mut mad = SaMad::get_table(7, &NodeRecord::default(), NodeMask::NONE);
+        let mut mad = SaMad::get_table(7, &NodeRecord::any());
         mad.header.method = mad::METHOD_GET_TABLE_RESP;
-        mad.rmpp = Rmpp {
+        mad.sa.rmpp = Rmpp {
             version: 1,
             packet_type: 1,
             flags: 7,
             ..Rmpp::default()
         };
-        mad.attribute_offset = attribute_offset;
+        mad.sa.attribute_offset = attribute_offset;
         let mut bytes = mad.encode()[..HEADERS_LEN].to_vec();
         bytes.resize(HEADERS_LEN + data, 0);
         bytes
@@ -184,7 +169,7 @@ mod tests {
     fn answers_are_told_from_others() {
         let bytes = table(14, 0);
         let message = SaMessage::decode(&bytes).unwrap();
-        let mut request = SaMad::get_table(7, &NodeRecord::default(), NodeMask::NONE).header;
+        let mut request = SaMad::get_table(7, &NodeRecord::any()).header;
         assert_eq!(message.expect_answer_to(&request), Ok(()));
         request.method = mad::METHOD_DELETE;
         let other = ResponseError::Method {

@@ -18,19 +18,17 @@ mod switch_records;
 pub use crate::smp::PortInfo;
 pub use class_port_info::ClassPortInfo;
 pub use inform_info::InformInfo;
-pub use link_record::{LinkMask, LinkRecord};
-pub use mc_member_record::{McMemberMask, McMemberRecord};
+pub use link_record::LinkRecord;
+pub use mc_member_record::McMemberRecord;
 pub use message::{HEADERS_LEN, SaMessage, TableError};
-pub use node_record::{NodeDescription, NodeMask, NodeRecord, NodeType};
+pub use node_record::{NodeDescription, NodeRecord, NodeType};
 pub use notice::{Notice, Trap};
-pub use path_record::{PathMask, PathRecord};
-pub use port_info_record::{PortInfoMask, PortInfoRecord};
-pub use port_tables::{PKeyTableMask, PKeyTableRecord, SlToVlMappingTableRecord, SlToVlMask};
-pub use record::Record;
+pub use path_record::PathRecord;
+pub use port_info_record::PortInfoRecord;
+pub use port_tables::{PKeyTableRecord, SlToVlMappingTableRecord};
+pub use record::{Record, Template};
 pub use status::{GenericStatus, SaStatus};
-pub use switch_records::{
-    LinearForwardingTableMask, LinearForwardingTableRecord, SwitchInfoMask, SwitchInfoRecord,
-};
+pub use switch_records::{LinearForwardingTableRecord, SwitchInfoRecord};
 
 use crate::DecodeError;
 use crate::layout::{attribute, resized};
@@ -70,26 +68,11 @@ pub struct Rmpp {
     pub data2: u32,
 }
 
-/// A subnet administration MAD (IBA 15.2.1.1).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SaMad {
-    /// The MAD's header.
-    pub header: Header,
-    /// The multi-packet header.
-    pub rmpp: Rmpp,
-    /// Key that makes the SA trust the sender; 0 from ordinary hosts.
-    pub sm_key: u64,
-    /// Distance of records in a table, in 8-byte units.
-    pub attribute_offset: u16,
-    /// Which components of the attribute a query gives, bit 0 for the first.
-    pub component_mask: u64,
-    /// The attribute.
-    pub data: [u8; DATA_LEN],
-}
-
 attribute! {
-    /// What lies between the MAD's header and the attribute.
-    struct Headers: 32 {
+    /// What lies between a MAD's header and its attribute.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct SaHeader: 32 {
+        /// The multi-packet header, of the first MAD.
         rmpp: Rmpp = {
             version: [0, 0, 8],
             packet_type: [1, 0, 8],
@@ -99,10 +82,24 @@ attribute! {
             data1: [4, 0, 32],
             data2: [8, 0, 32],
         },
+        /// Key that makes the SA trust the sender; 0 from ordinary hosts.
         sm_key: u64 = [12, 0, 64],
+        /// Distance of records in a table, in 8-byte units.
         attribute_offset: u16 = [20, 0, 16],
+        /// Which components of the attribute a query gives, bit 0 for the first.
         component_mask: u64 = [24, 0, 64],
     }
+}
+
+/// A subnet administration MAD (IBA 15.2.1.1).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SaMad {
+    /// The MAD's header.
+    pub header: Header,
+    /// The SA's.
+    pub sa: SaHeader,
+    /// The attribute.
+    pub data: [u8; DATA_LEN],
 }
 
 /// An answer is not what was asked for.
@@ -139,79 +136,47 @@ impl SaMad {
         let mad: &[u8; MAD_LEN] = mad.try_into().map_err(|_| DecodeError::Length(mad.len()))?;
         let SaMessage {
             header,
-            rmpp,
-            sm_key,
-            attribute_offset,
-            component_mask,
+            sa,
             data: _,
         } = SaMessage::decode(mad)?;
         let mut data = [0; DATA_LEN];
         data.copy_from_slice(&mad[HEADERS_LEN..]);
-        Ok(Self {
-            header,
-            rmpp,
-            sm_key,
-            attribute_offset,
-            component_mask,
-            data,
-        })
+        Ok(Self { header, sa, data })
     }
 
     /// The bytes.
     pub fn encode(&self) -> [u8; MAD_LEN] {
-        let headers = Headers {
-            rmpp: self.rmpp,
-            sm_key: self.sm_key,
-            attribute_offset: self.attribute_offset,
-            component_mask: self.component_mask,
-        };
         let mut rest = [0; MAD_LEN - Header::LEN];
-        let (front, data) = rest.split_at_mut(HEADERS_LEN - Header::LEN);
-        front.copy_from_slice(&headers.encode());
+        let (front, data) = rest.split_at_mut(SaHeader::LEN);
+        front.copy_from_slice(&self.sa.encode());
         data.copy_from_slice(&self.data);
         self.header.join(&rest)
     }
 
-    /// SubnAdmGet: the one record that fits the components of `record` that `mask` names.
-    pub fn get<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
-        Self::record(mad::METHOD_GET, transaction_id, record, mask)
+    /// SubnAdmGet: the one record that fits.
+    pub fn get<R: Record>(transaction_id: u64, of: &Template<R>) -> Self {
+        Self::record(mad::METHOD_GET, transaction_id, of)
     }
 
-    /// SubnAdmGetTable: all records that fit the components of `record` that `mask` names.
-    pub fn get_table<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
-        Self::record(mad::METHOD_GET_TABLE, transaction_id, record, mask)
+    /// SubnAdmGetTable: all records that fit.
+    pub fn get_table<R: Record>(transaction_id: u64, of: &Template<R>) -> Self {
+        Self::record(mad::METHOD_GET_TABLE, transaction_id, of)
     }
 
-    /// SubnAdmSet of the components of `record` that `mask` names: for an MCMemberRecord, join.
-    pub fn set<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
-        Self::record(mad::METHOD_SET, transaction_id, record, mask)
+    /// SubnAdmSet of the components given: for an MCMemberRecord, join.
+    pub fn set<R: Record>(transaction_id: u64, of: &Template<R>) -> Self {
+        Self::record(mad::METHOD_SET, transaction_id, of)
     }
 
-    /// SubnAdmDelete of the record that `mask` names: for an MCMemberRecord, leave.
-    pub fn delete<R: Record>(transaction_id: u64, record: &R, mask: R::Mask) -> Self {
-        Self::record(mad::METHOD_DELETE, transaction_id, record, mask)
+    /// SubnAdmDelete of the record that fits: for an MCMemberRecord, leave.
+    pub fn delete<R: Record>(transaction_id: u64, of: &Template<R>) -> Self {
+        Self::record(mad::METHOD_DELETE, transaction_id, of)
     }
 
-    fn record<R: Record>(method: u8, transaction_id: u64, record: &R, mask: R::Mask) -> Self {
-        Self {
-            component_mask: mask.into(),
-            ..Self::request(method, transaction_id, R::ATTRIBUTE, record.to_data())
-        }
-    }
-
-    /// SubnAdmGet(PathRecord): the one path that fits the components of `record` that `mask` names.
-    pub fn get_path(transaction_id: u64, record: &PathRecord, mask: PathMask) -> Self {
-        Self::get(transaction_id, record, mask)
-    }
-
-    /// SubnAdmGet(ClassPortInfo): is an SA there, and what can it do.
-    pub fn get_class_port_info(transaction_id: u64) -> Self {
-        Self::request(
-            mad::METHOD_GET,
-            transaction_id,
-            ATTR_CLASS_PORT_INFO,
-            [0; DATA_LEN],
-        )
+    fn record<R: Record>(method: u8, transaction_id: u64, of: &Template<R>) -> Self {
+        let mut mad = Self::request(method, transaction_id, R::ATTRIBUTE, of.record.to_data());
+        mad.sa.component_mask = of.component_mask;
+        mad
     }
 
     /// SubnAdmSet(InformInfo): subscribe or unsubscribe.
@@ -231,31 +196,13 @@ impl SaMad {
         response
     }
 
-    /// The path that answers [`SaMad::get_path`].
+    /// The path that answers [`SaMad::get`].
     ///
     /// # Errors
     /// The SA refuses, or the MAD is no such answer.
     pub fn path_record(&self) -> Result<PathRecord, ResponseError> {
         self.expect(mad::METHOD_GET_RESP, ATTR_PATH_RECORD)?;
         Ok(PathRecord::decode(&resized(&self.data)))
-    }
-
-    /// The answer to [`SaMad::get_class_port_info`].
-    ///
-    /// # Errors
-    /// The SA refuses, or the MAD is no such answer.
-    pub fn class_port_info(&self) -> Result<ClassPortInfo, ResponseError> {
-        self.expect(mad::METHOD_GET_RESP, ATTR_CLASS_PORT_INFO)?;
-        Ok(ClassPortInfo::decode(&resized(&self.data)))
-    }
-
-    /// The answer to [`SaMad::set_inform_info`].
-    ///
-    /// # Errors
-    /// The SA refuses, or the MAD is no such answer.
-    pub fn inform_info(&self) -> Result<InformInfo, ResponseError> {
-        self.expect(mad::METHOD_GET_RESP, ATTR_INFORM_INFO)?;
-        Ok(InformInfo::decode(&resized(&self.data)))
     }
 
     /// The notice that a Report carries.
@@ -278,10 +225,7 @@ impl SaMad {
                 attribute_id,
                 ..Header::default()
             },
-            rmpp: Rmpp::default(),
-            sm_key: 0,
-            attribute_offset: 0,
-            component_mask: 0,
+            sa: SaHeader::default(),
             data,
         }
     }
@@ -324,8 +268,11 @@ mod tests {
             numb_path: 1,
             ..PathRecord::default()
         };
-        let mask = PathMask::SGID | PathMask::DGID | PathMask::NUMB_PATH;
-        let mad = SaMad::get_path(0x1_0000_0002, &record, mask).encode();
+        let asked = PathRecord::any()
+            .sgid(record.sgid)
+            .dgid(record.dgid)
+            .numb_path(record.numb_path);
+        let mad = SaMad::get(0x1_0000_0002, &asked).encode();
         assert_eq!(mad[..8], [1, 3, 2, 1, 0, 0, 0, 0]);
         assert_eq!(mad[8..16], 0x1_0000_0002u64.to_be_bytes());
         assert_eq!(mad[16..24], [0, 0x35, 0, 0, 0, 0, 0, 0]);
@@ -348,24 +295,26 @@ mod tests {
 
     #[test]
     fn answers_to_other_questions_are_refused() {
-        let mut answer = SaMad::get_class_port_info(1);
+        let mut answer = SaMad::get(1, &PathRecord::any());
         let asked = ResponseError::Method {
             found: 0x01,
             want: 0x81,
         };
-        assert_eq!(answer.class_port_info(), Err(asked));
+        assert_eq!(answer.path_record(), Err(asked));
 
         answer.header.method = mad::METHOD_GET_RESP;
-        assert_eq!(answer.class_port_info(), Ok(ClassPortInfo::default()));
+        assert_eq!(answer.path_record(), Ok(PathRecord::default()));
+        answer.header.attribute_id = ATTR_CLASS_PORT_INFO;
         let other = ResponseError::Attribute {
             found: 0x01,
             want: 0x35,
         };
         assert_eq!(answer.path_record(), Err(other));
 
+        answer.header.attribute_id = PathRecord::ATTRIBUTE;
         answer.header.status = 0x0300;
         let none = ResponseError::Status(SaStatus::NoRecords);
-        assert_eq!(answer.class_port_info(), Err(none));
+        assert_eq!(answer.path_record(), Err(none));
         assert_eq!(
             none.to_string(),
             "subnet administration answers: no records"
@@ -374,7 +323,7 @@ mod tests {
 
     #[test]
     fn other_classes_are_refused() {
-        let mut mad = SaMad::get_class_port_info(1).encode();
+        let mut mad = SaMad::get(1, &PathRecord::any()).encode();
         mad[2] = 1;
         assert_eq!(
             SaMad::decode(&mad),

@@ -3,10 +3,9 @@
 
 use core::fmt;
 
-use super::record::{component_mask, record};
+use super::record::record;
 use crate::codes::codes;
-use crate::fields::FieldValue;
-use crate::layout::{Span, Wire, attribute};
+use crate::layout::wire_bytes;
 use crate::{Escaped, Guid, Lid};
 
 codes! {
@@ -42,40 +41,28 @@ impl fmt::Display for NodeDescription {
     }
 }
 
-impl Wire for NodeDescription {
-    fn read(bytes: &[u8], at: Span) -> Self {
-        Self(Wire::read(bytes, at))
-    }
+wire_bytes!([] NodeDescription;);
 
-    fn write(&self, bytes: &mut [u8], at: Span) {
-        self.0.write(bytes, at);
-    }
-
-    fn value(&self) -> FieldValue<'_> {
-        self.0.value()
-    }
-}
-
-attribute! {
+record! {
     /// A node, once for every port of a channel adapter or router, once for a switch.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct NodeRecord: 108 {
+    pub struct NodeRecord: 108, 0x0011 {
         /// LID of the port, path bits zero; a switch's is its port 0's.
-        lid: Lid = [0, 0, 16],
+        lid: Lid = [0, 0, 16] @ 0,
         /// Version of the MAD format that the node speaks.
         base_version: u8 = [4, 0, 8],
         /// Version of its subnet management class.
         class_version: u8 = [5, 0, 8],
         /// See [`NodeRecord::kind`].
-        node_type: u8 = [6, 0, 8],
+        node_type: u8 = [6, 0, 8] @ 4,
         /// Physical ports; a switch's port 0 is not counted.
         num_ports: u8 = [7, 0, 8],
         /// Nodes of one box have the same.
-        system_image_guid: Guid = [8, 0, 64],
+        system_image_guid: Guid = [8, 0, 64] @ 6,
         /// The node.
-        node_guid: Guid = [16, 0, 64],
+        node_guid: Guid = [16, 0, 64] @ 7,
         /// The port with `lid`.
-        port_guid: Guid = [24, 0, 64],
+        port_guid: Guid = [24, 0, 64] @ 8,
         /// Entries of the partition table of the channel adapter's ports, or of a switch's port 0.
         partition_cap: u16 = [32, 0, 16],
         /// Chosen by the vendor.
@@ -83,35 +70,13 @@ attribute! {
         /// Chosen by the vendor.
         revision: u32 = [36, 0, 32],
         /// Number of the port with `lid`.
-        local_port_num: u8 = [40, 0, 8],
+        local_port_num: u8 = [40, 0, 8] @ 12,
         /// The vendor, 24 bits.
         vendor_id: u32 = [41, 0, 24],
         /// What people call it.
-        node_description: NodeDescription = [44, 0, 512],
+        node_description: NodeDescription = [44, 0, 512] @ 14,
     }
 }
-
-component_mask! {
-    /// A set of components of a [`NodeRecord`].
-    pub NodeMask {
-        /// `lid`. Bit 1 is a reserved component.
-        LID = 1 << 0;
-        /// `node_type`.
-        NODE_TYPE = 1 << 4;
-        /// `system_image_guid`.
-        SYSTEM_IMAGE_GUID = 1 << 6;
-        /// `node_guid`.
-        NODE_GUID = 1 << 7;
-        /// `port_guid`.
-        PORT_GUID = 1 << 8;
-        /// `local_port_num`.
-        LOCAL_PORT_NUM = 1 << 12;
-        /// `node_description`.
-        NODE_DESCRIPTION = 1 << 14;
-    }
-}
-
-record!(NodeRecord, NodeMask, 0x0011);
 
 impl NodeRecord {
     /// What the node is.

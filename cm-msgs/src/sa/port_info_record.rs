@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PortInfoRecord (IBA 15.2.5.3).
 
-use super::record::{component_mask, record};
+use super::Template;
+use super::record::record;
 use crate::Lid;
 use crate::fields::{FieldSource, FieldValue, Fields};
 use crate::layout::{Wire, resized};
@@ -20,25 +21,23 @@ pub struct PortInfoRecord {
     pub port_info: PortInfo,
 }
 
-component_mask! {
-    /// A set of components of a [`PortInfoRecord`].
-    pub PortInfoMask {
-        /// `lid`.
-        LID = 1 << 0;
-        /// `port_num`.
-        PORT_NUM = 1 << 1;
-        /// `options`.
-        OPTIONS = 1 << 2;
-        /// `port_info.lid`.
-        BASE_LID = 1 << 5;
-        /// `port_info.capability_mask`.
-        CAPABILITY_MASK = 1 << 7;
-        /// `port_info.port_state`.
-        PORT_STATE = 1 << 15;
+record!(@impl PortInfoRecord, 0x0012);
+
+impl Template<PortInfoRecord> {
+    /// Only ports of this number.
+    pub fn port_num(mut self, port_num: u8) -> Self {
+        self.record.port_num = port_num;
+        self.component_mask |= 1 << 1;
+        self
+    }
+
+    /// Only ports in this state, of `port_info`.
+    pub fn port_state(mut self, state: u8) -> Self {
+        self.record.port_info.port_state = state;
+        self.component_mask |= 1 << 15;
+        self
     }
 }
-
-record!(PortInfoRecord, PortInfoMask, 0x0012);
 
 /// Where the PortInfo begins.
 const PORT_INFO: usize = 4;

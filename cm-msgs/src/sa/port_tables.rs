@@ -2,38 +2,23 @@
 //! What the SA knows of ports beside PortInfo: SLtoVLMappingTableRecord (IBA 15.2.5.4) and
 //! P_KeyTableRecord (15.2.5.11).
 
-use super::record::{component_mask, record};
-use crate::layout::attribute;
+use super::record::record;
 use crate::{Lid, PKey};
 
-attribute! {
+record! {
     /// Which virtual lane packets of a service level take out of a port.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct SlToVlMappingTableRecord: 16 {
+    pub struct SlToVlMappingTableRecord: 16, 0x0013 {
         /// LID of the port, a switch's port 0's.
-        lid: Lid = [0, 0, 16],
+        lid: Lid = [0, 0, 16] @ 0,
         /// Switches: the port that a packet came in by.
-        input_port: u8 = [2, 0, 8],
+        input_port: u8 = [2, 0, 8] @ 1,
         /// The port that it leaves by.
-        output_port: u8 = [3, 0, 8],
+        output_port: u8 = [3, 0, 8] @ 2,
         /// 16 times 4 bits: see [`SlToVlMappingTableRecord::vl`].
         vls: [u8; 8] = [8, 0, 64],
     }
 }
-
-component_mask! {
-    /// A set of components of a [`SlToVlMappingTableRecord`].
-    pub SlToVlMask {
-        /// `lid`.
-        LID = 1 << 0;
-        /// `input_port`.
-        INPUT_PORT = 1 << 1;
-        /// `output_port`.
-        OUTPUT_PORT = 1 << 2;
-    }
-}
-
-record!(SlToVlMappingTableRecord, SlToVlMask, 0x0013);
 
 impl SlToVlMappingTableRecord {
     /// The virtual lane of service level `sl` (its low 4 bits); 15: such packets are dropped.
@@ -43,34 +28,20 @@ impl SlToVlMappingTableRecord {
     }
 }
 
-attribute! {
+record! {
     /// 32 entries of a port's partition table.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct PKeyTableRecord: 72 {
+    pub struct PKeyTableRecord: 72, 0x0033 {
         /// LID of the port, a switch's port 0's.
-        lid: Lid = [0, 0, 16],
+        lid: Lid = [0, 0, 16] @ 0,
         /// Which 32.
-        block: u16 = [2, 0, 16],
+        block: u16 = [2, 0, 16] @ 1,
         /// Number of the port.
-        port_num: u8 = [4, 0, 8],
+        port_num: u8 = [4, 0, 8] @ 2,
         /// 32 big-endian P_Keys: see [`PKeyTableRecord::pkeys`].
         table: [u8; 64] = [8, 0, 512],
     }
 }
-
-component_mask! {
-    /// A set of components of a [`PKeyTableRecord`].
-    pub PKeyTableMask {
-        /// `lid`.
-        LID = 1 << 0;
-        /// `block`.
-        BLOCK = 1 << 1;
-        /// `port_num`.
-        PORT_NUM = 1 << 2;
-    }
-}
-
-record!(PKeyTableRecord, PKeyTableMask, 0x0033);
 
 impl PKeyTableRecord {
     /// The partitions of the block that the port is a member of.

@@ -4,28 +4,64 @@
 use super::DATA_LEN;
 
 /// An attribute of which the SA keeps a table (IBA 15.2.5).
-pub trait Record: Sized {
+pub trait Record: Default {
     /// Attribute ID.
     const ATTRIBUTE: u16;
     /// Bytes of its components. In a table, records lie at the next multiple of 8.
     const RECORD_LEN: usize;
-    /// Sets of its components.
-    type Mask: Into<u64>;
 
     /// Reads the components from the front of `bytes`; `None` if there are too few.
     fn from_record(bytes: &[u8]) -> Option<Self>;
 
     /// The components as the data of a query, followed by zeros.
     fn to_data(&self) -> [u8; DATA_LEN];
+
+    /// What every record fits.
+    fn any() -> Template<Self> {
+        Template::default()
+    }
 }
 
-/// `record!(Type, Mask, id)`: an `attribute!` is a [`Record`].
+/// What a query says of the records it is for: of some components, what they have to be.
+/// Begins as [`Record::any`], and a method for each component narrows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Template<R> {
+    /// The components, zero where it does not matter.
+    pub record: R,
+    /// Which of them count, as the SA MAD carries it.
+    pub component_mask: u64,
+}
+
+/// `record! { pub struct Type: length, attribute { rows } }`: an `attribute!` that is a [`Record`].
+/// `@ n` after a row makes its component, bit n of the component mask, a method of [`Template`].
 macro_rules! record {
-    ($type:ident, $mask:ident, $attribute:literal) => {
+    ($(#[$meta:meta])* pub struct $type:ident: $len:literal, $attribute:literal {
+        $($(#[$doc:meta])* $field:ident: $kind:ty = $at:tt $(@ $bit:literal)?,)+
+    }) => {
+        $crate::layout::attribute! {
+            $(#[$meta])*
+            pub struct $type: $len {
+                $($(#[$doc])* $field: $kind = $at,)+
+            }
+        }
+
+        $crate::sa::record::record!(@impl $type, $attribute);
+
+        impl $crate::sa::Template<$type> {
+            $($(
+                #[doc = concat!("Only records of this `", stringify!($field), "`.")]
+                pub fn $field(mut self, $field: $kind) -> Self {
+                    self.record.$field = $field;
+                    self.component_mask |= 1 << $bit;
+                    self
+                }
+            )?)+
+        }
+    };
+    (@impl $type:ident, $attribute:literal) => {
         impl $crate::sa::Record for $type {
             const ATTRIBUTE: u16 = $attribute;
             const RECORD_LEN: usize = Self::LEN;
-            type Mask = $mask;
 
             fn from_record(bytes: &[u8]) -> Option<Self> {
                 bytes.first_chunk().map(Self::decode)
@@ -38,39 +74,4 @@ macro_rules! record {
     };
 }
 
-/// `component_mask! { pub Name { COMPONENT = bits; ... } }`: sets of components, as the SA MAD
-/// carries them.
-macro_rules! component_mask {
-    ($(#[$doc:meta])* pub $name:ident { $($(#[$component:meta])* $variant:ident = $bits:expr;)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct $name(u64);
-
-        impl $name {
-            /// No component: every record fits.
-            pub const NONE: Self = Self(0);
-            $($(#[$component])* pub const $variant: Self = Self($bits);)+
-
-            /// The mask as the SA MAD carries it.
-            pub const fn bits(self) -> u64 {
-                self.0
-            }
-        }
-
-        impl core::ops::BitOr for $name {
-            type Output = Self;
-
-            fn bitor(self, other: Self) -> Self {
-                Self(self.0 | other.0)
-            }
-        }
-
-        impl From<$name> for u64 {
-            fn from(mask: $name) -> Self {
-                mask.0
-            }
-        }
-    };
-}
-
-pub(crate) use {component_mask, record};
+pub(crate) use record;

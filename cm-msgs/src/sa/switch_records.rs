@@ -2,16 +2,15 @@
 //! What the SA knows of switches: SwitchInfoRecord (IBA 15.2.5.5, of SwitchInfo, 14.2.5.4) and
 //! LinearForwardingTableRecord (15.2.5.6).
 
-use super::record::{component_mask, record};
+use super::record::record;
 use crate::Lid;
-use crate::layout::attribute;
 
-attribute! {
+record! {
     /// How a switch forwards.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct SwitchInfoRecord: 24 {
+    pub struct SwitchInfoRecord: 24, 0x0014 {
         /// LID of the switch's port 0.
-        lid: Lid = [0, 0, 16],
+        lid: Lid = [0, 0, 16] @ 0,
         /// Entries of the linear forwarding table.
         linear_fdb_cap: u16 = [4, 0, 16],
         /// Entries of the random forwarding table.
@@ -51,41 +50,15 @@ attribute! {
     }
 }
 
-component_mask! {
-    /// A set of components of a [`SwitchInfoRecord`].
-    pub SwitchInfoMask {
-        /// `lid`.
-        LID = 1 << 0;
-    }
-}
-
-record!(SwitchInfoRecord, SwitchInfoMask, 0x0014);
-
-attribute! {
+record! {
     /// 64 entries of a switch's linear forwarding table.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct LinearForwardingTableRecord: 72 {
+    pub struct LinearForwardingTableRecord: 72, 0x0015 {
         /// LID of the switch's port 0.
-        lid: Lid = [0, 0, 16],
+        lid: Lid = [0, 0, 16] @ 0,
         /// Which 64: the first is for LID 64 * `block`.
-        block: u16 = [2, 0, 16],
+        block: u16 = [2, 0, 16] @ 1,
         /// The port for each LID; 255 is none.
         ports: [u8; 64] = [8, 0, 512],
     }
 }
-
-component_mask! {
-    /// A set of components of a [`LinearForwardingTableRecord`].
-    pub LinearForwardingTableMask {
-        /// `lid`.
-        LID = 1 << 0;
-        /// `block`.
-        BLOCK = 1 << 1;
-    }
-}
-
-record!(
-    LinearForwardingTableRecord,
-    LinearForwardingTableMask,
-    0x0015
-);

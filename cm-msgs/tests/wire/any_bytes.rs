@@ -85,8 +85,6 @@ proptest! {
         prop_assert_eq!(SaMad::decode(&sa.encode()).unwrap(), sa.clone());
         let answers = [
             sa.path_record().is_ok(),
-            sa.inform_info().is_ok(),
-            sa.class_port_info().is_ok(),
             sa.notice().is_ok(),
         ];
         prop_assert!(answers.iter().filter(|ok| **ok).count() <= 1);

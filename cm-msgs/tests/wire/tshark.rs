@@ -17,7 +17,7 @@ use cm_msgs::fields::{FieldValue, Fields};
 use cm_msgs::mad::{self, Header};
 use cm_msgs::sa::{
     self, ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord,
-    NodeRecord, Notice, PKeyTableRecord, PathMask, PathRecord, PortInfoRecord, Record, SaMad,
+    NodeRecord, Notice, PKeyTableRecord, PathRecord, PortInfoRecord, Record, SaMad,
     SlToVlMappingTableRecord, SwitchInfoRecord, Trap,
 };
 use cm_msgs::smp::{PortInfo, Routing, Smp};
@@ -208,12 +208,12 @@ fn trap(trap_number: u16, noise: &mut Noise) -> Case {
 }
 
 fn sa_answer(attribute_id: u16, attribute: &[u8], noise: &mut Noise) -> SaMad {
-    let mut sa = SaMad::get_path(noise.next(), &PathRecord::default(), PathMask::NONE);
+    let mut sa = SaMad::get(noise.next(), &PathRecord::any());
     sa.header.method = mad::METHOD_GET_RESP;
     sa.header.attribute_id = attribute_id;
-    sa.sm_key = noise.next();
-    sa.attribute_offset = noise.next() as u16;
-    sa.component_mask = noise.next();
+    sa.sa.sm_key = noise.next();
+    sa.sa.attribute_offset = noise.next() as u16;
+    sa.sa.component_mask = noise.next();
     sa.data[..attribute.len()].copy_from_slice(attribute);
     sa
 }
@@ -227,9 +227,9 @@ fn case(qpn: Qpn, mad: [u8; 256], attribute: &'static str, fields: Fields<'_>) -
     }
     if let Ok(sa) = SaMad::decode(&mad) {
         for (field, value) in [
-            ("sm_key", sa.sm_key),
-            ("attribute_offset", sa.attribute_offset.into()),
-            ("component_mask", sa.component_mask),
+            ("sm_key", sa.sa.sm_key),
+            ("attribute_offset", sa.sa.attribute_offset.into()),
+            ("component_mask", sa.sa.component_mask),
         ] {
             want.push(expect("SaMad", (field, FieldValue::Int(value))));
         }

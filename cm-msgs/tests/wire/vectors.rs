@@ -5,7 +5,7 @@
 
 use cm_msgs::cm::{ApStatus, FailoverAccepted, Message, RejReason, Rejected, SpStatus};
 use cm_msgs::pretty::Pretty;
-use cm_msgs::sa::{PathMask, PathRecord, SaMad, Trap};
+use cm_msgs::sa::{PathRecord, Record, SaMad, Trap};
 use cm_msgs::smp::{PhysState, PortState, Routing, Smp};
 use cm_msgs::{Gid, Lid, PKey};
 
@@ -104,8 +104,11 @@ fn path_record_answer() {
     let mad = vector!("path_record");
     let sa = SaMad::decode(&mad).unwrap();
     assert_eq!(sa.encode()[..], mad);
-    let mask = PathMask::DGID | PathMask::SGID | PathMask::NUMB_PATH;
-    assert_eq!(sa.component_mask, mask.bits());
+    let of = PathRecord::any()
+        .dgid(Gid::default())
+        .sgid(Gid::default())
+        .numb_path(1);
+    assert_eq!(sa.sa.component_mask, of.component_mask);
     let path = PathRecord {
         dgid: gid("fe80::5:ad00:11:2"),
         sgid: gid("fe80::5:ad00:10:2"),

@@ -18,7 +18,7 @@ use nix::sys::time::TimeVal;
 
 use crate::commit::{Command, Commit, Deliver, Descriptor};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
-use crate::model::{Model, path};
+use crate::tests::model::{Model, path};
 use crate::worker::Worker;
 
 /// A daemon's listening socket in a directory of its own.

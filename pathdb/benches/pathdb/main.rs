@@ -11,7 +11,7 @@ mod reroute;
 use std::error::Error;
 use std::process::ExitCode;
 
-use pathdb::{FatTree, Spread};
+use test_fabrics::{FatTree, Spread};
 
 /// Whatever went wrong, in one line.
 type Failure = Box<dyn Error + Send + Sync>;

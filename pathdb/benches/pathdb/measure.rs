@@ -6,9 +6,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use pathdb::{
-    Fabric, FatTree, Finder, Pair, Path, PortId, Spread, World, recheck, recheck_after, snapshot,
-};
+use pathdb::{Fabric, Finder, Pair, Path, PortId, World, recheck, recheck_after, snapshot};
+use test_fabrics::{FatTree, Spread};
 
 use crate::{Failure, reroute};
 

@@ -5,7 +5,8 @@
 use std::fs;
 use std::time::Instant;
 
-use pathdb::{Fabric, FatTree, check, snapshot};
+use pathdb::{Fabric, check, snapshot};
+use test_fabrics::FatTree;
 
 use crate::measure::{memory_bytes, routing};
 use crate::{Failure, reroute};

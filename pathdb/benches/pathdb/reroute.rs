@@ -2,7 +2,8 @@
 //! What a subnet manager changes when a link between a leaf and a spine fails, and nothing more.
 
 use cm_msgs::Lid;
-use pathdb::{Capability, Change, Delta, Fabric, FatTree, NodeId};
+use pathdb::{Capability, Change, Delta, Fabric, NodeId};
+use test_fabrics::FatTree;
 
 use crate::Failure;
 

@@ -239,22 +239,17 @@ impl<'a> Connectivity<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::capability::Capability;
     use crate::fabric::{Change, Delta};
-    use crate::fat_tree::{FatTree, Spread};
-    use crate::rate::Capability;
+    use crate::opensm::Files;
     use crate::risks::RiskFile;
 
-    /// A fat tree with many of its cables pulled, and two groups of switches and links.
-    fn thinned(seed: u64) -> Fabric {
-        let tree = FatTree {
-            pods: 2,
-            half: 2,
-            dual: true,
-            lmc: 0,
-            spread: Spread::DModK,
-        };
-        let mut fabric = tree.build().unwrap();
+    /// A sample with many of its cables pulled, and two groups of switches and links.
+    fn thinned(sample: &Fabric, seed: u64) -> Fabric {
+        let mut fabric = sample.clone();
         let mut state = seed;
         let mut one_of = |of: u64| {
             state = state
@@ -275,7 +270,7 @@ mod tests {
             changes: changes.collect(),
         };
         fabric.apply(&delta).unwrap();
-        let text = "[one]\nswitch leaf-0-0\nlink spine-0-1/3\n[two]\nswitch core-1-0\n";
+        let text = "[one]\nswitch Leaf0\nlink Spine1/3\n[two]\nswitch Spine0\n";
         let file = RiskFile::read_from("risks".as_ref(), text.as_bytes()).unwrap();
         let (risks, missing) = file.bind(&fabric);
         assert!(missing.is_empty(), "{missing:?}");
@@ -295,9 +290,16 @@ mod tests {
 
     #[test]
     fn what_is_left_out_parts_what_a_search_says() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tree");
+        let sample = Files {
+            subnet: directory.join("opensm-subnet.txt"),
+            tables: directory.join("opensm-lfts.txt"),
+            guid2lid: directory.join("guid2lid.txt"),
+        };
+        let sample = sample.read().unwrap();
         let mut parted = 0;
         for seed in 0..200 {
-            let fabric = thinned(seed);
+            let fabric = thinned(&sample, seed);
             let connectivity = Connectivity::new(&fabric);
             let switches = (0..fabric.switch_count() as u32)
                 .map(|rank| Element::Switch(fabric.switch(rank).node));

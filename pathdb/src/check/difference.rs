@@ -8,10 +8,10 @@ use rayon::prelude::*;
 
 use super::Host;
 use super::survey::{Pairs, least};
+use crate::capability::Capability;
 use crate::disjoint::{Finder, Sharing};
 use crate::fabric::{Fabric, NO_PORT, NodeId, PortId};
 use crate::lid_range::LidRange;
-use crate::rate::Capability;
 
 /// What differs. Nodes are the same if their GUIDs are, ports and links if they are of the same
 /// nodes; names are those of the state that has them.

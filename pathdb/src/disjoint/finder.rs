@@ -7,8 +7,8 @@ use cm_msgs::Lid;
 
 use super::{Elements, Met, Path, Sharing, meet};
 use crate::fabric::{Element, Fabric, PortId, RiskId};
-use crate::rate::{Mtu, Rate};
 use crate::walk::{Fault, Leg};
+use cm_msgs::rate::{Mtu, Rate};
 
 /// An alternate of some primary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,9 +12,9 @@ use super::{
     Fabric, Forwarding, Hop, NO_LINK, NO_PORT, NOT_A_SWITCH, Node, NodeId, NodeKind, PathTerms,
     Port, PortId, Risks, SlToVl, SlToVlTables, Switch,
 };
+use crate::capability::Capability;
 use crate::lid_range::LidRange;
 use crate::name::NodeName;
-use crate::rate::Capability;
 
 /// Ports of a node that can be told apart in a forwarding table: 255 means none.
 const MAX_PORTS: u8 = 254;

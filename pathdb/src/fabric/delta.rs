@@ -5,7 +5,7 @@ use cm_msgs::Lid;
 
 use super::error::{BuildError, check_route, find_port};
 use super::{Fabric, NO_LINK, NO_PORT, NodeId, PortId};
-use crate::rate::Capability;
+use crate::capability::Capability;
 
 /// One change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,9 +26,9 @@ pub use service_levels::{ServiceLevels, SlToVl};
 
 use cm_msgs::{Guid, Lid, PKey};
 
+use crate::capability::Capability;
 use crate::lid_range::LidRange;
 use crate::name::NodeName;
-use crate::rate::Capability;
 
 /// A node of one fabric. Numbered in the order of building, which snapshots keep: whoever holds a
 /// snapshot of the fabric means the same node.

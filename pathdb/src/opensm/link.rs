@@ -7,9 +7,10 @@
 use cm_msgs::{Guid, Lid};
 
 use super::{Problem, lid, syntax};
+use crate::capability::Capability;
 use crate::fabric::{NodeKind, NodeSpec};
 use crate::lines::guid;
-use crate::rate::{Capability, Rate, Speed, Width};
+use cm_msgs::rate::{Rate, Speed, Width};
 
 /// A link.
 #[derive(Debug)]
@@ -96,24 +97,17 @@ fn state(text: &str) -> Option<(Capability, bool)> {
             .find_map(|word| word.strip_prefix(key))
     };
     let (width, state, speed) = (field("PHY=")?, field("LOG=")?, field("SPD=")?);
-    let rate = lanes(width)
+    let lanes = Width::ALL
+        .iter()
+        .copied()
+        .find(|lanes| lanes.text() == width);
+    let rate = lanes
         .zip(lane_speed(speed))
         .map(|(width, speed)| Rate::of(width, speed));
     Some((Capability { mtu: None, rate }, state == "ACT"))
 }
 
 /// `None` for what OpenSM does not know either, and writes as question marks.
-fn lanes(text: &str) -> Option<Width> {
-    match text {
-        "1x" => Some(Width::X1),
-        "2x" => Some(Width::X2),
-        "4x" => Some(Width::X4),
-        "8x" => Some(Width::X8),
-        "12x" => Some(Width::X12),
-        _ => None,
-    }
-}
-
 fn lane_speed(text: &str) -> Option<Speed> {
     match text {
         "2.5" => Some(Speed::Sdr),

@@ -6,9 +6,10 @@ use std::io::{self, BufReader, Read};
 use cm_msgs::{Guid, Lid, PKey};
 
 use super::{EACH, MAGIC, NOT_KNOWN, SAME, SnapshotError, VERSION};
+use crate::capability::Capability;
 use crate::fabric::{Builder, Fabric, NAME, NodeId, NodeKind, NodeSpec, PathTerms, PortId, SlToVl};
 use crate::lid_range::LidRange;
-use crate::rate::{Capability, Mtu, Rate};
+use cm_msgs::rate::{Mtu, Rate};
 
 /// Reads a snapshot: all of it, or an error.
 pub fn read(mut from: impl Read) -> Result<Fabric, SnapshotError> {

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 
 use super::{EACH, MAGIC, NOT_KNOWN, SAME, VERSION};
 use crate::fabric::{Fabric, NodeKind, NodeTables, Port};
-use crate::rate::{Mtu, Rate};
+use cm_msgs::rate::{Mtu, Rate};
 
 /// How hard zstd tries. Forwarding tables are so regular that more effort gains little.
 const LEVEL: i32 = 3;

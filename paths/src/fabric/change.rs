@@ -84,7 +84,7 @@ fn name(fabric: &Fabric, port: PortId) -> Name {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::two_rails::{self, Shape};
+    use test_fabrics::two_rails::{self, Shape};
 
     fn differ(shape: Shape, local: &[u64], remote: &[u64]) -> bool {
         let set = |guids: &[u64]| guids.iter().copied().map(Guid).collect();

@@ -8,11 +8,7 @@ mod lanes;
 mod overlap;
 mod paths;
 mod reader;
-#[cfg(test)]
-pub(crate) mod sa_of;
 mod tables;
-#[cfg(any(test, feature = "test-fabrics"))]
-pub mod two_rails;
 
 pub use change::matters;
 pub use job::{Interest, Job, Outcome, Task};

@@ -243,7 +243,7 @@ mod tests {
     use pathdb::RiskFile;
 
     use super::*;
-    use crate::fabric::two_rails::{self, Shape, way};
+    use test_fabrics::two_rails::{self, Shape, way};
 
     fn overlap(switches: u16, links: u16) -> Option<Overlap> {
         Some(Overlap { switches, links })

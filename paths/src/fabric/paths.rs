@@ -100,9 +100,9 @@ fn path(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::two_rails::{self, Shape, gid, port};
     use cm_msgs::Guid;
-    use pathdb::{FatTree, Spread};
+    use test_fabrics::two_rails::{self, Shape, gid, port};
+    use test_fabrics::{FatTree, Spread};
 
     fn query(local: u64, remote: u64) -> PathQuery {
         PathQuery {

@@ -25,10 +25,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use cm_msgs::sa::{
-    LinearForwardingTableMask, LinearForwardingTableRecord, LinkMask, LinkRecord, NodeMask,
-    NodeRecord, PKeyTableMask, PKeyTableRecord, PathMask, PathRecord, PortInfo, PortInfoMask,
-    PortInfoRecord, Record, SaMad, SaStatus, SlToVlMappingTableRecord, SlToVlMask, SwitchInfoMask,
-    SwitchInfoRecord,
+    LinearForwardingTableRecord, LinkRecord, NodeRecord, PKeyTableRecord, PathRecord,
+    PortInfoRecord, Record, SaMad, SaStatus, SlToVlMappingTableRecord, SwitchInfoRecord,
 };
 use cm_msgs::{Gid, Lid};
 use pathdb::Fabric;
@@ -285,12 +283,10 @@ impl Reader {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
         self.under_way.insert(number, request);
-        let mut mad = self.mad(request);
-        mad.sm_key = self.reading.sm_key;
         Some(Ask {
             user: User::Fabric(number),
             port: self.reading.port,
-            mad,
+            mad: self.mad(request),
             timeout_ms: TABLE_TIMEOUT_MS,
             tries: TRIES,
         })
@@ -351,65 +347,27 @@ impl Reader {
         self.outcome = Some(outcome);
     }
 
+    /// A SubnAdmGetTable; the SA's client gives it its transaction ID.
     fn mad(&self, request: Request) -> SaMad {
-        match request {
-            Request::Nodes => table(&NodeRecord::default(), NodeMask::NONE),
-            Request::Switches => table(&SwitchInfoRecord::default(), SwitchInfoMask::NONE),
-            Request::Links | Request::LinksAgain => table(&LinkRecord::default(), LinkMask::NONE),
-            Request::Ports(port_num) => {
-                let record = PortInfoRecord {
-                    port_num,
-                    ..PortInfoRecord::default()
-                };
-                table(&record, PortInfoMask::PORT_NUM)
-            }
+        type Lfts = LinearForwardingTableRecord;
+        type Lanes = SlToVlMappingTableRecord;
+        let mut mad = match request {
+            Request::Nodes => SaMad::get_table(0, &NodeRecord::any()),
+            Request::Switches => SaMad::get_table(0, &SwitchInfoRecord::any()),
+            Request::Links | Request::LinksAgain => SaMad::get_table(0, &LinkRecord::any()),
+            Request::Ports(number) => SaMad::get_table(0, &PortInfoRecord::any().port_num(number)),
             Request::Paths => {
-                let record = PathRecord {
-                    sgid: self.reading.sgid,
-                    numb_path: 127,
-                    reversible: true,
-                    ..PathRecord::default()
-                };
-                let mask = PathMask::SGID | PathMask::NUMB_PATH | PathMask::REVERSIBLE;
-                table(&record, mask)
+                let paths = PathRecord::any().sgid(self.reading.sgid).numb_path(127);
+                SaMad::get_table(0, &paths.reversible(true))
             }
-            Request::PKeys(port_num) => {
-                let record = PKeyTableRecord {
-                    port_num,
-                    ..PKeyTableRecord::default()
-                };
-                table(&record, PKeyTableMask::PORT_NUM)
-            }
-            Request::OwnLanes => {
-                let record = SlToVlMappingTableRecord::default();
-                table(&record, SlToVlMask::INPUT_PORT)
-            }
-            Request::Lanes(switch) => {
-                let record = SlToVlMappingTableRecord {
-                    lid: Lid(switch.lid),
-                    ..SlToVlMappingTableRecord::default()
-                };
-                table(&record, SlToVlMask::LID)
-            }
-            Request::Unrouted => {
-                let port_info = PortInfo {
-                    port_state: INIT,
-                    ..PortInfo::default()
-                };
-                let record = PortInfoRecord {
-                    port_info,
-                    ..PortInfoRecord::default()
-                };
-                table(&record, PortInfoMask::PORT_STATE)
-            }
-            Request::Forwarding(switch) => {
-                let record = LinearForwardingTableRecord {
-                    lid: Lid(switch.lid),
-                    ..LinearForwardingTableRecord::default()
-                };
-                table(&record, LinearForwardingTableMask::LID)
-            }
-        }
+            Request::PKeys(number) => SaMad::get_table(0, &PKeyTableRecord::any().port_num(number)),
+            Request::OwnLanes => SaMad::get_table(0, &Lanes::any().input_port(0)),
+            Request::Lanes(switch) => SaMad::get_table(0, &Lanes::any().lid(Lid(switch.lid))),
+            Request::Unrouted => SaMad::get_table(0, &PortInfoRecord::any().port_state(INIT)),
+            Request::Forwarding(switch) => SaMad::get_table(0, &Lfts::any().lid(Lid(switch.lid))),
+        };
+        mad.sa.sm_key = self.reading.sm_key;
+        mad
     }
 
     fn take(&mut self, request: Request, response: &Response) -> Result<(), Wrong> {
@@ -524,11 +482,6 @@ impl Reader {
             false => Ok(()),
         }
     }
-}
-
-/// A SubnAdmGetTable; the SA's client gives it its transaction ID.
-fn table<R: Record>(record: &R, mask: R::Mask) -> SaMad {
-    SaMad::get_table(0, record, mask)
 }
 
 fn each<R: Record>(

@@ -2,7 +2,7 @@
 //! Paths from subnet administration: SubnAdmGet(PathRecord) for one, or SubnAdmGetTable for all
 //! between two ports.
 
-use cm_msgs::sa::{PathMask, PathRecord, SaMad, SaStatus};
+use cm_msgs::sa::{PathRecord, Record, SaMad, SaStatus};
 use statemachine::{PathQuery, QueryError};
 
 use crate::sa::{Ask, Failure, Response, User};
@@ -48,32 +48,26 @@ pub fn paths(reply: Result<Response, Failure>) -> Result<Vec<PathRecord>, QueryE
 }
 
 fn request(query: &PathQuery, all: bool) -> SaMad {
-    let mut record = PathRecord {
-        sgid: query.sgid,
-        dgid: query.dgid,
-        pkey: query.pkey,
-        reversible: true,
-        numb_path: if all { NUMB_PATH_MAX } else { 1 },
-        ..PathRecord::default()
-    };
     // Reversible, since acknowledgements go the way back; in the connection's own partition, since
     // the SA would choose any that both ports are in.
-    let mut mask = PathMask::SGID | PathMask::PKEY | PathMask::REVERSIBLE | PathMask::NUMB_PATH;
+    let mut path = PathRecord::any()
+        .sgid(query.sgid)
+        .pkey(query.pkey)
+        .reversible(true)
+        .numb_path(if all { NUMB_PATH_MAX } else { 1 });
     // A destination may be known by its LID alone.
     if !query.dgid.is_unspecified() {
-        mask = mask | PathMask::DGID;
+        path = path.dgid(query.dgid);
     }
     if let Some(slid) = query.slid {
-        record.slid = slid;
-        mask = mask | PathMask::SLID;
+        path = path.slid(slid);
     }
     if let Some(dlid) = query.dlid {
-        record.dlid = dlid;
-        mask = mask | PathMask::DLID;
+        path = path.dlid(dlid);
     }
     match all {
-        true => SaMad::get_table(0, &record, mask),
-        false => SaMad::get_path(0, &record, mask),
+        true => SaMad::get_table(0, &path),
+        false => SaMad::get(0, &path),
     }
 }
 
@@ -106,10 +100,7 @@ mod tests {
             (record.sgid, record.dgid, record.dlid),
             (Gid([1; 16]), Gid([2; 16]), Lid(5))
         );
-        assert_eq!(
-            ask.mad.component_mask & (PathMask::DLID | PathMask::SLID).bits(),
-            1 << 4
-        );
+        assert_eq!(ask.mad.sa.component_mask & (1 << 4 | 1 << 5), 1 << 4);
     }
 
     #[test]

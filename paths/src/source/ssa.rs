@@ -400,7 +400,7 @@ impl Ssa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::two_rails::{self, Shape, gid, port, way};
+    use test_fabrics::two_rails::{self, Shape, gid, port, way};
 
     const LIVE_PORTS: [(PortId, Gid); 2] = [(port_id(1), Gid([1; 16])), (port_id(2), Gid([2; 16]))];
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use cm_msgs::Lid;
 use cm_msgs::mad::MAD_LEN;
-use cm_msgs::sa::{PathMask, PathRecord, ResponseError, SaMad, SaStatus};
+use cm_msgs::sa::{PathRecord, Record, ResponseError, SaMad, SaStatus};
 use pathdb::{Capability, Fabric, Fault, PortId, World};
 
 use super::dumped::Dumped;
@@ -101,15 +101,11 @@ fn answer(
 
 /// Asks the SA for the path from one LID to another, and nothing else.
 pub fn query(manager: u16, (slid, dlid): (u16, u16)) -> Request {
-    let record = PathRecord {
-        slid: Lid(slid),
-        dlid: Lid(dlid),
-        ..PathRecord::default()
-    };
+    let path = PathRecord::any().slid(Lid(slid)).dlid(Lid(dlid));
     Request {
         dlid: manager,
         target: Target::Gsi,
-        mad: SaMad::get_path(0, &record, PathMask::SLID | PathMask::DLID).encode(),
+        mad: SaMad::get(0, &path).encode(),
     }
 }
 

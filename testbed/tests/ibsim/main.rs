@@ -11,7 +11,7 @@ mod program;
 use std::path::Path;
 
 use cm_msgs::Lid;
-use cm_msgs::sa::{PathMask, PathRecord, SaMad};
+use cm_msgs::sa::{PathRecord, Record, SaMad};
 use testbed::ibsim::{
     Client, Engine, Node, OpenSm, Place, Request, Routing, Settings, Shape, Simulator, Target,
     Undeliverable,
@@ -39,15 +39,11 @@ fn lids_of(fabric: &pathdb::Fabric) -> Vec<u16> {
 }
 
 fn path(manager: u16, slid: u16, dlid: u16) -> Request {
-    let record = PathRecord {
-        slid: Lid(slid),
-        dlid: Lid(dlid),
-        ..PathRecord::default()
-    };
+    let path = PathRecord::any().slid(Lid(slid)).dlid(Lid(dlid));
     Request {
         dlid: manager,
         target: Target::Gsi,
-        mad: SaMad::get_path(0, &record, PathMask::SLID | PathMask::DLID).encode(),
+        mad: SaMad::get(0, &path).encode(),
     }
 }
 

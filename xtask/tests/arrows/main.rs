@@ -42,8 +42,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "librdmacm-apm",
         ],
     ),
+    (FOR_TESTS, &["cm-msgs", "statemachine", "pathdb"]),
     ("xtask", &[]),
 ];
+
+/// What tests and benches of any crate may use besides.
+const FOR_TESTS: &str = "test-fabrics";
 
 /// The crates without I/O, clock, descriptors, threads and randomness.
 const SANS_IO: &[&str] = &["cm-msgs", "statemachine", "paths", "acm"];
@@ -72,7 +76,8 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(done.stdout).expect("cargo prints UTF-8")
 }
 
-/// Each member of the workspace with the members that it depends on, for whatever purpose.
+/// Each member of the workspace with the members that it depends on, for whatever purpose but
+/// [`FOR_TESTS`].
 fn members() -> BTreeMap<String, BTreeSet<String>> {
     let metadata = cargo(&["metadata", "--format-version=1", "--no-deps", "--offline"]);
     let metadata: Value = serde_json::from_str(&metadata).expect("cargo metadata prints JSON");
@@ -82,11 +87,10 @@ fn members() -> BTreeMap<String, BTreeSet<String>> {
         .iter()
         .map(|package| {
             let dependencies = package["dependencies"].as_array().expect("dependencies");
-            // A crate's tests may use it with other features.
-            let others = dependencies
-                .iter()
-                .filter(|dependency| dependency["name"] != package["name"]);
-            let ours = others.filter(|dependency| !dependency["path"].is_null());
+            let ours = dependencies.iter().filter(|dependency| {
+                let for_tests = dependency["kind"] == "dev" && dependency["name"] == FOR_TESTS;
+                !dependency["path"].is_null() && !for_tests
+            });
             (name(package), ours.map(name).collect())
         })
         .collect()

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use cm_msgs::control::{MigrationState, QpState, Register, Role, Snapshot};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
 use paths::fabric::Outcome;
-use paths::fabric::two_rails::{self, Shape};
 use paths::source::ssa::Settings;
 use statemachine::{Config, Input, PortId, PortStatus, Random};
+use test_fabrics::two_rails::{self, Shape};
 
 use super::*;
 

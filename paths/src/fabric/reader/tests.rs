@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Readings of fabrics from an SA that knows them, and from one that does not behave.
 
+mod sa_of;
+
 use super::*;
-use crate::fabric::sa_of::SaOf;
 use cm_msgs::{Guid, Lid, PKey};
 use pathdb::{
-    Builder, Capability, FatTree, LidRange, Mtu, NodeKind, NodeSpec, PathTerms, PortSpec, Rate,
-    SlToVl, Spread, snapshot,
+    Builder, Capability, LidRange, Mtu, NodeKind, NodeSpec, PathTerms, PortSpec, Rate, SlToVl,
+    snapshot,
 };
+use sa_of::{PORT_STATE, SaOf};
+use test_fabrics::{FatTree, Spread};
 
 const READING: Reading = Reading {
     port: PortId {
@@ -414,7 +417,7 @@ fn read_with_init(reading: Reading, from: usize) -> (Result<Fabric, ReadError>, 
     let outcome = loop {
         let asks: Vec<_> = std::iter::from_fn(|| reader.poll_ask()).collect();
         for ask in &asks {
-            let look = ask.mad.component_mask == PortInfoMask::PORT_STATE.bits();
+            let look = ask.mad.sa.component_mask == PORT_STATE;
             assert!(!look || asks.len() == 1, "a look is alone");
             looks += usize::from(look);
             let sa = if looks >= from { &unrouted } else { &routed };

@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeSet;
 
-use cm_msgs::sa::{NodeMask, NodeRecord, ResponseError, Rmpp, SaMad, SaStatus, TableError};
+use cm_msgs::sa::{NodeRecord, Record, ResponseError, Rmpp, SaMad, SaStatus, TableError};
 use cm_msgs::{DecodeError, Guid, mad};
 
 const PORT: PortId = PortId {
@@ -20,7 +20,7 @@ fn ask(number: u32) -> Ask {
     Ask {
         user: User::Paths(number),
         port: PORT,
-        mad: SaMad::get(0, &NodeRecord::default(), NodeMask::NONE),
+        mad: SaMad::get(0, &NodeRecord::any()),
         timeout_ms: 200,
         tries: 5,
     }
@@ -28,7 +28,7 @@ fn ask(number: u32) -> Ask {
 
 fn ask_table(number: u32) -> Ask {
     Ask {
-        mad: SaMad::get_table(0, &NodeRecord::default(), NodeMask::NONE),
+        mad: SaMad::get_table(0, &NodeRecord::any()),
         ..ask(number)
     }
 }
@@ -45,8 +45,8 @@ fn answer(request: &SaRequest, status: u16) -> Vec<u8> {
 
 fn answer_table(request: &SaRequest, records: &[NodeRecord]) -> Vec<u8> {
     let mut mad = SaMad::decode(&answer(request, 0)).unwrap();
-    mad.attribute_offset = 14;
-    mad.rmpp = Rmpp {
+    mad.sa.attribute_offset = 14;
+    mad.sa.rmpp = Rmpp {
         version: 1,
         packet_type: 1,
         flags: 3,

@@ -3,10 +3,10 @@
 //! which each joins the spines of one position in all pods.
 
 use cm_msgs::{Guid, Lid};
-
-use crate::fabric::{BuildError, Builder, Fabric, NodeId, NodeKind, NodeSpec, PortSpec};
-use crate::lid_range::LidRange;
-use crate::rate::{Capability, Mtu, Rate};
+use pathdb::{
+    BuildError, Builder, Capability, Fabric, LidRange, Mtu, NodeId, NodeKind, NodeSpec, PortSpec,
+    Rate,
+};
 
 /// How paths are spread over what is equally short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

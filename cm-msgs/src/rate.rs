@@ -1,43 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a port and its link can carry: MTU, width and speed, and the rate that they make.
 
-use std::fmt;
+use crate::codes::closed_codes;
 
-/// Largest payload of a packet, as coded in PortInfo and PathRecord (IBA 14.2.5.6).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Mtu {
-    /// 256 bytes.
-    B256 = 1,
-    /// 512 bytes.
-    B512 = 2,
-    /// 1024 bytes.
-    B1024 = 3,
-    /// 2048 bytes.
-    B2048 = 4,
-    /// 4096 bytes.
-    B4096 = 5,
+closed_codes! {
+    /// Largest payload of a packet in bytes, as coded in PortInfo and PathRecord (IBA 14.2.5.6).
+    #[derive(PartialOrd, Ord)]
+    Mtu {
+        B256 = 1, "256";
+        B512 = 2, "512";
+        B1024 = 3, "1024";
+        B2048 = 4, "2048";
+        B4096 = 5, "4096";
+    }
 }
 
 impl Mtu {
-    const ALL: [Self; 5] = [
-        Self::B256,
-        Self::B512,
-        Self::B1024,
-        Self::B2048,
-        Self::B4096,
-    ];
-
-    /// From the code in PortInfo or PathRecord.
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// The code in PortInfo or PathRecord.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// In bytes.
     pub const fn bytes(self) -> u16 {
         128 << self.code()
@@ -45,30 +23,20 @@ impl Mtu {
 
     /// From a number of bytes.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
-        let mut all = Self::ALL.into_iter();
+        let mut all = Self::ALL.iter().copied();
         all.find(|mtu| u32::from(mtu.bytes()) == bytes)
     }
 }
 
-impl fmt::Display for Mtu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.bytes().fmt(f)
+closed_codes! {
+    /// Lanes of a link. In PortInfo:LinkWidthActive, the width in use is a single bit.
+    Width {
+        X1 = 1, "1x";
+        X2 = 16, "2x";
+        X4 = 2, "4x";
+        X8 = 4, "8x";
+        X12 = 8, "12x";
     }
-}
-
-/// Lanes of a link (PortInfo:LinkWidthActive).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Width {
-    /// One lane.
-    X1,
-    /// Two lanes.
-    X2,
-    /// Four lanes.
-    X4,
-    /// Eight lanes.
-    X8,
-    /// Twelve lanes.
-    X12,
 }
 
 /// Signalling speed of a lane (PortInfo:LinkSpeedActive and its extensions).
@@ -92,20 +60,6 @@ pub enum Speed {
     Ndr,
     /// 200 Gb/s.
     Xdr,
-}
-
-impl Width {
-    /// From the code in PortInfo, where the width in use is a single bit.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::X1,
-            2 => Self::X4,
-            4 => Self::X8,
-            8 => Self::X12,
-            16 => Self::X2,
-            _ => return None,
-        })
-    }
 }
 
 impl Speed {
@@ -132,75 +86,36 @@ impl Speed {
     }
 }
 
-/// `rates! { Variant = code, gigabits, "text"; ... }`, ascending, so that the derived order is that
-/// of the rates and not that of the codes.
-macro_rules! rates {
-    ($($variant:ident = $code:literal, $text:literal;)+) => {
-        /// Rate of a link or path (PathRecord:Rate, IBA 15.2.5.16). Ordered by what it carries,
-        /// which is not the order of the codes.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
-        pub enum Rate {
-            $(
-                #[doc = concat!($text, " Gb/s, code ", $code, ".")]
-                $variant,
-            )+
-        }
-
-        impl Rate {
-            /// Every rate, ascending.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// From the code in PathRecord.
-            pub const fn from_code(code: u8) -> Option<Self> {
-                match code {
-                    $($code => Some(Self::$variant),)+
-                    _ => None,
-                }
-            }
-
-            /// The code in PathRecord.
-            pub const fn code(self) -> u8 {
-                match self {
-                    $(Self::$variant => $code,)+
-                }
-            }
-
-            /// In Gb/s, as people write it.
-            pub const fn text(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)+
-                }
-            }
-        }
-    };
-}
-
-rates! {
-    G2_5 = 2, "2.5";
-    G5 = 5, "5";
-    G10 = 3, "10";
-    G14 = 11, "14";
-    G20 = 6, "20";
-    G25 = 15, "25";
-    G28 = 19, "28";
-    G30 = 4, "30";
-    G40 = 7, "40";
-    G50 = 20, "50";
-    G56 = 12, "56";
-    G60 = 8, "60";
-    G80 = 9, "80";
-    G100 = 16, "100";
-    G112 = 13, "112";
-    G120 = 10, "120";
-    G168 = 14, "168";
-    G200 = 17, "200";
-    G300 = 18, "300";
-    G400 = 21, "400";
-    G600 = 22, "600";
-    G800 = 23, "800";
-    G1200 = 24, "1200";
-    G1600 = 25, "1600";
+closed_codes! {
+    /// Rate of a link or path (PathRecord:Rate, IBA 15.2.5.16). Ordered by what it carries, which is
+    /// not the order of the codes.
+    #[derive(PartialOrd, Ord)]
+    Rate, " Gb/s" {
+        G2_5 = 2, "2.5";
+        G5 = 5, "5";
+        G10 = 3, "10";
+        G14 = 11, "14";
+        G20 = 6, "20";
+        G25 = 15, "25";
+        G28 = 19, "28";
+        G30 = 4, "30";
+        G40 = 7, "40";
+        G50 = 20, "50";
+        G56 = 12, "56";
+        G60 = 8, "60";
+        G80 = 9, "80";
+        G100 = 16, "100";
+        G112 = 13, "112";
+        G120 = 10, "120";
+        G168 = 14, "168";
+        G200 = 17, "200";
+        G300 = 18, "300";
+        G400 = 21, "400";
+        G600 = 22, "600";
+        G800 = 23, "800";
+        G1200 = 24, "1200";
+        G1600 = 25, "1600";
+    }
 }
 
 impl Rate {
@@ -234,38 +149,6 @@ impl Rate {
             (X12, Ndr) => Self::G1200,
             // 12x XDR would be 2400 Gb/s, for which neither Linux nor OpenSM has a code.
             (X8 | X12, Xdr) => Self::G1600,
-        }
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} Gb/s", self.text())
-    }
-}
-
-/// What a port, a link or a path can carry. `None` is not known, which is less than any value: a
-/// path of which one link is not known is not known.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Capability {
-    /// The MTU.
-    pub mtu: Option<Mtu>,
-    /// The rate.
-    pub rate: Option<Rate>,
-}
-
-impl Capability {
-    /// More than any link: what does not limit.
-    pub(crate) const UNLIMITED: Self = Self {
-        mtu: Some(Mtu::B4096),
-        rate: Some(Rate::G1600),
-    };
-
-    /// What both can carry.
-    pub fn min(self, other: Self) -> Self {
-        Self {
-            mtu: self.mtu.min(other.mtu),
-            rate: self.rate.min(other.rate),
         }
     }
 }
@@ -334,11 +217,5 @@ mod tests {
                 assert_eq!(rate, f32::min(lanes * lane, 1600.0), "{width:?} {speed:?}");
             }
         }
-    }
-
-    #[test]
-    fn what_is_not_known_limits() {
-        let known = Capability::UNLIMITED;
-        assert_eq!(known.min(Capability::default()), Capability::default());
     }
 }

@@ -4,13 +4,17 @@
 use cm_msgs::Lid;
 use cm_msgs::sa::{
     LinearForwardingTableRecord, LinkRecord, NodeDescription, NodeRecord, PKeyTableRecord,
-    PathRecord, PortInfo, PortInfoMask, PortInfoRecord, Record, SaMad, SaStatus,
-    SlToVlMappingTableRecord, SlToVlMask, SwitchInfoRecord,
+    PathRecord, PortInfo, PortInfoRecord, Record, SaMad, SaStatus, SlToVlMappingTableRecord,
+    SwitchInfoRecord,
 };
 use pathdb::{Fabric, Mtu, NodeId, NodeKind, PortId, Rate};
 
-use super::tables::HAS_EXTENDED_SPEEDS;
+use crate::fabric::tables::HAS_EXTENDED_SPEEDS;
 use crate::sa::{Failure, Response};
+
+/// The component masks of PortInfo:PortState, and of the LID.
+pub(crate) const PORT_STATE: u64 = 1 << 15;
+const LID: u64 = 1;
 
 /// An SA that knows one fabric.
 pub(crate) struct SaOf<'a> {
@@ -42,7 +46,7 @@ impl<'a> SaOf<'a> {
             LinkRecord::ATTRIBUTE => response(self.links()),
             PortInfoRecord::ATTRIBUTE => {
                 let asked = PortInfoRecord::from_record(&mad.data).unwrap();
-                let records = match mad.component_mask == PortInfoMask::PORT_STATE.bits() {
+                let records = match mad.sa.component_mask == PORT_STATE {
                     true => self.ports_in(asked.port_info.port_state),
                     false => self.ports(asked.port_num),
                 };
@@ -58,7 +62,7 @@ impl<'a> SaOf<'a> {
             }
             SlToVlMappingTableRecord::ATTRIBUTE => {
                 let asked = SlToVlMappingTableRecord::from_record(&mad.data).unwrap();
-                let of_one = mad.component_mask == SlToVlMask::LID.bits();
+                let of_one = mad.sa.component_mask == LID;
                 response(self.sl_to_vl(of_one.then_some(asked.lid)))
             }
             LinearForwardingTableRecord::ATTRIBUTE => {
