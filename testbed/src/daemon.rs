@@ -37,6 +37,12 @@ impl Policy {
         rights: Rights::Root,
         sections: "",
     };
+
+    /// The same, and the daemons read from the fabric which way each LID is routed.
+    pub const LIVE: Self = Self {
+        sections: "[ssa]\nlive = true\n",
+        ..Self::NORMAL
+    };
 }
 
 impl Default for Policy {

@@ -63,6 +63,16 @@ impl Host {
         }
     }
 
+    /// The last byte of its IPv4 addresses.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::A => 1,
+            Self::B => 2,
+            Self::C => 3,
+            Self::D => 4,
+        }
+    }
+
     /// Which of two ends it is: 0 connects, 1 listens.
     pub fn index(self) -> usize {
         match self {

@@ -64,6 +64,13 @@ pub struct Overlap {
     pub links: u16,
 }
 
+impl Overlap {
+    const NONE: Self = Self {
+        switches: 0,
+        links: 0,
+    };
+}
+
 /// A path source as a daemon shows it.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct Source {
@@ -218,6 +225,16 @@ impl Pair {
         self.is_armed() && self.ends.iter().all(other_port)
     }
 
+    /// Armed, and the end that chose the alternate knows that it shares no switch and no link with the
+    /// primary that it need not.
+    pub fn shares_nothing(&self) -> bool {
+        let known = |end: &Connection| {
+            let overlap = end.alternate.as_ref().and_then(|path| path.overlap);
+            overlap == Some(Overlap::NONE)
+        };
+        self.is_armed() && self.ends.iter().any(known)
+    }
+
     /// The paths, as `shca0/1-shca1/1, alternate shca0/2-shca1/2`.
     pub fn paths(&self) -> String {
         let [a, b] = &self.ends;
@@ -306,6 +323,23 @@ mod tests {
         }
         assert!(pair.is_armed());
         assert!(!pair.is_disjoint());
+    }
+
+    #[test]
+    fn what_is_shared_must_be_known_to_be_nothing() {
+        let mut pair = pair("armed", 1);
+        assert!(!pair.shares_nothing(), "nobody knows");
+        let mut of_alternate = |overlap| {
+            let alternate = pair.ends[1].alternate.as_mut().expect("it has one");
+            alternate.overlap = Some(overlap);
+            pair.shares_nothing()
+        };
+        assert!(of_alternate(Overlap::NONE));
+        let spine = Overlap {
+            switches: 1,
+            ..Overlap::NONE
+        };
+        assert!(!of_alternate(spine));
     }
 
     #[test]

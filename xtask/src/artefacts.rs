@@ -9,6 +9,12 @@ use std::process::Command;
 use crate::error::{Error, InFile};
 use crate::{fabrics, shell, workspace};
 
+/// UCX's example of a client and a server, which Debian has as source only.
+const UCX_EXAMPLE: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
+
+/// What C of our own has to pass.
+const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror"];
+
 /// Where librdmacm-apm lives on Debian.
 const LIBRARY_PATH: &str = "usr/lib/x86_64-linux-gnu/rdmacm-apm/librdmacm-apm.so";
 
@@ -89,6 +95,8 @@ pub(crate) fn stock_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
         "-lmpi".to_owned(),
     ];
     programs.extend(compile("testbed/programs/mpi", vm_dir, &mpi)?);
+    let ucx = ["-lucp", "-lucs"];
+    programs.push(compile_file(Path::new(UCX_EXAMPLE), vm_dir, &[], &ucx)?);
     Ok(programs)
 }
 
@@ -120,33 +128,42 @@ pub(crate) fn linked_programs(vm_dir: &Path, ours: &[Artefact]) -> Result<Vec<Ar
 /// Compiles each C file of a directory to a program, with `flags` before the system's libraries.
 fn compile(directory: &str, vm_dir: &Path, flags: &[String]) -> Result<Vec<Artefact>, Error> {
     let source = workspace::root().join(directory);
-    let out = vm_dir.join("programs");
-    fs::create_dir_all(&out).in_file(&out)?;
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
     let mut artefacts = Vec::new();
     for entry in fs::read_dir(&source).in_file(&source)? {
         let path = entry.in_file(&source)?.path();
         if path.extension().is_none_or(|extension| extension != "c") {
             continue;
         }
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let program = out.join(&name);
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
-            .arg(&program)
-            .arg(&path)
-            .args(flags);
-        gcc.args(["-lrdmacm", "-libverbs", "-lpthread"]);
-        shell::output(&format!("compiling {directory}/{name}.c"), &mut gcc)?;
-        artefacts.push(Artefact {
-            from: program,
-            to: format!("usr/bin/{name}"),
-        });
+        artefacts.push(compile_file(&path, vm_dir, STRICT, &flags)?);
     }
     Ok(artefacts)
+}
+
+/// Compiles one C file to a program of its name.
+fn compile_file(
+    path: &Path,
+    vm_dir: &Path,
+    warnings: &[&str],
+    flags: &[&str],
+) -> Result<Artefact, Error> {
+    let out = vm_dir.join("programs");
+    fs::create_dir_all(&out).in_file(&out)?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let program = out.join(name.as_ref());
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-g"])
+        .args(warnings)
+        .arg("-o")
+        .arg(&program)
+        .arg(path)
+        .args(flags)
+        .args(["-lrdmacm", "-libverbs", "-lpthread"]);
+    shell::output(&format!("compiling {}", path.display()), &mut gcc)?;
+    Ok(Artefact {
+        from: program,
+        to: format!("usr/bin/{name}"),
+    })
 }
 
 #[cfg(test)]

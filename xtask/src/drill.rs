@@ -54,6 +54,9 @@ pub(crate) struct Options {
     /// Rows or families of the drill `programs` to run (repeatable); all without it
     #[arg(long, value_name = "NAME", value_parser = find_row)]
     only: Vec<String>,
+    /// Fabric in which `programs` runs; in `leaf-spine` the hosts have one port and lose a spine
+    #[arg(long, value_name = "NAME", value_parser = [fabric::DEFAULT, LEAF_SPINE], default_value = fabric::DEFAULT)]
+    fabric: String,
     /// Long drills in their short form, as `cargo xtask test` runs them
     #[arg(long)]
     short: bool,
@@ -81,8 +84,12 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         );
         return Ok(USAGE);
     }
+    if options.fabric != fabric::DEFAULT && !options.names.iter().any(|name| name == PROGRAMS) {
+        eprintln!("xtask: --fabric is for the drill {PROGRAMS}; others have their own");
+        return Ok(USAGE);
+    }
     let mut status = 0;
-    for (fabric, names) in by_fabric(&options.names) {
+    for (fabric, names) in by_fabric(&options.names, &options.fabric) {
         let options = Options {
             names,
             ..options.clone()
@@ -100,13 +107,15 @@ fn find_row(name: &str) -> Result<String, String> {
     Err(format!("no such program; there are: {}", rows.join(", ")))
 }
 
-/// The drills by the fabric that they need. No name at all is left to the runner.
-fn by_fabric(names: &[String]) -> Vec<(&'static str, Vec<String>)> {
+/// The drills by the fabric that they need; `programs` in the fabric `of_programs`. No name at all is
+/// left to the runner.
+fn by_fabric(names: &[String], of_programs: &str) -> Vec<(&'static str, Vec<String>)> {
     let world_of = |name: &str| drills().find(|drill| drill.name == name).map(|it| it.world);
-    let (spine, usual): (Vec<_>, Vec<_>) = names
-        .iter()
-        .cloned()
-        .partition(|name| world_of(name) == Some(LEAF_SPINE));
+    let has_spines = |name: &String| match name.as_str() {
+        PROGRAMS => of_programs == LEAF_SPINE,
+        name => world_of(name) == Some(LEAF_SPINE),
+    };
+    let (spine, usual): (Vec<_>, Vec<_>) = names.iter().cloned().partition(has_spines);
     let mut groups = vec![(fabric::DEFAULT, usual), (LEAF_SPINE, spine)];
     groups.retain(|(_, of_it)| !of_it.is_empty());
     if groups.is_empty() {
@@ -224,7 +233,7 @@ mod tests {
     fn drills_are_put_together_by_fabric() {
         let names = ["spine", "blackhole", "neigh"].map(str::to_owned);
         assert_eq!(
-            by_fabric(&names),
+            by_fabric(&names, fabric::DEFAULT),
             [
                 (
                     fabric::DEFAULT,
@@ -233,8 +242,19 @@ mod tests {
                 (LEAF_SPINE, vec!["spine".to_owned()])
             ]
         );
-        assert_eq!(by_fabric(&[]), [(fabric::DEFAULT, vec![])]);
-        assert_eq!(by_fabric(&names[..1]).len(), 1);
+        assert_eq!(by_fabric(&[], fabric::DEFAULT), [(fabric::DEFAULT, vec![])]);
+        assert_eq!(by_fabric(&names[..1], fabric::DEFAULT).len(), 1);
+    }
+
+    #[test]
+    fn programs_can_be_run_among_spines() {
+        let names = ["neigh", PROGRAMS].map(str::to_owned);
+        let [neigh, programs] = names.clone();
+        assert_eq!(
+            by_fabric(&names, LEAF_SPINE),
+            [(fabric::DEFAULT, vec![neigh]), (LEAF_SPINE, vec![programs])]
+        );
+        assert_eq!(by_fabric(&names, fabric::DEFAULT).len(), 1);
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub(crate) const SCRIPTS: &[(&str, &str, u32)] = &[
         "usr/bin/nvme-rdma",
         0o755,
     ),
+    ("testbed/programs/kernel/rds", "usr/bin/rds", 0o755),
     ("testbed/programs/kernel/srp", "usr/bin/srp", 0o755),
     ("testbed/programs/mpi/mpi-agent", "usr/bin/mpi-agent", 0o755),
     ("testbed/vm/opensm.conf", "etc/opensm/opensm.conf", 0o644),

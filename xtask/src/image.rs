@@ -38,6 +38,7 @@ const MODULES: &[&str] = &[
     "nfsv4",
     "nvme_rdma",
     "nvmet_rdma",
+    "rds_rdma",
     "rpcrdma",
     "sd_mod",
 ];

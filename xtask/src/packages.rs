@@ -36,6 +36,7 @@ pub(crate) const VM: &[&str] = &[
     "libfabric-bin",
     "libopenmpi-dev",
     "librdmacm1",
+    "libucx-dev",
     "linux-headers-amd64",
     "make",
     "ncurses-base",

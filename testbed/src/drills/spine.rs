@@ -8,7 +8,7 @@ use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::link::Link;
-use crate::observe::{Overlap, Pair, Path};
+use crate::observe::{Pair, Path};
 use crate::stream::{Options, Streams};
 use crate::world::Kind;
 
@@ -22,17 +22,6 @@ pub(super) const DRILL: Drill = Drill {
         world: Kind::LeafSpine,
         run,
     }],
-};
-
-/// The daemons know which LIDs are routed over which spine.
-const LIVE: Policy = Policy {
-    sections: "[ssa]\nlive = true\n",
-    ..Policy::NORMAL
-};
-
-const DISJOINT: Overlap = Overlap {
-    switches: 0,
-    links: 0,
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
@@ -67,10 +56,10 @@ fn unprotected_dies(context: &mut Context<'_>) -> Result<(), Failure> {
 
 /// With them it goes on over the other spine, and is armed again when the first one works again.
 fn protected_lives(context: &mut Context<'_>) -> Result<(), Failure> {
-    context.world.start_daemons(LIVE)?;
+    context.world.start_daemons(Policy::LIVE)?;
     let mut streams = streams(context)?;
     let what = "armed over another spine";
-    let pair = one(context.world.wait_for(what, 1, is_disjoint)?)?;
+    let pair = one(context.world.wait_for(what, 1, Pair::shares_nothing)?)?;
     let lost = one_spine(&both_ways(&pair.ends[0].primary)?)?;
     let left = pair.ends[0].primary.dlid;
     if let Some(alternate) = &pair.ends[0].alternate {
@@ -89,18 +78,9 @@ fn protected_lives(context: &mut Context<'_>) -> Result<(), Failure> {
     streams.wait_flowing()?;
     context.world.heal(lost)?;
     context.world.start_subnet_manager()?;
-    context.world.wait_for(what, 1, is_disjoint)?;
+    context.world.wait_for(what, 1, Pair::shares_nothing)?;
     context.report.rearmed += 1;
     context.finish(streams)
-}
-
-/// Armed, and the end that chose the alternate knows that it shares no spine with the primary.
-fn is_disjoint(pair: &Pair) -> bool {
-    let known = |end: &crate::observe::Connection| {
-        let overlap = end.alternate.as_ref().and_then(|path| path.overlap);
-        overlap == Some(DISJOINT)
-    };
-    pair.is_armed() && pair.ends.iter().any(known)
 }
 
 fn one(mut pairs: Vec<Pair>) -> Result<Pair, Failure> {

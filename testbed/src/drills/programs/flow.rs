@@ -39,7 +39,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Portions of what usually comes in a [`WINDOW`], by which stalls are measured.
 const PORTIONS: u64 = 50;
 
-/// Packets received by each host's two ports, ever.
+/// Packets received by each host's ports, ever; zeros for one that it does not have.
 type Packets = [[u64; 2]; 2];
 
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +69,8 @@ pub(super) struct Flow {
 
 impl Flow {
     /// Begins to watch.
-    pub(super) fn watch() -> Result<Self, Failure> {
-        let files = [open_counters(Host::A)?, open_counters(Host::B)?];
+    pub(super) fn watch(hosts: [Host; 2]) -> Result<Self, Failure> {
+        let files = [open_counters(hosts[0])?, open_counters(hosts[1])?];
         let samples = Samples::default();
         let ending = Arc::new(AtomicBool::new(false));
         let thread = {
@@ -133,7 +133,7 @@ impl Drop for Flow {
 
 /// The files are those of the host's namespace, and stay so when the process through which they were
 /// opened is gone.
-fn open_counters(host: Host) -> Result<[File; 2], Failure> {
+fn open_counters(host: Host) -> Result<Vec<File>, Failure> {
     let anchor = Program::start("sleep", host, &["sleep", "1000"])?;
     let root = format!("/proc/{}/root/sys/class/infiniband", anchor.pid());
     let open = |port: Port| {
@@ -145,12 +145,20 @@ fn open_counters(host: Host) -> Result<[File; 2], Failure> {
         File::open(&path).map_err(|source| Failure::File { path, source })
     };
     wait::until(&format!("counters of {host}"), LIMIT, || {
-        let [first, second] = [host.port(1), host.port(2)];
-        Ok(match (open(first), open(second)) {
-            (Ok(first), Ok(second)) => Seen::Ready([first, second]),
-            (Err(failure), _) | (_, Err(failure)) => Seen::NotYet(failure.to_string()),
+        let files: Result<_, Failure> = host.ports().map(open).collect();
+        Ok(match files {
+            Ok(files) => Seen::Ready(files),
+            Err(failure) => Seen::NotYet(failure.to_string()),
         })
     })
+}
+
+fn read_all(files: &[File]) -> Option<[u64; 2]> {
+    let mut packets = [0; 2];
+    for (count, file) in packets.iter_mut().zip(files) {
+        *count = read(file)?;
+    }
+    Some(packets)
 }
 
 fn read(file: &File) -> Option<u64> {
@@ -163,17 +171,16 @@ fn read(file: &File) -> Option<u64> {
         .ok()
 }
 
-fn sample(files: &[[File; 2]; 2], samples: &Samples, ending: &AtomicBool) {
+fn sample(files: &[Vec<File>; 2], samples: &Samples, ending: &AtomicBool) {
     while !ending.load(Ordering::Relaxed) {
-        let packets = files.each_ref().map(|files| files.each_ref().map(read));
-        if let [[Some(a1), Some(a2)], [Some(b1), Some(b2)]] = packets {
+        if let [Some(a), Some(b)] = files.each_ref().map(|files| read_all(files)) {
             let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
             if samples.len() >= KEPT {
                 samples.drain(..KEPT / 2);
             }
             samples.push(Sample {
                 at: Moment::now(),
-                packets: [[a1, a2], [b1, b2]],
+                packets: [a, b],
             });
         }
         thread::sleep(PERIOD);

@@ -3,6 +3,7 @@
 //!
 //! - [`row`]: what a row is; [`table`]: all of them, as data.
 //! - [`running`]: a client and a server; [`flow`]: whether they move data; [`trial`]: the faults.
+//! - [`spines`]: which spine carries the traffic, where the fabric has spines.
 //! - [`outcome`]: what it means; [`known`]: what is known to break; [`sheet`]: how it is shown.
 
 mod flow;
@@ -11,6 +12,7 @@ mod outcome;
 mod row;
 mod running;
 mod sheet;
+mod spines;
 mod table;
 mod trial;
 
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::file;
+use crate::host::Host;
 use crate::world::Kind;
 
 use self::known::Known;
@@ -52,10 +55,15 @@ const SHEET: &str = "/out/programs.md";
 fn run(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
     let known = Known::read()?;
     let short = context.options.short;
-    let faults: &'static [Fault] = if short { &Fault::FEW } else { &Fault::ALL };
+    let spines = spines::has_fabric()?;
+    let faults = Fault::of_run(short, spines);
+    if spines {
+        context.world.move_to(Host::ONE_PORT)?;
+    }
     let mut outcomes = Vec::new();
     for row in table::chosen(&context.options.only, short) {
-        if row.world == kind {
+        // The kernel's have their hosts in their own scripts.
+        if row.world == kind && !(spines && row.is_of_the_kernel()) {
             outcomes.push(try_row(context, row, faults, &known)?);
         }
     }
@@ -84,6 +92,9 @@ fn try_row(
         Ok(outcome) => outcome,
         Err(failure) => {
             context.world.stop_daemons()?;
+            if faults.contains(&Fault::Spine) {
+                context.world.start_subnet_manager()?;
+            }
             context.world.mend()?;
             Outcome::of_no_run(row, faults, known, &failure.to_string())
         }
@@ -99,7 +110,7 @@ fn both_columns(
     faults: &[Fault],
     known: &Known,
 ) -> Result<Outcome, Failure> {
-    let amount = match measure(row)? {
+    let amount = match measure(row, context.world.hosts())? {
         Ok(amount) => amount,
         Err(why) => return Ok(Outcome::of_no_run(row, faults, known, &why)),
     };
@@ -111,10 +122,19 @@ fn both_columns(
     };
     let plain = trial.run(faults)?;
     trial.column = Column::Protected;
-    trial.context.world.start_daemons(Policy::default())?;
+    trial.context.world.start_daemons(policy(faults))?;
     let protected = trial.run(faults)?;
     trial.context.world.stop_daemons()?;
     Ok(Outcome::new(row, faults, known, [plain, protected]))
+}
+
+/// To which spine a path goes the daemons know only from the fabric's own data.
+fn policy(faults: &[Fault]) -> Policy {
+    if faults.contains(&Fault::Spine) {
+        Policy::LIVE
+    } else {
+        Policy::NORMAL
+    }
 }
 
 /// The key of the report that has the rows.

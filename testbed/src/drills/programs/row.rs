@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::Host;
 use crate::world::Kind;
 
 /// What stands together in the table.
@@ -142,11 +143,14 @@ pub(super) enum Fault {
     PeerCable,
     /// Nothing passes at host A's port that carries the traffic, whose link stays up.
     BlackHole,
+    /// Nothing passes the spine that carries the traffic, whose links stay up, and no subnet manager
+    /// routes around it.
+    Spine,
 }
 
 impl Fault {
-    /// All, in the order in which they come.
-    pub(super) const ALL: [Self; 4] = [
+    /// Those of hosts with two ports, in the order in which they come.
+    const ALL: [Self; 4] = [
         Self::LocalCable,
         Self::OtherCable,
         Self::PeerCable,
@@ -154,7 +158,16 @@ impl Fault {
     ];
 
     /// Those of the short form.
-    pub(super) const FEW: [Self; 2] = [Self::LocalCable, Self::BlackHole];
+    const FEW: [Self; 2] = [Self::LocalCable, Self::BlackHole];
+
+    /// Those of a run. Where the fabric has spines, hosts have one port, whose cable they need.
+    pub(super) fn of_run(short: bool, spines: bool) -> &'static [Self] {
+        match (short, spines) {
+            (_, true) => &[Self::Spine],
+            (true, false) => &Self::FEW,
+            (false, false) => &Self::ALL,
+        }
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -162,6 +175,7 @@ impl Fault {
             Self::OtherCable => "other local cable",
             Self::PeerCable => "peer's cable",
             Self::BlackHole => "black hole",
+            Self::Spine => "spine",
         }
     }
 }
@@ -183,13 +197,14 @@ impl Column {
         }
     }
 
-    /// A command line of a row as this column has it.
-    pub(super) fn words(self, line: &str, amount: u64) -> Vec<String> {
+    /// A command line of a row as this column has it on these hosts.
+    pub(super) fn words(self, line: &str, amount: u64, hosts: [Host; 2]) -> Vec<String> {
         let run = match self {
             Self::Plain => "",
             Self::Protected => "apmctl run --",
         };
-        line.replace("{run}", run)
+        on_hosts(line, hosts)
+            .replace("{run}", run)
             .replace("{n}", &amount.to_string())
             .split_whitespace()
             .map(str::to_owned)
@@ -197,16 +212,54 @@ impl Column {
     }
 }
 
+/// Rows are written for hosts A and B.
+fn on_hosts(line: &str, hosts: [Host; 2]) -> String {
+    let mut line = line.to_owned();
+    for (written, host) in Host::ALL.into_iter().zip(hosts) {
+        for network in ["10.0.0", "10.0.1"] {
+            let address = |host: Host| format!("{network}.{}", host.number());
+            line = line.replace(&address(written), &address(host));
+        }
+        line = line
+            .replace(written.device(), host.device())
+            .replace(written.name(), host.name());
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_spine_is_lost_where_there_is_one() {
+        assert_eq!(Fault::of_run(true, false), Fault::FEW);
+        assert_eq!(Fault::of_run(false, false), Fault::ALL);
+        for short in [false, true] {
+            assert_eq!(Fault::of_run(short, true), [Fault::Spine]);
+        }
+    }
+
+    #[test]
+    fn rows_are_carried_over_to_other_hosts() {
+        let line = "ib_send_bw -d shca0 -D {n} 10.0.0.2";
+        let words = Column::Plain.words(line, 7, Host::ONE_PORT);
+        assert_eq!(words.join(" "), "ib_send_bw -d shca2 -D 7 10.0.0.4");
+        let line = "rping -I 10.0.1.1 -a 10.0.1.2 --host host-a,host-b";
+        assert_eq!(
+            on_hosts(line, Host::ONE_PORT),
+            "rping -I 10.0.1.3 -a 10.0.1.4 --host host-c,host-d"
+        );
+        assert_eq!(on_hosts(line, Host::ALL), line);
+    }
+
+    #[test]
     fn command_lines_are_filled_in() {
         let line = "{run} rping -c -C {n}";
-        assert_eq!(Column::Plain.words(line, 7), ["rping", "-c", "-C", "7"]);
+        let plain = Column::Plain.words(line, 7, Host::ALL);
+        assert_eq!(plain, ["rping", "-c", "-C", "7"]);
         assert_eq!(
-            Column::Protected.words(line, 7),
+            Column::Protected.words(line, 7, Host::ALL),
             ["apmctl", "run", "--", "rping", "-c", "-C", "7"]
         );
     }

@@ -36,6 +36,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A client and a server.
 pub(super) struct Running {
     pub(super) row: &'static Row,
+    hosts: [Host; 2],
     client: Program,
     server: Option<Program>,
     pub(super) flow: Flow,
@@ -58,10 +59,11 @@ impl Running {
         row: &'static Row,
         column: Column,
         amount: u64,
+        hosts: [Host; 2],
     ) -> Result<Result<Self, String>, Failure> {
         let began = Moment::now();
         loop {
-            let mut running = Self::attempt(row, column, amount)?;
+            let mut running = Self::attempt(row, column, amount, hosts)?;
             if running.has_begun()? {
                 return Ok(Ok(running));
             }
@@ -71,19 +73,25 @@ impl Running {
         }
     }
 
-    fn attempt(row: &'static Row, column: Column, amount: u64) -> Result<Self, Failure> {
-        let flow = Flow::watch()?;
+    fn attempt(
+        row: &'static Row,
+        column: Column,
+        amount: u64,
+        hosts: [Host; 2],
+    ) -> Result<Self, Failure> {
+        let [client_host, server_host] = hosts;
+        let flow = Flow::watch(hosts)?;
         if let Some(before) = row.before {
-            command::run_as(Host::B, &["sh", "-c", before])?;
+            command::run_as(server_host, &["sh", "-c", before])?;
         }
         let start = |side: &str, host, line| {
-            let words = column.words(line, amount);
+            let words = column.words(line, amount, hosts);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             Program::start(&format!("{} {side}", row.name), host, &words)
         };
         let mut server = match row.server {
             "" => None,
-            line => Some(start("server", Host::B, line)?),
+            line => Some(start("server", server_host, line)?),
         };
         if let (Some(server), Some(words)) = (&mut server, row.ready) {
             server.wait_for_line(words, START, |line| line.contains(words))?;
@@ -91,8 +99,9 @@ impl Running {
         thread::sleep(SERVER);
         Ok(Self {
             row,
+            hosts,
             started: Moment::now(),
-            client: start("client", Host::A, row.client)?,
+            client: start("client", client_host, row.client)?,
             server,
             flow,
         })
@@ -152,7 +161,7 @@ impl Running {
                 return Ok(Err(self.fates()?));
             }
         }
-        Ok(compare(self.row.data))
+        Ok(compare(self.row.data, self.hosts[1]))
     }
 
     /// Waits a while for the side that has not ended yet.
@@ -183,6 +192,18 @@ impl Running {
         Moment::now().since(self.started)
     }
 
+    /// Whether an RC QP is in error, on either host.
+    pub(super) fn a_qp_is_in_error(&self) -> Result<bool, Failure> {
+        for host in self.hosts {
+            let shown = command::run_as(host, &["rdma", "res", "show", "qp"])?;
+            let broken = |line: &str| line.contains("type RC") && line.contains("state ERR");
+            if shown.lines().any(broken) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// How both sides are, in words.
     pub(super) fn fates(&mut self) -> Result<String, Failure> {
         fates(&mut self.client, &mut self.server)
@@ -194,7 +215,7 @@ impl Drop for Running {
         if let Some(after) = self.row.after {
             // What it leaves is seen when the next run does not start.
             drop(self.client.signal(Signal::SIGKILL));
-            drop(command::run_as(Host::B, &["sh", "-c", after]));
+            drop(command::run_as(self.hosts[1], &["sh", "-c", after]));
         }
     }
 }
@@ -211,11 +232,11 @@ fn fates(client: &mut Program, server: &mut Option<Program>) -> Result<String, F
     })
 }
 
-fn compare(data: Data) -> Result<(), String> {
+fn compare(data: Data, host: Host) -> Result<(), String> {
     let Data::Compared(line) = data else {
         return Ok(());
     };
-    match command::run_as(Host::B, &["sh", "-c", line]) {
+    match command::run_as(host, &["sh", "-c", line]) {
         Ok(_) => Ok(()),
         Err(failure) => Err(format!("the data is not right: {failure}")),
     }
@@ -226,16 +247,4 @@ fn fate(program: &mut Program) -> Result<String, Failure> {
         Some(status) => format!("{status} ({})", program.last_line().trim()),
         None => "hangs".to_owned(),
     })
-}
-
-/// Whether an RC QP is in error, on either host.
-pub(super) fn a_qp_is_in_error() -> Result<bool, Failure> {
-    for host in Host::ALL {
-        let shown = command::run_as(host, &["rdma", "res", "show", "qp"])?;
-        let broken = |line: &str| line.contains("type RC") && line.contains("state ERR");
-        if shown.lines().any(broken) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

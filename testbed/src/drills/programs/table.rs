@@ -144,6 +144,7 @@ const RDMA_CM: &[Row] = &[
         )
     },
     Row {
+        server_ends: false,
         amount: Amount::Units(50, 5_000),
         ..rdma_cm(
             "cmtime",
@@ -151,12 +152,13 @@ const RDMA_CM: &[Row] = &[
             "{run} cmtime -b 10.0.1.1 -s 10.0.1.2 -c {n}",
         )
     },
+    // A job of fio's is a process of its own otherwise, which survives fio's and keeps its address.
     Row {
         amount: Amount::Units(64, 1_000_000),
         ..rdma_cm(
             "fio-write",
-            "{run} fio --name=server --ioengine=rdma --port=7490 --bs=64k --rw=read --size={n}m",
-            "{run} fio --name=client --ioengine=rdma --hostname=10.0.1.2 --port=7490 --verb=write \
+            "{run} fio --thread --name=server --ioengine=rdma --port=7490 --bs=64k --rw=read --size={n}m",
+            "{run} fio --thread --name=client --ioengine=rdma --hostname=10.0.1.2 --port=7490 --verb=write \
              --bs=64k --rw=write --size={n}m",
         )
     },
@@ -164,8 +166,8 @@ const RDMA_CM: &[Row] = &[
         amount: Amount::Units(64, 1_000_000),
         ..rdma_cm(
             "fio-read",
-            "{run} fio --name=server --ioengine=rdma --port=7490 --bs=64k --rw=read --size={n}m",
-            "{run} fio --name=client --ioengine=rdma --hostname=10.0.1.2 --port=7490 --verb=read \
+            "{run} fio --thread --name=server --ioengine=rdma --port=7490 --bs=64k --rw=read --size={n}m",
+            "{run} fio --thread --name=client --ioengine=rdma --hostname=10.0.1.2 --port=7490 --verb=read \
              --bs=64k --rw=write --size={n}m",
         )
     },
@@ -201,6 +203,16 @@ const UCX: &[Row] = &[
             "io_demo",
             "env UCX_TLS=rc_v {run} io_demo -q",
             "env UCX_TLS=rc_v {run} io_demo -q -c 1 -i 0 -l {n}s -o read,write 10.0.1.2",
+        )
+    },
+    Row {
+        amount: Amount::Units(1_000, 100_000_000),
+        server_ends: false,
+        ..Row::new(
+            Family::Ucx,
+            "ucp_client_server",
+            "env UCX_TLS=rc_v {run} ucp_client_server -c tag -s 8192 -i {n}",
+            "env UCX_TLS=rc_v {run} ucp_client_server -c tag -s 8192 -i {n} -a 10.0.1.2",
         )
     },
 ];
@@ -254,6 +266,10 @@ const KERNEL: &[Row] = &[
         world: Kind::Flat,
         after: Some("nvme-rdma forget"),
         ..kernel("nvme", "nvme-rdma target", "nvme-rdma host {n}")
+    },
+    Row {
+        world: Kind::Flat,
+        ..kernel("rds", "rds server", "rds client {n}")
     },
     Row {
         after: Some("nfs-rdma stop"),

@@ -7,20 +7,24 @@ use std::time::Duration;
 use crate::clock::{Millis, Moment};
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::link::Link;
 use crate::observe::Pair;
-use crate::port::Port;
 
 use super::super::Context;
 use super::outcome::Cell;
 use super::row::{Amount, Column, Fault, Row};
-use super::running::{Running, State, a_qp_is_in_error};
+use super::running::{Running, State};
+use super::spines;
 
 /// How long a program should run: all faults have to find room.
 const RUN: Duration = Duration::from_secs(45);
 
-/// How long traffic may be gone before the program counts as standing still for ever: SCSI takes 71 s
-/// to log in again.
+/// How long traffic may be gone before the program counts as standing still for ever.
 const WATCH: Duration = Duration::from_secs(100);
+
+/// After this a fault is taken out under the kernel's own connections, which it makes anew: how long
+/// that takes belongs to the stall. SCSI, which waits longest, begins to recover after some 30 s.
+const OUTAGE: Duration = Duration::from_secs(45);
 
 /// Bound for connections to be armed: of those that the daemons know, and for them to know any.
 const ARMED: Duration = Duration::from_secs(60);
@@ -48,13 +52,13 @@ pub(super) struct Trial<'a, 'b> {
 
 /// How much of a row's work takes about as long as a run should; `Err` in the result is why it does
 /// not run.
-pub(super) fn measure(row: &'static Row) -> Result<Result<u64, String>, Failure> {
+pub(super) fn measure(row: &'static Row, hosts: [Host; 2]) -> Result<Result<u64, String>, Failure> {
     const LONG_ENOUGH: Duration = Duration::from_secs(5);
     let Amount::Units(mut few, most) = row.amount else {
         return Ok(Ok(RUN.as_secs()));
     };
     loop {
-        let mut running = match Running::start(row, Column::Plain, few)? {
+        let mut running = match Running::start(row, Column::Plain, few, hosts)? {
             Ok(running) => running,
             Err(why) => return Ok(Err(why)),
         };
@@ -102,7 +106,8 @@ impl Trial<'_, '_> {
 
     /// One run of the program, with as many of the faults as it survives, and at least one.
     fn run_once(&mut self, faults: &[Fault]) -> Result<Vec<Cell>, Failure> {
-        let mut running = match Running::start(self.row, self.column, self.amount)? {
+        let hosts = self.context.world.hosts();
+        let mut running = match Running::start(self.row, self.column, self.amount, hosts)? {
             Ok(running) => running,
             Err(why) => return Ok(vec![Cell::not_run(why)]),
         };
@@ -117,7 +122,7 @@ impl Trial<'_, '_> {
                     return Ok(cells);
                 }
             }
-            let unarmed = self.wait_armed(&mut running)?;
+            let unarmed = self.wait_armed(&mut running, *fault)?;
             if running.has_ended()? {
                 break;
             }
@@ -144,7 +149,11 @@ impl Trial<'_, '_> {
 
     /// Waits until the connections that have traffic are armed over separate ports; says what they are
     /// otherwise.
-    fn wait_armed(&mut self, running: &mut Running) -> Result<Option<String>, Failure> {
+    fn wait_armed(
+        &mut self,
+        running: &mut Running,
+        fault: Fault,
+    ) -> Result<Option<String>, Failure> {
         if self.column == Column::Plain {
             return Ok(None);
         }
@@ -152,7 +161,10 @@ impl Trial<'_, '_> {
         loop {
             let pairs = self.context.world.pairs()?;
             let waited = Moment::now().since(since);
-            let armed = pairs.iter().filter(|pair| pair.is_disjoint()).count();
+            let armed = pairs
+                .iter()
+                .filter(|pair| is_armed_for(pair, fault))
+                .count();
             let all = armed == pairs.len() || waited > IDLE;
             if armed >= self.row.connections && all {
                 return Ok(None);
@@ -174,37 +186,77 @@ impl Trial<'_, '_> {
         unarmed: Option<String>,
     ) -> Result<Option<Cell>, Failure> {
         let usual = running.flow.usual();
-        let (port, at) = self.put_in(running, fault)?;
-        let seen = watch(running, at, usual)?;
-        let cell = match (seen, unarmed) {
+        let (link, at) = self.put_in(running, fault)?;
+        let broken = Broken {
+            at,
+            since: Moment::now(),
+            usual,
+        };
+        let remade = self.row.is_of_the_kernel();
+        let patience = if remade { OUTAGE } else { WATCH };
+        let mut seen = watch(running, &broken, at + patience)?;
+        self.take_out(fault, link)?;
+        if remade && matches!(seen, Seen::StandsStill(_)) {
+            seen = watch(running, &broken, at + OUTAGE + WATCH)?;
+        }
+        Ok(match (seen, unarmed) {
             (Seen::Resumed(stall), _) => Some(Cell::of_stall(stall, self.row.tolerates)),
             (Seen::Finished, _) => None,
-            (Seen::Broke(why), None) => Some(Cell::broke(why)),
-            (Seen::Broke(why), Some(state)) => {
+            (Seen::Broke(why) | Seen::StandsStill(why), None) => Some(Cell::broke(why)),
+            (Seen::Broke(why) | Seen::StandsStill(why), Some(state)) => {
                 Some(Cell::broke(format!("not armed ({state}): {why}")))
             }
-        };
-        self.take_out(fault, port)?;
-        Ok(cell)
-    }
-
-    fn put_in(&mut self, running: &Running, fault: Fault) -> Result<(Port, Moment), Failure> {
-        let world = &mut *self.context.world;
-        let local = running.flow.carrying(Host::A);
-        let peer = running.flow.carrying(Host::B);
-        Ok(match fault {
-            Fault::LocalCable | Fault::OtherCable => (local, world.pull(local)?),
-            Fault::PeerCable => (peer, world.pull(peer)?),
-            Fault::BlackHole => (local, world.blackhole(local)?),
         })
     }
 
-    fn take_out(&mut self, fault: Fault, port: Port) -> Result<(), Failure> {
-        match fault {
-            Fault::BlackHole => self.context.world.heal(port),
-            _ => self.context.world.plug(port),
+    fn put_in(&mut self, running: &Running, fault: Fault) -> Result<(Link, Moment), Failure> {
+        let world = &mut *self.context.world;
+        let [local, peer] = world.hosts();
+        let link = match fault {
+            Fault::PeerCable => Link::Port(running.flow.carrying(peer)),
+            Fault::Spine => spines::carrying()?,
+            _ => Link::Port(running.flow.carrying(local)),
+        };
+        if fault == Fault::Spine {
+            world.stop_subnet_manager()?;
+        }
+        let at = match fault {
+            Fault::BlackHole | Fault::Spine => world.blackhole(link)?,
+            _ => world.pull(link)?,
+        };
+        Ok((link, at))
+    }
+
+    fn take_out(&mut self, fault: Fault, link: Link) -> Result<(), Failure> {
+        let world = &mut *self.context.world;
+        match (fault, link) {
+            (Fault::Spine, _) => {
+                world.heal(link)?;
+                world.start_subnet_manager()
+            }
+            (Fault::BlackHole, _) => world.heal(link),
+            (_, Link::Port(port)) => world.plug(port),
+            (_, link) => world.restore(link),
         }
     }
+}
+
+/// Whether it has another way around the fault.
+fn is_armed_for(pair: &Pair, fault: Fault) -> bool {
+    match fault {
+        Fault::Spine => pair.shares_nothing(),
+        _ => pair.is_disjoint(),
+    }
+}
+
+/// When a program's traffic was broken.
+struct Broken {
+    /// When the fault was ordered: no stall begins before.
+    at: Moment,
+    /// From when on it was there: what came before that has not resumed.
+    since: Moment,
+    /// What came in a while before.
+    usual: u64,
 }
 
 /// How a program is seen to take a fault.
@@ -214,14 +266,17 @@ enum Seen {
     /// It came to its end, which is good.
     Finished,
     Broke(String),
+    /// It has not ended, and nothing flows.
+    StandsStill(String),
 }
 
-/// Watches until traffic flows again, or is seen not to.
-fn watch(running: &mut Running, at: Moment, usual: u64) -> Result<Seen, Failure> {
-    let mut qp_look = at;
+/// Watches until traffic flows again, or is seen not to, at `until` at last.
+fn watch(running: &mut Running, broken: &Broken, until: Moment) -> Result<Seen, Failure> {
+    let mut qp_look = broken.since;
     loop {
-        if running.flow.has_resumed(at, usual) {
-            return Ok(Seen::Resumed(running.flow.longest_stall(at, usual)));
+        if running.flow.has_resumed(broken.since, broken.usual) {
+            let stall = running.flow.longest_stall(broken.at, broken.usual);
+            return Ok(Seen::Resumed(stall));
         }
         if running.has_ended()? {
             return Ok(match running.finish(RUN)? {
@@ -232,14 +287,14 @@ fn watch(running: &mut Running, at: Moment, usual: u64) -> Result<Seen, Failure>
         let now = Moment::now();
         if now.since(qp_look) > QP_LOOK {
             qp_look = now;
-            if !running.row.is_of_the_kernel() && a_qp_is_in_error()? {
+            if !running.row.is_of_the_kernel() && running.a_qp_is_in_error()? {
                 thread::sleep(GRACE);
                 return Ok(Seen::Broke(format!("QP in error, {}", running.fates()?)));
             }
         }
-        if now.since(at) > WATCH {
-            let text = format!("no traffic for {} s", WATCH.as_secs());
-            return Ok(Seen::Broke(format!("{text}, {}", running.fates()?)));
+        if now > until {
+            let text = format!("no traffic for {} s", now.since(broken.at).as_secs());
+            return Ok(Seen::StandsStill(format!("{text}, {}", running.fates()?)));
         }
         thread::sleep(LOOK);
     }
