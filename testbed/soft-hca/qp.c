@@ -194,10 +194,33 @@ static unsigned int free_all_qps(struct rvt_dev_info *rdi)
 	return 0;
 }
 
+/*
+ * What is posted is not there any more in Reset (IBA 10.3.1). rdmavt leaves the
+ * receives, and the number of them it remembers, as they were.
+ */
+static void drop_receives(struct rvt_qp *qp)
+{
+	struct rvt_rq *rq = &qp->r_rq;
+	u32 head;
+
+	if (!rq->kwq)	/* it takes them from a shared receive queue */
+		return;
+	spin_lock(&rq->kwq->c_lock);
+	if (qp->ip) {	/* the queue is user space's, which may have written anything */
+		head = RDMA_READ_UAPI_ATOMIC(rq->wq->head);
+		RDMA_WRITE_UAPI_ATOMIC(rq->wq->tail, head < rq->size ? head : 0);
+	} else {
+		rq->kwq->tail = rq->kwq->head;
+	}
+	rq->kwq->count = 0;
+	spin_unlock(&rq->kwq->c_lock);
+}
+
 static void notify_qp_reset(struct rvt_qp *qp)
 {
 	struct shca_qp *sq = to_shca_qp(qp);
 
+	drop_receives(qp);
 	shca_req_reset(sq, 0);
 	shca_resp_reset(sq);
 	sq->refusal_told = false;

@@ -3,6 +3,8 @@
 
 const SPLATS: &[&str] = &[
     "BUG:",
+    // So slub begins its reports.
+    "] BUG ",
     "kernel BUG at",
     "Oops",
     "WARNING:",
@@ -85,7 +87,8 @@ mod tests {
     fn splats_are_found() {
         let log = "[1] usb 1-1: new device\n[2] BUG: kernel NULL pointer dereference\n\
                    [3] refcount_t: underflow; use-after-free.\n\
-                   [4] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks\n";
-        assert_eq!(faults(log).len(), 3);
+                   [4] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks\n\
+                   [5] BUG kmalloc-2k (Tainted: G           OE     ): Poison overwritten\n";
+        assert_eq!(faults(log).len(), 4);
     }
 }

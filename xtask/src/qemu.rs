@@ -18,6 +18,10 @@ const BOOT_LIMIT: Duration = Duration::from_secs(240);
 /// How long it may take to power off after the script has ended.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
 
+/// Checks of consistency, red zones, poison and the callers of each allocation, in the caches from
+/// which the software HCA, rdmavt and ib_core take their objects.
+const SLAB_DEBUG: &str = "FZPU,shca_*,kmalloc-*";
+
 /// What to boot and where its channels lead.
 pub(crate) struct Machine<'a> {
     /// The kernel's bootable image.
@@ -26,6 +30,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) initrd: &'a Path,
     /// Memory in MiB.
     pub(crate) memory: u32,
+    /// Whether the kernel watches its heap.
+    pub(crate) slab_debug: bool,
     /// Where the kernel's log goes.
     pub(crate) console: &'a Path,
     /// Whether this process's terminal becomes the VM's.
@@ -162,13 +168,7 @@ fn command(machine: &Machine<'_>, sockets: &Path) -> Command {
         .arg(machine.kernel)
         .arg("-initrd")
         .arg(machine.initrd);
-    // TCG's time-stamp counter is one for all processors (`cpu_get_ticks`), which Linux does not take
-    // for granted: without "tsc=reliable" every look at the clock is a system call that reads the
-    // emulated HPET, and no real host is like that.
-    command.args([
-        "-append",
-        "console=ttyS0 rdinit=/init mitigations=off random.trust_cpu=on no_timer_check tsc=reliable panic=-1 oops=panic",
-    ]);
+    command.arg("-append").arg(kernel_arguments(machine));
     command
         .arg("-serial")
         .arg(format!("file:{}", machine.console.display()));
@@ -195,6 +195,20 @@ fn command(machine: &Machine<'_>, sockets: &Path) -> Command {
     ));
     command.args(["-device", "virtconsole,chardev=shell"]);
     command
+}
+
+fn kernel_arguments(machine: &Machine<'_>) -> String {
+    // TCG's time-stamp counter is one for all processors (`cpu_get_ticks`), which Linux does not take
+    // for granted: without "tsc=reliable" every look at the clock is a system call that reads the
+    // emulated HPET, and no real host is like that.
+    let mut arguments = "console=ttyS0 rdinit=/init mitigations=off random.trust_cpu=on \
+                         no_timer_check tsc=reliable panic=-1 oops=panic"
+        .to_owned();
+    if machine.slab_debug {
+        arguments.push_str(" slub_debug=");
+        arguments.push_str(SLAB_DEBUG);
+    }
+    arguments
 }
 
 /// Passes one channel's bytes on until the VM closes it.

@@ -59,6 +59,9 @@ pub(crate) struct Options {
     /// Which of Debian's kernels to boot
     #[arg(long, value_name = "KERNEL", value_enum, default_value_t)]
     kernel: kernel::Choice,
+    /// Let the kernel watch its heap: red zones, poison, who allocated what (implied by --check)
+    #[arg(long)]
+    slab_debug: bool,
     /// Do not start the daemons
     #[arg(long)]
     no_daemons: bool,
@@ -104,6 +107,8 @@ pub(crate) struct Run {
     pub(crate) fabric: Fabric,
     /// Which kernel.
     pub(crate) kernel: kernel::Choice,
+    /// Whether the kernel watches its heap.
+    pub(crate) slab_debug: bool,
     /// Whether init starts the daemons.
     pub(crate) daemons: bool,
     /// Whether the script runs even if the fabric does not come up.
@@ -122,6 +127,7 @@ impl Run {
             memory: 2048,
             fabric: Fabric::find(fabric, 3)?,
             kernel: kernel::Choice::Stock,
+            slab_debug: false,
             daemons: true,
             force: false,
         })
@@ -154,6 +160,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         memory: options.memory,
         fabric: options.fabric()?,
         kernel: options.kernel,
+        slab_debug: options.slab_debug || options.check,
         daemons: !options.no_daemons,
         force: options.force,
     })
@@ -183,6 +190,7 @@ fn boot(run: &Run, kernel: &Kernel, files: &RunFiles) -> Result<u8, Error> {
         kernel: &kernel.image(),
         initrd: &files.initrd(),
         memory: run.memory,
+        slab_debug: run.slab_debug,
         console: &files.console,
         interactive: run.script.is_none(),
         out: run.out.as_deref(),

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Queue pairs that come to a bad end, many at once, and what they leave behind: nothing. The kernel runs
+# with slub_debug, so that what was freed is poison and each object of its heap names who allocated it.
+
+heap=/sys/kernel/debug/slab
+
+resources() { rdma resource show shca0 && rdma resource show shca1; }
+
+# Objects of the kernel's heap that the software HCA and rdmavt hold.
+objects() { cat "$heap"/kmalloc-*/alloc_traces | awk '/^ *[0-9]+ .*\[(shca|rdmavt)\]/ { n += $1 } END { print n + 0 }'; }
+
+is_as_before() { # WHAT BEFORE
+	[ "$("$1")" = "$2" ]
+}
+
+nothing_left() { # RESOURCES OBJECTS
+	local resource
+	await 10 is_as_before resources "$1" || fail "left behind: $(resources)"
+	for resource in qp cq mr pd srq; do
+		! rdma resource show "$resource" | grep 'comm qp_churn' || fail "that $resource is still there"
+	done
+	await 10 is_as_before objects "$2"
+}
+
+heap_is_sound() {
+	local cache
+	for cache in /sys/kernel/slab/shca_packet_* /sys/kernel/slab/kmalloc-*; do
+		echo 1 >"$cache/validate" || fail "${cache##*/} cannot be validated"
+	done
+	kernel_is_content
+}
+
+churn() {
+	local resources objects
+	resources=$(resources) objects=$(objects)
+	echo "before: $objects objects, $resources"
+	[ "$objects" -gt 0 ] || fail "nobody knows who allocated what"
+	output timeout -s KILL 80 qp_churn -t 5
+	need '^PASS'
+	healthy
+	nothing_left "$resources" "$objects"
+	heap_is_sound
+}
+
+row qp-churn "qp_churn (raw verbs)" churn
