@@ -207,11 +207,6 @@ impl<T> Clients<T> {
         }
     }
 
-    /// So many at most from now on; who is there stays.
-    pub fn set_limit(&mut self, limit: usize) {
-        self.connections.set_limit(limit);
-    }
-
     /// A new client's key, unless there are too many, of all users or of this one.
     pub fn add(&mut self, user: User, stream: T) -> Option<u32> {
         if !self.connections.take(user, 1, false) {

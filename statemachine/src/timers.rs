@@ -47,11 +47,6 @@ impl<K: Clone + Ord> Timers<K> {
         }
     }
 
-    /// The deadline of `key`, if it has one.
-    pub fn deadline(&self, key: &K) -> Option<Time> {
-        self.deadlines.get(key).copied()
-    }
-
     /// Whether `key` has a deadline.
     pub fn is_set(&self, key: &K) -> bool {
         self.deadlines.contains_key(key)
@@ -86,9 +81,10 @@ mod tests {
         timers.set('a', Time(25));
         timers.cancel(&'c');
         assert_eq!(timers.next(), Some(Time(20)));
-        assert_eq!(timers.deadline(&'a'), Some(Time(25)));
+        assert!(timers.is_set(&'a') && !timers.is_set(&'c'));
         assert_eq!(timers.expired(Time(19)), None);
-        assert_eq!(timers.expired(Time(40)), Some('b'));
+        assert_eq!(timers.expired(Time(24)), Some('b'));
+        assert_eq!(timers.next(), Some(Time(25)));
         assert_eq!(timers.expired(Time(40)), Some('a'));
         assert_eq!(timers.expired(Time(40)), None);
         assert_eq!(timers.next(), None);

@@ -10,29 +10,30 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::check::Wrongs;
+use super::section::section;
 
-/// `[acm]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Acm {
-    /// Answer ACM's clients. Takes effect at start.
-    pub(crate) serve: bool,
-    /// Directory of the Unix socket, and of the file that names the TCP port. Takes effect at start.
-    pub(crate) directory: PathBuf,
-    /// Give both the names by which librdmacm finds them. Takes effect at start.
-    pub(crate) librdmacm: bool,
-    /// Whether TCP is served as well, and to whom. Takes effect at start.
-    pub(crate) tcp: Tcp,
-    /// The TCP port. Takes effect at start.
-    pub(crate) tcp_port: u16,
-    /// The networks whose hosts `open` lets in. Takes effect at start.
-    pub(crate) tcp_networks: Vec<IpNet>,
-    /// Answer the kernel's path requests. Takes effect at start.
-    pub(crate) kernel: bool,
-    /// What other hosts are asked for.
-    pub(crate) multicast: Multicast,
-    /// Directory of ibacm's files of names, addresses and routes; empty: none are read.
-    pub(crate) data_dir: PathBuf,
+section! {
+    /// `[acm]`
+    Acm {
+        /// Answer ACM's clients. Takes effect at start.
+        serve: bool = false,
+        /// Directory of the Unix socket, and of the file that names the TCP port. Takes effect at start.
+        directory: PathBuf = PathBuf::from("/run"),
+        /// Give both the names by which librdmacm finds them. Takes effect at start.
+        librdmacm: bool = true,
+        /// Whether TCP is served as well, and to whom. Takes effect at start.
+        tcp: Tcp = Tcp::Off,
+        /// The TCP port. Takes effect at start.
+        tcp_port: u16 = 6125,
+        /// The networks whose hosts `open` lets in. Takes effect at start.
+        tcp_networks: Vec<IpNet> = Vec::new(),
+        /// Answer the kernel's path requests. Takes effect at start.
+        kernel: bool = true,
+        /// What other hosts are asked for.
+        multicast: Multicast = Multicast::Addresses,
+        /// Directory of ibacm's files of names, addresses and routes; empty: none are read.
+        data_dir: PathBuf = PathBuf::from("/etc/rdma"),
+    }
 }
 
 /// Who may use TCP.
@@ -57,22 +58,6 @@ pub(crate) enum Multicast {
     Addresses,
     /// Addresses, and the path is that of the best group that both hosts are in.
     Paths,
-}
-
-impl Default for Acm {
-    fn default() -> Self {
-        Self {
-            serve: false,
-            directory: PathBuf::from("/run"),
-            librdmacm: true,
-            tcp: Tcp::Off,
-            tcp_port: 6125,
-            tcp_networks: Vec::new(),
-            kernel: true,
-            multicast: Multicast::Addresses,
-            data_dir: PathBuf::from("/etc/rdma"),
-        }
-    }
 }
 
 impl Acm {

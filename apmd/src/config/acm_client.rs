@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[acm_client]`: the ACM service that is asked for paths.
 
-use serde::{Deserialize, Serialize};
-
 use super::check::Wrongs;
+use super::section::section;
 use crate::io::acm_stream::Place;
 
-/// `[acm_client]`
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct AcmClient {
-    /// Where the service listens: the path of a Unix socket, or `tcp:PORT` of this host; empty:
-    /// where ibacm does.
-    pub(crate) socket: String,
+section! {
+    /// `[acm_client]`
+    AcmClient {
+        /// Where the service listens: the path of a Unix socket, or `tcp:PORT` of this host; empty:
+        /// where ibacm does.
+        socket: String = String::new(),
+    }
 }
 
 impl AcmClient {

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[association]`: the daemons' talk with each other.
 
-use serde::{Deserialize, Serialize};
-
 use super::check::Wrongs;
+use super::section::section;
 
-/// `[association]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Association {
-    /// Management class of the association MADs; the same on all hosts. Takes effect at start.
-    pub(crate) class: u8,
-}
-
-impl Default for Association {
-    fn default() -> Self {
-        Self {
-            class: cm_msgs::mad::CLASS_APM,
-        }
+section! {
+    /// `[association]`
+    Association {
+        /// Management class of the association MADs; the same on all hosts. Takes effect at start.
+        class: u8 = cm_msgs::mad::CLASS_APM,
     }
 }
 

@@ -3,23 +3,14 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
 use super::check::Wrongs;
+use super::section::section;
 
-/// `[static]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Static {
-    /// The file; read at start and with the configuration.
-    pub(crate) file: PathBuf,
-}
-
-impl Default for Static {
-    fn default() -> Self {
-        Self {
-            file: PathBuf::from("/etc/rdma/apmd-paths.toml"),
-        }
+section! {
+    /// `[static]`
+    Static {
+        /// The file; read at start and with the configuration.
+        file: PathBuf = PathBuf::from("/etc/rdma/apmd-paths.toml"),
     }
 }
 

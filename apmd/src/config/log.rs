@@ -5,15 +5,16 @@ use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::check::Wrongs;
+use super::section::section;
 
-/// `[log]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Log {
-    /// A level, or a filter in the form of `RUST_LOG`, which overrides it.
-    pub(crate) level: String,
-    /// One line of text or one JSON object an event. Takes effect at start.
-    pub(crate) format: LogFormat,
+section! {
+    /// `[log]`
+    Log {
+        /// A level, or a filter in the form of `RUST_LOG`, which overrides it.
+        level: String = "info".to_owned(),
+        /// One line of text or one JSON object an event. Takes effect at start.
+        format: LogFormat = LogFormat::Text,
+    }
 }
 
 /// The form of a log line.
@@ -24,15 +25,6 @@ pub(crate) enum LogFormat {
     Text,
     /// For machines.
     Json,
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-        }
-    }
 }
 
 impl Log {

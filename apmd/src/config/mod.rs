@@ -15,6 +15,7 @@ pub(crate) mod log;
 mod neigh;
 mod policy;
 mod read;
+mod section;
 mod source;
 mod ssa;
 #[cfg(test)]
@@ -35,11 +36,10 @@ pub(crate) use ssa::Ssa;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use check::Wrong;
 use check::Wrongs;
 use read::{Files, Reading};
+use section::section;
 
 /// Where the configuration is looked for unless the command line says otherwise.
 pub(crate) const DEFAULT_PATH: &str = "/etc/rdma/apmd.toml";
@@ -47,53 +47,34 @@ pub(crate) const DEFAULT_PATH: &str = "/etc/rdma/apmd.toml";
 /// Where the sockets are unless the configuration says otherwise.
 pub(crate) const DEFAULT_RUNTIME_DIR: &str = "/run/apmd";
 
-/// All settings. The default is what `dist/apmd.toml` says.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Config {
-    /// Directory of `apmd.sock` and `observe.sock`. Takes effect at start.
-    pub(crate) runtime_dir: PathBuf,
-    /// Devices to look after; empty: all that have an InfiniBand port. Takes effect at start.
-    pub(crate) devices: Vec<String>,
-    /// The daemons' talk with each other.
-    pub(crate) association: Association,
-    /// When paths are used and left.
-    pub(crate) policy: Policy,
-    /// The list of path sources.
-    pub(crate) source: Source,
-    /// The ACM service that is asked for paths.
-    pub(crate) acm_client: AcmClient,
-    /// Paths from a file.
-    #[serde(rename = "static")]
-    pub(crate) fixed: Static,
-    /// The fabric as data.
-    pub(crate) ssa: Ssa,
-    /// ACM, served.
-    pub(crate) acm: Acm,
-    /// The kernel's neighbours on IPoIB interfaces.
-    pub(crate) neigh: Neigh,
-    /// The sockets.
-    pub(crate) control: Control,
-    /// The log.
-    pub(crate) log: Log,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            runtime_dir: PathBuf::from(DEFAULT_RUNTIME_DIR),
-            devices: Vec::new(),
-            association: Association::default(),
-            policy: Policy::default(),
-            source: Source::default(),
-            acm_client: AcmClient::default(),
-            fixed: Static::default(),
-            ssa: Ssa::default(),
-            acm: Acm::default(),
-            neigh: Neigh::default(),
-            control: Control::default(),
-            log: Log::default(),
-        }
+section! {
+    /// All settings. The default is what `dist/apmd.toml` says.
+    Config {
+        /// Directory of `apmd.sock` and `observe.sock`. Takes effect at start.
+        runtime_dir: PathBuf = PathBuf::from(DEFAULT_RUNTIME_DIR),
+        /// Devices to look after; empty: all that have an InfiniBand port. Takes effect at start.
+        devices: Vec<String> = Vec::new(),
+        /// The daemons' talk with each other.
+        association: Association = Association::default(),
+        /// When paths are used and left.
+        policy: Policy = Policy::default(),
+        /// The list of path sources.
+        source: Source = Source::default(),
+        /// The ACM service that is asked for paths.
+        acm_client: AcmClient = AcmClient::default(),
+        /// Paths from a file.
+        #[serde(rename = "static")]
+        fixed: Static = Static::default(),
+        /// The fabric as data.
+        ssa: Ssa = Ssa::default(),
+        /// ACM, served.
+        acm: Acm = Acm::default(),
+        /// The kernel's neighbours on IPoIB interfaces.
+        neigh: Neigh = Neigh::default(),
+        /// The sockets.
+        control: Control = Control::default(),
+        /// The log.
+        log: Log = Log::default(),
     }
 }
 

@@ -3,27 +3,17 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
 use super::check::Wrongs;
+use super::section::section;
 use crate::neigh::Mode;
 
-/// `[neigh]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Neigh {
-    /// Which of the kernel's tables are filled: 0 none, 1 IPv4, 2 IPv6, 3 both.
-    pub(crate) mode: u8,
-    /// The file of addresses, GIDs and queue pairs; read at start and with the configuration.
-    pub(crate) file: PathBuf,
-}
-
-impl Default for Neigh {
-    fn default() -> Self {
-        Self {
-            mode: 0,
-            file: PathBuf::from("/etc/rdma/ibssa_hosts.data"),
-        }
+section! {
+    /// `[neigh]`
+    Neigh {
+        /// Which of the kernel's tables are filled: 0 none, 1 IPv4, 2 IPv6, 3 both.
+        mode: u8 = 0,
+        /// The file of addresses, GIDs and queue pairs; read at start and with the configuration.
+        file: PathBuf = PathBuf::from("/etc/rdma/ibssa_hosts.data"),
     }
 }
 

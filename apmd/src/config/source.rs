@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[source]`: the list of path sources.
 
-use serde::{Deserialize, Serialize};
 use statemachine::Origin;
 
 use super::Config;
 use super::check::Wrongs;
+use super::section::section;
 use paths::source::Plan;
 
-/// `[source]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Source {
-    /// The path sources, in the order in which they are asked.
-    pub(crate) order: Vec<Origin>,
-}
-
-impl Default for Source {
-    fn default() -> Self {
-        Self {
-            order: vec![Origin::Sa],
-        }
+section! {
+    /// `[source]`
+    Source {
+        /// The path sources, in the order in which they are asked.
+        order: Vec<Origin> = vec![Origin::Sa],
     }
 }
 

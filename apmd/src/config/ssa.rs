@@ -7,25 +7,26 @@ use paths::source::ssa::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::check::Wrongs;
+use super::section::section;
 
-/// `[ssa]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Ssa {
-    /// Snapshot of the fabric: read at start and when it has changed, replaced after each change if
-    /// the fabric is read live. Empty: none.
-    pub(crate) snapshot: PathBuf,
-    /// File of shared-risk groups: switches and links that fail together. Read with the fabric.
-    /// Empty: none.
-    pub(crate) risks: PathBuf,
-    /// Read the fabric from subnet administration.
-    pub(crate) live: bool,
-    /// Service level of all paths.
-    pub(crate) sl: ServiceLevel,
-    /// The key that makes subnet administration show partition tables; 0 for none.
-    pub(crate) sm_key: u64,
-    /// Read SL-to-VL tables, too.
-    pub(crate) sl2vl: bool,
+section! {
+    /// `[ssa]`
+    Ssa {
+        /// Snapshot of the fabric: read at start and when it has changed, replaced after each change if
+        /// the fabric is read live. Empty: none.
+        snapshot: PathBuf = PathBuf::from("/var/lib/apmd/fabric"),
+        /// File of shared-risk groups: switches and links that fail together. Read with the fabric.
+        /// Empty: none.
+        risks: PathBuf = PathBuf::new(),
+        /// Read the fabric from subnet administration.
+        live: bool = false,
+        /// Service level of all paths.
+        sl: ServiceLevel = ServiceLevel::Learnt(Auto::Auto),
+        /// The key that makes subnet administration show partition tables; 0 for none.
+        sm_key: u64 = 0,
+        /// Read SL-to-VL tables, too.
+        sl2vl: bool = false,
+    }
 }
 
 /// A service level, or where it comes from.
@@ -52,19 +53,6 @@ impl ServiceLevel {
         match self {
             Self::Fixed(level) => Some(level),
             Self::Learnt(Auto::Auto) => None,
-        }
-    }
-}
-
-impl Default for Ssa {
-    fn default() -> Self {
-        Self {
-            snapshot: PathBuf::from("/var/lib/apmd/fabric"),
-            risks: PathBuf::new(),
-            live: false,
-            sl: ServiceLevel::Learnt(Auto::Auto),
-            sm_key: 0,
-            sl2vl: false,
         }
     }
 }

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::ask::ask;
-use super::table::Table;
+use super::table::{self, Column, or_dash};
 use super::{Failure, Options, Outcome};
 use crate::io::host_name::host_name;
 use crate::io::text_file;
-use crate::observe::acm::{Acm as State, Counters, Multicast};
+use crate::observe::acm::{Acm as State, Counters, Endpoint, Multicast};
+use crate::observe::destinations::Destination;
 use crate::observe::request::{DestinationFilter, Request, Show};
 use ::acm::{files, net};
 
@@ -256,15 +257,12 @@ fn endpoints(state: &State) -> String {
         return "no endpoints: no port with a name or an address is up (see `apmctl port`)\n"
             .to_owned();
     }
-    let mut table = Table::new(&["ENDPOINT", "PKEY", "ADDRESSES"]);
-    for endpoint in &state.endpoints {
-        table.row(vec![
-            format!("{}/{}", endpoint.device, endpoint.port),
-            format!("0x{:04x}", endpoint.pkey),
-            endpoint.addresses.join(" "),
-        ]);
-    }
-    table.text()
+    let columns: [Column<Endpoint>; 3] = [
+        ("ENDPOINT", |it| format!("{}/{}", it.device, it.port)),
+        ("PKEY", |it| format!("0x{:04x}", it.pkey)),
+        ("ADDRESSES", |it| it.addresses.join(" ")),
+    ];
+    table::table(&state.endpoints, &columns)
 }
 
 fn destinations(state: &State, is_any: bool) -> String {
@@ -274,32 +272,22 @@ fn destinations(state: &State, is_any: bool) -> String {
             false => "no destination fits\n".to_owned(),
         };
     }
-    let mut table = Table::new(&[
-        "DESTINATION",
-        "KIND",
-        "FROM",
-        "STATE",
-        "GID",
-        "LID",
-        "ORIGIN",
-        "EXPIRES",
-        "PENDING",
-    ]);
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    for known in &state.destinations {
-        table.row(vec![
-            known.address.clone(),
-            known.kind.clone(),
-            known.from.clone(),
-            known.state.clone(),
-            or_dash(known.gid.clone()),
-            or_dash(known.dlid.map(|lid| lid.to_string())),
-            or_dash(known.origin.clone()),
-            or_dash(known.seconds_left.map(|left| format!("{left:.0} s"))),
-            known.waiting.to_string(),
-        ]);
-    }
-    let mut text = table.text();
+    let columns: [Column<Destination>; 9] = [
+        ("DESTINATION", |known| known.address.clone()),
+        ("KIND", |known| known.kind.clone()),
+        ("FROM", |known| known.from.clone()),
+        ("STATE", |known| known.state.clone()),
+        ("GID", |known| or_dash(known.gid.clone())),
+        ("LID", |known| {
+            or_dash(known.dlid.map(|lid| lid.to_string()))
+        }),
+        ("ORIGIN", |known| or_dash(known.origin.clone())),
+        ("EXPIRES", |known| {
+            or_dash(known.seconds_left.map(|left| format!("{left:.0} s")))
+        }),
+        ("PENDING", |known| known.waiting.to_string()),
+    ];
+    let mut text = table::table(&state.destinations, &columns);
     let (shown, total) = (state.destinations.len(), state.destinations_total);
     if shown < total {
         text += &format!(

@@ -9,7 +9,7 @@ use statemachine::view::Protection;
 use strum::VariantArray;
 
 use super::ask::ask;
-use super::table::Table;
+use super::table::{self, Column, or_dash};
 use super::{Failure, Options, Outcome, print};
 use crate::observe::connections::ConnectionPage;
 use crate::observe::model::{self, Alternate, Path, SharedElement};
@@ -162,38 +162,34 @@ fn number(text: &str) -> Option<u32> {
 }
 
 fn table(conns: &[model::Conn]) -> String {
-    let mut table = Table::new(&[
-        "ID",
-        "DEVICE",
-        "QPN",
-        "COMMAND",
-        "PEER",
-        "PRIMARY",
-        "ALTERNATE",
-        "SHARED",
-        "STATE",
-        "REASON",
-    ]);
-    for conn in conns {
-        table.row([
-            conn.id.clone(),
-            conn.qp.device.clone(),
-            format!("0x{:06x}", conn.qp.qpn),
-            format!("{}[{}]", conn.program.command, conn.program.pid),
-            conn.qp
-                .peer_node
-                .clone()
-                .unwrap_or_else(|| conn.primary.dgid.clone()),
-            brief(&conn.primary),
-            conn.alternate
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |alternate| brief(&alternate.path)),
-            conn.alternate.as_ref().map_or_else(String::new, shared),
-            conn.standing.protection.clone(),
-            conn.standing.reason.clone().unwrap_or_default(),
-        ]);
-    }
-    table.text()
+    let columns: [Column<model::Conn>; 10] = [
+        ("ID", |conn| conn.id.clone()),
+        ("DEVICE", |conn| conn.qp.device.clone()),
+        ("QPN", |conn| format!("0x{:06x}", conn.qp.qpn)),
+        ("COMMAND", |conn| {
+            format!("{}[{}]", conn.program.command, conn.program.pid)
+        }),
+        ("PEER", |conn| {
+            let node = conn.qp.peer_node.as_ref();
+            node.unwrap_or(&conn.primary.dgid).clone()
+        }),
+        ("PRIMARY", |conn| brief(&conn.primary)),
+        ("ALTERNATE", |conn| {
+            or_dash(
+                conn.alternate
+                    .as_ref()
+                    .map(|alternate| brief(&alternate.path)),
+            )
+        }),
+        ("SHARED", |conn| {
+            conn.alternate.as_ref().map_or_else(String::new, shared)
+        }),
+        ("STATE", |conn| conn.standing.protection.clone()),
+        ("REASON", |conn| {
+            conn.standing.reason.clone().unwrap_or_default()
+        }),
+    ];
+    table::table(conns, &columns)
 }
 
 fn brief(path: &Path) -> String {

@@ -4,7 +4,7 @@
 use clap::{Args, Subcommand};
 
 use super::ask::ask;
-use super::table::Table;
+use super::table::{self, Column, or_dash};
 use super::{Failure, Options, Outcome};
 use crate::observe::model;
 use crate::observe::request::Show;
@@ -50,45 +50,32 @@ fn table(ports: &[model::Port], details: bool) -> String {
     if ports.is_empty() {
         return "no ports: apmd has no RDMA device (see `apmctl status`)".to_owned();
     }
-    let mut heading = vec![
-        "PORT",
-        "STATE",
-        "LID",
-        "SM",
-        "GID",
-        "MTU",
-        "PRIMARIES",
-        "ALTERNATES",
-        "INTERFACE",
+    let mut columns: Vec<Column<model::Port>> = vec![
+        ("PORT", label),
+        ("STATE", |port| port.state.clone()),
+        ("LID", |port| port.link.lid.to_string()),
+        ("SM", |port| port.link.sm_lid.to_string()),
+        ("GID", |port| port.link.gid.clone()),
+        ("MTU", |port| port.link.mtu.to_string()),
+        ("PRIMARIES", |port| port.primaries.to_string()),
+        ("ALTERNATES", |port| port.alternates.to_string()),
+        ("INTERFACE", |port| or_dash(port.interface.clone())),
     ];
     if details {
-        heading.extend(["LMC", "APM", "MADS", "LINK", "PKEYS"]);
+        columns.extend::<[Column<model::Port>; 5]>([
+            ("LMC", |port| port.link.lmc.to_string()),
+            ("APM", |port| yes(port.apm)),
+            ("MADS", |port| yes(port.mads)),
+            ("LINK", |port| port.link.link_layer.clone()),
+            ("PKEYS", |port| {
+                let keys = port.link.pkeys.iter().map(|key| format!("0x{key:04x}"));
+                keys.collect::<Vec<_>>().join(",")
+            }),
+        ]);
     }
-    let mut table = Table::new(&heading);
-    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
-    for port in ports {
-        let mut row = vec![
-            label(port),
-            port.state.clone(),
-            port.link.lid.to_string(),
-            port.link.sm_lid.to_string(),
-            port.link.gid.clone(),
-            port.link.mtu.to_string(),
-            port.primaries.to_string(),
-            port.alternates.to_string(),
-            port.interface.clone().unwrap_or_else(|| "-".to_owned()),
-        ];
-        if details {
-            let keys = port.link.pkeys.iter().map(|key| format!("0x{key:04x}"));
-            row.extend([
-                port.link.lmc.to_string(),
-                yes(port.apm),
-                yes(port.mads),
-                port.link.link_layer.clone(),
-                keys.collect::<Vec<_>>().join(","),
-            ]);
-        }
-        table.row(row);
-    }
-    table.text()
+    table::table(ports, &columns)
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
 }

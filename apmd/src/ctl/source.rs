@@ -4,7 +4,7 @@
 use clap::{Args, Subcommand};
 
 use super::ask::ask;
-use super::table::Table;
+use super::table::{self, Column, or_dash};
 use super::{Failure, Options, Outcome};
 use crate::observe::model;
 use crate::observe::request::Show;
@@ -43,51 +43,38 @@ impl Source {
 }
 
 fn table(sources: &[model::Source], details: bool) -> String {
-    let mut heading = vec![
-        "SOURCE",
-        "STATE",
-        "ANSWERED",
-        "NO PATH",
-        "TIMED OUT",
-        "FAILED",
-        "LATENCY",
+    let mut columns: Vec<Column<model::Source>> = vec![
+        ("SOURCE", |source| source.source.clone()),
+        ("STATE", state),
+        ("ANSWERED", |source| source.counts.answered.to_string()),
+        ("NO PATH", |source| source.counts.no_path.to_string()),
+        ("TIMED OUT", |source| source.counts.timed_out.to_string()),
+        ("FAILED", |source| source.counts.failed.to_string()),
+        ("LATENCY", |source| {
+            let latency = source.health.last_latency_ms;
+            or_dash(latency.map(|ms| format!("{ms:.1} ms")))
+        }),
     ];
     if details {
-        heading.extend(["IN FLIGHT", "WAITING", "TIMEOUT", "FAILING PORTS", "DETAIL"]);
-    }
-    heading.push("LAST ERROR");
-    let mut table = Table::new(&heading);
-    let or_dash = |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or("-".into());
-    for source in sources {
-        let latency = source
-            .health
-            .last_latency_ms
-            .map(|ms| format!("{ms:.1} ms"));
-        let mut row = vec![
-            source.source.clone(),
-            state(source),
-            source.counts.answered.to_string(),
-            source.counts.no_path.to_string(),
-            source.counts.timed_out.to_string(),
-            source.counts.failed.to_string(),
-            or_dash(latency),
-        ];
-        if details {
-            row.extend([
+        columns.extend::<[Column<model::Source>; 5]>([
+            ("IN FLIGHT", |source| {
                 format!(
                     "{} of {}",
                     source.load.in_flight, source.load.in_flight_limit
-                ),
-                source.load.waiting.to_string(),
-                format!("{} ms", source.load.timeout_ms),
-                or_dash(Some(source.health.failing_ports.join(","))),
-                or_dash(source.detail.clone()),
-            ]);
-        }
-        row.push(or_dash(source.health.last_error.clone()));
-        table.row(row);
+                )
+            }),
+            ("WAITING", |source| source.load.waiting.to_string()),
+            ("TIMEOUT", |source| format!("{} ms", source.load.timeout_ms)),
+            ("FAILING PORTS", |source| {
+                or_dash(Some(source.health.failing_ports.join(",")))
+            }),
+            ("DETAIL", |source| or_dash(source.detail.clone())),
+        ]);
     }
-    table.text()
+    columns.push(("LAST ERROR", |source| {
+        or_dash(source.health.last_error.clone())
+    }));
+    table::table(sources, &columns)
 }
 
 fn state(source: &model::Source) -> String {

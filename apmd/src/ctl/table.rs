@@ -5,6 +5,26 @@ use std::io::Write;
 
 use tabwriter::TabWriter;
 
+/// A column: its heading, and what it says of one thing.
+pub(super) type Column<T> = (&'static str, fn(&T) -> String);
+
+/// A row for each thing.
+pub(super) fn table<T>(things: &[T], columns: &[Column<T>]) -> String {
+    let headings: Vec<_> = columns.iter().map(|(heading, _)| *heading).collect();
+    let mut table = Table::new(&headings);
+    for thing in things {
+        let cells: Vec<_> = columns.iter().map(|(_, cell)| cell(thing)).collect();
+        table.row(cells);
+    }
+    table.text()
+}
+
+/// What is not there is a dash.
+pub(super) fn or_dash(text: Option<String>) -> String {
+    text.filter(|text| !text.is_empty())
+        .unwrap_or_else(|| "-".to_owned())
+}
+
 /// Rows under a heading, columns two spaces apart, the last one as long as it is.
 pub(super) struct Table(String);
 

@@ -12,14 +12,16 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::descriptors;
 use crate::io::random;
+use crate::observe;
 use crate::parts::connections::Connections;
 use crate::parts::fabric::Fabric;
-use crate::parts::libraries::Libraries;
+use crate::parts::libraries::{self, Libraries};
 use crate::parts::neighbours::Neighbours;
 use crate::parts::operators::Operators;
 use crate::parts::ports::Ports;
 use crate::parts::sa::Sa;
 use crate::parts::sources::Sources;
+use crate::server::Server;
 use crate::token::Token;
 
 /// All parts of the daemon. Only here, and where their notes are carried, does one meet another.
@@ -46,10 +48,16 @@ impl Parts {
             error,
         })?;
         // The sockets first: if another daemon has them, nothing else may be touched.
+        let listen = |socket, budget, listening, token: fn(u32) -> Token| {
+            let path = dir.join(socket);
+            Server::listen(&path, &config.control, budget, registry, listening, token)
+        };
         let budget = descriptors::libraries(&config.acm);
-        let libraries = Libraries::listen(dir, &config.control, budget, registry)?;
+        let server = listen(libraries::SOCKET, budget, Token::Control, Token::Library)?;
+        let libraries = Libraries::new(server, config.control.max_connections);
         let budget = descriptors::OPERATORS;
-        let operators = Operators::listen(dir, &config.control, budget, registry)?;
+        let server = listen(observe::SOCKET, budget, Token::Observe, Token::Operator)?;
+        let operators = Operators::new(server);
         let mut random = random::from_kernel().map_err(system("getrandom"))?;
         let waker = Waker::new(registry, Token::Threads.into()).map_err(system("eventfd"))?;
         let waker = Arc::new(waker);

@@ -2,18 +2,14 @@
 //! The operators' socket: one packet asks, packets of JSON answer, and the socket is closed.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::time::Duration;
 
-use mio::Registry;
 use statemachine::Time;
 
-use crate::config;
-use crate::io::seqpacket::{ListenError, Peer, Receive};
+use crate::io::seqpacket::{Peer, Receive};
+use crate::observe::CHUNK;
 use crate::observe::request::{Refused, Request};
-use crate::observe::{CHUNK, SOCKET};
-use crate::server::{Alive, Budget, Server};
-use crate::token::Token;
+use crate::server::{Alive, Server};
 
 /// A request is no longer than this.
 const REQUEST_MAX: usize = 1024;
@@ -45,25 +41,14 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// Listens in the runtime directory.
-    ///
-    /// # Errors
-    /// Somebody listens there already, or the system says no.
-    pub(crate) fn listen(
-        directory: &Path,
-        config: &config::Control,
-        budget: Budget,
-        registry: &Registry,
-    ) -> Result<Self, ListenError> {
-        let path = directory.join(SOCKET);
-        let (listening, token) = (Token::Observe, Token::Operator);
-        let server = Server::listen(&path, config, budget, registry, listening, token)?;
-        Ok(Self {
+    /// Serves whom `server` lets in.
+    pub(crate) fn new(server: Server) -> Self {
+        Self {
             server,
             notes: VecDeque::new(),
             next_at: Time(0),
             malformed: 0,
-        })
+        }
     }
 
     /// Packets that were no request.
@@ -174,8 +159,11 @@ mod tests {
     use mio::{Events, Poll};
 
     use super::*;
+    use crate::config;
     use crate::descriptors::OPERATORS;
     use crate::io::seqpacket::Packets;
+    use crate::observe::SOCKET;
+    use crate::token::Token;
 
     /// Operators' sockets in a directory of their own, and a poll for them.
     struct Bench {
@@ -191,9 +179,11 @@ mod tests {
             std::fs::create_dir(&directory).expect("a new directory");
             let poll = Poll::new().expect("a poll");
             let (config, registry) = (config::Control::default(), poll.registry());
-            let operators = Operators::listen(&directory, &config, OPERATORS, registry);
+            let path = directory.join(SOCKET);
+            let (listening, token) = (Token::Observe, Token::Operator);
+            let server = Server::listen(&path, &config, OPERATORS, registry, listening, token);
             Self {
-                operators: operators.expect("a new socket"),
+                operators: Operators::new(server.expect("a new socket")),
                 poll,
                 directory,
             }

@@ -7,7 +7,7 @@
 
 use super::address::{ADDRESS_LEN, Address};
 use crate::layout::attribute;
-use crate::mad::{BASE_VERSION, MAD_LEN, METHOD_GET, METHOD_GET_RESP};
+use crate::mad::{BASE_VERSION, Header, MAD_LEN, METHOD_GET, METHOD_GET_RESP};
 use crate::{DecodeError, Gid};
 
 /// The management class, of those for applications.
@@ -163,30 +163,6 @@ impl Datagram {
         datagram
     }
 
-    fn check(&self) -> Result<(), ResolveError> {
-        if self.base_version != BASE_VERSION {
-            return Err(DecodeError::BaseVersion(self.base_version).into());
-        }
-        if self.class != CLASS_ACM {
-            return Err(DecodeError::MgmtClass {
-                found: self.class,
-                want: CLASS_ACM,
-            }
-            .into());
-        }
-        if self.class_version != CLASS_VERSION {
-            return Err(DecodeError::ClassVersion {
-                found: self.class_version,
-                want: CLASS_VERSION,
-            }
-            .into());
-        }
-        if self.control != CONTROL_RESOLVE {
-            return Err(ResolveError::Control(self.control));
-        }
-        Ok(())
-    }
-
     fn read_groups(&self) -> Groups {
         let gids = self.groups.as_chunks().0.iter().map(|gid| Gid(*gid));
         Groups::new(gids.take(usize::from(self.group_count)))
@@ -223,7 +199,12 @@ impl Message {
     pub fn decode(bytes: &[u8]) -> Result<Self, ResolveError> {
         let length = DecodeError::Length(bytes.len());
         let datagram = Datagram::decode(bytes.try_into().map_err(|_| length)?);
-        datagram.check()?;
+        // It begins as every MAD does.
+        let (header, _) = Header::split(bytes)?;
+        header.expect_class(CLASS_ACM, CLASS_VERSION)?;
+        if datagram.control != CONTROL_RESOLVE {
+            return Err(ResolveError::Control(datagram.control));
+        }
         match datagram.method {
             METHOD_GET => datagram.question().map(Self::Question),
             METHOD_GET_RESP => Ok(Self::Answer(datagram.answer())),

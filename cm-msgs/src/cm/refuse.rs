@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MRA (IBA 12.6.6) and REJ (12.6.7).
 
-use super::{PrivateData, RejReason, Rejected};
+use super::{PrivateData, RejReason};
 use crate::layout::attribute;
 
 attribute! {
@@ -29,7 +29,7 @@ attribute! {
         local_comm_id: u32 = [0, 0, 32],
         /// The recipient's name for it; 0 if the sender does not know it.
         remote_comm_id: u32 = [4, 0, 32],
-        /// What is rejected, 2 bits: see [`Rejected`].
+        /// What is rejected, 2 bits: see [`super::Rejected`].
         message_rejected: u8 = [8, 0, 2],
         /// Bytes of `ari` that count, 7 bits.
         rejected_info_length: u8 = [9, 0, 7],
@@ -46,10 +46,5 @@ impl Rej {
     /// Why.
     pub fn rej_reason(&self) -> RejReason {
         self.reason.into()
-    }
-
-    /// What is rejected.
-    pub fn rejected(&self) -> Rejected {
-        self.message_rejected.into()
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SAP and SPR (annex of SWG7322, laid out as Oracle's kernel does).
 
-use super::{PrivateData, SpStatus};
+use super::PrivateData;
 use crate::layout::attribute;
 use crate::{Gid, Lid, Qpn};
 
@@ -34,18 +34,11 @@ attribute! {
         remote_comm_id: u32 = [4, 0, 32],
         /// Bytes of `additional_information` that count.
         additional_information_length: u8 = [8, 0, 8],
-        /// The answer: see [`SpStatus`].
+        /// The answer: see [`super::SpStatus`].
         sp_status: u8 = [9, 0, 8],
         /// By status.
         additional_information: [u8; 72] = [12, 0, 576],
         /// The users' part.
         private_data: PrivateData<148> = [84, 0, 1184],
-    }
-}
-
-impl Spr {
-    /// The answer.
-    pub fn status(&self) -> SpStatus {
-        self.sp_status.into()
     }
 }

@@ -3,7 +3,7 @@
 
 mod port_info;
 
-pub use port_info::{PhysState, PortInfo, PortState};
+pub use port_info::{PortInfo, PortState};
 
 use crate::layout::attribute;
 use crate::mad::{self, Header, MAD_LEN};

@@ -16,20 +16,6 @@ codes! {
     }
 }
 
-codes! {
-    /// Physical state of a port.
-    pub enum PhysState: u8 {
-        NoChange = 0, "no change";
-        Sleep = 1, "sleep";
-        Polling = 2, "polling";
-        Disabled = 3, "disabled";
-        Training = 4, "port configuration training";
-        LinkUp = 5, "link up";
-        ErrorRecovery = 6, "link error recovery";
-        PhyTest = 7, "phy test";
-    }
-}
-
 attribute! {
     /// State and settings of a port. Widths are bit masks (1 1x, 2 4x, 4 8x, 8 12x, 16 2x), speeds
     /// too (1 SDR, 2 DDR, 4 QDR; extended 1 FDR, 2 EDR, 4 HDR, 8 NDR), of which the active one has a
@@ -62,7 +48,7 @@ attribute! {
         link_speed_supported: u8 = [32, 0, 4],
         /// Logical state, 4 bits: see [`PortInfo::state`].
         port_state: u8 = [32, 4, 4],
-        /// Physical state, 4 bits: see [`PortInfo::phys_state`].
+        /// Physical state, 4 bits: 5 link up.
         port_physical_state: u8 = [33, 0, 4],
         /// What a port that is down does, 4 bits.
         link_down_default_state: u8 = [33, 4, 4],
@@ -148,10 +134,5 @@ impl PortInfo {
     /// Logical state.
     pub fn state(&self) -> PortState {
         self.port_state.into()
-    }
-
-    /// Physical state.
-    pub fn phys_state(&self) -> PhysState {
-        self.port_physical_state.into()
     }
 }

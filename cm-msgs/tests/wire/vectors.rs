@@ -6,7 +6,7 @@
 use cm_msgs::cm::{ApStatus, FailoverAccepted, Message, RejReason, Rejected, SpStatus};
 use cm_msgs::pretty::Pretty;
 use cm_msgs::sa::{PathRecord, Record, SaMad, Trap};
-use cm_msgs::smp::{PhysState, PortState, Routing, Smp};
+use cm_msgs::smp::{PortState, Routing, Smp};
 use cm_msgs::{Gid, Lid, PKey};
 
 macro_rules! vector {
@@ -72,7 +72,7 @@ fn association_messages() {
         panic!("no REJ")
     };
     assert_eq!(rej.rej_reason(), RejReason::InvalidCommId);
-    assert_eq!(rej.rejected(), Rejected::NoMessage);
+    assert_eq!(rej.message_rejected, Rejected::NoMessage.into());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn path_messages() {
     let Message::Spr(spr) = cm_vector!("spr") else {
         panic!("no SPR")
     };
-    assert_eq!(spr.status(), SpStatus::Busy);
+    assert_eq!(spr.sp_status, SpStatus::Busy.into());
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn port_info_answer() {
     assert_eq!(smp.routing(), Routing::Directed);
     let port = smp.port_info().unwrap();
     assert_eq!(
-        (port.state(), port.phys_state()),
-        (PortState::Active, PhysState::LinkUp)
+        (port.state(), port.port_physical_state),
+        (PortState::Active, 5)
     );
     assert_eq!(
         (port.lid, port.lmc, port.master_sm_lid, port.master_sm_sl),

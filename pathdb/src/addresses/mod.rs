@@ -21,11 +21,6 @@ pub struct HostName(Box<str>);
 impl HostName {
     /// The most characters of a name.
     pub const MAX: usize = 31;
-
-    /// As text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// What a port is known by.
@@ -152,7 +147,6 @@ pub struct Conflict {
 pub struct Addresses {
     entries: Vec<Entry>,
     by_address: HashMap<Address, Vec<usize>>,
-    by_gid: HashMap<Gid, Vec<usize>>,
 }
 
 impl PartialEq for Addresses {
@@ -180,7 +174,6 @@ impl Addresses {
         let at = self.entries.len();
         let by_address = self.by_address.entry(entry.address.clone());
         by_address.or_default().push(at);
-        self.by_gid.entry(entry.gid).or_default().push(at);
         self.entries.push(entry);
         Ok(())
     }
@@ -191,24 +184,8 @@ impl Addresses {
         at.map(|&at| &self.entries[at])
     }
 
-    /// The addresses of a port, in the order of the file.
-    pub fn of(&self, gid: Gid) -> impl Iterator<Item = &Entry> {
-        let at = self.by_gid.get(&gid).into_iter().flatten();
-        at.map(|&at| &self.entries[at])
-    }
-
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.iter()
-    }
-
-    /// How many entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 }

@@ -10,21 +10,18 @@ mod turnover;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
-use std::path::Path;
 
 use cm_msgs::control::{DecodeError, FromDaemon, FromLibrary, MAX_LEN, Refusal, Register, Report};
-use mio::Registry;
 use statemachine::{ConnId, Input, Order, PortId, PortStatus, Time, Timers};
 
 use crate::client::Client;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::counters::LibraryCounters;
 use crate::io::gid_table;
 use crate::io::nldev::{Maker, Nldev};
 use crate::io::process::Process;
-use crate::io::seqpacket::{ListenError, Peer, Receive};
-use crate::server::{Alive, Budget, Server};
-use crate::token::Token;
+use crate::io::seqpacket::{Peer, Receive};
+use crate::server::{Alive, Server};
 use check::{Holder, Objection, Ownership};
 use pace::Pace;
 use patrol::Patrol;
@@ -76,25 +73,14 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Listens in the runtime directory.
-    ///
-    /// # Errors
-    /// Somebody listens there already, or the system says no.
-    pub(crate) fn listen(
-        directory: &Path,
-        config: &config::Control,
-        budget: Budget,
-        registry: &Registry,
-    ) -> Result<Self, ListenError> {
-        let path = directory.join(SOCKET);
-        let (listening, token) = (Token::Control, Token::Library);
-        let server = Server::listen(&path, config, budget, registry, listening, token)?;
+    /// Serves whom `server` lets in, and looks after so many connections.
+    pub(crate) fn new(server: Server, max_connections: usize) -> Self {
         let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
-        Ok(Self {
+        Self {
             server,
             nldev: nldev.ok(),
             clients: BTreeMap::new(),
-            registrations: Registrations::new(config.max_connections),
+            registrations: Registrations::new(max_connections),
             patrol: Patrol::new(),
             ports: BTreeMap::new(),
             unread: VecDeque::new(),
@@ -102,7 +88,7 @@ impl Libraries {
             paused: Timers::default(),
             notes: VecDeque::new(),
             counters: LibraryCounters::default(),
-        })
+        }
     }
 
     pub(crate) fn configure(&mut self, config: &Config) {
