@@ -12,9 +12,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 use std::path::Path;
 
-use cm_msgs::control::{DecodeError, FromDaemon, FromLibrary, MAX_LEN, Refusal, Register, Report};
+use cm_msgs::control::{
+    DecodeError, FromDaemon, FromLibrary, MAX_LEN, PeerPath, Refusal, Register, Report,
+};
 use mio::Registry;
-use statemachine::{ConnId, Input, Order, PortId, PortStatus, Time, Timers};
+use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
 use crate::client::Client;
 use crate::config::{self, Config};
@@ -36,9 +38,20 @@ pub(crate) const SOCKET: &str = "apmd.sock";
 /// Packets taken from one library before others have their turn.
 const TURN: usize = 64;
 
-/// What is new of a library's connections, for the engine.
+/// What concerns others.
 #[derive(Debug)]
-pub(crate) struct Note(pub(crate) Input);
+pub(crate) enum Note {
+    /// What is new of a library's connections.
+    Engine(Input),
+    /// A library asks whether a daemon answers at a peer's port.
+    AskPeer {
+        question: PeerQuestion,
+        uid: u32,
+        far: FarPort,
+    },
+    /// A library is gone, and its questions with it.
+    Gone(u64),
+}
 
 #[derive(Debug)]
 struct Connected {
@@ -200,6 +213,7 @@ impl Libraries {
         if let FromLibrary::Hello { command } = message {
             client.said_hello(&command);
             self.server.greeted(key);
+            self.send(now, key, FromDaemon::AsksPeers);
             self.send(now, key, FromDaemon::Welcome);
             return Ok(());
         }
@@ -215,8 +229,13 @@ impl Libraries {
             FromLibrary::Report { conn, report } => self.report(now, id(conn), report),
             FromLibrary::Close { conn } => {
                 if self.registrations.remove(now, id(conn)) {
-                    self.notes.push_back(Note(Input::Close(id(conn))));
+                    self.notes.push_back(Note::Engine(Input::Close(id(conn))));
                 }
+            }
+            FromLibrary::AskPeer { question, path } => {
+                let uid = client.peer.uid;
+                let client = key.into();
+                self.ask_peer(now, PeerQuestion { client, question }, uid, &path);
             }
         }
         Ok(())
@@ -224,7 +243,7 @@ impl Libraries {
 
     fn register(&mut self, now: Time, id: ConnId, uid: u32, register: Register) {
         if self.registrations.remove(now, id) {
-            self.notes.push_back(Note(Input::Close(id)));
+            self.notes.push_back(Note::Engine(Input::Close(id)));
         }
         if !self.registrations.add(id, uid, register) {
             tracing::warn!(uid, "registration refused: the user's share is used up");
@@ -257,7 +276,8 @@ impl Libraries {
                     self.order(now, displaced, Order::Refuse(Refusal::NotOwner));
                 }
                 self.patrol.begin(now);
-                self.notes.push_back(Note(Input::Register(id, register)));
+                self.notes
+                    .push_back(Note::Engine(Input::Register(id, register)));
             }
             Err(objection) => {
                 self.registrations.count_as_short(now, id);
@@ -358,7 +378,9 @@ impl Libraries {
         let register = registration.register;
         if let State::Accepted(_) = registration.state {
             match check::report(&report.snapshot, self.ports_of(&register)) {
-                Ok(()) => self.notes.push_back(Note(Input::Report(id, report))),
+                Ok(()) => self
+                    .notes
+                    .push_back(Note::Engine(Input::Report(id, report))),
                 Err(objection) => {
                     self.counters.contradicted += 1;
                     let uid = self.of(id).map(|connected| connected.client.peer.uid);
@@ -370,6 +392,25 @@ impl Libraries {
         registration.register.snapshot = report.snapshot;
         if registration.state == State::Asked {
             self.consider(now, id);
+        }
+    }
+
+    /// Passes a question on, if it can have an answer.
+    fn ask_peer(&mut self, now: Time, question: PeerQuestion, uid: u32, path: &PeerPath) {
+        let port = PortId::new(path.node_guid, path.port);
+        if !check::leads_away(port, path.dlid, &self.ports) {
+            return self.answer_peer(now, question, false);
+        }
+        let lid = path.dlid;
+        let far = FarPort { port, lid };
+        self.notes.push_back(Note::AskPeer { question, uid, far });
+    }
+
+    /// Tells a library whether a daemon answers where it asked.
+    pub(crate) fn answer_peer(&mut self, now: Time, question: PeerQuestion, answers: bool) {
+        let PeerQuestion { client, question } = question;
+        if let Ok(key) = u32::try_from(client) {
+            self.send(now, key, FromDaemon::Peer { question, answers });
         }
     }
 
@@ -421,7 +462,9 @@ impl Libraries {
             "library disconnected: {why}"
         );
         self.registrations.remove_client(now, key.into());
-        self.notes.push_back(Note(Input::ClientGone(key.into())));
+        self.notes
+            .push_back(Note::Engine(Input::ClientGone(key.into())));
+        self.notes.push_back(Note::Gone(key.into()));
     }
 
     /// What is due, and what is left over from earlier turns.
