@@ -75,7 +75,7 @@ impl Parts {
                     self.connections.handle(now, answer);
                 }
                 Note::Libraries(libraries::Note::Engine(input)) => {
-                    self.connections.handle(now, input);
+                    self.connections.handle(now, *input);
                 }
                 Note::Libraries(libraries::Note::AskPeer { question, uid, far }) => {
                     self.peers.ask(now, question, uid, far);

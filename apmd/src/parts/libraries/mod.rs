@@ -42,7 +42,7 @@ const TURN: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Note {
     /// What is new of a library's connections.
-    Engine(Input),
+    Engine(Box<Input>),
     /// A library asks whether a daemon answers at a peer's port.
     AskPeer {
         question: PeerQuestion,
@@ -51,6 +51,12 @@ pub(crate) enum Note {
     },
     /// A library is gone, and its questions with it.
     Gone(u64),
+}
+
+impl Note {
+    fn engine(input: Input) -> Self {
+        Self::Engine(Box::new(input))
+    }
 }
 
 #[derive(Debug)]
@@ -229,7 +235,7 @@ impl Libraries {
             FromLibrary::Report { conn, report } => self.report(now, id(conn), report),
             FromLibrary::Close { conn } => {
                 if self.registrations.remove(now, id(conn)) {
-                    self.notes.push_back(Note::Engine(Input::Close(id(conn))));
+                    self.notes.push_back(Note::engine(Input::Close(id(conn))));
                 }
             }
             FromLibrary::AskPeer { question, path } => {
@@ -243,7 +249,7 @@ impl Libraries {
 
     fn register(&mut self, now: Time, id: ConnId, uid: u32, register: Register) {
         if self.registrations.remove(now, id) {
-            self.notes.push_back(Note::Engine(Input::Close(id)));
+            self.notes.push_back(Note::engine(Input::Close(id)));
         }
         if !self.registrations.add(id, uid, register) {
             tracing::warn!(uid, "registration refused: the user's share is used up");
@@ -277,7 +283,7 @@ impl Libraries {
                 }
                 self.patrol.begin(now);
                 self.notes
-                    .push_back(Note::Engine(Input::Register(id, register)));
+                    .push_back(Note::engine(Input::Register(id, register)));
             }
             Err(objection) => {
                 self.registrations.count_as_short(now, id);
@@ -380,7 +386,7 @@ impl Libraries {
             match check::report(&report.snapshot, self.ports_of(&register)) {
                 Ok(()) => self
                     .notes
-                    .push_back(Note::Engine(Input::Report(id, report))),
+                    .push_back(Note::engine(Input::Report(id, report))),
                 Err(objection) => {
                     self.counters.contradicted += 1;
                     let uid = self.of(id).map(|connected| connected.client.peer.uid);
@@ -463,7 +469,7 @@ impl Libraries {
         );
         self.registrations.remove_client(now, key.into());
         self.notes
-            .push_back(Note::Engine(Input::ClientGone(key.into())));
+            .push_back(Note::engine(Input::ClientGone(key.into())));
         self.notes.push_back(Note::Gone(key.into()));
     }
 
