@@ -61,7 +61,7 @@ impl MadPort {
             ..AgentClass::sender(1, sa_class, sa_version)
         })?;
         let reports = umad.register(AgentClass {
-            receive: Some(mad::METHOD_REPORT),
+            receive: &[mad::METHOD_REPORT],
             ..AgentClass::sender(1, sa_class, sa_version)
         });
         let reports = reports
@@ -77,7 +77,7 @@ impl MadPort {
             .ok();
         let of_association = AgentClass::sender(1, class, cm::CLASS_VERSION);
         let association = umad.register(AgentClass {
-            receive: Some(mad::METHOD_SEND),
+            receive: &[mad::METHOD_SEND, mad::METHOD_GET],
             ..of_association
         });
         let association = association
@@ -196,6 +196,15 @@ pub(crate) struct Devices {
     next_key: u32,
     /// Transaction IDs of reads.
     random: Random,
+}
+
+/// What else a MAD of the association's class may want of its sending.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Sending {
+    /// The low bits of the source LID.
+    pub(crate) path_bits: u8,
+    /// How long the kernel lets an answer through; 0: none is expected.
+    pub(crate) timeout_ms: u32,
 }
 
 /// Why a MAD was not sent.
@@ -420,6 +429,7 @@ impl Devices {
         &self,
         port: PortId,
         lid: Lid,
+        how: Sending,
         mad: &[u8; MAD_LEN],
     ) -> Result<(), SendError> {
         let port = self.by_id(port).ok_or(SendError::NoPort)?;
@@ -429,7 +439,8 @@ impl Devices {
             lid,
             sl: 0,
             pkey_index: port.watch.default_pkey_index(),
-            timeout_ms: 0,
+            path_bits: how.path_bits,
+            timeout_ms: how.timeout_ms,
         };
         mad_port.send_association(to, mad)
     }
@@ -454,6 +465,7 @@ impl Devices {
             lid: sm_lid,
             sl: port.watch.sm_sl(),
             pkey_index: port.watch.default_pkey_index(),
+            path_bits: 0,
             timeout_ms: request.timeout_ms,
         };
         Ok(mad_port.umad.send(mad_port.sa, to, &request.mad)?)
@@ -476,6 +488,7 @@ impl Devices {
             lid: report.lid,
             sl: port.watch.sm_sl(),
             pkey_index: port.watch.default_pkey_index(),
+            path_bits: 0,
             timeout_ms: 0,
         };
         Ok(mad_port.umad.send(report.agent, to, answer)?)
@@ -498,6 +511,7 @@ impl Devices {
             lid: Lid::PERMISSIVE,
             sl: 0,
             pkey_index: 0,
+            path_bits: 0,
             timeout_ms: READ_TIMEOUT_MS,
         };
         Ok(mad_port.umad.send(mad_port.smp, to, &smp.encode())?)

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use cm_msgs::control::{AppEvent, Cause};
+use cm_msgs::control::{AppEvent, Cause, PeerPath};
 use cm_msgs::path;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::connection::Connection;
 use crate::link;
+use crate::peers::Peers;
 
 /// What the commit thread is told.
 pub(crate) enum Command {
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Seen(u64, Cause),
     /// A socket to the daemon that another thread has opened.
     Linked(OwnedFd),
+    /// Ask the daemon whether one answers at the far end of a path; the question's number.
+    AskPeer(u64, PeerPath),
 }
 
 /// Hands an event to the application: connection, event, errno, primary path.
@@ -45,6 +48,7 @@ pub(crate) struct Commit {
     prepare: Prepare,
     queue: Mutex<Queue>,
     linked: AtomicBool,
+    pub(crate) peers: Peers,
     /// The user was told that the daemon lets nobody in.
     denied: AtomicBool,
     descriptors: [AtomicI32; 3],
@@ -74,6 +78,7 @@ impl Commit {
             prepare,
             queue: Mutex::default(),
             linked: AtomicBool::new(false),
+            peers: Peers::default(),
             denied: AtomicBool::new(false),
             descriptors: [const { AtomicI32::new(-1) }; 3],
         }
@@ -83,8 +88,8 @@ impl Commit {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a command to the commit thread.
-    pub(crate) fn send(&'static self, command: Command) {
+    /// Hands a command to the commit thread; false if there is none.
+    pub(crate) fn send(&'static self, command: Command) -> bool {
         let mut queue = self.queue();
         if queue.wake.is_none() && !queue.failed {
             match self.start() {
@@ -97,12 +102,13 @@ impl Commit {
             }
         }
         let Some(wake) = queue.wake.clone() else {
-            return;
+            return false;
         };
         queue.commands.push_back(command);
         drop(queue);
         // It fails only if the counter is at its end, and then the thread is awake.
         let _ = wake.write(1);
+        true
     }
 
     /// All commands that wait.
@@ -118,8 +124,13 @@ impl Commit {
         let Ok(socket) = self.open() else {
             return false;
         };
-        self.send(Command::Linked(socket));
-        true
+        self.send(Command::Linked(socket))
+    }
+
+    /// Whether a daemon is known to answer at the far end of the path. Waits for 20 ms at most.
+    pub(crate) fn peer_answers(&'static self, path: &PeerPath) -> bool {
+        let ask = |question| self.send(Command::AskPeer(question, *path));
+        self.peers.answers(path, ask)
     }
 
     /// Opens a socket to the daemon. That none is there is no news; that one is there and may not be
@@ -162,6 +173,8 @@ impl Commit {
         queue.failed = true;
         queue.commands.clear();
         std::mem::forget(queue.wake.take());
+        drop(queue);
+        self.peers.daemon_lost();
     }
 
     fn forget_descriptors(&self) {

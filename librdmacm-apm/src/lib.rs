@@ -12,6 +12,7 @@
 //! | `library` | what a caught call means |
 //! | `registry`, `connection` | ids, QPs, connections; who may touch a QP when |
 //! | `commit`, `worker`, `link` | the commit thread: its mailbox, its loop, its socket |
+//! | `peers` | whether daemons answer at peers' ports |
 //! | `arrivals` | new connections, until no more come |
 //! | `tracked`, `order` | one connection on that thread; carrying out an order |
 //! | `roles` | who is active where no CM says |
@@ -33,6 +34,7 @@ mod link;
 mod log;
 mod option;
 mod order;
+mod peers;
 mod qp;
 mod queue_pair;
 mod real;

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
-use cm_msgs::control::{Cause, Role};
-use cm_msgs::{Gid, Qpn};
+use cm_msgs::control::{Cause, PeerPath, Role};
+use cm_msgs::{Gid, Lid, PKey, Qpn};
 use nix::errno::Errno;
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
 
@@ -103,8 +103,10 @@ impl Library {
 
     /// The application is about to connect or accept: the only time at which the primary path's
     /// ACK timeout can be set. It is left alone where no migration can come of it: the
-    /// application has its own, there is no daemon, or no second path is possible. A QP that the
-    /// application made by itself gets it by `rdma_init_qp_attr`. `qp_num`: as librdmacm is told.
+    /// application has its own, there is no daemon here or at the peer, or no second path is
+    /// possible. There a connection is better off with long retries, in which a path may come back.
+    /// A QP that the application made by itself gets it by `rdma_init_qp_attr`. `qp_num`: as librdmacm
+    /// is told.
     ///
     /// # Safety
     /// `id` is a valid id.
@@ -143,6 +145,8 @@ impl Library {
             || !self.commit.daemon_present()
             // SAFETY: the id holds its device open.
             || !unsafe { Device::new(verbs) }.can_migrate(port)
+            // SAFETY: the id is valid, and holds its device open.
+            || !unsafe { peer_path(id_ref) }.is_some_and(|path| self.commit.peer_answers(&path))
         {
             return;
         }
@@ -406,6 +410,24 @@ impl Library {
             .ok_or(Errno::ENOENT)?;
         Ok(connection.protection() as u8)
     }
+}
+
+/// The path that an id connects by, if its route is known.
+///
+/// # Safety
+/// The id is valid and has a device.
+unsafe fn peer_path(id: &rdma_cm_id) -> Option<PeerPath> {
+    // SAFETY: librdmacm keeps as many records as it says, or none and no pointer.
+    let record = unsafe { id.route.path_rec.as_ref() }.filter(|_| id.route.num_paths > 0)?;
+    Some(PeerPath {
+        // SAFETY: the id holds its device open.
+        node_guid: unsafe { Device::new(id.verbs) }.node_guid(),
+        port: id.port_num,
+        slid: Lid(u16::from_be(record.slid)),
+        dlid: Lid(u16::from_be(record.dlid)),
+        sl: record.sl,
+        pkey: PKey(u16::from_be(record.pkey)),
+    })
 }
 
 /// # Safety

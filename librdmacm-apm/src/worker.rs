@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::{Cause, FromDaemon, FromLibrary, Report};
+use cm_msgs::control::{Cause, FromDaemon, FromLibrary, PeerPath, Report};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
@@ -37,6 +37,8 @@ pub(crate) struct Worker {
     uplink: Uplink,
     /// The pause after the next failure to reach the daemon.
     wait: Duration,
+    /// Questions about peers, until it is known whether the daemon takes them.
+    asks: Asks,
     contexts: AsyncEvents,
     arrivals: Arrivals,
     connections: HashMap<u64, Tracked>,
@@ -45,6 +47,21 @@ pub(crate) struct Worker {
 enum Uplink {
     Up(Link),
     Down { retry: Instant },
+}
+
+/// Whether the daemon can be asked for peers: one of an earlier release takes such a question for a
+/// violation of the protocol.
+enum Asks {
+    /// It has not said yet; what waits to be asked.
+    Unknown(Vec<(u64, PeerPath)>),
+    Yes,
+    No,
+}
+
+impl Default for Asks {
+    fn default() -> Self {
+        Self::Unknown(Vec::new())
+    }
 }
 
 impl Worker {
@@ -71,6 +88,7 @@ impl Worker {
                 retry: Instant::now(),
             },
             wait: FIRST_RETRY,
+            asks: Asks::default(),
             contexts: AsyncEvents::default(),
             arrivals: Arrivals::default(),
             connections: HashMap::new(),
@@ -164,6 +182,26 @@ impl Worker {
                 if let Uplink::Down { .. } = self.uplink {
                     self.up(socket);
                 }
+            }
+            Command::AskPeer(question, path) => self.ask_peer(question, path),
+        }
+    }
+
+    fn ask_peer(&mut self, question: u64, path: PeerPath) {
+        match (&self.uplink, &mut self.asks) {
+            (Uplink::Up(_), Asks::Yes) => self.say(FromLibrary::AskPeer { question, path }),
+            (Uplink::Up(_), Asks::Unknown(waiting)) => waiting.push((question, path)),
+            (Uplink::Up(_), Asks::No) | (Uplink::Down { .. }, _) => {
+                self.commit.peers.answered(question, false);
+            }
+        }
+    }
+
+    /// The daemon can be asked for peers, or cannot; what has waited for that is asked.
+    fn asks(&mut self, asks: Asks) {
+        if let Asks::Unknown(waiting) = std::mem::replace(&mut self.asks, asks) {
+            for (question, path) in waiting {
+                self.ask_peer(question, path);
             }
         }
     }
@@ -291,6 +329,8 @@ impl Worker {
         self.commit.note(Descriptor::Socket, -1);
         self.commit.set_linked(false);
         self.retry_later(Instant::now());
+        self.asks = Asks::default();
+        self.commit.peers.daemon_lost();
         crate::log::debug(&"daemon lost");
     }
 
@@ -363,7 +403,16 @@ impl Worker {
 
     fn message(&mut self, message: FromDaemon) {
         match message {
-            FromDaemon::Welcome => self.wait = FIRST_RETRY,
+            FromDaemon::AsksPeers => self.asks(Asks::Yes),
+            FromDaemon::Welcome => {
+                self.wait = FIRST_RETRY;
+                if let Asks::Unknown(_) = self.asks {
+                    self.asks(Asks::No);
+                }
+            }
+            FromDaemon::Peer { question, answers } => {
+                self.commit.peers.answered(question, answers);
+            }
             FromDaemon::Load { conn, load } => {
                 self.carry_out(conn, |tracked, now| {
                     tracked.learn(&load.alternate);

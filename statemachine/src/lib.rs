@@ -21,6 +21,8 @@
 //! connections are taken up at a pace and asked paths for last, so that whatever a program
 //! registers, re-arming those that lost their protection is not held up.
 //!
+//! Beside the engine, [`PeerPresence`] knows at which ports a daemon answers, and answers for this one.
+//!
 //! Candidates are ranked by doubts, by the ports that they share with the primary, and by what they
 //! share with it inside the fabric ([`Assess`]); the loaded alternate is assessed with them. What
 //! was answered is kept until the fabric changes.
@@ -45,6 +47,7 @@ mod output;
 mod overlap;
 mod parked;
 mod port;
+mod presence;
 mod questions;
 mod random;
 mod sweep;
@@ -62,6 +65,7 @@ pub use id::{ConnId, PortId};
 pub use input::{Input, MadSource, Origin, PortStatus, QueryError, UnknownOrigin};
 pub use output::{Order, PathQuery, Query, Transmit};
 pub use overlap::{Assess, Overlap, PathEnds};
+pub use presence::{FarPort, PeerPresence, PeerQuestion, PresenceCounters, PresenceTransmit};
 pub use random::Random;
 pub use time::Time;
 pub use timers::Timers;

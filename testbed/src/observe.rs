@@ -49,6 +49,8 @@ pub struct Path {
     pub slid: u16,
     /// Remote LID.
     pub dlid: u16,
+    /// Exponent of the QP's ACK timeout, as its process reads it (`ibv_query_qp`).
+    pub ack_timeout: u8,
     /// The source whose path it is, where it is an alternate that this end asked for.
     pub origin: Option<String>,
     /// Of an alternate: what it shares with the primary though it need not, if that is known.
@@ -285,8 +287,10 @@ mod tests {
         format!(
             r#"[{{"id":"1.1","device":"shca0","qpn":{qpn},"peer_qpn":{peer_qpn},"role":"{role}",
             "opted_in":true,"migration":"armed","protection":"{protection}","reason":{reason},
-            "primary":{{"port":1,"slid":{slid},"dlid":{dlid},"sgid":"fe80::1","dgid":"fe80::2"}},
-            "alternate":{{"port":2,"slid":{},"dlid":{},"sgid":"fe80::3","dgid":"fe80::4"}},
+            "primary":{{"port":1,"slid":{slid},"dlid":{dlid},"ack_timeout":14,
+                "sgid":"fe80::1","dgid":"fe80::2"}},
+            "alternate":{{"port":2,"slid":{},"dlid":{},"ack_timeout":14,
+                "sgid":"fe80::3","dgid":"fe80::4"}},
             "counters":{{"migrations":3,"ordered_migrations":1}}}}]"#,
             slid + 10,
             dlid + 10,

@@ -18,6 +18,7 @@ use crate::parts::fabric::Fabric;
 use crate::parts::libraries::{self, Libraries};
 use crate::parts::neighbours::Neighbours;
 use crate::parts::operators::Operators;
+use crate::parts::peers::Peers;
 use crate::parts::ports::Ports;
 use crate::parts::sa::Sa;
 use crate::parts::sources::Sources;
@@ -27,6 +28,7 @@ use crate::token::Token;
 /// All parts of the daemon. Only here, and where their notes are carried, does one meet another.
 pub(super) struct Parts {
     pub(super) connections: Connections,
+    pub(super) peers: Peers,
     pub(super) ports: Ports,
     pub(super) sa: Sa,
     pub(super) sources: Sources,
@@ -67,6 +69,7 @@ impl Parts {
         sources.set_own_acm_port(acm.tcp_port());
         Ok(Self {
             connections: Connections::new(config, random.split()),
+            peers: Peers::new(random.split()),
             ports: Ports::new(config, own_registry()?, random.split()),
             sa: Sa::new(random.split()),
             sources,
@@ -111,6 +114,7 @@ impl Parts {
 
     pub(super) fn handle_time(&mut self, now: Time) {
         self.connections.handle_time(now);
+        self.peers.handle_time(now);
         self.ports.handle_time(now);
         self.sa.handle_time(now);
         self.fabric.handle_time(now);
@@ -124,6 +128,7 @@ impl Parts {
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         let times = [
             self.connections.poll_timeout(),
+            self.peers.poll_timeout(),
             self.ports.poll_timeout(),
             self.sa.poll_timeout(),
             self.sources.poll_timeout(),

@@ -10,13 +10,14 @@ use super::configuration::Configuration;
 use super::parts::Parts;
 use crate::acm_thread;
 use crate::parts::ports::PortNews;
-use crate::parts::{connections, fabric, libraries, operators, ports, sa, sources};
+use crate::parts::{connections, fabric, libraries, operators, peers, ports, sa, sources};
 
 /// A note, and whose it is.
 enum Note {
     Connections(connections::Note),
     Libraries(libraries::Note),
     Operators(operators::Note),
+    Peers(peers::Note),
     Ports(ports::Note),
     Sa(sa::Note),
     Sources(sources::Note),
@@ -33,6 +34,9 @@ impl Parts {
         }
         if let Some(note) = self.libraries.poll_note() {
             return Some(Note::Libraries(note));
+        }
+        if let Some(note) = self.peers.poll_note(has_room) {
+            return Some(Note::Peers(note));
         }
         if let Some(note) = self.ports.poll_note() {
             return Some(Note::Ports(note));
@@ -70,7 +74,19 @@ impl Parts {
                     let answer = Input::Assessed { query, overlaps };
                     self.connections.handle(now, answer);
                 }
-                Note::Libraries(libraries::Note(input)) => self.connections.handle(now, input),
+                Note::Libraries(libraries::Note::Engine(input)) => {
+                    self.connections.handle(now, *input);
+                }
+                Note::Libraries(libraries::Note::AskPeer { question, uid, far }) => {
+                    self.peers.ask(now, question, uid, far);
+                }
+                Note::Libraries(libraries::Note::Gone(client)) => {
+                    self.peers.handle_client_gone(client);
+                }
+                Note::Peers(peers::Note::Send(send)) => self.ports.send_presence(now, &send),
+                Note::Peers(peers::Note::Answered(question, answers)) => {
+                    self.libraries.answer_peer(now, question, answers);
+                }
                 Note::Operators(note) => self.answer_operator(now, configuration, note),
                 Note::Ports(ports::Note::Changed(news)) => self.port_changed(now, *news),
                 Note::Ports(ports::Note::CameUp(port)) => self.sa.handle_port_up(port),
@@ -85,6 +101,7 @@ impl Parts {
                 Note::Ports(ports::Note::Association(source, message)) => {
                     self.connections.handle(now, Input::Mad(source, *message));
                 }
+                Note::Ports(ports::Note::Presence(mad)) => self.peers.handle_mad(now, &mad),
                 Note::Ports(ports::Note::SaResponse(mad)) => self.sa.handle_response(now, &mad),
                 Note::Ports(ports::Note::SaTimedOut(id)) => self.sa.handle_timeout(id),
                 Note::Ports(ports::Note::Report(key, port, mad)) => {
@@ -143,6 +160,7 @@ impl Parts {
         self.fabric.handle_port(now, &news);
         self.acm.handle_port(now, &news);
         self.libraries.handle_port(now, news.id, &news.status);
+        self.peers.handle_port(now, news.id);
         let status = Some(news.status);
         self.connections.handle(now, Input::Port(news.id, status));
     }
@@ -153,6 +171,7 @@ impl Parts {
         self.fabric.handle_port_gone(now, port);
         self.acm.handle_port_gone(now, port);
         self.libraries.handle_port_gone(port);
+        self.peers.handle_port(now, port);
         self.connections.handle(now, Input::Port(port, None));
     }
 

@@ -161,6 +161,7 @@ impl SaSession {
             lid: Lid(number(&self.name, "sm_lid")?),
             sl: number(&self.name, "sm_sl")? as u8,
             pkey_index: default_pkey_index(&self.name),
+            path_bits: 0,
             timeout_ms,
         })
     }

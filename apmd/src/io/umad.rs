@@ -177,8 +177,8 @@ pub(crate) struct AgentClass {
     pub(crate) mgmt_class: u8,
     /// Its version.
     pub(crate) class_version: u8,
-    /// The method of which unsolicited MADs are received, if any.
-    pub(crate) receive: Option<u8>,
+    /// The methods of which unsolicited MADs are received.
+    pub(crate) receive: &'static [u8],
     /// Transfers of many MADs (IBA 13.6) are put together by the kernel (`mad_rmpp.c`). Otherwise
     /// their MADs come one by one, and nobody acknowledges them.
     pub(crate) rmpp: bool,
@@ -191,7 +191,7 @@ impl AgentClass {
             qpn,
             mgmt_class,
             class_version,
-            receive: None,
+            receive: &[],
             rmpp: false,
         }
     }
@@ -212,6 +212,8 @@ pub(crate) struct Destination {
     pub(crate) sl: u8,
     /// Index into the port's P_Key table.
     pub(crate) pkey_index: u16,
+    /// The low bits of the source LID.
+    pub(crate) path_bits: u8,
     /// How long an answer is waited for; 0: none is expected.
     pub(crate) timeout_ms: u32,
 }
@@ -239,6 +241,8 @@ pub(crate) struct Incoming {
     pub(crate) lid: Lid,
     /// Source QP.
     pub(crate) qpn: u32,
+    /// The low bits of the LID that it was sent to.
+    pub(crate) path_bits: u8,
     /// Source GID, if it had a GRH.
     pub(crate) gid: Option<Gid>,
     /// Its bytes: 256, or of a transfer the headers of the first MAD and then the data of all.
@@ -280,8 +284,8 @@ impl Umad {
             rmpp_version: class.rmpp.into(),
             ..RawRegister::default()
         };
-        if let Some(method) = class.receive {
-            request.method_mask[usize::from(method) / 64] |= 1 << (method % 64);
+        for method in class.receive {
+            request.method_mask[usize::from(*method) / 64] |= 1 << (method % 64);
         }
         // SAFETY: `request` has the layout and size that the request number announces, and lives
         // until the call returns.
@@ -310,7 +314,7 @@ impl Umad {
                     qkey: qkey.to_be_bytes(),
                     lid: to.lid.0.to_be_bytes(),
                     sl: to.sl,
-                    path_bits: 0,
+                    path_bits: to.path_bits,
                 },
                 pkey_index: to.pkey_index,
                 ..RawHeader::default()
@@ -380,6 +384,7 @@ fn received(packet: &[u8]) -> io::Result<Received> {
         agent,
         lid: Lid(u16::from_be_bytes(header.address.lid)),
         qpn: u32::from_be_bytes(header.address.qpn),
+        path_bits: header.address.path_bits,
         gid: (header.grh.present != 0).then_some(Gid(header.grh.gid)),
         bytes: bytes.to_vec(),
     })))

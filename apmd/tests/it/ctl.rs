@@ -8,13 +8,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use cm_msgs::cm::{Lap, Message};
-use cm_msgs::control::{FromDaemon, FromLibrary};
+use cm_msgs::control::FromLibrary;
 use cm_msgs::{Gid, Lid};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::apmctl::{apmctl, outcome, run};
-use crate::daemon::{Daemon, connect};
+use crate::daemon::{Daemon, assert_welcome, connect};
 use crate::directory::Directory;
 
 fn hex(bytes: &[u8]) -> String {
@@ -151,7 +151,7 @@ fn garbage_and_vanishing_clients_are_counted_and_nothing_else_is_lost() {
         command: *b"good\0\0\0\0\0\0\0\0\0\0\0\0",
     };
     good.send(hello.encode().as_ref()).expect("room");
-    assert_eq!(FromDaemon::decode(&good.receive()), Ok(FromDaemon::Welcome));
+    assert_welcome(&good);
 
     for garbage in [&b"garbage"[..], &[0; 16], &[0xff; 4000]] {
         let bad = connect(&daemon.directory().join("apmd.sock"));
@@ -185,11 +185,7 @@ fn garbage_and_vanishing_clients_are_counted_and_nothing_else_is_lost() {
     assert_eq!(counters["malformed_requests"], 3);
     assert_eq!(counters["clients"], 55);
     good.send(hello.encode().as_ref()).expect("room");
-    assert_eq!(
-        FromDaemon::decode(&good.receive()),
-        Ok(FromDaemon::Welcome),
-        "still served"
-    );
+    assert_welcome(&good);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use apmd::io::seqpacket::{Packets, Receive};
+use cm_msgs::control::FromDaemon;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -194,5 +195,12 @@ impl Socket {
             Receive::End => Vec::new(),
             Receive::Nothing => panic!("the daemon says nothing"),
         }
+    }
+}
+
+/// A library that has said hello is told what the daemon understands, and is welcome.
+pub(crate) fn assert_welcome(library: &Socket) {
+    for want in [FromDaemon::AsksPeers, FromDaemon::Welcome] {
+        assert_eq!(FromDaemon::decode(&library.receive()), Ok(want));
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use apmd::io::seqpacket::{Packets, Receive};
 use cm_msgs::control::{
-    FromDaemon, FromLibrary, MigrationState, QpState, Refusal, Register, Role, Snapshot,
+    FromDaemon, FromLibrary, MigrationState, PeerPath, QpState, Refusal, Register, Role, Snapshot,
 };
-use cm_msgs::{Guid, Lid, Qpn, path};
+use cm_msgs::{Guid, Lid, PKey, Qpn, path};
 use serde_json::json;
 
-use crate::daemon::{Daemon, connect};
+use crate::daemon::{Daemon, assert_welcome, connect};
 use crate::directory::Directory;
 
 const HELLO: FromLibrary = FromLibrary::Hello {
@@ -103,8 +103,7 @@ fn silent_clients_keep_nobody_out() {
     assert!(silent.iter().all(|socket| socket.receive().is_empty()));
     let library = connect(&libraries(&daemon));
     library.send(HELLO.encode().as_ref()).expect("room");
-    let answer = library.receive();
-    assert_eq!(FromDaemon::decode(&answer), Ok(FromDaemon::Welcome));
+    assert_welcome(&library);
 }
 
 #[test]
@@ -144,14 +143,40 @@ fn answers_that_nobody_reads_cost_little() {
 }
 
 #[test]
+fn a_question_about_a_peer_that_nobody_can_reach_is_answered_at_once() {
+    let daemon = Daemon::start("");
+    let library = connect(&libraries(&daemon));
+    let ask = FromLibrary::AskPeer {
+        question: 9,
+        path: PeerPath {
+            node_guid: Guid(1),
+            port: 1,
+            slid: Lid(4),
+            dlid: Lid(9),
+            sl: 0,
+            pkey: PKey(0xffff),
+        },
+    };
+    for message in [HELLO, ask] {
+        library.send(message.encode().as_ref()).expect("room");
+    }
+    assert_welcome(&library);
+    let no = FromDaemon::Peer {
+        question: 9,
+        answers: false,
+    };
+    assert_eq!(FromDaemon::decode(&library.receive()), Ok(no));
+    assert_eq!(daemon.counters()["peers_asked"], 0, "through no port");
+}
+
+#[test]
 fn a_connection_on_an_unknown_device_is_not_looked_after() {
     let daemon = Daemon::start("");
     let library = connect(&libraries(&daemon));
     for message in [HELLO, register(7)] {
         library.send(message.encode().as_ref()).expect("room");
     }
-    let answer = library.receive();
-    assert_eq!(FromDaemon::decode(&answer), Ok(FromDaemon::Welcome));
+    assert_welcome(&library);
     let refused = FromDaemon::Refuse {
         conn: 7,
         refusal: Refusal::NoDevice,

@@ -3,8 +3,8 @@
 
 use super::VERSION;
 use super::message::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, QpState, Refusal,
-    Register, Report, Role, Snapshot,
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPath, QpState,
+    Refusal, Register, Report, Role, Snapshot,
 };
 use crate::path::Path;
 use crate::{Gid, Guid, Lid, PKey, Qpn};
@@ -19,12 +19,15 @@ mod kind {
     pub(super) const REGISTER: u8 = 0x02;
     pub(super) const REPORT: u8 = 0x03;
     pub(super) const CLOSE: u8 = 0x04;
+    pub(super) const ASK_PEER: u8 = 0x05;
     pub(super) const WELCOME: u8 = 0x81;
     pub(super) const LOAD: u8 = 0x82;
     pub(super) const MIGRATE: u8 = 0x83;
     pub(super) const QUERY: u8 = 0x84;
     pub(super) const REFUSE: u8 = 0x85;
     pub(super) const EVENT: u8 = 0x86;
+    pub(super) const ASKS_PEERS: u8 = 0x87;
+    pub(super) const PEER: u8 = 0x88;
 }
 
 /// Why bytes are not a control message.
@@ -116,6 +119,14 @@ impl Writer {
         self.put(&path.pkey.0.to_be_bytes());
         self.put(&path.sgid.0);
         self.put(&path.dgid.0);
+    }
+
+    fn peer_path(&mut self, path: &PeerPath) {
+        self.put(&path.node_guid.0.to_be_bytes());
+        self.put(&[path.port, path.sl]);
+        self.put(&path.slid.0.to_be_bytes());
+        self.put(&path.dlid.0.to_be_bytes());
+        self.put(&path.pkey.0.to_be_bytes());
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
@@ -224,6 +235,17 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn peer_path(&mut self) -> Result<PeerPath, DecodeError> {
+        Ok(PeerPath {
+            node_guid: Guid(self.u64()?),
+            port: self.u8()?,
+            sl: self.u8()?,
+            slid: Lid(self.u16()?),
+            dlid: Lid(self.u16()?),
+            pkey: PKey(self.u16()?),
+        })
+    }
+
     fn snapshot(&mut self) -> Result<Snapshot, DecodeError> {
         let qp_state = self.coded("QP state", QpState::from_code)?;
         let migration = self.coded("migration state", MigrationState::from_code)?;
@@ -301,6 +323,11 @@ impl FromLibrary {
                 w
             }
             Self::Close { conn } => Writer::new(kind::CLOSE, *conn),
+            Self::AskPeer { question, path } => {
+                let mut w = Writer::new(kind::ASK_PEER, *question);
+                w.peer_path(path);
+                w
+            }
         };
         writer.finish()
     }
@@ -330,6 +357,10 @@ impl FromLibrary {
                 }
             }
             kind::CLOSE => Self::Close { conn },
+            kind::ASK_PEER => Self::AskPeer {
+                question: conn,
+                path: r.peer_path()?,
+            },
             kind => return Err(DecodeError::Kind(kind)),
         };
         r.end()?;
@@ -342,6 +373,12 @@ impl FromDaemon {
     pub fn encode(&self) -> Encoded {
         let writer = match self {
             Self::Welcome => Writer::new(kind::WELCOME, 0),
+            Self::AsksPeers => Writer::new(kind::ASKS_PEERS, 0),
+            Self::Peer { question, answers } => {
+                let mut w = Writer::new(kind::PEER, *question);
+                w.put(&[u8::from(*answers)]);
+                w
+            }
             Self::Load { conn, load } => {
                 let mut w = Writer::new(kind::LOAD, *conn);
                 w.put(&load.token.to_be_bytes());
@@ -379,6 +416,11 @@ impl FromDaemon {
         let (kind, conn, mut r) = Reader::header(bytes)?;
         let message = match kind {
             kind::WELCOME => Self::Welcome,
+            kind::ASKS_PEERS => Self::AsksPeers,
+            kind::PEER => Self::Peer {
+                question: conn,
+                answers: r.flag("answers flag")?,
+            },
             kind::LOAD => Self::Load {
                 conn,
                 load: Load {
@@ -471,6 +513,17 @@ mod tests {
             },
             FromLibrary::Register { conn: 5, register },
             FromLibrary::Close { conn: u64::MAX },
+            FromLibrary::AskPeer {
+                question: 7,
+                path: PeerPath {
+                    node_guid: Guid(0x0011_2233_4455_6677),
+                    port: 2,
+                    slid: Lid(0x1234),
+                    dlid: Lid(0x5678),
+                    sl: 3,
+                    pkey: PKey(0x8001),
+                },
+            },
         ];
         all.extend(causes.map(|cause| FromLibrary::Report {
             conn: 6,
@@ -487,7 +540,12 @@ mod tests {
 
     fn daemon_messages() -> Vec<FromDaemon> {
         vec![
+            FromDaemon::AsksPeers,
             FromDaemon::Welcome,
+            FromDaemon::Peer {
+                question: 7,
+                answers: true,
+            },
             FromDaemon::Load {
                 conn: 1,
                 load: Load {

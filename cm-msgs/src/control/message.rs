@@ -3,7 +3,7 @@
 
 use crate::codes::closed_codes;
 use crate::path::Path;
-use crate::{Guid, Qpn};
+use crate::{Guid, Lid, PKey, Qpn};
 
 /// What the library says.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -32,11 +32,22 @@ pub enum FromLibrary {
         /// The library's number for the connection.
         conn: u64,
     },
+    /// Does a daemon answer at the far end of this path? Only to a daemon that has said
+    /// [`FromDaemon::AsksPeers`].
+    AskPeer {
+        /// The library's number for the question.
+        question: u64,
+        /// The path, as far as it is known before there is a connection.
+        path: PeerPath,
+    },
 }
 
 /// What the daemon says.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum FromDaemon {
+    /// [`FromLibrary::AskPeer`] is understood here. Said before `Welcome`, so that a library that
+    /// was welcomed knows; one of an earlier release passes over it.
+    AsksPeers,
     /// Answer to `Hello`.
     Welcome,
     /// Load an alternate path.
@@ -74,6 +85,30 @@ pub enum FromDaemon {
         /// 0, or a positive errno.
         status: u8,
     },
+    /// Answer to [`FromLibrary::AskPeer`].
+    Peer {
+        /// The library's number for the question.
+        question: u64,
+        /// A daemon answers there.
+        answers: bool,
+    },
+}
+
+/// A path to a peer's port.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PeerPath {
+    /// Node GUID of the device.
+    pub node_guid: Guid,
+    /// The local port.
+    pub port: u8,
+    /// Source LID.
+    pub slid: Lid,
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: u8,
+    /// Partition.
+    pub pkey: PKey,
 }
 
 /// A connection as its library registers it.

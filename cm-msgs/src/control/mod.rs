@@ -10,19 +10,23 @@
 //! | 2 | version, 1 |
 //! | 3 | kind |
 //! | 4..8 | length of the whole message |
-//! | 8..16 | connection: the library's own number for it, 0 in `Hello` and `Welcome` |
+//! | 8..16 | connection or question: the library's own number for it; else 0 |
 //!
 //! The library speaks first (`Hello`), registers its connections, and answers every order with a
 //! [`Report`]. Either side ends by closing the socket. After a reconnect the library says it all
 //! again: the daemon keeps nothing that the library cannot tell it.
+//!
+//! Programs live longer than daemons: what a later release adds is said only to who has shown that he
+//! understands it. A daemon shows it by a message before `Welcome`, which earlier libraries pass over
+//! as they do with any that they do not know.
 
 mod codec;
 mod message;
 
 pub use codec::{DecodeError, MAX_LEN};
 pub use message::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, QpState, Refusal,
-    Register, Report, Role, Snapshot,
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPath, QpState,
+    Refusal, Register, Report, Role, Snapshot,
 };
 
 /// The protocol version spoken here.

@@ -11,7 +11,7 @@ use cm_msgs::sa::{
     SlToVlMappingTableRecord, SwitchInfoRecord,
 };
 use cm_msgs::smp::{PortInfo, Smp};
-use cm_msgs::{DecodeError, Gid, PrivateData};
+use cm_msgs::{DecodeError, Gid, Presence, PrivateData, control};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -51,7 +51,8 @@ proptest! {
         let cm = Message::decode(&bytes).map(|_| ());
         let sa = SaMad::decode(&bytes).map(|_| ());
         let smp = Smp::decode(&bytes).map(|_| ());
-        for result in [cm, sa, smp] {
+        let presence = Presence::decode(&bytes).map(|_| ());
+        for result in [cm, sa, smp, presence] {
             prop_assert_eq!(result == Err(DecodeError::Length(bytes.len())), long);
         }
     }
@@ -77,6 +78,48 @@ proptest! {
 
         let text = Pretty { header: &header, message: &message }.to_string();
         prop_assert!(text.lines().count() > message.fields().count());
+    }
+
+    #[test]
+    fn any_presence(mut mad in mad_of(0x2d, 2), answer: bool, status: bool) {
+        mad[3] = if answer { 0x81 } else { 1 };
+        mad[16..18].copy_from_slice(&[0, 1]);
+        if !status {
+            mad[4..6].copy_from_slice(&[0, 0]);
+        }
+        let (header, message) = Presence::decode(&mad).unwrap();
+        let again = Presence::decode(&message.encode(0x2d, header.transaction_id)).unwrap();
+        prop_assert_eq!(again.1, message);
+        prop_assert_eq!(again.0.transaction_id, header.transaction_id);
+        let good = answer && mad[4..6] == [0, 0] && mad[25] == 2;
+        prop_assert_eq!(message.is_here(), good);
+    }
+
+    #[test]
+    fn any_control_message(kind: u8, conn: u64, body in vec(any::<u8>(), 0..240), fits: bool) {
+        let mut packet = [&[0x41, 0x50, control::VERSION, kind, 0, 0, 0, 0][..], &conn.to_be_bytes(), &body].concat();
+        if fits {
+            let len = packet.len() as u32;
+            packet[4..8].copy_from_slice(&len.to_be_bytes());
+        }
+        let library = control::FromLibrary::decode(&packet);
+        let daemon = control::FromDaemon::decode(&packet);
+        prop_assert!(library.is_err() || daemon.is_err(), "one direction at most");
+        if let Ok(message) = library {
+            prop_assert_eq!(control::FromLibrary::decode(message.encode().as_ref()), Ok(message));
+        }
+        if let Ok(message) = daemon {
+            prop_assert_eq!(control::FromDaemon::decode(message.encode().as_ref()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn any_question_about_a_peer(bytes: [u8; 16], question: u64) {
+        let front = [0x41, 0x50, control::VERSION, 0x05, 0, 0, 0, 32];
+        let packet = [&front[..], &question.to_be_bytes(), &bytes].concat();
+        let message = control::FromLibrary::decode(&packet).unwrap();
+        let encoded = message.encode();
+        prop_assert_eq!(encoded.as_ref(), &packet[..]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use cm_msgs::cm::{ApStatus, FailoverAccepted, Message, RejReason, Rejected, SpSt
 use cm_msgs::pretty::Pretty;
 use cm_msgs::sa::{PathRecord, Record, SaMad, Trap};
 use cm_msgs::smp::{PortState, Routing, Smp};
-use cm_msgs::{Gid, Lid, PKey};
+use cm_msgs::{DecodeError, Gid, Lid, PKey, Presence};
 
 macro_rules! vector {
     ($name:literal) => {
@@ -177,4 +177,26 @@ fn out_of_service_report() {
         (response.header.method, response.header.transaction_id),
         (0x86, 0x44)
     );
+}
+
+#[test]
+fn question_for_a_daemon_and_its_answers() {
+    let read = |mad: &[u8]| {
+        let (header, message) = Presence::decode(mad).unwrap();
+        assert_eq!(message.encode(0x2d, header.transaction_id)[..], *mad);
+        assert_eq!(header.transaction_id, 0x1c_89ab_cdef);
+        message
+    };
+    assert_eq!(read(&vector!("presence_get")), Presence::Get);
+    assert_eq!(read(&vector!("presence_answer")), Presence::here());
+    assert!(Presence::here().is_here());
+    assert!(!read(&vector!("presence_nobody")).is_here());
+
+    let mut other = vector!("presence_get");
+    other[17] = 2;
+    assert_eq!(Presence::decode(&other), Err(DecodeError::Attribute(2)));
+    let mut set = vector!("presence_get");
+    set[3] = 2;
+    let method = DecodeError::Method { found: 2, want: 1 };
+    assert_eq!(Presence::decode(&set), Err(method));
 }

@@ -5,11 +5,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
 use cm_msgs::control::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, QpState, Refusal,
-    Register, Report, Role,
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPath, QpState,
+    Refusal, Register, Report, Role,
 };
+use cm_msgs::{Guid, Lid, PKey};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen, recv,
     send, setsockopt, socket, sockopt,
@@ -417,4 +419,96 @@ fn a_thread_that_has_given_up_is_left_alone() {
     commit.send(Command::Close(1));
     assert!(commit.take().is_empty(), "nobody would ever take it");
     assert_eq!(commit.descriptors().count(), 0, "no new thread");
+}
+
+fn peer(dlid: u16) -> PeerPath {
+    PeerPath {
+        node_guid: Guid(1),
+        port: 1,
+        slid: Lid(4),
+        dlid: Lid(dlid),
+        sl: 0,
+        pkey: PKey(0xffff),
+    }
+}
+
+/// Asks on a thread of its own, as an application does, until the verdict is yes.
+fn ask_until_yes(commit: &'static Commit, path: PeerPath) -> JoinHandle<()> {
+    thread::spawn(move || while !commit.peer_answers(&path) {})
+}
+
+#[test]
+fn a_peer_is_asked_for_once_and_its_answer_kept() {
+    let mut daemon = Daemon::new();
+    daemon.start();
+    let commit = commit(&daemon, nobody);
+    assert!(commit.daemon_present());
+    let client = daemon.accept();
+    assert!(matches!(client.next(), FromLibrary::Hello { .. }));
+    let application = ask_until_yes(commit, peer(9));
+    client.order(FromDaemon::AsksPeers);
+    client.order(FromDaemon::Welcome);
+    let FromLibrary::AskPeer {
+        question,
+        path: asked,
+    } = client.next()
+    else {
+        panic!("not asked");
+    };
+    assert_eq!(asked, peer(9));
+    // An answer to a question that was not asked is none.
+    client.order(FromDaemon::Peer {
+        question: question + 100,
+        answers: true,
+    });
+    client.order(FromDaemon::Peer {
+        question,
+        answers: true,
+    });
+    application.join().expect("it ends");
+    assert!(commit.peer_answers(&peer(9)), "it is known");
+    commit.send(Command::Register(connection(
+        5,
+        &Model::new(path(1)),
+        false,
+    )));
+    assert_eq!(client.registration().0, 5, "nothing was asked in between");
+}
+
+#[test]
+fn a_daemon_of_an_earlier_release_is_not_asked() {
+    let mut daemon = Daemon::new();
+    daemon.start();
+    let commit = commit(&daemon, nobody);
+    assert!(commit.daemon_present());
+    let client = daemon.accept();
+    client.hello();
+    assert!(!commit.peer_answers(&peer(9)));
+    commit.send(Command::Register(connection(
+        5,
+        &Model::new(path(1)),
+        false,
+    )));
+    assert_eq!(client.registration().0, 5);
+}
+
+#[test]
+fn an_application_waits_for_no_daemon_that_is_silent_or_gone() {
+    let mut daemon = Daemon::new();
+    daemon.start();
+    let commit = commit(&daemon, nobody);
+    assert!(commit.daemon_present());
+    let client = daemon.accept();
+    assert!(
+        !commit.peer_answers(&peer(9)),
+        "it has not even said welcome"
+    );
+    client.order(FromDaemon::AsksPeers);
+    client.hello();
+    let asked = |client: &Client| matches!(client.next(), FromLibrary::AskPeer { .. });
+    assert!(asked(&client), "it may answer yet");
+    assert!(!commit.peer_answers(&peer(10)), "it does not answer");
+    assert!(asked(&client));
+    drop(client);
+    assert!(!commit.peer_answers(&peer(11)), "it is gone");
 }

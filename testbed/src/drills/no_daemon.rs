@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
+use crate::observe;
 use crate::stream::{Options, Streams};
+use crate::wait::{self, Seen};
 use crate::world::Kind;
 
 use super::{Context, Drill, Part};
@@ -15,19 +17,70 @@ use super::{Context, Drill, Part};
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
     name: "no-daemon",
-    about: "daemons absent, late, killed -9 and restarted: the program never suffers",
+    about: "daemons absent, late, killed -9 and restarted, or on one host only: the program never suffers",
     parts: &[Part {
         world: Kind::Flat,
         run,
     }],
 };
 
+/// Bound for a daemon to show a connection.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// How long after a pull a daemon is killed: while it orders, negotiates, loads, waits for traffic.
 const DELAYS_MS: [u64; 6] = [0, 20, 60, 150, 300, 600];
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     daemons_come_late(context)?;
-    daemons_are_killed(context)
+    daemons_are_killed(context)?;
+    timeouts_want_both_daemons(context)
+}
+
+/// The ACK timeout that the library gives a connection whose peer's daemon answers.
+const LOWERED: u8 = 14;
+
+/// Programs that are started until both ends of one have the lowered timeout: an answer that comes
+/// later than 20 ms counts for the next program only, and a VM may be as slow as that.
+const PROGRAMS: u32 = 8;
+
+/// A connection keeps its own ACK timeout while the peer has no daemon, whose alternate would let it
+/// end early; with daemons on both hosts it gets the lower one on both ends.
+fn timeouts_want_both_daemons(context: &mut Context<'_>) -> Result<(), Failure> {
+    for host in Host::ALL {
+        context.world.kill_daemon(host)?;
+    }
+    context.world.start_daemon(Host::A, Policy::default())?;
+    let streams = Streams::start(&context.timeline, Options::default())?;
+    let own = wait::until("the daemon on a shows the connection", LIMIT, || {
+        let shown = observe::connections(Host::A)?;
+        Ok(match shown.first() {
+            Some(end) => Seen::Ready(end.primary.ack_timeout),
+            None => Seen::NotYet("no connection".to_owned()),
+        })
+    })?;
+    context.finish(streams)?;
+    ensure(own > LOWERED, || {
+        format!("the ACK timeout is {own} though host b has no daemon")
+    })?;
+    context.world.start_daemon(Host::B, Policy::default())?;
+    let mut seen = Vec::new();
+    for _ in 0..PROGRAMS {
+        let streams = Streams::start(&context.timeline, Options::default())?;
+        let pairs = context.world.wait_armed(1)?;
+        let timeouts = Host::ALL.map(|host| pairs[0].end(host).primary.ack_timeout);
+        context.finish(streams)?;
+        context.timeline.note(
+            "drill",
+            format!("ACK timeouts {timeouts:?}; with one daemon {own}"),
+        );
+        if timeouts == [LOWERED; 2] {
+            return Ok(());
+        }
+        seen.push(timeouts);
+    }
+    Err(Failure::not_shown(format!(
+        "both hosts have a daemon, and the ACK timeouts are {seen:?}"
+    )))
 }
 
 /// A connection that was made before there was a daemon is armed when daemons come, and survives a

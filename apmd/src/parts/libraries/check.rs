@@ -2,10 +2,12 @@
 //! Whether a registration is true: facts in, verdict out. Nothing that a library says is believed
 //! where the kernel can be asked.
 
+use std::collections::BTreeMap;
+
 use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid};
-use statemachine::PortStatus;
+use statemachine::{PortId, PortStatus};
 
 use crate::io::nldev::QueuePair;
 
@@ -89,6 +91,23 @@ pub(super) fn owner(ownership: Ownership, holder: Holder) -> Result<(), Objectio
     }
 }
 
+/// Whether a path from this port to this LID can lead to a peer: the port is an InfiniBand one that is
+/// up, the LID is unicast, and no port of the same device in the same subnet owns it.
+pub(super) fn leads_away(from: PortId, to: Lid, ports: &BTreeMap<PortId, PortStatus>) -> bool {
+    let subnet = |status: &PortStatus| status.gid.0.first_chunk::<8>().copied();
+    let Some(status) = ports.get(&from) else {
+        return false;
+    };
+    let mut device = ports.range(PortId::of_device(from.node_guid));
+    let own = device.any(|(_, own)| subnet(own) == subnet(status) && owns(own, to));
+    status.infiniband && status.active && to.is_unicast() && !own
+}
+
+fn owns(status: &PortStatus, lid: Lid) -> bool {
+    let lmc = status.lmc.min(7);
+    lid.0 >> lmc == status.lid.0 >> lmc
+}
+
 /// Whether the snapshot agrees with the kernel's view of the queue pair.
 pub(super) fn queue_pair(snapshot: &Snapshot, kernel: &QueuePair) -> Result<(), Objection> {
     if !kernel.reliable {
@@ -133,9 +152,8 @@ pub(super) fn path(
         return Ok(());
     }
     let (port, lid, gid) = (path.port, path.slid, path.sgid);
-    let lmc = status.lmc.min(7);
     // A port that is down may have lost its LID.
-    if status.lid != Lid(0) && lid.0 >> lmc != status.lid.0 >> lmc {
+    if status.lid != Lid(0) && !owns(status, lid) {
         return Err(Objection::SourceLid { port, lid });
     }
     if !status.gid.is_unspecified() && gid != status.gid && !has_gid(gid) {
@@ -203,6 +221,45 @@ mod tests {
             sgid: GID,
             ..Path::default()
         }
+    }
+
+    #[test]
+    fn a_peer_is_behind_a_unicast_lid_that_is_not_ones_own() {
+        let port = |number| PortId::new(cm_msgs::Guid(1), number);
+        let second = PortStatus {
+            lid: Lid(0x40),
+            lmc: 0,
+            ..status()
+        };
+        let other_subnet = PortStatus {
+            lid: Lid(20),
+            lmc: 0,
+            gid: Gid([2; 16]),
+            ..status()
+        };
+        let mut ports = BTreeMap::from([
+            (port(1), status()),
+            (port(2), second),
+            (port(3), other_subnet),
+        ]);
+        let leads = |ports: &_, lid| leads_away(port(1), Lid(lid), ports);
+        assert!(
+            leads(&ports, 20),
+            "LID 20 of another subnet is another port"
+        );
+        for own in [8, 11, 0x40] {
+            assert!(!leads(&ports, own), "{own}");
+        }
+        for none in [0, 0xc000, 0xffff] {
+            assert!(!leads(&ports, none), "{none}");
+        }
+        assert!(!leads_away(port(4), Lid(20), &ports), "no such port");
+        let down = PortStatus {
+            active: false,
+            ..status()
+        };
+        ports.insert(port(1), down);
+        assert!(!leads(&ports, 20), "a port that is down leads nowhere");
     }
 
     fn snapshot() -> Snapshot {

@@ -11,8 +11,10 @@ mod turnover;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
-use cm_msgs::control::{DecodeError, FromDaemon, FromLibrary, MAX_LEN, Refusal, Register, Report};
-use statemachine::{ConnId, Input, Order, PortId, PortStatus, Time, Timers};
+use cm_msgs::control::{
+    DecodeError, FromDaemon, FromLibrary, MAX_LEN, PeerPath, Refusal, Register, Report,
+};
+use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
 use crate::client::Client;
 use crate::config::Config;
@@ -33,9 +35,26 @@ pub(crate) const SOCKET: &str = "apmd.sock";
 /// Packets taken from one library before others have their turn.
 const TURN: usize = 64;
 
-/// What is new of a library's connections, for the engine.
+/// What concerns others.
 #[derive(Debug)]
-pub(crate) struct Note(pub(crate) Input);
+pub(crate) enum Note {
+    /// What is new of a library's connections.
+    Engine(Box<Input>),
+    /// A library asks whether a daemon answers at a peer's port.
+    AskPeer {
+        question: PeerQuestion,
+        uid: u32,
+        far: FarPort,
+    },
+    /// A library is gone, and its questions with it.
+    Gone(u64),
+}
+
+impl Note {
+    fn engine(input: Input) -> Self {
+        Self::Engine(Box::new(input))
+    }
+}
 
 #[derive(Debug)]
 struct Connected {
@@ -186,6 +205,7 @@ impl Libraries {
         if let FromLibrary::Hello { command } = message {
             client.said_hello(&command);
             self.server.greeted(key);
+            self.send(now, key, FromDaemon::AsksPeers);
             self.send(now, key, FromDaemon::Welcome);
             return Ok(());
         }
@@ -201,8 +221,13 @@ impl Libraries {
             FromLibrary::Report { conn, report } => self.report(now, id(conn), report),
             FromLibrary::Close { conn } => {
                 if self.registrations.remove(now, id(conn)) {
-                    self.notes.push_back(Note(Input::Close(id(conn))));
+                    self.notes.push_back(Note::engine(Input::Close(id(conn))));
                 }
+            }
+            FromLibrary::AskPeer { question, path } => {
+                let uid = client.peer.uid;
+                let client = key.into();
+                self.ask_peer(now, PeerQuestion { client, question }, uid, &path);
             }
         }
         Ok(())
@@ -210,7 +235,7 @@ impl Libraries {
 
     fn register(&mut self, now: Time, id: ConnId, uid: u32, register: Register) {
         if self.registrations.remove(now, id) {
-            self.notes.push_back(Note(Input::Close(id)));
+            self.notes.push_back(Note::engine(Input::Close(id)));
         }
         if !self.registrations.add(id, uid, register) {
             tracing::warn!(uid, "registration refused: the user's share is used up");
@@ -243,7 +268,8 @@ impl Libraries {
                     self.order(now, displaced, Order::Refuse(Refusal::NotOwner));
                 }
                 self.patrol.begin(now);
-                self.notes.push_back(Note(Input::Register(id, register)));
+                self.notes
+                    .push_back(Note::engine(Input::Register(id, register)));
             }
             Err(objection) => {
                 self.registrations.count_as_short(now, id);
@@ -344,7 +370,9 @@ impl Libraries {
         let register = registration.register;
         if let State::Accepted(_) = registration.state {
             match check::report(&report.snapshot, self.ports_of(&register)) {
-                Ok(()) => self.notes.push_back(Note(Input::Report(id, report))),
+                Ok(()) => self
+                    .notes
+                    .push_back(Note::engine(Input::Report(id, report))),
                 Err(objection) => {
                     self.counters.contradicted += 1;
                     let uid = self.of(id).map(|connected| connected.client.peer.uid);
@@ -356,6 +384,25 @@ impl Libraries {
         registration.register.snapshot = report.snapshot;
         if registration.state == State::Asked {
             self.consider(now, id);
+        }
+    }
+
+    /// Passes a question on, if it can have an answer.
+    fn ask_peer(&mut self, now: Time, question: PeerQuestion, uid: u32, path: &PeerPath) {
+        let port = PortId::new(path.node_guid, path.port);
+        if !check::leads_away(port, path.dlid, &self.ports) {
+            return self.answer_peer(now, question, false);
+        }
+        let lid = path.dlid;
+        let far = FarPort { port, lid };
+        self.notes.push_back(Note::AskPeer { question, uid, far });
+    }
+
+    /// Tells a library whether a daemon answers where it asked.
+    pub(crate) fn answer_peer(&mut self, now: Time, question: PeerQuestion, answers: bool) {
+        let PeerQuestion { client, question } = question;
+        if let Ok(key) = u32::try_from(client) {
+            self.send(now, key, FromDaemon::Peer { question, answers });
         }
     }
 
@@ -407,7 +454,9 @@ impl Libraries {
             "library disconnected: {why}"
         );
         self.registrations.remove_client(now, key.into());
-        self.notes.push_back(Note(Input::ClientGone(key.into())));
+        self.notes
+            .push_back(Note::engine(Input::ClientGone(key.into())));
+        self.notes.push_back(Note::Gone(key.into()));
     }
 
     /// What is due, and what is left over from earlier turns.

@@ -4,19 +4,22 @@
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
-use cm_msgs::cm;
-use cm_msgs::mad::MAD_LEN;
+use cm_msgs::mad::{self, MAD_LEN};
 use cm_msgs::smp::Smp;
+use cm_msgs::{Presence, cm};
 use paths::sa::SaRequest;
-use statemachine::{MadSource, PortId, Time, Transmit};
+use statemachine::{FarPort, MadSource, PortId, PresenceTransmit, Time, Transmit};
 
-use super::{Note, Ports};
-use crate::devices::{Agent, SendError};
+use super::{Note, Ports, PresenceReceived};
+use crate::devices::{Agent, SendError, Sending};
 use crate::io::umad::{AgentId, Incoming, Received};
 use crate::token::PortKey;
 
 /// How long nothing more is sent by a port for which the kernel had no memory.
 const FULL_FOR: Duration = Duration::from_millis(10);
+
+/// How long the kernel lets answers to questions about presence through: longer than anybody waits.
+const PRESENCE_TIMEOUT_MS: u32 = 100;
 
 /// MADs taken from one port before others have their turn.
 const TURN: usize = 64;
@@ -39,12 +42,38 @@ impl Ports {
             transaction = send.transaction_id,
             "sent"
         );
-        if let Err(error) = self.devices.send_association(send.port, send.lid, &mad) {
-            self.counters.unsent_mads += 1;
-            if error.is_for_want_of_memory() {
-                self.full.insert(send.port, now + FULL_FOR);
-            }
+        let how = Sending::default();
+        let sent = self
+            .devices
+            .send_association(send.port, send.lid, how, &mad);
+        if let Err(error) = sent {
+            self.unsent(now, send.port, &error);
             tracing::warn!(port, lid, message, %error, "not sent");
+        }
+    }
+
+    pub(crate) fn send_presence(&mut self, now: Time, send: &PresenceTransmit) {
+        let FarPort { port, lid } = send.to;
+        let mad = send
+            .message
+            .encode(self.settings.class, send.transaction_id);
+        let how = Sending {
+            path_bits: send.path_bits,
+            timeout_ms: match send.message {
+                Presence::Get => PRESENCE_TIMEOUT_MS,
+                Presence::Answer { .. } => 0,
+            },
+        };
+        if let Err(error) = self.devices.send_association(port, lid, how, &mad) {
+            self.unsent(now, port, &error);
+            tracing::debug!(port = port.port, lid = lid.0, %error, "question or answer about presence not sent");
+        }
+    }
+
+    fn unsent(&mut self, now: Time, port: PortId, error: &SendError) {
+        self.counters.unsent_mads += 1;
+        if error.is_for_want_of_memory() {
+            self.full.insert(port, now + FULL_FOR);
         }
     }
 
@@ -144,7 +173,10 @@ impl Ports {
             Some(Agent::Smp) => Smp::decode(&mad.bytes)
                 .map(|answer| self.port_read(now, key, &answer))
                 .map_err(|error| error.to_string()),
-            Some(Agent::Association) => self.association_mad(key, &mad),
+            Some(Agent::Association) => match mad.bytes.get(3) {
+                Some(&(mad::METHOD_GET | mad::METHOD_GET_RESP)) => self.presence_mad(key, &mad),
+                _ => self.association_mad(key, &mad),
+            },
             None => Ok(()),
         };
         let Err(error) = taken else { return };
@@ -167,6 +199,26 @@ impl Ports {
             ));
         }
         self.notes.push_back(Note::Report(key, port.id, mad));
+        Ok(())
+    }
+
+    fn presence_mad(&mut self, key: PortKey, mad: &Incoming) -> Result<(), String> {
+        let (header, message) = Presence::decode(&mad.bytes).map_err(|error| error.to_string())?;
+        if mad.qpn != 1 {
+            return Err(format!("from queue pair {}, want 1", mad.qpn));
+        }
+        let Some(port) = self.devices.port(key) else {
+            return Ok(());
+        };
+        self.notes.push_back(Note::Presence(PresenceReceived {
+            from: FarPort {
+                port: port.id,
+                lid: mad.lid,
+            },
+            path_bits: mad.path_bits,
+            transaction_id: header.transaction_id,
+            message,
+        }));
         Ok(())
     }
 

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use cm_msgs::cm;
+use cm_msgs::{Presence, cm};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use statemachine::{Backoff, MadSource, PortId, PortStatus, Random, Time};
+use statemachine::{Backoff, FarPort, MadSource, PortId, PortStatus, Random, Time};
 
 use crate::config::Config;
 use crate::counters::PortCounters;
@@ -43,10 +43,22 @@ pub(crate) enum Note {
     /// Addresses of this host's interfaces are different.
     AddressesChanged,
     Association(MadSource, Box<cm::Message>),
+    /// A peer asks or answers whether a daemon is there.
+    Presence(PresenceReceived),
     SaResponse(Box<Incoming>),
     SaTimedOut(u32),
     /// A report that the port's subnet manager sent.
     Report(PortKey, PortId, Box<Incoming>),
+}
+
+/// A MAD about presence that came in by QP1.
+#[derive(Debug)]
+pub(crate) struct PresenceReceived {
+    pub(crate) from: FarPort,
+    /// The low bits of the LID that it was sent to.
+    pub(crate) path_bits: u8,
+    pub(crate) transaction_id: u64,
+    pub(crate) message: Presence,
 }
 
 /// When missing devices are looked for again.

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether a daemon answers at a peer's port, as the local daemon says. Application threads wait for
+//! that before they connect, but never for long.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cm_msgs::control::PeerPath;
+use cm_msgs::{Guid, Lid};
+
+/// How long a thread that connects waits for the answer.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long a daemon that answers is taken to go on.
+const ANSWERING_FOR: Duration = Duration::from_secs(60);
+/// And one that does not, or of which nothing was heard: soon asked again, for it may be started.
+const SILENT_FOR: Duration = Duration::from_secs(1);
+
+/// Peers that are kept in mind. A process with more of them asks again.
+const KNOWN_MAX: usize = 4096;
+
+/// A peer's port, as seen from a local one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Far {
+    node_guid: Guid,
+    port: u8,
+    dlid: Lid,
+}
+
+impl From<&PeerPath> for Far {
+    fn from(path: &PeerPath) -> Self {
+        Self {
+            node_guid: path.node_guid,
+            port: path.port,
+            dlid: path.dlid,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Peer {
+    /// The daemon was asked by this number, and may answer until then.
+    Asked { question: u64, until: Instant },
+    /// So it is until then.
+    Known { answers: bool, until: Instant },
+}
+
+/// What this process knows of its peers.
+pub(crate) struct Peers {
+    patience: Duration,
+    table: Mutex<Table>,
+    settled: Condvar,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self::with_patience(PATIENCE)
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    peers: HashMap<Far, Peer>,
+    questions: HashMap<u64, Far>,
+    last_question: u64,
+}
+
+impl Peers {
+    fn with_patience(patience: Duration) -> Self {
+        Self {
+            patience,
+            table: Mutex::default(),
+            settled: Condvar::new(),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a daemon answers at the far end of the path. `ask` hands the question on, and says
+    /// whether it could; it is called once, however many threads want to know, and must not wait.
+    pub(crate) fn answers(&self, path: &PeerPath, ask: impl FnOnce(u64) -> bool) -> bool {
+        let far = Far::from(path);
+        let now = Instant::now();
+        let mut table = self.table();
+        let (question, until) = match table.peers.get(&far) {
+            Some(&Peer::Known { answers, until }) if now < until => return answers,
+            Some(&Peer::Asked { question, until }) => (question, until),
+            _ => {
+                let until = now + self.patience;
+                let question = table.ask(far, until);
+                drop(table);
+                if !ask(question) {
+                    self.answered(question, false);
+                }
+                table = self.table();
+                (question, until)
+            }
+        };
+        loop {
+            match table.peers.get(&far) {
+                Some(Peer::Asked { question: open, .. }) if *open == question => {}
+                Some(&Peer::Known { answers, .. }) => return answers,
+                // Asked anew since, after silence: what this one waited for did not come.
+                _ => return false,
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                table.silent(far);
+                self.settled.notify_all();
+                return false;
+            }
+            let waited = self.settled.wait_timeout(table, left);
+            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The daemon has answered, or cannot. An answer that comes late counts for the next time.
+    pub(crate) fn answered(&self, question: u64, answers: bool) {
+        let mut table = self.table();
+        let Some(far) = table.questions.remove(&question) else {
+            return;
+        };
+        let lasts = if answers { ANSWERING_FOR } else { SILENT_FOR };
+        let until = Instant::now() + lasts;
+        table.peers.insert(far, Peer::Known { answers, until });
+        drop(table);
+        self.settled.notify_all();
+    }
+
+    /// The daemon is gone, and no open question will be answered.
+    pub(crate) fn daemon_lost(&self) {
+        let questions: Vec<u64> = self.table().questions.keys().copied().collect();
+        for question in questions {
+            self.answered(question, false);
+        }
+    }
+}
+
+impl Table {
+    /// The number of a new question.
+    fn ask(&mut self, far: Far, until: Instant) -> u64 {
+        if self.peers.len() >= KNOWN_MAX {
+            self.peers.clear();
+            self.questions.clear();
+        }
+        // An answer to an earlier question would be as good, but two numbers for one port are not
+        // needed.
+        self.questions.retain(|_, asked| *asked != far);
+        self.last_question += 1;
+        let question = self.last_question;
+        self.questions.insert(question, far);
+        self.peers.insert(far, Peer::Asked { question, until });
+        question
+    }
+
+    /// Nobody waits any longer. The question stays open: its answer may come yet.
+    fn silent(&mut self, far: Far) {
+        let known = Peer::Known {
+            answers: false,
+            until: Instant::now() + SILENT_FOR,
+        };
+        self.peers.insert(far, known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use cm_msgs::PKey;
+
+    use super::*;
+
+    fn path(dlid: u16) -> PeerPath {
+        PeerPath {
+            node_guid: Guid(1),
+            port: 1,
+            slid: Lid(4),
+            dlid: Lid(dlid),
+            sl: 0,
+            pkey: PKey(0xffff),
+        }
+    }
+
+    /// Of threads that wait for an answer which comes.
+    fn patient() -> Peers {
+        Peers::with_patience(Duration::from_secs(3600))
+    }
+
+    fn not_asked(_: u64) -> bool {
+        panic!("it is known")
+    }
+
+    #[test]
+    fn a_peer_is_asked_once_for_all_threads_and_then_known() {
+        let peers = Arc::new(patient());
+        let asked = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..16)
+            .map(|_| {
+                let (peers, asked) = (Arc::clone(&peers), Arc::clone(&asked));
+                thread::spawn(move || {
+                    peers.answers(&path(9), |question| {
+                        asked.fetch_add(1, Ordering::SeqCst);
+                        let peers = Arc::clone(&peers);
+                        // As the commit thread does.
+                        thread::spawn(move || peers.answered(question, true));
+                        true
+                    })
+                })
+            })
+            .collect();
+        let said: Vec<bool> = threads
+            .into_iter()
+            .map(|t| t.join().expect("ends"))
+            .collect();
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert_eq!(said, [true; 16]);
+        assert!(peers.answers(&path(9), not_asked));
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_and_a_late_answer_counts_for_the_next() {
+        let peers = Peers::default();
+        let mut number = 0;
+        let said = peers.answers(&path(9), |question| {
+            number = question;
+            true
+        });
+        assert!(!said, "nobody has answered");
+        assert!(
+            !peers.answers(&path(9), not_asked),
+            "and is not asked at once"
+        );
+        peers.answered(number, true);
+        assert!(peers.answers(&path(9), not_asked));
+        peers.answered(number, false);
+        assert!(
+            peers.answers(&path(9), not_asked),
+            "a second answer is none"
+        );
+    }
+
+    #[test]
+    fn a_question_that_cannot_be_put_is_a_no() {
+        let peers = Peers::default();
+        assert!(!peers.answers(&path(9), |_| false));
+        assert!(peers.table().questions.is_empty());
+    }
+
+    #[test]
+    fn ports_are_asked_each_by_itself() {
+        let peers = patient();
+        for (dlid, answers) in [(9, true), (10, false)] {
+            let said = peers.answers(&path(dlid), |question| {
+                peers.answered(question, answers);
+                true
+            });
+            assert_eq!(said, answers);
+        }
+        assert!(peers.answers(&path(9), not_asked));
+        assert!(!peers.answers(&path(10), not_asked));
+    }
+
+    #[test]
+    fn a_daemon_that_dies_leaves_nobody_waiting() {
+        let peers = Arc::new(patient());
+        let said = peers.answers(&path(9), |_| {
+            let peers = Arc::clone(&peers);
+            thread::spawn(move || peers.daemon_lost());
+            true
+        });
+        assert!(!said);
+        assert!(peers.table().questions.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_in_mind_is_bounded() {
+        let peers = Peers::default();
+        for dlid in 0..3 * KNOWN_MAX as u16 {
+            peers.answers(&path(dlid), |question| {
+                peers.answered(question, true);
+                true
+            });
+        }
+        assert!(peers.table().peers.len() <= KNOWN_MAX);
+        assert!(peers.table().questions.is_empty());
+    }
+}

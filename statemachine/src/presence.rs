@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether a daemon answers at a peer's port: asked by Get(ClassPortInfo), and remembered.
+//!
+//! Local programs decide what is asked, and anybody in the fabric may answer. So each user has a share
+//! of the places, and only the port that was asked is believed, with the transaction ID that it was
+//! asked with, which comes out of [`Random`].
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use cm_msgs::{Lid, Presence};
+
+use crate::fair_share::FairShare;
+use crate::id::PortId;
+use crate::random::Random;
+use crate::time::Time;
+use crate::timers::Timers;
+
+/// How long each copy of a question waits for its answer. Programs wait for the first two.
+const WAITS: [Duration; 3] = [
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(85),
+];
+
+/// How long a daemon that answered is taken to be there.
+const ANSWERING_FOR: Duration = Duration::from_secs(120);
+/// And one that did not to be absent: it may just have been started.
+const SILENT_FOR: Duration = Duration::from_secs(3);
+
+/// Far ports that are known or asked.
+const KNOWN_MAX: usize = 4096;
+/// Far ports that are being asked.
+const ASKED_MAX: usize = 256;
+/// Questions of programs that wait for an answer.
+const WAITING_MAX: usize = 1024;
+/// Of each, what root has besides.
+const RESERVE: usize = 16;
+/// Answers to others that wait for room. Who is left out asks again.
+const REPLIES_MAX: usize = 256;
+
+/// A peer's port, as seen from a local one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FarPort {
+    /// The local port.
+    pub port: PortId,
+    /// The peer port's LID.
+    pub lid: Lid,
+}
+
+/// A question, as its program names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct PeerQuestion {
+    /// The client; never used twice by one daemon.
+    pub client: u64,
+    /// The client's number for the question.
+    pub question: u64,
+}
+
+/// A MAD about presence, to QP1 of a peer's port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PresenceTransmit {
+    /// Where it goes.
+    pub to: FarPort,
+    /// The low bits of the source LID: an answer comes from the LID that was asked.
+    pub path_bits: u8,
+    /// Transaction ID; of a question, the lower half counts.
+    pub transaction_id: u64,
+    /// Question or answer.
+    pub message: Presence,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PresenceCounters {
+    /// Questions sent to peers, with their copies.
+    pub asked: u64,
+    /// Peers' questions answered.
+    pub answered: u64,
+    /// Answers that nobody had asked for.
+    pub from_strangers: u64,
+    /// Questions of programs that were refused, because their user's share was used up.
+    pub refused: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Sent as often as there are numbers; each copy has its own, for umad refuses a second one
+    /// with the same.
+    Asked(Vec<u32>),
+    Known {
+        answers: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Who asked first; the entry is of his share.
+    user: u32,
+    state: State,
+    /// Who waits, with his user.
+    waiting: Vec<(PeerQuestion, u32)>,
+}
+
+/// Which peers' daemons answer. To be used as the [`Engine`](crate::Engine) is: tell what happened,
+/// then poll until there is nothing more.
+pub struct PeerPresence {
+    random: Random,
+    entries: BTreeMap<FarPort, Entry>,
+    transactions: BTreeMap<u32, FarPort>,
+    /// When a copy has waited long enough, or what is known has grown old.
+    timers: Timers<FarPort>,
+    known_share: FairShare<u32>,
+    asked_share: FairShare<u32>,
+    waiting_share: FairShare<u32>,
+    out: VecDeque<PresenceTransmit>,
+    replies: usize,
+    verdicts: VecDeque<(PeerQuestion, bool)>,
+    counters: PresenceCounters,
+}
+
+impl PeerPresence {
+    /// Nothing is known. Transaction IDs come out of `random`.
+    pub fn new(random: Random) -> Self {
+        Self {
+            random,
+            entries: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            timers: Timers::default(),
+            known_share: FairShare::new(KNOWN_MAX, RESERVE),
+            asked_share: FairShare::new(ASKED_MAX, RESERVE),
+            waiting_share: FairShare::new(WAITING_MAX, RESERVE),
+            out: VecDeque::new(),
+            replies: 0,
+            verdicts: VecDeque::new(),
+            counters: PresenceCounters::default(),
+        }
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> PresenceCounters {
+        self.counters
+    }
+
+    /// A program of `user` (0 is root) asks. Every question gets one verdict, unless its client goes.
+    pub fn ask(&mut self, now: Time, question: PeerQuestion, user: u32, far: FarPort) {
+        match self.entries.get(&far).map(|entry| &entry.state) {
+            Some(&State::Known { answers }) => self.verdicts.push_back((question, answers)),
+            Some(State::Asked(_)) => self.wait(question, user, far),
+            None => self.ask_first(now, question, user, far),
+        }
+    }
+
+    fn ask_first(&mut self, now: Time, question: PeerQuestion, user: u32, far: FarPort) {
+        let root = user == 0;
+        if !self.known_share.take(user, 1, root) {
+            return self.refuse(question);
+        }
+        if !self.asked_share.take(user, 1, root) {
+            self.known_share.give_back(user, 1);
+            return self.refuse(question);
+        }
+        let entry = Entry {
+            user,
+            state: State::Asked(Vec::new()),
+            waiting: Vec::new(),
+        };
+        self.entries.insert(far, entry);
+        self.wait(question, user, far);
+        self.send(now, far);
+    }
+
+    fn wait(&mut self, question: PeerQuestion, user: u32, far: FarPort) {
+        if !self.waiting_share.take(user, 1, user == 0) {
+            return self.refuse(question);
+        }
+        if let Some(entry) = self.entries.get_mut(&far) {
+            entry.waiting.push((question, user));
+        }
+    }
+
+    /// Not known is told as absent: the program keeps what it chose.
+    fn refuse(&mut self, question: PeerQuestion) {
+        self.counters.refused += 1;
+        self.verdicts.push_back((question, false));
+    }
+
+    /// Sends the next copy of a question, or settles it.
+    fn send(&mut self, now: Time, far: FarPort) {
+        let Some(Entry {
+            state: State::Asked(transactions),
+            ..
+        }) = self.entries.get_mut(&far)
+        else {
+            return;
+        };
+        let Some(&wait) = WAITS.get(transactions.len()) else {
+            return self.settle(now, far, false);
+        };
+        let mut transaction = self.random.nonzero_u32();
+        while self.transactions.contains_key(&transaction) {
+            transaction = self.random.nonzero_u32();
+        }
+        transactions.push(transaction);
+        self.transactions.insert(transaction, far);
+        self.timers.set(far, now + wait);
+        self.counters.asked += 1;
+        self.take_back(far);
+        self.out.push_back(PresenceTransmit {
+            to: far,
+            path_bits: 0,
+            transaction_id: transaction.into(),
+            message: Presence::Get,
+        });
+    }
+
+    /// A copy that still waits for its port is not sent any more.
+    fn take_back(&mut self, far: FarPort) {
+        self.out
+            .retain(|mad| mad.to != far || mad.message != Presence::Get);
+    }
+
+    fn settle(&mut self, now: Time, far: FarPort, answers: bool) {
+        self.take_back(far);
+        let Some(entry) = self.entries.get_mut(&far) else {
+            return;
+        };
+        let known = State::Known { answers };
+        if let State::Asked(transactions) = core::mem::replace(&mut entry.state, known) {
+            self.asked_share.give_back(entry.user, 1);
+            for transaction in transactions {
+                self.transactions.remove(&transaction);
+            }
+        }
+        for (question, user) in core::mem::take(&mut entry.waiting) {
+            self.waiting_share.give_back(user, 1);
+            self.verdicts.push_back((question, answers));
+        }
+        let fresh = if answers { ANSWERING_FOR } else { SILENT_FOR };
+        self.timers.set(far, now + fresh);
+    }
+
+    fn forget(&mut self, far: FarPort) {
+        if let Some(entry) = self.entries.remove(&far) {
+            self.known_share.give_back(entry.user, 1);
+        }
+        self.timers.cancel(&far);
+    }
+
+    /// A MAD about presence came in from QP1 of a peer's port. `path_bits`: of the local LID that it
+    /// was sent to.
+    pub fn handle(
+        &mut self,
+        now: Time,
+        from: FarPort,
+        path_bits: u8,
+        transaction_id: u64,
+        message: &Presence,
+    ) {
+        match message {
+            Presence::Get => self.answer(from, path_bits, transaction_id),
+            Presence::Answer { .. } => {
+                if self.transactions.get(&(transaction_id as u32)) != Some(&from) {
+                    self.counters.from_strangers += 1;
+                    return;
+                }
+                self.settle(now, from, message.is_here());
+            }
+        }
+    }
+
+    fn answer(&mut self, to: FarPort, path_bits: u8, transaction_id: u64) {
+        if self.replies == REPLIES_MAX {
+            return;
+        }
+        self.replies += 1;
+        self.counters.answered += 1;
+        self.out.push_back(PresenceTransmit {
+            to,
+            path_bits,
+            transaction_id,
+            message: Presence::here(),
+        });
+    }
+
+    /// A client is gone, and its questions with it.
+    pub fn client_gone(&mut self, client: u64) {
+        // Only what is being asked has somebody waiting.
+        for far in self.transactions.values() {
+            let Some(entry) = self.entries.get_mut(far) else {
+                continue;
+            };
+            let share = &mut self.waiting_share;
+            entry.waiting.retain(|&(question, user)| {
+                let stays = question.client != client;
+                if !stays {
+                    share.give_back(user, 1);
+                }
+                stays
+            });
+        }
+        self.verdicts
+            .retain(|(question, _)| question.client != client);
+    }
+
+    /// A local port is another than before, or gone: who is behind which LID may be, too.
+    pub fn port_changed(&mut self, now: Time, port: PortId) {
+        let first = FarPort { port, lid: Lid(0) };
+        let last = FarPort {
+            port,
+            lid: Lid(u16::MAX),
+        };
+        let of_port = self.entries.range(first..=last);
+        let all: Vec<FarPort> = of_port.map(|(&far, _)| far).collect();
+        for far in all {
+            // Who waits has to hear something; the next one asks anew.
+            self.settle(now, far, false);
+            self.forget(far);
+        }
+        self.replies -= self.out.iter().filter(|mad| is_reply(mad, port)).count();
+        self.out.retain(|mad| mad.to.port != port);
+    }
+
+    /// The next MAD to send through a port that `has_room`.
+    pub fn poll_transmit(
+        &mut self,
+        mut has_room: impl FnMut(PortId) -> bool,
+    ) -> Option<PresenceTransmit> {
+        let place = self.out.iter().position(|mad| has_room(mad.to.port))?;
+        let mad = self.out.remove(place)?;
+        self.replies -= usize::from(mad.message != Presence::Get);
+        Some(mad)
+    }
+
+    /// The next verdict: whether a daemon answers where the program asked for.
+    pub fn poll_verdict(&mut self) -> Option<(PeerQuestion, bool)> {
+        self.verdicts.pop_front()
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// The moment that [`Self::poll_timeout`] named has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(far) = self.timers.expired(now) {
+            match self.entries.get(&far).map(|entry| &entry.state) {
+                Some(State::Asked(_)) => self.send(now, far),
+                Some(State::Known { .. }) => self.forget(far),
+                None => {}
+            }
+        }
+    }
+}
+
+fn is_reply(mad: &PresenceTransmit, port: PortId) -> bool {
+    mad.to.port == port && mad.message != Presence::Get
+}
+
+#[cfg(test)]
+mod tests;
