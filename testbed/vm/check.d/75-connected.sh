@@ -140,6 +140,8 @@ torn_down() {
 	step "no connection is left"
 	await 10 is_unconnected
 	for host in host-a host-b; do link "$host" up; done
+	await 20 host-a ping -c 1 -W 1 10.0.1.2
+	step "done"
 	nothing_is_missed
 }
 
