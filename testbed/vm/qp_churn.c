@@ -4,7 +4,7 @@
  * destroyed, in mid-flight, whose memory is deregistered under them and whose processes are
  * killed, while cables are pulled and packets lost. It judges the software HCA.
  *
- * Each pair is a process on shca0 and one on shca1 (see churn_side.h), every other one on port 2.
+ * Each pair is a process on shca0 and one on shca1 (see churn_round.h), every other one on port 2.
  * Ends with "PASS" and a tally, or says what is wrong.
  */
 #define _GNU_SOURCE
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include "churn_side.h"
+#include "churn_round.h"
 
 #define MAX_PAIRS 16
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::deny::CargoDeny;
 use crate::error::Error;
-use crate::workspace::cargo;
+use crate::workspace::{self, cargo};
 use crate::{drill, fabrics, packages, shell};
 
 /// What all of it, set-up included, is meant to take at most on two cores; said when it is exceeded, no failure: the
@@ -71,6 +71,9 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
         "--deny",
         "warnings",
     ];
+    // The row as-described holds the fabric against the file's copy.
+    let file = workspace::root().join("testbed/vm/fabrics/ring.net");
+    let file = file.to_string_lossy();
     vec![
         Step {
             name: "format",
@@ -97,8 +100,8 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
             command: xtask(&["vm", "--check", "--fabric", "leaf-spine"]),
         },
         Step {
-            name: "ring",
-            command: xtask(&["vm", "--check", "--fabric", "ring"]),
+            name: "a file's fabric",
+            command: xtask(&["vm", "--check", "--fabric", &file, "--copy", &file]),
         },
         Step {
             name: "newer kernel",

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Run this script with everything up, and end with its exit status
     #[arg(long, value_name = "SCRIPT", conflicts_with = "check")]
     run: Option<PathBuf>,
-    /// Prove the world with programs that nobody here wrote (implies --stock)
+    /// Prove the world with programs that nobody here wrote (implies --stock and --slab-debug)
     #[arg(long)]
     check: bool,
     /// Kill the VM if the script runs longer
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     /// Which of Debian's kernels to boot
     #[arg(long, value_name = "KERNEL", value_enum, default_value_t)]
     kernel: kernel::Choice,
-    /// Let the kernel watch its heap: red zones, poison, who allocated what (implied by --check)
+    /// Let the kernel watch its heap: red zones, poison, who allocated what
     #[arg(long)]
     slab_debug: bool,
     /// Do not start the daemons

@@ -23,6 +23,18 @@ net_discover() {
 	need_count $((2 * $(cables_between_switches))) '^\[[0-9]+\][[:space:]]+"S-'
 }
 
+# "NAME PORT NAME PORT" for each cable, whichever end comes first.
+alike() { awk '{ a = $1 " " $2; b = $3 " " $4; print (a < b ? a " " b : b " " a) }' | sort -u; }
+
+# The fabric of a file is the one that the file describes. ([1] "shca0"[1] stands below Switch 8 "ring0")
+as_described() {
+	local file=$1
+	sed -En 's/^\[([0-9]+)\][[:space:]]+"([^"]+)"\[([0-9]+)\].*/cable \1 \2 \3/p; s/^(Switch|Hca)[[:space:]]+[0-9]+[[:space:]]+"([^"]+)".*/node \2/p' "$file" |
+		awk '$1 == "node" { node = $2 } $1 == "cable" { print node, $2, $3, $4 }' | alike >"$logs/described"
+	[ -s "$logs/described" ] || fail "$file describes no cable"
+	cables | alike | diff "$logs/described" - || fail "the fabric is another than $file describes"
+}
+
 link_info() {
 	output iblinkinfo --line
 	need_count $((2 * $(cable_count))) 'Active/ +LinkUp'
@@ -90,6 +102,7 @@ pull_and_plug() {
 
 row subnet-up opensm subnet_up
 row ibnetdiscover ibnetdiscover net_discover
+for file in /host/*.net; do [ ! -e "$file" ] || row as-described "--fabric ${file##*/}" as_described "$file"; done
 row iblinkinfo iblinkinfo link_info
 row saquery saquery sa_query
 row sminfo sminfo sm_info

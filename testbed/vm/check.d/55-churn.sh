@@ -9,17 +9,24 @@ resources() { rdma resource show shca0 && rdma resource show shca1; }
 # Objects of the kernel's heap that the software HCA and rdmavt hold.
 objects() { cat "$heap"/kmalloc-*/alloc_traces | awk '/^ *[0-9]+ .*\[(shca|rdmavt)\]/ { n += $1 } END { print n + 0 }'; }
 
-is_as_before() { # WHAT BEFORE
-	[ "$("$1")" = "$2" ]
+# as_before WHAT BEFORE: soon at least; what is freed by RCU takes its time.
+as_before() {
+	local tries now
+	for tries in {1..10}; do
+		now=$("$1")
+		[ "$now" != "$2" ] || return 0
+		sleep 0.3
+	done
+	fail "$1 now: $now"
 }
 
 nothing_left() { # RESOURCES OBJECTS
 	local resource
-	await 10 is_as_before resources "$1" || fail "left behind: $(resources)"
+	as_before resources "$1"
 	for resource in qp cq mr pd srq; do
 		! rdma resource show "$resource" | grep 'comm qp_churn' || fail "that $resource is still there"
 	done
-	await 10 is_as_before objects "$2"
+	as_before objects "$2"
 }
 
 heap_is_sound() {

@@ -44,19 +44,9 @@ multicast() {
 	need 'return status 0'
 }
 
-back_to_flat() {
-	world flat
-	output ibv_devices
-	need_count 1 'shca0'
-	need_count 1 'shca1'
-	pair 18515 ibv_rc_pingpong -n 100 -c
-	need '^100 iters in '
-}
-
 row world-netns "rdma dev set netns, ibv_devices" to_netns
 row ipoib-rail-a ping ipoib_ping 10.0.1.2
 row ipoib-rail-b ping ipoib_ping 10.0.2.2
 row rping-rail-a rping r_ping 10.0.1.1
 row rping-rail-b rping r_ping 10.0.2.1
 row mckey mckey multicast
-row world-flat "rdma dev set netns, ibv_rc_pingpong" back_to_flat
