@@ -17,7 +17,7 @@ use super::{Context, Drill, Part};
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
     name: "no-daemon",
-    about: "daemons absent, late, killed -9 and restarted, or on one host only: the program never suffers",
+    about: "daemons absent, late, killed -9, on one host only: the program never suffers",
     parts: &[Part {
         world: Kind::Flat,
         run,
