@@ -36,14 +36,14 @@ fn reasons(outcomes: &[Outcome]) -> Vec<String> {
 
 /// For a terminal.
 pub(super) fn text(outcomes: &[Outcome]) -> String {
-    let mut text = format!("{:<16}", "PROGRAM");
+    let mut text = format!("{:<18}", "PROGRAM");
     for fault in faults(outcomes) {
         // Writing to a String does not fail, here and below.
         let _ = write!(text, " {:<18}", fault.name().to_uppercase());
     }
     text.push_str(" VERDICT (plain / protected: longest stall, or breaks)\n");
     for outcome in outcomes {
-        let _ = write!(text, "{:<16}", outcome.name);
+        let _ = write!(text, "{:<18}", outcome.name);
         for index in 0..outcome.faults.len() {
             let _ = write!(text, " {:<18}", cell(outcome, index));
         }

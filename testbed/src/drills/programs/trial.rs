@@ -42,6 +42,16 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What a program whose connection broke is given to say so.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How long a row's program is to run. The kernel's must outlast one fault and the recovery from it,
+/// or nothing is left to be seen flowing again.
+fn duration(row: &Row) -> Duration {
+    if row.is_of_the_kernel() {
+        RUN + OUTAGE + WATCH
+    } else {
+        RUN
+    }
+}
+
 /// A row in a column.
 pub(super) struct Trial<'a, 'b> {
     pub(super) context: &'a mut Context<'b>,
@@ -55,14 +65,14 @@ pub(super) struct Trial<'a, 'b> {
 pub(super) fn measure(row: &'static Row, hosts: [Host; 2]) -> Result<Result<u64, String>, Failure> {
     const LONG_ENOUGH: Duration = Duration::from_secs(5);
     let Amount::Units(mut few, most) = row.amount else {
-        return Ok(Ok(RUN.as_secs()));
+        return Ok(Ok(duration(row).as_secs()));
     };
     loop {
         let mut running = match Running::start(row, Column::Plain, few, hosts)? {
             Ok(running) => running,
             Err(why) => return Ok(Err(why)),
         };
-        if let Err(why) = running.finish(RUN)? {
+        if let Err(why) = running.finish(duration(running.row))? {
             return Ok(Err(format!("undisturbed: {why}")));
         }
         let took = running.took();
@@ -137,7 +147,7 @@ impl Trial<'_, '_> {
                 return Ok(cells);
             }
         }
-        let ending = running.finish(RUN)?;
+        let ending = running.finish(duration(running.row))?;
         if cells.is_empty() {
             let why = ending.err().unwrap_or_else(|| "too short a run".to_owned());
             cells.push(Cell::not_run(format!("ends before the fault: {why}")));
@@ -279,7 +289,7 @@ fn watch(running: &mut Running, broken: &Broken, until: Moment) -> Result<Seen, 
             return Ok(Seen::Resumed(stall));
         }
         if running.has_ended()? {
-            return Ok(match running.finish(RUN)? {
+            return Ok(match running.finish(duration(running.row))? {
                 Ok(()) => Seen::Finished,
                 Err(why) => Seen::Broke(why),
             });
