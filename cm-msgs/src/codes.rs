@@ -50,21 +50,38 @@ macro_rules! codes {
 }
 
 /// `closed_codes! { Name { Variant = 0, "text"; ... } }`: one byte; every other value is refused.
-/// `Name, " unit"`: what follows the text where it stands for itself.
+/// `ranked Name, " unit"`: of what is ordered otherwise than by its codes; the unit is what follows
+/// the text where it stands for itself.
 macro_rules! closed_codes {
-    ($(#[$meta:meta])* $name:ident $(, $unit:literal)? {
+    ($(#[$meta:meta])* ranked $name:ident, $unit:literal {
+        $($variant:ident = $code:literal, $text:literal;)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum $name {
+            $(#[doc = concat!("Code ", $code, ": ", $text, $unit, ".")] $variant,)+
+        }
+
+        $crate::codes::closed_codes!(@impl $name, $unit { $($variant = $code, $text;)+ });
+    };
+    ($(#[$meta:meta])* $name:ident {
         $($(#[$vmeta:meta])* $variant:ident = $code:literal, $text:literal;)+
     }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
         pub enum $name {
             $(
                 $(#[$vmeta])*
                 #[doc = concat!("Code ", $code, ": ", $text, ".")]
-                $variant,
+                $variant = $code,
             )+
         }
 
+        $crate::codes::closed_codes!(@impl $name, "" { $($variant = $code, $text;)+ });
+    };
+    (@impl $name:ident, $unit:literal { $($variant:ident = $code:literal, $text:literal;)+ }) => {
         impl $name {
             /// Every one, in this order.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
@@ -87,9 +104,7 @@ macro_rules! closed_codes {
 
         impl core::fmt::Display for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(self.text())?;
-                $(f.write_str($unit)?;)?
-                Ok(())
+                f.write_str(match self { $(Self::$variant => concat!($text, $unit),)+ })
             }
         }
     };

@@ -89,8 +89,7 @@ impl Speed {
 closed_codes! {
     /// Rate of a link or path (PathRecord:Rate, IBA 15.2.5.16). Ordered by what it carries, which is
     /// not the order of the codes.
-    #[derive(PartialOrd, Ord)]
-    Rate, " Gb/s" {
+    ranked Rate, " Gb/s" {
         G2_5 = 2, "2.5";
         G5 = 5, "5";
         G10 = 3, "10";
