@@ -222,7 +222,8 @@ fn has_resumed(samples: &[Sample], since: Moment, usual: u64) -> bool {
 }
 
 /// Traffic is looked at in portions, so that the odd management packet does not end a stall; a portion
-/// ends a stall that began at the one before.
+/// ends a stall that began at the one before. It has to come within a [`WINDOW`], or a long stall would
+/// be ended by what management sums up to.
 fn longest_stall(samples: &[Sample], since: Moment, usual: u64) -> Millis {
     let portion = (usual / PORTIONS).max(TRAFFIC);
     let mut longest = Millis::default();
@@ -230,7 +231,8 @@ fn longest_stall(samples: &[Sample], since: Moment, usual: u64) -> Millis {
         return longest;
     };
     for sample in samples {
-        if sample.sum() - mark.sum() < portion {
+        let from = at(samples, sample.at - WINDOW).map_or(0, Sample::sum);
+        if sample.sum() - from.max(mark.sum()) < portion {
             continue;
         }
         if sample.at > since {
@@ -282,6 +284,25 @@ mod tests {
         assert_eq!(both(500, 600), [[0, 0], [100, 0]]);
         assert_eq!(both(1500, 1600), [[0, 0], [0, 100]]);
         assert_eq!(arrived(&[], ms(0), ms(1)), Packets::default());
+    }
+
+    #[test]
+    fn a_long_stall_is_not_ended_by_what_management_sums_up_to() {
+        let mut packets = 0;
+        let samples: Vec<_> = (0..3000)
+            .map(|tick: u32| {
+                match tick {
+                    0..=99 | 2600.. => packets += 10,
+                    _ => packets += u64::from(tick.is_multiple_of(20)),
+                }
+                Sample {
+                    at: ms(tick * 10),
+                    packets: [[0, 0], [packets, 0]],
+                }
+            })
+            .collect();
+        let stall = longest_stall(&samples, ms(1000), 1000);
+        assert!((24_990.0..25_060.0).contains(&stall.0), "{stall}");
     }
 
     #[test]
