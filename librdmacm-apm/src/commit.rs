@@ -133,6 +133,12 @@ impl Commit {
         self.peers.answers(path, ask)
     }
 
+    /// Asks that for a connection to come, without waiting.
+    pub(crate) fn ask_peer_ahead(&'static self, path: &PeerPath) {
+        let ask = |question| self.send(Command::AskPeer(question, *path));
+        self.peers.ask_ahead(path, ask);
+    }
+
     /// Opens a socket to the daemon. That none is there is no news; that one is there and may not be
     /// spoken to is, once.
     pub(crate) fn open(&self) -> io::Result<OwnedFd> {

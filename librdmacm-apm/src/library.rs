@@ -2,7 +2,7 @@
 //! The library's state in this process, and what the caught calls mean for it.
 #![allow(unsafe_code)]
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
@@ -31,7 +31,7 @@ pub(crate) struct Library {
     commit: Commit,
 }
 
-static CURRENT: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
 
 /// This process's state.
 pub(crate) fn library() -> &'static Library {
@@ -45,7 +45,7 @@ pub(crate) fn library() -> &'static Library {
         unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
     });
     let new = Box::into_raw(Box::new(Library::new()));
-    let null = std::ptr::null_mut();
+    let null = ptr::null_mut();
     match CURRENT.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it is stored now and never freed.
         Ok(_) => unsafe { &*new },
@@ -63,7 +63,7 @@ pub(crate) fn library() -> &'static Library {
 /// by itself. The parent's state is abandoned, locked as it may be, and the socket to the daemon
 /// is closed, which is how the daemon learns of the parent's death.
 extern "C" fn after_fork_in_child() {
-    let parents = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    let parents = CURRENT.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: what was stored is never freed.
     let Some(parents) = (unsafe { parents.as_ref() }) else {
         return;
@@ -119,7 +119,7 @@ impl Library {
         let key = IdKey(id as usize);
         // SAFETY: the id is valid.
         let id_ref = unsafe { &*id };
-        let (verbs, port) = (id_ref.verbs, id_ref.port_num);
+        let verbs = id_ref.verbs;
         if verbs.is_null() || id_ref.qp_type != ibv_qp_type::IBV_QPT_RC {
             return;
         }
@@ -136,24 +136,53 @@ impl Library {
         let peer_gid = Gid(unsafe { id_ref.route.addr.addr.ibaddr.dgid.raw });
         let connects = Connects { role, qp, peer_gid };
         self.registry.connects(key, connects);
-        let state = self.registry.id(key);
         let Some(mut timeout) = self.settings.ack_timeout else {
             return;
         };
-        if !self.wanted(state.asked)
-            || state.own_ack_timeout
-            || !self.commit.daemon_present()
-            // SAFETY: the id holds its device open.
-            || !unsafe { Device::new(verbs) }.can_migrate(port)
-            // SAFETY: the id is valid, and holds its device open.
-            || !unsafe { peer_path(id_ref) }.is_some_and(|path| self.commit.peer_answers(&path))
-        {
+        // SAFETY: the id is valid, and has a device.
+        let path = unsafe { self.path_that_may_be_left(id_ref) };
+        if !path.is_some_and(|path| self.commit.peer_answers(&path)) {
             return;
         }
         // SAFETY: the option is a byte. A refusal leaves the id as it was.
         unsafe {
             (real().rdma_set_option)(id, LEVEL_ID, ID_ACK_TIMEOUT, (&raw mut timeout).cast(), 1);
         }
+    }
+
+    /// The id has a route now, and will connect soon: time to ask for its peer.
+    ///
+    /// # Safety
+    /// `id` is a valid id.
+    pub(crate) unsafe fn routed(&'static self, id: *mut rdma_cm_id) {
+        // SAFETY: the id is valid.
+        let id = unsafe { &*id };
+        if id.verbs.is_null()
+            || id.qp_type != ibv_qp_type::IBV_QPT_RC
+            || self.settings.ack_timeout.is_none()
+        {
+            return;
+        }
+        // SAFETY: the id is valid, and has a device.
+        if let Some(path) = unsafe { self.path_that_may_be_left(id) } {
+            self.commit.ask_peer_ahead(&path);
+        }
+    }
+
+    /// The path that an id connects by, if the connection will be looked after, may use a lower ACK
+    /// timeout, and its device has a second path.
+    ///
+    /// # Safety
+    /// The id is valid and has a device.
+    unsafe fn path_that_may_be_left(&'static self, id: &rdma_cm_id) -> Option<PeerPath> {
+        let state = self.registry.id(IdKey(ptr::from_ref(id) as usize));
+        let may_be = self.wanted(state.asked)
+            && !state.own_ack_timeout
+            && self.commit.daemon_present()
+            // SAFETY: the id holds its device open.
+            && unsafe { Device::new(id.verbs) }.can_migrate(id.port_num);
+        // SAFETY: the id is valid, and holds its device open.
+        may_be.then(|| unsafe { peer_path(id) }).flatten()
     }
 
     /// The id's connection is established.

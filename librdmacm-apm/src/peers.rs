@@ -39,8 +39,8 @@ impl From<&PeerPath> for Far {
 
 #[derive(Clone, Copy)]
 enum Peer {
-    /// The daemon was asked by this number, and may answer until then.
-    Asked { question: u64, until: Instant },
+    /// The daemon was asked by this number.
+    Asked { question: u64 },
     /// So it is until then.
     Known { answers: bool, until: Instant },
 }
@@ -82,25 +82,22 @@ impl Peers {
     /// whether it could; it is called once, however many threads want to know, and must not wait.
     pub(crate) fn answers(&self, path: &PeerPath, ask: impl FnOnce(u64) -> bool) -> bool {
         let far = Far::from(path);
-        let now = Instant::now();
+        let until = Instant::now() + self.patience;
         let mut table = self.table();
-        let (question, until) = match table.peers.get(&far) {
-            Some(&Peer::Known { answers, until }) if now < until => return answers,
-            Some(&Peer::Asked { question, until }) => (question, until),
-            _ => {
-                let until = now + self.patience;
-                let question = table.ask(far, until);
+        let question = match table.known(far) {
+            Some(Peer::Known { answers, .. }) => return answers,
+            Some(Peer::Asked { question }) => question,
+            None => {
+                let question = table.ask(far);
                 drop(table);
-                if !ask(question) {
-                    self.answered(question, false);
-                }
+                self.put(question, ask);
                 table = self.table();
-                (question, until)
+                question
             }
         };
         loop {
             match table.peers.get(&far) {
-                Some(Peer::Asked { question: open, .. }) if *open == question => {}
+                Some(Peer::Asked { question: open }) if *open == question => {}
                 Some(&Peer::Known { answers, .. }) => return answers,
                 // Asked anew since, after silence: what this one waited for did not come.
                 _ => return false,
@@ -113,6 +110,23 @@ impl Peers {
             }
             let waited = self.settled.wait_timeout(table, left);
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// As [`Peers::answers`] for who will connect soon: nobody waits.
+    pub(crate) fn ask_ahead(&self, path: &PeerPath, ask: impl FnOnce(u64) -> bool) {
+        let far = Far::from(path);
+        let mut table = self.table();
+        if table.known(far).is_none() {
+            let question = table.ask(far);
+            drop(table);
+            self.put(question, ask);
+        }
+    }
+
+    fn put(&self, question: u64, ask: impl FnOnce(u64) -> bool) {
+        if !ask(question) {
+            self.answered(question, false);
         }
     }
 
@@ -139,8 +153,17 @@ impl Peers {
 }
 
 impl Table {
+    /// What is known, if that is not too old, or asked.
+    fn known(&self, far: Far) -> Option<Peer> {
+        let peer = self.peers.get(&far).copied();
+        peer.filter(|peer| match peer {
+            Peer::Asked { .. } => true,
+            Peer::Known { until, .. } => Instant::now() < *until,
+        })
+    }
+
     /// The number of a new question.
-    fn ask(&mut self, far: Far, until: Instant) -> u64 {
+    fn ask(&mut self, far: Far) -> u64 {
         if self.peers.len() >= KNOWN_MAX {
             self.peers.clear();
             self.questions.clear();
@@ -151,7 +174,7 @@ impl Table {
         self.last_question += 1;
         let question = self.last_question;
         self.questions.insert(question, far);
-        self.peers.insert(far, Peer::Asked { question, until });
+        self.peers.insert(far, Peer::Asked { question });
         question
     }
 
@@ -242,6 +265,25 @@ mod tests {
             peers.answers(&path(9), not_asked),
             "a second answer is none"
         );
+    }
+
+    #[test]
+    fn who_asked_ahead_need_not_ask_again() {
+        let peers = patient();
+        let mut number = 0;
+        peers.ask_ahead(&path(9), |question| {
+            number = question;
+            true
+        });
+        peers.ask_ahead(&path(9), not_asked);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| peers.answers(&path(9), not_asked));
+            peers.answered(number, true);
+            assert!(waits.join().expect("ends"));
+        });
+        peers.ask_ahead(&path(9), not_asked);
+        peers.ask_ahead(&path(10), |_| false);
+        assert!(!peers.answers(&path(10), not_asked), "nobody to ask");
     }
 
     #[test]

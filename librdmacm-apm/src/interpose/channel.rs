@@ -108,6 +108,12 @@ unsafe fn notice(event: &rdma_cm_event) {
         event_type::RDMA_CM_EVENT_CONNECT_REQUEST => {
             let (child, listener) = (IdKey(event.id as usize), IdKey(event.listen_id as usize));
             library().registry.inherit(child, listener);
+            // SAFETY: the event's id is valid.
+            unsafe { library().routed(event.id) };
+        }
+        event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => {
+            // SAFETY: the event's id is valid.
+            unsafe { library().routed(event.id) };
         }
         event_type::RDMA_CM_EVENT_ESTABLISHED => {
             // SAFETY: the event's id is valid.
