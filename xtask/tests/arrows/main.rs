@@ -144,7 +144,12 @@ fn the_applications_library_has_no_event_loop() {
 /// The libraries and programs of a member of the workspace.
 fn sources(member: &str) -> Vec<Crate> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    source::package(&root.expect("a workspace").join(member))
+    let root = root.expect("a workspace");
+    let directory = match member {
+        FOR_TESTS => root.join("testbed").join(member),
+        _ => root.join(member),
+    };
+    source::package(&directory)
 }
 
 /// Fails on what is not listed as known, and on what is listed and no longer so.
