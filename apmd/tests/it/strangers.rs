@@ -200,6 +200,7 @@ fn a_flood_is_a_few_lines_in_the_log() {
     let operator = connect(&daemon.directory().join("observe.sock"));
     operator.send(b"nonsense").expect("room");
     daemon.await_counter("malformed_requests", &json!(1));
+    daemon.await_log("request not understood");
     assert!(said("protocol violation") < 200);
     assert_eq!(said("request not understood"), 1, "nothing hides another");
     daemon.await_log(" left out, like: ");
