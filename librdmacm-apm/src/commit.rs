@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use cm_msgs::control::{AppEvent, Cause, PeerPath};
+use cm_msgs::control::{AppEvent, Cause, PeerPort};
 use cm_msgs::path;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -28,8 +28,8 @@ pub(crate) enum Command {
     Seen(u64, Cause),
     /// A socket to the daemon that another thread has opened.
     Linked(OwnedFd),
-    /// Ask the daemon whether one answers at the far end of a path; the question's number.
-    AskPeer(u64, PeerPath),
+    /// Ask the daemon whether one answers at a peer's port; the question's number.
+    AskPeer(u64, PeerPort),
 }
 
 /// Hands an event to the application: connection, event, errno, primary path.
@@ -127,16 +127,16 @@ impl Commit {
         self.send(Command::Linked(socket))
     }
 
-    /// Whether a daemon is known to answer at the far end of the path. Waits for 20 ms at most.
-    pub(crate) fn peer_answers(&'static self, path: &PeerPath) -> bool {
-        let ask = |question| self.send(Command::AskPeer(question, *path));
-        self.peers.answers(path, ask)
+    /// Whether a daemon is known to answer at the peer's port. Waits for 20 ms at most.
+    pub(crate) fn peer_answers(&'static self, peer: PeerPort) -> bool {
+        let ask = |question| self.send(Command::AskPeer(question, peer));
+        self.peers.answers(peer, ask)
     }
 
     /// Asks that for a connection to come, without waiting.
-    pub(crate) fn ask_peer_ahead(&'static self, path: &PeerPath) {
-        let ask = |question| self.send(Command::AskPeer(question, *path));
-        self.peers.ask_ahead(path, ask);
+    pub(crate) fn ask_peer_ahead(&'static self, peer: PeerPort) {
+        let ask = |question| self.send(Command::AskPeer(question, peer));
+        self.peers.ask_ahead(peer, ask);
     }
 
     /// Opens a socket to the daemon. That none is there is no news; that one is there and may not be

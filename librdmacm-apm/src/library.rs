@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
-use cm_msgs::control::{Cause, PeerPath, Role};
-use cm_msgs::{Gid, Lid, PKey, Qpn};
+use cm_msgs::control::{Cause, PeerPort, Role};
+use cm_msgs::{Gid, Lid, Qpn};
 use nix::errno::Errno;
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
 
@@ -140,8 +140,8 @@ impl Library {
             return;
         };
         // SAFETY: the id is valid, and has a device.
-        let path = unsafe { self.path_that_may_be_left(id_ref) };
-        if !path.is_some_and(|path| self.commit.peer_answers(&path)) {
+        let peer = unsafe { self.peer_that_counts(id_ref) };
+        if !peer.is_some_and(|peer| self.commit.peer_answers(peer)) {
             return;
         }
         // SAFETY: the option is a byte. A refusal leaves the id as it was.
@@ -164,25 +164,25 @@ impl Library {
             return;
         }
         // SAFETY: the id is valid, and has a device.
-        if let Some(path) = unsafe { self.path_that_may_be_left(id) } {
-            self.commit.ask_peer_ahead(&path);
+        if let Some(peer) = unsafe { self.peer_that_counts(id) } {
+            self.commit.ask_peer_ahead(peer);
         }
     }
 
-    /// The path that an id connects by, if the connection will be looked after, may use a lower ACK
-    /// timeout, and its device has a second path.
+    /// The port that an id connects to, if its ACK timeout depends on the daemon there: the connection
+    /// will be looked after, the application has set none, and the device can have a second path.
     ///
     /// # Safety
     /// The id is valid and has a device.
-    unsafe fn path_that_may_be_left(&'static self, id: &rdma_cm_id) -> Option<PeerPath> {
+    unsafe fn peer_that_counts(&'static self, id: &rdma_cm_id) -> Option<PeerPort> {
         let state = self.registry.id(IdKey(ptr::from_ref(id) as usize));
-        let may_be = self.wanted(state.asked)
+        let counts = self.wanted(state.asked)
             && !state.own_ack_timeout
             && self.commit.daemon_present()
             // SAFETY: the id holds its device open.
             && unsafe { Device::new(id.verbs) }.can_migrate(id.port_num);
         // SAFETY: the id is valid, and holds its device open.
-        may_be.then(|| unsafe { peer_path(id) }).flatten()
+        counts.then(|| unsafe { peer_port(id) }).flatten()
     }
 
     /// The id's connection is established.
@@ -441,21 +441,18 @@ impl Library {
     }
 }
 
-/// The path that an id connects by, if its route is known.
+/// The port that an id connects to, if its route is known.
 ///
 /// # Safety
 /// The id is valid and has a device.
-unsafe fn peer_path(id: &rdma_cm_id) -> Option<PeerPath> {
+unsafe fn peer_port(id: &rdma_cm_id) -> Option<PeerPort> {
     // SAFETY: librdmacm keeps as many records as it says, or none and no pointer.
     let record = unsafe { id.route.path_rec.as_ref() }.filter(|_| id.route.num_paths > 0)?;
-    Some(PeerPath {
+    Some(PeerPort {
         // SAFETY: the id holds its device open.
         node_guid: unsafe { Device::new(id.verbs) }.node_guid(),
         port: id.port_num,
-        slid: Lid(u16::from_be(record.slid)),
-        dlid: Lid(u16::from_be(record.dlid)),
-        sl: record.sl,
-        pkey: PKey(u16::from_be(record.pkey)),
+        lid: Lid(u16::from_be(record.dlid)),
     })
 }
 

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::PeerPath;
-use cm_msgs::{Guid, Lid};
+use cm_msgs::control::PeerPort;
 
 /// How long a thread that connects waits for the answer.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -18,24 +17,6 @@ const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// Peers that are kept in mind. A process with more of them asks again.
 const KNOWN_MAX: usize = 4096;
-
-/// A peer's port, as seen from a local one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Far {
-    node_guid: Guid,
-    port: u8,
-    dlid: Lid,
-}
-
-impl From<&PeerPath> for Far {
-    fn from(path: &PeerPath) -> Self {
-        Self {
-            node_guid: path.node_guid,
-            port: path.port,
-            dlid: path.dlid,
-        }
-    }
-}
 
 #[derive(Clone, Copy)]
 enum Peer {
@@ -60,8 +41,8 @@ impl Default for Peers {
 
 #[derive(Default)]
 struct Table {
-    peers: HashMap<Far, Peer>,
-    questions: HashMap<u64, Far>,
+    peers: HashMap<PeerPort, Peer>,
+    questions: HashMap<u64, PeerPort>,
     last_question: u64,
 }
 
@@ -78,10 +59,9 @@ impl Peers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a daemon answers at the far end of the path. `ask` hands the question on, and says
+    /// Whether a daemon answers at the port. `ask` hands the question on, and says
     /// whether it could; it is called once, however many threads want to know, and must not wait.
-    pub(crate) fn answers(&self, path: &PeerPath, ask: impl FnOnce(u64) -> bool) -> bool {
-        let far = Far::from(path);
+    pub(crate) fn answers(&self, far: PeerPort, ask: impl FnOnce(u64) -> bool) -> bool {
         let until = Instant::now() + self.patience;
         let mut table = self.table();
         let question = match table.known(far) {
@@ -114,8 +94,7 @@ impl Peers {
     }
 
     /// As [`Peers::answers`] for who will connect soon: nobody waits.
-    pub(crate) fn ask_ahead(&self, path: &PeerPath, ask: impl FnOnce(u64) -> bool) {
-        let far = Far::from(path);
+    pub(crate) fn ask_ahead(&self, far: PeerPort, ask: impl FnOnce(u64) -> bool) {
         let mut table = self.table();
         if table.known(far).is_none() {
             let question = table.ask(far);
@@ -154,7 +133,7 @@ impl Peers {
 
 impl Table {
     /// What is known, if that is not too old, or asked.
-    fn known(&self, far: Far) -> Option<Peer> {
+    fn known(&self, far: PeerPort) -> Option<Peer> {
         let peer = self.peers.get(&far).copied();
         peer.filter(|peer| match peer {
             Peer::Asked { .. } => true,
@@ -163,7 +142,7 @@ impl Table {
     }
 
     /// The number of a new question.
-    fn ask(&mut self, far: Far) -> u64 {
+    fn ask(&mut self, far: PeerPort) -> u64 {
         if self.peers.len() >= KNOWN_MAX {
             self.peers.clear();
             self.questions.clear();
@@ -179,7 +158,7 @@ impl Table {
     }
 
     /// Nobody waits any longer. The question stays open: its answer may come yet.
-    fn silent(&mut self, far: Far) {
+    fn silent(&mut self, far: PeerPort) {
         let known = Peer::Known {
             answers: false,
             until: Instant::now() + SILENT_FOR,
@@ -194,20 +173,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
-    use cm_msgs::PKey;
-
     use super::*;
-
-    fn path(dlid: u16) -> PeerPath {
-        PeerPath {
-            node_guid: Guid(1),
-            port: 1,
-            slid: Lid(4),
-            dlid: Lid(dlid),
-            sl: 0,
-            pkey: PKey(0xffff),
-        }
-    }
+    use crate::tests::peer;
 
     /// Of threads that wait for an answer which comes.
     fn patient() -> Peers {
@@ -226,7 +193,7 @@ mod tests {
             .map(|_| {
                 let (peers, asked) = (Arc::clone(&peers), Arc::clone(&asked));
                 thread::spawn(move || {
-                    peers.answers(&path(9), |question| {
+                    peers.answers(peer(9), |question| {
                         asked.fetch_add(1, Ordering::SeqCst);
                         let peers = Arc::clone(&peers);
                         // As the commit thread does.
@@ -242,54 +209,51 @@ mod tests {
             .collect();
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         assert_eq!(said, [true; 16]);
-        assert!(peers.answers(&path(9), not_asked));
+        assert!(peers.answers(peer(9), not_asked));
     }
 
     #[test]
     fn nobody_waits_for_ever_and_a_late_answer_counts_for_the_next() {
         let peers = Peers::default();
         let mut number = 0;
-        let said = peers.answers(&path(9), |question| {
+        let said = peers.answers(peer(9), |question| {
             number = question;
             true
         });
         assert!(!said, "nobody has answered");
         assert!(
-            !peers.answers(&path(9), not_asked),
+            !peers.answers(peer(9), not_asked),
             "and is not asked at once"
         );
         peers.answered(number, true);
-        assert!(peers.answers(&path(9), not_asked));
+        assert!(peers.answers(peer(9), not_asked));
         peers.answered(number, false);
-        assert!(
-            peers.answers(&path(9), not_asked),
-            "a second answer is none"
-        );
+        assert!(peers.answers(peer(9), not_asked), "a second answer is none");
     }
 
     #[test]
     fn who_asked_ahead_need_not_ask_again() {
         let peers = patient();
         let mut number = 0;
-        peers.ask_ahead(&path(9), |question| {
+        peers.ask_ahead(peer(9), |question| {
             number = question;
             true
         });
-        peers.ask_ahead(&path(9), not_asked);
+        peers.ask_ahead(peer(9), not_asked);
         thread::scope(|scope| {
-            let waits = scope.spawn(|| peers.answers(&path(9), not_asked));
+            let waits = scope.spawn(|| peers.answers(peer(9), not_asked));
             peers.answered(number, true);
             assert!(waits.join().expect("ends"));
         });
-        peers.ask_ahead(&path(9), not_asked);
-        peers.ask_ahead(&path(10), |_| false);
-        assert!(!peers.answers(&path(10), not_asked), "nobody to ask");
+        peers.ask_ahead(peer(9), not_asked);
+        peers.ask_ahead(peer(10), |_| false);
+        assert!(!peers.answers(peer(10), not_asked), "nobody to ask");
     }
 
     #[test]
     fn a_question_that_cannot_be_put_is_a_no() {
         let peers = Peers::default();
-        assert!(!peers.answers(&path(9), |_| false));
+        assert!(!peers.answers(peer(9), |_| false));
         assert!(peers.table().questions.is_empty());
     }
 
@@ -297,20 +261,20 @@ mod tests {
     fn ports_are_asked_each_by_itself() {
         let peers = patient();
         for (dlid, answers) in [(9, true), (10, false)] {
-            let said = peers.answers(&path(dlid), |question| {
+            let said = peers.answers(peer(dlid), |question| {
                 peers.answered(question, answers);
                 true
             });
             assert_eq!(said, answers);
         }
-        assert!(peers.answers(&path(9), not_asked));
-        assert!(!peers.answers(&path(10), not_asked));
+        assert!(peers.answers(peer(9), not_asked));
+        assert!(!peers.answers(peer(10), not_asked));
     }
 
     #[test]
     fn a_daemon_that_dies_leaves_nobody_waiting() {
         let peers = Arc::new(patient());
-        let said = peers.answers(&path(9), |_| {
+        let said = peers.answers(peer(9), |_| {
             let peers = Arc::clone(&peers);
             thread::spawn(move || peers.daemon_lost());
             true
@@ -323,7 +287,7 @@ mod tests {
     fn what_is_kept_in_mind_is_bounded() {
         let peers = Peers::default();
         for dlid in 0..3 * KNOWN_MAX as u16 {
-            peers.answers(&path(dlid), |question| {
+            peers.answers(peer(dlid), |question| {
                 peers.answered(question, true);
                 true
             });

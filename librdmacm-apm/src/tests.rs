@@ -2,3 +2,15 @@
 //! What the unit tests have in common.
 
 pub(crate) mod model;
+
+use cm_msgs::control::PeerPort;
+use cm_msgs::{Guid, Lid};
+
+/// A peer's port, as seen from the one port that there is.
+pub(crate) fn peer(lid: u16) -> PeerPort {
+    PeerPort {
+        node_guid: Guid(1),
+        port: 1,
+        lid: Lid(lid),
+    }
+}

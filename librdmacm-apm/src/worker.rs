@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::{Cause, FromDaemon, FromLibrary, PeerPath, Report};
+use cm_msgs::control::{Cause, FromDaemon, FromLibrary, PeerPort, Report};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
@@ -53,7 +53,7 @@ enum Uplink {
 /// violation of the protocol.
 enum Asks {
     /// It has not said yet; what waits to be asked.
-    Unknown(Vec<(u64, PeerPath)>),
+    Unknown(Vec<(u64, PeerPort)>),
     Yes,
     No,
 }
@@ -183,14 +183,14 @@ impl Worker {
                     self.up(socket);
                 }
             }
-            Command::AskPeer(question, path) => self.ask_peer(question, path),
+            Command::AskPeer(question, peer) => self.ask_peer(question, peer),
         }
     }
 
-    fn ask_peer(&mut self, question: u64, path: PeerPath) {
+    fn ask_peer(&mut self, question: u64, peer: PeerPort) {
         match (&self.uplink, &mut self.asks) {
-            (Uplink::Up(_), Asks::Yes) => self.say(FromLibrary::AskPeer { question, path }),
-            (Uplink::Up(_), Asks::Unknown(waiting)) => waiting.push((question, path)),
+            (Uplink::Up(_), Asks::Yes) => self.say(FromLibrary::AskPeer { question, peer }),
+            (Uplink::Up(_), Asks::Unknown(waiting)) => waiting.push((question, peer)),
             (Uplink::Up(_), Asks::No) | (Uplink::Down { .. }, _) => {
                 self.commit.peers.answered(question, false);
             }
@@ -200,8 +200,8 @@ impl Worker {
     /// The daemon can be asked for peers, or cannot; what has waited for that is asked.
     fn asks(&mut self, asks: Asks) {
         if let Asks::Unknown(waiting) = std::mem::replace(&mut self.asks, asks) {
-            for (question, path) in waiting {
-                self.ask_peer(question, path);
+            for (question, peer) in waiting {
+                self.ask_peer(question, peer);
             }
         }
     }

@@ -31,8 +31,9 @@ const SILENT_FOR: Duration = Duration::from_secs(3);
 
 /// Far ports that are known or asked.
 const KNOWN_MAX: usize = 4096;
-/// Far ports that are being asked.
-const ASKED_MAX: usize = 256;
+/// Far ports that are being asked or were silent: each has cost all copies, so that, with what root has
+/// besides, no more than 200 a second come of it, whatever programs ask.
+const UNANSWERED_MAX: usize = 176;
 /// Questions of programs that wait for an answer.
 const WAITING_MAX: usize = 1024;
 /// Of each, what root has besides.
@@ -89,9 +90,18 @@ enum State {
     /// Sent as often as there are numbers; each copy has its own, for umad refuses a second one
     /// with the same.
     Asked(Vec<u32>),
-    Known {
-        answers: bool,
-    },
+    Known(Found),
+}
+
+/// What came of a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Found {
+    /// A daemon answers.
+    Daemon,
+    /// Something else does.
+    Nobody,
+    /// Nothing.
+    Silence,
 }
 
 #[derive(Debug)]
@@ -112,7 +122,7 @@ pub struct PeerPresence {
     /// When a copy has waited long enough, or what is known has grown old.
     timers: Timers<FarPort>,
     known_share: FairShare<u32>,
-    asked_share: FairShare<u32>,
+    unanswered_share: FairShare<u32>,
     waiting_share: FairShare<u32>,
     out: VecDeque<PresenceTransmit>,
     replies: usize,
@@ -129,7 +139,7 @@ impl PeerPresence {
             transactions: BTreeMap::new(),
             timers: Timers::default(),
             known_share: FairShare::new(KNOWN_MAX, RESERVE),
-            asked_share: FairShare::new(ASKED_MAX, RESERVE),
+            unanswered_share: FairShare::new(UNANSWERED_MAX, RESERVE),
             waiting_share: FairShare::new(WAITING_MAX, RESERVE),
             out: VecDeque::new(),
             replies: 0,
@@ -146,7 +156,9 @@ impl PeerPresence {
     /// A program of `user` (0 is root) asks. Every question gets one verdict, unless its client goes.
     pub fn ask(&mut self, now: Time, question: PeerQuestion, user: u32, far: FarPort) {
         match self.entries.get(&far).map(|entry| &entry.state) {
-            Some(&State::Known { answers }) => self.verdicts.push_back((question, answers)),
+            Some(&State::Known(found)) => {
+                self.verdicts.push_back((question, found == Found::Daemon));
+            }
             Some(State::Asked(_)) => self.wait(question, user, far),
             None => self.ask_first(now, question, user, far),
         }
@@ -157,7 +169,7 @@ impl PeerPresence {
         if !self.known_share.take(user, 1, root) {
             return self.refuse(question);
         }
-        if !self.asked_share.take(user, 1, root) {
+        if !self.unanswered_share.take(user, 1, root) {
             self.known_share.give_back(user, 1);
             return self.refuse(question);
         }
@@ -196,7 +208,7 @@ impl PeerPresence {
             return;
         };
         let Some(&wait) = WAITS.get(transactions.len()) else {
-            return self.settle(now, far, false);
+            return self.settle(now, far, Found::Silence);
         };
         let mut transaction = self.random.nonzero_u32();
         while self.transactions.contains_key(&transaction) {
@@ -221,18 +233,22 @@ impl PeerPresence {
             .retain(|mad| mad.to != far || mad.message != Presence::Get);
     }
 
-    fn settle(&mut self, now: Time, far: FarPort, answers: bool) {
+    fn settle(&mut self, now: Time, far: FarPort, found: Found) {
         self.take_back(far);
         let Some(entry) = self.entries.get_mut(&far) else {
             return;
         };
-        let known = State::Known { answers };
-        if let State::Asked(transactions) = core::mem::replace(&mut entry.state, known) {
-            self.asked_share.give_back(entry.user, 1);
-            for transaction in transactions {
-                self.transactions.remove(&transaction);
-            }
+        let State::Asked(transactions) = &entry.state else {
+            return;
+        };
+        for transaction in transactions {
+            self.transactions.remove(transaction);
         }
+        entry.state = State::Known(found);
+        if found != Found::Silence {
+            self.unanswered_share.give_back(entry.user, 1);
+        }
+        let answers = found == Found::Daemon;
         for (question, user) in core::mem::take(&mut entry.waiting) {
             self.waiting_share.give_back(user, 1);
             self.verdicts.push_back((question, answers));
@@ -241,9 +257,13 @@ impl PeerPresence {
         self.timers.set(far, now + fresh);
     }
 
+    /// Forgets what is known of a port.
     fn forget(&mut self, far: FarPort) {
         if let Some(entry) = self.entries.remove(&far) {
             self.known_share.give_back(entry.user, 1);
+            if let State::Known(Found::Silence) = entry.state {
+                self.unanswered_share.give_back(entry.user, 1);
+            }
         }
         self.timers.cancel(&far);
     }
@@ -265,7 +285,11 @@ impl PeerPresence {
                     self.counters.from_strangers += 1;
                     return;
                 }
-                self.settle(now, from, message.is_here());
+                let found = match message.is_here() {
+                    true => Found::Daemon,
+                    false => Found::Nobody,
+                };
+                self.settle(now, from, found);
             }
         }
     }
@@ -315,7 +339,7 @@ impl PeerPresence {
         let all: Vec<FarPort> = of_port.map(|(&far, _)| far).collect();
         for far in all {
             // Who waits has to hear something; the next one asks anew.
-            self.settle(now, far, false);
+            self.settle(now, far, Found::Nobody);
             self.forget(far);
         }
         self.replies -= self.out.iter().filter(|mad| is_reply(mad, port)).count();
@@ -348,7 +372,7 @@ impl PeerPresence {
         while let Some(far) = self.timers.expired(now) {
             match self.entries.get(&far).map(|entry| &entry.state) {
                 Some(State::Asked(_)) => self.send(now, far),
-                Some(State::Known { .. }) => self.forget(far),
+                Some(State::Known(_)) => self.forget(far),
                 None => {}
             }
         }

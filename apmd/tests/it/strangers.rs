@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use apmd::io::seqpacket::{Packets, Receive};
 use cm_msgs::control::{
-    FromDaemon, FromLibrary, MigrationState, PeerPath, QpState, Refusal, Register, Role, Snapshot,
+    FromDaemon, FromLibrary, MigrationState, PeerPort, QpState, Refusal, Register, Role, Snapshot,
 };
-use cm_msgs::{Guid, Lid, PKey, Qpn, path};
+use cm_msgs::{Guid, Lid, Qpn, path};
 use serde_json::json;
 
 use crate::daemon::{Daemon, assert_welcome, connect};
@@ -148,13 +148,10 @@ fn a_question_about_a_peer_that_nobody_can_reach_is_answered_at_once() {
     let library = connect(&libraries(&daemon));
     let ask = FromLibrary::AskPeer {
         question: 9,
-        path: PeerPath {
+        peer: PeerPort {
             node_guid: Guid(1),
             port: 1,
-            slid: Lid(4),
-            dlid: Lid(9),
-            sl: 0,
-            pkey: PKey(0xffff),
+            lid: Lid(9),
         },
     };
     for message in [HELLO, ask] {

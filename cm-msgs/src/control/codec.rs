@@ -3,7 +3,7 @@
 
 use super::VERSION;
 use super::message::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPath, QpState,
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort, QpState,
     Refusal, Register, Report, Role, Snapshot,
 };
 use crate::path::Path;
@@ -121,12 +121,10 @@ impl Writer {
         self.put(&path.dgid.0);
     }
 
-    fn peer_path(&mut self, path: &PeerPath) {
-        self.put(&path.node_guid.0.to_be_bytes());
-        self.put(&[path.port, path.sl]);
-        self.put(&path.slid.0.to_be_bytes());
-        self.put(&path.dlid.0.to_be_bytes());
-        self.put(&path.pkey.0.to_be_bytes());
+    fn peer_port(&mut self, peer: PeerPort) {
+        self.put(&peer.node_guid.0.to_be_bytes());
+        self.put(&[peer.port]);
+        self.put(&peer.lid.0.to_be_bytes());
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
@@ -235,14 +233,11 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn peer_path(&mut self) -> Result<PeerPath, DecodeError> {
-        Ok(PeerPath {
+    fn peer_port(&mut self) -> Result<PeerPort, DecodeError> {
+        Ok(PeerPort {
             node_guid: Guid(self.u64()?),
             port: self.u8()?,
-            sl: self.u8()?,
-            slid: Lid(self.u16()?),
-            dlid: Lid(self.u16()?),
-            pkey: PKey(self.u16()?),
+            lid: Lid(self.u16()?),
         })
     }
 
@@ -323,9 +318,9 @@ impl FromLibrary {
                 w
             }
             Self::Close { conn } => Writer::new(kind::CLOSE, *conn),
-            Self::AskPeer { question, path } => {
+            Self::AskPeer { question, peer } => {
                 let mut w = Writer::new(kind::ASK_PEER, *question);
-                w.peer_path(path);
+                w.peer_port(*peer);
                 w
             }
         };
@@ -359,7 +354,7 @@ impl FromLibrary {
             kind::CLOSE => Self::Close { conn },
             kind::ASK_PEER => Self::AskPeer {
                 question: conn,
-                path: r.peer_path()?,
+                peer: r.peer_port()?,
             },
             kind => return Err(DecodeError::Kind(kind)),
         };
@@ -515,13 +510,10 @@ mod tests {
             FromLibrary::Close { conn: u64::MAX },
             FromLibrary::AskPeer {
                 question: 7,
-                path: PeerPath {
+                peer: PeerPort {
                     node_guid: Guid(0x0011_2233_4455_6677),
                     port: 2,
-                    slid: Lid(0x1234),
-                    dlid: Lid(0x5678),
-                    sl: 3,
-                    pkey: PKey(0x8001),
+                    lid: Lid(0x1234),
                 },
             },
         ];

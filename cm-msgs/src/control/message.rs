@@ -3,7 +3,7 @@
 
 use crate::codes::closed_codes;
 use crate::path::Path;
-use crate::{Guid, Lid, PKey, Qpn};
+use crate::{Guid, Lid, Qpn};
 
 /// What the library says.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -32,13 +32,13 @@ pub enum FromLibrary {
         /// The library's number for the connection.
         conn: u64,
     },
-    /// Does a daemon answer at the far end of this path? Only to a daemon that has said
+    /// Does a daemon answer at this peer's port? Only to a daemon that has said
     /// [`FromDaemon::AsksPeers`].
     AskPeer {
         /// The library's number for the question.
         question: u64,
-        /// The path, as far as it is known before there is a connection.
-        path: PeerPath,
+        /// The peer's port.
+        peer: PeerPort,
     },
 }
 
@@ -94,21 +94,15 @@ pub enum FromDaemon {
     },
 }
 
-/// A path to a peer's port.
+/// A peer's port, as seen from a local one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct PeerPath {
-    /// Node GUID of the device.
+pub struct PeerPort {
+    /// Node GUID of the local device.
     pub node_guid: Guid,
     /// The local port.
     pub port: u8,
-    /// Source LID.
-    pub slid: Lid,
-    /// Destination LID.
-    pub dlid: Lid,
-    /// Service level.
-    pub sl: u8,
-    /// Partition.
-    pub pkey: PKey,
+    /// The peer port's LID.
+    pub lid: Lid,
 }
 
 /// A connection as its library registers it.

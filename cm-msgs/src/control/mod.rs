@@ -25,7 +25,7 @@ mod message;
 
 pub use codec::{DecodeError, MAX_LEN};
 pub use message::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPath, QpState,
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort, QpState,
     Refusal, Register, Report, Role, Snapshot,
 };
 

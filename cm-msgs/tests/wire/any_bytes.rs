@@ -114,8 +114,8 @@ proptest! {
     }
 
     #[test]
-    fn any_question_about_a_peer(bytes: [u8; 16], question: u64) {
-        let front = [0x41, 0x50, control::VERSION, 0x05, 0, 0, 0, 32];
+    fn any_question_about_a_peer(bytes: [u8; 11], question: u64) {
+        let front = [0x41, 0x50, control::VERSION, 0x05, 0, 0, 0, 27];
         let packet = [&front[..], &question.to_be_bytes(), &bytes].concat();
         let message = control::FromLibrary::decode(&packet).unwrap();
         let encoded = message.encode();

@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use cm_msgs::control::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPath, QpState,
+    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort, QpState,
     Refusal, Register, Report, Role,
 };
-use cm_msgs::{Guid, Lid, PKey};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen, recv,
     send, setsockopt, socket, sockopt,
@@ -21,6 +20,7 @@ use nix::sys::time::TimeVal;
 use crate::commit::{Command, Commit, Deliver, Descriptor};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
 use crate::tests::model::{Model, path};
+use crate::tests::peer;
 use crate::worker::Worker;
 
 /// A daemon's listening socket in a directory of its own.
@@ -421,20 +421,9 @@ fn a_thread_that_has_given_up_is_left_alone() {
     assert_eq!(commit.descriptors().count(), 0, "no new thread");
 }
 
-fn peer(dlid: u16) -> PeerPath {
-    PeerPath {
-        node_guid: Guid(1),
-        port: 1,
-        slid: Lid(4),
-        dlid: Lid(dlid),
-        sl: 0,
-        pkey: PKey(0xffff),
-    }
-}
-
 /// Asks on a thread of its own, as an application does, until the verdict is yes.
-fn ask_until_yes(commit: &'static Commit, path: PeerPath) -> JoinHandle<()> {
-    thread::spawn(move || while !commit.peer_answers(&path) {})
+fn ask_until_yes(commit: &'static Commit, peer: PeerPort) -> JoinHandle<()> {
+    thread::spawn(move || while !commit.peer_answers(peer) {})
 }
 
 #[test]
@@ -450,7 +439,7 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
     client.order(FromDaemon::Welcome);
     let FromLibrary::AskPeer {
         question,
-        path: asked,
+        peer: asked,
     } = client.next()
     else {
         panic!("not asked");
@@ -466,7 +455,7 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
         answers: true,
     });
     application.join().expect("it ends");
-    assert!(commit.peer_answers(&peer(9)), "it is known");
+    assert!(commit.peer_answers(peer(9)), "it is known");
     commit.send(Command::Register(connection(
         5,
         &Model::new(path(1)),
@@ -483,7 +472,7 @@ fn a_daemon_of_an_earlier_release_is_not_asked() {
     assert!(commit.daemon_present());
     let client = daemon.accept();
     client.hello();
-    assert!(!commit.peer_answers(&peer(9)));
+    assert!(!commit.peer_answers(peer(9)));
     commit.send(Command::Register(connection(
         5,
         &Model::new(path(1)),
@@ -500,15 +489,15 @@ fn an_application_waits_for_no_daemon_that_is_silent_or_gone() {
     assert!(commit.daemon_present());
     let client = daemon.accept();
     assert!(
-        !commit.peer_answers(&peer(9)),
+        !commit.peer_answers(peer(9)),
         "it has not even said welcome"
     );
     client.order(FromDaemon::AsksPeers);
     client.hello();
     let asked = |client: &Client| matches!(client.next(), FromLibrary::AskPeer { .. });
     assert!(asked(&client), "it may answer yet");
-    assert!(!commit.peer_answers(&peer(10)), "it does not answer");
+    assert!(!commit.peer_answers(peer(10)), "it does not answer");
     assert!(asked(&client));
     drop(client);
-    assert!(!commit.peer_answers(&peer(11)), "it is gone");
+    assert!(!commit.peer_answers(peer(11)), "it is gone");
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{
-    DecodeError, FromDaemon, FromLibrary, MAX_LEN, PeerPath, Refusal, Register, Report,
+    DecodeError, FromDaemon, FromLibrary, MAX_LEN, PeerPort, Refusal, Register, Report,
 };
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
@@ -224,10 +224,10 @@ impl Libraries {
                     self.notes.push_back(Note::engine(Input::Close(id(conn))));
                 }
             }
-            FromLibrary::AskPeer { question, path } => {
+            FromLibrary::AskPeer { question, peer } => {
                 let uid = client.peer.uid;
                 let client = key.into();
-                self.ask_peer(now, PeerQuestion { client, question }, uid, &path);
+                self.ask_peer(now, PeerQuestion { client, question }, uid, peer);
             }
         }
         Ok(())
@@ -388,12 +388,12 @@ impl Libraries {
     }
 
     /// Passes a question on, if it can have an answer.
-    fn ask_peer(&mut self, now: Time, question: PeerQuestion, uid: u32, path: &PeerPath) {
-        let port = PortId::new(path.node_guid, path.port);
-        if !check::leads_away(port, path.dlid, &self.ports) {
+    fn ask_peer(&mut self, now: Time, question: PeerQuestion, uid: u32, peer: PeerPort) {
+        let port = PortId::new(peer.node_guid, peer.port);
+        if !check::leads_away(port, peer.lid, &self.ports) {
             return self.answer_peer(now, question, false);
         }
-        let lid = path.dlid;
+        let lid = peer.lid;
         let far = FarPort { port, lid };
         self.notes.push_back(Note::AskPeer { question, uid, far });
     }
