@@ -97,6 +97,11 @@ impl Library {
         }
     }
 
+    /// Whether every connection is to be looked after, whoever makes it.
+    pub(crate) fn wants_all(&self) -> bool {
+        self.settings.all
+    }
+
     fn wanted(&self, asked: Option<bool>) -> bool {
         asked.unwrap_or(self.settings.all)
     }

@@ -91,3 +91,23 @@ fn next(symbol: &'static str, version: &'static str) -> *mut c_void {
     }
     found
 }
+
+/// A function of a device's own library, which a program need not have: behind this one in the search
+/// order, or in a library that is loaded apart (as UCX and libibverbs load theirs). Null if there is
+/// none.
+pub(crate) fn of_provider(library: &CStr, symbol: &CStr, version: &CStr) -> *mut c_void {
+    let behind = |handle| {
+        // SAFETY: the handle is RTLD_NEXT or of a library that stays loaded, the strings end in NUL.
+        unsafe { libc::dlvsym(handle, symbol.as_ptr(), version.as_ptr()) }
+    };
+    let found = behind(libc::RTLD_NEXT);
+    if !found.is_null() {
+        return found;
+    }
+    // SAFETY: nothing is loaded that is not there already.
+    let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if handle.is_null() {
+        return handle;
+    }
+    behind(handle)
+}

@@ -211,3 +211,39 @@ fn who_may_not_speak_to_the_daemon_is_told_once() {
     assert!(said.contains("Permission denied"), "{said}");
     assert_eq!(more, "", "and once is enough");
 }
+
+/// What `devx.c` prints on its two streams, with these objects preloaded.
+fn devx(test: &str, preload: &[&Path], all: bool) -> (String, String) {
+    let program = compile(test, "devx", &[], &["-lmlx5", "-libverbs"]);
+    let preload: Vec<_> = preload.iter().map(|path| path.to_string_lossy()).collect();
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", preload.join(":"));
+    if all {
+        command.env("RDMA_APM", "all");
+    }
+    let output = command.output().expect("it starts");
+    assert!(output.status.success());
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_qp_made_past_libibverbs_is_told_of_once() {
+    let (library, device) = (library(), device("devx"));
+    let (_, said) = devx("devx", &[&library, &device], true);
+    let expected = "0x400\n0x500\n\
+        librdmacm-apm: this program makes queue pairs past libibverbs (mlx5 DevX): \
+        those are not protected\n\
+        0x500\n0x500\n";
+    assert_eq!(said, expected);
+    let (_, said) = devx("devx", &[&library, &device], false);
+    assert_eq!(said, "0x400\n0x500\n0x500\n0x500\n", "nobody asked");
+}
+
+#[test]
+fn the_real_libmlx5_answers_as_without_the_library() {
+    let library = library();
+    let with = devx("mlx5", &[&library], true);
+    assert_eq!(with, devx("mlx5", &[], true));
+    assert!(with.0.contains("not made"), "there is no such device");
+}

@@ -275,6 +275,8 @@ static inline bool end_round(struct side *s)
 {
 	bool keep = s->end.qp && s->end.mr && !s->srq && chance(&s->random, 2);
 
+	/* What has come in and is not polled yet: a receive posted for it would be the next round's. */
+	s->gone = true;
 	/* There is no way from Reset to Error. */
 	if (s->end.qp && s->plan != TO_RESET && chance(&s->random, 3)) {
 		to_state(s, IBV_QPS_ERR);

@@ -196,7 +196,8 @@ fn verdict(passed: bool) -> &'static str {
     if passed { "passed" } else { "FAILED" }
 }
 
-/// The lines by which the test runners say what they ran and what came out.
+/// The lines by which the test runners say what they ran and what came out, and why it failed: of
+/// a long run, often nothing but its end is kept.
 fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
     const STARTS: &[&str] = &[
         "Running ",
@@ -204,6 +205,9 @@ fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
         "test result: ",
         "vm --check: ",
         "fabrics: ",
+        // What a failed row of the check printed.
+        "| ",
+        "xtask: kernel fault: ",
     ];
     output.lines().filter(|line| {
         let text = line.trim_start();
@@ -265,7 +269,8 @@ mod tests {
         let output = "   Compiling x\n     Running unittests src/lib.rs (target/x)\n\
                       running 2 tests\ntest a ... x: ok\ntest b ... FAILED\n\
                       cable-pull: ok\nblackhole: FAILED: no migration\n\
-                      test result: FAILED. 1 passed; 1 failed\n   Doc-tests x\n";
-        assert_eq!(runner_lines(output).count(), 6);
+                      test result: FAILED. 1 passed; 1 failed\n   Doc-tests x\n\
+                      dmesg  dmesg  FAIL  0.0\n    | *** the kernel complains\n";
+        assert_eq!(runner_lines(output).count(), 7);
     }
 }

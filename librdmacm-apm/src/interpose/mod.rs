@@ -8,6 +8,7 @@
 
 pub(crate) mod api;
 pub(crate) mod channel;
+pub(crate) mod devx;
 pub(crate) mod id;
 pub(crate) mod verbs;
 
