@@ -97,7 +97,10 @@ impl Trial<'_, '_> {
                 cells.push(Cell::NotReached);
                 continue;
             }
-            let came = self.run_once(next)?;
+            let Some(came) = self.run_once(next)? else {
+                self.note("done before the fault: it gets more to do");
+                continue;
+            };
             for (fault, cell) in next.iter().zip(&came) {
                 self.note(&format!("{}: {}", fault.name(), cell.short()));
                 if let Some(why) = cell.why() {
@@ -114,12 +117,14 @@ impl Trial<'_, '_> {
         self.context.timeline.note("drill", text);
     }
 
-    /// One run of the program, with as many of the faults as it survives, and at least one.
-    fn run_once(&mut self, faults: &[Fault]) -> Result<Vec<Cell>, Failure> {
+    /// One run of the program, with as many of the faults as it survives, and at least one. `None` if
+    /// it had too little to do for that, and may have more: how fast a program is changes with what
+    /// else the machine does.
+    fn run_once(&mut self, faults: &[Fault]) -> Result<Option<Vec<Cell>>, Failure> {
         let hosts = self.context.world.hosts();
         let mut running = match Running::start(self.row, self.column, self.amount, hosts)? {
             Ok(running) => running,
-            Err(why) => return Ok(vec![Cell::not_run(why)]),
+            Err(why) => return Ok(Some(vec![Cell::not_run(why)])),
         };
         let mut cells = Vec::new();
         for fault in faults {
@@ -129,7 +134,7 @@ impl Trial<'_, '_> {
                 State::Nothing => {
                     let why = format!("no traffic: {}", running.fates()?);
                     cells.push(Cell::not_run(why));
-                    return Ok(cells);
+                    return Ok(Some(cells));
                 }
             }
             let unarmed = self.wait_armed(&mut running, *fault)?;
@@ -144,17 +149,29 @@ impl Trial<'_, '_> {
             if !survived {
                 drop(running);
                 self.context.world.mend()?;
-                return Ok(cells);
+                return Ok(Some(cells));
             }
         }
         let ending = running.finish(duration(running.row))?;
-        if cells.is_empty() {
-            let why = ending.err().unwrap_or_else(|| "too short a run".to_owned());
-            cells.push(Cell::not_run(format!("ends before the fault: {why}")));
-        } else if let Err(why) = ending {
-            cells.fill(Cell::broke(format!("ended badly: {why}")));
+        match ending {
+            Ok(()) if cells.is_empty() && self.enlarge() => return Ok(None),
+            Ok(()) if cells.is_empty() => cells.push(Cell::not_run("ends before the fault")),
+            Err(why) if cells.is_empty() => {
+                cells.push(Cell::not_run(format!("ends before the fault: {why}")));
+            }
+            Err(why) => cells.fill(Cell::broke(format!("ended badly: {why}"))),
+            Ok(()) => {}
         }
-        Ok(cells)
+        Ok(Some(cells))
+    }
+
+    /// More of the row's work, if it can have more.
+    fn enlarge(&mut self) -> bool {
+        let before = self.amount;
+        if let Amount::Units(_, most) = self.row.amount {
+            self.amount = (before * 3).min(most);
+        }
+        self.amount > before
     }
 
     /// Waits until the connections that have traffic are armed over separate ports; says what they are
