@@ -25,8 +25,10 @@ pub(crate) mod umad;
 pub(crate) mod verbs;
 
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 /// Takes over a descriptor that the kernel has just handed out as a number.
@@ -42,4 +44,15 @@ fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
+}
+
+/// `source`, of which the poll says from now on when it can be read.
+pub(crate) fn watched<T: AsRawFd>(
+    source: T,
+    registry: &Registry,
+    token: impl Into<Token>,
+) -> io::Result<T> {
+    let fd = source.as_raw_fd();
+    registry.register(&mut SourceFd(&fd), token.into(), Interest::READABLE)?;
+    Ok(source)
 }
