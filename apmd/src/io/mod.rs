@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's interfaces, one module each. What is not safe in the daemon is here.
 
+/// `Type, field`: what is polled by the descriptor of one of its fields.
+macro_rules! as_raw_fd {
+    ($type:ty, $field:tt) => {
+        impl std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                self.$field.as_raw_fd()
+            }
+        }
+    };
+}
+
 pub(crate) mod acm_stream;
 pub(crate) mod background;
 pub(crate) mod gid_table;
