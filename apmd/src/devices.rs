@@ -475,8 +475,7 @@ impl Devices {
             lid: report.lid,
             sl: port.watch.sm_sl(),
             pkey_index: port.watch.default_pkey_index(),
-            path_bits: 0,
-            timeout_ms: 0,
+            ..Destination::default()
         };
         Ok(mad_port.umad.send(report.agent, to, answer)?)
     }
@@ -496,10 +495,8 @@ impl Devices {
         let to = Destination {
             qpn: 0,
             lid: Lid::PERMISSIVE,
-            sl: 0,
-            pkey_index: 0,
-            path_bits: 0,
             timeout_ms: READ_TIMEOUT_MS,
+            ..Destination::default()
         };
         Ok(mad_port.umad.send(mad_port.smp, to, &smp.encode())?)
     }

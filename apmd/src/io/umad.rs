@@ -202,7 +202,7 @@ impl AgentClass {
 pub(crate) struct AgentId(u32);
 
 /// Where a MAD goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Destination {
     /// 0 or 1.
     pub(crate) qpn: u32,
