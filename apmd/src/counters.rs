@@ -35,29 +35,6 @@ pub(crate) struct LibraryCounters {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct PeerCounters {
-    /// MADs sent to ask whether a peer's daemon answers.
-    pub(crate) peers_asked: u64,
-    /// Peers' questions whether this daemon is there, answered.
-    pub(crate) peers_answered: u64,
-    /// Answers that nobody had asked for.
-    pub(crate) peer_answers_unasked: u64,
-    /// Questions of libraries that were refused, because their user's share was used up.
-    pub(crate) peer_questions_refused: u64,
-}
-
-impl From<PresenceCounters> for PeerCounters {
-    fn from(counters: PresenceCounters) -> Self {
-        Self {
-            peers_asked: counters.asked,
-            peers_answered: counters.answered,
-            peer_answers_unasked: counters.from_strangers,
-            peer_questions_refused: counters.refused,
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct AcmCounters {
     /// Clients of ACM that connected.
     pub(crate) acm_clients: u64,
@@ -83,7 +60,7 @@ pub(crate) struct DaemonCounters {
     #[serde(flatten)]
     pub(crate) libraries: LibraryCounters,
     #[serde(flatten)]
-    pub(crate) peers: PeerCounters,
+    pub(crate) peers: PresenceCounters,
     /// Packets of operators that are no request.
     pub(crate) malformed_requests: u64,
     #[serde(flatten)]

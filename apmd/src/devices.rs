@@ -8,14 +8,13 @@ use cm_msgs::cm;
 use cm_msgs::mad::{self, MAD_LEN};
 use cm_msgs::smp::{self, Routing, Smp};
 use cm_msgs::{Gid, Guid, Lid, sa};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use statemachine::{PortId, Random};
 use std::os::fd::AsRawFd;
 
 use crate::config::Config;
 use crate::io::umad::{AgentClass, AgentId, Destination, Umad, UmadName};
-use crate::io::{umad, verbs};
+use crate::io::{umad, verbs, watched};
 use crate::port_watch::{DeviceFacts, PortWatch};
 use crate::token::{PortKey, Token};
 use paths::sa::SaRequest;
@@ -268,15 +267,8 @@ impl Devices {
     }
 
     fn open_device(&mut self, name: &str, registry: &Registry) -> Vec<PortKey> {
-        let device = verbs::Device::open(name).and_then(|device| {
-            let token = Token::Verbs(self.next_key).into();
-            registry.register(
-                &mut SourceFd(&device.as_raw_fd()),
-                token,
-                Interest::READABLE,
-            )?;
-            Ok(device)
-        });
+        let device = verbs::Device::open(name)
+            .and_then(|device| watched(device, registry, Token::Verbs(self.next_key)));
         let device = match device {
             Ok(device) => device,
             Err(error) => {
@@ -321,12 +313,7 @@ impl Devices {
         let key = PortKey { device, port };
         let port = self.port_mut(key).filter(|port| port.mad.is_none())?;
         let opened = MadPort::open(name, class).and_then(|mad| {
-            let fd = mad.umad.as_raw_fd();
-            registry.register(
-                &mut SourceFd(&fd),
-                Token::Umad(key).into(),
-                Interest::READABLE,
-            )?;
+            watched(mad.umad.as_raw_fd(), registry, Token::Umad(key))?;
             Ok(mad)
         });
         match opened {
@@ -488,8 +475,7 @@ impl Devices {
             lid: report.lid,
             sl: port.watch.sm_sl(),
             pkey_index: port.watch.default_pkey_index(),
-            path_bits: 0,
-            timeout_ms: 0,
+            ..Destination::default()
         };
         Ok(mad_port.umad.send(report.agent, to, answer)?)
     }
@@ -509,10 +495,8 @@ impl Devices {
         let to = Destination {
             qpn: 0,
             lid: Lid::PERMISSIVE,
-            sl: 0,
-            pkey_index: 0,
-            path_bits: 0,
             timeout_ms: READ_TIMEOUT_MS,
+            ..Destination::default()
         };
         Ok(mad_port.umad.send(mad_port.smp, to, &smp.encode())?)
     }

@@ -13,6 +13,7 @@ use statemachine::{FairShare, Time, Timers};
 
 use crate::config;
 use crate::io::seqpacket::{ListenError, Listener, Packets, Peer, Receive};
+use crate::io::watched;
 use crate::token::Token;
 
 /// What a caller that has just connected has for its first packet.
@@ -92,9 +93,8 @@ impl Server {
         token: fn(u32) -> Token,
     ) -> Result<Self, ListenError> {
         let listener = Listener::bind(path, config.mode, &config.group)?;
-        let fd = listener.as_raw_fd();
         let registered = registry.try_clone().and_then(|registry| {
-            registry.register(&mut SourceFd(&fd), listening.into(), Interest::READABLE)?;
+            watched(listener.as_raw_fd(), &registry, listening)?;
             Ok(registry)
         });
         let registry = registered.map_err(|error| ListenError::Io {

@@ -10,79 +10,99 @@ pub(crate) struct PortKey {
     pub(crate) port: u8,
 }
 
-/// Who wakes the loop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Token {
-    /// A signal.
-    Signals,
-    /// A library calls.
-    Control,
-    /// An operator calls.
-    Observe,
-    /// Links changed.
-    Rtnl,
-    /// A library's socket.
-    Library(u32),
-    /// An operator's socket.
-    Operator(u32),
-    /// A device's asynchronous events.
-    Verbs(u32),
-    /// A port's MADs.
-    Umad(PortKey),
-    /// Neighbours, or what they hang on, changed.
-    Neigh,
-    /// A connection to the ACM service that is asked for paths.
-    AcmClient(u32),
-    /// The threads that read the fabric and serve ACM.
-    Threads,
+/// What a token carries beside its kind.
+pub(crate) trait Key {
+    fn bits(self) -> u64;
+    fn from_bits(bits: u64) -> Self;
 }
 
-const KIND_SHIFT: u32 = 56;
-const PORT_SHIFT: u32 = 32;
+impl Key for u32 {
+    fn bits(self) -> u64 {
+        self.into()
+    }
 
-impl From<Token> for mio::Token {
-    fn from(token: Token) -> Self {
-        let (kind, key) = match token {
-            Token::Signals => (0u64, 0u64),
-            Token::Control => (1, 0),
-            Token::Observe => (2, 0),
-            Token::Rtnl => (3, 0),
-            Token::Library(key) => (4, key.into()),
-            Token::Operator(key) => (5, key.into()),
-            Token::Verbs(key) => (6, key.into()),
-            Token::Umad(PortKey { device, port }) => {
-                (7, u64::from(device) | u64::from(port) << PORT_SHIFT)
-            }
-            Token::Neigh => (30, 0),
-            Token::AcmClient(key) => (8, key.into()),
-            Token::Threads => (20, 0),
-        };
-        Self((kind << KIND_SHIFT | key) as usize)
+    fn from_bits(bits: u64) -> Self {
+        bits as Self
     }
 }
 
-impl Token {
-    /// The token that mio gives back; `None` for one that was never given.
-    pub(crate) fn from_mio(token: mio::Token) -> Option<Self> {
-        let bits = token.0 as u64;
-        let key = bits as u32;
-        Some(match bits >> KIND_SHIFT {
-            0 => Self::Signals,
-            1 => Self::Control,
-            2 => Self::Observe,
-            3 => Self::Rtnl,
-            4 => Self::Library(key),
-            5 => Self::Operator(key),
-            6 => Self::Verbs(key),
-            7 => Self::Umad(PortKey {
-                device: key,
-                port: (bits >> PORT_SHIFT) as u8,
-            }),
-            8 => Self::AcmClient(key),
-            20 => Self::Threads,
-            30 => Self::Neigh,
-            _ => return None,
-        })
+const PORT_SHIFT: u32 = 32;
+
+impl Key for PortKey {
+    fn bits(self) -> u64 {
+        u64::from(self.device) | u64::from(self.port) << PORT_SHIFT
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        Self {
+            device: bits as u32,
+            port: (bits >> PORT_SHIFT) as u8,
+        }
+    }
+}
+
+pub(crate) const KIND_SHIFT: u32 = 56;
+
+/// `kind => Variant(key: what it is),`: an enumeration and what mio knows it by.
+macro_rules! tokens {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident {
+        $($(#[$doc:meta])* $kind:literal => $variant:ident $(($key:ident: $type:ty))?,)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        $vis enum $name {
+            $($(#[$doc])* $variant $(($type))?,)+
+        }
+
+        impl From<$name> for mio::Token {
+            fn from(token: $name) -> Self {
+                let (kind, key): (u64, u64) = match token {
+                    $($name::$variant $(($key))? => ($kind, 0 $(| $crate::token::Key::bits($key))?),)+
+                };
+                Self((kind << $crate::token::KIND_SHIFT | key) as usize)
+            }
+        }
+
+        impl $name {
+            /// The token that mio gives back; `None` for one that was never given.
+            $vis fn from_mio(token: mio::Token) -> Option<Self> {
+                let bits = token.0 as u64;
+                Some(match bits >> $crate::token::KIND_SHIFT {
+                    $($kind => Self::$variant $((<$type as $crate::token::Key>::from_bits(bits)))?,)+
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use tokens;
+
+tokens! {
+    /// Who wakes the loop.
+    pub(crate) enum Token {
+        /// A signal.
+        0 => Signals,
+        /// A library calls.
+        1 => Control,
+        /// An operator calls.
+        2 => Observe,
+        /// Links changed.
+        3 => Rtnl,
+        /// A library's socket.
+        4 => Library(key: u32),
+        /// An operator's socket.
+        5 => Operator(key: u32),
+        /// A device's asynchronous events.
+        6 => Verbs(device: u32),
+        /// A port's MADs.
+        7 => Umad(key: PortKey),
+        /// A connection to the ACM service that is asked for paths.
+        8 => AcmClient(number: u32),
+        /// The threads that read the fabric and serve ACM.
+        20 => Threads,
+        /// Neighbours, or what they hang on, changed.
+        30 => Neigh,
     }
 }
 

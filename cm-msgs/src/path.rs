@@ -60,9 +60,4 @@ impl Path {
     pub fn same_way(&self, other: &Self) -> bool {
         self.port == other.port && self.slid == other.slid && self.dlid == other.dlid
     }
-
-    /// Whether `peer` is this path seen from its other end.
-    pub fn is_reverse_of(&self, peer: &Self) -> bool {
-        self.slid == peer.dlid && self.dlid == peer.slid
-    }
 }

@@ -12,10 +12,7 @@ pub(crate) fn load(qp: &dyn QueuePair, gids: &KnownGids, order: &Load) -> Result
     let token = order.token;
     let before = qp.read(gids)?;
     if !is_current(&before, &order.primary) {
-        return Ok(Report {
-            cause: Cause::Stale { token },
-            snapshot: before,
-        });
+        return Ok(stale(token, before));
     }
     let result = load_in(qp, gids, before.migration, &order.alternate);
     let snapshot = qp.read(gids)?;
@@ -56,10 +53,7 @@ pub(crate) fn migrate(
     let token = order.token;
     let before = qp.read(gids)?;
     if !is_current(&before, &order.primary) || before.migration != MigrationState::Armed {
-        return Ok(Report {
-            cause: Cause::Stale { token },
-            snapshot: before,
-        });
+        return Ok(stale(token, before));
     }
     let result = qp.migrate();
     let snapshot = qp.read(gids)?;
@@ -70,6 +64,12 @@ pub(crate) fn migrate(
         _ => Cause::Done { token },
     };
     Ok(Report { cause, snapshot })
+}
+
+/// An order that came too late for the QP: nothing is done.
+fn stale(token: u32, snapshot: Snapshot) -> Report {
+    let cause = Cause::Stale { token };
+    Report { cause, snapshot }
 }
 
 fn is_current(snapshot: &Snapshot, primary: &Path) -> bool {

@@ -66,36 +66,25 @@ impl Qp {
         let migration =
             MigrationState::from_code(attr.path_mig_state as u8).ok_or(Errno::EPROTO)?;
         let loaded = migration != MigrationState::Migrated && attr.alt_port_num != 0;
-        Ok(Snapshot {
-            qp_state,
-            migration,
-            primary: self.primary(attr, gids)?,
-            alternate: if loaded {
-                Some(self.alternate(attr, gids)?)
-            } else {
-                None
-            },
-        })
-    }
-
-    /// The primary path of these attributes.
-    fn primary(&self, attr: &ibv_qp_attr, gids: &KnownGids) -> Result<Path, Errno> {
-        let end = End {
+        let primary = End {
             port: attr.port_num,
             pkey_index: attr.pkey_index,
             timeout: attr.timeout,
         };
-        self.path(&attr.ah_attr, end, attr.path_mtu, gids)
-    }
-
-    /// The alternate path of these attributes.
-    fn alternate(&self, attr: &ibv_qp_attr, gids: &KnownGids) -> Result<Path, Errno> {
-        let end = End {
+        let alternate = End {
             port: attr.alt_port_num,
             pkey_index: attr.alt_pkey_index,
             timeout: attr.alt_timeout,
         };
-        self.path(&attr.alt_ah_attr, end, attr.path_mtu, gids)
+        let path = |ah, end| self.path(ah, end, attr.path_mtu, gids);
+        let primary = path(&attr.ah_attr, primary)?;
+        let alternate = loaded.then(|| path(&attr.alt_ah_attr, alternate));
+        Ok(Snapshot {
+            qp_state,
+            migration,
+            primary,
+            alternate: alternate.transpose()?,
+        })
     }
 
     fn path(&self, ah: &ibv_ah_attr, end: End, mtu: u32, gids: &KnownGids) -> Result<Path, Errno> {
@@ -103,11 +92,11 @@ impl Qp {
         let port = device.port(end.port)?;
         let global = ah.is_global != 0;
         let dlid = Lid(ah.dlid);
-        let (sgid_index, dgid) = if global {
+        let grh = global.then_some(ah.grh);
+        let dgid = match grh {
             // SAFETY: any 16 bytes are a GID.
-            (ah.grh.sgid_index, Some(Gid(unsafe { ah.grh.dgid.raw })))
-        } else {
-            (0, gids.get(dlid))
+            Some(grh) => Some(Gid(unsafe { grh.dgid.raw })),
+            None => gids.get(dlid),
         };
         Ok(Path {
             port: end.port,
@@ -116,17 +105,13 @@ impl Qp {
             rate: ah.static_rate,
             ack_timeout: end.timeout,
             global,
-            traffic_class: if global { ah.grh.traffic_class } else { 0 },
-            hop_limit: if global { ah.grh.hop_limit } else { 0 },
-            flow_label: if global {
-                ah.grh.flow_label & 0xf_ffff
-            } else {
-                0
-            },
+            traffic_class: grh.map_or(0, |grh| grh.traffic_class),
+            hop_limit: grh.map_or(0, |grh| grh.hop_limit),
+            flow_label: grh.map_or(0, |grh| grh.flow_label & 0xf_ffff),
             slid: port.with_path_bits(ah.src_path_bits),
             dlid,
             pkey: device.pkey(end.port, end.pkey_index)?,
-            sgid: device.gid(end.port, sgid_index.into())?,
+            sgid: device.gid(end.port, grh.map_or(0, |grh| grh.sgid_index.into()))?,
             dgid: dgid.unwrap_or_default(),
         })
     }

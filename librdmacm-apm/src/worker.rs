@@ -161,16 +161,7 @@ impl Worker {
         for connection in self.arrivals.take(now) {
             self.take_up(connection);
         }
-        let due = |tracked: &Tracked| tracked.due().is_some_and(|at| at <= now);
-        let numbers: Vec<u64> = self
-            .connections
-            .values()
-            .filter(|t| due(t))
-            .map(|t| t.connection.number)
-            .collect();
-        for number in numbers {
-            self.look(number, None);
-        }
+        self.look_at(|tracked| tracked.due().is_some_and(|at| at <= now));
     }
 
     fn command(&mut self, command: Command) {
@@ -271,17 +262,17 @@ impl Worker {
         }
     }
 
-    fn context_ready(&mut self, address: usize) {
-        let on_it = |tracked: &&Tracked| tracked.connection.context.address == address;
-        let numbers: Vec<u64> = self
-            .connections
-            .values()
-            .filter(on_it)
-            .map(|t| t.connection.number)
-            .collect();
-        for number in numbers {
+    /// Looks at those that are meant.
+    fn look_at(&mut self, meant: impl Fn(&Tracked) -> bool) {
+        let all = self.connections.iter();
+        let meant = all.filter(|(_, tracked)| meant(tracked));
+        for number in meant.map(|(&number, _)| number).collect::<Vec<_>>() {
             self.look(number, None);
         }
+    }
+
+    fn context_ready(&mut self, address: usize) {
+        self.look_at(|tracked| tracked.connection.context.address == address);
     }
 
     fn connect(&mut self, now: Instant) {

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use cm_msgs::{Lid, Presence};
+use serde::{Deserialize, Serialize};
 
 use crate::fair_share::FairShare;
 use crate::id::PortId;
@@ -72,16 +73,20 @@ pub struct PresenceTransmit {
     pub message: Presence,
 }
 
-/// What happened so far.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// What happened so far, under the names by which it stands among other counters.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct PresenceCounters {
     /// Questions sent to peers, with their copies.
+    #[serde(rename = "peers_asked")]
     pub asked: u64,
     /// Peers' questions answered.
+    #[serde(rename = "peers_answered")]
     pub answered: u64,
     /// Answers that nobody had asked for.
+    #[serde(rename = "peer_answers_unasked")]
     pub from_strangers: u64,
     /// Questions of programs that were refused, because their user's share was used up.
+    #[serde(rename = "peer_questions_refused")]
     pub refused: u64,
 }
 

@@ -198,24 +198,13 @@ impl Trace {
         }
     }
 
-    /// The state that was left, for a log's `from` field.
-    pub fn from(&self) -> Option<&dyn fmt::Display> {
+    /// The state that was left and the one that was entered, for a log's fields `from` and `to`.
+    pub fn change(&self) -> Option<(&dyn fmt::Display, &dyn fmt::Display)> {
         match &self.what {
-            What::Protection { from, .. } => Some(from),
-            What::Association { from, .. } => Some(from),
-            What::Port { from, .. } => Some(from),
-            What::Migrated { from, .. } => Some(from),
-            _ => None,
-        }
-    }
-
-    /// The state that was entered, for a log's `to` field.
-    pub fn to(&self) -> Option<&dyn fmt::Display> {
-        match &self.what {
-            What::Protection { to, .. } => Some(to),
-            What::Association { to, .. } => Some(to),
-            What::Port { to, .. } => Some(to),
-            What::Migrated { to, .. } => Some(to),
+            What::Protection { from, to, .. } => Some((from, to)),
+            What::Association { from, to } => Some((from, to)),
+            What::Port { from, to } => Some((from, to)),
+            What::Migrated { from, to, .. } => Some((from, to)),
             _ => None,
         }
     }

@@ -9,13 +9,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use statemachine::Time;
 
 use super::token::Token;
+use crate::io::watched;
 
 #[derive(Debug)]
 pub(super) struct Alarm {
@@ -28,8 +28,7 @@ impl Alarm {
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
-        let fd = timer.as_fd().as_raw_fd();
-        registry.register(&mut SourceFd(&fd), Token::Alarm.into(), Interest::READABLE)?;
+        watched(timer.as_fd().as_raw_fd(), registry, Token::Alarm)?;
         Ok(Self {
             timer,
             set_for: None,

@@ -21,16 +21,10 @@ use crate::observe::request::DestinationFilter;
 /// answers find room unless news pile up as well.
 const CAPACITY: usize = 256;
 
-/// What ACM goes by.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Settings {
-    pub(super) acm: config::Acm,
-}
-
 /// This host, as far as ACM goes.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
-    pub(super) settings: Settings,
+    pub(super) config: config::Acm,
     /// How often the configuration was read again: ibacm's files are, too.
     pub(super) reloads: u32,
     pub(super) ports: BTreeMap<PortId, LocalPort>,

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's path requests.
 
-use std::os::fd::AsRawFd;
-
 use acm::kernel::{Request, refusal};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 
 use super::opened::Opened;
 use super::token::Token;
 use crate::io::ls::Ls;
+use crate::io::watched;
 
 /// Without it ACM serves its other clients.
 #[derive(Debug)]
@@ -31,13 +29,7 @@ impl Kernel {
     }
 
     fn listen(&mut self) {
-        let opened = Ls::open().and_then(|ls| {
-            let fd = ls.as_raw_fd();
-            let token = Token::Kernel.into();
-            self.registry
-                .register(&mut SourceFd(&fd), token, Interest::READABLE)?;
-            Ok(ls)
-        });
+        let opened = Ls::open().and_then(|ls| watched(ls, &self.registry, Token::Kernel));
         if let Err(error) = &opened {
             tracing::warn!(%error, "the kernel's path requests cannot be heard");
         }

@@ -114,7 +114,12 @@ impl Latest {
     }
 }
 
-fn look_for(key: u32, stream: &Stream, interest: Interest, registry: &Registry) -> io::Result<()> {
+pub(super) fn look_for(
+    key: u32,
+    stream: &Stream,
+    interest: Interest,
+    registry: &Registry,
+) -> io::Result<()> {
     let fd = stream.as_raw_fd();
     registry.reregister(&mut SourceFd(&fd), Token::Client(key).into(), interest)
 }

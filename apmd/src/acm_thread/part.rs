@@ -15,7 +15,7 @@ use paths::sa::{Failure, Response};
 use paths::source::{Answer, Question};
 use statemachine::{PortId, Random, Time};
 
-use super::channel::{FromThread, Host, Sender, Settings, Status, ToThread, channel};
+use super::channel::{FromThread, Host, Sender, Status, ToThread, channel};
 use super::counters::Counters;
 use super::thread;
 use crate::clock::Clock;
@@ -86,7 +86,7 @@ impl AcmPart {
     ) -> io::Result<Self> {
         let (outbox, from) = channel(Arc::clone(&waker));
         let host = Host {
-            settings: settings(config),
+            config: config.acm.clone(),
             reloads: 0,
             ports: Default::default(),
             interfaces: Vec::new(),
@@ -94,8 +94,8 @@ impl AcmPart {
         let counters = Arc::default();
         let to = match config.acm.serve {
             true => {
-                let (settings, counters) = (host.settings.clone(), Arc::clone(&counters));
-                Some(thread::start(settings, clock, random, counters, outbox)?)
+                let (config, counters) = (host.config.clone(), Arc::clone(&counters));
+                Some(thread::start(config, clock, random, counters, outbox)?)
             }
             false => {
                 drop(outbox);
@@ -133,7 +133,7 @@ impl AcmPart {
     }
 
     pub(crate) fn configure(&mut self, now: Time, config: &Config) {
-        self.host.settings = settings(config);
+        self.host.config = config.acm.clone();
         self.host.reloads += 1;
         self.tell_host(now);
     }
@@ -319,12 +319,6 @@ impl AcmPart {
     }
 }
 
-fn settings(config: &Config) -> Settings {
-    Settings {
-        acm: config.acm.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use mio::Poll;
@@ -341,7 +335,7 @@ mod tests {
         let (to, inbox) = channel(Arc::clone(&waker));
         let (outbox, from) = channel(Arc::clone(&waker));
         let host = Host {
-            settings: settings(&Config::default()),
+            config: Config::default().acm,
             reloads: 0,
             ports: Default::default(),
             interfaces: Vec::new(),

@@ -4,18 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsRawFd;
 
 use acm::net::{Datagram, PortPartition};
 use cm_msgs::acm::resolve::QKEY;
 use cm_msgs::{Guid, Qpn};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use statemachine::PortId;
 
 use super::token::Token;
 use crate::io::ud_qp::{Setup, UdQp};
 use crate::io::verbs::Device;
+use crate::io::watched;
 
 /// Datagrams that a queue pair takes in before somebody looks: a burst of many hosts.
 const RECEIVES: u16 = 512;
@@ -57,9 +56,7 @@ impl QueuePairs {
         };
         let qp = UdQp::open(self.device(device, endpoint.port.node_guid)?, setup)?;
         let key = self.key();
-        let token = Token::QueuePair(key).into();
-        self.registry
-            .register(&mut SourceFd(&qp.as_raw_fd()), token, Interest::READABLE)?;
+        let qp = watched(qp, &self.registry, Token::QueuePair(key))?;
         let qpn = qp.qpn();
         self.pairs.insert(key, (endpoint, qp));
         Ok(qpn)
@@ -73,10 +70,7 @@ impl QueuePairs {
             None => {
                 let device = Device::open(name)?;
                 let key = self.key();
-                let token = Token::Device(key).into();
-                let fd = device.as_raw_fd();
-                self.registry
-                    .register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+                let device = watched(device, &self.registry, Token::Device(key))?;
                 self.devices.insert(key, device);
                 key
             }

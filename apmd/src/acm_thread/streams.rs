@@ -8,18 +8,18 @@ use std::os::fd::AsRawFd;
 use acm::{Breach, Client, Clients, Ended, Served, User};
 use cm_msgs::acm::Header;
 use ipnet::IpNet;
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use nix::poll::PollTimeout;
 use statemachine::Time;
 
-use super::latest::{Latest, Woken, interest};
+use super::latest::{Latest, Woken, interest, look_for};
 use super::opened::Opened;
 use super::token::Token;
 use crate::config::{self, Tcp};
 use crate::descriptors;
 use crate::io::seqpacket::ListenError;
 use crate::io::stream::{Listener, Stream};
+use crate::io::watched;
 
 /// The place of the Unix socket among the listeners.
 const UNIX: usize = 0;
@@ -130,7 +130,7 @@ impl Streams {
             UNIX => Some(unix(config)),
             _ => tcp(config),
         };
-        let token = Token::Listener(place as u32).into();
+        let token = Token::Listener(place as u32);
         let registry = &self.exchange.registry;
         let listening =
             wanted.map(|listener| listener.and_then(|it| registered(it, token, registry)));
@@ -186,9 +186,7 @@ impl Streams {
         let Some(key) = self.clients.add(user, stream) else {
             return Ok(Some(Err(Refusal::TooMany(user))));
         };
-        let token = Token::Client(key).into();
-        let registry = &self.exchange.registry;
-        let registered = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
+        let registered = watched(fd, &self.exchange.registry, Token::Client(key));
         registered.inspect_err(|_| drop(self.clients.remove(key)))?;
         Ok(Some(Ok(())))
     }
@@ -375,12 +373,10 @@ impl Exchange {
 
 fn registered(
     listener: Listener,
-    token: mio::Token,
+    token: Token,
     registry: &Registry,
 ) -> Result<Listener, ListenError> {
-    let fd = listener.as_raw_fd();
-    let registered = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
-    registered.map_err(|error| ListenError::Io {
+    watched(listener.as_raw_fd(), registry, token).map_err(|error| ListenError::Io {
         path: listener.path().to_owned(),
         error,
     })?;
@@ -412,9 +408,7 @@ fn send(
     // Room is asked for only where it is missing: every read of a client's makes some.
     let waits = !buffers.unsent().is_empty();
     if waits != waited {
-        let interest = interest(buffers);
-        let fd = stream.as_raw_fd();
-        registry.reregister(&mut SourceFd(&fd), Token::Client(key).into(), interest)?;
+        look_for(key, stream, interest(buffers), registry)?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use nix::poll::PollTimeout;
 use statemachine::{Random, Time};
 
 use super::alarm::Alarm;
-use super::channel::{FromThread, Host, Sender, Settings, Status, ToThread, channel};
+use super::channel::{FromThread, Host, Sender, Status, ToThread, channel};
 use super::counters::Counters;
 use super::files;
 use super::kernel::Kernel;
@@ -27,7 +27,7 @@ use super::routes;
 use super::streams::{Streams, Turn};
 use super::token::Token;
 use crate::clock::Clock;
-use crate::config::Multicast;
+use crate::config::{self, Multicast};
 use crate::io::host_name::host_name;
 use crate::io::routes::Routes;
 use crate::io::thread;
@@ -40,7 +40,7 @@ const SEND_RETRY: Duration = Duration::from_millis(10);
 
 /// Starts the thread.
 pub(super) fn start(
-    settings: Settings,
+    config: config::Acm,
     clock: Clock,
     random: Random,
     counters: Arc<Counters>,
@@ -58,14 +58,14 @@ pub(super) fn start(
         let routes = routes::subscribed(poll.registry());
         let mut random = random;
         let mut thread = AcmThread {
-            service: Service::new(settings.acm.settings(), random.split()),
-            net: Net::new(settings.acm.multicast(), random),
-            streams: Streams::open(&settings.acm, streams),
-            kernel: Kernel::open(settings.acm.kernel, kernel),
+            service: Service::new(config.settings(), random.split()),
+            net: Net::new(config.multicast(), random),
+            streams: Streams::open(&config, streams),
+            kernel: Kernel::open(config.kernel, kernel),
             queue_pairs: QueuePairs::new(queue_pairs),
             routes,
             host: Host {
-                settings,
+                config,
                 reloads: 0,
                 ports: Default::default(),
                 interfaces: Vec::new(),
@@ -386,7 +386,7 @@ impl AcmThread {
             .iter()
             .any(|gid| !ports_by_gid(&before).contains(gid))
         {
-            let routes = files::routes(&self.host.settings.acm, &routed);
+            let routes = files::routes(&self.host.config, &routed);
             self.service.set_routes(routes);
         }
         for id in before.ports.keys() {
@@ -403,8 +403,7 @@ impl AcmThread {
             self.service.set_interfaces(interfaces);
         }
         if before.reloads != self.host.reloads {
-            self.net
-                .set_settings(now, self.host.settings.acm.multicast());
+            self.net.set_settings(now, self.host.config.multicast());
             self.tell_status();
         }
         self.set_endpoints(now);
@@ -416,15 +415,15 @@ impl AcmThread {
 
     /// The configuration was read again: so are ibacm's files, and what could not be opened is.
     fn reload(&mut self) {
-        self.service.set_settings(self.host.settings.acm.settings());
+        self.service.set_settings(self.host.config.settings());
         self.take_files();
-        self.streams.listen_again(&self.host.settings.acm);
+        self.streams.listen_again(&self.host.config);
         self.kernel.listen_again();
     }
 
     /// Gives the service what the files say.
     fn take_files(&mut self) {
-        let config = &self.host.settings.acm;
+        let config = &self.host.config;
         self.service.set_names(files::names(config), host_name());
         self.service.set_known(files::addresses(config));
         let routes = files::routes(config, &self.ports_by_gid());
@@ -444,7 +443,7 @@ impl AcmThread {
 
     /// Asks and answers other hosts where ACM is served, under all its addresses.
     fn set_endpoints(&mut self, now: Time) {
-        let wanted = self.host.settings.acm.multicast != Multicast::Off;
+        let wanted = self.host.config.multicast != Multicast::Off;
         let named = self
             .service
             .endpoints()

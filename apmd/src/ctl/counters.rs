@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::table::Table;
-use super::{Failure, Options, Outcome, print};
+use super::{Failure, Options, Outcome};
 use crate::observe::model;
 use crate::observe::request::Show;
 
@@ -26,11 +26,8 @@ impl Counters {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let (Some(Verb::Show) | None) = self.verb;
         let counters: model::Counters = ask(options, Show::Counters)?;
-        if options.wants_json() {
-            options.print_json(&counters)?;
-        } else {
-            print(&text(&counters)?)?;
-        }
+        let text = text(&counters)?;
+        options.show(&counters, || text)?;
         Ok(Outcome::Ok)
     }
 }

@@ -87,7 +87,7 @@ impl Parts {
                 ..ports
             },
             libraries: self.libraries.counters(),
-            peers: self.peers.counters().into(),
+            peers: self.peers.counters(),
             malformed_requests: self.operators.malformed(),
             acm: self.acm.counters(),
             configuration: configuration.counters,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mio::{Poll, Registry, Waker};
-use statemachine::Time;
+use statemachine::{PeerPresence, Time};
 
 use super::{DaemonError, system};
 use crate::acm_thread::AcmPart;
@@ -18,7 +18,6 @@ use crate::parts::fabric::Fabric;
 use crate::parts::libraries::{self, Libraries};
 use crate::parts::neighbours::Neighbours;
 use crate::parts::operators::Operators;
-use crate::parts::peers::Peers;
 use crate::parts::ports::Ports;
 use crate::parts::sa::Sa;
 use crate::parts::sources::Sources;
@@ -28,7 +27,7 @@ use crate::token::Token;
 /// All parts of the daemon. Only here, and where their notes are carried, does one meet another.
 pub(super) struct Parts {
     pub(super) connections: Connections,
-    pub(super) peers: Peers,
+    pub(super) peers: PeerPresence,
     pub(super) ports: Ports,
     pub(super) sa: Sa,
     pub(super) sources: Sources,
@@ -69,7 +68,7 @@ impl Parts {
         sources.set_own_acm_port(acm.tcp_port());
         Ok(Self {
             connections: Connections::new(config, random.split()),
-            peers: Peers::new(random.split()),
+            peers: PeerPresence::new(random.split()),
             ports: Ports::new(config, own_registry()?, random.split()),
             sa: Sa::new(random.split()),
             sources,
@@ -114,7 +113,7 @@ impl Parts {
 
     pub(super) fn handle_time(&mut self, now: Time) {
         self.connections.handle_time(now);
-        self.peers.handle_time(now);
+        self.peers.handle_timeout(now);
         self.ports.handle_time(now);
         self.sa.handle_time(now);
         self.fabric.handle_time(now);

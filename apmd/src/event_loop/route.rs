@@ -4,20 +4,23 @@
 use cm_msgs::sa::Trap;
 use paths::sa::{Ask, Report, User};
 use paths::source::{Answer, Question, Urgency};
-use statemachine::{Input, PortId, Query, Time};
+use statemachine::{Input, PeerQuestion, PortId, PresenceTransmit, Query, Time};
 
 use super::configuration::Configuration;
 use super::parts::Parts;
 use crate::acm_thread;
 use crate::parts::ports::PortNews;
-use crate::parts::{connections, fabric, libraries, operators, peers, ports, sa, sources};
+use crate::parts::{connections, fabric, libraries, operators, ports, sa, sources};
 
 /// A note, and whose it is.
 enum Note {
     Connections(connections::Note),
     Libraries(libraries::Note),
     Operators(operators::Note),
-    Peers(peers::Note),
+    /// A question to a peer, or the answer to one.
+    Presence(PresenceTransmit),
+    /// A daemon answers where a library asked, or none does.
+    PeerAnswers(PeerQuestion, bool),
     Ports(ports::Note),
     Sa(sa::Note),
     Sources(sources::Note),
@@ -35,8 +38,11 @@ impl Parts {
         if let Some(note) = self.libraries.poll_note() {
             return Some(Note::Libraries(note));
         }
-        if let Some(note) = self.peers.poll_note(has_room) {
-            return Some(Note::Peers(note));
+        if let Some(send) = self.peers.poll_transmit(has_room) {
+            return Some(Note::Presence(send));
+        }
+        if let Some((question, answers)) = self.peers.poll_verdict() {
+            return Some(Note::PeerAnswers(question, answers));
         }
         if let Some(note) = self.ports.poll_note() {
             return Some(Note::Ports(note));
@@ -81,10 +87,10 @@ impl Parts {
                     self.peers.ask(now, question, uid, far);
                 }
                 Note::Libraries(libraries::Note::Gone(client)) => {
-                    self.peers.handle_client_gone(client);
+                    self.peers.client_gone(client);
                 }
-                Note::Peers(peers::Note::Send(send)) => self.ports.send_presence(now, &send),
-                Note::Peers(peers::Note::Answered(question, answers)) => {
+                Note::Presence(send) => self.ports.send_presence(now, &send),
+                Note::PeerAnswers(question, answers) => {
                     self.libraries.answer_peer(now, question, answers);
                 }
                 Note::Operators(note) => self.answer_operator(now, configuration, note),
@@ -101,7 +107,11 @@ impl Parts {
                 Note::Ports(ports::Note::Association(source, message)) => {
                     self.connections.handle(now, Input::Mad(source, *message));
                 }
-                Note::Ports(ports::Note::Presence(mad)) => self.peers.handle_mad(now, &mad),
+                Note::Ports(ports::Note::Presence(mad)) => {
+                    let (from, path_bits) = (mad.from, mad.path_bits);
+                    self.peers
+                        .handle(now, from, path_bits, mad.transaction_id, &mad.message);
+                }
                 Note::Ports(ports::Note::SaResponse(mad)) => self.sa.handle_response(now, &mad),
                 Note::Ports(ports::Note::SaTimedOut(id)) => self.sa.handle_timeout(id),
                 Note::Ports(ports::Note::Report(key, port, mad)) => {
@@ -160,7 +170,7 @@ impl Parts {
         self.fabric.handle_port(now, &news);
         self.acm.handle_port(now, &news);
         self.libraries.handle_port(now, news.id, &news.status);
-        self.peers.handle_port(now, news.id);
+        self.peers.port_changed(now, news.id);
         let status = Some(news.status);
         self.connections.handle(now, Input::Port(news.id, status));
     }
@@ -171,7 +181,7 @@ impl Parts {
         self.fabric.handle_port_gone(now, port);
         self.acm.handle_port_gone(now, port);
         self.libraries.handle_port_gone(port);
-        self.peers.handle_port(now, port);
+        self.peers.port_changed(now, port);
         self.connections.handle(now, Input::Port(port, None));
     }
 

@@ -3,7 +3,7 @@
 //! long as somebody listens there, the kernel asks here first.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{self, MsgFlags, NetlinkAddr};
@@ -62,8 +62,4 @@ impl Ls {
     }
 }
 
-impl AsRawFd for Ls {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
+as_raw_fd!(Ls, fd);

@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's interfaces, one module each. What is not safe in the daemon is here.
 
+/// `Type, field`: what is polled by the descriptor of one of its fields.
+macro_rules! as_raw_fd {
+    ($type:ty, $field:tt) => {
+        impl std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                self.$field.as_raw_fd()
+            }
+        }
+    };
+}
+
 pub(crate) mod acm_stream;
 pub(crate) mod background;
 pub(crate) mod gid_table;
@@ -25,8 +36,10 @@ pub(crate) mod umad;
 pub(crate) mod verbs;
 
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 /// Takes over a descriptor that the kernel has just handed out as a number.
@@ -42,4 +55,15 @@ fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
+}
+
+/// `source`, of which the poll says from now on when it can be read.
+pub(crate) fn watched<T: AsRawFd>(
+    source: T,
+    registry: &Registry,
+    token: impl Into<Token>,
+) -> io::Result<T> {
+    let fd = source.as_raw_fd();
+    registry.register(&mut SourceFd(&fd), token.into(), Interest::READABLE)?;
+    Ok(source)
 }

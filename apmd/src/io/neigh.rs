@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, RawFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkPayload,
@@ -148,11 +147,7 @@ impl NeighTable {
     }
 }
 
-impl AsRawFd for NeighTable {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
+as_raw_fd!(NeighTable, socket);
 
 fn named(key: Key) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();

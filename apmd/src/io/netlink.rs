@@ -2,7 +2,7 @@
 //! The kernel's netlink sockets, and their datagrams, which hold one message after the other.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -99,11 +99,7 @@ impl RouteSocket {
     }
 }
 
-impl AsRawFd for RouteSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
+as_raw_fd!(RouteSocket, 0);
 
 /// A socket of RDMA's netlink, subscribed to the groups in this mask. It does not block.
 pub(super) fn rdma_socket(groups: u32) -> io::Result<OwnedFd> {

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, RawFd};
 
 use cm_msgs::{Gid, PKey};
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkPayload};
@@ -242,11 +241,7 @@ pub(super) fn interface_of(link: &LinkMessage) -> Option<Interface> {
     })
 }
 
-impl AsRawFd for Rtnl {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
+as_raw_fd!(Rtnl, socket);
 
 #[cfg(test)]
 mod tests {

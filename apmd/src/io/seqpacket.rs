@@ -2,7 +2,7 @@
 //! Unix sockets that keep packets apart (`SOCK_SEQPACKET`), non-blocking.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -180,17 +180,9 @@ impl Packets {
     }
 }
 
-impl AsRawFd for Listener {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
+as_raw_fd!(Listener, fd);
 
-impl AsRawFd for Packets {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
+as_raw_fd!(Packets, fd);
 
 impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -222,10 +222,7 @@ impl AsFd for Stream {
 
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Self::Unix(stream) => stream.as_raw_fd(),
-            Self::Tcp(stream) => stream.as_raw_fd(),
-        }
+        self.as_fd().as_raw_fd()
     }
 }
 

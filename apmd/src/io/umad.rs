@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cm_msgs::mad::MAD_LEN;
@@ -202,7 +202,7 @@ impl AgentClass {
 pub(crate) struct AgentId(u32);
 
 /// Where a MAD goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Destination {
     /// 0 or 1.
     pub(crate) qpn: u32,
@@ -390,11 +390,7 @@ fn received(packet: &[u8]) -> io::Result<Received> {
     })))
 }
 
-impl AsRawFd for Umad {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
+as_raw_fd!(Umad, fd);
 
 impl AsFd for Umad {
     fn as_fd(&self) -> BorrowedFd<'_> {

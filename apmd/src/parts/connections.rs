@@ -7,6 +7,7 @@ use cm_msgs::Guid;
 use statemachine::{
     ConnId, Engine, Input, Level, Order, PortId, Query, Random, Time, Trace, Transmit,
 };
+use tracing::field::display;
 
 use crate::config::Config;
 
@@ -87,8 +88,8 @@ impl Connections {
             .port
             .and_then(|port| self.device_names.get(&port.node_guid));
         let port = trace.port.map(|port| port.port);
-        let from = trace.from().map(tracing::field::display);
-        let to = trace.to().map(tracing::field::display);
+        let (from, to) = trace.change().unzip();
+        let (from, to) = (from.map(display), to.map(display));
         macro_rules! say {
             ($level:ident) => {
                 tracing::$level!(target: "apmd::engine", conn, device, port, from, to, "{trace}")

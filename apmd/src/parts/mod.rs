@@ -11,7 +11,6 @@ pub(crate) mod fabric_worker;
 pub(crate) mod libraries;
 pub(crate) mod neighbours;
 pub(crate) mod operators;
-pub(crate) mod peers;
 pub(crate) mod ports;
 pub(crate) mod sa;
 pub(crate) mod sources;

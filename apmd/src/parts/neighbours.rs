@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Between what is known of addresses and the kernel's neighbour tables.
 
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use pathdb::{Address, Addresses};
 use statemachine::Time;
 
 use crate::config::Neigh as Config;
 use crate::io::neigh::NeighTable;
+use crate::io::watched;
 use crate::neigh::{self, Census, Event, Record};
 use crate::token::Token;
 
@@ -57,12 +56,8 @@ impl Neighbours {
         if self.table.is_some() {
             return;
         }
-        let table = NeighTable::open().and_then(|table| {
-            let fd = table.as_raw_fd();
-            self.registry
-                .register(&mut SourceFd(&fd), Token::Neigh.into(), Interest::READABLE)?;
-            Ok(table)
-        });
+        let table =
+            NeighTable::open().and_then(|table| watched(table, &self.registry, Token::Neigh));
         self.table = table
             .inspect_err(|error| tracing::error!(%error, "no neighbour tables"))
             .ok();

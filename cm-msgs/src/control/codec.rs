@@ -14,22 +14,6 @@ const MAGIC: u16 = 0x4150;
 /// No message is longer.
 pub const MAX_LEN: usize = 256;
 
-mod kind {
-    pub(super) const HELLO: u8 = 0x01;
-    pub(super) const REGISTER: u8 = 0x02;
-    pub(super) const REPORT: u8 = 0x03;
-    pub(super) const CLOSE: u8 = 0x04;
-    pub(super) const ASK_PEER: u8 = 0x05;
-    pub(super) const WELCOME: u8 = 0x81;
-    pub(super) const LOAD: u8 = 0x82;
-    pub(super) const MIGRATE: u8 = 0x83;
-    pub(super) const QUERY: u8 = 0x84;
-    pub(super) const REFUSE: u8 = 0x85;
-    pub(super) const EVENT: u8 = 0x86;
-    pub(super) const ASKS_PEERS: u8 = 0x87;
-    pub(super) const PEER: u8 = 0x88;
-}
-
 /// Why bytes are not a control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -79,15 +63,18 @@ impl AsRef<[u8]> for Encoded {
 struct Writer(Encoded);
 
 impl Writer {
-    fn new(kind: u8, conn: u64) -> Self {
-        let mut writer = Self(Encoded {
+    fn new() -> Self {
+        Self(Encoded {
             bytes: [0; MAX_LEN],
             len: 0,
-        });
-        writer.put(&MAGIC.to_be_bytes());
-        writer.put(&[VERSION, kind, 0, 0, 0, 0]);
-        writer.put(&conn.to_be_bytes());
-        writer
+        })
+    }
+
+    /// All but the length, which is not known yet.
+    fn header(&mut self, kind: u8, id: u64) {
+        self.put(&MAGIC.to_be_bytes());
+        self.put(&[VERSION, kind, 0, 0, 0, 0]);
+        self.put(&id.to_be_bytes());
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -100,41 +87,6 @@ impl Writer {
         let len = self.0.len as u32;
         self.0.bytes[4..8].copy_from_slice(&len.to_be_bytes());
         self.0
-    }
-
-    fn path(&mut self, path: &Path) {
-        self.put(&[
-            path.port,
-            path.sl,
-            path.mtu,
-            path.rate,
-            path.ack_timeout,
-            u8::from(path.global),
-            path.traffic_class,
-            path.hop_limit,
-        ]);
-        self.put(&path.flow_label.to_be_bytes());
-        self.put(&path.slid.0.to_be_bytes());
-        self.put(&path.dlid.0.to_be_bytes());
-        self.put(&path.pkey.0.to_be_bytes());
-        self.put(&path.sgid.0);
-        self.put(&path.dgid.0);
-    }
-
-    fn peer_port(&mut self, peer: PeerPort) {
-        self.put(&peer.node_guid.0.to_be_bytes());
-        self.put(&[peer.port]);
-        self.put(&peer.lid.0.to_be_bytes());
-    }
-
-    fn snapshot(&mut self, snapshot: &Snapshot) {
-        self.put(&[
-            snapshot.qp_state.code(),
-            snapshot.migration.code(),
-            u8::from(snapshot.alternate.is_some()),
-        ]);
-        self.path(&snapshot.primary);
-        self.path(&snapshot.alternate.unwrap_or_default());
     }
 }
 
@@ -152,44 +104,29 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    fn u8(&mut self) -> Result<u8, DecodeError> {
-        Ok(self.take::<1>()?[0])
+    /// A byte of which `read` knows what it means.
+    fn coded<T>(
+        &mut self,
+        field: &'static str,
+        read: impl FnOnce(u8) -> Option<T>,
+    ) -> Result<T, DecodeError> {
+        let [value] = self.take()?;
+        read(value).ok_or(DecodeError::Value { field, value })
     }
 
-    fn u16(&mut self) -> Result<u16, DecodeError> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    fn coded<T>(&mut self, field: &'static str, f: fn(u8) -> Option<T>) -> Result<T, DecodeError> {
-        let value = self.u8()?;
-        f(value).ok_or(DecodeError::Value { field, value })
-    }
-
-    fn flag(&mut self, field: &'static str) -> Result<bool, DecodeError> {
-        self.coded(field, |v| (v < 2).then_some(v == 1))
-    }
-
-    /// The header, checked; leaves the body. `(kind, connection)`.
+    /// The header, checked; leaves the body. `(kind, connection or question)`.
     fn header(bytes: &'a [u8]) -> Result<(u8, u64, Self), DecodeError> {
         let mut reader = Self(bytes);
-        let magic = reader.u16()?;
+        let magic = u16::from_be_bytes(reader.take()?);
         if magic != MAGIC {
             return Err(DecodeError::Magic(magic));
         }
-        let version = reader.u8()?;
+        let [version] = reader.take()?;
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
-        let kind = reader.u8()?;
-        let want = reader.u32()? as usize;
+        let [kind] = reader.take()?;
+        let want = u32::from_be_bytes(reader.take()?) as usize;
         // A packet that a short buffer cut off is no message, though sockets keep packets whole.
         if want != bytes.len() {
             return Err(DecodeError::Length {
@@ -197,8 +134,8 @@ impl<'a> Reader<'a> {
                 want,
             });
         }
-        let conn = reader.u64()?;
-        Ok((kind, conn, reader))
+        let id = u64::from_be_bytes(reader.take()?);
+        Ok((kind, id, reader))
     }
 
     fn end(&self) -> Result<(), DecodeError> {
@@ -213,238 +150,232 @@ impl<'a> Reader<'a> {
             })
         }
     }
+}
 
-    fn path(&mut self) -> Result<Path, DecodeError> {
-        Ok(Path {
-            port: self.u8()?,
-            sl: self.u8()?,
-            mtu: self.u8()?,
-            rate: self.u8()?,
-            ack_timeout: self.u8()?,
-            global: self.flag("global flag")?,
-            traffic_class: self.u8()?,
-            hop_limit: self.u8()?,
-            flow_label: self.u32()?,
-            slid: Lid(self.u16()?),
-            dlid: Lid(self.u16()?),
-            pkey: PKey(self.u16()?),
-            sgid: Gid(self.take()?),
-            dgid: Gid(self.take()?),
-        })
+/// What lies in messages.
+trait Field: Sized {
+    fn put(&self, to: &mut Writer);
+
+    /// `name` is what an error calls the field.
+    fn take(from: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError>;
+}
+
+impl<const N: usize> Field for [u8; N] {
+    fn put(&self, to: &mut Writer) {
+        to.put(self);
     }
 
-    fn peer_port(&mut self) -> Result<PeerPort, DecodeError> {
-        Ok(PeerPort {
-            node_guid: Guid(self.u64()?),
-            port: self.u8()?,
-            lid: Lid(self.u16()?),
-        })
+    fn take(from: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        from.take()
+    }
+}
+
+impl Field for bool {
+    fn put(&self, to: &mut Writer) {
+        to.put(&[u8::from(*self)]);
     }
 
-    fn snapshot(&mut self) -> Result<Snapshot, DecodeError> {
-        let qp_state = self.coded("QP state", QpState::from_code)?;
-        let migration = self.coded("migration state", MigrationState::from_code)?;
-        let has_alternate = self.flag("alternate flag")?;
-        let primary = self.path()?;
-        let alternate = self.path()?;
-        Ok(Snapshot {
+    fn take(from: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError> {
+        from.coded(name, |value| (value < 2).then_some(value == 1))
+    }
+}
+
+macro_rules! integers {
+    ($($type:ident)+) => {$(
+        impl Field for $type {
+            fn put(&self, to: &mut Writer) {
+                to.put(&self.to_be_bytes());
+            }
+
+            fn take(from: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+                from.take().map(Self::from_be_bytes)
+            }
+        }
+    )+};
+}
+
+integers! { u8 u16 u32 u64 }
+
+macro_rules! coded {
+    ($($type:ident)+) => {$(
+        impl Field for $type {
+            fn put(&self, to: &mut Writer) {
+                to.put(&[self.code()]);
+            }
+
+            fn take(from: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError> {
+                from.coded(name, Self::from_code)
+            }
+        }
+    )+};
+}
+
+coded! { Role QpState MigrationState Refusal AppEvent }
+
+/// What an error calls a field: as said, or as the field is called.
+macro_rules! name {
+    ($field:tt) => {
+        stringify!($field)
+    };
+    ($field:tt $name:literal) => {
+        $name
+    };
+}
+
+/// `Type { field, field: "what an error calls it", ... }`: the fields one behind the other.
+macro_rules! structs {
+    ($($type:ident { $($field:tt $(: $name:literal)?),+ })+) => {$(
+        impl Field for $type {
+            fn put(&self, to: &mut Writer) {
+                $(self.$field.put(to);)+
+            }
+
+            fn take(from: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+                Ok(Self { $($field: Field::take(from, name!($field $($name)?))?),+ })
+            }
+        }
+    )+};
+}
+
+structs! {
+    Gid { 0 }
+    Guid { 0 }
+    Lid { 0 }
+    PKey { 0 }
+    Qpn { 0 }
+    Path {
+        port, sl, mtu, rate, ack_timeout, global: "global flag", traffic_class, hop_limit,
+        flow_label, slid, dlid, pkey, sgid, dgid
+    }
+    PeerPort { node_guid, port, lid }
+    Register { role, opted_in: "opt-in flag", node_guid, qpn, peer_qpn, snapshot }
+    Report { cause, snapshot }
+    Load { token, primary, alternate }
+    Migrate { token, primary }
+}
+
+/// An alternate that there is not takes its place all the same.
+impl Field for Snapshot {
+    fn put(&self, to: &mut Writer) {
+        self.qp_state.put(to);
+        self.migration.put(to);
+        self.alternate.is_some().put(to);
+        self.primary.put(to);
+        self.alternate.unwrap_or_default().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError> {
+        let qp_state = Field::take(from, "QP state")?;
+        let migration = Field::take(from, "migration state")?;
+        let has_alternate = bool::take(from, "alternate flag")?;
+        let primary = Field::take(from, name)?;
+        let alternate = Field::take(from, name)?;
+        Ok(Self {
             qp_state,
             migration,
             primary,
             alternate: has_alternate.then_some(alternate),
         })
     }
+}
 
-    fn cause(&mut self) -> Result<Cause, DecodeError> {
-        let code = self.u8()?;
-        let errno = self.u8()?;
-        let token = self.u32()?;
-        Ok(match code {
-            0 => Cause::Query,
-            1 => Cause::PathMigrated,
-            2 => Cause::PathMigrationError,
-            3 => Cause::Armed,
-            4 => Cause::Done { token },
-            5 => Cause::Stale { token },
-            6 => Cause::Failed { token, errno },
-            7 => Cause::Broken,
+/// Its code, the errno and the token: zero where it has none.
+impl Field for Cause {
+    fn put(&self, to: &mut Writer) {
+        let (code, errno, token) = match *self {
+            Self::Query => (0, 0, 0),
+            Self::PathMigrated => (1, 0, 0),
+            Self::PathMigrationError => (2, 0, 0),
+            Self::Armed => (3, 0, 0),
+            Self::Done { token } => (4, 0, token),
+            Self::Stale { token } => (5, 0, token),
+            Self::Failed { token, errno } => (6, errno, token),
+            Self::Broken => (7, 0, 0),
+        };
+        to.put(&[code, errno]);
+        token.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError> {
+        let [value] = from.take()?;
+        let [errno] = from.take()?;
+        let token = Field::take(from, name)?;
+        Ok(match value {
+            0 => Self::Query,
+            1 => Self::PathMigrated,
+            2 => Self::PathMigrationError,
+            3 => Self::Armed,
+            4 => Self::Done { token },
+            5 => Self::Stale { token },
+            6 => Self::Failed { token, errno },
+            7 => Self::Broken,
             value => {
-                return Err(DecodeError::Value {
-                    field: "report cause",
-                    value,
-                });
+                let field = "report cause";
+                return Err(DecodeError::Value { field, value });
             }
         })
     }
 }
 
-fn cause_bytes(cause: Cause) -> [u8; 6] {
-    let (code, errno, token) = match cause {
-        Cause::Query => (0, 0, 0),
-        Cause::PathMigrated => (1, 0, 0),
-        Cause::PathMigrationError => (2, 0, 0),
-        Cause::Armed => (3, 0, 0),
-        Cause::Done { token } => (4, 0, token),
-        Cause::Stale { token } => (5, 0, token),
-        Cause::Failed { token, errno } => (6, errno, token),
-        Cause::Broken => (7, 0, 0),
-    };
-    let [a, b, c, d] = u32::to_be_bytes(token);
-    [code, errno, a, b, c, d]
-}
-
-impl FromLibrary {
-    /// The bytes of one packet.
-    pub fn encode(&self) -> Encoded {
-        let writer = match self {
-            Self::Hello { command } => {
-                let mut w = Writer::new(kind::HELLO, 0);
-                w.put(command);
-                w
-            }
-            Self::Register { conn, register } => {
-                let mut w = Writer::new(kind::REGISTER, *conn);
-                w.put(&[register.role.code(), u8::from(register.opted_in)]);
-                w.put(&register.node_guid.0.to_be_bytes());
-                w.put(&register.qpn.0.to_be_bytes());
-                w.put(&register.peer_qpn.0.to_be_bytes());
-                w.snapshot(&register.snapshot);
-                w
-            }
-            Self::Report { conn, report } => {
-                let mut w = Writer::new(kind::REPORT, *conn);
-                w.put(&cause_bytes(report.cause));
-                w.snapshot(&report.snapshot);
-                w
-            }
-            Self::Close { conn } => Writer::new(kind::CLOSE, *conn),
-            Self::AskPeer { question, peer } => {
-                let mut w = Writer::new(kind::ASK_PEER, *question);
-                w.peer_port(*peer);
-                w
-            }
-        };
-        writer.finish()
-    }
-
-    /// The message in one packet.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (kind, conn, mut r) = Reader::header(bytes)?;
-        let message = match kind {
-            kind::HELLO => Self::Hello { command: r.take()? },
-            kind::REGISTER => Self::Register {
-                conn,
-                register: Register {
-                    role: r.coded("role", Role::from_code)?,
-                    opted_in: r.flag("opt-in flag")?,
-                    node_guid: Guid(r.u64()?),
-                    qpn: Qpn(r.u32()?),
-                    peer_qpn: Qpn(r.u32()?),
-                    snapshot: r.snapshot()?,
-                },
-            },
-            kind::REPORT => {
-                let cause = r.cause()?;
-                let snapshot = r.snapshot()?;
-                Self::Report {
-                    conn,
-                    report: Report { cause, snapshot },
+/// `kind Variant [what the header's number is] { field, ... }`: all messages of a direction.
+macro_rules! messages {
+    ($type:ident {
+        $($kind:literal $variant:ident $([$id:ident])? $({
+            $($field:ident $(: $name:literal)?),+
+        })?)+
+    }) => {
+        impl $type {
+            /// The bytes of one packet.
+            pub fn encode(&self) -> Encoded {
+                let mut writer = Writer::new();
+                match self {
+                    $(Self::$variant { $($id,)? $($($field),+)? } => {
+                        writer.header($kind, messages!(@id $($id)?));
+                        $($($field.put(&mut writer);)+)?
+                    })+
                 }
+                writer.finish()
             }
-            kind::CLOSE => Self::Close { conn },
-            kind::ASK_PEER => Self::AskPeer {
-                question: conn,
-                peer: r.peer_port()?,
-            },
-            kind => return Err(DecodeError::Kind(kind)),
-        };
-        r.end()?;
-        Ok(message)
+
+            /// The message in one packet.
+            pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+                let (kind, id, mut reader) = Reader::header(bytes)?;
+                let message = match kind {
+                    $($kind => Self::$variant {
+                        $($id: id,)?
+                        $($($field: Field::take(&mut reader, name!($field $($name)?))?),+)?
+                    },)+
+                    kind => return Err(DecodeError::Kind(kind)),
+                };
+                reader.end()?;
+                Ok(message)
+            }
+        }
+    };
+    (@id) => { 0 };
+    (@id $id:ident) => { *$id };
+}
+
+messages! {
+    FromLibrary {
+        0x01 Hello { command }
+        0x02 Register [conn] { register }
+        0x03 Report [conn] { report }
+        0x04 Close [conn]
+        0x05 AskPeer [question] { peer }
     }
 }
 
-impl FromDaemon {
-    /// The bytes of one packet.
-    pub fn encode(&self) -> Encoded {
-        let writer = match self {
-            Self::Welcome => Writer::new(kind::WELCOME, 0),
-            Self::AsksPeers => Writer::new(kind::ASKS_PEERS, 0),
-            Self::Peer { question, answers } => {
-                let mut w = Writer::new(kind::PEER, *question);
-                w.put(&[u8::from(*answers)]);
-                w
-            }
-            Self::Load { conn, load } => {
-                let mut w = Writer::new(kind::LOAD, *conn);
-                w.put(&load.token.to_be_bytes());
-                w.path(&load.primary);
-                w.path(&load.alternate);
-                w
-            }
-            Self::Migrate { conn, migrate } => {
-                let mut w = Writer::new(kind::MIGRATE, *conn);
-                w.put(&migrate.token.to_be_bytes());
-                w.path(&migrate.primary);
-                w
-            }
-            Self::Query { conn } => Writer::new(kind::QUERY, *conn),
-            Self::Refuse { conn, refusal } => {
-                let mut w = Writer::new(kind::REFUSE, *conn);
-                w.put(&[refusal.code()]);
-                w
-            }
-            Self::Event {
-                conn,
-                event,
-                status,
-            } => {
-                let mut w = Writer::new(kind::EVENT, *conn);
-                w.put(&[event.code(), *status]);
-                w
-            }
-        };
-        writer.finish()
-    }
-
-    /// The message in one packet.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (kind, conn, mut r) = Reader::header(bytes)?;
-        let message = match kind {
-            kind::WELCOME => Self::Welcome,
-            kind::ASKS_PEERS => Self::AsksPeers,
-            kind::PEER => Self::Peer {
-                question: conn,
-                answers: r.flag("answers flag")?,
-            },
-            kind::LOAD => Self::Load {
-                conn,
-                load: Load {
-                    token: r.u32()?,
-                    primary: r.path()?,
-                    alternate: r.path()?,
-                },
-            },
-            kind::MIGRATE => Self::Migrate {
-                conn,
-                migrate: Migrate {
-                    token: r.u32()?,
-                    primary: r.path()?,
-                },
-            },
-            kind::QUERY => Self::Query { conn },
-            kind::REFUSE => Self::Refuse {
-                conn,
-                refusal: r.coded("refusal", Refusal::from_code)?,
-            },
-            kind::EVENT => Self::Event {
-                conn,
-                event: r.coded("event", AppEvent::from_code)?,
-                status: r.u8()?,
-            },
-            kind => return Err(DecodeError::Kind(kind)),
-        };
-        r.end()?;
-        Ok(message)
+messages! {
+    FromDaemon {
+        0x81 Welcome
+        0x82 Load [conn] { load }
+        0x83 Migrate [conn] { migrate }
+        0x84 Query [conn]
+        0x85 Refuse [conn] { refusal }
+        0x86 Event [conn] { event, status }
+        0x87 AsksPeers
+        0x88 Peer [question] { answers: "answers flag" }
     }
 }
 
@@ -601,7 +532,7 @@ mod tests {
     fn the_other_direction_is_refused() {
         assert_eq!(
             FromDaemon::decode(FromLibrary::Close { conn: 1 }.encode().as_ref()),
-            Err(DecodeError::Kind(kind::CLOSE))
+            Err(DecodeError::Kind(0x04))
         );
     }
 

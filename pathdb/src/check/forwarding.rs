@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use cm_msgs::Lid;
 use rayon::prelude::*;
 
-use crate::fabric::{Fabric, NO_LINK, NO_PORT, NodeId, NodeKind, PortId};
+use crate::fabric::{Fabric, NO_LINK, NO_PORT, NodeId, PortId};
 use crate::walk::Step;
 
 /// How many LIDs are looked at from one word of progress to the next.
@@ -75,20 +75,15 @@ impl Fabric {
 
     /// How many ports of hosts have LIDs and a link that is up.
     pub fn source_count(&self) -> usize {
-        self.sources().iter().map(|source| source.1.len()).sum()
+        self.host_ports().count()
     }
 
     /// The ports of hosts by the switch where they are plugged in, and those that have none.
     fn sources(&self) -> Vec<(Option<u32>, Vec<PortId>)> {
-        let ends = self.end_ports().filter(|&port| {
-            let node = self.node(self.port(port).node);
-            node.kind == NodeKind::Adapter && self.is_up(port)
-        });
-        let rank = |port: PortId| {
-            let hop = self.hop(port);
-            hop.is_to_switch().then_some(hop.switch)
-        };
-        let mut ends: Vec<(Option<u32>, PortId)> = ends.map(|port| (rank(port), port)).collect();
+        let mut ends: Vec<(Option<u32>, PortId)> = self
+            .host_ports()
+            .map(|port| (self.next_switch(port), port))
+            .collect();
         ends.sort_unstable();
         ends.chunk_by(|a, b| a.0 == b.0)
             .map(|own| (own[0].0, own.iter().map(|&(_, port)| port).collect()))

@@ -42,14 +42,25 @@ impl Fabric {
         hosts
     }
 
-    /// All hosts with a port that is up, by SystemImageGUID.
-    fn hosts(&self) -> Vec<Host> {
-        let ends = self.end_ports().filter(|&port| {
+    /// The ports of hosts that have LIDs and a link that is up.
+    fn host_ports(&self) -> impl Iterator<Item = PortId> {
+        self.end_ports().filter(|&port| {
             let node = self.node(self.port(port).node);
             node.kind == NodeKind::Adapter && self.is_up(port)
-        });
+        })
+    }
+
+    /// The switch, by rank, at the other end of a port's link.
+    fn next_switch(&self, port: PortId) -> Option<u32> {
+        let hop = self.hop(port);
+        hop.is_to_switch().then_some(hop.switch)
+    }
+
+    /// All hosts with a port that is up, by SystemImageGUID.
+    fn hosts(&self) -> Vec<Host> {
         let system = |port: PortId| self.node(self.port(port).node).system;
-        let mut ends: Vec<(Guid, PortId)> = ends.map(|port| (system(port), port)).collect();
+        let mut ends: Vec<(Guid, PortId)> =
+            self.host_ports().map(|port| (system(port), port)).collect();
         ends.sort_unstable();
         let hosts = ends.chunk_by(|a, b| a.0 == b.0);
         let host = |own: &[(Guid, PortId)]| Host {
@@ -61,13 +72,9 @@ impl Fabric {
 
     /// Those of them whose ports all hang on one switch, whose failure no other port survives.
     pub fn hosts_on_one_switch(&self) -> Vec<OneSwitch> {
-        let switch = |port: PortId| {
-            let hop = self.hop(port);
-            hop.is_to_switch().then_some(hop.switch)
-        };
         let mut found = Vec::new();
         for host in self.multi_port_hosts() {
-            let mut ranks = host.ports.iter().map(|&port| switch(port));
+            let mut ranks = host.ports.iter().map(|&port| self.next_switch(port));
             let first = ranks.next().flatten();
             if let Some(rank) = first.filter(|_| ranks.all(|other| other == first)) {
                 let switch = self.switch(rank).node;

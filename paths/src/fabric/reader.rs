@@ -34,7 +34,7 @@ use statemachine::PortId;
 
 use super::lanes::Cabled;
 use super::tables::{Contradiction, SwitchTable, Tables, Wired};
-use crate::sa::{Ask, Failure, Malformed, Response, User};
+use crate::sa::{Ask, Failure, Response, User};
 
 /// How long umad waits for a whole table at first; the SA's client doubles it.
 const TABLE_TIMEOUT_MS: u32 = 4_000;
@@ -147,35 +147,6 @@ fn besides(others: usize) -> String {
     }
 }
 
-/// What is wrong with an answer.
-enum Wrong {
-    Answer(Failure),
-    Contradiction(Contradiction),
-    Unrouted { lid: Lid, port: u8, others: usize },
-}
-
-impl Wrong {
-    fn with(self, table: &'static str) -> ReadError {
-        match self {
-            Self::Answer(failure) => ReadError::Sa { table, failure },
-            Self::Contradiction(contradiction) => contradiction.into(),
-            Self::Unrouted { lid, port, others } => ReadError::Unrouted { lid, port, others },
-        }
-    }
-}
-
-impl From<Malformed> for Wrong {
-    fn from(malformed: Malformed) -> Self {
-        Self::Answer(malformed.into())
-    }
-}
-
-impl From<Contradiction> for Wrong {
-    fn from(contradiction: Contradiction) -> Self {
-        Self::Contradiction(contradiction)
-    }
-}
-
 /// One request.
 #[derive(Clone, Copy, Debug)]
 enum Request {
@@ -206,6 +177,11 @@ impl Request {
             Self::OwnLanes | Self::Lanes(_) => "sl-to-vl table records",
             Self::Forwarding(_) => "forwarding table records",
         }
+    }
+
+    fn failed(self, failure: Failure) -> ReadError {
+        let table = self.table();
+        ReadError::Sa { table, failure }
     }
 
     /// Whether a fabric can do without.
@@ -324,9 +300,8 @@ impl Reader {
             // Paths can be found without these; OpenSM keeps some of them to itself.
             Err(Failure::Status(_)) if request.is_optional() => Ok(()),
             Err(Failure::Status(SaStatus::NoRecords)) => self.take_none(request),
-            Err(failure) => Err(Wrong::Answer(failure)),
+            Err(failure) => Err(request.failed(failure)),
         };
-        let took = took.map_err(|wrong| wrong.with(request.table()));
         self.done += 1;
         let went_on =
             took.and_then(
@@ -370,42 +345,44 @@ impl Reader {
         mad
     }
 
-    fn take(&mut self, request: Request, response: &Response) -> Result<(), Wrong> {
+    fn take(&mut self, request: Request, response: &Response) -> Result<(), ReadError> {
         self.records += response.records().len() as u64;
         match (&mut self.stage, request) {
             (Stage::Nodes(tables), Request::Nodes) => {
-                each(response, |record| tables.node(&record))?;
+                each(request, response, |record| tables.node(&record))?;
             }
             (Stage::Ports(tables), Request::Switches) => {
-                each(response, |record| tables.switch(&record))?;
+                each(request, response, |record| tables.switch(&record))?;
             }
             (Stage::Ports(tables), Request::Links) => {
-                self.links = sorted_links(response)?;
-                each(response, |record| tables.link(&record))?;
+                self.links = sorted_links(request, response)?;
+                each(request, response, |record| tables.link(&record))?;
             }
             (Stage::Ports(tables), Request::Ports(_)) => {
-                each(response, |record| tables.port(&record))?;
+                each(request, response, |record| tables.port(&record))?;
             }
             (Stage::Ports(tables), Request::PKeys(_)) => {
-                each(response, |record| tables.pkeys(&record))?;
+                each(request, response, |record| tables.pkeys(&record))?;
             }
             (Stage::Ports(tables), Request::Paths) => {
-                response.decode()?.for_each(|record| tables.path(&record));
+                records(request, response)?.for_each(|record| tables.path(&record));
             }
             (Stage::Lanes(cabled), Request::OwnLanes) => {
-                each(response, |record| cabled.sl_to_vl(&record))?;
+                each(request, response, |record| cabled.sl_to_vl(&record))?;
                 // An SA that refuses the first is not asked for the others.
                 let switches = cabled.switches().iter().copied();
                 self.waiting.extend(switches.map(Request::Lanes));
             }
             (Stage::Lanes(cabled), Request::Lanes(_)) => {
-                each(response, |record| cabled.sl_to_vl(&record))?;
+                each(request, response, |record| cabled.sl_to_vl(&record))?;
             }
-            (Stage::Forwarding(_), Request::Unrouted) => none_unrouted(response)?,
+            (Stage::Forwarding(_), Request::Unrouted) => none_unrouted(request, response)?,
             (Stage::Forwarding(wired), Request::Forwarding(switch)) => {
-                wired.table(switch, response.decode()?)?;
+                wired.table(switch, records(request, response)?)?;
             }
-            (Stage::Closing(_), Request::LinksAgain) if sorted_links(response)? != self.links => {
+            (Stage::Closing(_), Request::LinksAgain)
+                if sorted_links(request, response)? != self.links =>
+            {
                 return Err(Contradiction::LinksMoved.into());
             }
             _ => {}
@@ -414,7 +391,7 @@ impl Reader {
     }
 
     /// The SA has no such records.
-    fn take_none(&mut self, request: Request) -> Result<(), Wrong> {
+    fn take_none(&mut self, request: Request) -> Result<(), ReadError> {
         match (&mut self.stage, request) {
             (Stage::Forwarding(wired), Request::Forwarding(switch)) => {
                 wired.table(switch, std::iter::empty())?;
@@ -484,19 +461,29 @@ impl Reader {
     }
 }
 
+/// The records of an answer.
+fn records<R: Record>(
+    request: Request,
+    response: &Response,
+) -> Result<impl Iterator<Item = R>, ReadError> {
+    let records = response.decode();
+    records.map_err(|malformed| request.failed(malformed.into()))
+}
+
 fn each<R: Record>(
+    request: Request,
     response: &Response,
     mut take: impl FnMut(R) -> Result<(), Contradiction>,
-) -> Result<(), Wrong> {
-    Ok(response.decode()?.try_for_each(&mut take)?)
+) -> Result<(), ReadError> {
+    Ok(records(request, response)?.try_for_each(&mut take)?)
 }
 
 /// An SA that takes no notice of the state in the question shows ports of all states.
-fn none_unrouted(response: &Response) -> Result<(), Wrong> {
-    let ports = response.decode::<PortInfoRecord>()?;
+fn none_unrouted(request: Request, response: &Response) -> Result<(), ReadError> {
+    let ports = records::<PortInfoRecord>(request, response)?;
     let mut unrouted = ports.filter(|port| port.port_info.port_state == INIT);
     match unrouted.next() {
-        Some(PortInfoRecord { lid, port_num, .. }) => Err(Wrong::Unrouted {
+        Some(PortInfoRecord { lid, port_num, .. }) => Err(ReadError::Unrouted {
             lid,
             port: port_num,
             others: unrouted.count(),
@@ -505,8 +492,11 @@ fn none_unrouted(response: &Response) -> Result<(), Wrong> {
     }
 }
 
-fn sorted_links(response: &Response) -> Result<Vec<[u8; LinkRecord::LEN]>, Wrong> {
-    let links = response.decode::<LinkRecord>()?;
+fn sorted_links(
+    request: Request,
+    response: &Response,
+) -> Result<Vec<[u8; LinkRecord::LEN]>, ReadError> {
+    let links = records::<LinkRecord>(request, response)?;
     let mut links: Vec<_> = links.map(|link| link.encode()).collect();
     links.sort_unstable();
     Ok(links)

@@ -133,11 +133,6 @@ impl SaClient {
         }
     }
 
-    /// Requests waiting or under way.
-    pub fn pending(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum::<usize>() + self.running.len()
-    }
-
     /// Asks.
     pub fn ask(&mut self, ask: Ask) {
         self.waiting[kind_of(ask.user)].push_back(ask);

@@ -159,13 +159,6 @@ impl Reports {
             }
         }
     }
-
-    /// Subscriptions that the SA has, and all.
-    pub fn held(&self) -> (usize, usize) {
-        let held = self.subscriptions.iter();
-        let held = held.filter(|known| known.stage == Stage::Held).count();
-        (held, self.subscriptions.len())
-    }
 }
 
 #[cfg(test)]
@@ -173,6 +166,15 @@ mod tests {
     use super::*;
     use cm_msgs::sa::{ATTR_INFORM_INFO, ATTR_NOTICE, ResponseError, SaStatus, Trap};
     use cm_msgs::{Guid, Lid, mad};
+
+    impl Reports {
+        /// Subscriptions that the SA has, and all.
+        fn held(&self) -> (usize, usize) {
+            let held = self.subscriptions.iter();
+            let held = held.filter(|known| known.stage == Stage::Held).count();
+            (held, self.subscriptions.len())
+        }
+    }
 
     const PORT: PortId = PortId {
         node_guid: Guid(9),

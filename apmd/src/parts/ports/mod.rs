@@ -7,12 +7,10 @@ mod news;
 pub(crate) use news::PortNews;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use cm_msgs::{Presence, cm};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use statemachine::{Backoff, FarPort, MadSource, PortId, PortStatus, Random, Time};
 
 use crate::config::Config;
@@ -21,6 +19,7 @@ use crate::devices::{Devices, Settings};
 use crate::io::rtnl::{LinkEvent, Rtnl};
 use crate::io::umad::Incoming;
 use crate::io::verbs::PortEvent;
+use crate::io::watched;
 use crate::token::{PortKey, Token};
 
 /// First pause between scans for devices that are missing, and the longest.
@@ -95,11 +94,7 @@ pub(crate) struct Ports {
 
 impl Ports {
     pub(crate) fn new(config: &Config, registry: Registry, random: Random) -> Self {
-        let rtnl = Rtnl::open().and_then(|rtnl| {
-            let fd = rtnl.as_raw_fd();
-            registry.register(&mut SourceFd(&fd), Token::Rtnl.into(), Interest::READABLE)?;
-            Ok(rtnl)
-        });
+        let rtnl = Rtnl::open().and_then(|rtnl| watched(rtnl, &registry, Token::Rtnl));
         let rtnl = rtnl
             .inspect_err(|error| tracing::warn!(%error, "no rtnetlink"))
             .ok();

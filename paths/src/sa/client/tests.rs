@@ -6,6 +6,13 @@ use std::collections::BTreeSet;
 use cm_msgs::sa::{NodeRecord, Record, ResponseError, Rmpp, SaMad, SaStatus, TableError};
 use cm_msgs::{DecodeError, Guid, mad};
 
+impl SaClient {
+    /// Requests waiting or under way.
+    fn pending(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum::<usize>() + self.running.len()
+    }
+}
+
 const PORT: PortId = PortId {
     node_guid: Guid(9),
     port: 1,

@@ -4,6 +4,8 @@
 use cm_msgs::control::{MigrationState, QpState, Snapshot};
 use cm_msgs::path::Path;
 
+use super::is_reverse;
+
 /// Losses in a row after which a QP gives its path up.
 const RETRIES: u8 = 25;
 
@@ -57,7 +59,7 @@ impl Qp {
         if self.state != QpState::Rts {
             return (false, None);
         }
-        if from.is_reverse_of(&self.primary) {
+        if is_reverse(from, &self.primary) {
             if self.migration == MigrationState::Rearm && !migreq {
                 self.migration = MigrationState::Armed;
                 return (true, Some(Event::Armed));
@@ -66,7 +68,7 @@ impl Qp {
         }
         let armed = self.migration == MigrationState::Armed;
         match self.alternate {
-            Some(alternate) if armed && migreq && from.is_reverse_of(&alternate) => {
+            Some(alternate) if armed && migreq && is_reverse(from, &alternate) => {
                 self.migrate();
                 (true, Some(Event::Migrated))
             }
