@@ -51,6 +51,9 @@ pub(super) const DRILL: Drill = Drill {
 /// Where the table is left as a Markdown file, for whoever started the VM.
 const SHEET: &str = "/out/programs.md";
 
+/// How often a program that is done before its fault is run again in a column.
+const REPEATS: u32 = 3;
+
 /// The rows of one world.
 fn run(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
     let known = Known::read()?;
@@ -119,9 +122,11 @@ fn both_columns(
         row,
         column: Column::Plain,
         amount,
+        repeats: REPEATS,
     };
     let plain = trial.run(faults)?;
     trial.column = Column::Protected;
+    trial.repeats = REPEATS;
     trial.context.world.start_daemons(policy(faults))?;
     let protected = trial.run(faults)?;
     trial.context.world.stop_daemons()?;

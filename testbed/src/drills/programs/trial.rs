@@ -58,6 +58,8 @@ pub(super) struct Trial<'a, 'b> {
     pub(super) row: &'static Row,
     pub(super) column: Column,
     pub(super) amount: u64,
+    /// How often a program that was done before its fault is run again.
+    pub(super) repeats: u32,
 }
 
 /// How much of a row's work takes about as long as a run should; `Err` in the result is why it does
@@ -98,7 +100,7 @@ impl Trial<'_, '_> {
                 continue;
             }
             let Some(came) = self.run_once(next)? else {
-                self.note("done before the fault: it gets more to do");
+                self.note("done before the fault: once more");
                 continue;
             };
             for (fault, cell) in next.iter().zip(&came) {
@@ -118,8 +120,7 @@ impl Trial<'_, '_> {
     }
 
     /// One run of the program, with as many of the faults as it survives, and at least one. `None` if
-    /// it had too little to do for that, and may have more: how fast a program is changes with what
-    /// else the machine does.
+    /// it was done before, and is to be run again.
     fn run_once(&mut self, faults: &[Fault]) -> Result<Option<Vec<Cell>>, Failure> {
         let hosts = self.context.world.hosts();
         let mut running = match Running::start(self.row, self.column, self.amount, hosts)? {
@@ -154,7 +155,7 @@ impl Trial<'_, '_> {
         }
         let ending = running.finish(duration(running.row))?;
         match ending {
-            Ok(()) if cells.is_empty() && self.enlarge() => return Ok(None),
+            Ok(()) if cells.is_empty() && self.may_repeat() => return Ok(None),
             Ok(()) if cells.is_empty() => cells.push(Cell::not_run("ends before the fault")),
             Err(why) if cells.is_empty() => {
                 cells.push(Cell::not_run(format!("ends before the fault: {why}")));
@@ -165,13 +166,15 @@ impl Trial<'_, '_> {
         Ok(Some(cells))
     }
 
-    /// More of the row's work, if it can have more.
-    fn enlarge(&mut self) -> bool {
-        let before = self.amount;
+    /// Whether there is another try, with more to do where that can be said: how fast a program is
+    /// changes with what else the machine does.
+    fn may_repeat(&mut self) -> bool {
         if let Amount::Units(_, most) = self.row.amount {
-            self.amount = (before * 3).min(most);
+            self.amount = (self.amount * 3).min(most);
         }
-        self.amount > before
+        let more = self.repeats > 0;
+        self.repeats = self.repeats.saturating_sub(1);
+        more
     }
 
     /// Waits until the connections that have traffic are armed over separate ports; says what they are
