@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::mem::transmute_copy;
 use std::ptr;
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use nix::errno::Errno;
 use rdma_sys::ibv_context;
@@ -36,13 +36,10 @@ unsafe extern "C-unwind" fn devx_obj_create(
     out: *mut c_void,
     out_length: usize,
 ) -> *mut c_void {
-    let real = of_provider(c"libmlx5.so.1", c"mlx5dv_devx_obj_create", c"MLX5_1.7");
-    if real.is_null() {
+    let Some(create) = real() else {
         Errno::EOPNOTSUPP.set();
         return ptr::null_mut();
-    }
-    // SAFETY: the symbol is the function whose C prototype `Create` repeats.
-    let create: Create = unsafe { transmute_copy(&real) };
+    };
     // SAFETY: the caller's own call.
     let object = unsafe { create(context, command, length, out, out_length) };
     let is_qp = || {
@@ -53,6 +50,22 @@ unsafe extern "C-unwind" fn devx_obj_create(
         aside((), say_once);
     }
     object
+}
+
+/// libmlx5's own, looked up until it is found once: it may be loaded at any time.
+fn real() -> Option<Create> {
+    static REAL: OnceLock<Create> = OnceLock::new();
+    if let Some(&create) = REAL.get() {
+        return Some(create);
+    }
+    let found = of_provider(c"libmlx5.so.1", c"mlx5dv_devx_obj_create", c"MLX5_1.7");
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: the symbol is the function whose C prototype `Create` repeats, and function pointers
+    // are as wide as data pointers here.
+    let create: Create = unsafe { transmute_copy(&found) };
+    Some(*REAL.get_or_init(|| create))
 }
 
 fn say_once() {
