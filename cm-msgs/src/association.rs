@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What apmd lays into the private data of REQ, REP and LAP.
+//! What apmd lays into the private data of REQ, REP, LAP, APR, SAP and SPR: the sender's state, and
+//! in REQ and REP what else they need.
 //!
-//! Each begins with the magic number 0x61706d64 ("apmd") and the version, 1; bytes after the
-//! listed ones are zero and ignored. Integers are big-endian.
+//! The first 92 bytes are the same in all of them. Integers are big-endian; bytes after the listed
+//! ones are zero and ignored.
 //!
-//! | bytes | REQ (92) | REP (196) | LAP (168) |
-//! |---|---|---|---|
-//! | 0..4 | magic | magic | magic |
-//! | 4 | version | version | version |
-//! | 5 | bit 7: the sender has more ports | bit 7: the same | reserved |
-//! | 6 | ports that follow, 0 to 4 | ports that follow, 0 to 4 | reserved |
-//! | 7 | reserved | why failover is refused, 0 not | reserved |
-//! | 8..12 | recipient's queue pair in the low 24 bits | reserved | reserved |
-//! | 12..84 | four times GID (16), LID (2) | the same | local GID, local LID, remote GID, remote LID |
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | magic number 0x61706d64 ("apmd") |
+//! | 4 | version, 2 |
+//! | 5 | bit 7: the sender has more ports; bits 6-5: migration state of its QP (`enum ibv_mig_state`); bits 2-0: ports that follow, 0 to 4 |
+//! | 6..8 | for each of the four ports: 3 bits LMC, 1 bit in service |
+//! | 8 | the local port of its primary path |
+//! | 9..12 | REQ: the recipient's queue pair |
+//! | 12..16 | sequence number |
+//! | 16..18 | local LID of its primary path |
+//! | 18..20 | remote LID of its primary path |
+//! | 20..92 | four times GID (16), LID (2) |
+//! | 92 | REP: why failover is refused, 0 not |
 
 use core::fmt;
 
 use crate::codes::codes;
+use crate::control::MigrationState;
 use crate::layout::{attribute, resized};
 use crate::{Gid, Lid, PrivateData, Qpn};
 
@@ -24,7 +30,7 @@ use crate::{Gid, Lid, PrivateData, Qpn};
 pub const MAGIC: u32 = 0x6170_6d64;
 
 /// The version spoken here.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Ports that an announcement has room for.
 pub const MAX_PORTS: usize = 4;
@@ -44,6 +50,9 @@ pub enum AssociationError {
     /// More ports than there is room for.
     #[error("private data announces {0} ports where {MAX_PORTS} have room")]
     PortCount(u8),
+    /// No migration state has this code.
+    #[error("private data says that the queue pair is in migration state {0}, which there is not")]
+    MigrationState(u8),
 }
 
 /// How a port is reached.
@@ -61,17 +70,30 @@ impl fmt::Display for PortAddress {
     }
 }
 
+/// A port of the sender's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PeerPort {
+    /// Its GID.
+    pub gid: Gid,
+    /// Its base LID; 0 if it has none.
+    pub lid: Lid,
+    /// LID mask control, 0..=7.
+    pub lmc: u8,
+    /// Whether it is in service.
+    pub up: bool,
+}
+
 /// The ports of a host, as far as they have room.
 #[derive(Clone, Copy, Default)]
 pub struct Ports {
-    slots: [PortAddress; MAX_PORTS],
+    slots: [PeerPort; MAX_PORTS],
     len: u8,
     more: bool,
 }
 
 impl Ports {
     /// The first of `ports`; of the others it only says that they are.
-    pub fn new(ports: impl IntoIterator<Item = PortAddress>) -> Self {
+    pub fn new(ports: impl IntoIterator<Item = PeerPort>) -> Self {
         let mut announced = Self::default();
         for port in ports {
             match announced.slots.get_mut(usize::from(announced.len)) {
@@ -87,7 +109,7 @@ impl Ports {
     }
 
     /// The ports.
-    pub fn as_slice(&self) -> &[PortAddress] {
+    pub fn as_slice(&self) -> &[PeerPort] {
         self.slots
             .get(..usize::from(self.len))
             .unwrap_or(&self.slots)
@@ -117,6 +139,41 @@ impl fmt::Debug for Ports {
     }
 }
 
+/// The ends of a primary path, as its host sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PrimaryPath {
+    /// The sender's port.
+    pub port: u8,
+    /// The sender's LID.
+    pub local: Lid,
+    /// The recipient's LID.
+    pub remote: Lid,
+}
+
+/// How the sender's end of a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Counts up with every change; wraps.
+    pub sequence: u32,
+    /// The path that its QP is on.
+    pub primary: PrimaryPath,
+    /// Path migration state of its QP.
+    pub migration: MigrationState,
+    /// The ports of its device.
+    pub ports: Ports,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            sequence: 0,
+            primary: PrimaryPath::default(),
+            migration: MigrationState::Migrated,
+            ports: Ports::default(),
+        }
+    }
+}
+
 codes! {
     /// Why a host will not have a connection migrated.
     pub enum Refusal: u8 {
@@ -132,53 +189,63 @@ codes! {
 pub struct ReqData {
     /// The recipient's queue pair of the application's connection.
     pub peer_qpn: Qpn,
-    /// The sender's ports.
-    pub ports: Ports,
+    /// The sender's state.
+    pub state: State,
 }
 
 /// Private data of a REP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RepData {
-    /// The sender's ports.
-    pub ports: Ports,
+    /// The sender's state.
+    pub state: State,
     /// Why failover is refused, if it is.
     pub refusal: Option<Refusal>,
 }
 
-/// Private data of a LAP: the primary path that the alternate is to stand in for, as the sender
-/// sees it. Lets the recipient tell a late LAP and one that crossed a migration.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LapData {
-    /// The sender's end.
-    pub local: PortAddress,
-    /// The recipient's end.
-    pub remote: PortAddress,
-}
-
 attribute! {
-    /// What REQ and REP have in common.
-    struct Announcement: 84 {
+    /// What all of them have in common, and what REP has besides.
+    struct Block: 93 {
         magic: u32 = [0, 0, 32],
         version: u8 = [4, 0, 8],
         more: bool = [5, 0, 1],
-        port_count: u8 = [6, 0, 8],
-        refusal: u8 = [7, 0, 8],
+        migration: u8 = [5, 1, 2],
+        port_count: u8 = [5, 5, 3],
+        primary: PrimaryPath = { port: [8, 0, 8], local: [16, 0, 16], remote: [18, 0, 16] },
         peer_qpn: Qpn = [9, 0, 24],
-        first: PortAddress = { gid: [12, 0, 128], lid: [28, 0, 16] },
-        second: PortAddress = { gid: [30, 0, 128], lid: [46, 0, 16] },
-        third: PortAddress = { gid: [48, 0, 128], lid: [64, 0, 16] },
-        fourth: PortAddress = { gid: [66, 0, 128], lid: [82, 0, 16] },
+        sequence: u32 = [12, 0, 32],
+        first: PeerPort = {
+            gid: [20, 0, 128], lid: [36, 0, 16], lmc: [6, 0, 3], up: [6, 3, 1],
+        },
+        second: PeerPort = {
+            gid: [38, 0, 128], lid: [54, 0, 16], lmc: [6, 4, 3], up: [6, 7, 1],
+        },
+        third: PeerPort = {
+            gid: [56, 0, 128], lid: [72, 0, 16], lmc: [7, 0, 3], up: [7, 3, 1],
+        },
+        fourth: PeerPort = {
+            gid: [74, 0, 128], lid: [90, 0, 16], lmc: [7, 4, 3], up: [7, 7, 1],
+        },
+        refusal: u8 = [92, 0, 8],
     }
 }
 
-impl Announcement {
-    fn new(ports: Ports) -> Self {
+impl Block {
+    fn new(state: &State) -> Self {
+        let State {
+            sequence,
+            primary,
+            migration,
+            ports,
+        } = *state;
         let [first, second, third, fourth] = ports.slots;
         Self {
             magic: MAGIC,
             version: VERSION,
             more: ports.more,
+            migration: migration.code(),
             port_count: ports.len,
+            primary,
+            sequence,
             first,
             second,
             third,
@@ -187,43 +254,60 @@ impl Announcement {
         }
     }
 
-    fn read<const N: usize>(data: &PrivateData<N>) -> Result<Self, AssociationError> {
-        let announcement = Self::decode(&resized(&data.0));
-        check(announcement.magic, announcement.version)?;
-        if usize::from(announcement.port_count) > MAX_PORTS {
-            return Err(AssociationError::PortCount(announcement.port_count));
-        }
-        Ok(announcement)
+    fn read<const N: usize>(data: &PrivateData<N>) -> Result<(Self, State), AssociationError> {
+        let block = Self::decode(&resized(&data.0));
+        let state = block.state()?;
+        Ok((block, state))
     }
 
-    fn ports(&self) -> Ports {
-        let slots = [self.first, self.second, self.third, self.fourth];
-        Ports {
-            slots,
-            len: self.port_count,
-            more: self.more,
+    fn state(&self) -> Result<State, AssociationError> {
+        if self.magic != MAGIC {
+            return Err(AssociationError::Magic(self.magic));
         }
+        if self.version != VERSION {
+            return Err(AssociationError::Version(self.version));
+        }
+        if usize::from(self.port_count) > MAX_PORTS {
+            return Err(AssociationError::PortCount(self.port_count));
+        }
+        let migration = MigrationState::from_code(self.migration);
+        let slots = [self.first, self.second, self.third, self.fourth];
+        Ok(State {
+            sequence: self.sequence,
+            primary: self.primary,
+            migration: migration.ok_or(AssociationError::MigrationState(self.migration))?,
+            ports: Ports {
+                slots,
+                len: self.port_count,
+                more: self.more,
+            },
+        })
     }
 }
 
-fn check(magic: u32, version: u8) -> Result<(), AssociationError> {
-    if magic != MAGIC {
-        return Err(AssociationError::Magic(magic));
+impl State {
+    /// Lays it into a LAP, APR, SAP or SPR.
+    pub fn encode<const N: usize>(&self) -> PrivateData<N> {
+        PrivateData(resized(&Block::new(self).encode()))
     }
-    if version != VERSION {
-        return Err(AssociationError::Version(version));
+
+    /// Reads it from one of them.
+    ///
+    /// # Errors
+    /// The message is from no apmd, from one of another version, or damaged.
+    pub fn decode<const N: usize>(data: &PrivateData<N>) -> Result<Self, AssociationError> {
+        Block::read(data).map(|(_, state)| state)
     }
-    Ok(())
 }
 
 impl ReqData {
     /// Lays it into a REQ.
     pub fn encode(&self) -> PrivateData<92> {
-        let announcement = Announcement {
+        let block = Block {
             peer_qpn: self.peer_qpn,
-            ..Announcement::new(self.ports)
+            ..Block::new(&self.state)
         };
-        PrivateData(resized(&announcement.encode()))
+        PrivateData(resized(&block.encode()))
     }
 
     /// Reads it from a REQ.
@@ -231,23 +315,20 @@ impl ReqData {
     /// # Errors
     /// The REQ is from no apmd, from one of another version, or damaged.
     pub fn decode(data: &PrivateData<92>) -> Result<Self, AssociationError> {
-        let announcement = Announcement::read(data)?;
-        Ok(Self {
-            peer_qpn: announcement.peer_qpn,
-            ports: announcement.ports(),
-        })
+        let (block, state) = Block::read(data)?;
+        let peer_qpn = block.peer_qpn;
+        Ok(Self { peer_qpn, state })
     }
 }
 
 impl RepData {
     /// Lays it into a REP.
     pub fn encode(&self) -> PrivateData<196> {
-        let refusal = self.refusal.map_or(0, u8::from);
-        let announcement = Announcement {
-            refusal,
-            ..Announcement::new(self.ports)
+        let block = Block {
+            refusal: self.refusal.map_or(0, u8::from),
+            ..Block::new(&self.state)
         };
-        PrivateData(resized(&announcement.encode()))
+        PrivateData(resized(&block.encode()))
     }
 
     /// Reads it from a REP.
@@ -255,51 +336,9 @@ impl RepData {
     /// # Errors
     /// The REP is from no apmd, from one of another version, or damaged.
     pub fn decode(data: &PrivateData<196>) -> Result<Self, AssociationError> {
-        let announcement = Announcement::read(data)?;
-        let refusal = (announcement.refusal != 0).then(|| announcement.refusal.into());
-        Ok(Self {
-            ports: announcement.ports(),
-            refusal,
-        })
-    }
-}
-
-attribute! {
-    /// The wire form of [`LapData`].
-    struct CurrentPath: 48 {
-        magic: u32 = [0, 0, 32],
-        version: u8 = [4, 0, 8],
-        local: PortAddress = { gid: [12, 0, 128], lid: [28, 0, 16] },
-        remote: PortAddress = { gid: [30, 0, 128], lid: [46, 0, 16] },
-    }
-}
-
-impl LapData {
-    /// Lays it into a LAP.
-    pub fn encode(&self) -> PrivateData<168> {
-        let Self { local, remote } = *self;
-        let path = CurrentPath {
-            magic: MAGIC,
-            version: VERSION,
-            local,
-            remote,
-        };
-        PrivateData(resized(&path.encode()))
-    }
-
-    /// Reads it from a LAP.
-    ///
-    /// # Errors
-    /// The LAP is from no apmd or from one of another version.
-    pub fn decode(data: &PrivateData<168>) -> Result<Self, AssociationError> {
-        let CurrentPath {
-            magic,
-            version,
-            local,
-            remote,
-        } = CurrentPath::decode(&resized(&data.0));
-        check(magic, version)?;
-        Ok(Self { local, remote })
+        let (block, state) = Block::read(data)?;
+        let refusal = (block.refusal != 0).then(|| block.refusal.into());
+        Ok(Self { state, refusal })
     }
 }
 
@@ -308,10 +347,25 @@ mod tests {
     use super::*;
     use crate::Guid;
 
-    fn port(number: u16) -> PortAddress {
-        PortAddress {
+    fn port(number: u16) -> PeerPort {
+        PeerPort {
             gid: Gid::new(0xfe80 << 48, Guid(number.into())),
-            lid: Lid(number),
+            lid: Lid(number << 4),
+            lmc: number as u8 & 7,
+            up: number % 2 == 1,
+        }
+    }
+
+    fn state(ports: u16) -> State {
+        State {
+            sequence: 0xfedc_ba98,
+            primary: PrimaryPath {
+                port: 2,
+                local: Lid(0x1234),
+                remote: Lid(0xbff0),
+            },
+            migration: MigrationState::Armed,
+            ports: Ports::new((1..=ports).map(port)),
         }
     }
 
@@ -329,22 +383,42 @@ mod tests {
     #[test]
     fn what_is_said_is_heard() {
         for count in 0..=5 {
-            let ports = Ports::new((1..=count).map(port));
+            let state = state(count);
             let req = ReqData {
                 peer_qpn: Qpn(0x12_3456),
-                ports,
+                state,
             };
             assert_eq!(ReqData::decode(&req.encode()), Ok(req));
             for refusal in [None, Some(Refusal::NoSecondPath), Some(Refusal::Other(200))] {
-                let rep = RepData { ports, refusal };
+                let rep = RepData { state, refusal };
                 assert_eq!(RepData::decode(&rep.encode()), Ok(rep));
             }
+            assert_eq!(State::decode(&state.encode::<168>()), Ok(state));
+            assert_eq!(State::decode(&state.encode::<148>()), Ok(state));
         }
-        let lap = LapData {
-            local: port(1),
-            remote: port(2),
+    }
+
+    /// By the table above, not by our own decoder.
+    #[test]
+    fn bytes_are_where_the_table_says() {
+        let req = ReqData {
+            peer_qpn: Qpn(0x12_3456),
+            state: state(2),
         };
-        assert_eq!(LapData::decode(&lap.encode()), Ok(lap));
+        let bytes = req.encode();
+        let start = [
+            b'a', b'p', b'm', b'd', 2, 0x42, 0x34, 0, 2, 0x12, 0x34, 0x56, 0xfe, 0xdc, 0xba, 0x98,
+            0x12, 0x34, 0xbf, 0xf0, 0xfe, 0x80,
+        ];
+        assert_eq!(bytes[..22], start);
+        assert_eq!(bytes[35..38], [1, 0, 0x10]);
+        assert_eq!(bytes[53..56], [2, 0, 0x20]);
+        assert!(bytes[56..].iter().all(|&byte| byte == 0));
+        let rep = RepData {
+            refusal: Some(Refusal::Policy),
+            ..RepData::default()
+        };
+        assert_eq!(rep.encode()[92], 4);
     }
 
     #[test]
@@ -352,15 +426,20 @@ mod tests {
         let zero = PrivateData::default();
         assert_eq!(ReqData::decode(&zero), Err(AssociationError::Magic(0)));
 
-        let mut newer = LapData::default().encode();
-        newer[4] = 2;
-        assert_eq!(LapData::decode(&newer), Err(AssociationError::Version(2)));
+        let mut other = State::default().encode::<168>();
+        other[4] = 1;
+        assert_eq!(State::decode(&other), Err(AssociationError::Version(1)));
 
         let mut damaged = RepData::default().encode();
-        damaged[6] = 5;
+        damaged[5] = 5;
         assert_eq!(
             RepData::decode(&damaged),
             Err(AssociationError::PortCount(5))
+        );
+        damaged[5] = 0x60;
+        assert_eq!(
+            RepData::decode(&damaged),
+            Err(AssociationError::MigrationState(3))
         );
     }
 }

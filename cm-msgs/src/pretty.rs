@@ -3,7 +3,7 @@
 
 use core::fmt::{self, Display};
 
-use crate::association::{LapData, PortAddress, Ports, RepData, ReqData};
+use crate::association::{PeerPort, PrimaryPath, RepData, ReqData, State};
 use crate::cm::{ApStatus, FailoverAccepted, Message, RejReason, Rejected, SpStatus};
 use crate::fields::FieldValue;
 use crate::mad::Header;
@@ -138,44 +138,43 @@ fn long(f: &mut fmt::Formatter<'_>, name: &str, bytes: &[u8]) -> fmt::Result {
 
 /// What apmd laid into the private data, if it did.
 fn association(f: &mut fmt::Formatter<'_>, message: &Message) -> fmt::Result {
-    match message {
-        Message::Req(req) => {
-            let Ok(ReqData {
-                peer_qpn,
-                ports: announced,
-            }) = ReqData::decode(&req.private_data)
-            else {
-                return Ok(());
-            };
+    let said = match message {
+        Message::Req(req) => ReqData::decode(&req.private_data).map(|data| {
+            let ReqData { peer_qpn, state } = data;
             write!(f, "\n  apmd: recipient's queue pair {peer_qpn}")?;
-            ports(f, &announced)
-        }
-        Message::Rep(rep) => {
-            let Ok(RepData {
-                ports: announced,
-                refusal,
-            }) = RepData::decode(&rep.private_data)
-            else {
-                return Ok(());
-            };
-            if let Some(refusal) = refusal {
+            sender(f, &state)
+        }),
+        Message::Rep(rep) => RepData::decode(&rep.private_data).map(|data| {
+            if let Some(refusal) = data.refusal {
                 write!(f, "\n  apmd: refused, {refusal}")?;
             }
-            ports(f, &announced)
-        }
-        Message::Lap(lap) => match LapData::decode(&lap.private_data) {
-            Ok(LapData { local, remote }) => write!(f, "\n  apmd: primary {local} to {remote}"),
-            Err(_) => Ok(()),
-        },
-        _ => Ok(()),
-    }
+            sender(f, &data.state)
+        }),
+        Message::Lap(lap) => State::decode(&lap.private_data).map(|state| sender(f, &state)),
+        Message::Apr(apr) => State::decode(&apr.private_data).map(|state| sender(f, &state)),
+        Message::Sap(sap) => State::decode(&sap.private_data).map(|state| sender(f, &state)),
+        Message::Spr(spr) => State::decode(&spr.private_data).map(|state| sender(f, &state)),
+        _ => return Ok(()),
+    };
+    said.unwrap_or(Ok(()))
 }
 
-fn ports(f: &mut fmt::Formatter<'_>, ports: &Ports) -> fmt::Result {
-    for PortAddress { gid, lid } in ports.as_slice() {
-        write!(f, "\n  apmd: sender's port {gid} lid {lid}")?;
+fn sender(f: &mut fmt::Formatter<'_>, state: &State) -> fmt::Result {
+    let PrimaryPath {
+        port,
+        local,
+        remote,
+    } = state.primary;
+    write!(
+        f,
+        "\n  apmd: state {}: {} on port {port}, lid {local} to lid {remote}",
+        state.sequence, state.migration
+    )?;
+    for PeerPort { gid, lid, lmc, up } in state.ports.as_slice() {
+        let up = if *up { "up" } else { "down" };
+        write!(f, "\n  apmd: sender's port {gid} lid {lid} lmc {lmc} {up}")?;
     }
-    if ports.more() {
+    if state.ports.more() {
         f.write_str("\n  apmd: the sender has more ports")?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! Any bytes become a value or a typed error, and what became a value stays the same from then on.
 
 use cm_msgs::acm::{self, Counters, Endpoint, Entry, Resolve};
-use cm_msgs::association::{LapData, RepData, ReqData};
+use cm_msgs::association::{RepData, ReqData, State};
 use cm_msgs::cm::Message;
 use cm_msgs::pretty::Pretty;
 use cm_msgs::sa::{
@@ -178,27 +178,33 @@ proptest! {
     }
 
     #[test]
-    fn any_association_data(start in 0..3u8, ports in 0..6u8, data in vec(any::<u8>(), 224)) {
+    fn any_association_data(
+        start in 0..3u8,
+        ports in 0..6u8,
+        migration in 0..4u8,
+        data in vec(any::<u8>(), 224),
+    ) {
         let mut data = data;
         if start > 0 {
-            data[..5].copy_from_slice(b"apmd\x01");
-            data[6] = ports;
+            data[..5].copy_from_slice(b"apmd\x02");
+            data[5] = migration << 5 | ports;
         }
+        let good = start > 0 && ports <= 4 && migration < 3;
         let req = PrivateData::from_slice(&data[..92]).unwrap();
         if let Ok(value) = ReqData::decode(&req) {
             prop_assert_eq!(ReqData::decode(&value.encode()), Ok(value));
-            prop_assert!(value.ports.as_slice().len() <= 4);
+            prop_assert!(value.state.ports.as_slice().len() <= 4);
         }
         let rep = PrivateData::from_slice(&data[..196]).unwrap();
         if let Ok(value) = RepData::decode(&rep) {
             prop_assert_eq!(RepData::decode(&value.encode()), Ok(value));
         }
-        prop_assert_eq!(ReqData::decode(&req).is_ok(), start > 0 && ports <= 4);
-        prop_assert_eq!(RepData::decode(&rep).is_ok(), start > 0 && ports <= 4);
-        let lap = PrivateData::from_slice(&data[..168]).unwrap();
-        prop_assert_eq!(LapData::decode(&lap).is_ok(), start > 0);
-        if let Ok(value) = LapData::decode(&lap) {
-            prop_assert_eq!(LapData::decode(&value.encode()), Ok(value));
+        prop_assert_eq!(ReqData::decode(&req).is_ok(), good);
+        prop_assert_eq!(RepData::decode(&rep).is_ok(), good);
+        let lap: PrivateData<168> = PrivateData::from_slice(&data[..168]).unwrap();
+        prop_assert_eq!(State::decode(&lap).is_ok(), good);
+        if let Ok(value) = State::decode(&lap) {
+            prop_assert_eq!(State::decode(&value.encode::<168>()), Ok(value));
         }
     }
 
