@@ -52,6 +52,8 @@ pub(crate) enum ConnAlarm {
     MigrateHold,
     /// Active: no answer to a question or LAP, or a pause is over.
     Negotiation,
+    /// No answer to an announcement, or a pause before the next is over.
+    Announcement,
     /// Active: ReArm has lasted long.
     Rearm,
     /// Active: a path is no longer suspect.
@@ -61,11 +63,12 @@ pub(crate) enum ConnAlarm {
 }
 
 impl ConnAlarm {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Association,
         Self::Order,
         Self::MigrateHold,
         Self::Negotiation,
+        Self::Announcement,
         Self::Rearm,
         Self::Suspect,
         Self::Unprotected,
@@ -235,7 +238,7 @@ impl Context {
         self.jitter(backoff.after(failures))
     }
 
-    fn jitter(&mut self, span: Duration) -> Duration {
+    pub(crate) fn jitter(&mut self, span: Duration) -> Duration {
         self.random.jitter(span, self.config.jitter_percent)
     }
 

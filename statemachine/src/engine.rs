@@ -350,11 +350,9 @@ impl Engine {
             cm::Message::Drep(drep) => drep.remote_comm_id,
             cm::Message::Lap(lap) => lap.remote_comm_id,
             cm::Message::Apr(apr) => apr.remote_comm_id,
-            // The passive side suggests nothing yet, and no REQ says that it may (`sap_supported`).
-            cm::Message::Sap(_)
-            | cm::Message::Spr(_)
-            | cm::Message::SidrReq(_)
-            | cm::Message::SidrRep(_) => {
+            cm::Message::Sap(sap) => sap.remote_comm_id,
+            cm::Message::Spr(spr) => spr.remote_comm_id,
+            cm::Message::SidrReq(_) | cm::Message::SidrRep(_) => {
                 return self.cx.drop_mad(source, message.name(), Drop::OutOfPlace);
             }
         };
@@ -409,6 +407,10 @@ impl Engine {
             }
             cm::Message::Lap(lap) => {
                 let ids = CommIds::from_peer(lap.local_comm_id, lap.remote_comm_id);
+                Some((ids, Rejected::NoMessage))
+            }
+            cm::Message::Sap(sap) => {
+                let ids = CommIds::from_peer(sap.local_comm_id, sap.remote_comm_id);
                 Some((ids, Rejected::NoMessage))
             }
             _ => None,

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use cm_msgs::association::{self, PortAddress};
+use cm_msgs::association::{PeerPort, Ports as AnnouncedPorts};
 use cm_msgs::control::Snapshot;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey};
@@ -64,15 +64,13 @@ impl Port {
         self.status.pkeys.contains(&pkey)
     }
 
-    fn address(&self) -> PortAddress {
-        let lid = if self.is_up() {
-            self.status.lid
-        } else {
-            Lid(0)
-        };
-        PortAddress {
+    fn announced(&self) -> PeerPort {
+        PeerPort {
             gid: self.status.gid,
-            lid,
+            lid: self.status.lid,
+            lmc: self.status.lmc,
+            // One that flaps is not worth a path.
+            up: self.is_settled(),
         }
     }
 }
@@ -187,9 +185,9 @@ impl Ports {
         Some(port.id.node_guid)
     }
 
-    /// What a peer is told of a device's ports. Ports out of service are named with LID 0.
-    pub(crate) fn announce(&self, node_guid: Guid) -> association::Ports {
-        association::Ports::new(self.of_device(node_guid).map(Port::address))
+    /// What a peer is told of a device's ports.
+    pub(crate) fn announce(&self, node_guid: Guid) -> AnnouncedPorts {
+        AnnouncedPorts::new(self.of_device(node_guid).map(Port::announced))
     }
 }
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use cm_msgs::Lid;
 use cm_msgs::association::PortAddress;
-use cm_msgs::cm::ApStatus;
+use cm_msgs::cm::{ApStatus, SpStatus};
 use cm_msgs::control::{AppEvent, Refusal};
 use cm_msgs::path::Path;
 use strum::Display;
@@ -138,6 +138,15 @@ pub enum What {
     AprSent(ApStatus),
     /// APR received.
     AprReceived(ApStatus),
+    /// SAP sent: how this end is, and whether it names a port for the alternate.
+    SapSent {
+        /// It does.
+        suggests: bool,
+    },
+    /// SAP received, and answered with this.
+    SapReceived(SpStatus),
+    /// SPR received.
+    SprReceived(SpStatus),
     /// The library was ordered to load this path.
     Load(PathLids),
     /// The library was ordered to migrate away from this path.
@@ -253,6 +262,12 @@ impl fmt::Display for Trace {
             What::LapReceived(path) => write!(f, "LAP received: {path}"),
             What::AprSent(status) => write!(f, "APR sent: {status}"),
             What::AprReceived(status) => write!(f, "APR received: {status}"),
+            What::SapSent { suggests: true } => {
+                f.write_str("SAP sent, with a port for the alternate")
+            }
+            What::SapSent { suggests: false } => f.write_str("SAP sent"),
+            What::SapReceived(status) => write!(f, "SAP received, SPR sent: {status}"),
+            What::SprReceived(status) => write!(f, "SPR received: {status}"),
             What::Load(path) => write!(f, "loading alternate: {path}"),
             What::Migrate(path) => write!(f, "migrating away from {path}"),
             What::Stale => f.write_str("order was stale, QP not modified"),

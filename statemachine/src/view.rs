@@ -148,6 +148,8 @@ pub enum Reason {
     WaitingForTraffic,
     /// The QP is armed, but with an alternate on a local port that is down.
     AlternatePortDown,
+    /// The QP is armed, but the peer says that its port of the alternate is out of service.
+    AlternatePortDownAtPeer,
     /// The primary's local port is down, and no alternate was armed.
     PrimaryPortDown,
     /// The connection migrated; a new alternate has not been chosen yet.
@@ -209,6 +211,9 @@ impl fmt::Display for Reason {
             Self::MigrateFailed(errno) => return write!(f, "migrating failed: errno {errno}"),
             Self::WaitingForTraffic => "alternate loaded, waiting for inbound traffic",
             Self::AlternatePortDown => "the alternate's port is down",
+            Self::AlternatePortDownAtPeer => {
+                "the alternate's port at the peer is down; see 'apmctl port' on its host"
+            }
             Self::PrimaryPortDown => {
                 "the primary's port is down and no alternate was armed; bring it up"
             }

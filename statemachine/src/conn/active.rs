@@ -10,19 +10,23 @@ mod search;
 
 use core::time::Duration;
 
-use cm_msgs::cm;
+use cm_msgs::association::State;
+use cm_msgs::cm::{self, ApStatus, Apr, PathFields, Sap, SpStatus, Spr};
 use cm_msgs::control::MigrationState;
 use cm_msgs::sa::PathRecord;
 
 pub(super) use self::negotiation::Negotiation;
 use super::Core;
+use super::announcement::Announcement;
 use super::association::{ActiveAssociation, CommIds, MraReceived, Outcome};
 use super::orders::QpChange;
+use super::peer::News;
+use super::proposal::lap;
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
 use crate::input::{MadSource, Origin, QueryError};
 use crate::time::Time;
-use crate::trace::Drop;
+use crate::trace::{Drop, What};
 use crate::view::{AssociationState, Reason};
 
 /// A connection that closes so soon after its association was opened was not worth opening it.
@@ -35,6 +39,7 @@ pub(super) struct Active {
     /// When the association was opened for the first time.
     opened: Option<Time>,
     pub(super) negotiation: Negotiation,
+    announcement: Option<Announcement>,
 }
 
 impl Active {
@@ -57,6 +62,7 @@ impl Active {
             cx.admission.closed_early(cx.now, core.id);
         }
         self.negotiation.stop(core, cx);
+        self.silence(core, cx);
         self.association.close(core, cx)
     }
 
@@ -81,6 +87,11 @@ impl Active {
         match alarm {
             ConnAlarm::Association => self.association.timeout(core, cx),
             ConnAlarm::Negotiation => self.negotiation.timeout(core, cx, &mut self.association),
+            ConnAlarm::Announcement => {
+                if let Some(announcement) = self.announcement.take() {
+                    self.send_announcement(core, cx, announcement);
+                }
+            }
             ConnAlarm::Suspect => self.negotiation.suspicion_over(core, cx),
             ConnAlarm::Rearm => {
                 // Traffic may be all that is missing; or the peer never loaded its end.
@@ -99,33 +110,134 @@ impl Active {
         source: &MadSource,
         message: &cm::Message,
     ) {
-        if !core.knows(cx, source) {
+        // Whoever names what only the peer was told is the peer, wherever it sends from.
+        if source.qpn != 1 {
             cx.drop_mad(source, message.name(), Drop::Stranger);
             return;
         }
-        let Self {
-            association,
-            opened,
-            negotiation,
-        } = self;
         let outcome = match message {
-            cm::Message::Apr(apr) => negotiation.apr(core, cx, association, source, apr),
-            cm::Message::Mra(mra) if mra.message_mraed == MraReceived::Lap as u8 => {
-                negotiation.mra(core, cx, association, source, mra)
-            }
-            _ => association.message(core, cx, source, message),
+            cm::Message::Apr(apr) => self.apr(core, cx, source, apr),
+            cm::Message::Sap(sap) => self.sap(core, cx, source, sap),
+            cm::Message::Mra(mra) if mra.message_mraed == MraReceived::Lap as u8 => self
+                .negotiation
+                .mra(core, cx, &self.association, source, mra),
+            _ => self.association.message(core, cx, source, message),
         };
         match outcome {
             Outcome::Other => cx.drop_mad(source, message.name(), Drop::OutOfPlace),
             Outcome::Handled => {}
             Outcome::Opened => {
-                if opened.is_none() {
-                    *opened = Some(cx.now);
+                if self.opened.is_none() {
+                    self.opened = Some(cx.now);
                     cx.admission.opened(core.id);
                 }
-                negotiation.opened(core, cx);
+                self.negotiation.opened(core, cx);
             }
-            Outcome::Lost => negotiation.stop(core, cx),
+            Outcome::Lost => {
+                self.negotiation.stop(core, cx);
+                self.silence(core, cx);
+            }
+        }
+    }
+
+    fn apr(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, apr: &Apr) -> Outcome {
+        let ids = CommIds::from_peer(apr.local_comm_id, apr.remote_comm_id);
+        if self.association.ids() != Some(ids) {
+            return Outcome::Other;
+        }
+        let Ok(state) = State::decode(&apr.private_data) else {
+            cx.drop_mad(source, "APR", Drop::Malformed);
+            return Outcome::Handled;
+        };
+        self.peer_says(core, cx, &state);
+        if apr.status() != ApStatus::InvalidCommId {
+            self.association.works();
+        }
+        let transaction = source.transaction_id;
+        let is_answer = |announcement: &mut Announcement| announcement.is_answered_by(transaction);
+        if let Some(announcement) = self.announcement.take_if(is_answer) {
+            cx.stop(core.id, ConnAlarm::Announcement);
+            announcement.answered(core);
+            return Outcome::Handled;
+        }
+        let association = &mut self.association;
+        self.negotiation.apr(core, cx, association, source, apr)
+    }
+
+    /// The passive side tells how it is, and perhaps which of its ports it would rather have.
+    fn sap(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, sap: &Sap) -> Outcome {
+        let ids = CommIds::from_peer(sap.local_comm_id, sap.remote_comm_id);
+        if self.association.ids() != Some(ids) {
+            return Outcome::Other;
+        }
+        let Ok(state) = State::decode(&sap.private_data) else {
+            cx.drop_mad(source, "SAP", Drop::Malformed);
+            return Outcome::Handled;
+        };
+        let suggests = !sap.alternate_local_port_gid.is_unspecified();
+        let status = if suggests && self.negotiation.is_proposing() {
+            SpStatus::Busy
+        } else {
+            SpStatus::Success
+        };
+        cx.trace(core.id, What::SapReceived(status));
+        self.peer_says(core, cx, &state);
+        let spr = Spr {
+            local_comm_id: ids.local,
+            remote_comm_id: ids.remote,
+            sp_status: status.into(),
+            private_data: core.own.state().encode(),
+            ..Spr::default()
+        };
+        core.answer(cx, source, spr);
+        if suggests && status == SpStatus::Success {
+            let gid = sap.alternate_local_port_gid;
+            self.negotiation.suggested(core, cx, gid);
+        }
+        Outcome::Handled
+    }
+
+    /// The peer's daemon says how its end is.
+    fn peer_says(&mut self, core: &mut Core, cx: &mut Context, state: &State) {
+        match core.peer.update(state) {
+            News::None | News::State => {}
+            News::Ports => {
+                core.complete_paths(core.lmc(cx));
+                self.negotiation.peer_ports_changed(core, cx);
+            }
+        }
+    }
+
+    /// Tells the peer how this end is, unless a LAP does that.
+    fn announce(&mut self, core: &mut Core, cx: &mut Context) {
+        if self.negotiation.is_proposing() {
+            self.silence(core, cx);
+        } else if self.announcement.is_none() && core.has_news() {
+            let transaction = self.negotiation.next_transaction();
+            self.send_announcement(core, cx, Announcement::new(core, transaction));
+        }
+    }
+
+    fn send_announcement(&mut self, core: &Core, cx: &mut Context, mut announcement: Announcement) {
+        let Some(ids) = self.association.ids() else {
+            return;
+        };
+        let lap = lap(core, cx, ids, PathFields::default());
+        match announcement.send(core, cx, || lap.into()) {
+            Some(wait) => {
+                cx.set(core.id, ConnAlarm::Announcement, wait);
+                self.announcement = Some(announcement);
+            }
+            // Perhaps the peer has forgotten the association.
+            None => self.association.ask(core, cx),
+        }
+    }
+
+    /// What was announced is not to be repeated.
+    fn silence(&mut self, core: &Core, cx: &mut Context) {
+        if let Some(announcement) = self.announcement.take() {
+            announcement.take_back(cx);
+            cx.stop(core.id, ConnAlarm::Announcement);
         }
     }
 
@@ -145,8 +257,10 @@ impl Active {
     pub(super) fn drive(&mut self, core: &mut Core, cx: &mut Context) {
         if !core.in_rts() {
             self.negotiation.stop(core, cx);
+            self.silence(core, cx);
         } else if self.association.ids().is_some() {
             self.negotiation.drive(core, cx, &mut self.association);
+            self.announce(core, cx);
         }
     }
 

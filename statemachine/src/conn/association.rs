@@ -38,6 +38,14 @@ impl CommIds {
         Self { local, remote: 0 }
     }
 
+    fn rtu(self) -> Rtu {
+        Rtu {
+            local_comm_id: self.local,
+            remote_comm_id: self.remote,
+            ..Rtu::default()
+        }
+    }
+
     pub(crate) fn drep(self) -> Drep {
         Drep {
             local_comm_id: self.local,
@@ -104,6 +112,8 @@ enum State {
         comm_id: u32,
         exchange: Exchange,
         parked: bool,
+        /// Sequence number of our state in its first copy.
+        told: u32,
     },
     /// REP received.
     Established { ids: CommIds },
@@ -112,7 +122,7 @@ enum State {
 /// The active side of an association.
 pub(super) struct ActiveAssociation {
     state: State,
-    /// REQs without REP in a row.
+    /// Attempts in a row of which nothing came: cleared by the first answer to a LAP.
     failures: u32,
     /// Where the next exchange begins its rotation.
     route: usize,
@@ -193,8 +203,14 @@ impl ActiveAssociation {
             comm_id,
             exchange,
             parked: false,
+            told: core.own.state().sequence,
         };
         self.send_req(core, cx);
+    }
+
+    /// The peer has answered what was sent by it.
+    pub(super) fn works(&mut self) {
+        self.failures = 0;
     }
 
     /// If it is pausing: stop that.
@@ -217,6 +233,7 @@ impl ActiveAssociation {
             comm_id,
             exchange,
             parked,
+            ..
         } = &mut self.state
         else {
             return;
@@ -304,7 +321,7 @@ impl ActiveAssociation {
         };
         match self.state {
             State::Established { ids: open } if open == ids => {
-                send_rtu(cx, source, ids);
+                core.answer(cx, source, ids.rtu());
                 Outcome::Handled
             }
             // A peer that has been started anew answered a late copy of an old REQ.
@@ -313,19 +330,17 @@ impl ActiveAssociation {
                 cx.reply(Route::from(source), source.transaction_id, rej);
                 Outcome::Handled
             }
-            State::ReqSent { comm_id, .. } if comm_id == ids.local => {
+            State::ReqSent { comm_id, told, .. } if comm_id == ids.local => {
                 if rep.failover() != FailoverAccepted::Accepted {
                     self.back_off(core, cx, Reason::PeerRefused(data.refusal));
                     return Outcome::Handled;
                 }
-                core.peer_ports = data.ports.as_slice().to_vec();
-                core.complete_paths(core.lmc(cx));
-                self.failures = 0;
+                core.proven(cx, &data.state, told);
                 self.route = 0;
                 self.state = State::Established { ids };
                 cx.stop(core.id, ConnAlarm::Association);
                 cx.counters.associations += 1;
-                send_rtu(cx, source, ids);
+                core.answer(cx, source, ids.rtu());
                 Outcome::Opened
             }
             _ => Outcome::Other,
@@ -336,9 +351,9 @@ impl ActiveAssociation {
         match &mut self.state {
             State::ReqSent { parked, .. } if mra.message_mraed == MraReceived::Req as u8 => {
                 *parked = true;
-                self.failures = 0;
-                // Its 5 bits can say 2.4 hours, in which a peer could put us off for good.
-                let wait = code_timeout(mra.service_timeout).min(cx.config.backoff_max);
+                // Its 5 bits can say 2.4 hours, in which a peer could put us off for good, or 4 us.
+                let wait = code_timeout(mra.service_timeout);
+                let wait = wait.clamp(cx.config.retry_first, cx.config.backoff_max);
                 cx.set(core.id, ConnAlarm::Association, wait);
                 Outcome::Handled
             }
@@ -354,7 +369,11 @@ impl ActiveAssociation {
             }
             State::Established { ids } if ids.is(rej.remote_comm_id, rej.local_comm_id) => {
                 match rej.rej_reason() {
-                    RejReason::InvalidCommId => self.ask(core, cx),
+                    // A daemon that was started anew. One that says so again and again has to wait.
+                    RejReason::InvalidCommId if self.failures == 0 => {
+                        self.failures = 1;
+                        self.ask(core, cx);
+                    }
                     reason => self.back_off(core, cx, Reason::Rejected(reason)),
                 }
                 Outcome::Lost
@@ -381,18 +400,8 @@ impl ActiveAssociation {
     }
 }
 
-fn send_rtu(cx: &mut Context, source: &MadSource, ids: CommIds) {
-    let rtu = Rtu {
-        local_comm_id: ids.local,
-        remote_comm_id: ids.remote,
-        ..Rtu::default()
-    };
-    cx.reply(Route::from(source), source.transaction_id, rtu);
-}
-
 /// REQ for the application's connection as it is now.
 fn req(core: &Core, cx: &Context, comm_id: u32) -> Req {
-    let ports = cx.ports.announce(core.node_guid);
     let primary = &core.qp.primary;
     Req {
         local_comm_id: comm_id,
@@ -406,11 +415,10 @@ fn req(core: &Core, cx: &Context, comm_id: u32) -> Req {
         max_cm_retries: cx.config.tries.min(15),
         primary: fields(primary),
         alternate: core.loaded().map(fields).unwrap_or_default(),
-        // The truth, as long as a SAP gets no SPR.
-        sap_supported: false,
+        sap_supported: true,
         private_data: ReqData {
             peer_qpn: core.peer_qpn,
-            ports,
+            state: *core.own.state(),
         }
         .encode(),
         ..Req::default()

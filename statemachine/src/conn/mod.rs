@@ -2,11 +2,12 @@
 //! One connection.
 
 mod active;
+mod announcement;
 mod association;
-
 mod doubt;
 mod orders;
 mod passive;
+mod peer;
 mod proposal;
 mod protection;
 mod qp;
@@ -22,6 +23,7 @@ use self::active::{Active, Negotiation};
 pub(crate) use self::association::{CommIds, MraReceived};
 use self::orders::{Orders, QpChange};
 use self::passive::Passive;
+use self::peer::{OwnState, Peer};
 use self::protection::ProtectionRecord;
 use self::qp::Core;
 
@@ -72,7 +74,8 @@ impl Connection {
             qp: snapshot,
             since: cx.now,
             orders: Orders::default(),
-            peer_ports: Vec::new(),
+            peer: Peer::default(),
+            own: OwnState::new(&snapshot, cx.ports.announce(node_guid)),
             refused,
             counters: ConnectionCounters::default(),
         };
@@ -120,11 +123,13 @@ impl Connection {
 
     /// A port of the connection's device changed; `id` is now as the table says.
     pub(crate) fn port_changed(&mut self, cx: &mut Context, id: PortId) {
+        self.core.refresh_own(cx);
         if self.core.refused.is_some() {
             return self.reconsider(cx);
         }
-        if let Side::Active(active) = &mut self.side {
-            active.port_changed(&mut self.core, cx, id);
+        match &mut self.side {
+            Side::Active(active) => active.port_changed(&mut self.core, cx, id),
+            Side::Passive(passive) => passive.port_changed(&self.core, cx),
         }
         let down = cx.ports.get(id).is_none_or(|port| !port.is_up());
         let primary_lost = down && self.core.qp.primary.port == id.port;
@@ -158,7 +163,7 @@ impl Connection {
             (ConnAlarm::Unprotected, _) => return self.warn_unprotected(cx),
             (ConnAlarm::MigrateHold, _) => {}
             (_, Side::Active(active)) => active.timeout(&mut self.core, cx, alarm),
-            (_, Side::Passive(passive)) => passive.timeout(&mut self.core, cx),
+            (_, Side::Passive(passive)) => passive.timeout(&mut self.core, cx, alarm),
         }
         self.drive(cx);
     }
@@ -206,7 +211,8 @@ impl Connection {
         };
         self.core.qpn == data.peer_qpn
             && self.core.peer_qpn == req.local_qpn
-            && self.core.is_peer(cx, source, req, data)
+            && source.qpn == 1
+            && self.core.has_path_of(cx, req)
     }
 
     /// A REQ that [`Self::is_asked_by`] has confirmed.
@@ -251,13 +257,13 @@ impl Connection {
         let routes = self.core.routes(cx);
         let ids = match &mut self.side {
             Side::Active(active) => active.close(&mut self.core, cx),
-            Side::Passive(passive) => passive.close(cx),
+            Side::Passive(passive) => passive.close(&self.core, cx),
         };
         ids.map(|ids| (ids, routes))
     }
 
     pub(crate) fn peer_ports(&self) -> &[PortAddress] {
-        &self.core.peer_ports
+        &self.core.peer.ports
     }
 }
 

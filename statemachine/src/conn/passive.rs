@@ -1,39 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The passive side: answers REQ and LAP.
+//! The passive side: answers REQ and LAP, and tells by SAP how it is.
 
+mod handshake;
 mod lap;
+mod suggestion;
 
-use alloc::vec::Vec;
-
-use cm_msgs::association::{self, LapData, PortAddress, RepData, ReqData};
+use cm_msgs::association::{self, RepData, ReqData, State};
 use cm_msgs::cm::{self, ApStatus, Apr, FailoverAccepted, PathFields, Rej, Rep, Req};
 use cm_msgs::control::Refusal;
 use cm_msgs::path::Path;
 
+use self::handshake::{Handshake, Sender};
+use self::suggestion::Suggestion;
 use super::association::CommIds;
-use super::qp::{Core, is_from};
-use crate::context::{ConnAlarm, Context, Exchange, Owner, Route};
+use super::qp::Core;
+use crate::context::{ConnAlarm, Context, Owner, Route};
 use crate::input::MadSource;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
-/// An association that waits for RTU.
-struct RepSent {
-    ids: CommIds,
-    exchange: Exchange,
-    reply: Route,
-    ports: Vec<PortAddress>,
-}
-
-/// A LAP, and where its answer goes.
+/// A LAP.
 #[derive(Clone, Copy, Debug)]
 struct Proposal {
     ids: CommIds,
-    transaction: u32,
-    reply: Route,
+    /// Where it came from.
+    source: MadSource,
     alternate: PathFields,
-    /// The sender's primary when it sent.
-    primary: LapData,
+    /// How the sender was when it sent.
+    state: State,
     /// Orders that it took so far to find out how the QP really is.
     trips: u8,
 }
@@ -61,10 +55,11 @@ enum LapState {
 #[derive(Default)]
 pub(super) struct Passive {
     open: Option<CommIds>,
-    /// The next association, which replaces `open` when it is seen to be real: so a late REQ of an
-    /// association long gone does no harm.
-    rep_sent: Option<RepSent>,
+    /// The next association, which replaces `open` when it is seen to be real: so neither a stranger's
+    /// REQ nor a late one of an association long gone does harm.
+    handshake: Option<Handshake>,
     lap: LapState,
+    suggestion: Suggestion,
     /// The alternate before the present one. A peer that migrated while its answer was on the way
     /// is on this.
     replaced: Option<Path>,
@@ -83,65 +78,67 @@ impl Passive {
     ) {
         if let Some(refusal) = core.refused {
             let ids = CommIds::from_peer(req.local_comm_id, 0);
-            let rep = refused_rep(core, cx, ids, refusal);
+            let rep = refused_rep(core, ids, refusal);
             cx.reply(Route::from(source), source.transaction_id, rep);
             return;
         }
         // A copy of the REQ: our REP was lost, or has crossed it.
         if let Some(ids) = self.open.filter(|ids| ids.remote == req.local_comm_id) {
-            let rep = rep(core, cx, ids);
-            cx.reply(Route::from(source), source.transaction_id, rep);
-            return;
+            return core.answer(cx, source, rep(core, ids));
         }
-        let same = |rep_sent: &RepSent| rep_sent.ids.remote == req.local_comm_id;
-        if !self.rep_sent.as_ref().is_some_and(same) {
-            self.forget_rep_sent(core, cx);
-            let local = cx.comm_id(Owner::Conn(core.id));
-            self.rep_sent = Some(RepSent {
-                ids: CommIds {
-                    local,
-                    remote: req.local_comm_id,
-                },
-                exchange: Exchange::new(source.transaction_id, 0),
-                reply: Route::from(source),
-                ports: data.ports.as_slice().to_vec(),
-            });
-        }
-        self.send_rep(core, cx);
-    }
-
-    fn send_rep(&mut self, core: &Core, cx: &mut Context) {
-        let Some(rep_sent) = &mut self.rep_sent else {
-            return;
+        let handshake = self
+            .handshake
+            .get_or_insert_with(|| Handshake::new(cx.comm_id(Owner::Conn(core.id))));
+        let ids = CommIds {
+            local: handshake.local,
+            remote: req.local_comm_id,
         };
-        let rep = rep(core, cx, rep_sent.ids);
-        // Copies go where the peer says that it has ports, the first where the REQ came from.
-        let mut routes = core.routes(cx);
-        routes.retain(|route| *route != rep_sent.reply);
-        routes.insert(0, rep_sent.reply);
-        match rep_sent.exchange.next(cx, &routes, || rep.into()) {
-            Some(wait) => cx.set(core.id, ConnAlarm::Association, wait),
-            None => self.forget_rep_sent(core, cx),
+        let (known, told) = (core.knows(cx, source), core.own.state().sequence);
+        let sender = if known {
+            Sender::AtPeer
+        } else {
+            Sender::Elsewhere
+        };
+        if let Some(before) = handshake.take(sender, ids.remote, &data.state, told, cx.now) {
+            cx.set(core.id, ConnAlarm::Association, cx.config.parked_for);
+            let routes = core.routes(cx);
+            let elsewhere = routes.get(before % routes.len().max(1)).copied();
+            let route = if known {
+                core.route_back(cx, source)
+            } else {
+                // Each by another route: one may have failed.
+                elsewhere
+            };
+            if let Some(route) = route {
+                cx.reply(route, source.transaction_id, rep(core, ids));
+            }
         }
     }
 
-    fn forget_rep_sent(&mut self, core: &Core, cx: &mut Context) {
-        if let Some(rep_sent) = self.rep_sent.take() {
-            rep_sent.exchange.take_back(cx);
-            cx.comm_ids.remove(&rep_sent.ids.local);
+    fn forget_handshake(&mut self, core: &Core, cx: &mut Context) {
+        if let Some(handshake) = self.handshake.take() {
+            cx.comm_ids.remove(&handshake.local);
             cx.stop(core.id, ConnAlarm::Association);
         }
     }
 
-    fn forget_open(&mut self, cx: &mut Context) {
+    fn forget_open(&mut self, core: &Core, cx: &mut Context) {
         if let Some(ids) = self.open.take() {
             cx.comm_ids.remove(&ids.local);
             self.lap = LapState::None;
+            self.suggestion.stop(core, cx);
         }
     }
 
-    pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context) {
-        self.send_rep(core, cx);
+    pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context, alarm: ConnAlarm) {
+        match alarm {
+            ConnAlarm::Announcement => self.suggestion.timeout(core, cx, self.open),
+            _ => self.forget_handshake(core, cx),
+        }
+    }
+
+    pub(super) fn port_changed(&mut self, core: &Core, cx: &mut Context) {
+        self.suggestion.trigger(core, cx);
     }
 
     pub(super) fn message(
@@ -151,7 +148,8 @@ impl Passive {
         source: &MadSource,
         message: &cm::Message,
     ) {
-        if !self.knows(core, cx, source) {
+        // Whoever names what only the peer was told is the peer, wherever it sends from.
+        if source.qpn != 1 {
             cx.drop_mad(source, message.name(), Drop::Stranger);
             return;
         }
@@ -161,6 +159,7 @@ impl Passive {
                 self.confirm(core, cx, lap.remote_comm_id, lap.local_comm_id)
                     && self.lap(core, cx, source, lap)
             }
+            cm::Message::Spr(spr) => self.spr(core, cx, source, spr),
             cm::Message::Dreq(dreq) => {
                 let ids = CommIds::from_peer(dreq.local_comm_id, dreq.remote_comm_id);
                 cx.reply(Route::from(source), source.transaction_id, ids.drep());
@@ -174,53 +173,38 @@ impl Passive {
         }
     }
 
-    fn knows(&self, core: &Core, cx: &Context, source: &MadSource) -> bool {
-        let lmc = core.lmc(cx);
-        let from = |port: &PortAddress| is_from(source, *port, lmc);
-        let named = self
-            .rep_sent
-            .as_ref()
-            .is_some_and(|rep_sent| rep_sent.ports.iter().any(from));
-        // The ports that its REQ named count as well: the association that they answer for is not
-        // open yet, so the connection does not know them.
-        core.knows(cx, source) || (named && source.qpn == 1)
-    }
-
     /// RTU, or whatever only an open association sends. Whether the association is (now) open.
     fn confirm(&mut self, core: &mut Core, cx: &mut Context, local: u32, remote: u32) -> bool {
         if self.open.is_some_and(|ids| ids.is(local, remote)) {
             return true;
         }
-        let Some(rep_sent) = self
-            .rep_sent
-            .take_if(|rep_sent| rep_sent.ids.is(local, remote))
-        else {
+        let handshake = self.handshake.as_mut();
+        let Some(offer) = handshake.and_then(|handshake| handshake.confirm(local, remote)) else {
             return false;
         };
-        self.forget_open(cx);
+        self.forget_open(core, cx);
+        // Its name is the open association's now.
+        self.handshake = None;
         cx.stop(core.id, ConnAlarm::Association);
         cx.counters.associations += 1;
-        self.open = Some(rep_sent.ids);
-        self.lap = LapState::None;
-        core.peer_ports = rep_sent.ports;
-        core.complete_paths(core.lmc(cx));
+        self.open = Some(CommIds { local, remote });
+        core.proven(cx, &offer.state, offer.told);
         true
     }
 
     fn closed_by_peer(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> bool {
         if self.open == Some(ids) {
-            self.forget_open(cx);
-            true
-        } else if self
-            .rep_sent
-            .as_ref()
-            .is_some_and(|rep_sent| rep_sent.ids == ids)
-        {
-            self.forget_rep_sent(core, cx);
-            true
-        } else {
-            false
+            self.forget_open(core, cx);
+            return true;
         }
+        let handshake = self.handshake.as_mut();
+        let Some(handshake) = handshake.filter(|handshake| handshake.local == ids.local) else {
+            return false;
+        };
+        if handshake.refused(ids.remote) {
+            self.forget_handshake(core, cx);
+        }
+        true
     }
 
     fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> bool {
@@ -229,27 +213,33 @@ impl Passive {
     }
 
     /// The application has gone.
-    pub(super) fn close(&mut self, cx: &mut Context) -> Option<CommIds> {
-        let rep_sent = self.rep_sent.take().map(|rep_sent| rep_sent.ids);
-        let open = self.open.take();
-        for ids in [rep_sent, open].into_iter().flatten() {
-            cx.comm_ids.remove(&ids.local);
+    pub(super) fn close(&mut self, core: &Core, cx: &mut Context) -> Option<CommIds> {
+        let handshake = self.handshake.take();
+        if let Some(handshake) = &handshake {
+            cx.comm_ids.remove(&handshake.local);
         }
-        open.or(rep_sent)
+        let open = self.open;
+        self.forget_open(core, cx);
+        open.or(handshake.and_then(|handshake| handshake.ids()))
     }
 
     pub(super) fn view(&self, core: &Core) -> (AssociationState, Option<CommIds>) {
-        match (&self.open, &self.rep_sent) {
+        match (self.open, self.asked_as()) {
             _ if core.refused.is_some() => (AssociationState::Refused, None),
-            (Some(ids), _) => (AssociationState::Established, Some(*ids)),
-            (None, Some(rep_sent)) => (AssociationState::Opening, Some(rep_sent.ids)),
+            (Some(ids), _) => (AssociationState::Established, Some(ids)),
+            (None, Some(ids)) => (AssociationState::Opening, Some(ids)),
             (None, None) => (AssociationState::None, None),
         }
     }
 
+    /// The names in a REQ of the peer's that was answered.
+    fn asked_as(&self) -> Option<CommIds> {
+        self.handshake.as_ref().and_then(Handshake::ids)
+    }
+
     /// Why there is no alternate.
     pub(super) fn reason(&self) -> Reason {
-        match (&self.open, &self.rep_sent, self.refused_lap) {
+        match (self.open, self.asked_as(), self.refused_lap) {
             (None, None, _) => Reason::WaitingForReq,
             (None, Some(_), _) => Reason::Opening,
             (Some(_), _, Some(status)) => Reason::AprSent(status),
@@ -266,9 +256,9 @@ impl Passive {
     }
 }
 
-fn rep(core: &Core, cx: &Context, ids: CommIds) -> Rep {
+fn rep(core: &Core, ids: CommIds) -> Rep {
     let data = RepData {
-        ports: cx.ports.announce(core.node_guid),
+        state: *core.own.state(),
         refusal: None,
     };
     Rep {
@@ -282,7 +272,7 @@ fn rep(core: &Core, cx: &Context, ids: CommIds) -> Rep {
     }
 }
 
-fn refused_rep(core: &Core, cx: &Context, ids: CommIds, refusal: Refusal) -> Rep {
+fn refused_rep(core: &Core, ids: CommIds, refusal: Refusal) -> Rep {
     let (failover, refusal) = match refusal {
         Refusal::OnePath => (
             FailoverAccepted::Rejected,
@@ -296,14 +286,13 @@ fn refused_rep(core: &Core, cx: &Context, ids: CommIds, refusal: Refusal) -> Rep
             (FailoverAccepted::Rejected, association::Refusal::Policy)
         }
     };
-    let ports = cx.ports.announce(core.node_guid);
+    let data = RepData {
+        state: *core.own.state(),
+        refusal: Some(refusal),
+    };
     Rep {
         failover_accepted: failover.into(),
-        private_data: RepData {
-            ports,
-            refusal: Some(refusal),
-        }
-        .encode(),
-        ..rep(core, cx, ids)
+        private_data: data.encode(),
+        ..rep(core, ids)
     }
 }

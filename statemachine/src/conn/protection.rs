@@ -127,7 +127,7 @@ impl Connection {
         if core.qp.qp_state != QpState::Rts {
             return (Protection::Broken, Some(Reason::Qp(core.qp.qp_state)));
         }
-        let alternate_up = core.loaded().is_some_and(|path| core.is_up(cx, path));
+        let alternate_up = core.loaded().is_some_and(|path| core.is_usable(cx, path));
         // Asked before Armed: what the QP was read as is about to be over.
         if core.orders.outstanding() == Some(OrderKind::Migrate) {
             return (Protection::Migrating, Some(Reason::WaitingForLibrary));
@@ -183,8 +183,12 @@ impl Connection {
             _ if side.1 => side,
             Some(trouble) => (trouble, false),
             None if core.is_armed() && matches!(self.side, Side::Passive(_)) => {
-                let missing = core.missing_port(cx);
-                (missing.unwrap_or(Reason::AlternatePortDown), false)
+                let up = core.loaded().is_some_and(|path| core.is_up(cx, path));
+                let lost = match up {
+                    true => Reason::AlternatePortDownAtPeer,
+                    false => Reason::AlternatePortDown,
+                };
+                (core.missing_port(cx).unwrap_or(lost), false)
             }
             None if core
                 .port_of(cx, &core.qp.primary)
@@ -232,7 +236,7 @@ impl Connection {
             state,
             local_comm_id: ids.map(|ids| ids.local),
             remote_comm_id: ids.map(|ids| ids.remote).filter(|&id| id != 0),
-            peer_ports: self.core.peer_ports.clone(),
+            peer_ports: self.core.peer.ports.clone(),
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::association::{PortAddress, ReqData};
-use cm_msgs::cm::Req;
+use cm_msgs::association::{PortAddress, State};
+use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{
     AppEvent, Cause, Load, Migrate, MigrationState, QpState, Refusal, Report, Snapshot,
 };
@@ -12,6 +12,7 @@ use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 
 use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
+use super::peer::{OwnState, Peer};
 use crate::candidate::CandidatePool;
 use crate::context::{ConnAlarm, Context, Route};
 use crate::id::ConnId;
@@ -35,8 +36,8 @@ pub(crate) struct Core {
     /// Since when it is in its migration state.
     pub(super) since: Time,
     pub(super) orders: Orders,
-    /// As the peer named them, and as path sources led to them; LID 0 for those out of service.
-    pub(super) peer_ports: Vec<PortAddress>,
+    pub(super) peer: Peer,
+    pub(super) own: OwnState,
     pub(super) refused: Option<Refusal>,
     pub(super) counters: ConnectionCounters,
 }
@@ -73,7 +74,7 @@ impl Core {
         if !here.any(|port| port.is_up() && port.id.port != primary.port) {
             return Some(Reason::NoSecondPort);
         }
-        let there = self.peer_ports.iter();
+        let there = self.peer.ports.iter();
         let mut there = there
             .filter(|port| !ends_at(primary, **port, lmc))
             .peekable();
@@ -113,7 +114,7 @@ impl Core {
             ports: &cx.ports,
             node_guid: self.node_guid,
             primary: &self.qp.primary,
-            peer_ports: &self.peer_ports,
+            peer_ports: &self.peer.ports,
             salt: u64::from(self.qpn.0) << 24 ^ u64::from(self.peer_qpn.0),
         }
     }
@@ -136,7 +137,7 @@ impl Core {
             .collect();
         local.sort_by_key(|port| (port.id.port != primary, port.id.port));
         let mut remote: Vec<Lid> = Vec::new();
-        let known = self.peer_ports.iter().map(|port| port.lid);
+        let known = self.peer.ports.iter().map(|port| port.lid);
         let alternate = self.qp.alternate.map(|path| path.dlid);
         for lid in [self.qp.primary.dlid]
             .into_iter()
@@ -159,13 +160,26 @@ impl Core {
             .collect()
     }
 
-    /// The route back to a sender, or another one if the local port is down meanwhile.
-    pub(super) fn return_route(&self, cx: &Context, route: Route) -> Route {
-        let up = cx.ports.get(route.port).is_some_and(Port::is_up);
-        if up {
-            route
-        } else {
-            self.routes(cx).first().copied().unwrap_or(route)
+    /// The route back to a sender, if it leads to the peer and can be taken; or the first that does.
+    /// What names our communication ID goes nowhere else: that is what makes it a proof.
+    pub(super) fn route_back(&self, cx: &Context, source: &MadSource) -> Option<Route> {
+        let back = Route::from(source);
+        let up = cx.ports.get(back.port).is_some_and(Port::is_up);
+        if up && self.knows(cx, source) {
+            return Some(back);
+        }
+        self.routes(cx).first().copied()
+    }
+
+    /// Answers a message of the peer's.
+    pub(super) fn answer(
+        &self,
+        cx: &mut Context,
+        source: &MadSource,
+        message: impl Into<cm::Message>,
+    ) {
+        if let Some(route) = self.route_back(cx, source) {
+            cx.reply(route, source.transaction_id, message);
         }
     }
 
@@ -173,38 +187,28 @@ impl Core {
     pub(super) fn knows(&self, cx: &Context, source: &MadSource) -> bool {
         let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
         let paths = [Some(&self.qp.primary), self.qp.alternate.as_ref()];
-        let known = self.peer_ports.iter().copied();
+        let known = self.peer.ports.iter().copied();
         let known = known.chain(paths.into_iter().flatten().map(Path::remote_end));
         // QP1 is the kernel's: only who may open umad can send from it, while any user has QPs.
         source.qpn == 1 && known.into_iter().any(|port| is_from(source, port, lmc))
     }
 
-    /// Whether a REQ's sender is who the QP is connected to: it sends from a port that it names,
-    /// and the QP's path ends at one.
-    pub(super) fn is_peer(
-        &self,
-        cx: &Context,
-        source: &MadSource,
-        req: &Req,
-        data: &ReqData,
-    ) -> bool {
+    /// Whether the path that a REQ names is one of the QP's. Who sent it is another question.
+    pub(super) fn has_path_of(&self, cx: &Context, req: &Req) -> bool {
         let lmc = self.lmc(cx);
-        let primary = PortAddress {
-            gid: req.primary.local_port_gid,
-            lid: req.primary.local_port_lid,
-        };
-        let named = data.ports.as_slice().iter().copied().chain([primary]);
+        let theirs = &req.primary;
         let mut ours = [Some(&self.qp.primary), self.qp.alternate.as_ref()]
             .into_iter()
             .flatten();
-        source.qpn == 1
-            && named.clone().any(|port| is_from(source, port, lmc))
-            && ours.any(|path| named.clone().any(|port| ends_at(path, port, lmc)))
+        ours.any(|path| {
+            same_port(path.slid, theirs.remote_port_lid, lmc)
+                && same_port(path.dlid, theirs.local_port_lid, lmc)
+        })
     }
 
     /// Fills in GIDs that the QP's attributes do not show.
     pub(super) fn complete_paths(&mut self, lmc: u8) {
-        let ports = &self.peer_ports;
+        let ports = &self.peer.ports;
         let complete = |path: &mut Path| {
             if path.dgid.is_unspecified()
                 && let Some(port) = ports.iter().find(|p| same_port(p.lid, path.dlid, lmc))
@@ -220,10 +224,11 @@ impl Core {
     pub(super) fn learn(&mut self, gid: Gid, lid: Lid, lmc: u8) {
         // Ports are told apart by their base LID; a path may name any of the 2^LMC.
         let lid = Lid(lid.0 >> lmc.min(7) << lmc.min(7));
-        if let Some(port) = self.peer_ports.iter_mut().find(|port| port.gid == gid) {
+        let ports = &mut self.peer.ports;
+        if let Some(port) = ports.iter_mut().find(|port| port.gid == gid) {
             port.lid = lid;
-        } else if self.peer_ports.len() < MAX_PEER_PORTS {
-            self.peer_ports.push(PortAddress { gid, lid });
+        } else if ports.len() < MAX_PEER_PORTS {
+            ports.push(PortAddress { gid, lid });
         }
         self.complete_paths(lmc);
     }
@@ -261,21 +266,54 @@ impl Core {
         cx.order(self.id, Order::Query);
     }
 
-    /// Whether the QP must leave its primary now: the port is down, and an armed alternate is not.
+    /// Whether the QP must leave its primary now, to an armed alternate that is in service: its port
+    /// is down, or the peer has left it.
     pub(super) fn must_migrate(&self, cx: &Context) -> bool {
+        let Some(alternate) = self.qp.alternate.filter(|_| self.is_armed()) else {
+            return false;
+        };
         let primary_down = self
             .port_of(cx, &self.qp.primary)
             .is_none_or(|port| !port.is_up());
-        primary_down
+        (primary_down || self.peer.is_on(&alternate))
             && cx.config.migrate_on_port_down
             && self.in_rts()
-            && self.is_armed()
-            && self
-                .qp
-                .alternate
-                .is_some_and(|alternate| self.is_up(cx, &alternate))
+            && self.is_up(cx, &alternate)
             // An order that has just failed would fail again.
             && !cx.is_set(self.id, ConnAlarm::MigrateHold)
+    }
+
+    /// This end may be another than before.
+    pub(super) fn refresh_own(&mut self, cx: &Context) {
+        self.own
+            .refresh(&self.qp, cx.ports.announce(self.node_guid));
+    }
+
+    /// Whether the peer has to be told how this end is.
+    pub(super) fn has_news(&self) -> bool {
+        self.own.is_news_to(&self.peer, &self.qp.primary)
+    }
+
+    /// Whether a port that is known to be the peer's has this GID and this LID.
+    pub(super) fn has_port_at(&self, cx: &Context, gid: Gid, lid: Lid) -> bool {
+        let lmc = self.lmc(cx);
+        let known = self.peer.ports.iter().copied();
+        let mut known = known.chain([self.qp.primary.remote_end()]);
+        known.any(|port| port.gid == gid && same_port(port.lid, lid, lmc))
+    }
+
+    /// Whether a path could be used from here, and the peer does not say that its end of it is out of
+    /// service.
+    pub(super) fn is_usable(&self, cx: &Context, path: &Path) -> bool {
+        self.is_up(cx, path) && !self.peer.lacks_port_of(path)
+    }
+
+    /// The handshake with the peer is complete, and this is what it said in it; `sent` was our last.
+    pub(super) fn proven(&mut self, cx: &Context, state: &State, sent: u32) {
+        self.peer.proven(state);
+        self.own.forgotten();
+        self.own.told(sent);
+        self.complete_paths(self.lmc(cx));
     }
 
     /// Takes a report in. Libraries report in order, so its snapshot is the latest truth, whatever
@@ -294,6 +332,10 @@ impl Core {
             self.end(cx, kind, end);
         }
         let moved = !old.primary.same_way(&self.qp.primary);
+        if moved {
+            self.peer.followed_to(&self.qp.primary);
+        }
+        self.refresh_own(cx);
         let abandoned = moved.then(|| self.abandoned(cx, old.primary, migrating));
         QpChange {
             ended,
@@ -344,9 +386,10 @@ impl Core {
 
     fn abandoned(&mut self, cx: &mut Context, path: Path, ordered: bool) -> Abandoned {
         let port_lost = self.port_of(cx, &path).is_none_or(|port| !port.is_up());
-        // The HCA has used up its retries though both ends' ports are fine: something between them
-        // drops packets, and would again.
-        let suspect = !ordered && !port_lost;
+        let explained = port_lost || self.peer.lacks_port_of(&path);
+        // An HCA has used up its retries though both ends' ports are fine: something between them
+        // drops packets, and would again. The peer's may have, and we have followed.
+        let suspect = !explained && (!ordered || self.peer.is_on(&self.qp.primary));
         self.counters.migrations += 1;
         self.counters.ordered_migrations += u64::from(ordered);
         cx.counters.migrations += 1;
@@ -365,7 +408,7 @@ impl Core {
     }
 }
 
-pub(super) fn is_from(source: &MadSource, port: PortAddress, lmc: u8) -> bool {
+fn is_from(source: &MadSource, port: PortAddress, lmc: u8) -> bool {
     same_port(port.lid, source.lid, lmc)
         || source
             .gid

@@ -46,7 +46,7 @@ impl Choice {
     pub(super) fn current(&self, core: &Core, cx: &Context) -> Option<(Path, Score)> {
         let path = *core
             .loaded()
-            .filter(|path| core.is_up(cx, path) && !self.distrusted)?;
+            .filter(|path| core.is_usable(cx, path) && !self.distrusted)?;
         Some((path, self.score(core, cx, &path)))
     }
 

@@ -2,6 +2,7 @@
 //! From a choice to a loaded alternate: the path record is asked for, the peer agrees, the library
 //! loads.
 
+use cm_msgs::Gid;
 use cm_msgs::cm::{ApStatus, Apr, Mra};
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
@@ -67,8 +68,31 @@ impl Negotiation {
     /// The association is open: nothing is known of what the peer has.
     pub(super) fn opened(&mut self, core: &Core, cx: &mut Context) {
         self.lap_transaction = cx.transaction();
-        self.search.choice.doubts.peer_ports(&core.peer_ports);
+        self.search.choice.doubts.peer_ports(&core.peer.ports);
         self.confirm(core, cx);
+    }
+
+    /// The peer says other things about its ports than before.
+    pub(super) fn peer_ports_changed(&mut self, core: &Core, cx: &mut Context) {
+        self.search.choice.doubts.peer_ports(&core.peer.ports);
+        self.trigger(core, cx);
+    }
+
+    /// The peer would rather have the alternate end at this port of its own.
+    pub(super) fn suggested(&mut self, core: &Core, cx: &mut Context, gid: Gid) {
+        self.search.choice.doubts.present(gid);
+        self.trigger(core, cx);
+    }
+
+    /// Whether a LAP has no answer yet.
+    pub(super) fn is_proposing(&self) -> bool {
+        matches!(self.step, Step::Proposing(_))
+    }
+
+    /// The transaction ID of the next LAP.
+    pub(super) fn next_transaction(&mut self) -> u32 {
+        self.lap_transaction = self.lap_transaction.wrapping_add(1);
+        self.lap_transaction
     }
 
     /// Whether the peer has the same alternate is to be asked (again).
@@ -209,7 +233,7 @@ impl Negotiation {
         match &self.step {
             Step::Searching => self.search.is_outdated(cx),
             Step::Proposing(proposal) => {
-                !proposal.fits(core) || !core.is_up(cx, &proposal.alternate)
+                !proposal.fits(core) || !core.is_usable(cx, &proposal.alternate)
             }
             Step::Idle | Step::Loading { .. } | Step::BackingOff => false,
         }
@@ -308,8 +332,8 @@ impl Negotiation {
         core.counters.laps_sent += 1;
         cx.trace(core.id, What::LapSent(PathLids::from(&alternate)));
         self.agreed = false;
-        self.lap_transaction = self.lap_transaction.wrapping_add(1);
-        let proposal = Proposal::new(core, self.lap_transaction, alternate, origin);
+        let transaction = self.next_transaction();
+        let proposal = Proposal::new(core, transaction, alternate, origin);
         self.send_lap(core, cx, association, proposal);
     }
 
@@ -353,7 +377,8 @@ impl Negotiation {
                     && proposal.is_answered_by(source.transaction_id) =>
             {
                 // A peer cannot hold a connection up for longer than a library could.
-                let wait = code_timeout(mra.service_timeout).min(cx.config.order_timeout);
+                let wait = code_timeout(mra.service_timeout);
+                let wait = wait.clamp(cx.config.retry_first, cx.config.order_timeout);
                 cx.set(core.id, ConnAlarm::Negotiation, wait);
                 Outcome::Handled
             }
@@ -369,12 +394,9 @@ impl Negotiation {
         source: &MadSource,
         apr: &Apr,
     ) -> Outcome {
-        let ids = CommIds::from_peer(apr.local_comm_id, apr.remote_comm_id);
-        if association.ids() != Some(ids) {
-            return Outcome::Other;
-        }
         match core::mem::take(&mut self.step) {
             Step::Proposing(proposal) if proposal.is_answered_by(source.transaction_id) => {
+                proposal.answered(core);
                 cx.stop(core.id, ConnAlarm::Negotiation);
                 cx.trace(core.id, What::AprReceived(apr.status()));
                 match apr.status() {

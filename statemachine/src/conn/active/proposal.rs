@@ -3,18 +3,19 @@
 
 use core::time::Duration;
 
-use cm_msgs::cm::Lap;
 use cm_msgs::path::Path;
 
 use crate::conn::Core;
-use crate::conn::association::{CommIds, timeout_code};
-use crate::conn::proposal::{ends, fields};
+use crate::conn::association::CommIds;
+use crate::conn::proposal::{fields, lap};
 use crate::context::{Context, Exchange};
 use crate::input::Origin;
 
 /// A LAP and what it is for.
 pub(super) struct Proposal {
     exchange: Exchange,
+    /// Sequence number of our state in its first copy.
+    sequence: u32,
     /// The primary that the alternate is for.
     primary: Path,
     pub(super) alternate: Path,
@@ -31,6 +32,7 @@ impl Proposal {
     ) -> Self {
         Self {
             exchange: Exchange::new(transaction, 0),
+            sequence: core.own.state().sequence,
             primary: core.qp.primary,
             alternate,
             origin,
@@ -40,20 +42,18 @@ impl Proposal {
     /// Sends the next copy, and says how long to wait for an answer. `None`: there were enough.
     pub(super) fn send(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> Option<Duration> {
         let routes = core.routes(cx);
-        let lap = Lap {
-            local_comm_id: ids.local,
-            remote_comm_id: ids.remote,
-            remote_qpn_eecn: core.peer_qpn,
-            remote_cm_response_timeout: timeout_code(cx.config.retry_first),
-            alternate: fields(&self.alternate),
-            private_data: ends(&self.primary).encode(),
-        };
+        let lap = lap(core, cx, ids, fields(&self.alternate));
         self.exchange.next(cx, &routes, || lap.into())
     }
 
     /// Whether an answer with this transaction ID is to its LAP, and not to an earlier one.
     pub(super) fn is_answered_by(&self, transaction: u32) -> bool {
         self.exchange.transaction == transaction
+    }
+
+    /// It was answered: the peer has the state that came with it.
+    pub(super) fn answered(&self, core: &mut Core) {
+        core.own.told(self.sequence);
     }
 
     /// Whether it is for the primary that the QP has.

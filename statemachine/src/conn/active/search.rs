@@ -110,7 +110,7 @@ impl Search {
     /// The peer would rather have the alternate end at `gid`: that is asked for first.
     pub(super) fn redirect(&mut self, core: &mut Core, cx: &Context, gid: Gid) {
         self.choice.doubts.present(gid);
-        if !core.peer_ports.iter().any(|port| port.gid == gid) {
+        if !core.peer.ports.iter().any(|port| port.gid == gid) {
             core.learn(gid, Lid(0), 0);
         }
         self.rest.retain(|candidate| candidate.dgid != gid);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Answering LAPs.
 
-use cm_msgs::Gid;
-use cm_msgs::association::LapData;
+use cm_msgs::association::{PrimaryPath, State};
 use cm_msgs::cm::{ApStatus, Apr, Lap, PathFields};
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
+use cm_msgs::{Gid, Lid};
 
 use super::{LapState, MAX_TRIPS, Passive, Proposal};
 use crate::conn::Core;
 use crate::conn::association::{CommIds, MraReceived};
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
 use crate::conn::proposal::{is_reverse, reversed};
-use crate::context::{Context, Route};
+use crate::context::Context;
 use crate::input::MadSource;
 use crate::port::Port;
 use crate::trace::{Drop, PathLids, What};
@@ -26,16 +26,16 @@ impl Passive {
         source: &MadSource,
         lap: &Lap,
     ) -> bool {
-        let Ok(primary) = LapData::decode(&lap.private_data) else {
+        let Ok(state) = State::decode(&lap.private_data) else {
             cx.drop_mad(source, "LAP", Drop::Malformed);
             return true;
         };
+        self.peer_says(core, cx, &state);
         let proposal = Proposal {
             ids: CommIds::from_peer(lap.local_comm_id, lap.remote_comm_id),
-            transaction: source.transaction_id,
-            reply: Route::from(source),
+            source: *source,
             alternate: lap.alternate,
-            primary,
+            state,
             trips: 0,
         };
         // Transaction IDs count up within an association, so that a late copy is told from a new
@@ -43,20 +43,24 @@ impl Passive {
         let age = self
             .lap
             .transaction()
-            .map(|last| proposal.transaction.wrapping_sub(last) as i32);
+            .map(|last| source.transaction_id.wrapping_sub(last) as i32);
         match (age, &self.lap) {
             // The APR was lost: said again, and nothing is done twice.
             (Some(0), LapState::Answered { apr, .. }) => {
-                cx.reply(proposal.reply, proposal.transaction, apr.clone());
+                core.answer(cx, source, apr.clone());
             }
             // Still at it: the peer's patience is not to end meanwhile.
             (Some(0), _) => {
                 let mra = proposal
                     .ids
                     .mra(MraReceived::Lap, cx.config.retry_first * 4);
-                cx.reply(proposal.reply, proposal.transaction, mra);
+                core.answer(cx, source, mra);
             }
             (Some(..0), _) => return false,
+            (Some(_) | None, _) if is_announcement(&lap.alternate) => {
+                self.refused_lap = None;
+                self.answer(core, cx, &proposal, ApStatus::Success);
+            }
             (Some(_) | None, _) => {
                 core.counters.laps_received += 1;
                 let ends = PathLids {
@@ -76,13 +80,16 @@ impl Passive {
         if let LapState::Waiting(proposal) = self.lap {
             self.consider(core, cx, proposal);
         }
+        if core.in_rts() && !self.is_busy() {
+            self.suggestion.drive(core, cx, self.open);
+        }
     }
 
     fn consider(&mut self, core: &mut Core, cx: &mut Context, proposal: Proposal) {
         if !core.in_rts() {
             return self.answer(core, cx, &proposal, ApStatus::Rejected);
         }
-        if !is_reverse(&core.qp.primary, &proposal.primary) {
+        if !is_reverse(&core.qp.primary, &proposal.state.primary) {
             return self.compare(core, cx, proposal);
         }
         match check(core, cx, &proposal.alternate) {
@@ -93,7 +100,6 @@ impl Passive {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
             Ok(path) => {
-                core.learn(path.dgid, path.dlid, core.lmc(cx));
                 core.event(cx, AppEvent::AltRouteResolved, 0);
                 self.replaced = core.loaded().copied();
                 core.load(cx, path);
@@ -108,10 +114,10 @@ impl Passive {
             return self.answer(core, cx, &proposal, ApStatus::Rejected);
         }
         let armed = core.qp.alternate.filter(|_| core.is_armed());
-        if armed.is_some_and(|path| is_reverse(&path, &proposal.primary)) {
+        if armed.is_some_and(|path| is_reverse(&path, &proposal.state.primary)) {
             // The peer has migrated, and no packet of it has told the QP yet.
             core.migrate(cx);
-        } else if let Some(path) = self.replaced_on(core, cx, &proposal.primary) {
+        } else if let Some(path) = self.replaced_on(core, cx, &proposal.state.primary) {
             core.load(cx, path);
         } else {
             core.query(cx);
@@ -122,7 +128,7 @@ impl Passive {
 
     /// The alternate before the present one, if it is what the peer has migrated to and the QP can
     /// be brought there still.
-    fn replaced_on(&self, core: &Core, cx: &Context, primary: &LapData) -> Option<Path> {
+    fn replaced_on(&self, core: &Core, cx: &Context, primary: &PrimaryPath) -> Option<Path> {
         let is_there = |path: &Path| is_reverse(path, primary) && core.is_up(cx, path);
         self.replaced.filter(is_there).filter(|_| core.is_armed())
     }
@@ -175,6 +181,7 @@ impl Passive {
             local_comm_id: to.ids.local,
             remote_comm_id: to.ids.remote,
             ar_status: status.into(),
+            private_data: core.own.state().encode(),
             ..Apr::default()
         };
         if let Some(gid) = better {
@@ -182,9 +189,9 @@ impl Passive {
         }
         self.refused_lap = (status != ApStatus::Success).then_some(status);
         cx.trace(core.id, What::AprSent(status));
-        cx.reply(core.return_route(cx, to.reply), to.transaction, apr.clone());
+        core.answer(cx, &to.source, apr.clone());
         self.lap = LapState::Answered {
-            transaction: to.transaction,
+            transaction: to.source.transaction_id,
             apr,
         };
     }
@@ -195,11 +202,16 @@ impl LapState {
         match self {
             Self::None => None,
             Self::Waiting(proposal) | Self::Comparing(proposal) | Self::Loading(proposal) => {
-                Some(proposal.transaction)
+                Some(proposal.source.transaction_id)
             }
             Self::Answered { transaction, .. } => Some(*transaction),
         }
     }
+}
+
+/// Whether a LAP proposes nothing.
+fn is_announcement(alternate: &PathFields) -> bool {
+    alternate.local_port_lid == Lid(0) && alternate.remote_port_lid == Lid(0)
 }
 
 /// Why a proposed alternate is not taken.
@@ -240,6 +252,10 @@ fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objecti
     // What a peer names goes into the QP as it is.
     if !port.has_lid(fields.remote_port_lid) || !fields.local_port_lid.is_unicast() {
         return Err(ApStatus::InvalidLid.into());
+    }
+    // An alternate ends at a port that is known to be the peer's.
+    if !core.has_port_at(cx, fields.local_port_gid, fields.local_port_lid) {
+        return Err(ApStatus::InvalidGid.into());
     }
     let path = reversed(primary, port, fields);
     if path.same_way(primary) {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The state of this end, told to the peer without proposing a path: a LAP or SAP without alternate.
+
+use core::time::Duration;
+
+use cm_msgs::cm;
+
+use super::Core;
+use crate::context::{Context, Exchange};
+
+/// One that is repeated until it is answered.
+#[derive(Debug)]
+pub(super) struct Announcement {
+    exchange: Exchange,
+    /// Sequence number of the state in its first copy: what an answer is sure to be about.
+    sequence: u32,
+}
+
+impl Announcement {
+    pub(super) fn new(core: &Core, transaction: u32) -> Self {
+        Self {
+            exchange: Exchange::new(transaction, 0),
+            sequence: core.own.state().sequence,
+        }
+    }
+
+    /// Sends the next copy, and says how long to wait for an answer. `None`: there were enough.
+    pub(super) fn send(
+        &mut self,
+        core: &Core,
+        cx: &mut Context,
+        message: impl FnOnce() -> cm::Message,
+    ) -> Option<Duration> {
+        let routes = core.routes(cx);
+        self.exchange.next(cx, &routes, message)
+    }
+
+    /// Whether an answer with this transaction ID is to it.
+    pub(super) fn is_answered_by(&self, transaction: u32) -> bool {
+        self.exchange.transaction == transaction
+    }
+
+    /// It was answered: the peer has the state that it told.
+    pub(super) fn answered(&self, core: &mut Core) {
+        core.own.told(self.sequence);
+    }
+
+    /// The copy that still waits for its port is not sent.
+    pub(super) fn take_back(&self, cx: &mut Context) {
+        self.exchange.take_back(cx);
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! REQs that were answered by REP, until RTU or whatever only an open association sends.
+//!
+//! A REQ may be anybody's. Our communication ID in the REP is sent only to where the QP leads, so
+//! whoever names it is the daemon there; until then nothing that a REQ says is acted upon, and what a
+//! stranger's costs is bounded: one place, and one REP a second.
+
+use core::time::Duration;
+
+use cm_msgs::association::State;
+
+use crate::conn::association::CommIds;
+use crate::time::Time;
+
+/// Where a REQ came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sender {
+    /// From where the QP leads, or a port that is known to be the peer's. An HCA does not let its
+    /// host send by another port's LID.
+    AtPeer,
+    /// From another port of the peer's, or from a stranger.
+    Elsewhere,
+}
+
+/// How long a REQ from elsewhere keeps its place, and how often it is answered.
+const ELSEWHERE_PACE: Duration = Duration::from_secs(1);
+
+/// A REQ that was answered.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) remote: u32,
+    /// What it said of its sender, to be believed when the sender is known.
+    pub(super) state: State,
+    /// Sequence number of our state in the REP.
+    pub(super) told: u32,
+    answered: Time,
+}
+
+/// The REQs of one connection that were answered.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    /// Our name for the association that comes of it.
+    pub(super) local: u32,
+    at_peer: Option<Offer>,
+    elsewhere: Option<Offer>,
+    /// REPs sent.
+    answers: usize,
+}
+
+impl Handshake {
+    pub(super) fn new(local: u32) -> Self {
+        Self {
+            local,
+            at_peer: None,
+            elsewhere: None,
+            answers: 0,
+        }
+    }
+
+    /// Takes a REQ. If it is answered: how many were before.
+    pub(super) fn take(
+        &mut self,
+        sender: Sender,
+        remote: u32,
+        state: &State,
+        told: u32,
+        now: Time,
+    ) -> Option<usize> {
+        let place = match sender {
+            Sender::AtPeer => &mut self.at_peer,
+            Sender::Elsewhere => &mut self.elsewhere,
+        };
+        let is_early = |offer: &Offer| now - offer.answered < ELSEWHERE_PACE;
+        if sender == Sender::Elsewhere && place.as_ref().is_some_and(is_early) {
+            return None;
+        }
+        *place = Some(Offer {
+            remote,
+            state: *state,
+            told,
+            answered: now,
+        });
+        self.answers += 1;
+        Some(self.answers - 1)
+    }
+
+    /// The offer that a message with these names confirms.
+    pub(super) fn confirm(&mut self, local: u32, remote: u32) -> Option<Offer> {
+        if self.local != local {
+            return None;
+        }
+        let places = [&mut self.at_peer, &mut self.elsewhere];
+        let is_it = |offer: &mut Offer| offer.remote == remote;
+        places.into_iter().find_map(|place| place.take_if(is_it))
+    }
+
+    /// The peer does not know this association: a REQ of an earlier time, or not the peer's at all.
+    /// Whether nothing is left.
+    pub(super) fn refused(&mut self, remote: u32) -> bool {
+        for place in [&mut self.at_peer, &mut self.elsewhere] {
+            place.take_if(|offer| offer.remote == remote);
+        }
+        self.at_peer.is_none() && self.elsewhere.is_none()
+    }
+
+    /// The names of the association that it may come to, if the peer's port asked for it.
+    pub(super) fn ids(&self) -> Option<CommIds> {
+        let offer = self.at_peer.as_ref()?;
+        Some(CommIds {
+            local: self.local,
+            remote: offer.remote,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn take(handshake: &mut Handshake, sender: Sender, remote: u32, now: Time) -> bool {
+        let state = State::default();
+        handshake.take(sender, remote, &state, 1, now).is_some()
+    }
+
+    #[test]
+    fn strangers_do_not_displace_the_peer() {
+        let mut handshake = Handshake::new(7);
+        let now = Time(1_000_000);
+        assert!(take(&mut handshake, Sender::AtPeer, 1, now));
+        let reqs = 0..1_000;
+        let answered = reqs.filter(|&number| {
+            let at = now + MS * number;
+            take(&mut handshake, Sender::Elsewhere, 100 + number, at)
+        });
+        assert_eq!(answered.count(), 1);
+        assert!(take(&mut handshake, Sender::AtPeer, 1, now), "a copy");
+        assert!(handshake.confirm(7, 99).is_none());
+        assert!(handshake.confirm(6, 1).is_none());
+        assert_eq!(handshake.confirm(7, 1).map(|offer| offer.remote), Some(1));
+        assert!(handshake.confirm(7, 1).is_none(), "once");
+    }
+
+    #[test]
+    fn what_the_peer_does_not_know_is_forgotten() {
+        let mut handshake = Handshake::new(7);
+        take(&mut handshake, Sender::Elsewhere, 2, Time(0));
+        assert_eq!(handshake.ids(), None, "not shown as the peer's");
+        take(&mut handshake, Sender::AtPeer, 1, Time(0));
+        assert!(!handshake.refused(2));
+        assert!(handshake.refused(1));
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! SAP until SPR: the passive side says how it is, and which port the alternate should end at.
+
+use core::time::Duration;
+
+use cm_msgs::cm::{Sap, SpStatus, Spr};
+
+use super::Passive;
+use crate::backoff::Backoff;
+use crate::conn::Core;
+use crate::conn::announcement::Announcement;
+use crate::conn::association::CommIds;
+use crate::conn::peer::News;
+use crate::context::{ConnAlarm, Context};
+use crate::input::MadSource;
+use crate::port::Port;
+use crate::trace::{Drop, What};
+use cm_msgs::association::State;
+
+/// Pauses after SPRs that said busy.
+const BUSY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+
+/// What became of the last SAP.
+#[derive(Debug, Default)]
+enum Step {
+    /// Nothing is outstanding.
+    #[default]
+    Idle,
+    /// It has no SPR yet.
+    Sent(Announcement),
+    /// The next one goes out when the timer says.
+    Pausing,
+}
+
+/// How the passive side makes itself heard.
+#[derive(Debug, Default)]
+pub(super) struct Suggestion {
+    step: Step,
+    /// SAPs in a row without success.
+    failures: u32,
+}
+
+impl Suggestion {
+    /// Sends a SAP, if there is something to say and none is outstanding.
+    pub(super) fn drive(&mut self, core: &Core, cx: &mut Context, open: Option<CommIds>) {
+        if matches!(self.step, Step::Idle) && open.is_some() && core.has_news() {
+            let transaction = cx.transaction();
+            self.send(core, cx, open, Announcement::new(core, transaction));
+        }
+    }
+
+    pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context, open: Option<CommIds>) {
+        if let Step::Sent(announcement) = core::mem::take(&mut self.step) {
+            self.send(core, cx, open, announcement);
+        }
+    }
+
+    fn send(
+        &mut self,
+        core: &Core,
+        cx: &mut Context,
+        open: Option<CommIds>,
+        mut announcement: Announcement,
+    ) {
+        let Some(ids) = open else {
+            return;
+        };
+        let sap = sap(core, cx, ids);
+        cx.trace(
+            core.id,
+            What::SapSent {
+                suggests: !sap.alternate_local_port_gid.is_unspecified(),
+            },
+        );
+        match announcement.send(core, cx, || sap.into()) {
+            Some(wait) => {
+                cx.set(core.id, ConnAlarm::Announcement, wait);
+                self.step = Step::Sent(announcement);
+            }
+            None => {
+                let wait = cx.backoff_delay(self.failures);
+                self.pause(core, cx, wait);
+            }
+        }
+    }
+
+    fn pause(&mut self, core: &Core, cx: &mut Context, wait: Duration) {
+        self.failures += 1;
+        self.step = Step::Pausing;
+        cx.set(core.id, ConnAlarm::Announcement, wait);
+    }
+
+    /// Something changed: a pause is over.
+    pub(super) fn trigger(&mut self, core: &Core, cx: &mut Context) {
+        self.failures = 0;
+        if let Step::Pausing = self.step {
+            self.stop(core, cx);
+        }
+    }
+
+    /// Nothing is outstanding any more.
+    pub(super) fn stop(&mut self, core: &Core, cx: &mut Context) {
+        if let Step::Sent(announcement) = core::mem::take(&mut self.step) {
+            announcement.take_back(cx);
+        }
+        cx.stop(core.id, ConnAlarm::Announcement);
+    }
+
+    /// Whether a SPR with this transaction ID was waited for.
+    fn answered(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        transaction: u32,
+        spr: SpStatus,
+    ) -> bool {
+        match core::mem::take(&mut self.step) {
+            Step::Sent(announcement) if announcement.is_answered_by(transaction) => {
+                cx.stop(core.id, ConnAlarm::Announcement);
+                if spr == SpStatus::Busy {
+                    let wait = cx.jitter(BUSY.after(self.failures));
+                    self.pause(core, cx, wait);
+                } else {
+                    // Whatever it thinks of the suggestion, it has the state.
+                    self.failures = 0;
+                    announcement.answered(core);
+                }
+                true
+            }
+            other => {
+                self.step = other;
+                false
+            }
+        }
+    }
+}
+
+impl Passive {
+    pub(super) fn spr(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        source: &MadSource,
+        spr: &Spr,
+    ) -> bool {
+        let ids = CommIds::from_peer(spr.local_comm_id, spr.remote_comm_id);
+        if self.open != Some(ids) {
+            return false;
+        }
+        let Ok(state) = State::decode(&spr.private_data) else {
+            cx.drop_mad(source, "SPR", Drop::Malformed);
+            return true;
+        };
+        self.peer_says(core, cx, &state);
+        let status = SpStatus::from(spr.sp_status);
+        let taken = self
+            .suggestion
+            .answered(core, cx, source.transaction_id, status);
+        if taken {
+            cx.trace(core.id, What::SprReceived(status));
+        }
+        taken
+    }
+
+    /// The peer's daemon says how its end is.
+    pub(super) fn peer_says(&mut self, core: &mut Core, cx: &Context, state: &State) {
+        if core.peer.update(state) == News::Ports {
+            core.complete_paths(core.lmc(cx));
+        }
+    }
+}
+
+/// A SAP. It names a port where the connection has no alternate that would work from here.
+fn sap(core: &Core, cx: &Context, ids: CommIds) -> Sap {
+    let unprotected = !core.loaded().is_some_and(|path| core.is_up(cx, path));
+    let port = better_port(core, cx).filter(|_| unprotected);
+    let status = port.map(|port| &port.status);
+    Sap {
+        local_comm_id: ids.local,
+        remote_comm_id: ids.remote,
+        remote_qpn_eecn: core.peer_qpn,
+        alternate_local_port_lid: status.map(|status| status.lid).unwrap_or_default(),
+        alternate_local_port_gid: status.map(|status| status.gid).unwrap_or_default(),
+        private_data: core.own.state().encode(),
+    }
+}
+
+/// A port that an alternate could end at, apart from the primary's.
+fn better_port<'a>(core: &Core, cx: &'a Context) -> Option<&'a Port> {
+    let primary = &core.qp.primary;
+    cx.ports.of_device(core.node_guid).find(|port| {
+        port.is_settled()
+            && port.id.port != primary.port
+            && port.has_pkey(primary.pkey)
+            && port.status.mtu >= primary.mtu
+    })
+}
