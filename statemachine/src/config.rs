@@ -24,6 +24,9 @@ pub struct Config {
     pub parked_limit: usize,
     /// How long such a REQ is kept.
     pub parked_for: Duration,
+    /// A passive side whose peer has not asked for the connection for so long asks for it itself, if its
+    /// end is the lower one.
+    pub unasked_for: Duration,
     /// How long a port must stay up before paths over it are loaded.
     pub port_hold_off: Duration,
     /// How long a path that hardware left without a visible cause is chosen last.
@@ -64,6 +67,7 @@ impl Default for Config {
             backoff_max: Duration::from_secs(60),
             parked_limit: 256,
             parked_for: Duration::from_secs(30),
+            unasked_for: Duration::from_secs(10),
             port_hold_off: Duration::from_millis(500),
             suspect_hold_off: Duration::from_secs(30),
             query_timeout: Duration::from_secs(30),

@@ -52,6 +52,8 @@ pub(crate) enum ConnAlarm {
     MigrateHold,
     /// Active: no answer to a question or LAP, or a pause is over.
     Negotiation,
+    /// Passive: nobody has asked for the connection.
+    Unasked,
     /// No answer to an announcement, or a pause before the next is over.
     Announcement,
     /// Active: ReArm has lasted long.
@@ -63,11 +65,12 @@ pub(crate) enum ConnAlarm {
 }
 
 impl ConnAlarm {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Association,
         Self::Order,
         Self::MigrateHold,
         Self::Negotiation,
+        Self::Unasked,
         Self::Announcement,
         Self::Rearm,
         Self::Suspect,

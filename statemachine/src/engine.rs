@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::RangeBounds;
 
-use cm_msgs::association::ReqData;
+use cm_msgs::association::{AssociationError, ReqData};
 use cm_msgs::cm::{self, RejReason, Rejected, Req};
 use cm_msgs::control::{Refusal, Register};
 use cm_msgs::sa::PathRecord;
@@ -434,10 +434,16 @@ impl Engine {
             let rej = reject(RejReason::InvalidServiceId);
             return self.cx.reply(to, source.transaction_id, rej);
         }
-        let Ok(data) = ReqData::decode(&req.private_data) else {
-            self.cx.drop_mad(source, "REQ", Drop::Malformed);
-            let rej = reject(RejReason::Unsupported);
-            return self.cx.reply(to, source.transaction_id, rej);
+        let data = match ReqData::decode(&req.private_data) {
+            Ok(data) => data,
+            Err(error) => {
+                self.cx.drop_mad(source, "REQ", Drop::Malformed);
+                let rej = reject(match error {
+                    AssociationError::Version(_) => RejReason::InvalidClassVersion,
+                    _ => RejReason::Unsupported,
+                });
+                return self.cx.reply(to, source.transaction_id, rej);
+            }
         };
         let primary = &req.primary;
         let device = self

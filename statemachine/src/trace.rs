@@ -7,7 +7,7 @@ use core::time::Duration;
 use cm_msgs::Lid;
 use cm_msgs::association::PortAddress;
 use cm_msgs::cm::{ApStatus, SpStatus};
-use cm_msgs::control::{AppEvent, Refusal};
+use cm_msgs::control::{AppEvent, Refusal, Role};
 use cm_msgs::path::Path;
 use strum::Display;
 
@@ -79,6 +79,8 @@ pub enum What {
     Closed,
     /// A connection was refused.
     Refused(Refusal),
+    /// Both ends took themselves for the active side, or both for the passive: this end is this now.
+    Role(Role),
     /// It has been unprotected for a while, and will be told of once.
     Unprotected {
         /// For how long.
@@ -224,6 +226,7 @@ impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
             What::Registered => f.write_str("connection registered"),
+            What::Role(role) => write!(f, "peer has the same role: this end is {role} now"),
             What::Closed => f.write_str("connection closed"),
             What::Unprotected {
                 since,

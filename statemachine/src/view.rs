@@ -173,6 +173,10 @@ impl fmt::Display for Reason {
             Self::PeerRefused(Some(refusal)) => {
                 return write!(f, "the peer's apmd refuses: {refusal}");
             }
+            // An apmd of version 1 does not know the second.
+            Self::Rejected(RejReason::InvalidClassVersion | RejReason::Unsupported) => {
+                "the peer runs another version of apmd; install the same one on both hosts"
+            }
             Self::Rejected(reason) => return write!(f, "the peer's apmd rejects: {reason}"),
             Self::PeerClosed => {
                 "the peer's program has closed the connection, or does not run under 'apmctl run' \

@@ -11,14 +11,14 @@ mod search;
 use core::time::Duration;
 
 use cm_msgs::association::State;
-use cm_msgs::cm::{self, ApStatus, Apr, PathFields, Sap, SpStatus, Spr};
+use cm_msgs::cm::{self, ApStatus, Apr, PathFields, Rejected, Req, Sap, SpStatus, Spr};
 use cm_msgs::control::MigrationState;
 use cm_msgs::sa::PathRecord;
 
 pub(super) use self::negotiation::Negotiation;
 use super::Core;
 use super::announcement::Announcement;
-use super::association::{ActiveAssociation, CommIds, MraReceived, Outcome};
+use super::association::{ActiveAssociation, BOTH_ACTIVE, CommIds, MraReceived, Outcome};
 use super::orders::QpChange;
 use super::peer::News;
 use super::proposal::lap;
@@ -31,6 +31,14 @@ use crate::view::{AssociationState, Reason};
 
 /// A connection that closes so soon after its association was opened was not worth opening it.
 const SHORT_LIVED: Duration = Duration::from_secs(10);
+
+/// Whether a side is still the active one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    Active,
+    /// The peer is.
+    Yielded,
+}
 
 /// The active side of a connection.
 #[derive(Default)]
@@ -99,7 +107,10 @@ impl Active {
                 let wait = (cx.config.rearm_confirm * 2).max(cx.now - core.since);
                 cx.set(core.id, ConnAlarm::Rearm, wait.min(cx.config.backoff_max));
             }
-            ConnAlarm::Order | ConnAlarm::MigrateHold | ConnAlarm::Unprotected => {}
+            ConnAlarm::Order
+            | ConnAlarm::MigrateHold
+            | ConnAlarm::Unasked
+            | ConnAlarm::Unprotected => {}
         }
     }
 
@@ -109,11 +120,11 @@ impl Active {
         cx: &mut Context,
         source: &MadSource,
         message: &cm::Message,
-    ) {
+    ) -> Standing {
         // Whoever names what only the peer was told is the peer, wherever it sends from.
         if source.qpn != 1 {
             cx.drop_mad(source, message.name(), Drop::Stranger);
-            return;
+            return Standing::Active;
         }
         let outcome = match message {
             cm::Message::Apr(apr) => self.apr(core, cx, source, apr),
@@ -137,6 +148,24 @@ impl Active {
                 self.negotiation.stop(core, cx);
                 self.silence(core, cx);
             }
+            Outcome::Yielded => return Standing::Yielded,
+        }
+        Standing::Active
+    }
+
+    /// A REQ for this very connection: the peer's daemon takes itself for the active side, too. Of the
+    /// two the lower one is; the other learns it from its REJ.
+    pub(super) fn req(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, req: &Req) {
+        // Anybody can send a REQ, and the peer finds a way by which it is known.
+        if !core.knows(cx, source) {
+            return cx.drop_mad(source, "REQ", Drop::Stranger);
+        }
+        // It would not ask if it knew an open association.
+        core.own.forgotten();
+        if (req.local_ca_guid, req.local_qpn) > (core.node_guid, core.qpn) {
+            let ids = CommIds::from_peer(req.local_comm_id, 0);
+            core.answer(cx, source, ids.rej(Rejected::Req, BOTH_ACTIVE));
+            self.association.unpark(core, cx);
         }
     }
 

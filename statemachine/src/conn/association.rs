@@ -102,6 +102,9 @@ pub(super) fn code_timeout(code: u8) -> Duration {
 /// Copies of a REQ without an answer after which nobody seems to be there.
 const SILENT: u8 = 4;
 
+/// Why a REQ to an active side is rejected: that side opens the association itself.
+pub(super) const BOTH_ACTIVE: RejReason = RejReason::StaleConnection;
+
 enum State {
     /// Other connections of its client come first.
     Queued,
@@ -137,6 +140,8 @@ pub(super) enum Outcome {
     Opened,
     /// It is not open any more.
     Lost,
+    /// The peer is the active side as well, and comes first.
+    Yielded,
     /// Taken care of.
     Handled,
 }
@@ -211,6 +216,13 @@ impl ActiveAssociation {
     /// The peer has answered what was sent by it.
     pub(super) fn works(&mut self) {
         self.failures = 0;
+    }
+
+    /// The peer's application has registered: a REQ that is parked there is not waited for.
+    pub(super) fn unpark(&mut self, core: &Core, cx: &mut Context) {
+        if let State::ReqSent { parked: true, .. } = self.state {
+            self.ask(core, cx);
+        }
     }
 
     /// If it is pausing: stop that.
@@ -363,6 +375,7 @@ impl ActiveAssociation {
 
     fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> Outcome {
         match self.state {
+            State::ReqSent { .. } if rej.rej_reason() == BOTH_ACTIVE => Outcome::Yielded,
             State::ReqSent { .. } => {
                 self.back_off(core, cx, Reason::Rejected(rej.rej_reason()));
                 Outcome::Handled

@@ -19,7 +19,7 @@ use cm_msgs::association::{PortAddress, ReqData};
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 
-use self::active::{Active, Negotiation};
+use self::active::{Active, Negotiation, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
 use self::orders::{Orders, QpChange};
 use self::passive::Passive;
@@ -89,11 +89,45 @@ impl Connection {
         if let Some(refusal) = refused {
             cx.trace(id, What::Refused(refusal));
             cx.order(id, Order::Refuse(refusal));
-        } else if let Side::Active(active) = &mut conn.side {
-            active.start(&mut conn.core, cx);
+        } else {
+            conn.start(cx);
         }
         conn.drive(cx);
         conn
+    }
+
+    fn start(&mut self, cx: &mut Context) {
+        match &mut self.side {
+            Side::Active(active) => active.start(&mut self.core, cx),
+            Side::Passive(passive) => passive.start(&self.core, cx),
+        }
+    }
+
+    /// Both ends took themselves for the active side, or both for the passive.
+    fn change_sides(&mut self, cx: &mut Context) {
+        let id = self.core.id;
+        for alarm in [ConnAlarm::Association, ConnAlarm::Rearm, ConnAlarm::Unasked] {
+            cx.stop(id, alarm);
+        }
+        self.side = match &mut self.side {
+            Side::Active(active) => {
+                active.close(&mut self.core, cx);
+                Side::Passive(Passive::default())
+            }
+            Side::Passive(passive) => {
+                passive.close(&self.core, cx);
+                Side::Active(Active::default())
+            }
+        };
+        cx.trace(id, What::Role(self.role()));
+        self.start(cx);
+    }
+
+    fn role(&self) -> Role {
+        match &self.side {
+            Side::Active(_) => Role::Active,
+            Side::Passive(_) => Role::Passive,
+        }
     }
 
     /// It is this connection's turn to have an association opened.
@@ -148,9 +182,7 @@ impl Connection {
         self.core.refused = None;
         cx.trace(self.core.id, What::Registered);
         self.core.query(cx);
-        if let Side::Active(active) = &mut self.side {
-            active.start(&mut self.core, cx);
-        }
+        self.start(cx);
         self.drive(cx);
     }
 
@@ -162,6 +194,13 @@ impl Connection {
             }
             (ConnAlarm::Unprotected, _) => return self.warn_unprotected(cx),
             (ConnAlarm::MigrateHold, _) => {}
+            (ConnAlarm::Unasked, Side::Passive(passive)) => {
+                if passive.is_unasked(&self.core) {
+                    self.change_sides(cx);
+                } else {
+                    passive.start(&self.core, cx);
+                }
+            }
             (_, Side::Active(active)) => active.timeout(&mut self.core, cx, alarm),
             (_, Side::Passive(passive)) => passive.timeout(&mut self.core, cx, alarm),
         }
@@ -206,9 +245,6 @@ impl Connection {
         req: &Req,
         data: &ReqData,
     ) -> bool {
-        let Side::Passive(_) = self.side else {
-            return false;
-        };
         self.core.qpn == data.peer_qpn
             && self.core.peer_qpn == req.local_qpn
             && source.qpn == 1
@@ -217,8 +253,9 @@ impl Connection {
 
     /// A REQ that [`Self::is_asked_by`] has confirmed.
     pub(crate) fn req(&mut self, cx: &mut Context, source: &MadSource, req: &Req, data: &ReqData) {
-        if let Side::Passive(passive) = &mut self.side {
-            passive.req(&mut self.core, cx, source, req, data);
+        match &mut self.side {
+            Side::Active(active) => active.req(&mut self.core, cx, source, req),
+            Side::Passive(passive) => passive.req(&mut self.core, cx, source, req, data),
         }
         self.drive(cx);
     }
@@ -226,7 +263,11 @@ impl Connection {
     /// A message for one of the connection's communication IDs.
     pub(crate) fn message(&mut self, cx: &mut Context, source: &MadSource, message: &cm::Message) {
         match &mut self.side {
-            Side::Active(active) => active.message(&mut self.core, cx, source, message),
+            Side::Active(active) => {
+                if active.message(&mut self.core, cx, source, message) == Standing::Yielded {
+                    self.change_sides(cx);
+                }
+            }
             Side::Passive(passive) => passive.message(&mut self.core, cx, source, message),
         }
         self.drive(cx);
@@ -294,13 +335,13 @@ impl Connection {
     pub(crate) fn view(&self, cx: &Context, now: Time) -> ConnectionView {
         let (protection, reason) = self.judge(cx, now);
         let core = &self.core;
-        let (role, negotiation) = match &self.side {
-            Side::Active(active) => (Role::Active, Some(&active.negotiation)),
-            Side::Passive(_) => (Role::Passive, None),
+        let negotiation = match &self.side {
+            Side::Active(active) => Some(&active.negotiation),
+            Side::Passive(_) => None,
         };
         ConnectionView {
             id: core.id,
-            role,
+            role: self.role(),
             opted_in: core.opted_in,
             node_guid: core.node_guid,
             qpn: core.qpn,

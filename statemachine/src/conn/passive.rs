@@ -68,6 +68,18 @@ pub(super) struct Passive {
 }
 
 impl Passive {
+    /// Waits for the peer's REQ; not for ever, because the peer may be doing the same.
+    pub(super) fn start(&mut self, core: &Core, cx: &mut Context) {
+        cx.set(core.id, ConnAlarm::Unasked, cx.config.unasked_for);
+    }
+
+    /// Whether the peer has left the association to this side for too long.
+    pub(super) fn is_unasked(&self, core: &Core) -> bool {
+        let primary = &core.qp.primary;
+        let is_lower = (primary.slid, core.qpn) < (primary.dlid, core.peer_qpn);
+        self.open.is_none() && self.asked_as().is_none() && is_lower && core.in_rts()
+    }
+
     pub(super) fn req(
         &mut self,
         core: &mut Core,
@@ -186,6 +198,7 @@ impl Passive {
         // Its name is the open association's now.
         self.handshake = None;
         cx.stop(core.id, ConnAlarm::Association);
+        cx.stop(core.id, ConnAlarm::Unasked);
         cx.counters.associations += 1;
         self.open = Some(CommIds { local, remote });
         core.proven(cx, &offer.state, offer.told);
@@ -195,6 +208,7 @@ impl Passive {
     fn closed_by_peer(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> bool {
         if self.open == Some(ids) {
             self.forget_open(core, cx);
+            self.start(core, cx);
             return true;
         }
         let handshake = self.handshake.as_mut();

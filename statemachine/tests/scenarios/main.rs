@@ -14,5 +14,6 @@ mod pair;
 mod protection;
 mod refusal;
 mod restart;
+mod roles;
 mod schedule;
 mod stranger;

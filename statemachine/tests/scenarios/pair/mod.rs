@@ -78,6 +78,8 @@ pub(crate) struct Pair {
     /// Both applications send.
     pub(crate) traffic: bool,
     pub(crate) opted_in: bool,
+    /// What the libraries take their applications for.
+    pub(crate) roles: [Role; 2],
     /// The SA knows no LIDs but base LIDs.
     pub(crate) base_lids_only: bool,
     /// The SA does not answer.
@@ -117,6 +119,7 @@ impl Pair {
             lose: Losses::new(),
             traffic: false,
             opted_in: false,
+            roles: [Role::Active, Role::Passive],
             base_lids_only: false,
             sa_dead: false,
             sa_takes: None,
@@ -227,11 +230,7 @@ impl Pair {
     fn register_message(&self, host: usize, conn: usize) -> Register {
         let snapshot = self.hosts[host].qps[conn].snapshot();
         Register {
-            role: if host == ACTIVE {
-                Role::Active
-            } else {
-                Role::Passive
-            },
+            role: self.roles[host],
             opted_in: self.opted_in,
             node_guid: guid(host),
             qpn: self.hosts[host].qpn(conn),

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both ends take themselves for the active side, or both for the passive.
+
+use cm_msgs::control::Role;
+use statemachine::view::AssociationState;
+
+use super::association::assert_open;
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+fn with_roles(seed: u64, roles: [Role; 2]) -> Pair {
+    let mut pair = Pair::new(seed);
+    pair.roles = roles;
+    for host in [ACTIVE, PASSIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair
+}
+
+#[test]
+fn of_two_active_ends_the_lower_stays_active() {
+    for seed in 0..20 {
+        let mut pair = with_roles(seed, [Role::Active; 2]);
+        pair.run(5_000);
+        assert_open(&pair);
+        pair.assert_armed();
+        assert_eq!(pair.view(0).role, Role::Active);
+        assert_eq!(pair.view(1).role, Role::Passive);
+    }
+}
+
+#[test]
+fn of_two_passive_ends_the_lower_becomes_active() {
+    let mut pair = with_roles(1, [Role::Passive; 2]);
+    pair.run(9_000);
+    assert_eq!(pair.view(0).association.state, AssociationState::None);
+    pair.run(4_000);
+    assert_open(&pair);
+    pair.assert_armed();
+    assert_eq!(pair.view(0).role, Role::Active);
+    assert_eq!(pair.view(1).role, Role::Passive);
+}
+
+#[test]
+fn a_daemon_that_is_started_anew_with_the_other_idea_finds_its_role_again() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = with_roles(2, [Role::Active; 2]);
+        pair.run(5_000);
+        pair.assert_armed();
+        pair.kill(host);
+        pair.run(1_000);
+        pair.start(host);
+        pair.run(5_000);
+        assert_open(&pair);
+        pair.assert_armed();
+        pair.pull(0, 1);
+        pair.run(3_000);
+        pair.plug(0, 1);
+        pair.run(5_000);
+        pair.assert_armed();
+    }
+}
+
+#[test]
+fn a_peer_that_registers_late_keeps_the_role_that_was_taken_meanwhile() {
+    let mut pair = Pair::new(3);
+    pair.roles = [Role::Passive, Role::Active];
+    pair.start(0);
+    pair.start(1);
+    pair.register(0);
+    pair.set_traffic(true);
+    pair.run(15_000);
+    assert_eq!(pair.view(0).role, Role::Active, "nobody asked");
+    pair.register(1);
+    pair.run(5_000);
+    assert_open(&pair);
+    pair.assert_armed();
+}
