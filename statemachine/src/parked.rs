@@ -18,6 +18,9 @@ pub(crate) struct Parked {
     pub(crate) data: ReqData,
 }
 
+/// Of the room, one sender has one part in so many.
+const SHARES: usize = 4;
+
 /// What became of a REQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parking {
@@ -57,7 +60,10 @@ impl ParkedReqs {
             *old = new;
             return Parking::Copy;
         }
-        if self.reqs.len() >= limit {
+        // A sender cannot choose its LID, so that of one port cannot shut out the others.
+        let of_sender = |old: &&Parked| old.source.lid == new.source.lid;
+        let share = (limit / SHARES).max(1);
+        if self.reqs.len() >= limit || self.reqs.iter().filter(of_sender).count() >= share {
             return Parking::Full;
         }
         self.next += 1;

@@ -215,9 +215,7 @@ impl Passive {
         let Some(handshake) = handshake.filter(|handshake| handshake.local == ids.local) else {
             return false;
         };
-        if handshake.refused(ids.remote) {
-            self.forget_handshake(core, cx);
-        }
+        handshake.refused(ids.remote);
         true
     }
 

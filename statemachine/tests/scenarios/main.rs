@@ -6,6 +6,7 @@ mod backpressure;
 mod choice;
 mod close;
 mod fault;
+mod forgery;
 mod lost;
 mod migration;
 mod overlap;

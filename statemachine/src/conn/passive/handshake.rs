@@ -33,7 +33,6 @@ pub(super) struct Offer {
     pub(super) state: State,
     /// Sequence number of our state in the REP.
     pub(super) told: u32,
-    answered: Time,
 }
 
 /// The REQs of one connection that were answered.
@@ -43,6 +42,8 @@ pub(super) struct Handshake {
     pub(super) local: u32,
     at_peer: Option<Offer>,
     elsewhere: Option<Offer>,
+    /// When one from elsewhere was answered last.
+    elsewhere_at: Option<Time>,
     /// REPs sent.
     answers: usize,
 }
@@ -53,6 +54,7 @@ impl Handshake {
             local,
             at_peer: None,
             elsewhere: None,
+            elsewhere_at: None,
             answers: 0,
         }
     }
@@ -70,15 +72,19 @@ impl Handshake {
             Sender::AtPeer => &mut self.at_peer,
             Sender::Elsewhere => &mut self.elsewhere,
         };
-        let is_early = |offer: &Offer| now - offer.answered < ELSEWHERE_PACE;
-        if sender == Sender::Elsewhere && place.as_ref().is_some_and(is_early) {
-            return None;
+        if sender == Sender::Elsewhere {
+            if self
+                .elsewhere_at
+                .is_some_and(|at| now - at < ELSEWHERE_PACE)
+            {
+                return None;
+            }
+            self.elsewhere_at = Some(now);
         }
         *place = Some(Offer {
             remote,
             state: *state,
             told,
-            answered: now,
         });
         self.answers += 1;
         Some(self.answers - 1)
@@ -95,12 +101,10 @@ impl Handshake {
     }
 
     /// The peer does not know this association: a REQ of an earlier time, or not the peer's at all.
-    /// Whether nothing is left.
-    pub(super) fn refused(&mut self, remote: u32) -> bool {
+    pub(super) fn refused(&mut self, remote: u32) {
         for place in [&mut self.at_peer, &mut self.elsewhere] {
             place.take_if(|offer| offer.remote == remote);
         }
-        self.at_peer.is_none() && self.elsewhere.is_none()
     }
 
     /// The names of the association that it may come to, if the peer's port asked for it.
@@ -148,7 +152,11 @@ mod tests {
         take(&mut handshake, Sender::Elsewhere, 2, Time(0));
         assert_eq!(handshake.ids(), None, "not shown as the peer's");
         take(&mut handshake, Sender::AtPeer, 1, Time(0));
-        assert!(!handshake.refused(2));
-        assert!(handshake.refused(1));
+        handshake.refused(1);
+        assert_eq!(handshake.ids(), None);
+        assert!(handshake.confirm(7, 1).is_none());
+        handshake.refused(2);
+        let soon = Time(0) + MS;
+        assert!(!take(&mut handshake, Sender::Elsewhere, 3, soon), "paced");
     }
 }

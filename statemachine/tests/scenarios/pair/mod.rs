@@ -92,6 +92,8 @@ pub(crate) struct Pair {
     /// MADs of this name are kept as they arrive.
     record: Option<&'static str>,
     recorded: Vec<(usize, MadSource, cm::Message)>,
+    /// MADs to LIDs that are neither host's.
+    pub(crate) to_strangers: Vec<(Lid, cm::Message)>,
     transactions: BTreeMap<&'static str, u32>,
     /// What the engines said.
     traces: Vec<(usize, Trace)>,
@@ -127,6 +129,7 @@ impl Pair {
             sa_knows: None,
             record: None,
             recorded: Vec::new(),
+            to_strangers: Vec::new(),
             transactions: BTreeMap::new(),
             traces: Vec::new(),
             queue: BTreeMap::new(),
@@ -783,6 +786,7 @@ impl Pair {
         let (_, message) = cm::Message::decode(&mad).expect("what was encoded can be decoded");
         assert_eq!(message, send.message);
         let Some((to, port)) = self.net.port_at(send.lid) else {
+            self.to_strangers.push((send.lid, message));
             return;
         };
         if !self.net.passes(slid, send.lid) {

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A third host that knows all that can be seen from outside (QPNs, LIDs, GIDs) and forges messages.
+//! It cannot send from another port's LID, and it does not hear what is sent to others.
+
+use cm_msgs::association::{PeerPort, Ports, PrimaryPath, ReqData, State};
+use cm_msgs::cm::{self, Apr, Dreq, Lap, PathFields, Rej, Rep, Req, Rtu, Sap};
+use cm_msgs::control::MigrationState;
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Guid, Lid};
+use statemachine::{MadSource, SERVICE_ID};
+
+use super::association::assert_open;
+use super::pair::{ACTIVE, PASSIVE, Pair, gid, guid};
+
+const FORGER: Lid = Lid(0x99);
+
+fn forger_gid() -> Gid {
+    Gid::new(0xfe80_0000_0000_0000, Guid(0x666))
+}
+
+fn source(pair: &Pair, host: usize, transaction_id: u32) -> MadSource {
+    MadSource {
+        port: pair.hosts[host].port_id(1 + (transaction_id % 2) as u8),
+        lid: FORGER,
+        gid: Some(forger_gid()),
+        qpn: 1,
+        transaction_id,
+    }
+}
+
+fn port(gid: Gid, lid: Lid) -> PeerPort {
+    PeerPort {
+        gid,
+        lid,
+        lmc: 0,
+        up: true,
+    }
+}
+
+fn fields(path: &Path) -> PathFields {
+    PathFields {
+        local_port_lid: path.slid,
+        remote_port_lid: path.dlid,
+        local_port_gid: path.sgid,
+        remote_port_gid: path.dgid,
+        subnet_local: true,
+        ..PathFields::default()
+    }
+}
+
+/// The peer of `host` as the forger would have it: with the forger's port among its own, the true
+/// ones out of service, and moved to the alternate.
+fn state(pair: &Pair, host: usize) -> State {
+    let peer = pair.qp(1 - host);
+    let path = peer.alternate.unwrap_or(peer.primary);
+    let dead = |number| PeerPort {
+        up: false,
+        ..port(gid((1 - host, number)), Lid(0))
+    };
+    State {
+        sequence: 0x7fff_0000,
+        primary: PrimaryPath {
+            port: path.port,
+            local: path.slid,
+            remote: path.dlid,
+        },
+        migration: MigrationState::Migrated,
+        ports: Ports::new([port(forger_gid(), FORGER), dead(1), dead(2)]),
+    }
+}
+
+fn req(pair: &Pair, host: usize, local_comm_id: u32) -> Req {
+    Req {
+        local_comm_id,
+        service_id: SERVICE_ID,
+        local_ca_guid: guid(1 - host),
+        local_qpn: pair.hosts[1 - host].qpn(0),
+        primary: fields(&pair.qp(1 - host).primary),
+        sap_supported: true,
+        private_data: ReqData {
+            peer_qpn: pair.hosts[host].qpn(0),
+            state: state(pair, host),
+        }
+        .encode(),
+        ..Req::default()
+    }
+}
+
+/// One of each message, with names that are guessed.
+fn messages(pair: &Pair, host: usize, guess: u32) -> Vec<cm::Message> {
+    let (local_comm_id, remote_comm_id) = (guess, guess.rotate_left(16) ^ 0x5a5a_5a5a);
+    let state = state(pair, host);
+    let alternate = PathFields {
+        local_port_lid: FORGER,
+        remote_port_lid: pair.qp(host).primary.slid,
+        local_port_gid: forger_gid(),
+        remote_port_gid: pair.qp(host).primary.sgid,
+        ..PathFields::default()
+    };
+    let rep_data = cm_msgs::association::RepData {
+        state,
+        refusal: None,
+    };
+    vec![
+        req(pair, host, guess).into(),
+        Rep {
+            local_comm_id,
+            remote_comm_id,
+            private_data: rep_data.encode(),
+            ..Rep::default()
+        }
+        .into(),
+        Rtu {
+            local_comm_id,
+            remote_comm_id,
+            ..Rtu::default()
+        }
+        .into(),
+        Lap {
+            local_comm_id,
+            remote_comm_id,
+            alternate,
+            private_data: state.encode(),
+            ..Lap::default()
+        }
+        .into(),
+        Sap {
+            local_comm_id,
+            remote_comm_id,
+            alternate_local_port_gid: forger_gid(),
+            alternate_local_port_lid: FORGER,
+            private_data: state.encode(),
+            ..Sap::default()
+        }
+        .into(),
+        Apr {
+            local_comm_id,
+            remote_comm_id,
+            private_data: state.encode(),
+            ..Apr::default()
+        }
+        .into(),
+        Rej {
+            local_comm_id,
+            remote_comm_id,
+            reason: 6,
+            ..Rej::default()
+        }
+        .into(),
+        Dreq {
+            local_comm_id,
+            remote_comm_id,
+            ..Dreq::default()
+        }
+        .into(),
+    ]
+}
+
+/// Forges one of each a millisecond for so long.
+fn attack(pair: &mut Pair, ms: u32) {
+    for number in 0..ms {
+        for host in [ACTIVE, PASSIVE] {
+            for message in messages(pair, host, 0x1000_0000 + number) {
+                let from = source(pair, host, number);
+                pair.forge(host, from, message);
+            }
+        }
+        pair.run(1);
+    }
+}
+
+fn names(pair: &Pair) -> [Option<u32>; 4] {
+    let [active, passive] = [ACTIVE, PASSIVE].map(|host| pair.view(host).association);
+    [
+        active.local_comm_id,
+        active.remote_comm_id,
+        passive.local_comm_id,
+        passive.remote_comm_id,
+    ]
+}
+
+/// The forger has heard nothing that names an association, and nobody goes by a port of its.
+fn assert_heard_nothing(pair: &Pair) {
+    let names = names(pair);
+    for (lid, message) in &pair.to_strangers {
+        assert_eq!(*lid, FORGER);
+        let ids = match message {
+            cm::Message::Rej(rej) => [rej.local_comm_id, rej.remote_comm_id],
+            cm::Message::Drep(drep) => [drep.local_comm_id, drep.remote_comm_id],
+            cm::Message::Mra(mra) => [mra.local_comm_id, mra.remote_comm_id],
+            other => panic!("{} to the forger", other.name()),
+        };
+        for id in ids {
+            assert!(!names.contains(&Some(id)), "{}", message.name());
+        }
+    }
+    for host in [ACTIVE, PASSIVE] {
+        let qp = pair.qp(host);
+        let paths = [Some(qp.primary), qp.alternate];
+        assert!(paths.into_iter().flatten().all(|path| path.dlid != FORGER));
+        let ports = pair.view(host).association.peer_ports;
+        assert!(ports.iter().all(|port| port.gid != forger_gid()));
+    }
+}
+
+#[test]
+fn an_open_association_is_not_taken_over() {
+    let mut pair = Pair::armed(1);
+    let before = names(&pair);
+    let paths = [ACTIVE, PASSIVE].map(|host| pair.qp(host).primary);
+    let sent = [ACTIVE, PASSIVE].map(|host| pair.hosts[host].sent.clone());
+    attack(&mut pair, 1_000);
+    assert_eq!(names(&pair), before);
+    assert_open(&pair);
+    pair.assert_armed();
+    let now = [ACTIVE, PASSIVE].map(|host| pair.qp(host).primary);
+    assert_eq!(now, paths, "nobody has moved");
+    for host in [ACTIVE, PASSIVE] {
+        let reps = pair.hosts[host].sent("REP") - sent[host].get("REP").copied().unwrap_or(0);
+        assert!(reps <= 2, "{reps} REPs in a second");
+        for name in ["LAP", "SAP", "REQ"] {
+            let before = sent[host].get(name).copied().unwrap_or(0);
+            assert_eq!(pair.hosts[host].sent(name), before, "{name} of host {host}");
+        }
+    }
+    assert_heard_nothing(&pair);
+    // And later failures are survived.
+    pair.pull(ACTIVE, 1);
+    pair.run(2_000);
+    pair.plug(ACTIVE, 1);
+    pair.run(5_000);
+    pair.assert_armed();
+    attack(&mut pair, 100);
+    pair.pull(PASSIVE, 2);
+    attack(&mut pair, 2_000);
+    pair.plug(PASSIVE, 2);
+    pair.run(5_000);
+    pair.assert_armed();
+    assert_heard_nothing(&pair);
+}
+
+#[test]
+fn an_association_is_opened_and_armed_under_attack() {
+    let mut pair = Pair::running(2);
+    attack(&mut pair, 1_000);
+    assert_open(&pair);
+    pair.assert_armed();
+    assert_heard_nothing(&pair);
+}
+
+#[test]
+fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
+    let mut pair = Pair::new(3);
+    for host in [ACTIVE, PASSIVE] {
+        pair.start(host);
+    }
+    pair.register(ACTIVE);
+    for number in 0..2_000 {
+        let forged = Req {
+            local_qpn: cm_msgs::Qpn(0x70_0000 + number),
+            ..req(&pair, PASSIVE, number + 1)
+        };
+        let from = source(&pair, PASSIVE, number);
+        pair.forge(PASSIVE, from, forged.into());
+    }
+    pair.set_traffic(true);
+    pair.run(2_000);
+    pair.register(PASSIVE);
+    pair.run(500);
+    assert_open(&pair);
+    pair.assert_armed();
+}
+
+#[test]
+fn registered_first_or_last_the_forged_req_opens_nothing() {
+    let mut pair = Pair::new(4);
+    pair.start(PASSIVE);
+    for number in 0..100 {
+        let forged = req(&pair, PASSIVE, number + 1);
+        let from = source(&pair, PASSIVE, number);
+        pair.forge(PASSIVE, from, forged.into());
+    }
+    pair.register(PASSIVE);
+    pair.run(100);
+    let view = pair.view(PASSIVE);
+    assert_eq!(
+        view.association.state,
+        statemachine::view::AssociationState::None
+    );
+    assert!(view.association.peer_ports.is_empty());
+    for (_, message) in &pair.to_strangers {
+        let unnamed = matches!(message, cm::Message::Mra(mra) if mra.local_comm_id == 0);
+        assert!(unnamed, "{message:?}");
+    }
+}
