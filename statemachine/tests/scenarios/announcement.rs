@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one end sees, the other is told.
+
+use cm_msgs::association::ReqData;
+use cm_msgs::cm::{RejReason, Req};
+use cm_msgs::control::MigrationState;
+use statemachine::view::{Protection, Reason};
+use statemachine::{MadSource, SERVICE_ID};
+
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, seeds};
+
+#[test]
+fn the_peer_of_a_lost_primary_follows_without_waiting_for_its_retries() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(1);
+        // Nothing but the daemons' messages tells the other end.
+        pair.set_traffic(false);
+        pair.run(100);
+        pair.pull(host, 1);
+        pair.run(10);
+        for end in [ACTIVE, PASSIVE] {
+            assert_eq!(Pair::rails(&pair.qp(end).primary), (2, (1 - end, 2)));
+        }
+        let counters = pair.view(1 - host).counters;
+        assert_eq!((counters.migrations, counters.ordered_migrations), (1, 1));
+        pair.set_traffic(true);
+        pair.run(1_000);
+        pair.assert_armed();
+    }
+}
+
+#[test]
+fn a_lost_alternate_of_the_passive_side_is_replaced() {
+    seeds(20, |seed| {
+        let mut pair = Pair::armed(seed);
+        pair.pull(PASSIVE, 2);
+        pair.run(10);
+        let view = pair.view(ACTIVE);
+        assert_ne!(Pair::rails(&view.alternate.unwrap()), (2, (PASSIVE, 2)));
+        pair.run(500);
+        pair.assert_armed();
+        let (_, remote) = Pair::rails(&pair.qp(ACTIVE).alternate.unwrap());
+        assert_eq!(remote, (PASSIVE, 1), "the other local port at least");
+        pair.plug(PASSIVE, 2);
+        pair.run(5_000);
+        let alternate = pair.qp(ACTIVE).alternate.unwrap();
+        assert_eq!(Pair::rails(&alternate), (2, (PASSIVE, 2)), "and back");
+        pair.assert_armed();
+    });
+}
+
+#[test]
+fn an_alternate_whose_far_port_is_lost_does_not_count() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(3);
+        pair.sa_dead = true;
+        pair.pull(host, 2);
+        pair.run(20);
+        let view = pair.view(1 - host);
+        assert_eq!(pair.qp(1 - host).migration, MigrationState::Armed);
+        assert_ne!(view.protection, Protection::Armed, "host {}", 1 - host);
+    }
+}
+
+#[test]
+fn announcements_and_their_answers_may_be_lost() {
+    for name in ["SAP", "SPR", "LAP", "APR"] {
+        for host in [ACTIVE, PASSIVE] {
+            let mut pair = Pair::armed(4);
+            pair.lose.insert(name, 3);
+            pair.pull(host, 1);
+            pair.run(10_000);
+            pair.plug(host, 1);
+            pair.run(10_000);
+            pair.assert_armed();
+            for end in [ACTIVE, PASSIVE] {
+                let ports = pair.view(end).association.peer_ports;
+                assert!(ports.iter().all(|port| port.lid.0 != 0), "{name} {host}");
+                pair.assert_asleep(end);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_apmd_of_another_version_is_told_so() {
+    let mut pair = Pair::new(5);
+    pair.start(PASSIVE);
+    pair.register(PASSIVE);
+    let mut private_data = ReqData::default().encode();
+    private_data[4] = 1;
+    let req = Req {
+        local_comm_id: 9,
+        service_id: SERVICE_ID,
+        private_data,
+        ..Req::default()
+    };
+    let source = MadSource {
+        port: pair.hosts[PASSIVE].port_id(1),
+        lid: base_lid((ACTIVE, 1)),
+        gid: None,
+        qpn: 1,
+        transaction_id: 1,
+    };
+    pair.record("REJ");
+    pair.start(ACTIVE);
+    pair.forge(PASSIVE, source, req.into());
+    pair.run(10);
+    let reasons = pair.recorded().iter().map(|(_, _, message)| match message {
+        cm_msgs::cm::Message::Rej(rej) => rej.rej_reason(),
+        other => panic!("{}", other.name()),
+    });
+    assert_eq!(
+        reasons.collect::<Vec<_>>(),
+        [RejReason::InvalidClassVersion]
+    );
+    let shown = Reason::Rejected(RejReason::InvalidClassVersion).to_string();
+    assert!(shown.contains("another version"), "{shown}");
+}
