@@ -55,21 +55,6 @@ pub enum AssociationError {
     MigrationState(u8),
 }
 
-/// How a port is reached.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct PortAddress {
-    /// Its GID.
-    pub gid: Gid,
-    /// Its base LID.
-    pub lid: Lid,
-}
-
-impl fmt::Display for PortAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} lid {}", self.gid, self.lid)
-    }
-}
-
 /// A port of the sender's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeerPort {

@@ -1,8 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One end's view of a path of a reliable connection.
 
-use crate::association::PortAddress;
+use core::fmt;
+
 use crate::{Gid, Lid, PKey};
+
+/// How a port is reached.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PortAddress {
+    /// Its GID.
+    pub gid: Gid,
+    /// Its base LID.
+    pub lid: Lid,
+}
+
+impl fmt::Display for PortAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} lid {}", self.gid, self.lid)
+    }
+}
 
 /// What a QP needs to know of a path (`struct ibv_ah_attr` and its companions in
 /// `struct ibv_qp_attr`), by value: a P_Key where verbs want a table index and a GID where verbs

@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
 
-use cm_msgs::association::PortAddress;
-use cm_msgs::path::Path;
+use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Guid, Lid};
 use strum::Display;
 

@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use cm_msgs::Qpn;
-use cm_msgs::association::PortAddress;
 use cm_msgs::cm::Dreq;
+use cm_msgs::path::PortAddress;
 
 use crate::conn::CommIds;
 use crate::context::{Alarm, Context, Exchange, Owner, Route};

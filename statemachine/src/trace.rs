@@ -5,10 +5,9 @@ use core::fmt;
 use core::time::Duration;
 
 use cm_msgs::Lid;
-use cm_msgs::association::PortAddress;
 use cm_msgs::cm::{ApStatus, SpStatus};
 use cm_msgs::control::{AppEvent, Refusal, Role};
-use cm_msgs::path::Path;
+use cm_msgs::path::{Path, PortAddress};
 use strum::Display;
 
 use crate::candidate::Candidate;

@@ -4,10 +4,10 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use cm_msgs::association::{self, PortAddress};
+use cm_msgs::association;
 use cm_msgs::cm::{ApStatus, RejReason};
 use cm_msgs::control::{MigrationState, QpState, Refusal, Role};
-use cm_msgs::path::Path;
+use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};

@@ -5,8 +5,8 @@
 use std::ops::Bound;
 
 use cm_msgs::Guid;
-use cm_msgs::association::PortAddress;
 use cm_msgs::path;
+use cm_msgs::path::PortAddress;
 use paths::fabric::Common;
 use paths::source::Ssa;
 use serde::{Deserialize, Serialize};

@@ -17,11 +17,10 @@ use cm_msgs::sa::PathRecord;
 
 pub(super) use self::negotiation::Negotiation;
 use super::Core;
-use super::announcement::Announcement;
+use super::announcement::{Announcement, lap};
 use super::association::{ActiveAssociation, BOTH_ACTIVE, CommIds, MraReceived, Outcome};
 use super::orders::QpChange;
 use super::peer::News;
-use super::proposal::lap;
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
 use crate::input::{MadSource, Origin, QueryError};

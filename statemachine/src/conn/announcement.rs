@@ -3,9 +3,10 @@
 
 use core::time::Duration;
 
-use cm_msgs::cm;
+use cm_msgs::cm::{self, Lap, PathFields};
 
 use super::Core;
+use super::association::{CommIds, timeout_code};
 use crate::context::{Context, Exchange};
 
 /// One that is repeated until it is answered.
@@ -48,5 +49,17 @@ impl Announcement {
     /// The copy that still waits for its port is not sent.
     pub(super) fn take_back(&self, cx: &mut Context) {
         self.exchange.take_back(cx);
+    }
+}
+
+/// A LAP with our state; without an alternate it is an announcement.
+pub(super) fn lap(core: &Core, cx: &Context, ids: CommIds, alternate: PathFields) -> Lap {
+    Lap {
+        local_comm_id: ids.local,
+        remote_comm_id: ids.remote,
+        remote_qpn_eecn: core.peer_qpn,
+        remote_cm_response_timeout: timeout_code(cx.config.retry_first),
+        alternate,
+        private_data: core.own.state().encode(),
     }
 }

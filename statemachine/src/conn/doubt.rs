@@ -3,8 +3,7 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::association::PortAddress;
-use cm_msgs::path::Path;
+use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Lid};
 
 use crate::candidate::{Candidate, Doubt};

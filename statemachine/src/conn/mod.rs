@@ -15,9 +15,10 @@ mod qp;
 use alloc::vec::Vec;
 
 use cm_msgs::Guid;
-use cm_msgs::association::{PortAddress, ReqData};
+use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
+use cm_msgs::path::PortAddress;
 
 use self::active::{Active, Negotiation, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};

@@ -4,11 +4,9 @@
 use alloc::vec::Vec;
 
 use cm_msgs::Lid;
-use cm_msgs::association::{PeerPort, PortAddress, Ports, PrimaryPath, State};
+use cm_msgs::association::{PeerPort, Ports, PrimaryPath, State};
 use cm_msgs::control::{MigrationState, Snapshot};
-use cm_msgs::path::Path;
-
-use super::proposal::is_reverse;
+use cm_msgs::path::{Path, PortAddress};
 
 /// What the peer said of itself. Nothing is kept here before the handshake with it is complete:
 /// whoever names both communication IDs, of which ours was sent only to where the QP leads, is the
@@ -172,6 +170,11 @@ fn state(sequence: u32, qp: &Snapshot, ports: Ports) -> State {
         },
         ports,
     }
+}
+
+/// Whether the peer's `theirs` is `ours` from its other end.
+pub(super) fn is_reverse(ours: &Path, theirs: &PrimaryPath) -> bool {
+    ours.slid == theirs.remote && ours.dlid == theirs.local
 }
 
 #[cfg(test)]

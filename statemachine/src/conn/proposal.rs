@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths as path records, messages and QPs have them.
 
-use cm_msgs::association::PrimaryPath;
-use cm_msgs::cm::{Lap, PathFields};
+use cm_msgs::cm::PathFields;
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 
-use super::Core;
-use super::association::{CommIds, timeout_code};
 use crate::candidate::Candidate;
-use crate::context::Context;
 use crate::port::Port;
 
 /// A GRH is needed where a path record allows for a router (IBA 8.3, `ib_init_ah_attr_from_path`).
@@ -86,21 +82,4 @@ pub(super) fn fields(path: &Path) -> PathFields {
         subnet_local: !path.global,
         local_ack_timeout: path.ack_timeout,
     }
-}
-
-/// A LAP with our state; without an alternate it is an announcement.
-pub(super) fn lap(core: &Core, cx: &Context, ids: CommIds, alternate: PathFields) -> Lap {
-    Lap {
-        local_comm_id: ids.local,
-        remote_comm_id: ids.remote,
-        remote_qpn_eecn: core.peer_qpn,
-        remote_cm_response_timeout: timeout_code(cx.config.retry_first),
-        alternate,
-        private_data: core.own.state().encode(),
-    }
-}
-
-/// Whether the peer's `theirs` is `ours` from its other end.
-pub(super) fn is_reverse(ours: &Path, theirs: &PrimaryPath) -> bool {
-    ours.slid == theirs.remote && ours.dlid == theirs.local
 }

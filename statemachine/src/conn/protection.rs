@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a connection is protected, and why not.
 
-use cm_msgs::association::PortAddress;
 use cm_msgs::control::{MigrationState, QpState};
+use cm_msgs::path::PortAddress;
 
 use super::orders::OrderKind;
 use super::{Connection, Side};

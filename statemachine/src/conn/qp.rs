@@ -3,12 +3,12 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::association::{PortAddress, State};
+use cm_msgs::association::State;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{
     AppEvent, Cause, Load, Migrate, MigrationState, QpState, Refusal, Report, Snapshot,
 };
-use cm_msgs::path::Path;
+use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 
 use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};

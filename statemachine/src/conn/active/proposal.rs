@@ -6,8 +6,9 @@ use core::time::Duration;
 use cm_msgs::path::Path;
 
 use crate::conn::Core;
+use crate::conn::announcement::lap;
 use crate::conn::association::CommIds;
-use crate::conn::proposal::{fields, lap};
+use crate::conn::proposal::fields;
 use crate::context::{Context, Exchange};
 use crate::input::Origin;
 
