@@ -13,10 +13,10 @@ pub const DIRECTORY: &str = "/run/drill";
 ///
 /// # Errors
 /// [`Failure::File`] if it cannot be written.
-pub fn write(path: impl AsRef<Path>, text: &str) -> Result<(), Failure> {
+pub fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     let path = path.as_ref();
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-    made.and_then(|()| fs::write(path, text))
+    made.and_then(|()| fs::write(path, content))
         .map_err(|source| Failure::File {
             path: path.display().to_string(),
             source,

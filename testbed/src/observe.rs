@@ -135,6 +135,14 @@ pub fn sources(host: Host) -> Result<Vec<Source>, Failure> {
     show(host, "source")
 }
 
+/// The counters of the host's daemon: keys as in `docs/apmctl.md`.
+///
+/// # Errors
+/// If the daemon does not answer.
+pub fn counters(host: Host) -> Result<Value, Failure> {
+    show(host, "counters")
+}
+
 /// What the host's daemon says of the ACM that it serves: keys as in `docs/apmctl.md`.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
 /// Bound for what daemons do, such as arming a connection.
-const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// How the hosts of the VM are kept apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

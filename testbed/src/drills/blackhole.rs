@@ -22,11 +22,14 @@ pub(super) const DRILL: Drill = Drill {
     }],
 };
 
+/// Made one after the other.
+const HOLES: u64 = 3;
+
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
     let mut streams = Streams::start(&context.timeline, Options::default())?;
     let pairs = context.world.wait_disjoint(1)?;
-    let ordered = ordered_migrations(&pairs);
+    let before = by_hardware(&pairs);
 
     // The connection begins on rail A, so that the switch's turn comes while it is on rail B: the
     // subnet manager is on rail A and has no part in this.
@@ -40,8 +43,10 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         pair.active_port(Host::B).into()
     })?;
 
-    ensure(ordered_migrations(&pairs) == ordered, || {
-        "a daemon ordered a migration, though no port went down".to_owned()
+    // Nothing but an HCA's retries notices a black hole; the other end may follow by order.
+    let left = by_hardware(&pairs) - before;
+    ensure(left >= HOLES, || {
+        format!("of {HOLES} black holes, {left} were left by hardware: a daemon ordered the others")
     })?;
     context.finish(streams)
 }
@@ -72,11 +77,11 @@ fn one_hole(
     Ok(pairs)
 }
 
-/// Migrations that either end's daemon ordered.
-fn ordered_migrations(pairs: &[Pair]) -> u64 {
+/// Migrations of either end that no daemon ordered.
+fn by_hardware(pairs: &[Pair]) -> u64 {
     pairs
         .iter()
         .flat_map(|pair| &pair.ends)
-        .map(|end| end.counters.ordered_migrations)
+        .map(|end| end.counters.migrations - end.counters.ordered_migrations)
         .sum()
 }

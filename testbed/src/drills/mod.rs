@@ -16,6 +16,7 @@ mod acm_serve;
 mod acm_source;
 mod blackhole;
 mod cable_pull;
+mod forgery;
 mod kernel_ls;
 mod neigh;
 mod no_daemon;
@@ -44,6 +45,7 @@ pub static ALL: &[Drill] = &[
     abuse::DRILL,
     programs::DRILL,
     spine::DRILL,
+    forgery::DRILL,
 ];
 
 /// What the command line says to the drills themselves.
