@@ -97,7 +97,7 @@ pub(crate) fn news(last: &Snapshot, now: &Snapshot) -> Option<Cause> {
     match now.migration {
         same if same == last.migration => None,
         MigrationState::Armed => Some(Cause::Armed),
-        _ => Some(Cause::Query),
+        _ => Some(Cause::Changed),
     }
 }
 

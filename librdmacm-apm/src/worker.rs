@@ -416,14 +416,14 @@ impl Worker {
                     tracked.carry_out(now, token, |qp, gids| order::migrate(qp, gids, &migrate))
                 });
             }
-            FromDaemon::Query { conn } => {
+            FromDaemon::Query { conn, token } => {
                 self.carry_out(conn, |tracked, now| {
-                    let news = tracked.look(now, None);
-                    let query = Report {
-                        cause: Cause::Query,
+                    // Whatever is new is in the snapshot; what the daemon waits for is the token.
+                    tracked.look(now, None);
+                    Some(Report {
+                        cause: Cause::Query { token },
                         snapshot: *tracked.last(),
-                    };
-                    Some(news.unwrap_or(query))
+                    })
                 });
             }
             FromDaemon::Refuse { conn, refusal } => {

@@ -5,6 +5,7 @@ use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use cm_msgs::control::NO_TOKEN;
 use cm_msgs::path::Path;
 use cm_msgs::{Lid, cm};
 
@@ -209,7 +210,7 @@ impl Context {
     /// A number for an order.
     pub(crate) fn token(&mut self) -> u32 {
         // Counting is enough: a token goes to one process, which could fool nobody but itself.
-        self.token = self.token.wrapping_add(1);
+        self.token = self.token.wrapping_add(1).max(NO_TOKEN + 1);
         self.token
     }
 

@@ -46,8 +46,8 @@ pub enum Order {
     Load(Load),
     /// Migrate now.
     Migrate(Migrate),
-    /// Query the QP and report.
-    Query,
+    /// Query the QP and report; the report repeats this token.
+    Query(u32),
     /// Tell it that nobody will look after the connection.
     Refuse(Refusal),
     /// Tell the application.

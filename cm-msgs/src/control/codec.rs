@@ -283,7 +283,7 @@ impl Field for Snapshot {
 impl Field for Cause {
     fn put(&self, to: &mut Writer) {
         let (code, errno, token) = match *self {
-            Self::Query => (0, 0, 0),
+            Self::Query { token } => (0, 0, token),
             Self::PathMigrated => (1, 0, 0),
             Self::PathMigrationError => (2, 0, 0),
             Self::Armed => (3, 0, 0),
@@ -291,6 +291,7 @@ impl Field for Cause {
             Self::Stale { token } => (5, 0, token),
             Self::Failed { token, errno } => (6, errno, token),
             Self::Broken => (7, 0, 0),
+            Self::Changed => (8, 0, 0),
         };
         to.put(&[code, errno]);
         token.put(to);
@@ -301,7 +302,7 @@ impl Field for Cause {
         let [errno] = from.take()?;
         let token = Field::take(from, name)?;
         Ok(match value {
-            0 => Self::Query,
+            0 => Self::Query { token },
             1 => Self::PathMigrated,
             2 => Self::PathMigrationError,
             3 => Self::Armed,
@@ -309,6 +310,7 @@ impl Field for Cause {
             5 => Self::Stale { token },
             6 => Self::Failed { token, errno },
             7 => Self::Broken,
+            8 => Self::Changed,
             value => {
                 let field = "report cause";
                 return Err(DecodeError::Value { field, value });
@@ -371,7 +373,7 @@ messages! {
         0x81 Welcome
         0x82 Load [conn] { load }
         0x83 Migrate [conn] { migrate }
-        0x84 Query [conn]
+        0x84 Query [conn] { token }
         0x85 Refuse [conn] { refusal }
         0x86 Event [conn] { event, status }
         0x87 AsksPeers
@@ -421,7 +423,8 @@ mod tests {
             snapshot: snapshot(),
         };
         let causes = [
-            Cause::Query,
+            Cause::Query { token: 6 },
+            Cause::Changed,
             Cause::PathMigrated,
             Cause::PathMigrationError,
             Cause::Armed,
@@ -484,7 +487,7 @@ mod tests {
                     primary: path(5),
                 },
             },
-            FromDaemon::Query { conn: 4 },
+            FromDaemon::Query { conn: 4, token: 6 },
             FromDaemon::Refuse {
                 conn: 4,
                 refusal: Refusal::OnePath,

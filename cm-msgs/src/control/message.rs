@@ -68,6 +68,8 @@ pub enum FromDaemon {
     Query {
         /// The library's number for the connection.
         conn: u64,
+        /// Names the order in its report.
+        token: u32,
     },
     /// The daemon will not look after this connection.
     Refuse {
@@ -134,8 +136,13 @@ pub struct Report {
 /// Why a report is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// The daemon asked.
-    Query,
+    /// The daemon asked, by the order with this token.
+    Query {
+        /// The order's token.
+        token: u32,
+    },
+    /// It is another than before, in a way that has no name of its own.
+    Changed,
     /// The QP was seen to have migrated (IBV_EVENT_PATH_MIG, or its attributes say so).
     PathMigrated,
     /// IBV_EVENT_PATH_MIG_ERR.

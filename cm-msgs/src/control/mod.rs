@@ -30,4 +30,7 @@ pub use message::{
 };
 
 /// The protocol version spoken here.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
+
+/// The token of an order whose end nobody waits for.
+pub const NO_TOKEN: u32 = 0;

@@ -217,11 +217,11 @@ fn a_connection_is_loaded_armed_and_migrated() {
 fn a_query_answers_with_the_qp_as_it_is() {
     let model = Model::new(path(1));
     let (_daemon, client, ..) = registered(&model);
-    client.order(FromDaemon::Query { conn: 5 });
+    client.order(FromDaemon::Query { conn: 5, token: 9 });
     assert_eq!(
         client.report(),
         Report {
-            cause: Cause::Query,
+            cause: Cause::Query { token: 9 },
             snapshot: model.snapshot()
         }
     );
@@ -231,12 +231,17 @@ fn a_query_answers_with_the_qp_as_it_is() {
         qp.primary = path(2);
         qp.migration = MigrationState::Migrated;
     });
-    client.order(FromDaemon::Query { conn: 5 });
-    assert_eq!(client.report().cause, Cause::PathMigrated);
+    client.order(FromDaemon::Query { conn: 5, token: 9 });
+    let moved = client.report();
+    assert_eq!(moved.cause, Cause::Query { token: 9 });
+    let moved_to = moved.snapshot.primary;
+    assert!(moved_to.same_way(&path(2)), "what is new is in it");
 
     model.set(|qp| qp.qp_state = QpState::Error);
-    client.order(FromDaemon::Query { conn: 5 });
-    assert_eq!(client.report().cause, Cause::Broken);
+    client.order(FromDaemon::Query { conn: 5, token: 9 });
+    let broken = client.report();
+    assert_eq!(broken.cause, Cause::Query { token: 9 });
+    assert_eq!(broken.snapshot.qp_state, QpState::Error);
 }
 
 #[test]
@@ -247,8 +252,8 @@ fn a_migration_error_that_the_application_saw_is_reported() {
     assert_eq!(client.report().cause, Cause::PathMigrationError);
     // An event without a change, as after our own migration, is no news.
     commit.send(Command::Seen(5, Cause::PathMigrated));
-    client.order(FromDaemon::Query { conn: 5 });
-    assert_eq!(client.report().cause, Cause::Query);
+    client.order(FromDaemon::Query { conn: 5, token: 9 });
+    assert_eq!(client.report().cause, Cause::Query { token: 9 });
 }
 
 #[test]
@@ -257,9 +262,9 @@ fn garbage_and_orders_for_nobody_change_nothing() {
     let (_daemon, client, ..) = registered(&model);
     client.raw(b"not a message");
     client.raw(&[0xff; 400]);
-    client.order(FromDaemon::Query { conn: 77 });
-    client.order(FromDaemon::Query { conn: 5 });
-    assert_eq!(client.report().cause, Cause::Query);
+    client.order(FromDaemon::Query { conn: 77, token: 9 });
+    client.order(FromDaemon::Query { conn: 5, token: 9 });
+    assert_eq!(client.report().cause, Cause::Query { token: 9 });
 }
 
 #[test]
@@ -338,10 +343,10 @@ fn a_refused_connection_is_left_alone() {
         conn: 5,
         refusal: Refusal::OnePath,
     });
-    client.order(FromDaemon::Query { conn: 6 });
+    client.order(FromDaemon::Query { conn: 6, token: 9 });
     assert_eq!(
         client.report().cause,
-        Cause::Query,
+        Cause::Query { token: 9 },
         "so the refusal was read"
     );
     model.arm(path(2));
@@ -393,10 +398,10 @@ fn events_go_to_applications_that_opted_in_and_to_no_others() {
             status,
         });
     }
-    client.order(FromDaemon::Query { conn: 5 });
+    client.order(FromDaemon::Query { conn: 5, token: 9 });
     assert_eq!(
         client.report().cause,
-        Cause::Query,
+        Cause::Query { token: 9 },
         "so the events were read"
     );
     let delivered = DELIVERED.lock().expect("whole");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Orders to a connection's library, one at a time, and how they end.
 
-use cm_msgs::control::Cause;
+use cm_msgs::control::{Cause, NO_TOKEN};
 use cm_msgs::path::Path;
 
 use crate::context::{ConnAlarm, Context};
@@ -61,6 +61,8 @@ pub(super) struct Orders {
     outstanding: Option<Outstanding>,
     /// What went wrong with the last order; it stands until one succeeds.
     trouble: Option<Reason>,
+    /// The one before the outstanding query was not answered, and may be carried out yet.
+    unknown: bool,
 }
 
 impl Orders {
@@ -71,6 +73,16 @@ impl Orders {
 
     pub(super) fn trouble(&self) -> Option<Reason> {
         self.trouble
+    }
+
+    /// Whether nobody knows how the QP is: an order is overdue.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.unknown
+    }
+
+    /// The outstanding query is to tell what became of an order that is overdue.
+    pub(super) fn unknown(&mut self) {
+        self.unknown = true;
     }
 
     /// An order goes out, with this token.
@@ -87,21 +99,18 @@ impl Orders {
             Cause::Done { token } => (token, OrderEnd::Done),
             Cause::Stale { token } => (token, OrderEnd::Stale),
             Cause::Failed { token, errno } => (token, OrderEnd::Failed(errno)),
-            // A query's report bears no token: one order is outstanding at most, so it is this
-            // one's.
-            Cause::Query => {
-                let order = self
-                    .outstanding
-                    .filter(|order| order.kind == OrderKind::Query)?;
-                return Some((order.kind, OrderEnd::Done));
-            }
-            Cause::PathMigrated | Cause::PathMigrationError | Cause::Armed | Cause::Broken => {
+            // Asked by somebody else.
+            Cause::Query { token: NO_TOKEN } => return None,
+            Cause::Query { token } => (token, OrderEnd::Done),
+            Cause::PathMigrated
+            | Cause::PathMigrationError
+            | Cause::Armed
+            | Cause::Broken
+            | Cause::Changed => {
                 return None;
             }
         };
-        let order = self
-            .outstanding
-            .filter(|order| order.kind != OrderKind::Query && order.token == token);
+        let order = self.outstanding.filter(|order| order.token == token);
         if order.is_none() {
             cx.counters.reports_out_of_place += 1;
         }
@@ -111,6 +120,7 @@ impl Orders {
     /// The order is over.
     pub(super) fn end(&mut self, cx: &mut Context, id: ConnId, kind: OrderKind, end: OrderEnd) {
         self.outstanding = None;
+        self.unknown = false;
         cx.stop(id, ConnAlarm::Order);
         self.trouble = match (kind, end) {
             (_, OrderEnd::Done) => None,

@@ -127,6 +127,9 @@ impl Connection {
         if core.qp.qp_state != QpState::Rts {
             return (Protection::Broken, Some(Reason::Qp(core.qp.qp_state)));
         }
+        if core.orders.is_unknown() {
+            return (Protection::Unprotected, Some(Reason::LibrarySilent));
+        }
         let alternate_up = core.loaded().is_some_and(|path| core.is_usable(cx, path));
         // Asked before Armed: what the QP was read as is about to be over.
         if core.orders.outstanding() == Some(OrderKind::Migrate) {

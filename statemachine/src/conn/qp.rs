@@ -262,8 +262,8 @@ impl Core {
     }
 
     pub(super) fn query(&mut self, cx: &mut Context) {
-        self.orders.begin(cx, self.id, OrderKind::Query);
-        cx.order(self.id, Order::Query);
+        let token = self.orders.begin(cx, self.id, OrderKind::Query);
+        cx.order(self.id, Order::Query(token));
     }
 
     /// Whether the QP must leave its primary now, to an armed alternate that is in service: its port
@@ -349,8 +349,16 @@ impl Core {
         let Some(kind) = self.orders.outstanding() else {
             return QpChange::default();
         };
+        if self.orders.is_unknown() {
+            // The question is on its way to a library that does not read: a second one would wait
+            // behind it.
+            return QpChange::default();
+        }
         cx.trace(self.id, What::LibrarySilent);
         self.end(cx, kind, OrderEnd::Silent);
+        // It may carry the order out yet: nothing is decided until it has said how the QP is then.
+        self.query(cx);
+        self.orders.unknown();
         QpChange {
             ended: Some((kind, OrderEnd::Silent)),
             ..QpChange::default()

@@ -46,14 +46,12 @@ fn a_load_that_fails_at_the_peer_is_shown_on_both_sides() {
 #[test]
 fn a_silent_library_is_named() {
     for host in [ACTIVE, PASSIVE] {
-        let mut pair = running_with(host, LibraryFault::Silent);
+        let mut pair = running_with(host, LibraryFault::Stopped);
         pair.run(10_500);
         let view = pair.view(host);
         assert_eq!(view.counters.failed_orders, 1);
-        // The passive side may have a copy of the LAP at hand, and have ordered again.
-        let named = [Some(Reason::LibrarySilent), Some(Reason::WaitingForLibrary)];
-        assert!(named.contains(&view.reason), "{view:#?}");
-        pair.hosts[host].fault = None;
+        assert_eq!(view.reason, Some(Reason::LibrarySilent));
+        pair.resume_library(host);
         pair.run(75_000);
         pair.assert_armed();
     }
@@ -118,4 +116,26 @@ fn a_broken_qp_is_shown_and_left_alone() {
     pair.plug(PASSIVE, 2);
     pair.run(100_000);
     assert_eq!(orders(&pair), before);
+}
+
+#[test]
+fn an_overdue_order_is_waited_for_before_anything_else_is_decided() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(4);
+        pair.hosts[host].fault = Some(LibraryFault::Stopped);
+        pair.pull(host, 1);
+        pair.run(60_000);
+        let view = pair.view(host);
+        assert_eq!(view.reason, Some(Reason::LibrarySilent), "host {host}");
+        assert_eq!(view.protection, Protection::Unprotected);
+        assert_eq!(
+            pair.hosts[host].unread(),
+            ["migrate", "query"],
+            "and no further orders for a process that does not read"
+        );
+        pair.resume_library(host);
+        pair.plug(host, 1);
+        pair.run(10_000);
+        pair.assert_armed();
+    }
 }

@@ -107,9 +107,9 @@ pub(super) fn once(options: &Options) -> io::Result<Infallible> {
                 break;
             }
             // Asked for another look, it says the same again.
-            Some(FromDaemon::Query { conn }) => {
+            Some(FromDaemon::Query { conn, token }) => {
                 let report = Report {
-                    cause: Cause::Query,
+                    cause: Cause::Query { token },
                     snapshot: register.snapshot,
                 };
                 library.send(&FromLibrary::Report { conn, report })?;

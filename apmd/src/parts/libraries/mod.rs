@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{
-    DecodeError, FromDaemon, FromLibrary, MAX_LEN, PeerPort, Refusal, Register, Report,
+    DecodeError, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal, Register, Report,
 };
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
@@ -285,7 +285,7 @@ impl Libraries {
     fn ask(&mut self, now: Time, id: ConnId) {
         if let Some(registration) = self.registrations.get_mut(id) {
             registration.state = State::Asked;
-            self.order(now, id, Order::Query);
+            self.order(now, id, Order::Query(NO_TOKEN));
         }
     }
 
@@ -493,7 +493,7 @@ impl Libraries {
         };
         for qpn in dead {
             if let Some(id) = self.registrations.holder((node_guid, qpn)) {
-                self.order(now, id, Order::Query);
+                self.order(now, id, Order::Query(NO_TOKEN));
             }
         }
     }
@@ -525,7 +525,7 @@ fn message(conn: u64, order: Order) -> FromDaemon {
     match order {
         Order::Load(load) => FromDaemon::Load { conn, load },
         Order::Migrate(migrate) => FromDaemon::Migrate { conn, migrate },
-        Order::Query => FromDaemon::Query { conn },
+        Order::Query(token) => FromDaemon::Query { conn, token },
         Order::Refuse(refusal) => FromDaemon::Refuse { conn, refusal },
         Order::Event(event, status) => FromDaemon::Event {
             conn,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cm_msgs::PKey;
 use cm_msgs::Qpn;
 use cm_msgs::control::{AppEvent, MigrationState, QpState, Refusal, Snapshot};
-use statemachine::{Engine, PortId, PortStatus};
+use statemachine::{Engine, Order, PortId, PortStatus};
 
 use super::network::{base_lid, gid, guid};
 use super::qp::Qp;
@@ -18,8 +18,8 @@ pub(crate) enum LibraryFault {
     Fails(u8),
     /// So many more loads and migrations are stale.
     Stale(u32),
-    /// No order is answered.
-    Silent,
+    /// Its process is stopped: orders wait until it goes on.
+    Stopped,
 }
 
 pub(crate) struct Host {
@@ -42,6 +42,8 @@ pub(crate) struct Host {
     /// When the last report will arrive: the library's socket keeps its order.
     pub(crate) last_report: u64,
     pub(crate) fault: Option<LibraryFault>,
+    /// Orders that its stopped process has not read.
+    pub(crate) unread: Vec<(usize, Order)>,
     /// Ports whose send queue is full.
     pub(crate) full: [bool; 2],
 }
@@ -78,6 +80,7 @@ impl Host {
             sent: BTreeMap::new(),
             last_report: 0,
             fault: None,
+            unread: Vec::new(),
             full: [false; 2],
         }
     }
@@ -101,6 +104,18 @@ impl Host {
     pub(crate) fn check_order(&mut self, conn: usize) {
         let waiting = self.waiting.insert(conn, true);
         assert_ne!(waiting, Some(true), "host {}: a second order", self.number);
+    }
+
+    /// The names of the orders that its stopped process has not read.
+    pub(crate) fn unread(&self) -> Vec<&'static str> {
+        let name = |(_, order): &(usize, Order)| match order {
+            Order::Load(_) => "load",
+            Order::Migrate(_) => "migrate",
+            Order::Query(_) => "query",
+            Order::Refuse(_) => "refuse",
+            Order::Event(..) => "event",
+        };
+        self.unread.iter().map(name).collect()
     }
 
     /// Checks that MIGRATED is ordered only where IBA allows it, as far as the engine can know.

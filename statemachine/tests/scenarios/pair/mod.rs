@@ -700,9 +700,20 @@ impl Pair {
                 self.hosts[host].check_migrate(conn);
                 self.hosts[host].check_order(conn);
             }
-            Order::Query => self.hosts[host].check_order(conn),
+            // What became of an order that is overdue may be asked.
+            Order::Query(_) => {
+                self.hosts[host].waiting.insert(conn, true);
+            }
         }
         self.push(LOCAL, Pending::Order(host, client, conn, order));
+    }
+
+    /// A stopped process goes on.
+    pub(crate) fn resume_library(&mut self, host: usize) {
+        self.hosts[host].fault = None;
+        for (conn, order) in core::mem::take(&mut self.hosts[host].unread) {
+            self.obey(host, conn, order);
+        }
     }
 
     /// What a library does with an order.
@@ -713,8 +724,8 @@ impl Pair {
             _ => None,
         };
         match (&mut self.hosts[host].fault, token) {
-            (Some(LibraryFault::Silent), _) => {
-                self.hosts[host].waiting.insert(conn, false);
+            (Some(LibraryFault::Stopped), _) => {
+                self.hosts[host].unread.push((conn, order));
                 return;
             }
             (Some(LibraryFault::Fails(errno)), Some(token)) => {
@@ -751,7 +762,8 @@ impl Pair {
                     Cause::Stale { token }
                 }
             }
-            _ => Cause::Query,
+            Order::Query(token) => Cause::Query { token },
+            _ => Cause::Changed,
         };
         self.report(host, conn, cause, LOCAL);
     }
