@@ -18,7 +18,7 @@ use crate::world::{Kind, LIMIT};
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
     name: "forgery",
-    about: "a third host forges REQ, REP, LAP, SAP, DREQ: nothing moves, and later failures are survived",
+    about: "a third host forges REQ, REP, LAP, SAP, DREQ: nothing moves, pulls are survived",
     parts: &[Part {
         world: Kind::LeafSpine,
         run,
