@@ -9,7 +9,8 @@ use cm_msgs::cm::Dreq;
 use cm_msgs::path::PortAddress;
 
 use crate::conn::CommIds;
-use crate::context::{Alarm, Context, Exchange, Owner, Route};
+use crate::context::{Alarm, Context, Owner, Route};
+use crate::exchange::{Exchange, RoundTrip};
 use crate::input::MadSource;
 use crate::port::same_port;
 
@@ -21,6 +22,7 @@ pub(crate) struct Closing {
     peer_ports: Vec<PortAddress>,
     routes: Vec<Route>,
     exchange: Exchange,
+    round_trip: RoundTrip,
 }
 
 #[derive(Default)]
@@ -35,6 +37,7 @@ impl ClosingTable {
         peer_qpn: Qpn,
         peer_ports: Vec<PortAddress>,
         routes: Vec<Route>,
+        round_trip: RoundTrip,
     ) {
         cx.comm_ids.insert(ids.local, Owner::Closing);
         let exchange = Exchange::new(cx.transaction(), 0);
@@ -46,6 +49,7 @@ impl ClosingTable {
                 peer_ports,
                 routes,
                 exchange,
+                round_trip,
             },
         );
         self.retry(cx, ids.local);
@@ -61,6 +65,7 @@ impl ClosingTable {
             peer_qpn,
             routes,
             exchange,
+            round_trip,
             ..
         } = closing;
         let dreq = || {
@@ -72,7 +77,7 @@ impl ClosingTable {
             }
             .into()
         };
-        match exchange.next(cx, routes, dreq) {
+        match exchange.next(cx, routes, *round_trip, dreq) {
             Some(wait) => cx.timers.set(Alarm::Closing(comm_id), cx.now + wait),
             None => self.free(cx, comm_id),
         }

@@ -10,7 +10,8 @@ pub const SERVICE_ID: u64 = 0x0200_0000_4150_4d44;
 /// Timers and limits of an engine. The default is what `protocol.md` says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Wait for an answer to the first copy of a MAD; doubles with every further copy.
+    /// Wait for an answer to the first copy of a MAD to a peer whose round trip is not known; doubles with
+    /// every further copy.
     pub retry_first: Duration,
     /// Every wait is spread by up to this many percent both ways.
     pub jitter_percent: u8,
@@ -60,9 +61,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            retry_first: Duration::from_millis(200),
+            retry_first: Duration::from_millis(50),
             jitter_percent: 20,
-            tries: 5,
+            tries: 6,
             backoff_first: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
             parked_limit: 256,

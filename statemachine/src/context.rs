@@ -99,7 +99,7 @@ pub(crate) struct Context {
     pub(crate) outbox: Outbox,
     pub(crate) admission: Admission,
     pub(crate) questions: Questions,
-    random: Random,
+    pub(crate) random: Random,
     token: u32,
 }
 
@@ -230,12 +230,6 @@ impl Context {
         }
     }
 
-    /// How long to wait for an answer to copy number `tries` (from 1) of a MAD.
-    pub(crate) fn retry_wait(&mut self, tries: u8) -> Duration {
-        let backoff = Backoff::new(self.config.retry_first, Duration::MAX);
-        self.jitter(backoff.after(tries.saturating_sub(1).into()))
-    }
-
     /// How long to pause after the failure number `failures` (from 0) in a row.
     pub(crate) fn backoff_delay(&mut self, failures: u32) -> Duration {
         let backoff = Backoff::new(self.config.backoff_first, self.config.backoff_max);
@@ -285,67 +279,5 @@ impl From<&MadSource> for Route {
             port: source.port,
             lid: source.lid,
         }
-    }
-}
-
-/// A MAD that is repeated, each time by another route, until it is answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Exchange {
-    pub(crate) transaction: u32,
-    tries: u8,
-    route: usize,
-    /// Where the last copy went.
-    last: Option<Route>,
-}
-
-impl Exchange {
-    pub(crate) fn new(transaction: u32, first_route: usize) -> Self {
-        Self {
-            transaction,
-            tries: 0,
-            route: first_route,
-            last: None,
-        }
-    }
-
-    /// Sends the next copy over the next of `routes` (if there is one now) and says how long to
-    /// wait for an answer. `None`: there were enough copies.
-    pub(crate) fn next(
-        &mut self,
-        cx: &mut Context,
-        routes: &[Route],
-        message: impl FnOnce() -> cm::Message,
-    ) -> Option<Duration> {
-        // A copy that still waits for its port is replaced by this one, and was no try.
-        if !self.take_back(cx) {
-            if self.tries >= cx.config.tries {
-                return None;
-            }
-            cx.counters.mads_resent += u64::from(self.tries > 0);
-            self.tries += 1;
-        }
-        self.last = routes.get(self.route % routes.len().max(1)).copied();
-        if let Some(route) = self.last {
-            cx.send(route, self.transaction, message());
-        }
-        // The copy may have taken the very path that has failed.
-        self.route = self.route.wrapping_add(1);
-        Some(cx.retry_wait(self.tries))
-    }
-
-    /// Takes the last copy back, if it still waits for its port.
-    pub(crate) fn take_back(&self, cx: &mut Context) -> bool {
-        self.last
-            .is_some_and(|Route { port, lid }| cx.outbox.take_back(port, lid, self.transaction))
-    }
-
-    /// Copies that were sent.
-    pub(crate) fn tries(&self) -> u8 {
-        self.tries
-    }
-
-    /// Where the next exchange should begin.
-    pub(crate) fn next_route(&self) -> usize {
-        self.route
     }
 }

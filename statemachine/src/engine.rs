@@ -284,8 +284,14 @@ impl Engine {
         self.by_qp.remove(&(conn.core.node_guid, conn.core.qpn));
         if let Some((ids, routes)) = conn.close(&mut self.cx) {
             let ports = conn.peer_ports().to_vec();
-            self.closing
-                .open(&mut self.cx, ids, peer_qpn, ports, routes);
+            self.closing.open(
+                &mut self.cx,
+                ids,
+                peer_qpn,
+                ports,
+                routes,
+                conn.core.round_trip,
+            );
         }
     }
 

@@ -39,6 +39,7 @@ mod config;
 mod conn;
 mod context;
 mod engine;
+mod exchange;
 mod fair_share;
 mod id;
 mod input;

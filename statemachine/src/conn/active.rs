@@ -185,7 +185,7 @@ impl Active {
         let is_answer = |announcement: &mut Announcement| announcement.is_answered_by(transaction);
         if let Some(announcement) = self.announcement.take_if(is_answer) {
             cx.stop(core.id, ConnAlarm::Announcement);
-            announcement.answered(core);
+            announcement.answered(core, cx);
             return Outcome::Handled;
         }
         let association = &mut self.association;

@@ -7,7 +7,8 @@ use cm_msgs::cm::{self, Lap, PathFields};
 
 use super::Core;
 use super::association::{CommIds, timeout_code};
-use crate::context::{Context, Exchange};
+use crate::context::Context;
+use crate::exchange::Exchange;
 
 /// One that is repeated until it is answered.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Announcement {
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
         let routes = core.routes(cx);
-        self.exchange.next(cx, &routes, message)
+        self.exchange.next(cx, &routes, core.round_trip, message)
     }
 
     /// Whether an answer with this transaction ID is to it.
@@ -42,7 +43,8 @@ impl Announcement {
     }
 
     /// It was answered: the peer has the state that it told.
-    pub(super) fn answered(&self, core: &mut Core) {
+    pub(super) fn answered(&self, core: &mut Core, cx: &Context) {
+        self.exchange.answered(cx, &mut core.round_trip);
         core.own.told(self.sequence);
     }
 

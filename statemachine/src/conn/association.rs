@@ -10,7 +10,8 @@ use core::time::Duration;
 use super::Core;
 use super::proposal::fields;
 use crate::config::SERVICE_ID;
-use crate::context::{ConnAlarm, Context, Exchange, Owner, Route};
+use crate::context::{ConnAlarm, Context, Owner, Route};
+use crate::exchange::Exchange;
 use crate::input::MadSource;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
@@ -253,7 +254,7 @@ impl ActiveAssociation {
         let routes = core.routes(cx);
         let req = req(core, cx, *comm_id);
         let was_parked = core::mem::replace(parked, false);
-        match exchange.next(cx, &routes, || req.into()) {
+        match exchange.next(cx, &routes, core.round_trip, || req.into()) {
             Some(wait) => {
                 self.route = exchange.next_route();
                 cx.set(core.id, ConnAlarm::Association, wait);
@@ -342,7 +343,13 @@ impl ActiveAssociation {
                 cx.reply(Route::from(source), source.transaction_id, rej);
                 Outcome::Handled
             }
-            State::ReqSent { comm_id, told, .. } if comm_id == ids.local => {
+            State::ReqSent {
+                comm_id,
+                exchange,
+                told,
+                ..
+            } if comm_id == ids.local => {
+                exchange.answered(cx, &mut core.round_trip);
                 if rep.failover() != FailoverAccepted::Accepted {
                     self.back_off(core, cx, Reason::PeerRefused(data.refusal));
                     return Outcome::Handled;

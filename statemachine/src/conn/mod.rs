@@ -29,6 +29,7 @@ use self::protection::ProtectionRecord;
 use self::qp::Core;
 
 use crate::context::{ConnAlarm, Context, Route};
+use crate::exchange::RoundTrip;
 use crate::id::{ConnId, PortId};
 use crate::input::{MadSource, Origin, QueryError};
 use crate::output::Order;
@@ -76,6 +77,7 @@ impl Connection {
             since: cx.now,
             orders: Orders::default(),
             peer: Peer::default(),
+            round_trip: RoundTrip::default(),
             own: OwnState::new(&snapshot, cx.ports.announce(node_guid)),
             refused,
             counters: ConnectionCounters::default(),

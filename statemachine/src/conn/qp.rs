@@ -15,6 +15,7 @@ use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnState, Peer};
 use crate::candidate::CandidatePool;
 use crate::context::{ConnAlarm, Context, Route};
+use crate::exchange::RoundTrip;
 use crate::id::ConnId;
 use crate::input::MadSource;
 use crate::output::Order;
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(super) orders: Orders,
     pub(super) peer: Peer,
     pub(super) own: OwnState,
+    /// How long the peer's daemon takes to answer.
+    pub(crate) round_trip: RoundTrip,
     pub(super) refused: Option<Refusal>,
     pub(super) counters: ConnectionCounters,
 }

@@ -46,7 +46,7 @@ fn closing_frees_even_when_every_message_is_lost() {
         pair.close(host);
         pair.run(20_000);
         assert_nothing_left(&pair, host);
-        assert_eq!(pair.hosts[host].sent("DREQ"), 5);
+        assert_eq!(pair.hosts[host].sent("DREQ"), 6);
         // The other side learns of it at the latest when its own application closes.
         pair.close(1 - host);
         pair.run(20_000);

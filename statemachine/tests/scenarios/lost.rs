@@ -39,7 +39,7 @@ fn a_lost_mra_costs_one_retry() {
 #[test]
 fn when_all_aprs_are_lost_the_association_is_opened_again() {
     let mut pair = Pair::new(7);
-    pair.lose.insert("APR", 5);
+    pair.lose.insert("APR", 6);
     for host in [PASSIVE, ACTIVE] {
         pair.start(host);
         pair.register(host);

@@ -396,7 +396,7 @@ impl Negotiation {
     ) -> Outcome {
         match core::mem::take(&mut self.step) {
             Step::Proposing(proposal) if proposal.is_answered_by(source.transaction_id) => {
-                proposal.answered(core);
+                proposal.answered(core, cx);
                 cx.stop(core.id, ConnAlarm::Negotiation);
                 cx.trace(core.id, What::AprReceived(apr.status()));
                 match apr.status() {

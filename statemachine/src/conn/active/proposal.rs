@@ -9,7 +9,8 @@ use crate::conn::Core;
 use crate::conn::announcement::lap;
 use crate::conn::association::CommIds;
 use crate::conn::proposal::fields;
-use crate::context::{Context, Exchange};
+use crate::context::Context;
+use crate::exchange::Exchange;
 use crate::input::Origin;
 
 /// A LAP and what it is for.
@@ -44,7 +45,8 @@ impl Proposal {
     pub(super) fn send(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> Option<Duration> {
         let routes = core.routes(cx);
         let lap = lap(core, cx, ids, fields(&self.alternate));
-        self.exchange.next(cx, &routes, || lap.into())
+        self.exchange
+            .next(cx, &routes, core.round_trip, || lap.into())
     }
 
     /// Whether an answer with this transaction ID is to its LAP, and not to an earlier one.
@@ -53,7 +55,8 @@ impl Proposal {
     }
 
     /// It was answered: the peer has the state that came with it.
-    pub(super) fn answered(&self, core: &mut Core) {
+    pub(super) fn answered(&self, core: &mut Core, cx: &Context) {
+        self.exchange.answered(cx, &mut core.round_trip);
         core.own.told(self.sequence);
     }
 

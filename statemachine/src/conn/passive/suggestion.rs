@@ -123,7 +123,7 @@ impl Suggestion {
                 } else {
                     // Whatever it thinks of the suggestion, it has the state.
                     self.failures = 0;
-                    announcement.answered(core);
+                    announcement.answered(core, cx);
                 }
                 true
             }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MADs that are repeated until they are answered, and how soon.
+
+use core::time::Duration;
+
+use cm_msgs::cm;
+
+use crate::backoff::Backoff;
+use crate::context::{Context, Route};
+use crate::time::Time;
+
+/// The shortest wait before a copy: below that it is the hosts' own delays that are measured.
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+
+/// The wait before a copy, in round trips.
+const ROUND_TRIPS: u32 = 4;
+
+/// How long answers of one peer take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RoundTrip(Option<Duration>);
+
+impl RoundTrip {
+    /// An answer came after so long.
+    fn seen(&mut self, took: Duration) {
+        // As TCP smooths its own (RFC 6298).
+        self.0 = Some(self.0.map_or(took, |smoothed| (smoothed * 7 + took) / 8));
+    }
+
+    /// How long to wait for an answer to the first copy.
+    fn first_wait(self, cx: &Context) -> Duration {
+        self.0.map_or(cx.config.retry_first, |smoothed| {
+            (smoothed * ROUND_TRIPS).max(SHORTEST_WAIT)
+        })
+    }
+}
+
+/// A MAD that is repeated, each time by another route, until it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) transaction: u32,
+    tries: u8,
+    route: usize,
+    /// Where the last copy went.
+    last: Option<Route>,
+    /// When the first copy went.
+    began: Time,
+}
+
+impl Exchange {
+    pub(crate) fn new(transaction: u32, first_route: usize) -> Self {
+        Self {
+            transaction,
+            tries: 0,
+            route: first_route,
+            last: None,
+            began: Time::default(),
+        }
+    }
+
+    /// Sends the next copy over the next of `routes` (if there is one now) and says how long to
+    /// wait for an answer. `None`: there were enough copies.
+    pub(crate) fn next(
+        &mut self,
+        cx: &mut Context,
+        routes: &[Route],
+        round_trip: RoundTrip,
+        message: impl FnOnce() -> cm::Message,
+    ) -> Option<Duration> {
+        // A copy that still waits for its port is replaced by this one, and was no try.
+        if !self.take_back(cx) {
+            if self.tries >= cx.config.tries {
+                return None;
+            }
+            cx.counters.mads_resent += u64::from(self.tries > 0);
+            self.tries += 1;
+            if self.tries == 1 {
+                self.began = cx.now;
+            }
+        }
+        self.last = routes.get(self.route % routes.len().max(1)).copied();
+        if let Some(route) = self.last {
+            cx.send(route, self.transaction, message());
+        }
+        // The copy may have taken the very path that has failed.
+        self.route = self.route.wrapping_add(1);
+        let backoff = Backoff::new(round_trip.first_wait(cx), Duration::MAX);
+        let wait = backoff.after(u32::from(self.tries).saturating_sub(1));
+        let jitter = cx.config.jitter_percent;
+        Some(cx.random.jitter(wait, jitter))
+    }
+
+    /// An answer has come.
+    pub(crate) fn answered(&self, cx: &Context, round_trip: &mut RoundTrip) {
+        // Of several copies, nobody knows which one it is to (Karn).
+        if self.tries == 1 {
+            round_trip.seen(cx.now - self.began);
+        }
+    }
+
+    /// Takes the last copy back, if it still waits for its port.
+    pub(crate) fn take_back(&self, cx: &mut Context) -> bool {
+        self.last
+            .is_some_and(|Route { port, lid }| cx.outbox.take_back(port, lid, self.transaction))
+    }
+
+    /// Copies that were sent.
+    pub(crate) fn tries(&self) -> u8 {
+        self.tries
+    }
+
+    /// Where the next exchange should begin.
+    pub(crate) fn next_route(&self) -> usize {
+        self.route
+    }
+}
