@@ -13,7 +13,7 @@ pub const DIRECTORY: &str = "/run/drill";
 ///
 /// # Errors
 /// [`Failure::File`] if it cannot be written.
-pub fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+pub fn write(path: impl AsRef<Path>, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Failure> {
     let path = path.as_ref();
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
     made.and_then(|()| fs::write(path, content))
