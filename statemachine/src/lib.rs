@@ -16,6 +16,10 @@
 //! in doubt (remote port out of service, path left by hardware without a cause) asks the path
 //! sources for those with pauses from 1 s to 60 s.
 //!
+//! The two ends tell each other their *state* with every message, and by one without a path where
+//! there is nothing else to say. What a peer says is believed when it names what was sent only to
+//! where the QP leads (`conn/passive/handshake.rs`).
+//!
 //! What somebody else can cause is bounded: MADs wait once each while their port has no room, replies
 //! to strangers are limited, REQs of unknown connections are parked in a small table, and new
 //! connections are taken up at a pace and asked paths for last, so that whatever a program
