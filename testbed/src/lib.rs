@@ -12,6 +12,7 @@
 //! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`]: what it sees.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
 //! - [`acm_bench`]: how fast ACM is served there.
+//! - [`sim`]: no drill: the real engine on many hosts in virtual time.
 //! - [`runner`]: which drills run in which order, and the command line.
 
 pub mod abuse;
@@ -33,6 +34,7 @@ pub mod program;
 pub mod report;
 pub mod runner;
 pub mod saquery;
+pub mod sim;
 pub mod stream;
 pub mod subnet_manager;
 pub mod timeline;

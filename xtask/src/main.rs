@@ -20,6 +20,7 @@ mod qemu;
 mod readme;
 mod setup;
 mod shell;
+mod sim;
 mod soft_hca;
 mod terminal;
 mod test;
@@ -51,6 +52,8 @@ enum Command {
     Bench(bench::Options),
     /// Hold pathdb against OpenSM on simulated fabrics: every path record
     Fabrics(fabrics::Options),
+    /// Run the engines of many hosts in virtual time, with faults that a seed decides
+    Sim(sim::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
     /// the benchmarks in short, the drills
     Test,
@@ -67,6 +70,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Drill(options) => drill::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fabrics(options) => fabrics::run(&options),
+        Command::Sim(options) => sim::run(&options),
         Command::Test => test::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

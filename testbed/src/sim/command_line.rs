@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `apm-sim`: the command line and what it prints.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+
+use super::fault::Kind;
+use super::plan::Plan;
+use super::profile::{Named, Profile};
+use super::shrink::shrink;
+use super::verdict::{Rule, Violation};
+use super::world::run;
+
+/// Exit status for a command line that makes no sense.
+const USAGE: u8 = 2;
+
+/// Runs the engine of many hosts in virtual time, with faults that a seed decides.
+///
+/// Exit status: 0 no rule is broken, 1 one is, 2 usage.
+#[derive(Parser)]
+#[command(name = "apm-sim", version)]
+struct Options {
+    /// How many seeds
+    #[arg(long, default_value_t = 1000, conflicts_with = "seed")]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0, conflicts_with = "seed")]
+    first: u64,
+    /// Only this seed, with all that happens in it
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Of that seed, only the faults with these numbers; none, if empty
+    #[arg(long, requires = "seed", value_name = "NUMBERS")]
+    keep: Option<String>,
+    /// Which faults there are and what is judged
+    #[arg(long, value_enum, default_value_t)]
+    profile: Named,
+    /// This kind of fault as well (may be given again)
+    #[arg(long, value_enum)]
+    with: Vec<Kind>,
+    /// This rule as well (may be given again)
+    #[arg(long, value_enum)]
+    judge: Vec<Rule>,
+    /// Go on after so many failing seeds, with one line each
+    #[arg(long, default_value_t = 0)]
+    failures: u64,
+}
+
+/// The program: everything but the process's exit.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let options = match Options::try_parse_from(arguments) {
+        Ok(options) => options,
+        Err(error) => {
+            // Nothing is left to do if the terminal is gone.
+            drop(error.print());
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    let profile = Profile::new(options.profile, &options.with, &options.judge);
+    match options.seed {
+        Some(seed) => replay(&options, seed, &profile),
+        None => many(&options, &profile),
+    }
+}
+
+/// One seed, with all that happens.
+fn replay(options: &Options, seed: u64, profile: &Profile) -> ExitCode {
+    let mut plan = Plan::new(seed, profile);
+    if let Some(keep) = &options.keep {
+        let numbers: Result<Vec<usize>, _> = keep
+            .split(',')
+            .filter(|number| !number.is_empty())
+            .map(str::parse)
+            .collect();
+        let Ok(numbers) = numbers else {
+            eprintln!("apm-sim: --keep {keep}: numbers of faults, with commas between");
+            return ExitCode::from(USAGE);
+        };
+        plan = plan.keep(&numbers);
+    }
+    let outcome = run(&plan, profile, true);
+    outcome.lines.iter().for_each(|line| println!("{line}"));
+    shape(&plan);
+    match outcome.violation {
+        Some(violation) => {
+            println!("seed {seed}: {violation}");
+            ExitCode::FAILURE
+        }
+        None => {
+            println!("seed {seed}: ok");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn many(options: &Options, profile: &Profile) -> ExitCode {
+    let started = Instant::now();
+    let (mut events, mut migrations, mut deaths) = (0, 0, 0);
+    let mut failed: BTreeMap<Rule, u64> = BTreeMap::new();
+    let mut done = 0;
+    for seed in options.first..options.first.saturating_add(options.seeds) {
+        let plan = Plan::new(seed, profile);
+        let outcome = run(&plan, profile, false);
+        done += 1;
+        events += outcome.events;
+        migrations += outcome.migrations;
+        deaths += outcome.deaths;
+        if let Some(violation) = outcome.violation {
+            *failed.entry(violation.rule).or_default() += 1;
+            if failed.values().sum::<u64>() > options.failures {
+                explain(options, &plan, profile, &violation);
+                break;
+            }
+            println!("seed {seed}: {violation}");
+        }
+    }
+    let count: u64 = failed.values().sum();
+    println!(
+        "sim: {done} seeds, {events} events, {migrations} migrations, {deaths} deaths in {:.1} s: {}",
+        started.elapsed().as_secs_f64(),
+        if count == 0 { "ok" } else { "FAILED" },
+    );
+    for (rule, count) in &failed {
+        println!("sim: {rule:?} broken by {count} seeds");
+    }
+    ExitCode::from(u8::from(count > 0))
+}
+
+/// The shortest history of a failing seed, and the command that replays it.
+fn explain(options: &Options, plan: &Plan, profile: &Profile, violation: &Violation) {
+    println!("seed {}: {violation}", plan.seed);
+    let short = shrink(plan, profile, violation.rule);
+    shape(&short);
+    let outcome = run(&short, profile, false);
+    if let Some(violation) = outcome.violation {
+        println!("  then {violation}");
+    }
+    println!("replay: {}", command(options, &short));
+}
+
+fn shape(plan: &Plan) {
+    println!(
+        "{} hosts in {} groups, {} spines, LMC {}, connections {:?}",
+        plan.hosts, plan.groups, plan.spines, plan.lmc, plan.connections
+    );
+    plan.faults.iter().for_each(|fault| println!("  {fault}"));
+}
+
+fn command(options: &Options, plan: &Plan) -> String {
+    let numbers: Vec<String> = plan.faults.iter().map(|f| f.number.to_string()).collect();
+    let mut words = format!(
+        "cargo xtask sim --seed {} --keep={}",
+        plan.seed,
+        numbers.join(",")
+    );
+    let mut add = |option: &str, value: Option<clap::builder::PossibleValue>| {
+        if let Some(value) = value {
+            words += &format!(" --{option} {}", value.get_name());
+        }
+    };
+    if options.profile != Named::default() {
+        add("profile", options.profile.to_possible_value());
+    }
+    options
+        .with
+        .iter()
+        .for_each(|kind| add("with", kind.to_possible_value()));
+    options
+        .judge
+        .iter()
+        .for_each(|rule| add("judge", rule.to_possible_value()));
+    words
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A host: its daemon's engine, and what its libraries were told and have told.
+
+use std::collections::BTreeMap;
+
+use cm_msgs::control::Snapshot;
+use cm_msgs::{Lid, PKey};
+use statemachine::{Engine, PortId, PortStatus};
+
+use super::fabric::{Fabric, PortOf, base_lid, gid, guid};
+
+/// A host.
+#[derive(Default)]
+pub struct Host {
+    /// `None`: the daemon is not running.
+    pub engine: Option<Engine>,
+    /// Number of the libraries' present socket.
+    pub client: u64,
+    /// The QP of each connection as the engine was told last.
+    pub told: BTreeMap<usize, Snapshot>,
+    /// Since when each connection's library has had an order that is not answered.
+    pub waiting: BTreeMap<usize, u64>,
+    /// How many faults hold the daemon down.
+    pub killed: u32,
+    /// How many faults make the libraries lose their orders.
+    pub mute: u32,
+    /// Until then the libraries do nothing.
+    pub still_until: u64,
+    /// When the last order or report of a library gets to where it goes: sockets keep their order.
+    pub last_local: u64,
+    /// When the engine is to be woken, as far as that is planned.
+    pub wake: Option<u64>,
+    /// The present second, and the MADs sent in it.
+    pub second: (u64, u32),
+}
+
+/// A port, as the daemon sees it.
+pub fn port_status(fabric: &Fabric, port: PortOf) -> PortStatus {
+    PortStatus {
+        active: fabric.link_is_up(port),
+        lid: base_lid(port),
+        lmc: fabric.lmc,
+        sm_lid: Lid(1),
+        gid: gid(port),
+        pkeys: vec![PKey::DEFAULT_FULL],
+        mtu: 4,
+        apm: true,
+        infiniband: true,
+        device_ports: 2,
+    }
+}
+
+/// A port's name for the engine.
+pub fn port_id((host, port): PortOf) -> PortId {
+    PortId::new(guid(host), port)
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a seed stands for: the hosts, their connections, and the faults.
+
+use statemachine::Random;
+
+use super::fabric::{Direction, Element, Failure};
+use super::fault::{Fault, Kind, What};
+use super::profile::Profile;
+use super::queue::{MS, SECOND};
+
+/// Faults begin within this time, after two seconds of peace.
+const SPAN: u64 = 40 * SECOND;
+
+/// What a seed stands for.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Hosts.
+    pub hosts: usize,
+    /// Groups of hosts with the same two leaf switches.
+    pub groups: usize,
+    /// Spine switches.
+    pub spines: usize,
+    /// LID mask count.
+    pub lmc: u8,
+    /// Each connection's active and passive host.
+    pub connections: Vec<(usize, usize)>,
+    /// What goes wrong, in the order of its beginning.
+    pub faults: Vec<Fault>,
+}
+
+/// The stream of random numbers that a seed stands for.
+pub fn random(seed: u64) -> Random {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    Random::new(bytes)
+}
+
+impl Plan {
+    /// The plan of a seed. The shape is the same in every profile.
+    pub fn new(seed: u64, profile: &Profile) -> Self {
+        let mut root = random(seed);
+        let (mut shape, mut dice) = (root.split(), root.split());
+        let hosts = 2 + pick(&mut shape, 3);
+        let connections = (0..1 + pick(&mut shape, 4)).map(|_| {
+            let active = pick(&mut shape, hosts);
+            (active, (active + 1 + pick(&mut shape, hosts - 1)) % hosts)
+        });
+        let connections = connections.collect();
+        let mut plan = Self {
+            seed,
+            hosts,
+            groups: 1 + pick(&mut shape, 2),
+            spines: 2 + pick(&mut shape, 2),
+            lmc: if pick(&mut shape, 3) == 0 { 1 } else { 0 },
+            connections,
+            faults: Vec::new(),
+        };
+        let mut faults: Vec<Fault> = (0..1 + pick(&mut dice, 12))
+            .map(|_| plan.fault(profile, &mut dice))
+            .collect();
+        faults.sort_by_key(|fault| fault.begin);
+        for (number, fault) in faults.iter_mut().enumerate() {
+            fault.number = number;
+        }
+        plan.faults = faults;
+        plan
+    }
+
+    /// Only these of its faults.
+    pub fn keep(&self, numbers: &[usize]) -> Self {
+        let faults = self.faults.iter().copied();
+        Self {
+            faults: faults
+                .filter(|fault| numbers.contains(&fault.number))
+                .collect(),
+            ..self.clone()
+        }
+    }
+
+    /// When the last fault is over.
+    pub fn calm_from(&self) -> u64 {
+        let ends = self.faults.iter().map(|fault| fault.end);
+        ends.max().unwrap_or(0).max(2 * SECOND)
+    }
+
+    fn fault(&self, profile: &Profile, dice: &mut Random) -> Fault {
+        let kind = profile.kinds[pick(dice, profile.kinds.len())];
+        let begin = 2 * SECOND + u64::from(dice.below(SPAN as u32));
+        // Blips, and what lasts.
+        let longest = [100 * MS, 2 * SECOND, 15 * SECOND][pick(dice, 3)];
+        let end = begin + MS + u64::from(dice.below(longest as u32));
+        let what = self.what(kind, dice);
+        Fault {
+            number: 0,
+            begin,
+            end,
+            what,
+        }
+    }
+
+    fn what(&self, kind: Kind, dice: &mut Random) -> What {
+        match kind {
+            Kind::Cable => What::Fabric(self.cable(dice), Failure::Dead),
+            Kind::Switch => What::Fabric(self.switch(dice), Failure::Dead),
+            Kind::BlackHole if dice.below(2) == 0 => {
+                What::Fabric(self.switch(dice), Failure::BlackHole)
+            }
+            Kind::BlackHole => What::Fabric(self.cable(dice), Failure::BlackHole),
+            Kind::OneWay => {
+                let direction = [Direction::Up, Direction::Down][pick(dice, 2)];
+                What::Fabric(self.cable(dice), Failure::OneWay(direction))
+            }
+            Kind::MadLoss => What::MadLoss(50 + dice.below(950)),
+            Kind::MadCopy => What::MadCopy(50 + dice.below(950)),
+            Kind::MadDelay => What::MadDelay(1_000 + dice.below(800_000)),
+            Kind::Forgery => What::Forgery(1 + dice.below(50)),
+            Kind::SlowSa => What::SlowSa(10_000 + dice.below(10_000_000)),
+            Kind::NoSa => What::NoSa,
+            Kind::BusySa => What::BusySa,
+            Kind::StaleSa => What::StaleSa,
+            Kind::LateLibrary => What::LateLibrary(pick(dice, self.hosts)),
+            Kind::MuteLibrary => What::MuteLibrary(pick(dice, self.hosts)),
+            Kind::Crash => What::Crash(pick(dice, self.hosts)),
+            Kind::Close => What::Close(pick(dice, self.connections.len()), pick(dice, 2)),
+        }
+    }
+
+    fn cable(&self, dice: &mut Random) -> Element {
+        match pick(dice, 4) {
+            0 => Element::Trunk(pick(dice, 2 * self.groups), pick(dice, self.spines)),
+            _ => Element::Cable((pick(dice, self.hosts), [1, 2][pick(dice, 2)])),
+        }
+    }
+
+    fn switch(&self, dice: &mut Random) -> Element {
+        match pick(dice, 2) {
+            0 => Element::Leaf(pick(dice, 2 * self.groups)),
+            _ => Element::Spine(pick(dice, self.spines)),
+        }
+    }
+}
+
+/// A number below a small bound.
+fn pick(dice: &mut Random, bound: usize) -> usize {
+    dice.below(bound as u32) as usize
+}

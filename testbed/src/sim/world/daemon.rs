@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Engines: what goes in, and what comes out.
+
+use cm_msgs::PKey;
+use cm_msgs::Qpn;
+use cm_msgs::control::{Register, Role};
+use cm_msgs::sa::PathRecord;
+use statemachine::{
+    Assess, Config, ConnId, Engine, Input, Level, Origin, PathQuery, Query, QueryError, Time,
+};
+
+use super::{Event, World};
+use crate::sim::fabric::{PortOf, base_lid, guid, port_of};
+use crate::sim::host::{port_id, port_status};
+use crate::sim::queue::{MS, SECOND};
+
+/// What a daemon's source of paths takes to give up.
+const SOURCE_TIMEOUT: u64 = 5 * SECOND;
+
+/// A side's queue pair number.
+pub(super) fn qpn(conn: usize, side: usize) -> Qpn {
+    Qpn(0x100 + conn as u32 * 2 + side as u32)
+}
+
+impl World<'_> {
+    /// A daemon starts. Its libraries come one after the other.
+    pub(super) fn start(&mut self, host: usize) {
+        let mut engine = Engine::new(Config::default(), self.seeds.split());
+        engine.set_trace_level(self.tells.then_some(Level::Debug));
+        self.hosts[host].engine = Some(engine);
+        self.hosts[host].wake = None;
+        for port in 1..=2 {
+            self.port((host, port));
+        }
+        let client = self.hosts[host].client;
+        for conn in 0..self.connections.len() {
+            let ends = self.connections[conn].ends.iter();
+            if ends.clone().any(|end| end.host == host && end.registered) {
+                let delay = MS + u64::from(self.dice.below(100_000));
+                self.queue.after(delay, Event::Register(host, client, conn));
+            }
+        }
+    }
+
+    /// As SIGKILL does it.
+    pub(super) fn kill(&mut self, host: usize) {
+        let host = &mut self.hosts[host];
+        host.engine = None;
+        host.client += 1;
+        host.told.clear();
+        host.waiting.clear();
+    }
+
+    pub(super) fn register(&mut self, host: usize, client: u64, conn: usize) {
+        let side = self.side_of(host, conn);
+        let end = &self.connections[conn].ends[side];
+        if self.hosts[host].client != client || !end.registered {
+            return;
+        }
+        let register = Register {
+            role: if side == 0 {
+                Role::Active
+            } else {
+                Role::Passive
+            },
+            opted_in: false,
+            node_guid: guid(host),
+            qpn: qpn(conn, side),
+            peer_qpn: qpn(conn, 1 - side),
+            snapshot: end.qp.snapshot(),
+        };
+        self.hosts[host].told.insert(conn, register.snapshot);
+        let id = ConnId {
+            client,
+            conn: conn as u64,
+        };
+        self.input(host, Input::Register(id, register));
+    }
+
+    pub(super) fn port(&mut self, port: PortOf) {
+        let status = port_status(&self.fabric, port);
+        self.input(port.0, Input::Port(port_id(port), Some(status)));
+    }
+
+    pub(super) fn wake(&mut self, host: usize) {
+        if self.hosts[host].wake == Some(self.queue.now()) {
+            self.hosts[host].wake = None;
+            self.input(host, Input::Timeout);
+        }
+    }
+
+    pub(super) fn input(&mut self, host: usize, input: Input) {
+        let now = Time(self.queue.now());
+        let Some(engine) = &mut self.hosts[host].engine else {
+            return;
+        };
+        engine.handle(now, input);
+        self.drain(host);
+    }
+
+    fn poll<T>(&mut self, host: usize, poll: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
+        self.hosts[host].engine.as_mut().and_then(poll)
+    }
+
+    fn drain(&mut self, host: usize) {
+        while let Some((id, order)) = self.poll(host, Engine::poll_order) {
+            self.order(host, id, order);
+        }
+        while let Some(mad) = self.poll(host, |engine| engine.poll_transmit(|_| true)) {
+            self.send(host, &mad);
+        }
+        while let Some(query) = self.poll(host, Engine::poll_query) {
+            self.query(host, query);
+        }
+        while let Some(trace) = self.poll(host, Engine::poll_trace) {
+            self.tell(|| {
+                let conn = trace.conn.map(|id| format!(" connection {}", id.conn));
+                format!("host {host}{}: {trace}", conn.unwrap_or_default())
+            });
+        }
+        let due = self.poll(host, |engine| engine.poll_timeout());
+        if let Some(Time(due)) = due
+            && self.hosts[host].wake.is_none_or(|wake| due < wake)
+        {
+            let due = due.max(self.queue.now());
+            self.hosts[host].wake = Some(due);
+            self.queue.at(due, Event::Wake(host));
+        }
+    }
+
+    fn query(&mut self, host: usize, query: Query) {
+        let client = self.hosts[host].client;
+        match query {
+            Query::Assess(assess) => {
+                let input = self.assess(&assess);
+                self.queue.after(MS, Event::Input(host, client, input));
+            }
+            Query::Paths(query) => {
+                let weather = &self.weather;
+                let delay = match weather.no_sa > 0 || weather.sa_delay > SOURCE_TIMEOUT {
+                    true => SOURCE_TIMEOUT,
+                    false => 2 * MS + weather.sa_delay,
+                };
+                self.queue.after(delay, Event::Answer(host, client, query));
+            }
+        }
+    }
+
+    fn assess(&self, assess: &Assess) -> Input {
+        let hosts = self.hosts.len();
+        let base = |gid| port_of(gid, hosts).map(base_lid);
+        let primary = (assess.primary.slid, assess.primary.dlid);
+        let overlaps = assess.paths.iter().map(|path| {
+            let way = (
+                path.slid.or_else(|| base(path.sgid))?,
+                path.dlid.or_else(|| base(path.dgid))?,
+            );
+            self.fabric.overlap(primary, way)
+        });
+        Input::Assessed {
+            query: assess.query,
+            overlaps: overlaps.collect(),
+        }
+    }
+
+    pub(super) fn answer(&mut self, host: usize, client: u64, query: &PathQuery) {
+        if self.hosts[host].client != client {
+            return;
+        }
+        let weather = &self.weather;
+        let (result, origin) = if weather.no_sa > 0 || weather.sa_delay > SOURCE_TIMEOUT {
+            (Err(QueryError::Timeout), None)
+        } else if weather.busy_sa > 0 {
+            (Err(QueryError::Busy), Some(Origin::Sa))
+        } else {
+            (self.records(query), Some(Origin::Sa))
+        };
+        let input = Input::Paths {
+            query: query.query,
+            result,
+            origin,
+        };
+        self.input(host, input);
+    }
+
+    /// What the subnet manager knows.
+    fn records(&self, query: &PathQuery) -> Result<Vec<PathRecord>, QueryError> {
+        let hosts = self.hosts.len();
+        let known = |gid| port_of(gid, hosts).filter(|&port| self.fabric.is_known(port));
+        let (Some(from), Some(to)) = (known(query.sgid), known(query.dgid)) else {
+            return Err(QueryError::NoPath);
+        };
+        let record = PathRecord {
+            dgid: query.dgid,
+            sgid: query.sgid,
+            dlid: query.dlid.unwrap_or(base_lid(to)),
+            slid: query.slid.unwrap_or(base_lid(from)),
+            pkey: PKey::DEFAULT_FULL,
+            reversible: true,
+            mtu: 4,
+            rate: 7,
+            packet_life_time: 13,
+            ..PathRecord::default()
+        };
+        Ok(vec![record])
+    }
+}

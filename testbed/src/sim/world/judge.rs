@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether what happens may happen.
+
+use cm_msgs::control::QpState;
+use cm_msgs::path::Path;
+
+use super::World;
+use crate::sim::profile::Profile;
+use crate::sim::qp::is_reverse;
+use crate::sim::queue::SECOND;
+use crate::sim::verdict::Rule;
+
+/// So long without a change, the network is calm.
+const CALM: u64 = 2 * SECOND;
+/// So long may the ends' alternates differ while the network is calm: a LAP and its backoff.
+const DIFFERENT: u64 = 75 * SECOND;
+
+/// Losses in a row: as things stood at the first.
+#[derive(Clone, Copy)]
+struct Trial {
+    /// Both ends were armed, and a packet would have got to and fro by this alternate.
+    alternate: Option<Path>,
+    /// When the network was calm before the one fault that began then: when that was.
+    after_calm: Option<u64>,
+}
+
+/// What is judged, and what it takes to judge it.
+pub(super) struct Judge {
+    rules: Vec<Rule>,
+    /// The last change of the network, and the one before it.
+    changes: [u64; 2],
+    /// Faults that hold.
+    faults: u32,
+    trials: Vec<[Option<Trial>; 2]>,
+    /// Since when both ends of a connection have been Armed with different alternates.
+    different: Vec<Option<u64>>,
+}
+
+impl Judge {
+    pub(super) fn new(profile: &Profile, connections: usize) -> Self {
+        Self {
+            rules: profile.rules.clone(),
+            changes: [0; 2],
+            faults: 0,
+            trials: vec![[None; 2]; connections],
+            different: vec![None; connections],
+        }
+    }
+
+    pub(super) fn judges(&self, rule: Rule) -> bool {
+        self.rules.contains(&rule)
+    }
+
+    /// A fault begins or ends.
+    pub(super) fn changed(&mut self, now: u64, begins: bool) {
+        self.changes = [now, self.changes[0]];
+        self.faults = if begins {
+            self.faults + 1
+        } else {
+            self.faults - 1
+        };
+    }
+
+    /// When the only fault began, if the network was calm before.
+    fn after_calm(&self) -> Option<u64> {
+        let [last, before] = self.changes;
+        (self.faults == 1 && last >= before + CALM).then_some(last)
+    }
+
+    pub(super) fn acknowledged(&mut self, conn: usize, side: usize) {
+        self.trials[conn][side] = None;
+    }
+}
+
+impl World<'_> {
+    fn passes_both_ways(&self, path: &Path) -> bool {
+        self.fabric.passes(path.slid, path.dlid) && self.fabric.passes(path.dlid, path.slid)
+    }
+
+    /// The alternate that both ends have armed, if it would carry packets.
+    fn live_alternate(&self, conn: usize, side: usize) -> Option<Path> {
+        let [one, other] = [side, 1 - side].map(|side| &self.connections[conn].ends[side].qp);
+        let (here, there) = (one.alternate?, other.alternate?);
+        let armed = one.is_armed() && other.is_armed();
+        (armed && is_reverse(&here, &there) && self.passes_both_ways(&here)).then_some(here)
+    }
+
+    /// A packet was not acknowledged.
+    pub(super) fn lost(&mut self, conn: usize, side: usize) {
+        match self.judge.trials[conn][side] {
+            Some(mut trial) => {
+                trial.alternate = trial.alternate.filter(|path| self.passes_both_ways(path));
+                self.judge.trials[conn][side] = Some(trial);
+            }
+            None => {
+                let trial = Trial {
+                    alternate: self.live_alternate(conn, side),
+                    after_calm: self.judge.after_calm(),
+                };
+                self.judge.trials[conn][side] = Some(trial);
+            }
+        }
+    }
+
+    /// A QP's retries are used up, and it had no alternate.
+    pub(super) fn died(&mut self, conn: usize, side: usize) {
+        self.outcome.deaths += 1;
+        let peer = &self.connections[conn].ends[1 - side].qp;
+        let peer_lives = peer.state == QpState::Rts;
+        if let Some(trial) = self.judge.trials[conn][side].filter(|_| peer_lives) {
+            if let Some(path) = trial.alternate {
+                self.violated(Rule::ArmedDeath, || {
+                    let (slid, dlid) = (path.slid, path.dlid);
+                    format!(
+                        "connection {conn} side {side} died; it was armed, and from LID {slid} to \
+                         LID {dlid} packets would have passed all the time"
+                    )
+                });
+            }
+            if trial
+                .after_calm
+                .is_some_and(|since| since == self.judge.changes[0])
+            {
+                self.violated(Rule::CalmDeath, || {
+                    format!("connection {conn} side {side} died of one fault after a calm")
+                });
+            }
+        }
+        self.close_soon(conn);
+    }
+
+    /// Checks the alternates of a connection whose ends both are Armed.
+    pub(super) fn must_be_reversed(&mut self, conn: usize) {
+        let [one, other] = [0, 1].map(|side| &self.connections[conn].ends[side].qp);
+        let differ = match (one.loaded(), other.loaded()) {
+            (Some(here), Some(there)) if one.is_armed() && other.is_armed() => {
+                !is_reverse(&here, &there)
+            }
+            _ => false,
+        };
+        let now = self.queue.now();
+        if !differ {
+            self.judge.different[conn] = None;
+            return;
+        }
+        let since = *self.judge.different[conn].get_or_insert(now);
+        let since = since.max(self.judge.changes[0]);
+        if self.judge.faults == 0 && now > since + DIFFERENT {
+            self.violated(Rule::Reversed, || {
+                format!("connection {conn}: both ends Armed with different alternates")
+            });
+        }
+    }
+
+    /// Every connection that lives is armed.
+    pub(super) fn must_be_armed(&mut self) {
+        for conn in 0..self.connections.len() {
+            if !self.connections[conn].closed && self.live_alternate(conn, 0).is_none() {
+                let ends = [0, 1].map(|side| {
+                    let end = &self.connections[conn].ends[side];
+                    let engine = self.hosts[end.host].engine.as_ref();
+                    let now = statemachine::Time(self.queue.now());
+                    let view = engine.and_then(|engine| {
+                        engine
+                            .connections(now)
+                            .find(|view| view.id.conn == conn as u64)
+                    });
+                    let state = end.qp.migration;
+                    match view.map(|view| (view.protection, view.reason)) {
+                        Some((to, Some(reason))) => format!("{state}, {to}: {reason}"),
+                        Some((to, None)) => format!("{state}, {to}"),
+                        None => format!("{state}, not known to its daemon"),
+                    }
+                });
+                self.violated(Rule::Liveness, || {
+                    format!("connection {conn}: active {}; passive {}", ends[0], ends[1])
+                });
+            }
+        }
+    }
+
+    /// Nothing is left of connections that are closed.
+    pub(super) fn must_be_forgotten(&mut self) {
+        let now = statemachine::Time(self.queue.now());
+        for host in 0..self.hosts.len() {
+            let Some(engine) = &self.hosts[host].engine else {
+                continue;
+            };
+            let (left, timer) = (engine.connections(now).count(), engine.poll_timeout());
+            if left > 0 || timer.is_some() {
+                self.violated(Rule::Leak, || {
+                    format!("host {host}: {left} connections left, next timer {timer:?}")
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MADs between daemons, and those that nobody should believe.
+
+use cm_msgs::cm;
+use statemachine::{MadSource, Transmit};
+
+use super::{Event, World};
+use crate::sim::fabric::base_lid;
+use crate::sim::host::port_id;
+use crate::sim::queue::SECOND;
+use crate::sim::verdict::Rule;
+
+/// The association's management class.
+const CLASS: u8 = 0x2d;
+/// MADs that a host may send in a second, for each of its connections.
+const TRAFFIC: u32 = 50;
+/// MADs that a forger has seen.
+const SEEN: usize = 64;
+
+/// What is wrong with MADs and with subnet administration; counts of the faults that hold it so.
+#[derive(Default)]
+pub(super) struct Weather {
+    /// Lost, of a thousand.
+    pub(super) loss: u32,
+    /// Doubled, of a thousand.
+    pub(super) copies: u32,
+    /// Microseconds at most.
+    pub(super) delay: u32,
+    pub(super) sa_delay: u64,
+    pub(super) no_sa: u32,
+    pub(super) busy_sa: u32,
+    pub(super) stale_sa: u32,
+    /// MADs that were sent.
+    seen: Vec<cm::Message>,
+}
+
+impl World<'_> {
+    pub(super) fn send(&mut self, host: usize, send: &Transmit) {
+        self.count(host);
+        let slid = base_lid((host, send.port.port));
+        // The codecs are part of the way.
+        let mad = send.message.encode(CLASS, u64::from(send.transaction_id));
+        let Ok((_, message)) = cm::Message::decode(&mad) else {
+            return self.violated(Rule::Legal, || format!("host {host}: {:?}", send.message));
+        };
+        if self.weather.seen.len() < SEEN {
+            self.weather.seen.push(message.clone());
+        } else {
+            let place = self.dice.below(SEEN as u32) as usize;
+            self.weather.seen[place] = message.clone();
+        }
+        let Some((to, port)) = self.fabric.port_at(send.lid) else {
+            return;
+        };
+        if to >= self.hosts.len() || !self.fabric.passes(slid, send.lid) {
+            return;
+        }
+        let source = MadSource {
+            port: port_id((to, port)),
+            lid: slid,
+            gid: None,
+            qpn: 1,
+            transaction_id: send.transaction_id,
+        };
+        let copies = 1 + u32::from(self.dice.below(1000) < self.weather.copies);
+        for _ in 0..copies {
+            if self.dice.below(1000) >= self.weather.loss {
+                let delay = 20 + u64::from(self.dice.below(100 + self.weather.delay));
+                self.queue
+                    .after(delay, Event::Mad(to, source, message.clone()));
+            }
+        }
+    }
+
+    fn count(&mut self, host: usize) {
+        let second = self.queue.now() / SECOND;
+        let ends = self.connections.iter().flat_map(|conn| &conn.ends);
+        let bound = TRAFFIC * ends.filter(|end| end.host == host).count().max(1) as u32;
+        let count = &mut self.hosts[host].second;
+        if count.0 != second {
+            *count = (second, 0);
+        }
+        count.1 += 1;
+        if count.1 > bound {
+            self.violated(Rule::Traffic, || {
+                format!("host {host} sends more than {bound} MADs in a second")
+            });
+        }
+    }
+
+    /// A host that is not the sender says again what somebody said, or says it to somebody else.
+    pub(super) fn forge(&mut self) {
+        let hosts = self.hosts.len() as u32;
+        if self.weather.seen.is_empty() {
+            return;
+        }
+        let place = self.dice.below(self.weather.seen.len() as u32) as usize;
+        let message = self.weather.seen[place].clone();
+        let mut port = || {
+            (
+                self.dice.below(hosts) as usize,
+                1 + self.dice.below(2) as u8,
+            )
+        };
+        let (from, to) = (port(), port());
+        let source = MadSource {
+            port: port_id(to),
+            lid: base_lid(from),
+            gid: None,
+            qpn: 1,
+            transaction_id: self.dice.below(u32::MAX),
+        };
+        self.tell(|| {
+            format!(
+                "forged: {} from host {} to host {}",
+                message.name(),
+                from.0,
+                to.0
+            )
+        });
+        self.queue.after(20, Event::Mad(to.0, source, message));
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask sim`: the engines of many hosts in virtual time, by a program of the testbed crate.
+
+use std::process::Command;
+
+use clap::Args;
+
+use crate::error::Error;
+use crate::{packages, workspace};
+
+/// The program.
+const PROGRAM: &str = "apm-sim";
+
+/// What the command line says.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// What to run, as `apm-sim` takes it: --seeds, --first, --seed, --keep, --profile, --with,
+    /// --judge, --failures, or --help
+    #[arg(
+        value_name = "OPTION",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    arguments: Vec<String>,
+}
+
+/// `cargo xtask sim`, with a release build.
+pub(crate) fn run(options: &Options) -> Result<u8, Error> {
+    packages::install(packages::BUILD)?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(workspace::root())
+        .args(["run", "--release", "--quiet", "--package=testbed", "--bin"])
+        .args([PROGRAM, "--"])
+        .args(&options.arguments)
+        .status()
+        .map_err(|source| Error::Start {
+            program: PROGRAM.to_owned(),
+            source,
+        })?;
+    Ok(u8::from(!status.success()))
+}
