@@ -85,7 +85,8 @@ impl World<'_> {
         let (token, expected) = match order {
             Order::Load(load) => (load.token, &load.primary),
             Order::Migrate(migrate) => (migrate.token, &migrate.primary),
-            _ => return self.report(host, conn, Cause::Query),
+            Order::Query(token) => return self.report(host, conn, Cause::Query { token: *token }),
+            _ => return self.report(host, conn, Cause::Changed),
         };
         let armed = qp.is_armed();
         let fits = qp.state == QpState::Rts && qp.primary.same_way(expected);
@@ -135,7 +136,7 @@ impl World<'_> {
             self.hosts[host].told.insert(conn, report.snapshot);
             let answers = matches!(
                 report.cause,
-                Cause::Query | Cause::Done { .. } | Cause::Stale { .. } | Cause::Failed { .. }
+                Cause::Query { .. } | Cause::Done { .. } | Cause::Stale { .. } | Cause::Failed { .. }
             );
             if answers {
                 self.hosts[host].waiting.remove(&conn);
