@@ -12,6 +12,7 @@ mod drill;
 mod error;
 mod fabric;
 mod fabrics;
+mod fuzz;
 mod guest;
 mod image;
 mod kernel;
@@ -51,6 +52,8 @@ enum Command {
     Bench(bench::Options),
     /// Hold pathdb against OpenSM on simulated fabrics: every path record
     Fabrics(fabrics::Options),
+    /// Give decoders, files and the engine anything, for as long as is asked
+    Fuzz(fuzz::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
     /// the benchmarks in short, the drills
     Test,
@@ -67,6 +70,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Drill(options) => drill::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fabrics(options) => fabrics::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Test => test::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

@@ -85,3 +85,25 @@ impl DestinationFilter {
         *self == Self::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_request(words in vec(prop::sample::select(vec![
+            "{", "}", "\"show\"", ":", ",", "\"conn\"", "\"acm\"", "\"connections\"", "\"id\"", "\"1.1\"",
+            "\"pid\"", "-1", "4294967296", "null", "\"destinations\"", "\"address\"", "[", "]", "\"\\ud800\"",
+        ]), 0..16), bytes in vec(any::<u8>(), 0..40)) {
+            let _ = serde_json::from_slice::<Request>(&bytes);
+            if let Ok(request) = serde_json::from_str::<Request>(&words.concat()) {
+                let text = serde_json::to_string(&request).expect("JSON");
+                prop_assert_eq!(serde_json::from_str::<Request>(&text).expect("the same"), request);
+            }
+        }
+    }
+}
