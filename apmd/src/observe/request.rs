@@ -10,7 +10,7 @@ pub(crate) struct Request {
     /// `Show::Acm`: which destinations.
     #[serde(default, skip_serializing_if = "DestinationFilter::is_any")]
     pub(crate) destinations: DestinationFilter,
-    /// `Show::Conn`: which connections.
+    /// `Show::Conn` and `Show::Transitions`: which connections.
     #[serde(default, skip_serializing_if = "ConnectionFilter::is_any")]
     pub(crate) connections: ConnectionFilter,
 }
@@ -40,6 +40,8 @@ pub(crate) enum Show {
     Source,
     /// `Acm`, or null if it is not served.
     Acm,
+    /// A `transition::Told` a packet, without end.
+    Transitions,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
