@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The clock, and how long to sleep.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use statemachine::Time;
 
@@ -23,6 +23,12 @@ impl Clock {
     pub(super) fn now(self) -> Time {
         Time(0) + self.start.elapsed()
     }
+}
+
+/// What the system's clock says, for people.
+pub(super) fn since_1970() -> Duration {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default()
 }
 
 /// The least of `deadlines`, as the time to sleep from `now`; `None`: until something happens.

@@ -61,6 +61,18 @@ pub(crate) enum Alive {
     No,
 }
 
+/// What became of a packet that need not be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Offered {
+    /// It is sent.
+    Taken,
+    /// The caller has not read enough: it is not.
+    Full,
+    /// The caller is gone: close it.
+    Gone,
+}
+
 /// A listening socket and its callers.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -238,6 +250,19 @@ impl Server {
             self.deadlines.set(key, now + READING_TIME);
         }
         Alive::Yes
+    }
+
+    /// Sends a packet if there is room for it now.
+    pub(crate) fn offer(&mut self, key: u32, packet: &[u8]) -> Offered {
+        match self.callers.get(&key) {
+            Some(caller) if !caller.queue.is_empty() => Offered::Full,
+            Some(caller) => match caller.packets.send(packet) {
+                Ok(true) => Offered::Taken,
+                Ok(false) => Offered::Full,
+                Err(_) => Offered::Gone,
+            },
+            None => Offered::Gone,
+        }
     }
 
     /// Sends what was kept, as far as there is room.

@@ -27,6 +27,10 @@ impl Span {
         self.byte..self.byte + (self.bit + self.width).div_ceil(8)
     }
 
+    fn is_whole_bytes(self) -> bool {
+        self.bit == 0 && self.width.is_multiple_of(8)
+    }
+
     /// Bits after the span's last one, up to the end of its last byte.
     fn shift(self) -> usize {
         (8 - (self.bit + self.width) % 8) % 8
@@ -37,8 +41,15 @@ impl Span {
     }
 }
 
-/// Reads a span of at most 64 bits.
+/// Reads a span of at most 64 bits. Where the span is a constant, as in all layouts, little is left
+/// of this: hence inlined always, here and in [`Wire`].
+#[inline(always)]
 fn read_bits(bytes: &[u8], at: Span) -> u64 {
+    if at.is_whole_bytes() {
+        let mut value = [0; 8];
+        value[8 - at.width / 8..].copy_from_slice(&bytes[at.bytes()]);
+        return u64::from_be_bytes(value);
+    }
     let whole = bytes[at.bytes()]
         .iter()
         .fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
@@ -46,7 +57,13 @@ fn read_bits(bytes: &[u8], at: Span) -> u64 {
 }
 
 /// Writes the low bits of `value` into a span of at most 64 bits.
+#[inline(always)]
 fn write_bits(bytes: &mut [u8], at: Span, value: u64) {
+    if at.is_whole_bytes() {
+        // Most fields: one store of the processor, once the span is known.
+        bytes[at.bytes()].copy_from_slice(&value.to_be_bytes()[8 - at.width / 8..]);
+        return;
+    }
     let mask = at.mask() << at.shift();
     let whole = u128::from(value) << at.shift() & mask;
     for (place, byte) in bytes[at.bytes()].iter_mut().rev().enumerate() {
@@ -70,10 +87,12 @@ pub(crate) trait Wire {
 macro_rules! wire_integer {
     ($($type:ty => $from:expr, $to:expr;)+) => {$(
         impl Wire for $type {
+            #[inline(always)]
             fn read(bytes: &[u8], at: Span) -> Self {
                 $from(read_bits(bytes, at))
             }
 
+            #[inline(always)]
             fn write(&self, bytes: &mut [u8], at: Span) {
                 write_bits(bytes, at, $to(*self));
             }
@@ -98,12 +117,14 @@ wire_integer! {
 }
 
 impl<const N: usize> Wire for [u8; N] {
+    #[inline(always)]
     fn read(bytes: &[u8], at: Span) -> Self {
         let mut value = [0; N];
         value.copy_from_slice(&bytes[at.bytes()]);
         value
     }
 
+    #[inline(always)]
     fn write(&self, bytes: &mut [u8], at: Span) {
         bytes[at.bytes()].copy_from_slice(self);
     }
@@ -117,10 +138,12 @@ impl<const N: usize> Wire for [u8; N] {
 macro_rules! wire_bytes {
     ($([$($generics:tt)*] $type:ty;)+) => {$(
         impl<$($generics)*> $crate::layout::Wire for $type {
+            #[inline(always)]
             fn read(bytes: &[u8], at: $crate::layout::Span) -> Self {
                 Self($crate::layout::Wire::read(bytes, at))
             }
 
+            #[inline(always)]
             fn write(&self, bytes: &mut [u8], at: $crate::layout::Span) {
                 self.0.write(bytes, at);
             }
@@ -197,6 +220,7 @@ macro_rules! attribute {
 
         impl $type {
             /// Reads the fields; reserved bits are ignored.
+            #[inline]
             $vis fn decode(bytes: &[u8; $len]) -> Self {
                 Self {
                     $($field: $crate::layout::attribute!(@read bytes, $len, $kind, $at)),+
@@ -204,6 +228,7 @@ macro_rules! attribute {
             }
 
             /// Writes the fields, each cut to its width; reserved bits are zero.
+            #[inline]
             $vis fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 $($crate::layout::attribute!(@write bytes, $len, self.$field, $at);)+

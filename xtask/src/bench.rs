@@ -20,6 +20,9 @@ enum Subject {
     /// Path records a second of OpenSM's SA against pathdb's, on simulated fabrics of 1,024 and 4,096
     /// hosts, and every answer compared
     Sa,
+    /// REQ, LAP, PathRecord and Notice written and read by cm-msgs and by libibmad's field functions,
+    /// and every result compared
+    Codec,
     /// Requests a second and latencies of ACM as apmd serves it and as the stock ibacm does, in the
     /// VM, and every answer compared
     Acm,
@@ -47,7 +50,7 @@ impl Subject {
     /// What makes the program do the least that shows that it runs and that all answers are right.
     const fn short(self) -> &'static [&'static str] {
         match self {
-            Self::Pathdb | Self::Sa => &["--short"],
+            Self::Pathdb | Self::Sa | Self::Codec => &["--short"],
             Self::Acm => &[
                 "--no-goals",
                 "--rounds=2",
@@ -68,6 +71,11 @@ impl Subject {
                 package: "testbed",
                 bench: "sa",
                 needs: packages::FABRICS,
+            },
+            Self::Codec => Place::Here {
+                package: "testbed",
+                bench: "codec",
+                needs: packages::CODEC,
             },
             Self::Acm => Place::Vm {
                 program: "apm-acm-bench",
@@ -116,8 +124,13 @@ const USAGE: u8 = 2;
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
-    if options.end_ports.is_some() && options.subjects.contains(&Subject::Acm) {
-        eprintln!("xtask: bench acm has no fabrics: --end-ports is for pathdb and sa");
+    let without_fabrics = [Subject::Codec, Subject::Acm];
+    let mut subjects = options.subjects.iter();
+    if options.end_ports.is_some()
+        && let Some(subject) = subjects.find(|subject| without_fabrics.contains(subject))
+    {
+        let name = subject.name();
+        eprintln!("xtask: bench {name} has no fabrics: --end-ports is for pathdb and sa");
         return Ok(USAGE);
     }
     packages::install(packages::BUILD)?;

@@ -12,6 +12,7 @@ mod drill;
 mod error;
 mod fabric;
 mod fabrics;
+mod fuzz;
 mod guest;
 mod image;
 mod kernel;
@@ -54,6 +55,8 @@ enum Command {
     Fabrics(fabrics::Options),
     /// Run the engines of many hosts in virtual time, with faults that a seed decides
     Sim(sim::Options),
+    /// Give decoders, files and the engine anything, for as long as is asked
+    Fuzz(fuzz::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
     /// the benchmarks in short, the drills
     Test,
@@ -71,6 +74,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Bench(options) => bench::run(&options),
         Command::Fabrics(options) => fabrics::run(&options),
         Command::Sim(options) => sim::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Test => test::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

@@ -61,9 +61,15 @@ pub(crate) const TEST: &[&str] = &["tshark"];
 /// What simulates fabrics.
 pub(crate) const FABRICS: &[&str] = &["ibsim-utils", "libumad2sim0", "opensm", "util-linux"];
 
+/// What the codecs are measured against.
+pub(crate) const CODEC: &[&str] = &["libibmad-dev"];
+
 /// Everything.
 pub(crate) fn all() -> Vec<&'static str> {
-    let every: BTreeSet<_> = [BUILD, VM, TEST, FABRICS].concat().into_iter().collect();
+    let every: BTreeSet<_> = [BUILD, VM, TEST, FABRICS, CODEC]
+        .concat()
+        .into_iter()
+        .collect();
     every.into_iter().collect()
 }
 

@@ -5,6 +5,8 @@
 
 mod acm;
 mod acm_client;
+#[cfg(test)]
+mod any_text;
 mod association;
 mod check;
 mod control;

@@ -2,13 +2,14 @@
 //! `apmctl conn`: connections, their paths, and why they are not armed.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use statemachine::Overlap;
 use statemachine::view::Protection;
 use strum::VariantArray;
 
-use super::ask::ask;
+use super::ask::{PATIENCE, ask, ask_within};
 use super::table::{self, Column, or_dash};
 use super::{Failure, Options, Outcome, print};
 use crate::observe::connections::ConnectionPage;
@@ -30,10 +31,26 @@ enum Verb {
 
 /// Which connections.
 #[derive(Args, Default)]
-struct Filters {
+pub(super) struct Filters {
     /// An ID, or: qpn N, device NAME, pid N, command NAME, state armed|... (all must fit)
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
+}
+
+impl Filters {
+    /// An ID that was named otherwise.
+    pub(super) fn add_id(&mut self, id: String) -> Result<(), Failure> {
+        if !id.starts_with(|c: char| c.is_ascii_digit()) {
+            let text = format!("\"{id}\" is no connection ID, such as 3.1");
+            return Err(Failure::Usage(text));
+        }
+        self.filters.push(id);
+        Ok(())
+    }
+
+    pub(super) fn parse(&self) -> Result<ConnectionFilter, Failure> {
+        parse(&self.filters)
+    }
 }
 
 impl Conn {
@@ -44,7 +61,7 @@ impl Conn {
         };
         let filter = parse(&filters)?;
         let is_any = filter.is_any();
-        let conns = all(options, filter)?;
+        let conns = all(options, filter, PATIENCE)?;
         if conns.is_empty() && !options.wants_json() {
             print(&match is_any {
                 true => none_at_all(&ask(options, Show::Status)?),
@@ -61,14 +78,18 @@ impl Conn {
 }
 
 /// All that fit, which the daemon tells a page at a time.
-fn all(options: &Options, filter: ConnectionFilter) -> Result<Vec<model::Conn>, Failure> {
+pub(super) fn all(
+    options: &Options,
+    filter: ConnectionFilter,
+    patience: Duration,
+) -> Result<Vec<model::Conn>, Failure> {
     let mut request = Request {
         connections: filter,
         ..Show::Conn.into()
     };
     let mut conns = Vec::new();
     loop {
-        let page: ConnectionPage = ask(options, request.clone())?;
+        let page: ConnectionPage = ask_within(options, request.clone(), patience)?;
         conns.extend(page.connections);
         match page.next {
             Some(next) => request.connections.after = Some(next),

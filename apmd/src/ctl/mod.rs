@@ -8,6 +8,7 @@ mod conn;
 mod counters;
 mod fabric;
 mod mad;
+mod monitor;
 mod path;
 mod port;
 mod run;
@@ -79,7 +80,11 @@ enum Object {
     Counters(counters::Counters),
     /// What subnet administration knows (asks it without the daemon)
     Sa(sa::Sa),
+    /// What happens to connections, until interrupted
+    Monitor(monitor::Monitor),
     /// Management datagrams
+    // As short as before there was `monitor`.
+    #[command(alias = "m")]
     Mad(mad::Mad),
     /// Run a program; its connections are kept armed
     Run(run::Run),
@@ -145,6 +150,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Object::Acm(acm) => acm.run(&options),
         Object::Counters(counters) => counters.run(&options),
         Object::Sa(sa) => sa.run(&options),
+        Object::Monitor(monitor) => monitor.run(&options),
         Object::Mad(mad) => mad.run(&options),
         Object::Run(run) => run.run(&options),
         Object::Wait(wait) => wait.run(&options),

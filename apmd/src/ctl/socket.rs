@@ -26,6 +26,8 @@ pub(super) enum Unreachable {
     Forbidden { path: PathBuf },
     #[error("{}: apmd has not answered for {} s: see its log", path.display(), patience.as_secs_f64())]
     Silent { path: PathBuf, patience: Duration },
+    #[error("{}: apmd has ended, or does not tell any more: see its log", path.display())]
+    Ended { path: PathBuf },
 }
 
 impl Unreachable {

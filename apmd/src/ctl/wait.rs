@@ -5,11 +5,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use statemachine::view::Protection;
 
 use super::ask::{PATIENCE, ask_within};
+use super::conn::{self, Filters};
 use super::{Failure, Options, Outcome};
 use crate::observe::model::Status;
-use crate::observe::request::Show;
+use crate::observe::request::{ConnectionFilter, Show};
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -23,7 +25,7 @@ pub(super) struct Wait {
 #[derive(Subcommand)]
 #[command(infer_subcommands = true)]
 enum What {
-    /// Until all connections are armed
+    /// Until all connections are armed, or all that fit the filters
     Armed {
         /// Seconds to wait at most; exit status 4 after that
         #[arg(short, long, default_value_t = 30.0, value_name = "SECS")]
@@ -31,13 +33,24 @@ enum What {
         /// Connections there must be at least
         #[arg(short, long, default_value_t = 1, value_name = "N")]
         count: usize,
+        #[command(flatten)]
+        filters: Filters,
     },
 }
 
 impl Wait {
     /// A daemon that is not there yet is waited for, too.
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
-        let What::Armed { timeout, count } = self.what;
+        let What::Armed {
+            timeout,
+            count,
+            filters,
+        } = self.what;
+        let filter = filters.parse()?;
+        if filter.state.is_some() {
+            let text = "state: it is armed that is waited for".to_owned();
+            return Err(Failure::Usage(text));
+        }
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|error| Failure::Failed(format!("timeout {timeout}: {error}")))?;
         let start = Instant::now();
@@ -46,14 +59,14 @@ impl Wait {
             let left = timeout
                 .saturating_sub(start.elapsed())
                 .clamp(PAUSE, PATIENCE);
-            let status = ask_within::<Status>(options, Show::Status, left);
-            let sums = status.as_ref().ok().map(|status| status.connections);
+            let looked = look(options, &filter, left);
+            let sums = looked.as_ref().ok();
             if sums.is_some_and(|sums| sums.armed >= count && sums.armed == sums.total) {
                 return Ok(Outcome::Ok);
             }
             if start.elapsed() >= timeout {
                 let Some(sums) = sums else {
-                    return status.map(|_| Outcome::Degraded);
+                    return looked.map(|_| Outcome::Degraded);
                 };
                 return Err(Failure::TimedOut(format!(
                     "{} of {} connections armed after {} s, want {}: `apmctl conn` says why",
@@ -66,4 +79,29 @@ impl Wait {
             sleep(PAUSE);
         }
     }
+}
+
+/// Connections that are waited for.
+struct Sums {
+    armed: usize,
+    total: usize,
+}
+
+fn look(options: &Options, filter: &ConnectionFilter, left: Duration) -> Result<Sums, Failure> {
+    if filter.is_any() {
+        let Status { connections, .. } = ask_within(options, Show::Status, left)?;
+        return Ok(Sums {
+            armed: connections.armed,
+            total: connections.total,
+        });
+    }
+    let conns = conn::all(options, filter.clone(), left)?;
+    let armed = Protection::Armed.to_string();
+    let armed = conns
+        .iter()
+        .filter(|conn| conn.standing.protection == armed);
+    Ok(Sums {
+        armed: armed.count(),
+        total: conns.len(),
+    })
 }

@@ -3,15 +3,17 @@
 
 use paths::source::Member;
 use serde::Serialize;
-use statemachine::{Origin, Time};
+use statemachine::{ConnId, ConnectionView, Input, Origin, Time, Trace};
 
 use super::configuration::Configuration;
 use super::parts::Parts;
+use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
-use crate::observe::connections::{self, Connections};
+use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::model::{Counters, Source, Status};
 use crate::observe::problems::Problems;
 use crate::observe::request::{Refused, Show};
+use crate::observe::transition::{self, Subject, Transition};
 use crate::observe::{fabric, ports, sources};
 use crate::parts::operators::Note;
 
@@ -26,20 +28,11 @@ impl Parts {
     fn show(&mut self, now: Time, configuration: &Configuration, note: &Note) -> Option<Vec<u8>> {
         let request = &note.request;
         Some(match request.show {
-            Show::Conn => {
-                let conns = Connections {
-                    now,
-                    engine: self.connections.engine(),
-                    devices: self.ports.devices(),
-                    client: &|key| self.libraries.client(key),
-                    ssa: self.fabric.ssa(),
-                    observer: note.peer,
-                };
-                match conns.page(&request.connections) {
-                    Ok(page) => json(&page),
-                    Err(refused) => json(&refused),
-                }
-            }
+            Show::Conn => match self.page(now, note) {
+                Ok(page) => json(&page),
+                Err(refused) => json(&refused),
+            },
+            Show::Transitions => return self.watch(now, note),
             Show::Port => {
                 let ports = self.connections.engine().ports();
                 json(&ports::show(
@@ -62,6 +55,104 @@ impl Parts {
                 daemon: self.counters(configuration),
             }),
         })
+    }
+
+    fn page(&self, now: Time, note: &Note) -> Result<ConnectionPage, Refused> {
+        let conns = Connections {
+            now,
+            engine: self.connections.engine(),
+            devices: self.ports.devices(),
+            client: &|key| self.libraries.client(key),
+            ssa: self.fabric.ssa(),
+            observer: note.peer,
+        };
+        conns.page(&note.request.connections)
+    }
+
+    /// Begins to tell an operator what happens, or says why not: what is not there cannot be watched.
+    fn watch(&mut self, now: Time, note: &Note) -> Option<Vec<u8>> {
+        if let Err(refused) = self.page(now, note) {
+            return Some(json(&refused));
+        }
+        if self.operators.watchers().is_empty() {
+            for (key, client) in self.libraries.clients() {
+                self.operators.watchers().know(key.into(), client);
+            }
+        }
+        let filter = note.request.connections.clone();
+        self.operators.watch(now, note.key, filter);
+        None
+    }
+
+    /// What happened to a connection.
+    pub(super) fn tell_watchers(&mut self, now: Time, trace: &Trace) {
+        let (Some(id), Some(event)) = (trace.conn, transition::event(trace)) else {
+            return;
+        };
+        let view = self
+            .connections
+            .engine()
+            .connections_in(now, id..=id)
+            .next();
+        let left = self.operators.watchers().left(id);
+        let subject = match (left, &view) {
+            (Some(left), _) => left,
+            (None, Some(view)) => self.subject(view),
+            (None, None) => Subject {
+                id: connections::name(id),
+                ..Subject::default()
+            },
+        };
+        let protection = view.map(|view| view.protection.to_string());
+        let time = clock::since_1970().as_millis() as f64 / 1e3;
+        let transition = Transition::new(time, subject, event, trace, protection);
+        self.operators.watchers().tell(transition);
+    }
+
+    /// Who watches is told of connections that end what they were.
+    pub(super) fn remember_leaving(&mut self, now: Time, input: &Input) {
+        if self.operators.watchers().is_empty() {
+            return;
+        }
+        let range = match *input {
+            Input::Close(id) => id..=id,
+            Input::ClientGone(client) => ConnId::of_client(client),
+            _ => return,
+        };
+        let views: Vec<_> = self
+            .connections
+            .engine()
+            .connections_in(now, range)
+            .collect();
+        for view in views {
+            let subject = self.subject(&view);
+            self.operators.watchers().leaves(view.id, subject);
+        }
+    }
+
+    fn subject(&mut self, view: &ConnectionView) -> Subject {
+        let client = view.id.client;
+        let program = u32::try_from(client)
+            .ok()
+            .and_then(|key| self.libraries.client(key));
+        let watchers = self.operators.watchers();
+        if let Some(program) = program {
+            watchers.know(client, program);
+        }
+        let program = watchers.program(client);
+        let device = self.ports.devices().by_guid(view.node_guid);
+        Subject {
+            id: connections::name(view.id),
+            device: device
+                .map(|device| device.verbs.name.clone())
+                .unwrap_or_default(),
+            qpn: view.qpn.0,
+            peer_qpn: view.peer_qpn.0,
+            pid: program.map_or(0, |program| program.peer.pid),
+            command: program
+                .and_then(|program| program.command.clone())
+                .unwrap_or_default(),
+        }
     }
 
     fn show_sources(&self, now: Time) -> Vec<Source> {

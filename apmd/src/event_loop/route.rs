@@ -32,7 +32,8 @@ impl Parts {
     /// The next note; the engine's first, of which failover is made.
     fn poll_note(&mut self, now: Time) -> Option<Note> {
         let has_room = |port| self.ports.has_room(port);
-        if let Some(note) = self.connections.poll_note(has_room) {
+        let watched = !self.operators.watchers().is_empty();
+        if let Some(note) = self.connections.poll_note(has_room, watched) {
             return Some(Note::Connections(note));
         }
         if let Some(note) = self.libraries.poll_note() {
@@ -80,7 +81,11 @@ impl Parts {
                     let answer = Input::Assessed { query, overlaps };
                     self.connections.handle(now, answer);
                 }
+                Note::Connections(connections::Note::Told(trace)) => {
+                    self.tell_watchers(now, &trace);
+                }
                 Note::Libraries(libraries::Note::Engine(input)) => {
+                    self.remember_leaving(now, &input);
                     self.connections.handle(now, *input);
                 }
                 Note::Libraries(libraries::Note::AskPeer { question, uid, far }) => {
@@ -88,6 +93,7 @@ impl Parts {
                 }
                 Note::Libraries(libraries::Note::Gone(client)) => {
                     self.peers.client_gone(client);
+                    self.operators.watchers().forget(client);
                 }
                 Note::Presence(send) => self.ports.send_presence(now, &send),
                 Note::PeerAnswers(question, answers) => {

@@ -13,6 +13,8 @@ macro_rules! as_raw_fd {
 }
 
 pub(crate) mod acm_stream;
+#[cfg(test)]
+mod any_datagram;
 pub(crate) mod background;
 pub(crate) mod gid_table;
 pub(crate) mod host_name;

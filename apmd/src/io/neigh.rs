@@ -243,6 +243,21 @@ fn new_entry(neighbour: &NeighbourMessage) -> Option<Event> {
     (!key.ip.is_multicast()).then_some(Event::Entry(key, Entry { address, ours }))
 }
 
+/// All that the readers of news look at.
+#[cfg(test)]
+pub(super) fn events_of(datagram: &[u8]) {
+    for message in netlink::readable(datagram) {
+        if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) =
+            &message.payload
+        {
+            let _ = rtnl::ip_of(address);
+        }
+        if let NetlinkPayload::InnerMessage(told) = message.payload {
+            let _ = event(&told);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

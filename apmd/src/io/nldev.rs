@@ -377,6 +377,16 @@ fn error_of(payload: &[u8]) -> io::Result<()> {
     }
 }
 
+/// All that the readers of answers look at.
+#[cfg(test)]
+pub(super) fn read_all(datagram: &[u8], sequence: u32) {
+    for (_, payload) in answers(datagram, sequence) {
+        let attributes = attributes_of(payload);
+        let _ = (device_of(&attributes), queue_pair_of(&attributes));
+        let _ = (queue_pairs_of(payload), error_of(payload));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -183,7 +183,7 @@ fn refused(error: String) -> Refused {
     Refused { error }
 }
 
-fn name(id: ConnId) -> String {
+pub(crate) fn name(id: ConnId) -> String {
     format!("{}.{}", id.client, id.conn)
 }
 

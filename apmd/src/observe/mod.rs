@@ -10,6 +10,7 @@ pub(crate) mod ports;
 pub(crate) mod problems;
 pub(crate) mod request;
 pub(crate) mod sources;
+pub(crate) mod transition;
 
 /// Name of the socket in the runtime directory.
 pub(crate) const SOCKET: &str = "observe.sock";

@@ -10,7 +10,7 @@ pub(crate) struct Request {
     /// `Show::Acm`: which destinations.
     #[serde(default, skip_serializing_if = "DestinationFilter::is_any")]
     pub(crate) destinations: DestinationFilter,
-    /// `Show::Conn`: which connections.
+    /// `Show::Conn` and `Show::Transitions`: which connections.
     #[serde(default, skip_serializing_if = "ConnectionFilter::is_any")]
     pub(crate) connections: ConnectionFilter,
 }
@@ -40,6 +40,8 @@ pub(crate) enum Show {
     Source,
     /// `Acm`, or null if it is not served.
     Acm,
+    /// A `transition::Told` a packet, without end.
+    Transitions,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -83,5 +85,27 @@ pub(crate) struct DestinationFilter {
 impl DestinationFilter {
     pub(crate) fn is_any(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_request(words in vec(prop::sample::select(vec![
+            "{", "}", "\"show\"", ":", ",", "\"conn\"", "\"acm\"", "\"connections\"", "\"id\"", "\"1.1\"",
+            "\"pid\"", "-1", "4294967296", "null", "\"destinations\"", "\"address\"", "[", "]", "\"\\ud800\"",
+        ]), 0..16), bytes in vec(any::<u8>(), 0..40)) {
+            let _ = serde_json::from_slice::<Request>(&bytes);
+            if let Ok(request) = serde_json::from_str::<Request>(&words.concat()) {
+                let text = serde_json::to_string(&request).expect("JSON");
+                prop_assert_eq!(serde_json::from_str::<Request>(&text).expect("the same"), request);
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ use statemachine::{
 use tracing::field::display;
 
 use crate::config::Config;
+use crate::observe::transition;
 
 /// What the engine wants done.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) enum Note {
     Order(ConnId, Order),
     Send(Transmit),
     Ask(Query),
+    /// What happened to a connection, for who watches.
+    Told(Trace),
 }
 
 pub(crate) struct Connections {
@@ -62,7 +65,12 @@ impl Connections {
     }
 
     /// `has_room`: whether a port takes another MAD now. What it does not take waits in the engine.
-    pub(crate) fn poll_note(&mut self, has_room: impl FnMut(PortId) -> bool) -> Option<Note> {
+    /// `watched`: whether somebody is to be told what happens.
+    pub(crate) fn poll_note(
+        &mut self,
+        has_room: impl FnMut(PortId) -> bool,
+        watched: bool,
+    ) -> Option<Note> {
         if let Some((conn, order)) = self.engine.poll_order() {
             return Some(Note::Order(conn, order));
         }
@@ -73,9 +81,15 @@ impl Connections {
             return Some(Note::Ask(query));
         }
         // The level may be another since the configuration was read again.
-        self.engine.set_trace_level(logged_level());
+        self.engine.set_trace_level(match watched {
+            true => Some(Level::Debug),
+            false => logged_level(),
+        });
         while let Some(trace) = self.engine.poll_trace() {
             self.log(&trace);
+            if watched && transition::event(&trace).is_some() {
+                return Some(Note::Told(trace));
+            }
         }
         None
     }

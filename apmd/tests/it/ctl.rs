@@ -7,6 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::time::Duration;
 
+use apmd::io::seqpacket::{Packets, Receive};
 use cm_msgs::cm::{Lap, Message};
 use cm_msgs::control::FromLibrary;
 use cm_msgs::{Gid, Lid};
@@ -53,6 +54,62 @@ fn usage_is_2_and_no_daemon_is_3() {
         );
     }
     assert_eq!(run(&["-s", socket, "wait", "armed", "-t", "0"]).0, 3);
+    assert_eq!(run(&["-s", socket, "monitor"]).0, 3);
+    assert_eq!(
+        run(&["-s", socket, "wait", "armed", "pid", "1", "-t", "0"]).0,
+        3
+    );
+    for arguments in [
+        &["monitor", "pid"][..],
+        &["monitor", "--conn", "x"],
+        &["monitor", "--conn", "1.1", "1.2"],
+        &["wait", "armed", "state", "armed"],
+        &["wait", "armed", "pid", "x"],
+    ] {
+        assert_eq!(run(arguments).0, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn monitor_goes_on_until_it_is_interrupted_or_the_daemon_ends() {
+    let mut daemon = Daemon::start("");
+    let (code, _, error) = outcome(&daemon.apmctl(&["monitor", "--conn", "1.1"]));
+    assert_eq!(
+        (code, error.as_str()),
+        (1, "apmctl: conn 1.1: no such connection\n")
+    );
+    let (code, _, error) = outcome(&daemon.apmctl(&["monitor", "device", "mlx5_9"]));
+    assert_eq!(code, 1);
+    assert!(error.contains("mlx5_9"), "{error}");
+
+    let socket = daemon.directory().join("observe.sock");
+    let raw = Packets::connect(&socket, Duration::from_secs(10)).expect("apmd listens");
+    raw.send(br#"{"show":"transitions"}"#).expect("room");
+    let mut buffer = [0; 64];
+    let Ok(Receive::Packet(len)) = raw.receive(&mut buffer) else {
+        panic!("not told that it watches");
+    };
+    assert_eq!(&buffer[..len], br#"{"watching":true}"#);
+
+    let directory = daemon.directory().to_str().expect("text").to_owned();
+    let monitor = || {
+        let mut monitor = apmctl(&["-s", &directory, "-j", "monitor", "pid", "1"]);
+        let piped = monitor.stdout(Stdio::piped()).stderr(Stdio::piped());
+        piped.spawn().expect("apmctl starts")
+    };
+    let (mut interrupted, left) = (monitor(), monitor());
+    let early = interrupted.try_wait().expect("it is our child");
+    assert_eq!(early, None, "nobody interrupts it yet");
+    interrupted.kill().expect("it runs still");
+    interrupted.wait().expect("it has ended");
+    assert_eq!(outcome(&daemon.apmctl(&["conn"])).0, 0, "others are served");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(), Some(0));
+    assert!(matches!(raw.receive(&mut buffer), Ok(Receive::End)));
+    let output = left.wait_with_output().expect("apmctl ends");
+    let (code, text, error) = outcome(&output);
+    assert_eq!((code, text.as_str()), (3, ""), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
 }
 
 #[test]
@@ -124,6 +181,10 @@ fn a_daemon_without_devices_serves_operators() {
             "{object}"
         );
     }
+    assert_eq!(
+        outcome(&daemon.apmctl(&["wait", "armed", "command", "rping", "-t", "0.2"])).0,
+        4
+    );
     assert_eq!(
         outcome(&daemon.apmctl(&["wait", "armed", "-t", "0.2"])).0,
         4

@@ -124,6 +124,11 @@ impl Libraries {
         self.clients.get(&key).map(|connected| &connected.client)
     }
 
+    pub(crate) fn clients(&self) -> impl Iterator<Item = (u32, &Client)> {
+        let all = self.clients.iter();
+        all.map(|(&key, connected)| (key, &connected.client))
+    }
+
     fn of(&self, id: ConnId) -> Option<&Connected> {
         let key = u32::try_from(id.client).ok()?;
         self.clients.get(&key)

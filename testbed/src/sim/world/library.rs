@@ -136,7 +136,10 @@ impl World<'_> {
             self.hosts[host].told.insert(conn, report.snapshot);
             let answers = matches!(
                 report.cause,
-                Cause::Query { .. } | Cause::Done { .. } | Cause::Stale { .. } | Cause::Failed { .. }
+                Cause::Query { .. }
+                    | Cause::Done { .. }
+                    | Cause::Stale { .. }
+                    | Cause::Failed { .. }
             );
             if answers {
                 self.hosts[host].waiting.remove(&conn);

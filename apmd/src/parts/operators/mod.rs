@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operators' socket: one packet asks, packets of JSON answer, and the socket is closed.
+//! The operators' socket: one packet asks, packets of JSON answer, and the socket is closed; or it
+//! stays, for who watches connections.
+
+pub(crate) mod watchers;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,8 +11,10 @@ use statemachine::Time;
 
 use crate::io::seqpacket::{Peer, Receive};
 use crate::observe::CHUNK;
-use crate::observe::request::{Refused, Request};
-use crate::server::{Alive, Server};
+use crate::observe::request::{ConnectionFilter, Refused, Request};
+use crate::observe::transition::Told;
+use crate::server::{Alive, Offered, Server};
+use watchers::Watchers;
 
 /// A request is no longer than this.
 const REQUEST_MAX: usize = 1024;
@@ -38,6 +43,7 @@ pub(crate) struct Operators {
     /// When the next may be answered.
     next_at: Time,
     malformed: u64,
+    watchers: Watchers,
 }
 
 impl Operators {
@@ -48,6 +54,21 @@ impl Operators {
             notes: VecDeque::new(),
             next_at: Time(0),
             malformed: 0,
+            watchers: Watchers::default(),
+        }
+    }
+
+    /// Who is told of transitions.
+    pub(crate) fn watchers(&mut self) -> &mut Watchers {
+        &mut self.watchers
+    }
+
+    /// From now on the operator is told of these connections' transitions.
+    pub(crate) fn watch(&mut self, now: Time, key: u32, filter: ConnectionFilter) {
+        let first = watchers::packet(&Told::Watching { watching: true });
+        match self.server.send(now, key, &first) {
+            Alive::Yes => self.watchers.add(key, filter),
+            Alive::No => self.close(key),
         }
     }
 
@@ -67,6 +88,10 @@ impl Operators {
             Alive::Yes => self.read(now, key),
             Alive::No => Alive::No,
         };
+        let alive = match self.watchers.handle_room(key, &mut self.server) {
+            Offered::Gone => Alive::No,
+            Offered::Taken | Offered::Full => alive,
+        };
         if alive == Alive::No {
             self.close(key);
         }
@@ -75,6 +100,7 @@ impl Operators {
     /// Nothing is written for who has gone.
     fn close(&mut self, key: u32) {
         self.notes.retain(|note| note.key != key);
+        self.watchers.remove(key);
         self.server.close(key);
     }
 
@@ -89,7 +115,7 @@ impl Operators {
             return Alive::No;
         };
         self.server.greeted(key);
-        if self.notes.iter().any(|note| note.key == key) {
+        if self.watchers.has(key) || self.notes.iter().any(|note| note.key == key) {
             return Alive::No;
         }
         let request = buffer
@@ -140,11 +166,19 @@ impl Operators {
     /// When to call [`Self::handle_time`].
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let answer = (!self.notes.is_empty()).then_some(self.next_at);
-        self.server.poll_timeout().into_iter().chain(answer).min()
+        let times = [
+            self.server.poll_timeout(),
+            self.watchers.poll_timeout(),
+            answer,
+        ];
+        times.into_iter().flatten().min()
     }
 
-    /// The next request, if it is time for it.
+    /// The next request, if it is time for it; and who watches is told what is due.
     pub(crate) fn poll_note(&mut self, now: Time) -> Option<Note> {
+        for gone in self.watchers.handle_time(now, &mut self.server) {
+            self.close(gone);
+        }
         if now < self.next_at {
             return None;
         }
@@ -163,7 +197,10 @@ mod tests {
     use crate::descriptors::OPERATORS;
     use crate::io::seqpacket::Packets;
     use crate::observe::SOCKET;
+    use crate::observe::transition::{Subject, Transition};
     use crate::token::Token;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     /// Operators' sockets in a directory of their own, and a poll for them.
     struct Bench {
@@ -189,11 +226,21 @@ mod tests {
             }
         }
 
-        fn ask(&self, request: &[u8]) -> Packets {
+        fn ask(&self, request: &[u8], patience: Duration) -> Packets {
             let path = self.directory.join(SOCKET);
-            let packets = Packets::connect(&path, Duration::from_secs(10)).expect("it listens");
+            let packets = Packets::connect(&path, patience).expect("it listens");
             packets.send(request).expect("room");
             packets
+        }
+
+        /// One who watches, from `now` on; asks one after the other, at the pace of answers.
+        fn watch(&mut self, now: Time, filter: ConnectionFilter) -> Packets {
+            let patience = Duration::from_millis(1);
+            let caller = self.ask(br#"{"show":"transitions"}"#, patience);
+            self.work(now);
+            let note = self.operators.poll_note(now).expect("it has asked");
+            self.operators.watch(now, note.key, filter);
+            caller
         }
 
         /// Takes in whatever has come.
@@ -226,7 +273,7 @@ mod tests {
     fn answers_are_paced_and_none_is_for_who_has_gone() {
         let mut bench = Bench::new("paced");
         let request = br#"{"show":"conn"}"#;
-        let (first, second, third) = (bench.ask(request), bench.ask(request), bench.ask(request));
+        let [first, second, third] = [(); 3].map(|()| bench.ask(request, PATIENCE));
         let now = Time(1_000_000);
         bench.work(now);
         assert!(bench.operators.poll_note(now).is_some());
@@ -246,7 +293,7 @@ mod tests {
     #[test]
     fn who_asks_twice_before_the_answer_is_closed() {
         let mut bench = Bench::new("twice");
-        let caller = bench.ask(br#"{"show":"conn"}"#);
+        let caller = bench.ask(br#"{"show":"conn"}"#, PATIENCE);
         let now = Time(1_000_000);
         bench.work(now);
         caller.send(br#"{"show":"conn"}"#).expect("room");
@@ -254,5 +301,101 @@ mod tests {
         assert!(bench.operators.poll_note(now).is_none());
         let mut buffer = [0; 64];
         assert!(matches!(caller.receive(&mut buffer), Ok(Receive::End)));
+    }
+
+    fn transition(number: u32) -> Transition {
+        Transition {
+            time: 0.0,
+            subject: Subject {
+                id: format!("1.{number}"),
+                pid: (number % 2).cast_signed(),
+                ..Subject::default()
+            },
+            event: "protection".to_owned(),
+            from: None,
+            to: None,
+            reason: None,
+            protection: String::new(),
+            text: "connection armed".to_owned(),
+        }
+    }
+
+    /// Everything that waits for a caller.
+    fn read(caller: &Packets) -> Vec<Told> {
+        let mut buffer = [0; 2048];
+        let mut all = Vec::new();
+        while let Ok(Receive::Packet(len)) = caller.receive(&mut buffer) {
+            all.push(serde_json::from_slice(&buffer[..len]).expect("told"));
+        }
+        all
+    }
+
+    #[test]
+    fn a_slow_reader_is_told_how_much_it_missed_and_a_fast_one_misses_nothing() {
+        const SUM: u32 = 4_000;
+        let mut bench = Bench::new("slow");
+        let mut now = Time(1_000_000);
+        let slow = bench.watch(now, ConnectionFilter::default());
+        now = now + PACE;
+        let odd = ConnectionFilter {
+            pid: Some(1),
+            ..ConnectionFilter::default()
+        };
+        let fast = bench.watch(now, odd);
+        for number in 0..SUM {
+            bench.operators.watchers().tell(transition(number));
+        }
+        let (mut slowly, mut fastly) = (Vec::new(), Vec::new());
+        while let Some(next) = bench.operators.watchers().poll_timeout() {
+            now = now.max(next);
+            assert!(bench.operators.poll_note(now).is_none());
+            fastly.extend(read(&fast));
+        }
+        let want: Vec<_> = (1..SUM).step_by(2).map(transition).collect();
+        let first = Told::Watching { watching: true };
+        let told = want.into_iter().map(|is| Told::Transition(is.into()));
+        assert_eq!(fastly, [first].into_iter().chain(told).collect::<Vec<_>>());
+
+        slowly.extend(read(&slow));
+        bench.work(now);
+        slowly.extend(read(&slow));
+        let Some(Told::LeftOut { left_out }) = slowly.pop() else {
+            panic!("not told of what it missed: {:?}", slowly.last());
+        };
+        let told = slowly.len() as u64 - 1;
+        assert!(told > 10 && left_out > 10, "{told} and {left_out}");
+        assert_eq!(told + left_out, u64::from(SUM));
+        bench.operators.watchers().tell(transition(SUM));
+        assert!(bench.operators.poll_note(now + PACE).is_none());
+        assert_eq!(read(&slow), [Told::Transition(transition(SUM).into())]);
+    }
+
+    #[test]
+    fn bursts_beyond_the_queue_are_left_out_and_who_has_gone_is_told_nothing() {
+        let mut bench = Bench::new("burst");
+        let mut now = Time(1_000_000);
+        let caller = bench.watch(now, ConnectionFilter::default());
+        for number in 0..10_000 {
+            bench.operators.watchers().tell(transition(number));
+        }
+        let mut told = Vec::new();
+        while let Some(next) = bench.operators.watchers().poll_timeout() {
+            now = now.max(next);
+            assert!(bench.operators.poll_note(now).is_none());
+            told.extend(read(&caller));
+        }
+        let sum: u64 = told
+            .iter()
+            .map(|told| match told {
+                Told::Transition(_) => 1,
+                Told::LeftOut { left_out } => *left_out,
+                Told::Watching { .. } => 0,
+            })
+            .sum();
+        assert_eq!(sum, 10_000);
+        drop(caller);
+        bench.operators.watchers().tell(transition(1));
+        assert!(bench.operators.poll_note(now + PACE).is_none());
+        assert!(bench.operators.watchers().is_empty());
     }
 }
