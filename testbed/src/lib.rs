@@ -11,13 +11,14 @@
 //! - [`unit`]: what its daemons may do, as systemd would have it.
 //! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`]: what it sees.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
-//! - [`acm_bench`]: how fast ACM is served there.
+//! - [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs.
 //! - [`runner`]: which drills run in which order, and the command line.
 
 pub mod abuse;
 pub mod acm_bench;
 pub mod clock;
 pub mod command;
+pub mod connect_bench;
 pub mod daemon;
 pub mod drills;
 pub mod fabrics;

@@ -23,6 +23,8 @@ enum Subject {
     /// Requests a second and latencies of ACM as apmd serves it and as the stock ibacm does, in the
     /// VM, and every answer compared
     Acm,
+    /// How long 200 connections take under `apmctl run` and without, in the VM
+    Connect,
 }
 
 /// What measures.
@@ -54,6 +56,7 @@ impl Subject {
                 "--milliseconds=5",
                 "--destinations=200",
             ],
+            Self::Connect => &["--no-goals", "--pairs=1", "--connections=20"],
         }
     }
 
@@ -71,6 +74,9 @@ impl Subject {
             },
             Self::Acm => Place::Vm {
                 program: "apm-acm-bench",
+            },
+            Self::Connect => Place::Vm {
+                program: "apm-connect-bench",
             },
         }
     }
@@ -116,8 +122,13 @@ const USAGE: u8 = 2;
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
-    if options.end_ports.is_some() && options.subjects.contains(&Subject::Acm) {
-        eprintln!("xtask: bench acm has no fabrics: --end-ports is for pathdb and sa");
+    let has_no_fabrics = |subject: &&Subject| matches!(subject, Subject::Acm | Subject::Connect);
+    if let (Some(_), Some(subject)) = (
+        options.end_ports,
+        options.subjects.iter().find(has_no_fabrics),
+    ) {
+        let name = subject.name();
+        eprintln!("xtask: bench {name} has no fabrics: --end-ports is for pathdb and sa");
         return Ok(USAGE);
     }
     packages::install(packages::BUILD)?;

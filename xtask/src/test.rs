@@ -124,7 +124,7 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
         },
         Step {
             name: "benches",
-            command: xtask(&["bench", "--short", "pathdb", "sa", "acm"]),
+            command: xtask(&["bench", "--short", "pathdb", "sa", "acm", "connect"]),
         },
         Step {
             name: "README",
