@@ -100,28 +100,41 @@ under_load() {
 	is_connected && [ "$(received host-a)" -gt $((a + 100000)) ] && [ "$(received host-b)" -gt $((b + 100000)) ]
 }
 
+link_down() { # HOST
+	step "$1's link goes down"
+	timeout 20 "$1" ip link set ib0 down || fail "ib0 does not go down"
+}
+
+link_up() { # HOST
+	await 20 is_without_connections "$1"
+	step "$1's link comes up"
+	timeout 20 "$1" ip link set ib0 up || fail "ib0 does not come up"
+}
+
 # Connections end while sends are under way that nobody will ever acknowledge. These fail when nobody polls
 # any more, and their completions are found by who polls next.
 teardown() {
-	local round
+	local round host
 	began=$EPOCHREALTIME
 	load host-a host-b 10.0.1.2
 	load host-b host-a 10.0.1.1
 	for round in 1 2; do
 		await 20 under_load
-		step "link down"
 		cable blackhole shca0 1
-		timeout 20 host-a ip link set ib0 down || fail "ib0 does not go down"
+		link_down host-a
 		cable heal shca0 1
-		await 20 is_without_connections host-a
-		step "link up"
-		timeout 20 host-a ip link set ib0 up || fail "ib0 does not come up"
+		link_up host-a
 		await 20 under_load
-		step "datagrams"
 		cable blackhole shca0 1
 		set_mode host-a datagram
 		cable heal shca0 1
 		set_mode host-a connected
+	done
+	# Ends of connections of which the other end has gone in silence stay for minutes, if the link stays up.
+	for host in host-a host-b; do
+		await 20 under_load
+		link_down "$host"
+		link_up "$host"
 	done
 	await 20 under_load
 	kernel_is_content
