@@ -154,5 +154,5 @@ to_datagram() {
 }
 
 row ipoib-connected "ping, nc, rdma resource" connected
-limit=180 row ipoib-teardown "ip link, nc, ping" teardown
+limit=300 row ipoib-teardown "ip link, nc, ping" teardown
 row ipoib-datagram "ping, rdma resource" to_datagram
