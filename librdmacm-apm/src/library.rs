@@ -181,13 +181,16 @@ impl Library {
     /// The id is valid and has a device.
     unsafe fn peer_that_counts(&'static self, id: &rdma_cm_id) -> Option<PeerPort> {
         let state = self.registry.id(IdKey(ptr::from_ref(id) as usize));
-        let counts = self.wanted(state.asked)
-            && !state.own_ack_timeout
-            && self.commit.daemon_present()
-            // SAFETY: the id holds its device open.
-            && unsafe { Device::new(id.verbs) }.can_migrate(id.port_num);
+        if !self.wanted(state.asked) || state.own_ack_timeout || !self.commit.daemon_present() {
+            return None;
+        }
         // SAFETY: the id is valid, and holds its device open.
-        counts.then(|| unsafe { peer_port(id) }).flatten()
+        let peer = unsafe { peer_port(id) }?;
+        // Only a device that can is asked about: connections to the same peer need not ask it again.
+        let can_migrate = self.commit.peers.is_asked(peer)
+            // SAFETY: the id holds its device open.
+            || unsafe { Device::new(id.verbs) }.can_migrate(id.port_num);
+        can_migrate.then_some(peer)
     }
 
     /// The id's connection is established.

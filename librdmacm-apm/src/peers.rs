@@ -93,6 +93,11 @@ impl Peers {
         }
     }
 
+    /// Whether there is an answer for a peer's port, or one is waited for.
+    pub(crate) fn is_asked(&self, far: PeerPort) -> bool {
+        self.table().known(far).is_some()
+    }
+
     /// As [`Peers::answers`] for who will connect soon: nobody waits.
     pub(crate) fn ask_ahead(&self, far: PeerPort, ask: impl FnOnce(u64) -> bool) {
         let mut table = self.table();
@@ -235,10 +240,12 @@ mod tests {
     fn who_asked_ahead_need_not_ask_again() {
         let peers = patient();
         let mut number = 0;
+        assert!(!peers.is_asked(peer(9)));
         peers.ask_ahead(peer(9), |question| {
             number = question;
             true
         });
+        assert!(peers.is_asked(peer(9)) && !peers.is_asked(peer(8)));
         peers.ask_ahead(peer(9), not_asked);
         thread::scope(|scope| {
             let waits = scope.spawn(|| peers.answers(peer(9), not_asked));

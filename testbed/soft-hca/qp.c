@@ -164,8 +164,48 @@ static void *qp_priv_alloc(struct rvt_dev_info *rdi, struct rvt_qp *qp)
 	return sq;
 }
 
+static u32 cq_next(const struct rvt_cq *cq, u32 entry)
+{
+	return entry >= cq->ibcq.cqe ? 0 : entry + 1;
+}
+
+/*
+ * A kernel consumer that polls finds the QP by ib_wc.qp, so that of a QP that is gone
+ * must not come any more: HCAs' drivers take its completions out of the CQ. Those in a
+ * CQ of user space are that user's.
+ */
+static void drop_completions(struct ib_cq *ibcq, const struct rvt_qp *qp)
+{
+	struct rvt_cq *cq = ibcq_to_rvtcq(ibcq);
+	struct rvt_k_cq_wc *wc;
+	unsigned long flags;
+	u32 from, to;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	wc = cq->kqueue;
+	if (wc) {
+		to = wc->tail;
+		for (from = wc->tail; from != wc->head; from = cq_next(cq, from)) {
+			if (wc->kqueue[from].qp == &qp->ibqp)
+				continue;
+			if (to != from)
+				wc->kqueue[to] = wc->kqueue[from];
+			to = cq_next(cq, to);
+		}
+		wc->head = to;
+	}
+	spin_unlock_irqrestore(&cq->lock, flags);
+}
+
+/* The QP is destroyed, and nothing uses it any more; or it did not come to be, without CQs. */
 static void qp_priv_free(struct rvt_dev_info *rdi, struct rvt_qp *qp)
 {
+	struct ib_cq *send_cq = qp->ibqp.send_cq, *recv_cq = qp->ibqp.recv_cq;
+
+	if (send_cq)
+		drop_completions(send_cq, qp);
+	if (recv_cq && recv_cq != send_cq)
+		drop_completions(recv_cq, qp);
 	if (qp->ibqp.qp_num > 1)
 		xa_erase(&to_shca(&rdi->ibdev)->qpns, qp->ibqp.qp_num);
 	kfree(qp->priv);

@@ -11,7 +11,7 @@
 //! - [`unit`]: what its daemons may do, as systemd would have it.
 //! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`]: what it sees.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
-//! - [`acm_bench`]: how fast ACM is served there.
+//! - [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs.
 //! - [`sim`]: no drill: the real engine on many hosts in virtual time.
 //! - [`runner`]: which drills run in which order, and the command line.
 
@@ -19,6 +19,7 @@ pub mod abuse;
 pub mod acm_bench;
 pub mod clock;
 pub mod command;
+pub mod connect_bench;
 pub mod daemon;
 pub mod drills;
 pub mod fabrics;

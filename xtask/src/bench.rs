@@ -26,6 +26,8 @@ enum Subject {
     /// Requests a second and latencies of ACM as apmd serves it and as the stock ibacm does, in the
     /// VM, and every answer compared
     Acm,
+    /// How long 200 connections take under `apmctl run` and without, in the VM
+    Connect,
 }
 
 /// What measures.
@@ -57,6 +59,7 @@ impl Subject {
                 "--milliseconds=5",
                 "--destinations=200",
             ],
+            Self::Connect => &["--no-goals", "--pairs=1", "--connections=20"],
         }
     }
 
@@ -79,6 +82,9 @@ impl Subject {
             },
             Self::Acm => Place::Vm {
                 program: "apm-acm-bench",
+            },
+            Self::Connect => Place::Vm {
+                program: "apm-connect-bench",
             },
         }
     }
@@ -124,7 +130,7 @@ const USAGE: u8 = 2;
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
-    let without_fabrics = [Subject::Codec, Subject::Acm];
+    let without_fabrics = [Subject::Codec, Subject::Acm, Subject::Connect];
     let mut subjects = options.subjects.iter();
     if options.end_ports.is_some()
         && let Some(subject) = subjects.find(|subject| without_fabrics.contains(subject))

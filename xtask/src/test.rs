@@ -124,7 +124,9 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
         },
         Step {
             name: "benches",
-            command: xtask(&["bench", "--short", "pathdb", "sa", "codec", "acm"]),
+            command: xtask(&[
+                "bench", "--short", "pathdb", "sa", "codec", "acm", "connect",
+            ]),
         },
         Step {
             name: "README",

@@ -17,7 +17,8 @@ connections() { # HOST
 }
 
 is_connected() { [ "$(connections host-a)" -gt 0 ] && [ "$(connections host-b)" -gt 0 ]; }
-is_unconnected() { [ "$(connections host-a)" -eq 0 ] && [ "$(connections host-b)" -eq 0 ]; }
+is_without_connections() { [ "$(connections "$1")" -eq 0 ]; } # HOST
+is_unconnected() { is_without_connections host-a && is_without_connections host-b; }
 
 fragments() { # HOST
 	"$1" awk '/^Ip: [0-9]/ { print $20 }' /proc/net/snmp
@@ -71,6 +72,74 @@ connected() {
 	transfer host-b host-a 10.0.1.1
 }
 
+# load FROM TO ADDRESS: data and large datagrams, whatever becomes of the link.
+load() {
+	while :; do
+		timeout 80 "$2" nc -l -p 7001 < <(sleep 80)
+		sleep 0.1
+	done >/dev/null 2>&1 &
+	while :; do
+		timeout 80 "$1" nc "$3" 7001 </dev/zero
+		sleep 0.1
+	done >/dev/null 2>&1 &
+	while :; do
+		timeout 80 "$1" ping -A -s 60000 "$3"
+		sleep 0.1
+	done >/dev/null 2>&1 &
+}
+
+received() { # HOST
+	"$1" cat /sys/class/net/ib0/statistics/rx_bytes
+}
+
+# Data arrives at both hosts, over connections.
+under_load() {
+	local a b
+	a=$(received host-a) b=$(received host-b)
+	sleep 0.5
+	is_connected && [ "$(received host-a)" -gt $((a + 100000)) ] && [ "$(received host-b)" -gt $((b + 100000)) ]
+}
+
+link_down() { # HOST
+	step "$1's link goes down"
+	timeout 20 "$1" ip link set ib0 down || fail "ib0 does not go down"
+}
+
+link_up() { # HOST
+	await 20 is_without_connections "$1"
+	step "$1's link comes up"
+	timeout 20 "$1" ip link set ib0 up || fail "ib0 does not come up"
+}
+
+# Connections end while sends are under way that nobody will ever acknowledge. These fail when nobody polls
+# any more, and their completions are found by who polls next.
+teardown() {
+	local round host
+	began=$EPOCHREALTIME
+	load host-a host-b 10.0.1.2
+	load host-b host-a 10.0.1.1
+	for round in 1 2; do
+		await 20 under_load
+		cable blackhole shca0 1
+		link_down host-a
+		cable heal shca0 1
+		link_up host-a
+		await 20 under_load
+		cable blackhole shca0 1
+		set_mode host-a datagram
+		cable heal shca0 1
+		set_mode host-a connected
+	done
+	# Ends of connections of which the other end has gone in silence stay for minutes, if the link stays up.
+	for host in host-a host-b; do
+		await 20 under_load
+		link_down "$host"
+		link_up "$host"
+	done
+	await 20 under_load
+	kernel_is_content
+}
+
 to_datagram() {
 	local host
 	began=$EPOCHREALTIME
@@ -85,4 +154,5 @@ to_datagram() {
 }
 
 row ipoib-connected "ping, nc, rdma resource" connected
+limit=300 row ipoib-teardown "ip link, nc, ping" teardown
 row ipoib-datagram "ping, rdma resource" to_datagram

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What it costs to connect under `apmctl run`: librdmacm's cmtime, which makes many connections at
+//! once and takes them down again, without and with it, in the VM.
+//!
+//! The daemons run all the time, as the VM starts them for anybody, so the two sides differ in nothing
+//! but `apmctl run` on both hosts.
+//! Runs of the two alternate, and the medians are compared: what the machine below the VM does besides
+//! meets both.
+
+mod cmtime;
+mod figures;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::cmtime::{Server, Side};
+use self::figures::{Pair, Verdict};
+use crate::command;
+use crate::failure::Failure;
+use crate::timeline::Timeline;
+use crate::world::{Kind, World};
+
+/// Measures what it costs to connect under apmctl run
+#[derive(Parser)]
+#[command(name = "apm-connect-bench")]
+struct Options {
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Pairs of runs, one of each side
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Connections of each run
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    /// Measure only: a missed goal is no failure. For short runs, which show whether all connect and
+    /// not how fast
+    #[arg(long)]
+    no_goals: bool,
+}
+
+/// The program.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let options = Options::parse_from(arguments);
+    let verdict = match run(&options) {
+        Ok(verdict) => verdict,
+        Err(failure) => {
+            eprintln!("apm-connect-bench: {failure}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if options.no_goals {
+        return ExitCode::SUCCESS;
+    }
+    println!("{}", options.choose(verdict.json(), verdict.text()));
+    ExitCode::from(u8::from(verdict.is_missed()))
+}
+
+impl Options {
+    fn choose(&self, json: String, text: String) -> String {
+        if self.json { json } else { text }
+    }
+}
+
+fn run(options: &Options) -> Result<Verdict, Failure> {
+    World::prepare(Kind::Netns, &Timeline::new(false))?;
+    // Not a drill's: those tell of all that they do.
+    command::run(&["daemons", "start"])?;
+    let plain = Server::start(Side::Plain, options.connections)?;
+    let protected = Server::start(Side::Protected, options.connections)?;
+    // The first run of each side fills caches: of addresses, and of what the daemons know.
+    plain.connect()?;
+    protected.connect()?;
+    if !options.json {
+        println!("{}", Pair::HEAD);
+    }
+    let mut pairs = Vec::new();
+    for number in 0..options.pairs {
+        let pair = measure(number, &plain, &protected)?;
+        println!("{}", options.choose(pair.json(), pair.row()));
+        pairs.push(pair);
+    }
+    Ok(Verdict::on(&pairs))
+}
+
+/// Neither side is always the first of a pair.
+fn measure(number: u32, plain: &Server, protected: &Server) -> Result<Pair, Failure> {
+    if number.is_multiple_of(2) {
+        let plain = plain.connect()?;
+        let protected = protected.connect()?;
+        return Ok(Pair { plain, protected });
+    }
+    let protected = protected.connect()?;
+    let plain = plain.connect()?;
+    Ok(Pair { plain, protected })
+}
