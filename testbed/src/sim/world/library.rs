@@ -127,7 +127,7 @@ impl World<'_> {
     }
 
     /// What the libraries of a host said gets to their daemon.
-    pub(super) fn from_library(&mut self, host: usize, client: u64, input: Input) {
+    pub(super) fn hear_library(&mut self, host: usize, client: u64, input: Input) {
         if self.hosts[host].client != client {
             return;
         }

@@ -188,7 +188,7 @@ impl<'a> World<'a> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Mad(host, source, message) => self.input(host, Input::Mad(source, message)),
-            Event::Input(host, client, input) => self.from_library(host, client, input),
+            Event::Input(host, client, input) => self.hear_library(host, client, input),
             Event::Answer(host, client, query) => self.answer(host, client, &query),
             Event::Obey(host, client, conn, order) => self.obey(host, client, conn, &order),
             Event::Packet(conn, side) => self.packet(conn, side),
