@@ -113,9 +113,8 @@ impl Latest {
 
     /// As poll(2), after a look, and whether it ended by itself, not by a signal.
     fn poll_until(&mut self, fds: &mut [PollFd<'_>], timeout: PollTimeout) -> io::Result<bool> {
-        let looks = timeout != PollTimeout::ZERO
-            && self.looks.look(|| Ok(poll(fds, PollTimeout::ZERO)? > 0))?;
-        if looks {
+        let there = || Ok(poll(fds, PollTimeout::ZERO)? > 0);
+        if timeout != PollTimeout::ZERO && self.looks.look(self.beside, there)? {
             return Ok(true);
         }
         match poll(fds, timeout) {

@@ -5,8 +5,10 @@
 //! that asks one thing after the other asks again at once. So after a client's turn the thread leaves
 //! the processor to whoever wants it, which may be that client, and looks again, for [`LONGEST`] at
 //! most. A look sees all that a sleep would: whoever has something to say ends it, so nobody waits
-//! longer and nobody is preferred. This is no busy loop: without a client's turn there is no look,
-//! and a look in vain is followed by ever more sleeps without one.
+//! longer and nobody is preferred. Unless one client asks alone, the processor is not left before it
+//! is seen that nobody waits: who asks much would fill his stream meanwhile, at the others' cost. This
+//! is no busy loop: without a client's turn there is no look, and a look in vain is followed by ever
+//! more sleeps without one.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -33,13 +35,21 @@ impl Looks {
         self.served = true;
     }
 
-    /// Whether something is `there` already, so that there is no need to sleep.
+    /// Whether something is `there` already, so that there is no need to sleep; `alone`: mostly of
+    /// one client.
     ///
     /// # Errors
     /// As `there`.
-    pub(super) fn look(&mut self, mut there: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    pub(super) fn look(
+        &mut self,
+        alone: bool,
+        mut there: impl FnMut() -> io::Result<bool>,
+    ) -> io::Result<bool> {
         if !self.is_due() {
             return Ok(false);
+        }
+        if !alone && there()? {
+            return Ok(true);
         }
         let start = Instant::now();
         loop {
@@ -106,15 +116,15 @@ mod tests {
     fn without_a_request_nobody_looks() {
         let mut looks = Looks::default();
         let never = || -> io::Result<bool> { panic!("looked") };
-        assert!(!looks.look(never).unwrap());
+        assert!(!looks.look(true, never).unwrap());
         looks.served();
         let mut times = 0;
         let third = || {
             times += 1;
             Ok(times == 3)
         };
-        looks.look(third).unwrap();
+        looks.look(true, third).unwrap();
         assert!(times > 0);
-        assert!(!looks.look(never).unwrap(), "one look for one turn");
+        assert!(!looks.look(true, never).unwrap(), "one look for one turn");
     }
 }
