@@ -15,6 +15,7 @@ use mio::{Interest, Registry};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::looks::Looks;
 use super::token::Token;
 use crate::io::stream::Stream;
 
@@ -39,6 +40,7 @@ pub(super) struct Latest {
     turns: u8,
     /// The poll does not look for its requests.
     beside: bool,
+    looks: Looks,
 }
 
 /// What the poll looks for at a client: room is asked for only where it is missing.
@@ -52,15 +54,13 @@ pub(super) fn interest(buffers: &Buffers) -> Interest {
 impl Latest {
     /// A client has its turn.
     pub(super) fn served(&mut self, key: u32, clients: &mut Clients<Stream>, registry: &Registry) {
+        self.looks.served();
         if key == self.key {
             self.turns = self.turns.saturating_add(1);
             return;
         }
         self.back(clients, registry);
-        *self = Self {
-            key,
-            ..Self::default()
-        };
+        self.key = key;
     }
 
     /// Waits for the poll, and for this client where it may ask at any time.
@@ -80,17 +80,17 @@ impl Latest {
             .is_some_and(|it| it.buffers.is_quiet())
         {
             self.back(clients, registry);
-            return wait(registry, timeout);
+            return self.wait(registry, timeout);
         }
         let Some(served) = clients.get(self.key) else {
-            return wait(registry, timeout);
+            return self.wait(registry, timeout);
         };
         if !self.beside && self.turns >= ALONE {
             // The poll still tells when the client has gone.
             self.beside = look_for(self.key, &served.stream, Interest::PRIORITY, registry).is_ok();
         }
         let mut fds = [readable(registry), readable(&served.stream)];
-        if !poll_until(&mut fds, timeout)? {
+        if !self.poll_until(&mut fds, timeout)? {
             return Ok(Woken::default());
         }
         let [all, client] = fds.map(|fd| fd.revents().unwrap_or(PollFlags::POLLIN));
@@ -98,6 +98,30 @@ impl Latest {
             poll: !self.beside || !all.is_empty(),
             client: (self.beside && !client.is_empty()).then(|| (self.key, ended(client))),
         })
+    }
+
+    /// Waits for the poll alone.
+    fn wait(&mut self, registry: &Registry, timeout: PollTimeout) -> io::Result<Woken> {
+        if timeout != PollTimeout::ZERO {
+            self.poll_until(&mut [readable(registry)], timeout)?;
+        }
+        Ok(Woken {
+            poll: true,
+            client: None,
+        })
+    }
+
+    /// As poll(2), after a look, and whether it ended by itself, not by a signal.
+    fn poll_until(&mut self, fds: &mut [PollFd<'_>], timeout: PollTimeout) -> io::Result<bool> {
+        let there = || Ok(poll(fds, PollTimeout::ZERO)? > 0);
+        if timeout != PollTimeout::ZERO && self.looks.look(self.beside, there)? {
+            return Ok(true);
+        }
+        match poll(fds, timeout) {
+            Ok(_) => Ok(true),
+            Err(Errno::EINTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The poll looks for its requests again. What it has said meanwhile is told as if it were new.
@@ -126,26 +150,6 @@ pub(super) fn look_for(
 
 fn readable(fd: &impl AsFd) -> PollFd<'_> {
     PollFd::new(fd.as_fd(), PollFlags::POLLIN)
-}
-
-/// Waits for the poll alone.
-fn wait(registry: &Registry, timeout: PollTimeout) -> io::Result<Woken> {
-    if timeout != PollTimeout::ZERO {
-        poll_until(&mut [readable(registry)], timeout)?;
-    }
-    Ok(Woken {
-        poll: true,
-        client: None,
-    })
-}
-
-/// As poll(2), and whether it ended by itself, not by a signal.
-fn poll_until(fds: &mut [PollFd<'_>], timeout: PollTimeout) -> io::Result<bool> {
-    match poll(fds, timeout) {
-        Ok(_) => Ok(true),
-        Err(Errno::EINTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// What poll(2) tells of the end of a stream: the end of speech shows when it is read.

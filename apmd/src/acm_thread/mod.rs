@@ -11,6 +11,7 @@ mod counters;
 mod files;
 mod kernel;
 mod latest;
+mod looks;
 mod opened;
 mod part;
 mod queue_pairs;
