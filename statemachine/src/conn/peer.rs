@@ -38,10 +38,14 @@ impl Peer {
         self.take(state);
     }
 
+    /// Whether it has said something later.
+    pub(super) fn is_past(&self, state: &State) -> bool {
+        is_later(self.sequence, state.sequence)
+    }
+
     /// A later message of the same association.
     pub(super) fn update(&mut self, state: &State) -> News {
-        // Sequence numbers wrap, hence the signed difference (RFC 1982).
-        if state.sequence.wrapping_sub(self.sequence) as i32 <= 0 {
+        if !is_later(state.sequence, self.sequence) {
             return News::None;
         }
         self.sequence = state.sequence;
@@ -148,6 +152,7 @@ impl OwnState {
     }
 }
 
+/// Sequence numbers wrap, hence the signed difference (RFC 1982).
 fn is_later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }

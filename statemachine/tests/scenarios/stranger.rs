@@ -216,9 +216,16 @@ fn a_late_lap_does_not_bring_its_path_back() {
         "one for each alternate, with the same primary"
     );
     let (to, source, old) = recorded[0].clone();
-    pair.forge(to, source, old);
-    pair.run(500);
-    pair.assert_armed();
+    // The peer has said since that its port is lost: that it was sent before is in what it says.
+    let anew = MadSource {
+        transaction_id: pair.last_transaction("LAP").wrapping_add(1),
+        ..source
+    };
+    for source in [source, anew] {
+        pair.forge(to, source, old.clone());
+        pair.run(500);
+        pair.assert_armed();
+    }
 }
 
 #[test]
@@ -229,6 +236,8 @@ fn a_lap_with_a_path_that_cannot_be_is_declined() {
         let path = pair.qp(ACTIVE).alternate.expect("armed");
         let primary = pair.qp(ACTIVE).primary;
         let data = State {
+            // Later than all that was said.
+            sequence: 1_000,
             primary: PrimaryPath {
                 port: primary.port,
                 local: primary.slid,

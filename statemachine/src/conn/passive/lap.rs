@@ -31,6 +31,10 @@ impl Passive {
             cx.drop_mad(source, "LAP", Drop::Malformed);
             return true;
         };
+        if core.peer.is_past(&state) {
+            // Whatever its transaction ID, it was sent before something that was heard already.
+            return false;
+        }
         self.peer_says(core, cx, &state);
         let proposal = Proposal {
             ids: CommIds::from_peer(lap.local_comm_id, lap.remote_comm_id),
