@@ -450,7 +450,7 @@ fn state(pick: Pick) -> State {
         lmc: 0,
         up: pick % 5 != usize::from(number),
     };
-    let on = if pick % 7 == 0 { 2 } else { 1 };
+    let on = if pick.is_multiple_of(7) { 2 } else { 1 };
     State {
         sequence: pick as u32 % 0x1_0000,
         primary: PrimaryPath {
