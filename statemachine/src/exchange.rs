@@ -12,6 +12,9 @@ use crate::time::Time;
 /// The shortest wait before a copy: below that it is the hosts' own delays that are measured.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
+/// And the longest wait before the second copy: a peer that was slow once is not slow for ever.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
 /// The wait before a copy, in round trips.
 const ROUND_TRIPS: u32 = 4;
 
@@ -29,7 +32,7 @@ impl RoundTrip {
     /// How long to wait for an answer to the first copy.
     fn first_wait(self, cx: &Context) -> Duration {
         self.0.map_or(cx.config.retry_first, |smoothed| {
-            (smoothed * ROUND_TRIPS).max(SHORTEST_WAIT)
+            (smoothed * ROUND_TRIPS).clamp(SHORTEST_WAIT, LONGEST_WAIT)
         })
     }
 }

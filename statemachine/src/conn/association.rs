@@ -347,9 +347,11 @@ impl ActiveAssociation {
                 comm_id,
                 exchange,
                 told,
-                ..
+                parked,
             } if comm_id == ids.local => {
-                exchange.answered(cx, &mut core.round_trip);
+                if !parked {
+                    exchange.answered(cx, &mut core.round_trip);
+                }
                 if rep.failover() != FailoverAccepted::Accepted {
                     self.back_off(core, cx, Reason::PeerRefused(data.refusal));
                     return Outcome::Handled;

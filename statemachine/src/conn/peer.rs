@@ -128,6 +128,11 @@ impl OwnState {
         }
     }
 
+    /// What is said from now on is later than all before, though nothing has changed.
+    pub(super) fn advance(&mut self) {
+        self.state.sequence = self.state.sequence.wrapping_add(1);
+    }
+
     pub(super) fn state(&self) -> &State {
         &self.state
     }

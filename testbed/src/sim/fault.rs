@@ -37,7 +37,7 @@ pub enum Kind {
     StaleSa,
     /// A host's libraries stand still.
     LateLibrary,
-    /// A host's libraries lose their orders.
+    /// A host's libraries are stopped: their orders wait.
     MuteLibrary,
     /// A daemon is killed, and started again.
     Crash,
@@ -89,7 +89,7 @@ impl fmt::Display for What {
             Self::BusySa => f.write_str("SA is busy"),
             Self::StaleSa => f.write_str("SM does not look at the fabric"),
             Self::LateLibrary(host) => write!(f, "libraries of host {host} stand still"),
-            Self::MuteLibrary(host) => write!(f, "libraries of host {host} lose orders"),
+            Self::MuteLibrary(host) => write!(f, "libraries of host {host} are stopped"),
             Self::Crash(host) => write!(f, "daemon of host {host} killed"),
             Self::Close(conn, side) => write!(f, "connection {conn} closed by side {side}"),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use cm_msgs::control::Snapshot;
 use cm_msgs::{Lid, PKey};
-use statemachine::{Engine, PortId, PortStatus};
+use statemachine::{Engine, Order, PortId, PortStatus};
 
 use super::fabric::{Fabric, PortOf, base_lid, gid, guid};
 
@@ -22,8 +22,10 @@ pub struct Host {
     pub waiting: BTreeMap<usize, u64>,
     /// How many faults hold the daemon down.
     pub killed: u32,
-    /// How many faults make the libraries lose their orders.
+    /// How many faults have stopped the libraries' processes.
     pub mute: u32,
+    /// Orders that wait in a stopped process's socket, and the number of that.
+    pub unread: Vec<(u64, usize, Order)>,
     /// Until then the libraries do nothing.
     pub still_until: u64,
     /// When the last order or report of a library gets to where it goes: sockets keep their order.

@@ -29,7 +29,7 @@ pub enum Named {
 const FAULTS_LEFT_OUT: &[Kind] = &[];
 
 /// Likewise, of the rules.
-const RULES_LEFT_OUT: &[Rule] = &[Rule::CalmDeath, Rule::Reversed];
+const RULES_LEFT_OUT: &[Rule] = &[Rule::CalmDeath];
 
 impl Profile {
     /// The profile of that name, with these besides.

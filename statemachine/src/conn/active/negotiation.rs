@@ -333,6 +333,8 @@ impl Negotiation {
         cx.trace(core.id, What::LapSent(PathLids::from(&alternate)));
         self.agreed = false;
         let transaction = self.next_transaction();
+        // A LAP of before, whoever repeats it, is told from this one.
+        core.own.advance();
         let proposal = Proposal::new(core, transaction, alternate, origin);
         self.send_lap(core, cx, association, proposal);
     }

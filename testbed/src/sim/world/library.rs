@@ -75,7 +75,11 @@ impl World<'_> {
 
     pub(super) fn obey(&mut self, host: usize, client: u64, conn: usize, order: &Order) {
         let side = self.side_of(host, conn);
-        if self.hosts[host].client != client || self.hosts[host].mute > 0 {
+        if self.hosts[host].client != client {
+            return;
+        }
+        if self.hosts[host].mute > 0 {
+            self.hosts[host].unread.push((client, conn, *order));
             return;
         }
         if !self.connections[conn].ends[side].registered {

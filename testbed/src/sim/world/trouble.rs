@@ -52,7 +52,21 @@ impl World<'_> {
                 }
             }
             What::Close(conn, side) => self.close(conn, 1 - side),
+            What::MuteLibrary(host) => {
+                self.shift(fault.what, false);
+                self.resume(host);
+            }
             what => self.shift(what, false),
+        }
+    }
+
+    /// The libraries' processes go on, if nothing else has stopped them.
+    fn resume(&mut self, host: usize) {
+        if self.hosts[host].mute > 0 {
+            return;
+        }
+        for (client, conn, order) in std::mem::take(&mut self.hosts[host].unread) {
+            self.obey(host, client, conn, &order);
         }
     }
 
