@@ -472,10 +472,10 @@ impl Engine {
 
     fn park(&mut self, source: &MadSource, req: &Req, data: ReqData) {
         let wait = self.cx.config.parked_for;
-        match self
-            .parked
-            .park(*source, req.clone(), data, self.cx.config.parked_limit)
-        {
+        let limit = self.cx.config.parked_limit;
+        let port = self.cx.ports.get(source.port);
+        let lmc = port.map_or(0, |port| port.status.lmc);
+        match self.parked.park(*source, req.clone(), data, limit, lmc) {
             Parking::Full => return self.cx.drop_mad(source, "REQ", Drop::Overflow),
             Parking::New(number) => self
                 .cx

@@ -7,6 +7,7 @@ use cm_msgs::association::ReqData;
 use cm_msgs::cm::Req;
 
 use crate::input::MadSource;
+use crate::port::same_port;
 
 /// A REQ that waits for its application.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct Parked {
     pub(crate) data: ReqData,
 }
 
-/// Of the room, one sender has one part in so many.
+/// Of the room, one port has one part in so many.
 const SHARES: usize = 4;
 
 /// What became of a REQ.
@@ -46,6 +47,7 @@ impl ParkedReqs {
         req: Req,
         data: ReqData,
         limit: usize,
+        lmc: u8,
     ) -> Parking {
         let mut new = Parked {
             number: self.next,
@@ -60,8 +62,8 @@ impl ParkedReqs {
             *old = new;
             return Parking::Copy;
         }
-        // A sender cannot choose its LID, so that of one port cannot shut out the others.
-        let of_sender = |old: &&Parked| old.source.lid == new.source.lid;
+        // A sender can choose its LID among those of its port only, so one cannot shut out the others.
+        let of_sender = |old: &&Parked| same_port(old.source.lid, new.source.lid, lmc);
         let share = (limit / SHARES).max(1);
         if self.reqs.len() >= limit || self.reqs.iter().filter(of_sender).count() >= share {
             return Parking::Full;

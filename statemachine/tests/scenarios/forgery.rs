@@ -250,7 +250,7 @@ fn an_association_is_opened_and_armed_under_attack() {
 
 #[test]
 fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
-    let mut pair = Pair::new(3);
+    let mut pair = Pair::with(3, 2, 1);
     for host in [ACTIVE, PASSIVE] {
         pair.start(host);
     }
@@ -260,7 +260,11 @@ fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
             local_qpn: cm_msgs::Qpn(0x70_0000 + number),
             ..req(&pair, PASSIVE, number + 1)
         };
-        let from = source(&pair, PASSIVE, number);
+        // By all four LIDs of its port.
+        let from = MadSource {
+            lid: Lid(FORGER.0 & !3 | number as u16 & 3),
+            ..source(&pair, PASSIVE, number)
+        };
         pair.forge(PASSIVE, from, forged.into());
     }
     pair.set_traffic(true);
