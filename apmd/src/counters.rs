@@ -8,6 +8,8 @@ use statemachine::PresenceCounters;
 pub(crate) struct PortCounters {
     /// MADs received that did not decode, or came from another QP than QP1.
     pub(crate) malformed_mads: u64,
+    /// Association MADs that were not handled: their senders sent them faster than that can be done.
+    pub(crate) discarded_mads: u64,
     /// MADs that could not be sent.
     pub(crate) unsent_mads: u64,
     /// Port losses told by verbs events.

@@ -9,7 +9,7 @@ use cm_msgs::mad::{self, MAD_LEN};
 use cm_msgs::smp::{self, Routing, Smp};
 use cm_msgs::{Gid, Guid, Lid, sa};
 use mio::Registry;
-use statemachine::{PortId, Random};
+use statemachine::{MadWay, PortId, Random};
 use std::os::fd::AsRawFd;
 
 use crate::config::Config;
@@ -200,8 +200,7 @@ pub(crate) struct Devices {
 /// What else a MAD of the association's class may want of its sending.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sending {
-    /// The low bits of the source LID.
-    pub(crate) path_bits: u8,
+    pub(crate) way: MadWay,
     /// How long the kernel lets an answer through; 0: none is expected.
     pub(crate) timeout_ms: u32,
 }
@@ -377,7 +376,7 @@ impl Devices {
             .find(|device| device.verbs.node_guid == node_guid)
     }
 
-    fn by_id(&self, id: PortId) -> Option<&Port> {
+    pub(crate) fn by_id(&self, id: PortId) -> Option<&Port> {
         self.by_guid(id.node_guid)?
             .ports
             .iter()
@@ -424,9 +423,12 @@ impl Devices {
         let to = Destination {
             qpn: 1,
             lid,
-            sl: 0,
-            pkey_index: port.watch.default_pkey_index(),
-            path_bits: how.path_bits,
+            sl: how.way.sl,
+            pkey_index: how
+                .way
+                .pkey_index
+                .unwrap_or_else(|| port.watch.default_pkey_index()),
+            path_bits: how.way.path_bits,
             timeout_ms: how.timeout_ms,
         };
         mad_port.send_association(to, mad)

@@ -110,6 +110,31 @@ impl PortWatch {
             .unwrap_or(0)
     }
 
+    /// Where a key is in the P_Key table.
+    pub(crate) fn pkey_index(&self, pkey: PKey) -> Option<u16> {
+        let facts = self.facts.as_ref()?;
+        let index = facts.pkeys.iter().position(|key| *key == pkey)?;
+        u16::try_from(index).ok()
+    }
+
+    /// Where a key is in the P_Key table, or else one of the same partition with the other membership.
+    pub(crate) fn partition_index(&self, pkey: PKey) -> Option<u16> {
+        if pkey.partition() == 0 {
+            return None;
+        }
+        self.pkey_index(pkey).or_else(|| {
+            let mut keys = self.facts.as_ref()?.pkeys.iter();
+            let index = keys.position(|key| key.partition() == pkey.partition())?;
+            u16::try_from(index).ok()
+        })
+    }
+
+    /// The key at a place of the P_Key table.
+    pub(crate) fn pkey_at(&self, index: u16) -> Option<PKey> {
+        let facts = self.facts.as_ref()?;
+        facts.pkeys.get(usize::from(index)).copied()
+    }
+
     /// A source says that the port is lost. What to tell the engine, if it thought otherwise.
     pub(crate) fn lost(&mut self) -> Option<PortStatus> {
         self.look();
@@ -346,6 +371,10 @@ mod tests {
         assert_eq!((told.lid, told.gid), (Lid(7), Gid([3; 16])));
         assert_eq!(told.pkeys, [0x8001, 0xffff].map(PKey));
         assert_eq!(watch.default_pkey_index(), 2);
+        let indices = [0xffff, 0x7fff, 0x8001, 1, 0x8002, 0x8000, 0].map(PKey);
+        let indices = indices.map(|pkey| watch.partition_index(pkey));
+        assert_eq!(indices[..4], [Some(2), Some(2), Some(0), Some(0)]);
+        assert_eq!(indices[4..], [None; 3], "0 fills an empty place");
         let again = watch.answered(second(2), &info(PortState::Active, 7));
         assert_eq!(again, None, "no news");
     }

@@ -12,6 +12,7 @@ use mio::{Interest, Registry};
 use statemachine::{FairShare, Time, Timers};
 
 use crate::config;
+use crate::io::peer_groups;
 use crate::io::seqpacket::{ListenError, Listener, Packets, Peer, Receive};
 use crate::io::watched;
 use crate::token::Token;
@@ -201,6 +202,20 @@ impl Server {
     /// Who is at the other end.
     pub(crate) fn peer(&self, key: u32) -> Option<Peer> {
         self.callers.get(&key).map(|caller| caller.peer)
+    }
+
+    /// Whether a caller may change things, not only look: root, the daemon's own user, and the group
+    /// of the socket, also where its mode lets others in.
+    pub(crate) fn may_change(&self, key: u32) -> bool {
+        let Some(caller) = self.callers.get(&key) else {
+            return false;
+        };
+        let own = nix::unistd::geteuid().as_raw();
+        let is_member = || {
+            let socket = std::os::fd::AsFd::as_fd(&caller.packets);
+            peer_groups::is_member(socket, self.listener.group()).unwrap_or(false)
+        };
+        caller.peer.uid == 0 || caller.peer.uid == own || is_member()
     }
 
     /// A caller's socket.

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | 0..4 | magic number 0x61706d64 ("apmd") |
 //! | 4 | version, 2 |
-//! | 5 | bit 7: the sender has more ports; bits 6-5: migration state of its QP (`enum ibv_mig_state`); bits 2-0: ports that follow, 0 to 4 |
+//! | 5 | bit 7: the sender has more ports; bits 6-5: migration state of its QP (`enum ibv_mig_state`); bits 4-3: [`Movement`]; bits 2-0: ports that follow, 0 to 4 |
 //! | 6..8 | for each of the four ports: 3 bits LMC, 1 bit in service |
 //! | 8 | the local port of its primary path |
 //! | 9..12 | REQ: the recipient's queue pair |
@@ -18,6 +18,15 @@
 //! | 18..20 | remote LID of its primary path |
 //! | 20..92 | four times GID (16), LID (2) |
 //! | 92 | REP: why failover is refused, 0 not |
+//! | 93 | all but REQ, which has no room for it: bits 3-0: the fourth to the first port are drained |
+//!
+//! DREQ has data of its own, of which an apmd that does not know it makes nothing:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | magic number |
+//! | 4 | version, 2 |
+//! | 5 | bit 7: the sender's application has disconnected |
 
 use core::fmt;
 
@@ -66,6 +75,8 @@ pub struct PeerPort {
     pub lmc: u8,
     /// Whether it is in service.
     pub up: bool,
+    /// Its operator wants paths off it, though it works. A REQ does not tell.
+    pub drained: bool,
 }
 
 /// The ports of a host, as far as they have room.
@@ -135,6 +146,38 @@ pub struct PrimaryPath {
     pub remote: Lid,
 }
 
+/// Whether the sender leaves a path though nothing is wrong with it, so that the recipient does not
+/// suspect that path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Movement {
+    /// It does not.
+    #[default]
+    None,
+    /// It is about to leave its primary.
+    Leaves,
+    /// It has left the path before its primary.
+    Left,
+}
+
+impl Movement {
+    const fn code(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Leaves => 1,
+            Self::Left => 2,
+        }
+    }
+
+    /// A code that means nothing here explains nothing.
+    const fn from_code(code: u8) -> Self {
+        match code {
+            1 => Self::Leaves,
+            2 => Self::Left,
+            _ => Self::None,
+        }
+    }
+}
+
 /// How the sender's end of a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
@@ -144,6 +187,8 @@ pub struct State {
     pub primary: PrimaryPath,
     /// Path migration state of its QP.
     pub migration: MigrationState,
+    /// Whether it leaves a path that works.
+    pub movement: Movement,
     /// The ports of its device.
     pub ports: Ports,
 }
@@ -154,6 +199,7 @@ impl Default for State {
             sequence: 0,
             primary: PrimaryPath::default(),
             migration: MigrationState::Migrated,
+            movement: Movement::None,
             ports: Ports::default(),
         }
     }
@@ -187,28 +233,86 @@ pub struct RepData {
     pub refusal: Option<Refusal>,
 }
 
+/// Private data of a DREQ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DreqData {
+    /// The sender's application has disconnected, and the recipient's is to hear of it.
+    pub disconnected: bool,
+}
+
+attribute! {
+    /// As it lies in a DREQ.
+    struct Ending: 6 {
+        magic: u32 = [0, 0, 32],
+        version: u8 = [4, 0, 8],
+        disconnected: bool = [5, 0, 1],
+    }
+}
+
+impl DreqData {
+    /// Lays it into a DREQ.
+    pub fn encode(&self) -> PrivateData<220> {
+        let ending = Ending {
+            magic: MAGIC,
+            version: VERSION,
+            disconnected: self.disconnected,
+        };
+        PrivateData(resized(&ending.encode()))
+    }
+
+    /// Reads it from a DREQ.
+    ///
+    /// # Errors
+    /// The DREQ is from no apmd, from one of another version, or from one that says nothing there.
+    pub fn decode(data: &PrivateData<220>) -> Result<Self, AssociationError> {
+        let Ending {
+            magic,
+            version,
+            disconnected,
+        } = Ending::decode(&resized(&data.0));
+        known(magic, version)?;
+        Ok(Self { disconnected })
+    }
+}
+
+/// Whether it is of this protocol.
+fn known(magic: u32, version: u8) -> Result<(), AssociationError> {
+    if magic != MAGIC {
+        return Err(AssociationError::Magic(magic));
+    }
+    if version != VERSION {
+        return Err(AssociationError::Version(version));
+    }
+    Ok(())
+}
+
 attribute! {
     /// What all of them have in common, and what REP has besides.
-    struct Block: 93 {
+    struct Block: 94 {
         magic: u32 = [0, 0, 32],
         version: u8 = [4, 0, 8],
         more: bool = [5, 0, 1],
         migration: u8 = [5, 1, 2],
+        movement: u8 = [5, 3, 2],
         port_count: u8 = [5, 5, 3],
         primary: PrimaryPath = { port: [8, 0, 8], local: [16, 0, 16], remote: [18, 0, 16] },
         peer_qpn: Qpn = [9, 0, 24],
         sequence: u32 = [12, 0, 32],
         first: PeerPort = {
             gid: [20, 0, 128], lid: [36, 0, 16], lmc: [6, 0, 3], up: [6, 3, 1],
+            drained: [93, 7, 1],
         },
         second: PeerPort = {
             gid: [38, 0, 128], lid: [54, 0, 16], lmc: [6, 4, 3], up: [6, 7, 1],
+            drained: [93, 6, 1],
         },
         third: PeerPort = {
             gid: [56, 0, 128], lid: [72, 0, 16], lmc: [7, 0, 3], up: [7, 3, 1],
+            drained: [93, 5, 1],
         },
         fourth: PeerPort = {
             gid: [74, 0, 128], lid: [90, 0, 16], lmc: [7, 4, 3], up: [7, 7, 1],
+            drained: [93, 4, 1],
         },
         refusal: u8 = [92, 0, 8],
     }
@@ -220,6 +324,7 @@ impl Block {
             sequence,
             primary,
             migration,
+            movement,
             ports,
         } = *state;
         let [first, second, third, fourth] = ports.slots;
@@ -228,6 +333,7 @@ impl Block {
             version: VERSION,
             more: ports.more,
             migration: migration.code(),
+            movement: movement.code(),
             port_count: ports.len,
             primary,
             sequence,
@@ -246,12 +352,7 @@ impl Block {
     }
 
     fn state(&self) -> Result<State, AssociationError> {
-        if self.magic != MAGIC {
-            return Err(AssociationError::Magic(self.magic));
-        }
-        if self.version != VERSION {
-            return Err(AssociationError::Version(self.version));
-        }
+        known(self.magic, self.version)?;
         if usize::from(self.port_count) > MAX_PORTS {
             return Err(AssociationError::PortCount(self.port_count));
         }
@@ -261,6 +362,7 @@ impl Block {
             sequence: self.sequence,
             primary: self.primary,
             migration: migration.ok_or(AssociationError::MigrationState(self.migration))?,
+            movement: Movement::from_code(self.movement),
             ports: Ports {
                 slots,
                 len: self.port_count,
@@ -338,6 +440,7 @@ mod tests {
             lid: Lid(number << 4),
             lmc: number as u8 & 7,
             up: number % 2 == 1,
+            drained: false,
         }
     }
 
@@ -350,6 +453,7 @@ mod tests {
                 remote: Lid(0xbff0),
             },
             migration: MigrationState::Armed,
+            movement: Movement::Left,
             ports: Ports::new((1..=ports).map(port)),
         }
     }
@@ -392,7 +496,7 @@ mod tests {
         };
         let bytes = req.encode();
         let start = [
-            b'a', b'p', b'm', b'd', 2, 0x42, 0x34, 0, 2, 0x12, 0x34, 0x56, 0xfe, 0xdc, 0xba, 0x98,
+            b'a', b'p', b'm', b'd', 2, 0x52, 0x34, 0, 2, 0x12, 0x34, 0x56, 0xfe, 0xdc, 0xba, 0x98,
             0x12, 0x34, 0xbf, 0xf0, 0xfe, 0x80,
         ];
         assert_eq!(bytes[..22], start);
@@ -404,6 +508,44 @@ mod tests {
             ..RepData::default()
         };
         assert_eq!(rep.encode()[92], 4);
+    }
+
+    #[test]
+    fn how_it_ended_is_said_and_heard() {
+        for disconnected in [false, true] {
+            let data = DreqData { disconnected };
+            let bytes = data.encode();
+            assert_eq!(bytes[..5], *b"apmd\x02");
+            assert_eq!(bytes[5], u8::from(disconnected) << 7);
+            assert_eq!(DreqData::decode(&bytes), Ok(data));
+        }
+        let silent = PrivateData::default();
+        assert_eq!(DreqData::decode(&silent), Err(AssociationError::Magic(0)));
+    }
+
+    #[test]
+    fn drained_ports_are_told_in_all_but_a_req() {
+        let ports = (1..=4).map(|number| PeerPort {
+            drained: number % 3 == 1,
+            ..port(number)
+        });
+        let drained = State {
+            ports: Ports::new(ports),
+            ..state(4)
+        };
+        assert_eq!(drained.encode::<148>()[93], 0b1001);
+        assert_eq!(State::decode(&drained.encode::<148>()), Ok(drained));
+        let rep = RepData {
+            state: drained,
+            refusal: None,
+        };
+        assert_eq!(RepData::decode(&rep.encode()), Ok(rep));
+        let req = ReqData {
+            state: drained,
+            ..ReqData::default()
+        };
+        let heard = ReqData::decode(&req.encode()).map(|req| req.state);
+        assert_eq!(heard, Ok(state(4)));
     }
 
     #[test]

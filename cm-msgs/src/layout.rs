@@ -27,17 +27,40 @@ impl Span {
         self.byte..self.byte + (self.bit + self.width).div_ceil(8)
     }
 
-    fn is_whole_bytes(self) -> bool {
-        self.bit == 0 && self.width.is_multiple_of(8)
+    /// Its first bit, and the one after its last, in bits from the beginning.
+    fn bits(self) -> (usize, usize) {
+        let first = self.byte * 8 + self.bit;
+        (first, first + self.width)
     }
+}
 
-    /// Bits after the span's last one, up to the end of its last byte.
-    fn shift(self) -> usize {
-        (8 - (self.bit + self.width) % 8) % 8
+/// IBA's tables have words of 32 bits, in which fields lie side by side: so an attribute is put together
+/// and taken apart by words, each with one access to memory.
+const WORD: usize = 32;
+
+/// The word with this number; what is beyond the last byte is zero.
+#[inline(always)]
+fn word(bytes: &[u8], number: usize) -> u32 {
+    let rest = &bytes[number * 4..];
+    match rest.first_chunk() {
+        Some(word) => u32::from_be_bytes(*word),
+        None => {
+            let mut word = [0; 4];
+            word[..rest.len()].copy_from_slice(rest);
+            u32::from_be_bytes(word)
+        }
     }
+}
 
-    fn mask(self) -> u128 {
-        (1u128 << self.width) - 1
+/// Writes all words of an attribute.
+#[inline(always)]
+pub(crate) fn write_words(bytes: &mut [u8], words: &[u32]) {
+    let (whole, rest) = bytes.as_chunks_mut::<4>();
+    for (bytes, word) in whole.iter_mut().zip(words) {
+        *bytes = word.to_be_bytes();
+    }
+    if let Some(last) = words.last().filter(|_| !rest.is_empty()) {
+        rest.copy_from_slice(&last.to_be_bytes()[..rest.len()]);
     }
 }
 
@@ -45,32 +68,24 @@ impl Span {
 /// of this: hence inlined always, here and in [`Wire`].
 #[inline(always)]
 fn read_bits(bytes: &[u8], at: Span) -> u64 {
-    if at.is_whole_bytes() {
-        let mut value = [0; 8];
-        value[8 - at.width / 8..].copy_from_slice(&bytes[at.bytes()]);
-        return u64::from_be_bytes(value);
-    }
-    let whole = bytes[at.bytes()]
-        .iter()
-        .fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
-    (whole >> at.shift() & at.mask()) as u64
+    let (first, end) = at.bits();
+    let (one, last) = (first / WORD, (end - 1) / WORD);
+    let whole = (one..=last).fold(0_u128, |sum, number| {
+        sum << WORD | u128::from(word(bytes, number))
+    });
+    let mask = (1_u128 << at.width) - 1;
+    (whole >> ((last + 1) * WORD - end) & mask) as u64
 }
 
-/// Writes the low bits of `value` into a span of at most 64 bits.
+/// Puts the low bits of `value` into a span of at most 64 bits. Its bits are zero before.
 #[inline(always)]
-fn write_bits(bytes: &mut [u8], at: Span, value: u64) {
-    if at.is_whole_bytes() {
-        // Most fields: one store of the processor, once the span is known.
-        bytes[at.bytes()].copy_from_slice(&value.to_be_bytes()[8 - at.width / 8..]);
-        return;
-    }
-    let mask = at.mask() << at.shift();
-    let whole = u128::from(value) << at.shift() & mask;
-    for (place, byte) in bytes[at.bytes()].iter_mut().rev().enumerate() {
-        // Fields share bytes: a neighbour's bits stay, so that the order of writing does not
-        // matter.
-        let clear = !((mask >> (8 * place)) as u8);
-        *byte = *byte & clear | (whole >> (8 * place)) as u8;
+fn put_bits(words: &mut [u32], at: Span, value: u64) {
+    let (first, end) = at.bits();
+    let (one, last) = (first / WORD, (end - 1) / WORD);
+    let mask = (1_u128 << at.width) - 1;
+    let whole = (u128::from(value) & mask) << ((last + 1) * WORD - end);
+    for (place, word) in words[one..=last].iter_mut().rev().enumerate() {
+        *word |= (whole >> (place * WORD)) as u32;
     }
 }
 
@@ -78,8 +93,10 @@ fn write_bits(bytes: &mut [u8], at: Span, value: u64) {
 pub(crate) trait Wire {
     /// Reads the field.
     fn read(bytes: &[u8], at: Span) -> Self;
-    /// Writes the field, cut to its low bits if it is too wide.
-    fn write(&self, bytes: &mut [u8], at: Span);
+    /// Puts the field into its words, cut to its low bits if it is too wide; nothing if it is an array.
+    fn put(&self, words: &mut [u32], at: Span);
+    /// Writes the field if it is an array, after the words.
+    fn copy(&self, bytes: &mut [u8], at: Span);
     /// The field for people and JSON.
     fn value(&self) -> FieldValue<'_>;
 }
@@ -93,9 +110,12 @@ macro_rules! wire_integer {
             }
 
             #[inline(always)]
-            fn write(&self, bytes: &mut [u8], at: Span) {
-                write_bits(bytes, at, $to(*self));
+            fn put(&self, words: &mut [u32], at: Span) {
+                put_bits(words, at, $to(*self));
             }
+
+            #[inline(always)]
+            fn copy(&self, _: &mut [u8], _: Span) {}
 
             fn value(&self) -> FieldValue<'_> {
                 FieldValue::Int($to(*self))
@@ -125,7 +145,10 @@ impl<const N: usize> Wire for [u8; N] {
     }
 
     #[inline(always)]
-    fn write(&self, bytes: &mut [u8], at: Span) {
+    fn put(&self, _: &mut [u32], _: Span) {}
+
+    #[inline(always)]
+    fn copy(&self, bytes: &mut [u8], at: Span) {
         bytes[at.bytes()].copy_from_slice(self);
     }
 
@@ -144,8 +167,13 @@ macro_rules! wire_bytes {
             }
 
             #[inline(always)]
-            fn write(&self, bytes: &mut [u8], at: $crate::layout::Span) {
-                self.0.write(bytes, at);
+            fn put(&self, words: &mut [u32], at: $crate::layout::Span) {
+                $crate::layout::Wire::put(&self.0, words, at);
+            }
+
+            #[inline(always)]
+            fn copy(&self, bytes: &mut [u8], at: $crate::layout::Span) {
+                $crate::layout::Wire::copy(&self.0, bytes, at);
             }
 
             fn value(&self) -> $crate::fields::FieldValue<'_> {
@@ -231,7 +259,10 @@ macro_rules! attribute {
             #[inline]
             $vis fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
-                $($crate::layout::attribute!(@write bytes, $len, self.$field, $at);)+
+                let mut words = [0; usize::div_ceil($len, 4)];
+                $($crate::layout::attribute!(@write put words, $len, self.$field, $at);)+
+                $crate::layout::write_words(&mut bytes, &words);
+                $($crate::layout::attribute!(@write copy bytes, $len, self.$field, $at);)+
                 bytes
             }
         }
@@ -249,13 +280,13 @@ macro_rules! attribute {
         )
     };
 
-    (@write $bytes:ident, $len:literal, $value:expr, { $($part:ident: $at:tt),+ $(,)? }) => {
-        $($crate::layout::attribute!(@write $bytes, $len, $value.$part, $at);)+
+    (@write $how:ident $into:ident, $len:literal, $value:expr, { $($part:ident: $at:tt),+ $(,)? }) => {
+        $($crate::layout::attribute!(@write $how $into, $len, $value.$part, $at);)+
     };
-    (@write $bytes:ident, $len:literal, $value:expr, [$byte:literal, $bit:literal, $width:literal]) => {
-        $crate::layout::Wire::write(
+    (@write $how:ident $into:ident, $len:literal, $value:expr, [$byte:literal, $bit:literal, $width:literal]) => {
+        $crate::layout::Wire::$how(
             &$value,
-            &mut $bytes,
+            $into.as_mut_slice(),
             const { $crate::layout::Span::within($len, $byte, $bit, $width) },
         )
     };

@@ -3,7 +3,7 @@
 
 use core::fmt::{self, Display};
 
-use crate::association::{PeerPort, PrimaryPath, RepData, ReqData, State};
+use crate::association::{Movement, PeerPort, PrimaryPath, RepData, ReqData, State};
 use crate::cm::{ApStatus, FailoverAccepted, Message, RejReason, Rejected, SpStatus};
 use crate::fields::FieldValue;
 use crate::mad::Header;
@@ -170,9 +170,25 @@ fn sender(f: &mut fmt::Formatter<'_>, state: &State) -> fmt::Result {
         "\n  apmd: state {}: {} on port {port}, lid {local} to lid {remote}",
         state.sequence, state.migration
     )?;
-    for PeerPort { gid, lid, lmc, up } in state.ports.as_slice() {
+    match state.movement {
+        Movement::None => {}
+        Movement::Leaves => f.write_str(", which it is about to leave")?,
+        Movement::Left => f.write_str(", to which it has moved by order")?,
+    }
+    for PeerPort {
+        gid,
+        lid,
+        lmc,
+        up,
+        drained,
+    } in state.ports.as_slice()
+    {
         let up = if *up { "up" } else { "down" };
-        write!(f, "\n  apmd: sender's port {gid} lid {lid} lmc {lmc} {up}")?;
+        let drained = if *drained { ", drained" } else { "" };
+        write!(
+            f,
+            "\n  apmd: sender's port {gid} lid {lid} lmc {lmc} {up}{drained}"
+        )?;
     }
     if state.ports.more() {
         f.write_str("\n  apmd: the sender has more ports")?;

@@ -75,6 +75,7 @@ mod tests {
                 },
                 peer_gid: path(1).dgid,
                 opted_in: false,
+                policy: cm_msgs::control::PolicyOverride::default(),
                 qp: Arc::new(Model::new(path(1))),
             },
         ))

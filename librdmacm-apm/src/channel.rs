@@ -15,9 +15,13 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cm_msgs::control::AppEvent;
+use cm_msgs::path::Path;
 use cm_msgs::{Gid, PKey};
 use nix::errno::Errno;
-use rdma_sys::{rdma_cm_event, rdma_cm_id, rdma_event_channel, rdma_port_space, rdma_resolve_addr};
+use rdma_sys::{
+    rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space,
+    rdma_resolve_addr,
+};
 
 use crate::connection::IdKey;
 use crate::device::check;
@@ -30,11 +34,20 @@ const MAX_PENDING: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ChannelKey(pub(crate) usize);
 
+/// What an event tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// An event of our own, for applications that opted in.
+    Apm(AppEvent),
+    /// librdmacm's, where the CM's DREQ may not get through; each id gets one, whosever comes first.
+    Disconnected,
+}
+
 /// An event that waits for its doorbell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
     pub(crate) id: IdKey,
-    pub(crate) kind: AppEvent,
+    pub(crate) kind: Kind,
     /// 0, or a positive errno.
     pub(crate) status: u8,
 }
@@ -44,6 +57,16 @@ pub(crate) struct Event {
 pub(crate) struct LocalPort {
     pub(crate) gid: Gid,
     pub(crate) pkey: PKey,
+}
+
+impl LocalPort {
+    /// Where a path begins.
+    pub(crate) const fn of(path: &Path) -> Self {
+        Self {
+            gid: path.sgid,
+            pkey: path.pkey,
+        }
+    }
 }
 
 /// The application's channels and the events on their way to it.
@@ -61,6 +84,11 @@ struct Inner {
     doorbells: HashMap<IdKey, ChannelKey>,
     /// Handed out, not yet acknowledged.
     delivered: HashSet<usize>,
+    /// Ids whose applications were told that they are disconnected.
+    disconnected: HashSet<IdKey>,
+    /// Migrated connections, by their numbers, whose applications have disconnected and wait for the
+    /// event of it.
+    leaving: HashMap<u64, (IdKey, LocalPort)>,
 }
 
 enum Route {
@@ -118,6 +146,8 @@ impl Channels {
     pub(crate) fn forget_id(&self, id: IdKey) {
         let mut inner = self.inner();
         inner.routes.remove(&id);
+        inner.disconnected.remove(&id);
+        inner.leaving.retain(|_, (leaving, _)| *leaving != id);
         for events in inner.pending.values_mut() {
             events.retain(|event| event.id != id);
         }
@@ -148,15 +178,7 @@ impl Channels {
 
     /// Sends an event on its way.
     pub(crate) fn post(&self, event: Event, port: LocalPort) {
-        let mut inner = self.inner();
-        match inner.routes.get_mut(&event.id) {
-            Some(Route::To(channel)) => {
-                let channel = *channel;
-                inner.post(event, channel, port);
-            }
-            Some(Route::Moving(waiting)) => waiting.push((event, port)),
-            None => {}
-        }
+        self.inner().send(event, port);
     }
 
     /// An event of this id came out of the kernel.
@@ -165,12 +187,38 @@ impl Channels {
         let Some(channel) = inner.doorbells.remove(&id) else {
             return Rung::Foreign;
         };
-        Rung::Doorbell(
-            inner
-                .pending
-                .get_mut(&channel)
-                .and_then(VecDeque::pop_front),
-        )
+        let pending = inner.pending.get_mut(&channel);
+        let event = pending.and_then(VecDeque::pop_front);
+        Rung::Doorbell(event.filter(|event| match event.kind {
+            Kind::Apm(_) => true,
+            Kind::Disconnected => inner.disconnected.insert(event.id),
+        }))
+    }
+
+    /// The kernel says that an id is disconnected. False if its application has been told so by an
+    /// event of ours.
+    pub(crate) fn is_first_disconnect(&self, id: IdKey) -> bool {
+        let mut inner = self.inner();
+        // Nothing of ours gets to an id without a route.
+        !inner.routes.contains_key(&id) || inner.disconnected.insert(id)
+    }
+
+    /// The id's application disconnects a connection that has migrated.
+    pub(crate) fn leaves(&self, number: u64, id: IdKey, port: LocalPort) {
+        let mut inner = self.inner();
+        if inner.routes.contains_key(&id) {
+            inner.leaving.insert(number, (id, port));
+        }
+    }
+
+    /// The peer has heard of that. Whether the connection was one of these.
+    pub(crate) fn left(&self, number: u64) -> bool {
+        let mut inner = self.inner();
+        let leaving = inner.leaving.remove(&number);
+        if let Some((id, port)) = leaving {
+            inner.send(Event::disconnected(id), port);
+        }
+        leaving.is_some()
     }
 
     /// The event as the application gets it; it lives until [`Self::acknowledge`].
@@ -196,10 +244,36 @@ impl Channels {
     }
 }
 
+impl Event {
+    pub(crate) const fn disconnected(id: IdKey) -> Self {
+        Self {
+            id,
+            kind: Kind::Disconnected,
+            status: 0,
+        }
+    }
+}
+
 impl Inner {
+    fn send(&mut self, event: Event, port: LocalPort) {
+        match self.routes.get_mut(&event.id) {
+            Some(Route::To(channel)) => {
+                let channel = *channel;
+                self.post(event, channel, port);
+            }
+            Some(Route::Moving(waiting)) => waiting.push((event, port)),
+            None => {}
+        }
+    }
+
     fn post(&mut self, event: Event, channel: ChannelKey, port: LocalPort) {
+        let again = event.kind == Kind::Disconnected && self.disconnected.contains(&event.id);
         let pending = self.pending.entry(channel).or_default();
-        if pending.len() >= MAX_PENDING {
+        let is_ours = |event: &&Event| matches!(event.kind, Kind::Apm(_));
+        if again || event.kind == Kind::Disconnected && pending.contains(&event) {
+            return;
+        }
+        if is_ours(&&event) && pending.iter().filter(is_ours).count() >= MAX_PENDING {
             crate::log::debug(&format_args!(
                 "event {:?} is dropped: nobody reads the channel",
                 event.kind
@@ -281,8 +355,11 @@ impl SockaddrIb {
 
 /// `RDMA_CM_EVENT_*` of `rdma_apm.h`. Mainline's numbers end far below; 16 to 19, which an older
 /// kernel patch had used for these, mean other things today.
-pub(crate) const fn code(kind: AppEvent) -> u32 {
-    0x1000 + kind.code() as u32 - 1
+pub(crate) const fn code(kind: Kind) -> u32 {
+    match kind {
+        Kind::Apm(event) => 0x1000 + event.code() as u32 - 1,
+        Kind::Disconnected => rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED,
+    }
 }
 
 /// The event's name, NUL included, if the number is one of ours.
@@ -313,8 +390,10 @@ mod tests {
     fn every_event_has_a_number_and_a_name() {
         let header = include_str!("../include/rdma/rdma_apm.h");
         for kind in ALL {
-            let name = name(code(kind)).expect("a name").trim_end_matches('\0');
-            let definition = format!("{name} = {:#x}", code(kind));
+            let name = name(code(Kind::Apm(kind)))
+                .expect("a name")
+                .trim_end_matches('\0');
+            let definition = format!("{name} = {:#x}", code(Kind::Apm(kind)));
             assert!(
                 header.contains(&definition),
                 "rdma_apm.h has no {definition}"
@@ -328,7 +407,7 @@ mod tests {
         let channels = Channels::default();
         let event = Event {
             id: IdKey(0x40),
-            kind: AppEvent::AltRouteError,
+            kind: Kind::Apm(AppEvent::AltRouteError),
             status: 113,
         };
         let out = channels.deliver(event);
@@ -359,7 +438,7 @@ mod tests {
         channels.post(
             Event {
                 id,
-                kind: AppEvent::PathMigrated,
+                kind: Kind::Apm(AppEvent::PathMigrated),
                 status: 0,
             },
             port,
@@ -382,7 +461,7 @@ mod tests {
         channels.post(
             Event {
                 id,
-                kind: AppEvent::PathMigrated,
+                kind: Kind::Apm(AppEvent::PathMigrated),
                 status: 0,
             },
             port,
@@ -407,11 +486,62 @@ mod tests {
     }
 
     #[test]
+    fn an_id_is_disconnected_once_whoever_says_so_first() {
+        let (channel, told, heard) = (ChannelKey(0x100), IdKey(0x40), IdKey(0x60));
+        let channels = Channels::default();
+        channels.add(channel);
+        for id in [told, heard] {
+            channels.route(id, channel);
+        }
+        {
+            let mut inner = channels.inner();
+            inner
+                .doorbells
+                .extend([(IdKey(1), channel), (IdKey(2), channel)]);
+            let events = [told, heard].map(Event::disconnected);
+            inner.pending.entry(channel).or_default().extend(events);
+        }
+        // Of one the kernel has told before the doorbell is heard, of the other after that.
+        assert!(channels.is_first_disconnect(heard));
+        assert!(matches!(channels.rung(IdKey(1)), Rung::Doorbell(Some(event)) if event.id == told));
+        assert!(matches!(channels.rung(IdKey(2)), Rung::Doorbell(None)));
+        assert!(!channels.is_first_disconnect(told));
+        // Another id at the address, and ids of which the library knows nothing.
+        channels.forget_id(told);
+        channels.route(told, channel);
+        assert!(channels.is_first_disconnect(told));
+        assert!(channels.is_first_disconnect(IdKey(0x80)));
+        assert!(channels.is_first_disconnect(IdKey(0x80)));
+    }
+
+    #[test]
+    fn an_id_that_is_destroyed_hears_no_more_of_its_disconnect() {
+        let (channel, id) = (ChannelKey(0x100), IdKey(0x40));
+        let port = LocalPort {
+            gid: Gid::default(),
+            pkey: PKey(0xffff),
+        };
+        let channels = Channels::default();
+        channels.leaves(7, id, port);
+        assert!(!channels.left(7), "its channel is not the application's");
+        channels.add(channel);
+        channels.route(id, channel);
+        channels.leaves(7, id, port);
+        channels.forget_id(id);
+        assert!(!channels.left(7));
+        // A move of the id keeps the event from a channel that there is not.
+        channels.route(id, channel);
+        channels.leaves(8, id, port);
+        channels.hold(id);
+        assert!(channels.left(8) && !channels.left(8));
+    }
+
+    #[test]
     fn bells_hand_out_events_in_the_order_in_which_they_were_posted() {
         let channel = ChannelKey(0x100);
         let event = |id, kind| Event {
             id: IdKey(id),
-            kind,
+            kind: Kind::Apm(kind),
             status: 0,
         };
         let channels = Channels::default();

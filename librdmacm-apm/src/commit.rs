@@ -22,18 +22,34 @@ use crate::peers::Peers;
 pub(crate) enum Command {
     /// Look after a new connection, or tell the daemon anew of a known one.
     Register(Arc<Connection>),
+    /// What the application says of a connection's policy is another than before.
+    Policy(u64),
     /// A connection is gone.
     Close(u64),
+    /// The same: its application disconnects.
+    Disconnect(u64),
     /// The application received this asynchronous event of a connection.
     Seen(u64, Cause),
+    /// The application received an event which says that a port of this verbs context has failed.
+    PortFailed(usize),
     /// A socket to the daemon that another thread has opened.
     Linked(OwnedFd),
     /// Ask the daemon whether one answers at a peer's port; the question's number.
     AskPeer(u64, PeerPort),
 }
 
-/// Hands an event to the application: connection, event, errno, primary path.
-pub(crate) type Deliver = Box<dyn Fn(&Connection, AppEvent, u8, &path::Path) + Send>;
+/// Hands an event to the application.
+pub(crate) type Deliver = Box<dyn Fn(Delivery<'_>) + Send>;
+
+/// What an application is told.
+pub(crate) enum Delivery<'a> {
+    /// Of a connection on this primary path: an event for those that opted in, with an errno.
+    Event(&'a Connection, AppEvent, u8, &'a path::Path),
+    /// Of a connection on this primary path: the peer's application has disconnected.
+    Disconnected(&'a Connection, &'a path::Path),
+    /// Of a connection with this number that the application has disconnected: the peer knows.
+    Left(u64),
+}
 
 /// What the commit thread does, until it ends.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cm_msgs::control::{MigrationState, Role, Snapshot};
+use cm_msgs::control::{MigrationState, PolicyOverride, Role, Snapshot};
 use cm_msgs::{Gid, Guid, Qpn};
 
 use crate::queue_pair::QueuePair;
@@ -70,7 +70,10 @@ pub(crate) struct Connection {
     /// GID of the peer's port on the primary path, if known.
     pub(crate) peer_gid: Gid,
     opted_in: AtomicBool,
+    policy: Mutex<PolicyOverride>,
     protection: AtomicU8,
+    /// It is not on the path on which it was established.
+    moved: AtomicBool,
     qp: Mutex<Option<Arc<dyn QueuePair>>>,
 }
 
@@ -82,6 +85,7 @@ pub(crate) struct Description {
     pub(crate) context: ContextKey,
     pub(crate) peer_gid: Gid,
     pub(crate) opted_in: bool,
+    pub(crate) policy: PolicyOverride,
     pub(crate) qp: Arc<dyn QueuePair>,
 }
 
@@ -95,7 +99,9 @@ impl Connection {
             context: description.context,
             peer_gid: description.peer_gid,
             opted_in: AtomicBool::new(description.opted_in),
+            policy: Mutex::new(description.policy),
             protection: AtomicU8::new(Protection::Unmanaged as u8),
+            moved: AtomicBool::new(false),
             qp: Mutex::new(Some(description.qp)),
         }
     }
@@ -120,6 +126,15 @@ impl Connection {
         self.opted_in.store(on, Ordering::Relaxed);
     }
 
+    /// What the application says of how it is to be protected.
+    pub(crate) fn policy(&self) -> PolicyOverride {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_policy(&self, policy: PolicyOverride) {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
     /// How well it is protected, as last seen by the commit thread.
     pub(crate) fn protection(&self) -> Protection {
         match self.protection.load(Ordering::Relaxed) {
@@ -128,6 +143,16 @@ impl Connection {
             3 => Protection::Armed,
             _ => Protection::Unmanaged,
         }
+    }
+
+    /// Whether it was last seen on another path than that on which it was established: then the CM's
+    /// messages go another way than its data.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_moved(&self, moved: bool) {
+        self.moved.store(moved, Ordering::Relaxed);
     }
 
     pub(crate) fn set_protection(&self, protection: Protection) {

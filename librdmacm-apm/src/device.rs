@@ -8,7 +8,7 @@ use cm_msgs::{Gid, Guid, Lid, PKey};
 use nix::errno::Errno;
 use rdma_sys::{
     ___ibv_query_port, ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_get_device_guid,
-    ibv_gid, ibv_port_attr, ibv_query_device, ibv_query_gid, ibv_query_pkey,
+    ibv_gid, ibv_port_attr, ibv_port_state, ibv_query_device, ibv_query_gid, ibv_query_pkey,
 };
 
 /// `IBV_LINK_LAYER_INFINIBAND`.
@@ -27,6 +27,8 @@ pub(crate) struct Port {
     pub(crate) lmc: u8,
     /// InfiniBand, not Ethernet.
     pub(crate) infiniband: bool,
+    /// It carries traffic.
+    pub(crate) up: bool,
     gids: i32,
     pkeys: i32,
 }
@@ -66,6 +68,11 @@ impl Device {
             lid: Lid(attr.lid),
             lmc: attr.lmc & 7,
             infiniband: attr.link_layer == LINK_LAYER_INFINIBAND,
+            // Deferred: the link is being retrained, and packets wait (IBA 7.2.7).
+            up: matches!(
+                attr.state,
+                ibv_port_state::IBV_PORT_ACTIVE | ibv_port_state::IBV_PORT_ACTIVE_DEFER
+            ),
             gids: attr.gid_tbl_len,
             pkeys: attr.pkey_tbl_len.into(),
         })
@@ -177,6 +184,7 @@ mod tests {
             lid: Lid(0x10),
             lmc: 2,
             infiniband: true,
+            up: true,
             gids: 1,
             pkeys: 1,
         };

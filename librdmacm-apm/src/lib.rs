@@ -15,6 +15,7 @@
 //! | `peers` | whether daemons answer at peers' ports |
 //! | `arrivals` | new connections, until no more come |
 //! | `tracked`, `order` | one connection on that thread; carrying out an order |
+//! | `standing` | migrating without a daemon when a local port fails |
 //! | `roles` | who is active where no CM says |
 //! | `queue_pair`, `qp`, `device` | reading and changing a QP by verbs |
 //! | `channel` | events for applications that opted in |
@@ -41,6 +42,7 @@ mod real;
 mod registry;
 mod roles;
 mod settings;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod tracked;

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
 use cm_msgs::control::{Cause, PeerPort, Role};
-use cm_msgs::{Gid, Lid, Qpn};
+use cm_msgs::{Gid, Lid, PKey, Qpn};
 use nix::errno::Errno;
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
 
 use crate::binding;
-use crate::channel::{ChannelKey, Channels, Event, LocalPort};
-use crate::commit::{Command, Commit, Deliver};
+use crate::channel::{ChannelKey, Channels, Event, Kind, LocalPort};
+use crate::commit::{Command, Commit, Deliver, Delivery};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
 use crate::device::Device;
-use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID};
+use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID, Wish};
 use crate::qp::Qp;
 use crate::real::real;
 use crate::registry::{Added, Announced, Connects, Owner, ReadyQp, Registry};
@@ -78,13 +78,26 @@ impl Library {
     fn new() -> Self {
         let settings = Settings::from_environment();
         let deliver = || -> Deliver {
-            Box::new(|connection, kind, status, primary| {
-                let port = LocalPort {
-                    gid: primary.sgid,
-                    pkey: primary.pkey,
-                };
-                if let Some(id) = connection.id {
-                    library().channels.post(Event { id, kind, status }, port);
+            Box::new(|delivery| match delivery {
+                Delivery::Event(connection, event, status, primary) => {
+                    if let Some(id) = connection.id {
+                        let kind = Kind::Apm(event);
+                        let event = Event { id, kind, status };
+                        library().channels.post(event, LocalPort::of(primary));
+                    }
+                }
+                Delivery::Disconnected(connection, primary) => {
+                    // An id that is gone may have left its address to another: none goes while the
+                    // QP is held.
+                    connection.with_qp(|_| {
+                        if let Some(id) = connection.id {
+                            let event = Event::disconnected(id);
+                            library().channels.post(event, LocalPort::of(primary));
+                        }
+                    });
+                }
+                Delivery::Left(number) => {
+                    library().channels.left(number);
                 }
             })
         };
@@ -277,15 +290,23 @@ impl Library {
         }
     }
 
-    /// The application turned APM on or off.
+    /// The application turned APM on or off, or says how it should be.
     ///
     /// # Safety
     /// `id` is a valid id.
-    pub(crate) unsafe fn asked(&'static self, id: *mut rdma_cm_id, on: bool) {
+    pub(crate) unsafe fn asked(&'static self, id: *mut rdma_cm_id, wish: Wish) {
         let key = IdKey(id as usize);
-        self.registry.ask(key, on);
-        match (self.registry.by_id(key), on) {
+        self.registry.ask(key, wish);
+        match (self.registry.by_id(key), wish != Wish::Off) {
             (Some(connection), true) => {
+                let policy = self.registry.id(key).policy;
+                let before = connection.policy();
+                connection.set_policy(policy);
+                if connection.opted_in() && before != policy {
+                    // The daemon need not begin anew.
+                    self.commit.send(Command::Policy(connection.number));
+                    return;
+                }
                 connection.set_opted_in(true);
                 // SAFETY: the id is valid.
                 unsafe { self.route(id) };
@@ -310,10 +331,8 @@ impl Library {
         connects: Connects,
         opted_in: bool,
     ) {
-        if opted_in {
-            // SAFETY: the id is valid.
-            unsafe { self.route(id) };
-        }
+        // SAFETY: the id is valid.
+        unsafe { self.route(id) };
         let key = IdKey(id as usize);
         if let Announced::Number(number) = connects.qp {
             // Not ready yet: then it is looked after when it is.
@@ -351,6 +370,7 @@ impl Library {
             context: unsafe { context_key(qp.as_ref().context) },
             peer_gid,
             opted_in,
+            policy: id.map_or_else(Default::default, |id| self.registry.id(id).policy),
             // SAFETY: the QP exists; see this function's own contract.
             qp: Arc::new(unsafe { Qp::new(qp) }),
         });
@@ -385,11 +405,38 @@ impl Library {
 
     /// A connection is over. When this returns, its QP is not used any more.
     pub(crate) fn close(&'static self, connection: &Connection) {
+        self.end(connection, Command::Close(connection.number));
+    }
+
+    fn end(&'static self, connection: &Connection, command: Command) {
         // Released before it is taken out: who does not find it any more may destroy the QP.
         connection.release_qp();
         if self.registry.remove(connection) {
-            self.commit.send(Command::Close(connection.number));
+            self.commit.send(command);
         }
+    }
+
+    /// The application disconnects an id.
+    ///
+    /// # Safety
+    /// `id` is a valid id.
+    pub(crate) unsafe fn disconnect_id(&'static self, id: *mut rdma_cm_id) {
+        let key = IdKey(id as usize);
+        let Some(connection) = self.registry.by_id(key) else {
+            return;
+        };
+        if connection.has_moved() {
+            // SAFETY: the id is valid, and on InfiniBand, where alone connections migrate, the union
+            // holds the IB address.
+            let address = unsafe { &(*id).route.addr.addr.ibaddr };
+            let port = LocalPort {
+                // SAFETY: plain bytes.
+                gid: Gid(unsafe { address.sgid.raw }),
+                pkey: PKey(u16::from_be(address.pkey)),
+            };
+            self.channels.leaves(connection.number, key, port);
+        }
+        self.end(&connection, Command::Disconnect(connection.number));
     }
 
     /// The id's connection is over.
@@ -436,6 +483,13 @@ impl Library {
     pub(crate) fn seen(&'static self, qp: *mut ibv_qp, cause: Cause) {
         if let Some(connection) = self.registry.by_qp(QpKey(qp as usize)) {
             self.commit.send(Command::Seen(connection.number, cause));
+        }
+    }
+
+    /// The application received an event of a port that has failed.
+    pub(crate) fn port_failed(&'static self, context: usize) {
+        if self.registry.is_on_context(context) {
+            self.commit.send(Command::PortFailed(context));
         }
     }
 

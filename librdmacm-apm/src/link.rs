@@ -20,6 +20,8 @@ const MAX_QUEUED: usize = 4096;
 pub(crate) struct Link {
     socket: OwnedFd,
     queue: VecDeque<FromLibrary>,
+    /// The socket took no more of it.
+    full: bool,
 }
 
 /// What came from the daemon.
@@ -48,31 +50,37 @@ impl Link {
         Self {
             socket,
             queue: VecDeque::new(),
+            full: false,
         }
     }
 
     /// Whether something waits for the socket to become writable.
     pub(crate) fn wants_write(&self) -> bool {
-        !self.queue.is_empty()
+        self.full
     }
 
-    /// Sends or queues a message. `Err`: the daemon is gone, or has not read for long.
-    pub(crate) fn send(&mut self, message: FromLibrary) -> Result<(), Errno> {
+    /// Queues a message until [`Self::flush`], and says how many are queued. `Err`: the daemon has not read
+    /// for long.
+    pub(crate) fn queue(&mut self, message: FromLibrary) -> Result<usize, Errno> {
         if self.queue.len() == MAX_QUEUED {
             return Err(Errno::ENOBUFS);
         }
         self.queue.push_back(message);
-        self.flush()
+        Ok(self.queue.len())
     }
 
-    /// Sends what is queued, as far as the socket takes it.
+    /// Sends what is queued, as far as the socket takes it. `Err`: the daemon is gone.
     pub(crate) fn flush(&mut self) -> Result<(), Errno> {
+        self.full = false;
         while let Some(message) = self.queue.front() {
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
             match send(self.socket.as_raw_fd(), message.encode().as_ref(), flags) {
                 Ok(_) => self.queue.pop_front(),
                 Err(Errno::EINTR) => continue,
-                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EAGAIN) => {
+                    self.full = true;
+                    return Ok(());
+                }
                 Err(errno) => return Err(errno),
             };
         }

@@ -72,7 +72,7 @@ fn stale(token: u32, snapshot: Snapshot) -> Report {
     Report { cause, snapshot }
 }
 
-fn is_current(snapshot: &Snapshot, primary: &Path) -> bool {
+pub(crate) fn is_current(snapshot: &Snapshot, primary: &Path) -> bool {
     snapshot.qp_state == QpState::Rts && snapshot.primary.same_way(primary)
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn news(last: &Snapshot, now: &Snapshot) -> Option<Cause> {
 }
 
 /// An application may drain its send queue for a while; that breaks nothing.
-fn is_open(snapshot: &Snapshot) -> bool {
+pub(crate) fn is_open(snapshot: &Snapshot) -> bool {
     matches!(snapshot.qp_state, QpState::Rts | QpState::Sqd)
 }
 
@@ -116,6 +116,7 @@ mod tests {
             token: 7,
             primary: path(1),
             alternate,
+            standing: false,
         }
     }
 

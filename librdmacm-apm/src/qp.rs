@@ -15,7 +15,7 @@ use rdma_sys::{
 };
 
 use crate::device::{Device, check};
-use crate::queue_pair::{Identity, KnownGids, QueuePair};
+use crate::queue_pair::{Address, Glance, Identity, KnownGids, QueuePair};
 use crate::real::real;
 
 /// A QP that exists.
@@ -40,15 +40,20 @@ impl Qp {
     }
 
     fn query(&self) -> Result<ibv_qp_attr, Errno> {
-        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0
-            | ibv_qp_attr_mask::IBV_QP_AV.0
-            | ibv_qp_attr_mask::IBV_QP_ALT_PATH.0
-            | ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0
-            | ibv_qp_attr_mask::IBV_QP_PATH_MTU.0
-            | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0
-            | ibv_qp_attr_mask::IBV_QP_PORT.0
-            | ibv_qp_attr_mask::IBV_QP_TIMEOUT.0
-            | ibv_qp_attr_mask::IBV_QP_DEST_QPN.0;
+        self.query_of(
+            ibv_qp_attr_mask::IBV_QP_STATE.0
+                | ibv_qp_attr_mask::IBV_QP_AV.0
+                | ibv_qp_attr_mask::IBV_QP_ALT_PATH.0
+                | ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0
+                | ibv_qp_attr_mask::IBV_QP_PATH_MTU.0
+                | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0
+                | ibv_qp_attr_mask::IBV_QP_PORT.0
+                | ibv_qp_attr_mask::IBV_QP_TIMEOUT.0
+                | ibv_qp_attr_mask::IBV_QP_DEST_QPN.0,
+        )
+    }
+
+    fn query_of(&self, mask: u32) -> Result<ibv_qp_attr, Errno> {
         // SAFETY: both structures are plain data, valid when all zero.
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { zeroed() };
         // SAFETY: the QP exists.
@@ -181,6 +186,28 @@ impl QueuePair for Qp {
             mask |= ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0;
         }
         self.modify(&mut attr, mask)
+    }
+
+    fn glance(&self) -> Result<Glance, Errno> {
+        let attr = self.query_of(
+            ibv_qp_attr_mask::IBV_QP_STATE.0
+                | ibv_qp_attr_mask::IBV_QP_AV.0
+                | ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0
+                | ibv_qp_attr_mask::IBV_QP_PORT.0,
+        )?;
+        Ok(Glance {
+            qp_state: QpState::from_code(attr.qp_state as u8).ok_or(Errno::EPROTO)?,
+            migration: MigrationState::from_code(attr.path_mig_state as u8).ok_or(Errno::EPROTO)?,
+            primary: Address {
+                port: attr.port_num,
+                path_bits: attr.ah_attr.src_path_bits,
+                dlid: Lid(attr.ah_attr.dlid),
+            },
+        })
+    }
+
+    fn is_port_up(&self, port: u8) -> Result<bool, Errno> {
+        Ok(self.device().port(port)?.up)
     }
 
     fn migrate(&self) -> Result<(), Errno> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the commit thread does with a queue pair.
 
-use cm_msgs::control::Snapshot;
+use cm_msgs::control::{MigrationState, QpState, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 use nix::errno::Errno;
@@ -14,10 +14,31 @@ pub(crate) trait QueuePair: Send + Sync {
     fn read(&self, gids: &KnownGids) -> Result<Snapshot, Errno>;
     /// Loads an alternate path; in the same modify, the migration state becomes ReArm if `rearm`.
     fn load(&self, alternate: &Path, rearm: bool) -> Result<(), Errno>;
+    /// Of the QP what a standing order needs, by one call: every moment counts there, and a port that
+    /// has failed may not have its LID any more.
+    fn glance(&self) -> Result<Glance, Errno>;
+    /// Whether a port of the QP's device carries traffic.
+    fn is_port_up(&self, port: u8) -> Result<bool, Errno>;
     /// Sets the migration state to Migrated.
     fn migrate(&self) -> Result<(), Errno>;
     /// Whether a path ends at the device where it begins.
     fn leads_back(&self, path: &Path) -> bool;
+}
+
+/// A QP's state, and its primary path as the QP itself holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Glance {
+    pub(crate) qp_state: QpState,
+    pub(crate) migration: MigrationState,
+    pub(crate) primary: Address,
+}
+
+/// What tells a QP's paths apart without a look at the port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Address {
+    pub(crate) port: u8,
+    pub(crate) path_bits: u8,
+    pub(crate) dlid: Lid,
 }
 
 /// The numbers that name a connection.

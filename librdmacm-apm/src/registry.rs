@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cm_msgs::Gid;
-use cm_msgs::control::Role;
+use cm_msgs::control::{PolicyOverride, Role};
 
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
+use crate::option::Wish;
 use crate::queue_pair::QueuePair;
 
 /// All ids that were touched, all QPs that were seen to become ready to send, and all connections
@@ -40,6 +41,8 @@ struct Tables {
 struct Id {
     /// What the application said by the option, if it said anything.
     asked: Option<bool>,
+    /// What it said of the policy, by the same.
+    policy: PolicyOverride,
     /// The application set an ACK timeout of its own.
     own_ack_timeout: bool,
     /// Known from `rdma_connect` or `rdma_accept` on.
@@ -77,6 +80,7 @@ pub(crate) struct ReadyQp {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct IdState {
     pub(crate) asked: Option<bool>,
+    pub(crate) policy: PolicyOverride,
     pub(crate) own_ack_timeout: bool,
     /// What it connects, once it is established.
     pub(crate) established: Option<Connects>,
@@ -113,14 +117,20 @@ impl Registry {
             .get(&key)
             .map_or_else(IdState::default, |id| IdState {
                 asked: id.asked,
+                policy: id.policy,
                 own_ack_timeout: id.own_ack_timeout,
                 established: id.connects.filter(|_| id.established),
             })
     }
 
     /// The application used the option.
-    pub(crate) fn ask(&self, key: IdKey, on: bool) {
-        self.tables().ids.entry(key).or_default().asked = Some(on);
+    pub(crate) fn ask(&self, key: IdKey, wish: Wish) {
+        let mut tables = self.tables();
+        let id = tables.ids.entry(key).or_default();
+        id.asked = Some(wish != Wish::Off);
+        if let Wish::On(Some(policy)) = wish {
+            id.policy = policy;
+        }
     }
 
     /// The application set an ACK timeout.
@@ -144,12 +154,14 @@ impl Registry {
     /// A connection request arrived on a listening id: it has its listener's option.
     pub(crate) fn inherit(&self, key: IdKey, listener: IdKey) {
         let mut tables = self.tables();
-        let asked = tables.ids.get(&listener).and_then(|id| id.asked);
+        let said = tables.ids.get(&listener);
+        let (asked, policy) = said.map_or_else(Default::default, |id| (id.asked, id.policy));
         tables.forget_announcement(key);
         tables.ids.insert(
             key,
             Id {
                 asked,
+                policy,
                 ..Id::default()
             },
         );
@@ -232,6 +244,7 @@ impl Registry {
             context: ready.context,
             peer_gid: id.map_or(Gid::default(), |(_, connects)| connects.peer_gid),
             opted_in,
+            policy: tables.policy(id.map(|(id, _)| id)),
             qp: Arc::clone(&ready.qp),
         };
         // Under the lock throughout: who is about to destroy the QP finds one or the other.
@@ -291,6 +304,15 @@ impl Registry {
             .collect()
     }
 
+    /// Whether there are any.
+    pub(crate) fn is_on_context(&self, address: usize) -> bool {
+        self.has_qps() && {
+            let tables = self.tables();
+            let mut all = tables.by_qp.values();
+            all.any(|connection| connection.context.address == address)
+        }
+    }
+
     /// Takes the connection out, after its QP was released. False if it was not in.
     pub(crate) fn remove(&self, connection: &Connection) -> bool {
         let mut tables = self.tables();
@@ -346,6 +368,12 @@ impl Tables {
     /// The application's own path management goes before ours, unless it asked for both.
     fn leave_alone(&self, key: QpKey, opted_in: bool) -> bool {
         !opted_in && self.hands_off.contains(&key)
+    }
+
+    /// What the application said of an id's policy.
+    fn policy(&self, id: Option<IdKey>) -> PolicyOverride {
+        let id = id.and_then(|id| self.ids.get(&id));
+        id.map_or_else(PolicyOverride::default, |id| id.policy)
     }
 
     fn unlink(&mut self, connection: &Connection) {
@@ -424,6 +452,7 @@ mod tests {
             context: CONTEXT,
             peer_gid: Gid::default(),
             opted_in: false,
+            policy: PolicyOverride::default(),
             qp: Arc::new(Model::new(path(1))),
         }
     }
@@ -431,10 +460,17 @@ mod tests {
     #[test]
     fn a_request_has_its_listeners_option_and_its_own_afterwards() {
         let registry = Registry::default();
-        registry.ask(LISTENER, true);
+        let policy = PolicyOverride {
+            mode: Some(cm_msgs::control::Mode::Lid),
+            ..PolicyOverride::default()
+        };
+        registry.ask(LISTENER, Wish::On(Some(policy)));
         registry.inherit(ID, LISTENER);
         assert_eq!(registry.id(ID).asked, Some(true));
-        registry.ask(ID, false);
+        assert_eq!(registry.id(ID).policy, policy);
+        registry.ask(ID, Wish::On(None));
+        assert_eq!(registry.id(ID).policy, policy, "nothing else was said");
+        registry.ask(ID, Wish::Off);
         assert_eq!(
             (registry.id(ID).asked, registry.id(LISTENER).asked),
             (Some(false), Some(true))
@@ -458,7 +494,7 @@ mod tests {
     #[test]
     fn a_forgotten_id_leaves_nothing_to_the_next_at_its_address() {
         let registry = Registry::default();
-        registry.ask(ID, true);
+        registry.ask(ID, Wish::On(None));
         registry.own_ack_timeout(ID);
         registry.forget_id(ID);
         assert_eq!(registry.id(ID), IdState::default());

@@ -4,13 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::{Cause, MigrationState, QpState, Register, Report, Role, Snapshot};
+use cm_msgs::control::{
+    Cause, Load, MigrationState, QpState, Register, Report, Role, Snapshot, Stand,
+};
+use cm_msgs::path::Path;
 use nix::errno::Errno;
 
 use crate::connection::{Connection, Protection};
 use crate::order;
 use crate::queue_pair::{Identity, KnownGids, QueuePair};
 use crate::roles;
+use crate::standing::StandingOrder;
 
 /// The first look at a QP that was set to ReArm; each next one takes twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
@@ -27,7 +31,10 @@ pub(crate) struct Tracked {
     role: Role,
     identity: Identity,
     gids: KnownGids,
+    /// The primary path when it was taken up.
+    first: Path,
     last: Snapshot,
+    standing: Option<StandingOrder>,
     watch: Option<Watch>,
 }
 
@@ -64,7 +71,9 @@ impl Tracked {
             role,
             identity,
             gids,
+            first: last.primary,
             last,
+            standing: None,
             watch: None,
         };
         tracked.saw(last, now);
@@ -79,6 +88,7 @@ impl Tracked {
             node_guid: self.identity.node_guid,
             qpn: self.identity.qpn,
             peer_qpn: self.identity.peer_qpn,
+            policy: self.connection.policy(),
             snapshot: self.last,
         }
     }
@@ -107,8 +117,11 @@ impl Tracked {
                 return None;
             }
         };
-        let error = seen.filter(|&cause| cause == Cause::PathMigrationError);
-        let news = error.or_else(|| order::news(&self.last, &snapshot));
+        let named =
+            |&cause: &Cause| matches!(cause, Cause::PathMigrationError | Cause::StandingOrder);
+        let news = seen
+            .filter(named)
+            .or_else(|| order::news(&self.last, &snapshot));
         self.saw(snapshot, now);
         news.map(|cause| Report { cause, snapshot })
     }
@@ -130,13 +143,81 @@ impl Tracked {
         Some(report)
     }
 
+    /// Carries out a load order; `None`: the QP is gone. What the QP was told before of migrating by
+    /// itself ends with it, however it ends.
+    pub(crate) fn load(&mut self, now: Instant, order: &Load) -> Option<Report> {
+        self.learn(&order.alternate);
+        self.standing = None;
+        let report = self.carry_out(now, order.token, |qp, gids| order::load(qp, gids, order))?;
+        if order.standing && matches!(report.cause, Cause::Done { .. }) {
+            self.give_standing_order(&order.primary);
+        }
+        Some(report)
+    }
+
+    /// It may, or may no longer, migrate by itself.
+    pub(crate) fn stand(&mut self, order: &Stand) {
+        self.standing = None;
+        if order.allowed {
+            self.give_standing_order(&order.primary);
+        }
+    }
+
+    fn give_standing_order(&mut self, primary: &Path) {
+        let order = self
+            .connection
+            .with_qp(|qp| StandingOrder::for_qp(qp, &self.gids, primary));
+        self.standing = order.and_then(|order| {
+            order.unwrap_or_else(|errno| {
+                crate::log::debug(&format_args!(
+                    "connection {}: no standing order: {errno}",
+                    self.connection.number
+                ));
+                None
+            })
+        });
+    }
+
+    /// The standing order, if there is one.
+    pub(crate) fn standing(&self) -> Option<&StandingOrder> {
+        self.standing.as_ref()
+    }
+
+    /// Migrates the QP by its standing order. Whether that was done; if so, it has none any more.
+    pub(crate) fn migrate_by_itself(&mut self) -> bool {
+        let Some(order) = self.standing else {
+            return false;
+        };
+        let result = self.connection.with_qp(|qp| order.carry_out(qp));
+        match result {
+            Some(Ok(true)) => {
+                self.standing = None;
+                true
+            }
+            Some(Err(errno)) => {
+                crate::log::debug(&format_args!(
+                    "connection {}: standing order failed: {errno}",
+                    self.connection.number
+                ));
+                false
+            }
+            Some(Ok(false)) | None => false,
+        }
+    }
+
     /// The peer's GID on a path that the daemon named.
-    pub(crate) fn learn(&mut self, path: &cm_msgs::path::Path) {
+    fn learn(&mut self, path: &Path) {
         self.gids.learn(path.dlid, path.dgid);
     }
 
     fn saw(&mut self, snapshot: Snapshot, now: Instant) {
         self.last = snapshot;
+        self.connection
+            .set_moved(!snapshot.primary.same_way(&self.first));
+        let migrated = snapshot.migration == MigrationState::Migrated;
+        if migrated || !order::is_open(&snapshot) {
+            self.standing = None;
+        }
         if !self.refused {
             self.connection.set_protection(Protection::from(&snapshot));
         }
@@ -161,6 +242,7 @@ fn read_first(qp: &dyn QueuePair, gids: &KnownGids) -> Option<(Identity, Snapsho
 #[cfg(test)]
 mod tests {
     use cm_msgs::Lid;
+    use cm_msgs::control::PolicyOverride;
 
     use super::*;
     use crate::connection::{ContextKey, Description, QpKey};
@@ -179,6 +261,7 @@ mod tests {
                 },
                 peer_gid: path(1).dgid,
                 opted_in: false,
+                policy: PolicyOverride::default(),
                 qp: Arc::new(model.clone()),
             },
         ))
@@ -227,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_qp_that_leads_back_is_left_alone() {
-        let model = Model::new(cm_msgs::path::Path {
+        let model = Model::new(Path {
             dlid: Lid(0x12),
             ..path(1)
         });

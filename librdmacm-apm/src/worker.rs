@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::{Cause, FromDaemon, FromLibrary, PeerPort, Report};
+use cm_msgs::control::{Cause, Ending, FromDaemon, FromLibrary, PeerPort, Report};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 
 use crate::arrivals::Arrivals;
 use crate::async_events::AsyncEvents;
-use crate::commit::{Command, Commit, Deliver, Descriptor, Work};
+use crate::commit::{Command, Commit, Deliver, Delivery, Descriptor, Work};
 use crate::connection::{Connection, Protection};
 use crate::link::{Link, Received};
 use crate::order;
@@ -24,6 +24,9 @@ use crate::tracked::Tracked;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const SLOWEST_RETRY: Duration = Duration::from_secs(5);
+
+/// Messages to the daemon that are sent together at most.
+const BATCH: usize = 32;
 
 /// What epoll says: a small number, or a verbs context's address.
 const WAKE: u64 = 0;
@@ -125,6 +128,7 @@ impl Worker {
                 }
             }
             self.timers(Instant::now());
+            self.send_queued();
         }
     }
 
@@ -167,8 +171,11 @@ impl Worker {
     fn command(&mut self, command: Command) {
         match command {
             Command::Register(connection) => self.register(connection),
-            Command::Close(number) => self.close(number),
+            Command::Policy(number) => self.say_policy(number),
+            Command::Close(number) => self.close(number, Ending::Gone),
+            Command::Disconnect(number) => self.close(number, Ending::Disconnected),
             Command::Seen(number, cause) => self.look(number, Some(cause)),
+            Command::PortFailed(context) => self.carry_out_standing_orders(context),
             Command::Linked(socket) => {
                 if let Uplink::Down { .. } = self.uplink {
                     self.up(socket);
@@ -241,14 +248,18 @@ impl Worker {
         true
     }
 
-    fn close(&mut self, number: u64) {
+    fn close(&mut self, number: u64, ending: Ending) {
         if self.arrivals.remove(number) {
             return;
         }
         if let Some(tracked) = self.connections.remove(&number) {
             self.contexts
                 .remove(&self.epoll, tracked.connection.context);
-            self.say(FromLibrary::Close { conn: number });
+            crate::log::debug(&format_args!("connection {number}: {ending}"));
+            self.say(FromLibrary::Close {
+                conn: number,
+                ending,
+            });
         }
     }
 
@@ -272,6 +283,7 @@ impl Worker {
     }
 
     fn context_ready(&mut self, address: usize) {
+        self.carry_out_standing_orders(address);
         self.look_at(|tracked| tracked.connection.context.address == address);
     }
 
@@ -335,6 +347,15 @@ impl Worker {
         }
     }
 
+    /// One that is not registered yet will be with what the application says by then.
+    fn say_policy(&mut self, number: u64) {
+        if let Some(tracked) = self.connections.get(&number) {
+            let policy = tracked.connection.policy();
+            let conn = number;
+            self.say(FromLibrary::Policy { conn, policy });
+        }
+    }
+
     fn report(&mut self, number: u64, report: Report) {
         let refused = self
             .connections
@@ -355,33 +376,42 @@ impl Worker {
         }
     }
 
-    /// Sends, if there is a daemon.
+    /// To be sent, if there is a daemon. Where the application's threads keep all CPUs busy, this one may
+    /// lose its own with every message that wakes the daemon: so they go some at a time.
     fn say(&mut self, message: FromLibrary) {
-        if let Uplink::Up(link) = &mut self.uplink {
-            let sent = link.send(message);
-            self.sent(sent);
+        let Uplink::Up(link) = &mut self.uplink else {
+            return;
+        };
+        match link.queue(message) {
+            Err(_) => self.down(),
+            Ok(queued) if queued % BATCH == 0 => self.send_queued(),
+            Ok(_) => {}
         }
     }
 
-    fn sent(&mut self, result: Result<(), Errno>) {
-        let Uplink::Up(link) = &self.uplink else {
+    fn send_queued(&mut self) {
+        let Uplink::Up(link) = &mut self.uplink else {
             return;
         };
-        let mut interest = EpollFlags::EPOLLIN;
-        interest.set(EpollFlags::EPOLLOUT, link.wants_write());
-        let watched = self
-            .epoll
-            .modify(link.as_fd(), &mut EpollEvent::new(interest, SOCKET));
-        if result.and(watched).is_err() {
+        let watched = link.wants_write();
+        let sent = link.flush();
+        let wants_write = link.wants_write();
+        let sent = sent.and_then(|()| {
+            if watched == wants_write {
+                return Ok(());
+            }
+            let mut interest = EpollFlags::EPOLLIN;
+            interest.set(EpollFlags::EPOLLOUT, wants_write);
+            let mut event = EpollEvent::new(interest, SOCKET);
+            self.epoll.modify(link.as_fd(), &mut event)
+        });
+        if sent.is_err() {
             self.down();
         }
     }
 
     fn socket_ready(&mut self) {
-        if let Uplink::Up(link) = &mut self.uplink {
-            let sent = link.flush();
-            self.sent(sent);
-        }
+        self.send_queued();
         while let Uplink::Up(link) = &mut self.uplink {
             match link.receive() {
                 Received::Message(message) => self.message(message),
@@ -405,15 +435,18 @@ impl Worker {
                 self.commit.peers.answered(question, answers);
             }
             FromDaemon::Load { conn, load } => {
-                self.carry_out(conn, |tracked, now| {
-                    tracked.learn(&load.alternate);
-                    tracked.carry_out(now, load.token, |qp, gids| order::load(qp, gids, &load))
-                });
+                self.carry_out(conn, |tracked, now| tracked.load(now, &load));
             }
             FromDaemon::Migrate { conn, migrate } => {
                 self.carry_out(conn, |tracked, now| {
                     let token = migrate.token;
                     tracked.carry_out(now, token, |qp, gids| order::migrate(qp, gids, &migrate))
+                });
+            }
+            FromDaemon::Stand { conn, stand } => {
+                self.carry_out(conn, |tracked, _| {
+                    tracked.stand(&stand);
+                    None
                 });
             }
             FromDaemon::Query { conn, token } => {
@@ -441,9 +474,28 @@ impl Worker {
                 if let Some(tracked) = self.connections.get(&conn)
                     && tracked.connection.opted_in()
                 {
-                    (self.deliver)(&tracked.connection, event, status, &tracked.last().primary);
+                    let primary = &tracked.last().primary;
+                    let connection = &tracked.connection;
+                    (self.deliver)(Delivery::Event(connection, event, status, primary));
                 }
             }
+            FromDaemon::Disconnected { conn } => self.disconnected(conn),
+        }
+    }
+
+    /// The other end of a connection is disconnected: the peer's, or ours as the peer sees it. The
+    /// application hears of it from us only where the CM's messages go another way than its data.
+    fn disconnected(&mut self, number: u64) {
+        // Whether it has migrated should be as true as it can be.
+        self.look(number, None);
+        match self.connections.get(&number) {
+            Some(tracked) if tracked.connection.has_moved() => {
+                crate::log::debug(&format_args!("connection {number}: the peer disconnected"));
+                let primary = &tracked.last().primary;
+                (self.deliver)(Delivery::Disconnected(&tracked.connection, primary));
+            }
+            Some(_) => {}
+            None => (self.deliver)(Delivery::Left(number)),
         }
     }
 
@@ -474,6 +526,8 @@ fn command_name() -> [u8; 16] {
     command[..len].copy_from_slice(&name[..len]);
     command
 }
+
+mod standing;
 
 #[cfg(test)]
 mod tests;

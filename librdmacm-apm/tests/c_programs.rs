@@ -124,6 +124,22 @@ option 3 of level 1: EBADF
 option 2 of level 0: EBADF
 option 2 of level 7: EBADF
 ack timeout: EBADF
+options: ok
+newer options: ok
+unknown options: EINVAL
+options of a datagram id: EINVAL
+half of the options: EINVAL
+older options: ok
+no port to prefer: EINVAL
+spread: ok
+mode 4: EINVAL
+alternates of type 0: ok, errno 0
+alternates of type 1: ok, errno 0
+alternates of type 2: ok, errno 0
+alternates of type 3: ok, errno 0
+alternates of type 4: EINVAL, errno 0
+alternates of a datagram id: EINVAL
+alternates of no id: EINVAL
 0x1000: RDMA_CM_EVENT_ALT_ROUTE_RESOLVED
 0x1001: RDMA_CM_EVENT_ALT_ROUTE_ERROR
 0x1002: RDMA_CM_EVENT_LOAD_ALT_PATH

@@ -135,7 +135,7 @@ impl Session {
         let registered = open.values().copied().collect();
         while !open.is_empty() {
             match self.next() {
-                FromLibrary::Close { conn } => assert!(open.remove(&conn).is_some()),
+                FromLibrary::Close { conn, .. } => assert!(open.remove(&conn).is_some()),
                 other => panic!("{other:?} where only closing was due"),
             }
         }

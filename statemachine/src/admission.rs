@@ -24,6 +24,7 @@ const HOST_INTERVAL: Duration = Duration::from_millis(2);
 /// taken up as fast as their peers answer. Whoever waits is served in turn, client by client.
 /// Connections that are taken up already never wait here.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Admission {
     host: TokenBucket,
     clients: BTreeMap<u64, TokenBucket>,
@@ -115,6 +116,7 @@ impl Admission {
 
 /// Tokens: a new one comes in every interval until there are `size` of them.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 struct TokenBucket {
     size: u32,
     interval: Duration,

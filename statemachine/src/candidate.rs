@@ -9,6 +9,7 @@ use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Guid, Lid};
 use strum::Display;
 
+use crate::guard::guard;
 use crate::id::PortId;
 use crate::input::Origin;
 use crate::overlap::{Overlap, PathEnds};
@@ -48,6 +49,8 @@ impl fmt::Display for Candidate {
 pub struct Score {
     /// What speaks against its working at all.
     pub doubt: Doubt,
+    /// It does not lead to where the connection is to go.
+    pub astray: bool,
     /// Which ports it shares with the primary.
     pub shared: Shared,
     /// What it shares with the primary inside the fabric, where that is known.
@@ -66,13 +69,23 @@ impl Score {
     pub fn beats(self, other: Self) -> bool {
         match self.doubt.cmp(&other.doubt) {
             Ordering::Less => true,
-            Ordering::Equal => self.shares_less(other),
+            Ordering::Equal => self.leads_better(other),
             Ordering::Greater => false,
         }
     }
 
+    /// Whether it leads to where the connection is to go and the other does not, or surely shares less
+    /// with the primary, doubts aside.
+    pub(crate) fn leads_better(self, other: Self) -> bool {
+        match (self.astray, other.astray) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => self.shares_less(other),
+        }
+    }
+
     /// Whether it surely shares less with the primary, doubts aside.
-    pub(crate) fn shares_less(self, other: Self) -> bool {
+    fn shares_less(self, other: Self) -> bool {
         match self.shared.cmp(&other.shared) {
             Ordering::Less => true,
             Ordering::Equal => match (self.overlap, other.overlap) {
@@ -94,7 +107,14 @@ impl Ord for Score {
                 None => OverlapRank::Unknown,
                 Some(_) => OverlapRank::Shared,
             };
-            (score.doubt, score.shared, known, overlap, score.tie)
+            (
+                score.doubt,
+                score.astray,
+                score.shared,
+                known,
+                overlap,
+                score.tie,
+            )
         };
         key(self).cmp(&key(other))
     }
@@ -157,6 +177,9 @@ pub enum Doubt {
     /// Nothing.
     #[strum(to_string = "no doubt")]
     None,
+    /// It works, but an operator, here or at the peer, wants one of its ports left alone.
+    #[strum(to_string = "over a drained port")]
+    Drained,
     /// The peer or a path source said that its remote port is out of service.
     #[strum(to_string = "remote port was out of service")]
     RemoteDown,
@@ -184,7 +207,7 @@ impl CandidatePool<'_> {
     fn local(&self) -> impl Iterator<Item = &Port> {
         self.ports.of_device(self.node_guid).filter(|port| {
             // A port that flaps would have each alternate over it loaded and lost in turn.
-            port.is_settled()
+            guard!(AlternatePortUp, port.is_settled())
                 && port.has_pkey(self.primary.pkey)
                 && port.status.mtu >= self.primary.mtu
         })
@@ -220,6 +243,7 @@ impl CandidatePool<'_> {
             dlid: at(remote.lid, offset),
             score: Score {
                 doubt: Doubt::None,
+                astray: false,
                 shared,
                 overlap: None,
                 tie: tie(salt, id.port, remote.gid, offset),
@@ -273,7 +297,7 @@ fn tie(salt: u64, port: u8, gid: Gid, offset: u16) -> u32 {
 
 /// A hash (splitmix64's finalizer): every bit of `x` changes every bit of the result with even
 /// chances.
-fn mix(mut x: u64) -> u64 {
+pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

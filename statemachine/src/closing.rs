@@ -1,101 +1,163 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Associations whose application has gone: DREQ until DREP, or until nobody answers.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use cm_msgs::Qpn;
+use cm_msgs::association::DreqData;
 use cm_msgs::cm::Dreq;
 use cm_msgs::path::PortAddress;
+use cm_msgs::{PKey, Qpn};
 
 use crate::conn::CommIds;
 use crate::context::{Alarm, Context, Owner, Route};
 use crate::exchange::{Exchange, RoundTrip};
+use crate::id::ConnId;
 use crate::input::MadSource;
+use crate::output::Order;
 use crate::port::same_port;
 
 /// Kept after the connection is gone: a peer that never hears of the end would keep its side open,
 /// and propose paths for a QP number that somebody else may have by then.
-pub(crate) struct Closing {
-    ids: CommIds,
-    peer_qpn: Qpn,
-    peer_ports: Vec<PortAddress>,
-    routes: Vec<Route>,
+#[cfg_attr(test, derive(Clone, Debug))]
+struct Closing {
+    ended: Ended,
     exchange: Exchange,
-    round_trip: RoundTrip,
+    /// Whether its DREQ counts among the messages in flight.
+    in_flight: bool,
+}
+
+/// What is left of a connection that had an association.
+#[cfg_attr(test, derive(Clone, Debug))]
+pub(crate) struct Ended {
+    pub(crate) ids: CommIds,
+    pub(crate) peer_qpn: Qpn,
+    /// The connection's partition.
+    pub(crate) pkey: PKey,
+    pub(crate) peer_ports: Vec<PortAddress>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) round_trip: RoundTrip,
+    /// Its name, if its application disconnected. The peer's application is to hear of it, and this
+    /// one that the peer has.
+    pub(crate) disconnected: Option<ConnId>,
 }
 
 #[derive(Default)]
-pub(crate) struct ClosingTable(BTreeMap<u32, Closing>);
+#[cfg_attr(test, derive(Clone, Debug))]
+pub(crate) struct ClosingTable {
+    table: BTreeMap<u32, Closing>,
+    /// Those whose DREQ has found no room yet.
+    waiting: BTreeSet<u32>,
+}
 
 impl ClosingTable {
     /// Starts to close an association. Its communication ID stays taken until that is over.
-    pub(crate) fn open(
-        &mut self,
-        cx: &mut Context,
-        ids: CommIds,
-        peer_qpn: Qpn,
-        peer_ports: Vec<PortAddress>,
-        routes: Vec<Route>,
-        round_trip: RoundTrip,
-    ) {
-        cx.comm_ids.insert(ids.local, Owner::Closing);
+    pub(crate) fn open(&mut self, cx: &mut Context, ended: Ended) {
+        let comm_id = ended.ids.local;
+        cx.comm_ids.insert(comm_id, Owner::Closing);
         let exchange = Exchange::new(cx.transaction(), 0);
-        self.0.insert(
-            ids.local,
-            Closing {
-                ids,
-                peer_qpn,
-                peer_ports,
-                routes,
-                exchange,
-                round_trip,
-            },
-        );
-        self.retry(cx, ids.local);
+        let closing = Closing {
+            ended,
+            exchange,
+            in_flight: false,
+        };
+        self.table.insert(comm_id, closing);
+        if cx.schedule.has_room() {
+            self.retry(cx, comm_id);
+        } else {
+            self.waiting.insert(comm_id);
+        }
+    }
+
+    /// Whether one that waits for room has it.
+    pub(crate) fn is_runnable(&self, cx: &Context) -> bool {
+        cx.schedule.has_room() && !self.waiting.is_empty()
+    }
+
+    /// Sends the first DREQ of the next that waits, if there is room.
+    pub(crate) fn next(&mut self, cx: &mut Context) -> bool {
+        if !self.is_runnable(cx) {
+            return false;
+        }
+        if let Some(comm_id) = self.waiting.pop_first() {
+            self.retry(cx, comm_id);
+        }
+        true
     }
 
     /// Sends the next DREQ, or gives up.
     pub(crate) fn retry(&mut self, cx: &mut Context, comm_id: u32) {
-        let Some(closing) = self.0.get_mut(&comm_id) else {
+        let Some(closing) = self.table.get_mut(&comm_id) else {
             return;
         };
         let Closing {
+            ended,
+            exchange,
+            in_flight,
+        } = closing;
+        let Ended {
             ids,
             peer_qpn,
             routes,
-            exchange,
             round_trip,
+            disconnected,
             ..
-        } = closing;
+        } = ended;
         let dreq = || {
             Dreq {
                 local_comm_id: ids.local,
                 remote_comm_id: ids.remote,
                 remote_qpn_eecn: *peer_qpn,
-                ..Dreq::default()
+                private_data: DreqData {
+                    disconnected: disconnected.is_some(),
+                }
+                .encode(),
             }
             .into()
         };
         match exchange.next(cx, routes, *round_trip, dreq) {
-            Some(wait) => cx.timers.set(Alarm::Closing(comm_id), cx.now + wait),
+            Some(wait) => {
+                let before = core::mem::replace(in_flight, !exchange.has_yielded());
+                cx.schedule.in_flight(before.into(), (*in_flight).into());
+                cx.timers.set(Alarm::Closing(comm_id), cx.now + wait);
+            }
             None => self.free(cx, comm_id),
         }
+    }
+
+    /// Whether a MAD for `comm_id` came in the partition of that association.
+    pub(crate) fn is_partition_of(&self, comm_id: u32, source: &MadSource) -> bool {
+        let closing = self.table.get(&comm_id);
+        closing.is_some_and(|closing| source.is_in(closing.ended.pkey))
     }
 
     /// Whether a MAD for `comm_id` comes from the peer of that association.
     pub(crate) fn knows(&self, cx: &Context, comm_id: u32, source: &MadSource) -> bool {
         let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
-        self.0.get(&comm_id).is_some_and(|closing| {
-            let ports = closing.peer_ports.iter().map(|port| port.lid);
-            let sent = closing.routes.iter().map(|route| route.lid);
+        self.table.get(&comm_id).is_some_and(|closing| {
+            let ports = closing.ended.peer_ports.iter().map(|port| port.lid);
+            let sent = closing.ended.routes.iter().map(|route| route.lid);
             ports.chain(sent).any(|lid| same_port(lid, source.lid, lmc))
         })
     }
 
+    /// The peer knows of the end: it says so, by the name it had for the association.
+    pub(crate) fn heard(&mut self, cx: &mut Context, comm_id: u32, remote: u32) {
+        let ended = self.table.get(&comm_id).map(|closing| &closing.ended);
+        let Some(ended) = ended.filter(|ended| ended.ids.remote == remote) else {
+            return;
+        };
+        if let Some(conn) = ended.disconnected {
+            cx.order(conn, Order::Disconnected);
+        }
+        self.free(cx, comm_id);
+    }
+
     /// It is closed.
     pub(crate) fn free(&mut self, cx: &mut Context, comm_id: u32) {
-        if self.0.remove(&comm_id).is_some() {
+        if let Some(closing) = self.table.remove(&comm_id) {
+            self.waiting.remove(&comm_id);
+            cx.schedule.in_flight(closing.in_flight.into(), 0);
             cx.comm_ids.remove(&comm_id);
             cx.timers.cancel(&Alarm::Closing(comm_id));
         }

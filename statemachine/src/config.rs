@@ -3,9 +3,29 @@
 
 use core::time::Duration;
 
+use cm_msgs::control::Policy;
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString};
+
 /// Service ID of the association service: what a REQ of one daemon to another asks for. In the
 /// range that IBA leaves to local administration (first byte 0x02), the rest is "APMD".
 pub const SERVICE_ID: u64 = 0x0200_0000_4150_4d44;
+
+/// What is done for armed connections whose local port goes down, or whose path carries nothing.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, Display, EnumString, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum PortDown {
+    /// They are migrated at once: by order, or by their library, which has a standing order for that.
+    #[default]
+    Migrate,
+    /// They are migrated by order; libraries have no standing ones.
+    Order,
+    /// They wait until the hardware's retries are used up and it migrates them.
+    Wait,
+}
 
 /// Timers and limits of an engine. The default is what `protocol.md` says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,19 +48,18 @@ pub struct Config {
     /// A passive side whose peer has not asked for the connection for so long asks for it itself, if its
     /// end is the lower one.
     pub unasked_for: Duration,
+    /// How often the ends of an open association make sure that the other still has it.
+    pub verify_after: Duration,
     /// How long a port must stay up before paths over it are loaded.
     pub port_hold_off: Duration,
     /// How long a path that hardware left without a visible cause is chosen last.
     pub suspect_hold_off: Duration,
+    /// Paths in use are probed this often; 0: never.
+    pub verify: Duration,
     /// How long path sources may take over a query, all their repetitions included.
     pub query_timeout: Duration,
     /// How long the fabric's data may be looked at for what paths share; after that it is unknown.
     pub assess_timeout: Duration,
-    /// A changed fabric makes `reassess_batch` connections look again at once, so many more after this,
-    /// and so on.
-    pub reassess_interval: Duration,
-    /// See `reassess_interval`.
-    pub reassess_batch: usize,
     /// How long a library may take over an order.
     pub order_timeout: Duration,
     /// A QP that stays in ReArm longer than this is shown as idle.
@@ -53,9 +72,10 @@ pub struct Config {
     pub connection_limit: usize,
     /// Candidates that one evaluation asks paths for.
     pub candidate_limit: usize,
-    /// Migrate armed connections when their port goes down, without waiting for the hardware's
-    /// retries.
-    pub migrate_on_port_down: bool,
+    /// Who has armed connections migrate when their port goes down.
+    pub port_down: PortDown,
+    /// How connections are protected of which nothing else is said.
+    pub policy: Policy,
 }
 
 impl Default for Config {
@@ -69,19 +89,20 @@ impl Default for Config {
             parked_limit: 256,
             parked_for: Duration::from_secs(30),
             unasked_for: Duration::from_secs(10),
+            verify_after: Duration::from_secs(540),
             port_hold_off: Duration::from_millis(500),
             suspect_hold_off: Duration::from_secs(30),
+            verify: Duration::from_secs(1),
             query_timeout: Duration::from_secs(30),
             assess_timeout: Duration::from_secs(1),
-            reassess_interval: Duration::from_millis(10),
-            reassess_batch: 20,
             order_timeout: Duration::from_secs(10),
             rearm_idle: Duration::from_secs(1),
             rearm_confirm: Duration::from_secs(10),
             unprotected_after: Duration::from_secs(5),
             connection_limit: 10_000,
             candidate_limit: 16,
-            migrate_on_port_down: true,
+            port_down: PortDown::Migrate,
+            policy: Policy::DEFAULT,
         }
     }
 }

@@ -7,22 +7,26 @@ use core::time::Duration;
 
 use cm_msgs::control::NO_TOKEN;
 use cm_msgs::path::Path;
-use cm_msgs::{Lid, cm};
+use cm_msgs::{Lid, PKey, cm};
 
 use crate::admission::Admission;
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::failback::Failbacks;
 use crate::id::{ConnId, PortId};
 use crate::input::MadSource;
 use crate::outbox::Outbox;
 use crate::output::{Order, PathQuery, Query, Transmit};
 use crate::overlap::{Assess, PathEnds};
-use crate::port::{PathCounts, Ports};
+use crate::path_index::PathIndex;
+use crate::port::Ports;
+use crate::probe::{Finding, ProbePath, Probes};
 use crate::questions::{Questions, Urgency};
 use crate::random::Random;
+use crate::schedule::Schedule;
 use crate::time::Time;
 use crate::timers::Timers;
-use crate::trace::{Drop, Trace, What};
+use crate::trace::{Drop, PathLids, Trace, What};
 use crate::view::Counters;
 
 /// What a timer is for.
@@ -30,14 +34,16 @@ use crate::view::Counters;
 pub(crate) enum Alarm {
     /// A port's hold-off is over.
     Port(PortId),
-    /// The next connections look at the changed fabric.
-    Sweep,
+    /// What subnet administration reported is looked at.
+    Notices,
     /// A connection that waits for that may have its association opened.
     Admission,
     /// A parked REQ has waited long enough.
     Parked(u64),
     /// A DREQ has no answer yet.
     Closing(u32),
+    /// A path query has no answer.
+    Query(u32),
     /// A connection's.
     Conn(ConnId, ConnAlarm),
 }
@@ -51,6 +57,10 @@ pub(crate) enum ConnAlarm {
     Order,
     /// A migration that failed may be tried again.
     MigrateHold,
+    /// A standing order was withdrawn, and is not given again yet.
+    StandHold,
+    /// The peer is asked again whether its end is armed, so that a primary that works can be left.
+    Departure,
     /// Active: no answer to a question or LAP, or a pause is over.
     Negotiation,
     /// Passive: nobody has asked for the connection.
@@ -63,19 +73,30 @@ pub(crate) enum ConnAlarm {
     Suspect,
     /// It has been unprotected for so long that an operator should know.
     Unprotected,
+    /// Nothing has shown for long that the peer still has the association.
+    Verify,
+    /// It may go to where it belongs, or has not got there.
+    Failback,
+    /// The peer's wish where the alternate should end is over.
+    Steered,
 }
 
 impl ConnAlarm {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Association,
         Self::Order,
         Self::MigrateHold,
+        Self::StandHold,
+        Self::Departure,
         Self::Negotiation,
         Self::Unasked,
         Self::Announcement,
         Self::Rearm,
         Self::Suspect,
         Self::Unprotected,
+        Self::Verify,
+        Self::Failback,
+        Self::Steered,
     ];
 }
 
@@ -88,34 +109,45 @@ pub(crate) enum Owner {
     Closing,
 }
 
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) now: Time,
     pub(crate) ports: Ports,
-    pub(crate) path_counts: PathCounts,
+    /// Changes of the fabric so far.
+    pub(crate) fabric_changes: u64,
+    pub(crate) path_index: PathIndex,
+    pub(crate) schedule: Schedule,
     pub(crate) timers: Timers<Alarm>,
     pub(crate) counters: Counters,
     pub(crate) comm_ids: BTreeMap<u32, Owner>,
     pub(crate) outbox: Outbox,
     pub(crate) admission: Admission,
+    pub(crate) failbacks: Failbacks,
     pub(crate) questions: Questions,
+    pub(crate) probes: Probes,
     pub(crate) random: Random,
     token: u32,
 }
 
 impl Context {
-    pub(crate) fn new(config: Config, random: Random) -> Self {
+    pub(crate) fn new(config: Config, mut random: Random) -> Self {
+        let probes = Probes::new(random.split());
         Self {
             config,
             now: Time::default(),
             ports: Ports::default(),
-            path_counts: PathCounts::default(),
+            fabric_changes: 0,
+            path_index: PathIndex::default(),
+            schedule: Schedule::default(),
             timers: Timers::default(),
             counters: Counters::default(),
             comm_ids: BTreeMap::new(),
             outbox: Outbox::default(),
             admission: Admission::default(),
+            failbacks: Failbacks::default(),
             questions: Questions::default(),
+            probes,
             random,
             token: 0,
         }
@@ -137,8 +169,27 @@ impl Context {
         });
     }
 
+    /// Says once, and not for every connection, what became of a path.
+    pub(crate) fn trace_finding(&mut self, of: &ProbePath, finding: Finding, connections: usize) {
+        let path = PathLids {
+            port: of.port.port,
+            slid: of.slid,
+            dlid: of.dlid,
+        };
+        match finding {
+            Finding::Suspect => {
+                self.counters.paths_suspected += 1;
+                self.trace_port(of.port, What::PathSuspect { path, connections });
+            }
+            Finding::Answer { was_suspect: true } => {
+                self.trace_port(of.port, What::PathAnswers { path, connections });
+            }
+            Finding::Answer { was_suspect: false } | Finding::Loss | Finding::StillSuspect => {}
+        }
+    }
+
     pub(crate) fn order(&mut self, conn: ConnId, order: Order) {
-        if !matches!(order, Order::Event(..)) {
+        if !matches!(order, Order::Event(..) | Order::Disconnected) {
             self.counters.orders += 1;
         }
         self.outbox.order(conn, order);
@@ -158,6 +209,7 @@ impl Context {
     pub(crate) fn drop_mad(&mut self, source: &MadSource, message: &'static str, why: Drop) {
         let counter = match why {
             Drop::Stranger => &mut self.counters.mads_from_strangers,
+            Drop::Partition => &mut self.counters.mads_of_other_partitions,
             Drop::OutOfPlace => &mut self.counters.mads_out_of_place,
             Drop::Malformed => &mut self.counters.mads_malformed,
             Drop::Overflow => &mut self.counters.parked_overflow,
@@ -180,9 +232,9 @@ impl Context {
         urgency: Urgency,
         question: impl FnOnce(u32) -> PathQuery,
     ) -> u32 {
-        self.counters.queries += 1;
-        let query = |number| Query::Paths(question(number));
-        self.questions.paths(conn, urgency, query)
+        let (number, new) = self.questions.paths(self.now, conn, urgency, question(0));
+        self.counters.queries += u64::from(new);
+        number
     }
 
     /// Asks what paths share with a primary; the number of the question.
@@ -196,15 +248,23 @@ impl Context {
         })
     }
 
+    /// A connection does not wait for the answer to its question any more.
+    pub(crate) fn withdraw(&mut self, conn: ConnId, number: u32) {
+        if !self.questions.leave(conn, number) {
+            self.timers.cancel(&Alarm::Query(number));
+        }
+    }
+
     /// The next question to put. From here on its answer is waited for.
     pub(crate) fn poll_query(&mut self) -> Option<Query> {
-        let (conn, query) = self.questions.poll()?;
-        let timeout = match query {
-            Query::Paths(_) => self.config.query_timeout,
-            Query::Assess(_) => self.config.assess_timeout,
-        };
-        self.set(conn, ConnAlarm::Negotiation, timeout);
-        Some(query)
+        if let Some((conn, query)) = self.questions.poll_assessment() {
+            self.set(conn, ConnAlarm::Negotiation, self.config.assess_timeout);
+            return Some(query);
+        }
+        let query = self.questions.poll_paths()?;
+        let end = self.now + self.config.query_timeout;
+        self.timers.set(Alarm::Query(query.query), end);
+        Some(Query::Paths(query))
     }
 
     /// A number for an order.
@@ -258,14 +318,17 @@ impl Context {
 pub(crate) struct Route {
     pub(crate) port: PortId,
     pub(crate) lid: Lid,
+    /// The partition that it goes in.
+    pub(crate) pkey: PKey,
 }
 
 impl Route {
     fn transmit(self, transaction_id: u32, message: impl Into<cm::Message>) -> Transmit {
-        let Self { port, lid } = self;
+        let Self { port, lid, pkey } = self;
         Transmit {
             port,
             lid,
+            pkey,
             transaction_id,
             message: message.into(),
         }
@@ -278,6 +341,7 @@ impl From<&MadSource> for Route {
         Self {
             port: source.port,
             lid: source.lid,
+            pkey: source.pkey,
         }
     }
 }

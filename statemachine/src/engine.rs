@@ -1,31 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All connections of a host.
 
+mod messages;
+mod turns;
+
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::RangeBounds;
 
-use cm_msgs::association::{AssociationError, ReqData};
-use cm_msgs::cm::{self, RejReason, Rejected, Req};
-use cm_msgs::control::{Refusal, Register};
+use cm_msgs::control::{Ending, Refusal, Register};
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Guid, Qpn};
 
-use crate::closing::ClosingTable;
-use crate::config::{Config, SERVICE_ID};
-use crate::conn::{CommIds, Connection, MraReceived};
-use crate::context::{Alarm, Context, Owner, Route};
+use crate::closing::{ClosingTable, Ended};
+use crate::config::Config;
+use crate::conn::Connection;
+use crate::context::{Alarm, Context};
 use crate::id::{ConnId, PortId};
-use crate::input::{Input, MadSource, Origin, PortStatus, QueryError};
+use crate::input::{Input, Origin, PortStatus, QueryError};
+use crate::notices::Notices;
 use crate::output::{Order, Query, Transmit};
 use crate::overlap::Overlap;
-use crate::parked::{Parked, ParkedReqs, Parking};
-use crate::port::{Change, PathCount, Port};
+use crate::parked::{Parked, ParkedReqs};
+use crate::path_index::{Concerned, PathCount};
+use crate::port::{Change, Port};
+use crate::probe::Probe;
 use crate::random::Random;
-use crate::sweep::Sweep;
+use crate::schedule::Class;
 use crate::time::Time;
-use crate::trace::{Drop, Level, Trace, What};
-use crate::view::{ConnectionView, Counters, PortState, PortView, Protection};
+use crate::trace::{Level, Trace, What};
+use crate::view::{ConnectionView, Counters, Grade, PortState, PortView, Protection};
 
 /// All connections of a host, its ports, and what is under way.
 ///
@@ -33,13 +38,14 @@ use crate::view::{ConnectionView, Counters, PortState, PortView, Protection};
 /// rest only looks. After one or more `handle`, poll each kind until it gives nothing, then wait until
 /// [`poll_timeout`](Self::poll_timeout) at most and hand in [`Input::Timeout`]. MADs and questions may
 /// be left for later where the way out is full; orders and traces may not.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub struct Engine {
     cx: Context,
-    conns: BTreeMap<ConnId, Connection>,
+    conns: BTreeMap<ConnId, Box<Connection>>,
     by_qp: BTreeMap<(Guid, Qpn), ConnId>,
     closing: ClosingTable,
     parked: ParkedReqs,
-    sweep: Sweep,
+    notices: Notices,
 }
 
 impl Engine {
@@ -52,13 +58,21 @@ impl Engine {
             by_qp: BTreeMap::new(),
             closing: ClosingTable::default(),
             parked: ParkedReqs::default(),
-            sweep: Sweep::default(),
+            notices: Notices::default(),
         }
     }
 
-    /// Other timers and limits from now on; what is running runs out as it was started.
+    /// Other timers and limits from now on; what is running runs out as it was started. Orders may
+    /// come of it.
     pub fn set_config(&mut self, config: Config) {
-        self.cx.config = config;
+        let before = core::mem::replace(&mut self.cx.config, config);
+        let policy_changed = before.policy != self.cx.config.policy;
+        for conn in self.conns.values_mut() {
+            if policy_changed {
+                conn.policy_changed(&mut self.cx);
+            }
+            conn.stand(&mut self.cx);
+        }
     }
 
     /// Takes one thing that happened at `now`.
@@ -73,28 +87,63 @@ impl Engine {
                 Some(conn) => conn.report(&mut self.cx, &report),
                 None => self.cx.counters.reports_out_of_place += 1,
             },
-            Input::Close(id) => self.close(id),
+            Input::Policy(id, policy) => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.set_policy(&mut self.cx, policy);
+                }
+            }
+            Input::Close(id) => self.close(id, Ending::Gone),
+            Input::Disconnect(id) => self.close(id, Ending::Disconnected),
             Input::ClientGone(client) => self.client_gone(client),
             Input::Mad(source, message) => self.mad(&source, &message),
             Input::Paths {
                 query,
                 result,
                 origin,
-            } => self.paths(query, result.as_deref().map_err(|e| *e), origin),
+            } => self.paths(query, result, origin),
+            Input::Crowded(port) => self.cx.probes.crowded(self.cx.now, port),
+            Input::Probed(answer) => self.probed(&answer),
             Input::Assessed { query, overlaps } => self.assessed(query, &overlaps),
             Input::FabricChanged => self.fabric_changed(),
+            Input::Notice(port, notice) => self.notice(port, notice),
+            Input::Command(id, command) => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.command(&mut self.cx, command);
+                }
+            }
+            Input::Drain(id, drained) => self.drain(id, drained),
         }
         // With every input, so that a caller who is never idle need not hand in timeouts.
         while let Some(alarm) = self.cx.timers.expired(self.cx.now) {
             self.alarm(alarm);
         }
         self.admit();
+        self.cx.schedule.refresh();
+        self.probe();
+        // Improvements last.
+        while let Some(id) = self.cx.failbacks.next() {
+            match self.conns.get_mut(&id) {
+                Some(conn) => conn.fail_back(&mut self.cx),
+                None => self.cx.failbacks.remove(id),
+            }
+        }
     }
 
     /// The next order to a library. Orders come first: a connection whose port is lost waits for
     /// one. To be polled until there is none.
+    ///
+    /// This is where connections look at what happened, those that must migrate first, each after
+    /// the order of the one before it has been taken. If many have to look, those that come first do;
+    /// [`poll_timeout`](Self::poll_timeout) then says that it is time already.
     pub fn poll_order(&mut self) -> Option<(ConnId, Order)> {
-        self.cx.outbox.next_order()
+        loop {
+            if let Some(order) = self.cx.outbox.next_order() {
+                return Some(order);
+            }
+            if !self.take_turn() && !self.probe() {
+                return None;
+            }
+        }
     }
 
     /// The next MAD to send through a port that `has_room`, in each port's order. What is not taken
@@ -103,6 +152,25 @@ impl Engine {
         let mad = self.cx.outbox.next_mad(has_room)?;
         self.cx.counters.mads_sent += 1;
         Some(mad)
+    }
+
+    /// The next probe to send through a port that `has_room`. What is not taken waits here, one of each
+    /// path at most; that it waits says nothing against its path.
+    pub fn poll_probe(&mut self, has_room: impl FnMut(PortId) -> bool) -> Option<Probe> {
+        let probe = self.cx.probes.poll(has_room)?;
+        self.cx.counters.probes_sent += 1;
+        Some(probe)
+    }
+
+    /// Whether this is the answer to a probe, to be handed in as [`Input::Probed`].
+    pub fn expects_probe(&self, answer: &Probe) -> bool {
+        self.cx.probes.expects(answer)
+    }
+
+    /// Whether probes that leave by this local port do not come back: of the paths over it at least one
+    /// is suspect, and none answers.
+    pub fn is_suspect_port(&self, port: PortId) -> bool {
+        self.cx.probes.is_suspect_port(port)
     }
 
     /// The next question. What is not taken waits here, one of each connection at most.
@@ -122,7 +190,27 @@ impl Engine {
 
     /// When to hand in [`Input::Timeout`] at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.cx.timers.next()
+        match self.is_runnable() || self.cx.outbox.has_order() {
+            true => Some(self.cx.now),
+            false => {
+                let timers = self.cx.timers.next().into_iter();
+                timers.chain(self.cx.probes.next()).min()
+            }
+        }
+    }
+
+    /// Whether somebody could act now.
+    fn is_runnable(&self) -> bool {
+        let answered = self.cx.questions.has_answers();
+        self.cx.schedule.is_runnable(answered) || self.closing.is_runnable(&self.cx)
+    }
+
+    /// When something else is due than the next probe.
+    pub fn next_alarm(&self) -> Option<Time> {
+        match self.is_runnable() {
+            true => Some(self.cx.now),
+            false => self.cx.timers.next(),
+        }
     }
 
     /// The connections, ordered by name.
@@ -130,9 +218,9 @@ impl Engine {
         self.connections_in(now, ..)
     }
 
-    /// Whether each of them would survive the loss of its primary path: of a view, what costs
-    /// little.
-    pub fn protections(&self, now: Time) -> impl Iterator<Item = Protection> + '_ {
+    /// Whether each of them would survive the loss of its primary path, and what that covers: of a view,
+    /// what costs little.
+    pub fn protections(&self, now: Time) -> impl Iterator<Item = (Protection, Option<Grade>)> + '_ {
         let conns = self.conns.values();
         conns.map(move |conn| conn.protection(&self.cx, now))
     }
@@ -165,7 +253,7 @@ impl Engine {
         let PathCount {
             primaries,
             alternates,
-        } = self.cx.path_counts.of(port.id);
+        } = self.cx.path_index.count(port.id);
         let status = &port.status;
         PortView {
             id: port.id,
@@ -175,6 +263,7 @@ impl Engine {
             sm_lid: status.sm_lid,
             gid: status.gid,
             mtu: status.mtu,
+            drained: self.cx.ports.is_drained(port.id),
             primaries,
             alternates,
         }
@@ -187,9 +276,15 @@ impl Engine {
                     self.port_changed(id, change);
                 }
             }
-            Alarm::Sweep => self.reassess_some(),
+            Alarm::Notices => self.look_at_notices(),
             // What is left to do is done after every input.
             Alarm::Admission => {}
+            Alarm::Query(number) => {
+                let timeout = Err(QueryError::Timeout);
+                self.cx
+                    .questions
+                    .answered(self.cx.now, number, timeout, None);
+            }
             Alarm::Parked(number) => self.parked.expire(number),
             Alarm::Closing(comm_id) => self.closing.retry(&mut self.cx, comm_id),
             Alarm::Conn(id, alarm) => {
@@ -198,6 +293,31 @@ impl Engine {
                 }
             }
         }
+    }
+
+    fn probed(&mut self, answer: &Probe) {
+        let cx = &mut self.cx;
+        if cx.probes.take(cx.now, answer, cx.config.verify) {
+            cx.counters.probes_answered += 1;
+        }
+    }
+
+    /// Probes that are due wait to be polled, and connections hear what became of their paths. Whether
+    /// some did.
+    fn probe(&mut self) -> bool {
+        self.cx.probes.due(self.cx.now, self.cx.config.verify);
+        let mut told = false;
+        while let Some((path, finding)) = self.cx.probes.poll_finding() {
+            let users = self.cx.probes.users(path);
+            told = true;
+            self.cx.trace_finding(&path, finding, users.len());
+            for id in users {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.probed(&mut self.cx, &path, finding);
+                }
+            }
+        }
+        told
     }
 
     fn port(&mut self, id: PortId, status: Option<PortStatus>) {
@@ -217,24 +337,31 @@ impl Engine {
             // They would leave when the port is back, long after they meant anything.
             self.cx.outbox.drop_port(id);
         }
+        if to == PortState::Up && from != to {
+            self.cx.ports.became_good(id, self.cx.now);
+        }
         if from != to {
             self.cx.counters.ports_lost += u64::from(to == PortState::Down);
             self.cx.trace_port(id, What::Port { from, to });
         }
-        for conn in self.conns.values_mut() {
-            if conn.core.node_guid == id.node_guid {
-                conn.port_changed(&mut self.cx, id);
-            }
+        self.tell_connections(id, to);
+    }
+
+    fn drain(&mut self, id: PortId, drained: bool) {
+        if self.cx.ports.drain(id, drained) {
+            self.cx.trace_port(id, What::Drained(drained));
+            let state = self.cx.ports.get(id).map(|port| port.state());
+            self.tell_connections(id, state.unwrap_or(PortState::Down));
         }
     }
 
     fn register(&mut self, id: ConnId, register: &Register) {
         let qp = (register.node_guid, register.qpn);
-        self.close(id);
+        self.close(id, Ending::Gone);
         if let Some(&old) = self.by_qp.get(&qp) {
             // The kernel has given the number out again: its former owner is gone, and did not say
             // so.
-            self.close(old);
+            self.close(old, Ending::Gone);
         }
         if self.conns.len() >= self.cx.config.connection_limit {
             self.cx.trace(id, What::Refused(Refusal::Full));
@@ -243,12 +370,13 @@ impl Engine {
         }
         let conn = Connection::new(&mut self.cx, id, register);
         self.by_qp.insert(qp, id);
-        let conn = self.conns.entry(id).or_insert(conn);
+        let conn = self.conns.entry(id).or_insert(Box::new(conn));
         let parked = self.parked.take(|parked| {
             self.cx.ports.device_at(
                 parked.req.primary.remote_port_gid,
                 parked.req.primary.remote_port_lid,
             ) == Some(register.node_guid)
+                && conn.core.is_partition_of(&parked.source)
                 && conn.is_asked_by(&parked.source, &self.cx, &parked.req, &parked.data)
         });
         if let Some(Parked {
@@ -276,22 +404,23 @@ impl Engine {
         }
     }
 
-    fn close(&mut self, id: ConnId) {
+    fn close(&mut self, id: ConnId, ending: Ending) {
         let Some(mut conn) = self.conns.remove(&id) else {
             return;
         };
         let peer_qpn = conn.core.peer_qpn;
         self.by_qp.remove(&(conn.core.node_guid, conn.core.qpn));
         if let Some((ids, routes)) = conn.close(&mut self.cx) {
-            let ports = conn.peer_ports().to_vec();
-            self.closing.open(
-                &mut self.cx,
+            let ended = Ended {
                 ids,
                 peer_qpn,
-                ports,
+                pkey: conn.core.qp.primary.pkey,
+                peer_ports: conn.peer_ports().to_vec(),
                 routes,
-                conn.core.round_trip,
-            );
+                round_trip: conn.core.round_trip,
+                disconnected: (ending == Ending::Disconnected).then_some(id),
+            };
+            self.closing.open(&mut self.cx, ended);
         }
     }
 
@@ -299,7 +428,7 @@ impl Engine {
         let conns = self.conns.range(ConnId::of_client(client));
         let ids: Vec<ConnId> = conns.map(|(&id, _)| id).collect();
         for id in ids {
-            self.close(id);
+            self.close(id, Ending::Gone);
         }
         self.cx.admission.client_gone(client);
     }
@@ -307,185 +436,26 @@ impl Engine {
     fn paths(
         &mut self,
         query: u32,
-        result: Result<&[PathRecord], QueryError>,
+        result: Result<Vec<PathRecord>, QueryError>,
         origin: Option<Origin>,
     ) {
-        let id = self.cx.questions.end(query);
-        if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
-            conn.paths(&mut self.cx, query, result, origin);
-        }
+        self.cx.timers.cancel(&Alarm::Query(query));
+        self.cx
+            .questions
+            .answered(self.cx.now, query, result, origin);
     }
 
     fn assessed(&mut self, query: u32, overlaps: &[Option<Overlap>]) {
-        let id = self.cx.questions.end(query);
+        let id = self.cx.questions.assessed(query);
         if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
             conn.assessed(&mut self.cx, query, overlaps);
         }
     }
 
     fn fabric_changed(&mut self) {
-        self.sweep.restart(self.conns.len());
-        if !self.cx.timers.is_set(&Alarm::Sweep) {
-            self.cx.timers.set(Alarm::Sweep, self.cx.now);
-        }
-    }
-
-    /// The next connections look at the changed fabric.
-    fn reassess_some(&mut self) {
-        for _ in 0..self.cx.config.reassess_batch.max(1) {
-            let id = self.sweep.next(&self.conns);
-            if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
-                conn.fabric_changed(&mut self.cx);
-            }
-        }
-        if !self.sweep.is_over() {
-            let next = self.cx.now + self.cx.config.reassess_interval;
-            self.cx.timers.set(Alarm::Sweep, next);
-        }
-    }
-
-    fn mad(&mut self, source: &MadSource, message: &cm::Message) {
-        self.cx.counters.mads_received += 1;
-        let comm_id = match message {
-            cm::Message::Req(req) => return self.req(source, req),
-            cm::Message::Rep(rep) => rep.remote_comm_id,
-            cm::Message::Rtu(rtu) => rtu.remote_comm_id,
-            cm::Message::Mra(mra) => mra.remote_comm_id,
-            cm::Message::Rej(rej) => rej.remote_comm_id,
-            cm::Message::Dreq(dreq) => dreq.remote_comm_id,
-            cm::Message::Drep(drep) => drep.remote_comm_id,
-            cm::Message::Lap(lap) => lap.remote_comm_id,
-            cm::Message::Apr(apr) => apr.remote_comm_id,
-            cm::Message::Sap(sap) => sap.remote_comm_id,
-            cm::Message::Spr(spr) => spr.remote_comm_id,
-            cm::Message::SidrReq(_) | cm::Message::SidrRep(_) => {
-                return self.cx.drop_mad(source, message.name(), Drop::OutOfPlace);
-            }
-        };
-        match self.cx.comm_ids.get(&comm_id) {
-            Some(&Owner::Conn(id)) => {
-                if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.message(&mut self.cx, source, message);
-                }
-            }
-            Some(Owner::Closing) => self.closing_message(comm_id, source, message),
-            None => self.stray(source, message),
-        }
-    }
-
-    /// A message for an association that is being closed.
-    fn closing_message(&mut self, comm_id: u32, source: &MadSource, message: &cm::Message) {
-        if !self.closing.knows(&self.cx, comm_id, source) {
-            return self.cx.drop_mad(source, message.name(), Drop::Stranger);
-        }
-        match message {
-            cm::Message::Drep(_) | cm::Message::Rej(_) => self.closing.free(&mut self.cx, comm_id),
-            cm::Message::Dreq(_) => {
-                self.stray(source, message);
-                self.closing.free(&mut self.cx, comm_id);
-            }
-            _ => self.cx.drop_mad(source, message.name(), Drop::OutOfPlace),
-        }
-    }
-
-    /// A message for no association: the sender is told, where it would wait otherwise.
-    fn stray(&mut self, source: &MadSource, message: &cm::Message) {
-        let to = Route::from(source);
-        let rejected = match message {
-            cm::Message::Dreq(dreq) => {
-                let ids = CommIds::from_peer(dreq.local_comm_id, dreq.remote_comm_id);
-                // Answered though nothing is known of it, or the peer would repeat it until it
-                // gives up.
-                return self.cx.reply(to, source.transaction_id, ids.drep());
-            }
-            cm::Message::Rej(rej) => {
-                let parked = self.parked.take(|parked| {
-                    parked.req.local_comm_id == rej.local_comm_id && parked.source.lid == source.lid
-                });
-                if let Some(parked) = parked {
-                    return self.cx.timers.cancel(&Alarm::Parked(parked.number));
-                }
-                None
-            }
-            cm::Message::Rep(rep) => {
-                let ids = CommIds::from_peer(rep.local_comm_id, rep.remote_comm_id);
-                Some((ids, Rejected::Rep))
-            }
-            cm::Message::Lap(lap) => {
-                let ids = CommIds::from_peer(lap.local_comm_id, lap.remote_comm_id);
-                Some((ids, Rejected::NoMessage))
-            }
-            cm::Message::Sap(sap) => {
-                let ids = CommIds::from_peer(sap.local_comm_id, sap.remote_comm_id);
-                Some((ids, Rejected::NoMessage))
-            }
-            _ => None,
-        };
-        // A daemon that was started anew knows nothing of old associations. A peer that is told so
-        // opens another at once; one that is not waits for its retries to end.
-        if let Some((ids, rejected)) = rejected {
-            let rej = ids.rej(rejected, RejReason::InvalidCommId);
-            self.cx.reply(to, source.transaction_id, rej);
-        }
-        self.cx.drop_mad(source, message.name(), Drop::OutOfPlace);
-    }
-
-    fn req(&mut self, source: &MadSource, req: &Req) {
-        let reject = |reason| {
-            let ids = CommIds::from_peer(req.local_comm_id, 0);
-            ids.rej(Rejected::Req, reason)
-        };
-        let to = Route::from(source);
-        if req.service_id != SERVICE_ID {
-            let rej = reject(RejReason::InvalidServiceId);
-            return self.cx.reply(to, source.transaction_id, rej);
-        }
-        let data = match ReqData::decode(&req.private_data) {
-            Ok(data) => data,
-            Err(error) => {
-                self.cx.drop_mad(source, "REQ", Drop::Malformed);
-                let rej = reject(match error {
-                    AssociationError::Version(_) => RejReason::InvalidClassVersion,
-                    _ => RejReason::Unsupported,
-                });
-                return self.cx.reply(to, source.transaction_id, rej);
-            }
-        };
-        let primary = &req.primary;
-        let device = self
-            .cx
-            .ports
-            .device_at(primary.remote_port_gid, primary.remote_port_lid);
-        let Some(device) = device else {
-            let rej = reject(RejReason::InvalidPrimaryGid);
-            return self.cx.reply(to, source.transaction_id, rej);
-        };
-        let id = self.by_qp.get(&(device, data.peer_qpn));
-        match id.and_then(|id| self.conns.get_mut(id)) {
-            Some(conn) if conn.is_asked_by(source, &self.cx, req, &data) => {
-                conn.req(&mut self.cx, source, req, &data);
-            }
-            // Not registered yet, or an older connection had that QP.
-            _ => self.park(source, req, data),
-        }
-    }
-
-    fn park(&mut self, source: &MadSource, req: &Req, data: ReqData) {
-        let wait = self.cx.config.parked_for;
-        let limit = self.cx.config.parked_limit;
-        let port = self.cx.ports.get(source.port);
-        let lmc = port.map_or(0, |port| port.status.lmc);
-        match self.parked.park(*source, req.clone(), data, limit, lmc) {
-            Parking::Full => return self.cx.drop_mad(source, "REQ", Drop::Overflow),
-            Parking::New(number) => self
-                .cx
-                .timers
-                .set(Alarm::Parked(number), self.cx.now + wait),
-            Parking::Copy => {}
-        }
-        let ids = CommIds::from_peer(req.local_comm_id, 0);
-        let mra = ids.mra(MraReceived::Req, wait);
-        self.cx
-            .reply(Route::from(source), source.transaction_id, mra);
+        self.cx.fabric_changes += 1;
+        self.cx.questions.forget_recent();
+        let count = self.conns.len();
+        self.cx.schedule.mark(Class::Improve, Concerned::All, count);
     }
 }

@@ -18,6 +18,9 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// The wait before a copy, in round trips.
 const ROUND_TRIPS: u32 = 4;
 
+/// Copies that a request sends, whoever waits for its place.
+const PATIENT_TRIES: u8 = 2;
+
 /// How long answers of one peer take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RoundTrip(Option<Duration>);
@@ -42,6 +45,9 @@ impl RoundTrip {
 pub(crate) struct Exchange {
     pub(crate) transaction: u32,
     tries: u8,
+    /// It does not count among the messages in flight: the peer is silent and others wait, or it needs
+    /// longer.
+    yielded: bool,
     route: usize,
     /// Where the last copy went.
     last: Option<Route>,
@@ -54,6 +60,7 @@ impl Exchange {
         Self {
             transaction,
             tries: 0,
+            yielded: false,
             route: first_route,
             last: None,
             began: Time::default(),
@@ -69,6 +76,9 @@ impl Exchange {
         round_trip: RoundTrip,
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
+        if self.yields(cx) {
+            return Some(self.wait(cx, round_trip));
+        }
         // A copy that still waits for its port is replaced by this one, and was no try.
         if !self.take_back(cx) {
             if self.tries >= cx.config.tries {
@@ -86,10 +96,33 @@ impl Exchange {
         }
         // The copy may have taken the very path that has failed.
         self.route = self.route.wrapping_add(1);
+        Some(self.wait(cx, round_trip))
+    }
+
+    fn wait(&self, cx: &mut Context, round_trip: RoundTrip) -> Duration {
         let backoff = Backoff::new(round_trip.first_wait(cx), Duration::MAX);
         let wait = backoff.after(u32::from(self.tries).saturating_sub(1));
         let jitter = cx.config.jitter_percent;
-        Some(cx.random.jitter(wait, jitter))
+        cx.random.jitter(wait, jitter)
+    }
+
+    /// Peers that are silent do not keep the room that others wait for: the next copy is for later.
+    fn yields(&mut self, cx: &Context) -> bool {
+        self.yielded = self.tries >= PATIENT_TRIES
+            && match self.yielded {
+                true => !cx.schedule.has_room(),
+                false => cx.schedule.is_crowded(),
+            };
+        self.yielded
+    }
+
+    /// The peer is there and needs longer: nothing is in flight until the next copy.
+    pub(crate) fn put_off(&mut self) {
+        self.yielded = true;
+    }
+
+    pub(crate) fn has_yielded(&self) -> bool {
+        self.yielded
     }
 
     /// An answer has come.
@@ -103,7 +136,7 @@ impl Exchange {
     /// Takes the last copy back, if it still waits for its port.
     pub(crate) fn take_back(&self, cx: &mut Context) -> bool {
         self.last
-            .is_some_and(|Route { port, lid }| cx.outbox.take_back(port, lid, self.transaction))
+            .is_some_and(|Route { port, lid, .. }| cx.outbox.take_back(port, lid, self.transaction))
     }
 
     /// Copies that were sent.

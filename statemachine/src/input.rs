@@ -2,14 +2,18 @@
 //! What the engine is told.
 
 use alloc::vec::Vec;
-use cm_msgs::control::{Register, Report};
+use core::time::Duration;
+
+use cm_msgs::control::{PolicyOverride, Register, Report};
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Gid, Lid, PKey, cm};
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
 use crate::id::{ConnId, PortId};
+use crate::notices::Notice;
 use crate::overlap::Overlap;
+use crate::probe::Probe;
 
 /// A local port as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -47,8 +51,18 @@ pub struct MadSource {
     pub gid: Option<Gid>,
     /// Source QP; 1 for a daemon's.
     pub qpn: u32,
+    /// The partition that it came in: the entry of the port's own P_Key table, so the membership is the
+    /// port's and not the sender's.
+    pub pkey: PKey,
     /// Lower half of its transaction ID: all that survives umad.
     pub transaction_id: u32,
+}
+
+impl MadSource {
+    /// Whether it came in this partition, whichever the memberships.
+    pub(crate) fn is_in(&self, pkey: PKey) -> bool {
+        self.pkey.partition() != 0 && self.pkey.partition() == pkey.partition()
+    }
 }
 
 /// Why a path query has no answer.
@@ -111,6 +125,18 @@ impl UnknownOrigin {
     }
 }
 
+/// What an operator wants of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Leave the primary for the alternate, if both ends are armed within this time.
+    Migrate {
+        /// After that it is forgotten.
+        within: Duration,
+    },
+    /// Look for an alternate again now, whatever was found out before.
+    Rearm,
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -122,12 +148,20 @@ pub enum Input {
     Register(ConnId, Register),
     /// A library reports on a connection.
     Report(ConnId, Report),
+    /// How a connection is to be protected, from now on: all that is said of it in particular.
+    Policy(ConnId, PolicyOverride),
     /// A library has closed a connection.
     Close(ConnId),
+    /// The same, because its application disconnected: the peer's application is to hear of it.
+    Disconnect(ConnId),
     /// A library's socket is gone, and every connection of it with it.
     ClientGone(u64),
     /// A CM message of a peer's daemon.
     Mad(MadSource, cm::Message),
+    /// MADs come in by this local port faster than they are handled: what others send may be late.
+    Crowded(PortId),
+    /// The answer to a probe, by the path that it names: whoever is at its far end is there.
+    Probed(Probe),
     /// Answer to a path query.
     Paths {
         /// The query's number.
@@ -147,4 +181,12 @@ pub enum Input {
     /// The fabric is known, or is known to be, another than before: what paths share may have
     /// changed. All connections look again, a few at a time.
     FabricChanged,
+    /// Subnet administration told a local port something by itself, as a MAD from its LID says. Paths
+    /// are probed sooner and asked for again because of it; nothing else comes of it.
+    Notice(PortId, Notice),
+    /// An operator wants something of a connection.
+    Command(ConnId, Command),
+    /// An operator wants connections off a port (true), or minds them no more. Kept until the engine
+    /// ends, also while the port is gone.
+    Drain(PortId, bool),
 }

@@ -6,7 +6,8 @@
 //! crates use for theirs.
 //!
 //! The contract is that of quinn-proto and str0m: tell the [`Engine`] one [`Input`]
-//! (`handle`), then drain its outputs (`poll_order`, `poll_transmit`, `poll_query`, `poll_trace`), then
+//! (`handle`), then drain its outputs (`poll_order`, `poll_transmit`, `poll_probe`, `poll_query`,
+//! `poll_trace`), then
 //! sleep until `poll_timeout` or the next input. Time never goes backwards.
 //!
 //! Inside, every connection has one function that decides (`drive`), called after whatever
@@ -19,6 +20,10 @@
 //! The two ends tell each other their *state* with every message, and by one without a path where
 //! there is nothing else to say. What a peer says is believed when it names what was sent only to
 //! where the QP leads (`conn/passive/handshake.rs`).
+//!
+//! Paths that connections use are probed (`probe`): an alternate that carries nothing is replaced, and a
+//! primary that carries nothing is left for an alternate that does. Nothing else wakes a daemon whose
+//! connections are well.
 //!
 //! What somebody else can cause is bounded: MADs wait once each while their port has no room, replies
 //! to strangers are limited, REQs of unknown connections are parked in a small table, and new
@@ -34,6 +39,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod admission;
 mod backoff;
@@ -44,18 +51,25 @@ mod conn;
 mod context;
 mod engine;
 mod exchange;
+mod failback;
 mod fair_share;
+mod guard;
 mod id;
 mod input;
+#[cfg(test)]
+mod model;
+mod notices;
 mod outbox;
 mod output;
 mod overlap;
 mod parked;
+mod path_index;
 mod port;
 mod presence;
+mod probe;
 mod questions;
 mod random;
-mod sweep;
+mod schedule;
 mod time;
 mod timers;
 pub mod trace;
@@ -63,14 +77,18 @@ pub mod view;
 
 pub use backoff::Backoff;
 pub use candidate::{Candidate, Doubt, Score, Shared};
-pub use config::{Config, SERVICE_ID};
+pub use config::{Config, PortDown, SERVICE_ID};
 pub use engine::Engine;
 pub use fair_share::FairShare;
 pub use id::{ConnId, PortId};
-pub use input::{Input, MadSource, Origin, PortStatus, QueryError, UnknownOrigin};
+pub use input::{Command, Input, MadSource, Origin, PortStatus, QueryError, UnknownOrigin};
+pub use notices::Notice;
 pub use output::{Order, PathQuery, Query, Transmit};
 pub use overlap::{Assess, Overlap, PathEnds};
-pub use presence::{FarPort, PeerPresence, PeerQuestion, PresenceCounters, PresenceTransmit};
+pub use presence::{
+    FarPort, MadWay, PeerPresence, PeerQuestion, PresenceCounters, PresenceTransmit,
+};
+pub use probe::{PathHealth, Probe, ProbePath};
 pub use random::Random;
 pub use time::Time;
 pub use timers::Timers;

@@ -14,6 +14,7 @@ use crate::trace::{Level, Trace};
 const MAX_REPLIES: usize = 256;
 
 /// Outputs that nobody has polled yet, each kind by itself.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct Outbox {
     mads: BTreeMap<PortId, PortQueue>,
     orders: VecDeque<(ConnId, Order)>,
@@ -78,6 +79,10 @@ impl Outbox {
         self.orders.pop_front()
     }
 
+    pub(crate) fn has_order(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
     pub(crate) fn trace(&mut self, trace: Trace) {
         if self.trace_level.is_some_and(|least| trace.level() >= least) {
             self.traces.push_back(trace);
@@ -94,6 +99,7 @@ impl Outbox {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Debug))]
 enum Kind {
     Own,
     Reply,
@@ -101,6 +107,7 @@ enum Kind {
 
 /// MADs that wait for one local port. A transaction with a peer's port has one at most.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 struct PortQueue {
     /// In the order of sending.
     waiting: BTreeMap<u64, (Transmit, Kind)>,
@@ -146,8 +153,8 @@ impl PortQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cm_msgs::Guid;
     use cm_msgs::cm::Drep;
+    use cm_msgs::{Guid, PKey};
 
     fn port(port: u8) -> PortId {
         let node_guid = Guid(1);
@@ -156,6 +163,7 @@ mod tests {
 
     fn mad(number: u8, lid: u16, transaction_id: u32) -> Transmit {
         Transmit {
+            pkey: PKey::DEFAULT_FULL,
             port: port(number),
             lid: Lid(lid),
             transaction_id,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the engine wants done.
 
-use cm_msgs::control::{AppEvent, Load, Migrate, Refusal};
+use cm_msgs::control::{AppEvent, Load, Migrate, Refusal, Stand};
 use cm_msgs::{Gid, Lid, PKey, cm};
 
 use crate::id::PortId;
@@ -14,6 +14,8 @@ pub struct Transmit {
     pub port: PortId,
     /// The peer port's LID.
     pub lid: Lid,
+    /// The partition to send in; the port may hold its key with the other membership.
+    pub pkey: PKey,
     /// Lower half of the transaction ID.
     pub transaction_id: u32,
     /// The message.
@@ -21,7 +23,7 @@ pub struct Transmit {
 }
 
 /// A question to the path sources.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PathQuery {
     /// Names it in the answer.
     pub query: u32,
@@ -46,12 +48,17 @@ pub enum Order {
     Load(Load),
     /// Migrate now.
     Migrate(Migrate),
+    /// It may, or may no longer, migrate by itself. Nothing answers this.
+    Stand(Stand),
     /// Query the QP and report; the report repeats this token.
     Query(u32),
     /// Tell it that nobody will look after the connection.
     Refuse(Refusal),
     /// Tell the application.
     Event(AppEvent, u8),
+    /// The peer's application has disconnected; or, of a connection that ended so at this end, the
+    /// peer's daemon has heard it.
+    Disconnected,
 }
 
 /// A question, which is answered by an input with its number.

@@ -34,6 +34,7 @@ pub(crate) enum Parking {
 }
 
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct ParkedReqs {
     reqs: Vec<Parked>,
     next: u64,

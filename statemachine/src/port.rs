@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The local ports.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use cm_msgs::association::{PeerPort, Ports as AnnouncedPorts};
-use cm_msgs::control::Snapshot;
-use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey};
 use strum::Display;
 
 use crate::id::PortId;
 use crate::input::PortStatus;
+use crate::time::Time;
 
 /// What a local port is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Display)]
@@ -31,6 +30,7 @@ pub(crate) struct Port {
     pub(crate) id: PortId,
     pub(crate) status: PortStatus,
     settled: bool,
+    good_since: Time,
 }
 
 impl Port {
@@ -54,6 +54,11 @@ impl Port {
         self.state() == PortState::Up
     }
 
+    /// Since when that is so.
+    pub(crate) fn good_since(&self) -> Time {
+        self.good_since
+    }
+
     /// Whether `lid` is one of its LIDs.
     pub(crate) fn has_lid(&self, lid: Lid) -> bool {
         same_port(self.status.lid, lid, self.status.lmc)
@@ -64,13 +69,20 @@ impl Port {
         self.status.pkeys.contains(&pkey)
     }
 
-    fn announced(&self) -> PeerPort {
+    /// Whether it is in the partition, with whichever membership.
+    pub(crate) fn is_in_partition(&self, pkey: PKey) -> bool {
+        let mut pkeys = self.status.pkeys.iter();
+        pkeys.any(|held| held.partition() == pkey.partition())
+    }
+
+    fn announced(&self, drained: bool) -> PeerPort {
         PeerPort {
             gid: self.status.gid,
             lid: self.status.lid,
             lmc: self.status.lmc,
             // One that flaps is not worth a path.
             up: self.is_settled(),
+            drained,
         }
     }
 }
@@ -93,8 +105,14 @@ pub(crate) struct Change {
 
 /// All local ports.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Ports {
     table: BTreeMap<PortId, Port>,
+    /// Also such as are gone: they may come back.
+    drained: BTreeSet<PortId>,
+    /// Changes so far, and which was each port's last: connections take them in when it is their turn.
+    changes: u64,
+    changed: BTreeMap<PortId, u64>,
 }
 
 impl Ports {
@@ -122,6 +140,7 @@ impl Ports {
                 id,
                 settled: complete,
                 status,
+                good_since: Time::default(),
             };
             let to = port.state();
             self.table.insert(id, port);
@@ -157,6 +176,50 @@ impl Ports {
         })
     }
 
+    /// New paths may be loaded over it from now on.
+    pub(crate) fn became_good(&mut self, id: PortId, now: Time) {
+        if let Some(port) = self.table.get_mut(&id) {
+            port.good_since = now;
+        }
+    }
+
+    /// Marks a port as drained, or not any more. Whether that is another than before: a port that is
+    /// not known is not drained.
+    pub(crate) fn drain(&mut self, id: PortId, drained: bool) -> bool {
+        match drained {
+            true => self.table.contains_key(&id) && self.drained.insert(id),
+            false => self.drained.remove(&id),
+        }
+    }
+
+    /// Whether an operator wants connections off it.
+    pub(crate) fn is_drained(&self, id: PortId) -> bool {
+        self.drained.contains(&id)
+    }
+
+    /// A port is another than before.
+    pub(crate) fn note_change(&mut self, id: PortId) {
+        self.changes += 1;
+        self.changed.insert(id, self.changes);
+    }
+
+    /// How many changes there were.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The first port of a device that changed after so many changes, and the number of its last.
+    pub(crate) fn changed_after(&self, node_guid: Guid, seen: u64) -> Option<(PortId, u64)> {
+        if seen == self.changes {
+            return None;
+        }
+        let changed = self.changed.range(PortId::of_device(node_guid));
+        let changed = changed.map(|(&id, &number)| (id, number));
+        changed
+            .filter(|&(_, number)| number > seen)
+            .min_by_key(|&(_, number)| number)
+    }
+
     pub(crate) fn get(&self, id: PortId) -> Option<&Port> {
         self.table.get(&id)
     }
@@ -187,49 +250,8 @@ impl Ports {
 
     /// What a peer is told of a device's ports.
     pub(crate) fn announce(&self, node_guid: Guid) -> AnnouncedPorts {
-        AnnouncedPorts::new(self.of_device(node_guid).map(Port::announced))
-    }
-}
-
-/// How many connections have their paths on which local port: counted as they change, since there
-/// may be ten thousand of them.
-#[derive(Debug, Default)]
-pub(crate) struct PathCounts(BTreeMap<PortId, PathCount>);
-
-/// How many paths are on one local port.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PathCount {
-    pub(crate) primaries: usize,
-    pub(crate) alternates: usize,
-}
-
-impl PathCounts {
-    pub(crate) fn of(&self, id: PortId) -> PathCount {
-        self.0.get(&id).copied().unwrap_or_default()
-    }
-
-    /// A connection has these paths.
-    pub(crate) fn add(&mut self, node_guid: Guid, qp: &Snapshot) {
-        self.at(node_guid, &qp.primary).primaries += 1;
-        if let Some(alternate) = &qp.alternate {
-            self.at(node_guid, alternate).alternates += 1;
-        }
-    }
-
-    /// A connection has these paths no more.
-    pub(crate) fn remove(&mut self, node_guid: Guid, qp: &Snapshot) {
-        self.at(node_guid, &qp.primary).primaries -= 1;
-        if let Some(alternate) = &qp.alternate {
-            self.at(node_guid, alternate).alternates -= 1;
-        }
-        // Clients may name any device.
-        self.0
-            .retain(|_, count| count.primaries + count.alternates > 0);
-    }
-
-    fn at(&mut self, node_guid: Guid, path: &Path) -> &mut PathCount {
-        let port = path.port;
-        self.0.entry(PortId { node_guid, port }).or_default()
+        let announced = |port: &Port| port.announced(self.is_drained(port.id));
+        AnnouncedPorts::new(self.of_device(node_guid).map(announced))
     }
 }
 

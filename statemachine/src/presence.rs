@@ -51,6 +51,17 @@ pub struct FarPort {
     pub lid: Lid,
 }
 
+/// How a MAD goes between two ports, besides their LIDs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MadWay {
+    /// The low bits of the local LID.
+    pub path_bits: u8,
+    /// Service level.
+    pub sl: u8,
+    /// Index in the local port's P_Key table; `None`: the default partition's.
+    pub pkey_index: Option<u16>,
+}
+
 /// A question, as its program names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PeerQuestion {
@@ -65,8 +76,9 @@ pub struct PeerQuestion {
 pub struct PresenceTransmit {
     /// Where it goes.
     pub to: FarPort,
-    /// The low bits of the source LID: an answer comes from the LID that was asked.
-    pub path_bits: u8,
+    /// An answer goes back as its question came: from the LID that was asked, with the same service
+    /// level and P_Key. It may be about that very path.
+    pub way: MadWay,
     /// Transaction ID; of a question, the lower half counts.
     pub transaction_id: u64,
     /// Question or answer.
@@ -226,7 +238,7 @@ impl PeerPresence {
         self.take_back(far);
         self.out.push_back(PresenceTransmit {
             to: far,
-            path_bits: 0,
+            way: MadWay::default(),
             transaction_id: transaction.into(),
             message: Presence::Get,
         });
@@ -273,18 +285,17 @@ impl PeerPresence {
         self.timers.cancel(&far);
     }
 
-    /// A MAD about presence came in from QP1 of a peer's port. `path_bits`: of the local LID that it
-    /// was sent to.
+    /// A MAD about presence came in from QP1 of a peer's port, this way.
     pub fn handle(
         &mut self,
         now: Time,
         from: FarPort,
-        path_bits: u8,
+        way: MadWay,
         transaction_id: u64,
         message: &Presence,
     ) {
         match message {
-            Presence::Get => self.answer(from, path_bits, transaction_id),
+            Presence::Get => self.answer(from, way, transaction_id),
             Presence::Answer { .. } => {
                 if self.transactions.get(&(transaction_id as u32)) != Some(&from) {
                     self.counters.from_strangers += 1;
@@ -299,7 +310,7 @@ impl PeerPresence {
         }
     }
 
-    fn answer(&mut self, to: FarPort, path_bits: u8, transaction_id: u64) {
+    fn answer(&mut self, to: FarPort, way: MadWay, transaction_id: u64) {
         if self.replies == REPLIES_MAX {
             return;
         }
@@ -307,7 +318,7 @@ impl PeerPresence {
         self.counters.answered += 1;
         self.out.push_back(PresenceTransmit {
             to,
-            path_bits,
+            way,
             transaction_id,
             message: Presence::here(),
         });

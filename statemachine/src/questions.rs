@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Questions to the path sources, and to whoever knows the fabric.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use cm_msgs::sa::PathRecord;
 
 use crate::id::ConnId;
-use crate::output::Query;
+use crate::input::{Origin, QueryError};
+use crate::output::{PathQuery, Query};
+use crate::time::Time;
 
-/// Path queries under way at the same time for connections that were never armed, while there are
-/// no others.
+/// Path queries under way at the same time.
+const MAX_UNDER_WAY: usize = 32;
+
+/// Of these for connections that were never armed, while there are no others.
 const MAX_INITIAL: usize = 8;
+
+/// How long an answer is good for others who ask the same, while no port and no fabric data changes:
+/// not all who need a path after an event ask at the same time, since each waits for room.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// Recent answers that are kept.
+const MAX_RECENT: usize = 256;
 
 /// Whose path query goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -19,82 +35,223 @@ pub(crate) enum Urgency {
     Initial,
 }
 
+/// A path that connections wait for.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+struct Question {
+    query: PathQuery,
+    urgency: Urgency,
+    members: BTreeSet<ConnId>,
+}
+
+/// What was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) number: u32,
+    pub(crate) result: Arc<Result<Vec<PathRecord>, QueryError>>,
+    pub(crate) origin: Option<Origin>,
+}
+
 /// Questions that are waited for, and those of them that have not been polled.
 ///
-/// Path sources answer a few at a time. However many new connections there are, their queries must
-/// not stand before those of a connection that has just lost its alternate: these go first, and of
-/// the others only some are let out at a time, and but one while such a connection waits.
+/// Who asks for a path that another waits for shares its question. Path sources answer a few at a
+/// time. However many new connections there are, their queries must not stand before those of a
+/// connection that has just lost its alternate: these go first, and of the others only some are let
+/// out at a time, and but one while such a connection waits.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Questions {
     last: u32,
-    asked: BTreeMap<u32, ConnId>,
-    paths: BTreeMap<(Urgency, u32), Query>,
-    assessments: BTreeMap<u32, Query>,
+    questions: BTreeMap<u32, Question>,
+    /// By what is asked, with no number in it.
+    numbers: BTreeMap<PathQuery, u32>,
+    /// Path queries that have not been polled.
+    waiting: BTreeSet<(Urgency, u32)>,
     /// Path queries under way.
     rearm: BTreeSet<u32>,
     initial: BTreeSet<u32>,
+    /// What is for connections that have not taken it.
+    answers: VecDeque<(Answer, BTreeSet<ConnId>)>,
+    /// Paths that were found not long ago, and when, by what was asked.
+    recent: BTreeMap<PathQuery, (Time, Answer)>,
+    assessing: BTreeMap<u32, ConnId>,
+    assessments: BTreeMap<u32, Query>,
 }
 
 impl Questions {
-    /// Asks for paths; the number of the question.
+    /// Asks for paths; the number of the question, and whether nobody had asked it.
     pub(crate) fn paths(
         &mut self,
+        now: Time,
         conn: ConnId,
         urgency: Urgency,
-        query: impl FnOnce(u32) -> Query,
-    ) -> u32 {
-        let number = self.number(conn);
-        self.paths.insert((urgency, number), query(number));
-        number
+        query: PathQuery,
+    ) -> (u32, bool) {
+        let key = PathQuery { query: 0, ..query };
+        if let Some(answer) = self.recent(now, &key) {
+            let number = self.number();
+            let answer = Answer { number, ..answer };
+            self.answers.push_back((answer, BTreeSet::from([conn])));
+            return (number, false);
+        }
+        if let Some(&number) = self.numbers.get(&key)
+            && let Some(question) = self.questions.get_mut(&number)
+        {
+            question.members.insert(conn);
+            if urgency < question.urgency && self.waiting.remove(&(question.urgency, number)) {
+                question.urgency = urgency;
+                self.waiting.insert((urgency, number));
+            }
+            return (number, false);
+        }
+        let number = self.number();
+        self.numbers.insert(key, number);
+        self.waiting.insert((urgency, number));
+        let query = PathQuery {
+            query: number,
+            ..query
+        };
+        let members = BTreeSet::from([conn]);
+        let question = Question {
+            query,
+            urgency,
+            members,
+        };
+        self.questions.insert(number, question);
+        (number, true)
     }
 
     /// Asks what paths share; the number of the question.
     pub(crate) fn assess(&mut self, conn: ConnId, query: impl FnOnce(u32) -> Query) -> u32 {
-        let number = self.number(conn);
+        let number = self.number();
+        self.assessing.insert(number, conn);
         self.assessments.insert(number, query(number));
         number
     }
 
-    fn number(&mut self, conn: ConnId) -> u32 {
+    /// What was answered to the same question not long ago.
+    fn recent(&self, now: Time, key: &PathQuery) -> Option<Answer> {
+        let (at, answer) = self.recent.get(key)?;
+        (now - *at < RECENT).then(|| answer.clone())
+    }
+
+    /// What was answered before may be true no more.
+    pub(crate) fn forget_recent(&mut self) {
+        self.recent.clear();
+    }
+
+    fn number(&mut self) -> u32 {
         self.last = self.last.wrapping_add(1);
-        self.asked.insert(self.last, conn);
         self.last
     }
 
-    /// The next question to put, and who asks.
-    pub(crate) fn poll(&mut self) -> Option<(ConnId, Query)> {
-        // Assessments first: they are answered from memory and hold nothing up.
-        let (number, query) = match self.assessments.pop_first() {
-            Some(assess) => assess,
-            None => self.poll_paths()?,
-        };
-        Some((*self.asked.get(&number)?, query))
+    /// The next assessment to ask for, and who asks. They are answered from memory and hold
+    /// nothing up.
+    pub(crate) fn poll_assessment(&mut self) -> Option<(ConnId, Query)> {
+        let (number, query) = self.assessments.pop_first()?;
+        Some((*self.assessing.get(&number)?, query))
     }
 
-    fn poll_paths(&mut self) -> Option<(u32, Query)> {
-        let first = self.paths.first_entry()?;
-        let &(urgency, number) = first.key();
-        let limit = if self.rearm.is_empty() {
-            MAX_INITIAL
-        } else {
-            1
+    /// The next path to ask for.
+    pub(crate) fn poll_paths(&mut self) -> Option<PathQuery> {
+        let &(urgency, number) = self.waiting.first()?;
+        let limit = match self.rearm.is_empty() {
+            true => MAX_INITIAL,
+            false => 1,
         };
+        if self.rearm.len() + self.initial.len() >= MAX_UNDER_WAY {
+            return None;
+        }
         match urgency {
             Urgency::Rearm => self.rearm.insert(number),
             Urgency::Initial if self.initial.len() < limit => self.initial.insert(number),
             Urgency::Initial => return None,
         };
-        Some((number, first.remove()))
+        self.waiting.remove(&(urgency, number));
+        Some(self.questions.get(&number)?.query)
     }
 
-    /// It was answered, or the answer is not waited for any more. Who asked, if that is not over.
-    pub(crate) fn end(&mut self, number: u32) -> Option<ConnId> {
-        for urgency in [Urgency::Rearm, Urgency::Initial] {
-            self.paths.remove(&(urgency, number));
+    /// Paths were answered. Those who asked are told in turn.
+    pub(crate) fn answered(
+        &mut self,
+        now: Time,
+        number: u32,
+        result: Result<Vec<PathRecord>, QueryError>,
+        origin: Option<Origin>,
+    ) {
+        let Some(Question { query, members, .. }) = self.forget(number) else {
+            return;
+        };
+        let found = result.as_ref().is_ok_and(|paths| !paths.is_empty());
+        let result = Arc::new(result);
+        let answer = Answer {
+            number,
+            result,
+            origin,
+        };
+        if found {
+            self.recent.retain(|_, (at, _)| now - *at < RECENT);
+            if self.recent.len() < MAX_RECENT {
+                let key = PathQuery { query: 0, ..query };
+                self.recent.insert(key, (now, answer.clone()));
+            }
         }
+        self.answers.push_back((answer, members));
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// The next who is to be told an answer.
+    pub(crate) fn next_answer(&mut self) -> Option<(ConnId, Answer)> {
+        let (answer, members) = self.answers.front_mut()?;
+        let id = members.pop_first()?;
+        let answer = answer.clone();
+        if members.is_empty() {
+            self.answers.pop_front();
+        }
+        Some((id, answer))
+    }
+
+    /// What paths share was answered. Who asked, if that is not over.
+    pub(crate) fn assessed(&mut self, number: u32) -> Option<ConnId> {
         self.assessments.remove(&number);
+        self.assessing.remove(&number)
+    }
+
+    /// A connection does not wait for the answer any more. Whether others do.
+    pub(crate) fn leave(&mut self, conn: ConnId, number: u32) -> bool {
+        if self.assessing.contains_key(&number) {
+            self.assessed(number);
+        } else if let Some(question) = self.questions.get_mut(&number) {
+            question.members.remove(&conn);
+            if !question.members.is_empty() {
+                return true;
+            }
+            self.forget(number);
+        } else {
+            self.answers.retain_mut(|(answer, members)| {
+                if answer.number == number {
+                    members.remove(&conn);
+                }
+                !members.is_empty()
+            });
+        }
+        false
+    }
+
+    /// It is not waited for any more.
+    fn forget(&mut self, number: u32) -> Option<Question> {
+        let question = self.questions.remove(&number)?;
+        let key = PathQuery {
+            query: 0,
+            ..question.query
+        };
+        self.numbers.remove(&key);
+        self.waiting.remove(&(question.urgency, number));
         self.rearm.remove(&number);
         self.initial.remove(&number);
-        self.asked.remove(&number)
+        Some(question)
     }
 }

@@ -72,6 +72,14 @@ impl Random {
     }
 }
 
+#[cfg(test)]
+impl Clone for Random {
+    /// For the model checker, which goes on from the same engine in more than one way.
+    fn clone(&self) -> Self {
+        Self(ChaCha20Rng::deserialize_state(&self.0.serialize_state()))
+    }
+}
+
 /// Says nothing of its state, which must not end up in a log.
 impl fmt::Debug for Random {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,7 +13,7 @@ use strum::Display;
 use crate::candidate::Candidate;
 use crate::id::{ConnId, PortId};
 use crate::input::QueryError;
-use crate::view::{AssociationState, PortState, Protection, Reason};
+use crate::view::{AssociationState, Grade, PortState, Protection, Reason};
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -68,6 +68,20 @@ impl fmt::Display for PathLids {
     }
 }
 
+/// Who moved a connection to its alternate.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Display)]
+pub enum MigratedBy {
+    /// Its library, because we ordered it.
+    #[strum(to_string = "as ordered")]
+    Order,
+    /// Its library by itself, which we had allowed.
+    #[strum(to_string = "by standing order")]
+    StandingOrder,
+    /// The HCA, its retries used up; or the peer's packets.
+    #[strum(to_string = "by hardware")]
+    Hardware,
+}
+
 /// What a [`Trace`] says.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
@@ -99,6 +113,8 @@ pub enum What {
         to: Protection,
         /// Why, unless armed.
         reason: Option<Reason>,
+        /// What it covers, if armed.
+        grade: Option<Grade>,
     },
     /// The association changed.
     Association {
@@ -114,17 +130,35 @@ pub enum What {
         /// What it is good for.
         to: PortState,
     },
+    /// An operator wants connections off a local port, or minds them no more.
+    Drained(bool),
     /// The connection is on another path now.
     Migrated {
         /// The path it left.
         from: PathLids,
         /// The path it is on.
         to: PathLids,
-        /// We ordered it.
-        ordered: bool,
+        /// Who moved it.
+        by: MigratedBy,
         /// The path it left was abandoned by hardware, and no local port tells why.
         suspect: bool,
     },
+    /// Probes of a path do not come back.
+    PathSuspect {
+        /// The path.
+        path: PathLids,
+        /// Connections that use it.
+        connections: usize,
+    },
+    /// They come back again.
+    PathAnswers {
+        /// The path.
+        path: PathLids,
+        /// Connections that use it.
+        connections: usize,
+    },
+    /// What an armed connection's protection covers.
+    Grade(Grade),
     /// Its primary's port went down while no alternate was armed.
     PrimaryLost,
     /// A candidate was chosen and a path is asked for.
@@ -150,6 +184,8 @@ pub enum What {
     SprReceived(SpStatus),
     /// The library was ordered to load this path.
     Load(PathLids),
+    /// It goes to this local port, as its policy says.
+    GoesTo(u8),
     /// The library was ordered to migrate away from this path.
     Migrate(PathLids),
     /// An order came too late: the QP was not as it expected.
@@ -180,6 +216,9 @@ pub enum Drop {
     /// It does not come from a port that the association knows.
     #[strum(to_string = "from a port that the association does not know")]
     Stranger,
+    /// It did not come in the connection's own partition.
+    #[strum(to_string = "not in the connection's own partition")]
+    Partition,
     /// It is for no association, or not for the state of it: a late copy, mostly.
     #[strum(to_string = "for no association, or late")]
     OutOfPlace,
@@ -195,10 +234,14 @@ impl Trace {
     /// How much it matters.
     pub fn level(&self) -> Level {
         match self.what {
-            What::ProtectedAgain | What::Port { .. } | What::Migrated { suspect: false, .. } => {
-                Level::Info
-            }
+            What::ProtectedAgain
+            | What::GoesTo(_)
+            | What::Port { .. }
+            | What::PathAnswers { .. }
+            | What::Drained(_)
+            | What::Migrated { suspect: false, .. } => Level::Info,
             What::Unprotected { .. }
+            | What::PathSuspect { .. }
             | What::Migrated { suspect: true, .. }
             | What::PrimaryLost
             | What::OrderFailed { .. }
@@ -241,6 +284,12 @@ impl fmt::Display for Trace {
             What::ProtectedAgain => f.write_str("connection protected again"),
             What::Refused(refusal) => write!(f, "connection refused: {refusal}"),
             What::Protection {
+                reason: None,
+                grade: Some(grade),
+                ..
+            }
+            | What::Grade(grade) => write!(f, "connection {}", grade.armed()),
+            What::Protection {
                 to, reason: None, ..
             } => write!(f, "connection {to}"),
             What::Protection {
@@ -252,11 +301,22 @@ impl fmt::Display for Trace {
             }
             What::Association { to, .. } => write!(f, "association {to}"),
             What::Port { to, .. } => write!(f, "port {to}"),
-            What::Migrated { ordered: true, .. } => f.write_str("migrated as ordered"),
-            What::Migrated { suspect: true, .. } => {
-                f.write_str("migrated by hardware, no port loss seen: the path left is suspect")
-            }
-            What::Migrated { .. } => f.write_str("migrated by hardware"),
+            What::Drained(true) => f.write_str("port drained: connections leave it"),
+            What::Drained(false) => f.write_str("port no longer drained"),
+            What::Migrated {
+                by: MigratedBy::Hardware,
+                suspect: true,
+                ..
+            } => f.write_str("migrated by hardware, no port loss seen: the path left is suspect"),
+            What::Migrated { by, .. } => write!(f, "migrated {by}"),
+            What::PathSuspect { path, connections } => write!(
+                f,
+                "path suspect, its probes do not come back: {path} (used by {connections} connections)"
+            ),
+            What::PathAnswers { path, connections } => write!(
+                f,
+                "path answers again: {path} (used by {connections} connections)"
+            ),
             What::PrimaryLost => f.write_str("primary lost its port while not armed"),
             What::Candidate(candidate) => write!(f, "asking for a path: {candidate}"),
             What::NoPath(candidate, error) => write!(f, "no path: {candidate}: {error}"),
@@ -271,6 +331,7 @@ impl fmt::Display for Trace {
             What::SapReceived(status) => write!(f, "SAP received, SPR sent: {status}"),
             What::SprReceived(status) => write!(f, "SPR received: {status}"),
             What::Load(path) => write!(f, "loading alternate: {path}"),
+            What::GoesTo(port) => write!(f, "going to port {port}, as its policy says"),
             What::Migrate(path) => write!(f, "migrating away from {path}"),
             What::Stale => f.write_str("order was stale, QP not modified"),
             What::OrderFailed { errno } => write!(f, "order failed: errno {errno}"),

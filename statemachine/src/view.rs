@@ -3,10 +3,11 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use cm_msgs::association;
 use cm_msgs::cm::{ApStatus, RejReason};
-use cm_msgs::control::{MigrationState, QpState, Refusal, Role};
+use cm_msgs::control::{MigrationState, Mode, Policy, PolicyOverride, QpState, Refusal, Role};
 use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use crate::id::{ConnId, PortId};
 use crate::input::{Origin, QueryError};
 use crate::overlap::Overlap;
 pub use crate::port::PortState;
+use crate::probe::PathHealth;
 use crate::time::Time;
 
 /// A connection as it is now.
@@ -34,6 +36,10 @@ pub struct ConnectionView {
     pub qpn: Qpn,
     /// The peer's QP.
     pub peer_qpn: Qpn,
+    /// How it is to be protected.
+    pub policy: Policy,
+    /// What of that was said of it in particular.
+    pub policy_override: PolicyOverride,
     /// State of its QP.
     pub qp_state: QpState,
     /// Path migration state of its QP.
@@ -49,8 +55,16 @@ pub struct ConnectionView {
     pub overlap: Option<Overlap>,
     /// Whether it would survive the loss of its primary path.
     pub protection: Protection,
+    /// What that covers; `None` unless it is armed.
+    pub grade: Option<Grade>,
+    /// What probes say of the primary.
+    pub primary_probe: ProbeView,
+    /// What probes say of the alternate.
+    pub alternate_probe: ProbeView,
     /// Why it would not; `None` exactly when `protection` is `Armed`.
     pub reason: Option<Reason>,
+    /// Its library may migrate it by itself when the primary's local port fails.
+    pub standing_order: bool,
     /// The candidate that is loaded or being negotiated.
     pub chosen: Option<Candidate>,
     /// The one that was ranked after it.
@@ -61,6 +75,127 @@ pub struct ConnectionView {
     pub counters: ConnectionCounters,
     /// When protection last changed.
     pub changed: Time,
+    /// Why it has not left its primary, if an operator wants that.
+    pub held: Option<Held>,
+    /// What happened to it, the latest first.
+    pub history: Vec<Past>,
+}
+
+/// What keeps a connection from leaving a primary that works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Display)]
+pub enum Held {
+    /// Nothing: the order is on its way.
+    #[strum(to_string = "it is migrating")]
+    Migrating,
+    /// This end has no armed alternate; the connection's `reason` says why.
+    #[strum(to_string = "it is not armed")]
+    NotArmed,
+    /// The alternate is over a port that is drained itself.
+    #[strum(
+        to_string = "its alternate is over a drained port, here or at the peer, and it has no other"
+    )]
+    AlternateDrained,
+    /// An order failed a moment ago.
+    #[strum(to_string = "its program's library failed to migrate it, and is asked again soon")]
+    OrderFailed,
+    /// The two ends may be about to have different alternates.
+    #[strum(to_string = "its alternate is being agreed on with the peer")]
+    Negotiating,
+    /// The peer has not answered that this end leaves.
+    #[strum(to_string = "the peer's apmd has not answered yet")]
+    PeerSilent,
+    /// The peer's QP would not follow.
+    #[strum(to_string = "the peer's end is not armed: it waits for traffic")]
+    PeerNotArmed,
+}
+
+/// Something that happened to a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Past {
+    /// How long ago, to a hundredth of a second.
+    pub ago: Duration,
+    /// What it was.
+    pub what: Transition,
+}
+
+/// What can happen to a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transition {
+    /// Its protection is another.
+    Protection {
+        /// What it is.
+        to: Protection,
+        /// Why, unless armed.
+        reason: Option<Reason>,
+    },
+    /// Its association is another.
+    Association(AssociationState),
+    /// It is on another path.
+    Migrated {
+        /// The local port that it left.
+        from: u8,
+        /// The local port that it is on.
+        to: u8,
+        /// Why.
+        cause: MoveCause,
+    },
+    /// Its primary's port went down while no alternate was armed.
+    PrimaryLost,
+}
+
+impl fmt::Display for Transition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protection { to, reason: None } => write!(f, "{to}"),
+            Self::Protection {
+                to,
+                reason: Some(reason),
+            } => write!(f, "{to}: {reason}"),
+            Self::Association(state) => write!(f, "association {state}"),
+            Self::Migrated { from, to, cause } => {
+                write!(f, "migrated from port {from} to port {to}: {cause}")
+            }
+            Self::PrimaryLost => f.write_str("its primary's port went down while it was not armed"),
+        }
+    }
+}
+
+/// Why a connection left a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Display)]
+pub enum MoveCause {
+    /// Its local port was down.
+    #[strum(to_string = "the local port was lost")]
+    PortLost,
+    /// Its library saw that, and had a standing order.
+    #[strum(to_string = "standing order, the local port was lost")]
+    StandingOrder,
+    /// Probes of it did not come back.
+    #[strum(to_string = "probes of it did not come back")]
+    PathSuspect,
+    /// Its policy wants it on another port.
+    #[strum(to_string = "its policy wants it on another port")]
+    Policy,
+    /// The peer said that its port was down.
+    #[strum(to_string = "the peer's port was lost")]
+    PeerPortLost,
+    /// `conn migrate`.
+    #[strum(to_string = "an operator ordered it")]
+    Operator,
+    /// `port drain`.
+    #[strum(to_string = "the local port is drained")]
+    Drained,
+    /// One of these at the peer.
+    #[strum(to_string = "the peer's operator wanted it")]
+    PeerOperator,
+    /// The daemon ordered it.
+    #[strum(to_string = "apmd ordered it")]
+    Ordered,
+    /// The peer had gone there first, and did not say why.
+    #[strum(to_string = "the peer had migrated")]
+    PeerMoved,
+    /// Hardware did, and no port tells why.
+    #[strum(to_string = "hardware gave the path up, or followed the peer's")]
+    Hardware,
 }
 
 /// Whether a connection would survive the loss of its primary path; the best first.
@@ -86,6 +221,49 @@ pub enum Protection {
     Refused,
     /// No: the QP has left RTS.
     Broken,
+}
+
+/// What the protection of an armed connection covers; the best first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Grade {
+    /// Other ports on both ends, and no switch known that both paths could do without and share.
+    Full,
+    /// Both paths take the same switches or links, so many, though they need not.
+    SameSwitch(Overlap),
+    /// Both paths take the same port on one end or on both.
+    SamePort,
+    /// No probe of the alternate has come back yet, or nobody probes it.
+    Unverified,
+}
+
+impl Grade {
+    /// "armed", and what that does not cover.
+    pub fn armed(self) -> impl fmt::Display {
+        fmt::from_fn(move |f| match self {
+            Self::Full => f.write_str("armed"),
+            _ => write!(f, "armed ({self})"),
+        })
+    }
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("full"),
+            Self::SameSwitch(overlap) => write!(f, "{overlap}"),
+            Self::SamePort => f.write_str("same port"),
+            Self::Unverified => f.write_str("unverified"),
+        }
+    }
+}
+
+/// What probes say of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ProbeView {
+    /// What is known.
+    pub health: PathHealth,
+    /// Since the last one came back.
+    pub age: Option<Duration>,
 }
 
 /// Why a connection is not armed.
@@ -150,10 +328,20 @@ pub enum Reason {
     AlternatePortDown,
     /// The QP is armed, but the peer says that its port of the alternate is out of service.
     AlternatePortDownAtPeer,
+    /// The QP is armed, but probes of the alternate do not come back.
+    AlternateSuspect,
+    /// Active: a path was found, and probes of it do not come back.
+    PathSuspect,
+    /// Active: a path was found, and is probed.
+    WaitingForProbe,
     /// The primary's local port is down, and no alternate was armed.
     PrimaryPortDown,
     /// The connection migrated; a new alternate has not been chosen yet.
     JustMigrated,
+    /// The connection's policy allows none of the paths that there are.
+    Policy(Mode),
+    /// The peer's policy does not, as far as its answers tell.
+    PeerPolicy(Mode),
 }
 
 /// Why, and what to do about it where an operator can do something.
@@ -218,10 +406,31 @@ impl fmt::Display for Reason {
             Self::AlternatePortDownAtPeer => {
                 "the alternate's port at the peer is down; see 'apmctl port' on its host"
             }
+            Self::AlternateSuspect => {
+                "probes of the alternate do not come back: something between the hosts drops packets"
+            }
+            Self::PathSuspect => {
+                "a path was found, but its probes do not come back: something between the hosts \
+                 drops packets"
+            }
+            Self::WaitingForProbe => "waiting for a probe of the path",
             Self::PrimaryPortDown => {
                 "the primary's port is down and no alternate was armed; bring it up"
             }
             Self::JustMigrated => "migrated, next alternate not chosen yet",
+            Self::Policy(mode) => {
+                return write!(
+                    f,
+                    "its policy, mode {mode}, allows none of the paths there are; see 'apmctl conn set'"
+                );
+            }
+            Self::PeerPolicy(mode) => {
+                return write!(
+                    f,
+                    "its policy at the peer, mode {mode}, allows none of the paths there are; \
+                     see 'apmctl conn set' on its host"
+                );
+            }
         })
     }
 }
@@ -264,6 +473,8 @@ pub struct ConnectionCounters {
     pub migrations: u64,
     /// Of these, ordered by this daemon.
     pub ordered_migrations: u64,
+    /// Of these, by a standing order: the library did not wait for the daemon.
+    pub standing_migrations: u64,
     /// Times it became armed.
     pub rearms: u64,
     /// LAPs sent, copies not counted.
@@ -297,6 +508,8 @@ pub struct PortView {
     pub gid: Gid,
     /// Active MTU, IBA code.
     pub mtu: u8,
+    /// An operator wants connections off it.
+    pub drained: bool,
     /// Connections whose primary path uses it.
     pub primaries: usize,
     /// Connections whose alternate path uses it.
@@ -314,6 +527,9 @@ pub struct Counters {
     pub mads_received: u64,
     /// Received, but not from a port that the association knows.
     pub mads_from_strangers: u64,
+    /// Received, but not in the connection's own partition.
+    #[serde(default)]
+    pub mads_of_other_partitions: u64,
     /// Received, but for no association or not in its state: late copies, mostly.
     pub mads_out_of_place: u64,
     /// Received, with private data that is not ours.
@@ -334,4 +550,19 @@ pub struct Counters {
     pub ports_lost: u64,
     /// Associations opened.
     pub associations: u64,
+    /// Notices of subnet administration.
+    #[serde(default)]
+    pub notices: u64,
+    /// Of these, forgotten, because as many as are allowed wait.
+    #[serde(default)]
+    pub notices_dropped: u64,
+    /// Probes of paths sent.
+    #[serde(default)]
+    pub probes_sent: u64,
+    /// Probes that came back.
+    #[serde(default)]
+    pub probes_answered: u64,
+    /// Times that a path became suspect.
+    #[serde(default)]
+    pub paths_suspected: u64,
 }

@@ -41,6 +41,7 @@
 
 #include <rdma/rdma_apm.h>
 
+#include "clock.h"
 #include "message.h"
 
 #define WINDOW 64
@@ -86,6 +87,8 @@ static struct {
 	long interval_us, count;
 	uint32_t size;
 	uint16_t slid, dlid; /* of the route; 0 to ask for it */
+	uint16_t alternate; /* the other side's LID that leads to its port 2; 0: nothing is armed by hand */
+	uint8_t ack_timeout; /* 0 leaves rdma_cm's */
 } options = { .opt_in = true, .port = "7480", .connections = 1, .interval_us = 1000, .size = 1024 };
 
 static struct conn *conns;
@@ -93,19 +96,6 @@ static struct rdma_event_channel *channel;
 static atomic_bool stopping;
 static atomic_int running;
 static unsigned long long migrated_events;
-
-static int64_t now_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec * 1000000000ll + time.tv_nsec;
-}
-
-static double ms(int64_t ns)
-{
-	return ns / 1e6;
-}
 
 static void complain(struct conn *conn, const char *what, const char *why)
 {
@@ -324,10 +314,42 @@ static int opt_in(struct rdma_cm_id *id)
 	return rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &on, sizeof on);
 }
 
+static int set_ack_timeout(struct rdma_cm_id *id)
+{
+	uint8_t timeout = options.ack_timeout;
+
+	if (!timeout)
+		return 0;
+	return rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+}
+
+/* What hardware APM can do with nobody's help: an alternate from port 2 to port 2, loaded once. */
+static int arm_by_hand(struct conn *conn)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	if (!options.alternate)
+		return 0;
+	if (ibv_query_qp(conn->id->qp, &attr, IBV_QP_AV | IBV_QP_TIMEOUT, &init))
+		return -1;
+	attr.alt_ah_attr = attr.ah_attr;
+	attr.alt_ah_attr.is_global = 0;
+	attr.alt_ah_attr.dlid = options.alternate;
+	attr.alt_ah_attr.port_num = 2;
+	attr.alt_port_num = 2;
+	attr.alt_pkey_index = 0;
+	attr.alt_timeout = attr.timeout;
+	attr.path_mig_state = IBV_MIG_REARM;
+	return ibv_modify_qp(conn->id->qp, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+}
+
 /* Connection manager events */
 
 static void established(struct conn *conn)
 {
+	if (arm_by_hand(conn))
+		die("arming by hand");
 	printf("CONNECTED conn=%d qpn=%#08x t_ms=%.3f\n", conn->index, conn->qpn, ms(now_ns()));
 	running++;
 	conn->started = true;
@@ -352,6 +374,8 @@ static void connect_requested(struct rdma_cm_id *id)
 	id->context = conn;
 	if (opt_in(id))
 		die("rdma_set_option(RDMA_OPTION_IB_APM)");
+	if (set_ack_timeout(id))
+		die("rdma_set_option(RDMA_OPTION_ID_ACK_TIMEOUT)");
 	if (set_up_qp(conn))
 		die("setting up a QP");
 	if (rdma_accept(id, &param))
@@ -559,6 +583,8 @@ static void connect_all(void)
 			die("rdma_create_id");
 		if (opt_in(conns[i].id))
 			die("rdma_set_option(RDMA_OPTION_IB_APM)");
+		if (set_ack_timeout(conns[i].id))
+			die("rdma_set_option(RDMA_OPTION_ID_ACK_TIMEOUT)");
 		if (rdma_resolve_addr(conns[i].id, route->ai_src_addr, route->ai_dst_addr, RESOLVE_MS))
 			die("rdma_resolve_addr");
 	}
@@ -610,7 +636,9 @@ static int usage(void)
 			"  -p N   port (7480)                -S N   bytes of a message (1024)\n"
 			"  -C N   client: messages of each connection, 0 until SIGTERM (0)\n"
 			"  -x     do not opt in to APM       -t     queue pairs are made by a thread that ends\n"
-			"  -r SLID,DLID   client: the route, not to be asked for\n");
+			"  -r SLID,DLID   client: the route, not to be asked for\n"
+			"  -a DLID        arm the QP once, by hand: an alternate from port 2 to that LID\n"
+			"  -T N           local ACK timeout, 4.096 us * 2^N (rdma_cm's)\n");
 	return 2;
 }
 
@@ -618,7 +646,7 @@ static bool parse(int argc, char **argv)
 {
 	int option;
 
-	while ((option = getopt(argc, argv, "sxtb:n:p:i:S:C:r:")) != -1) {
+	while ((option = getopt(argc, argv, "sxtb:n:p:i:S:C:r:a:T:")) != -1) {
 		switch (option) {
 		case 's': options.server = true; break;
 		case 'x': options.opt_in = false; break;
@@ -628,6 +656,8 @@ static bool parse(int argc, char **argv)
 		case 'p': options.port = optarg; break;
 		case 'i': options.interval_us = atol(optarg); break;
 		case 'S': options.size = atoi(optarg); break;
+		case 'a': options.alternate = atoi(optarg); break;
+		case 'T': options.ack_timeout = atoi(optarg); break;
 		case 'C': options.count = atol(optarg); break;
 		case 'r':
 			if (sscanf(optarg, "%" SCNu16 ",%" SCNu16, &options.slid, &options.dlid) != 2)

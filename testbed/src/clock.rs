@@ -64,6 +64,18 @@ impl Millis {
     }
 }
 
+/// The one in the middle; of an even number, half way between the two. NaN if there is none.
+pub fn median(times: impl IntoIterator<Item = Millis>) -> Millis {
+    let mut times: Vec<f64> = times.into_iter().map(|time| time.0).collect();
+    times.sort_by(f64::total_cmp);
+    let middle = times.len() / 2;
+    Millis(match times.as_slice() {
+        [] => f64::NAN,
+        some if some.len().is_multiple_of(2) => f64::midpoint(some[middle - 1], some[middle]),
+        some => some[middle],
+    })
+}
+
 impl From<Duration> for Millis {
     fn from(duration: Duration) -> Self {
         Self(duration.as_secs_f64() * 1000.0)
@@ -79,6 +91,13 @@ impl fmt::Display for Millis {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_even_number_has_its_median_between() {
+        assert_eq!(median([4.0, 1.0, 3.0, 2.0].map(Millis)), Millis(2.5));
+        assert_eq!(median([4.0, 1.0, 3.0].map(Millis)), Millis(3.0));
+        assert!(median([]).0.is_nan());
+    }
 
     #[test]
     fn moments_are_ordered_and_subtract() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use statemachine::PortDown;
 
 use crate::command;
 use crate::failure::Failure;
@@ -22,8 +23,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// What a drill may want of the daemons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// Migrate at once when a local port goes down.
-    pub migrate_on_port_down: bool,
+    /// What is done for connections whose local port goes down.
+    pub port_down: PortDown,
+    /// Which of their lines are kept.
+    pub log: &'static str,
     /// What they may do.
     pub rights: Rights,
     /// Sections of the configuration besides `policy` and `log`: TOML.
@@ -33,7 +36,8 @@ pub struct Policy {
 impl Policy {
     /// What most drills want.
     pub const NORMAL: Self = Self {
-        migrate_on_port_down: true,
+        port_down: PortDown::Migrate,
+        log: "info,apmd::engine=debug",
         rights: Rights::Root,
         sections: "",
     };
@@ -55,11 +59,12 @@ impl Default for Policy {
 fn config(host: Host, policy: Policy) -> String {
     format!(
         "devices = [\"{}\"]\nruntime_dir = \"{}\"\n\
-         [policy]\nmigrate_on_port_down = {}\n\
-         [log]\nlevel = \"info,apmd::engine=debug\"\nformat = \"json\"\n{}",
+         [policy]\ndefault = \"port-down {}\"\n\
+         [log]\nlevel = \"{}\"\nformat = \"json\"\n{}",
         host.device(),
         host.runtime_dir(),
-        policy.migrate_on_port_down,
+        policy.port_down,
+        policy.log,
         policy.sections
     )
 }
@@ -204,13 +209,13 @@ mod tests {
         let text = config(
             Host::B,
             Policy {
-                migrate_on_port_down: false,
+                port_down: PortDown::Wait,
                 sections: "[acm]\nserve = true\n",
                 ..Policy::default()
             },
         );
         assert!(text.starts_with("devices = [\"shca1\"]\nruntime_dir = \"/run/host-b/apmd\"\n"));
-        assert!(text.contains("migrate_on_port_down = false\n"));
+        assert!(text.contains("default = \"port-down wait\"\n"));
         assert!(text.ends_with("\n[acm]\nserve = true\n"));
     }
 }

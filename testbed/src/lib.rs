@@ -9,9 +9,11 @@
 //! - [`world`]: what a drill acts on: cables, the daemons of both hosts. [`port`]: their ports.
 //! - [`subnet_manager`]: the subnet managers, to be killed and replaced.
 //! - [`unit`]: what its daemons may do, as systemd would have it.
-//! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`]: what it sees.
+//! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`],
+//!   [`memory`]: what it sees.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
-//! - [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs.
+//! - [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs. [`failover_bench`]:
+//!   how long a pulled cable stops a program.
 //! - [`sim`]: no drill: the real engine on many hosts in virtual time.
 //! - [`runner`]: which drills run in which order, and the command line.
 
@@ -23,12 +25,14 @@ pub mod connect_bench;
 pub mod daemon;
 pub mod drills;
 pub mod fabrics;
+pub mod failover_bench;
 pub mod failure;
 pub mod file;
 pub mod host;
 pub mod ib_acme;
 pub mod ibsim;
 pub mod link;
+pub mod memory;
 pub mod observe;
 pub mod port;
 pub mod program;

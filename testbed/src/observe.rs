@@ -13,6 +13,8 @@ use crate::port::Port;
 /// A connection as a daemon shows it; what the drills look at.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct Connection {
+    /// Its name in its daemon.
+    pub id: String,
     /// `active` or `passive`.
     pub role: String,
     /// Its QP.
@@ -27,6 +29,8 @@ pub struct Connection {
     pub primary: Path,
     /// The path that is loaded.
     pub alternate: Option<Path>,
+    /// Its library may migrate it by itself when the primary's local port fails.
+    pub standing_order: bool,
     /// What happened to it, since its daemon started.
     pub counters: Counters,
 }
@@ -294,7 +298,7 @@ mod tests {
         };
         format!(
             r#"[{{"id":"1.1","device":"shca0","qpn":{qpn},"peer_qpn":{peer_qpn},"role":"{role}",
-            "opted_in":true,"migration":"armed","protection":"{protection}","reason":{reason},
+            "opted_in":true,"standing_order":true,"migration":"armed","protection":"{protection}","reason":{reason},
             "primary":{{"port":1,"slid":{slid},"dlid":{dlid},"ack_timeout":14,
                 "sgid":"fe80::1","dgid":"fe80::2"}},
             "alternate":{{"port":2,"slid":{},"dlid":{},"ack_timeout":14,

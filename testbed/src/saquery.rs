@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debian's `saquery`: what subnet administration says to a program that is not ours.
 
+use std::net::Ipv6Addr;
+
 use crate::command;
 use crate::failure::Failure;
 use crate::port::Port;
@@ -77,6 +79,28 @@ pub fn paths(from: Port, to: Port) -> Result<Vec<Record>, Failure> {
     Ok(records)
 }
 
+/// Numbers of the traps of which subnet administration tells a port, ascending.
+///
+/// # Errors
+/// If `saquery` does not start, or there is no such port.
+pub fn traps(port: Port) -> Result<Vec<u16>, Failure> {
+    let gid = port.gid()?.parse::<Ipv6Addr>();
+    let text = command::run(&[port.host.name(), "saquery", "IIR"])?;
+    let blocks = text.split("InformInfoRecord dump:").skip(1);
+    let of_port = blocks.filter(|block| gid.is_ok() && subscriber(block) == gid.clone().ok());
+    let mut traps: Vec<u16> = of_port
+        .filter_map(|block| number(block, "trap_num"))
+        .collect();
+    traps.sort_unstable();
+    Ok(traps)
+}
+
+fn subscriber(block: &str) -> Option<Ipv6Addr> {
+    let mut lines = block.lines().map(str::trim);
+    let gid = lines.find_map(|line| line.strip_prefix("SubscriberGID"))?;
+    gid.trim_start_matches('.').parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +121,17 @@ mod tests {
         assert_eq!(Record::parse(saquery), Some(record.clone()));
         assert_eq!(Record::parse(ib_acme), Some(record));
         assert_eq!(Record::parse("  dlid: 5\n"), None);
+    }
+
+    #[test]
+    fn subscribers_are_known_by_their_gids() {
+        let block = "\n\t\tRID\n\t\tSubscriberGID...........fe80::653:4843:4100:202\n\
+            \t\ttrap_num................144\n";
+        let gid = "fe80::0653:4843:4100:0202".parse().ok();
+        assert_eq!(
+            (subscriber(block), number(block, "trap_num")),
+            (gid, Some(144))
+        );
+        assert_eq!(subscriber("trap_num....144"), None);
     }
 }

@@ -122,6 +122,15 @@ impl StreamResult {
     }
 }
 
+/// Who arms a program's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Armed {
+    /// The daemons, with the library.
+    ByDaemons,
+    /// The program itself, once, from port 2 to port 2: it does not opt in.
+    ByHand,
+}
+
 /// How a client and a server are run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -135,6 +144,12 @@ pub struct Options {
     pub port: u16,
     /// Queue pairs are made by threads that end.
     pub maker_ends: bool,
+    /// What the connections' ACK timeout is set to; 0 leaves rdma_cm's.
+    pub ack_timeout: u8,
+    /// By whom the connections are armed.
+    pub armed: Armed,
+    /// The library in both says what it does.
+    pub told_of: bool,
     /// Where the client and the server are.
     pub hosts: [Host; 2],
 }
@@ -147,6 +162,9 @@ impl Default for Options {
             route: None,
             port: 7480,
             maker_ends: false,
+            ack_timeout: 14,
+            armed: Armed::ByDaemons,
+            told_of: false,
             hosts: Host::ALL,
         }
     }
@@ -174,13 +192,33 @@ impl Streams {
         let [gid_a, gid_b] = options.hosts.map(|host| host.port(1).gid());
         let (gid_a, gid_b) = (gid_a?, gid_b?);
 
-        let mut words = vec!["apm_stream", "-s", "-b", &gid_b];
+        let timeout = format!("RDMA_APM_ACK_TIMEOUT={}", options.ack_timeout);
+        let debug = if options.told_of { "1" } else { "0" };
+        let debug = format!("RDMA_APM_DEBUG={debug}");
+        let settings = ["env", &timeout, &debug, "apm_stream"];
+        let mut words = settings.to_vec();
+        let by_hand = |peer: Host| -> Result<Vec<String>, Failure> {
+            Ok(match options.armed {
+                Armed::ByDaemons => Vec::new(),
+                Armed::ByHand => {
+                    let (timeout, lid) = (options.ack_timeout, peer.port(2).lid()?);
+                    let words = format!("-x -T {timeout} -a {lid}");
+                    words.split(' ').map(str::to_owned).collect()
+                }
+            })
+        };
+        words.extend(["-s", "-b", &gid_b]);
+        let armed = by_hand(at_client)?;
+        words.extend(armed.iter().map(String::as_str));
         words.extend(&common);
         let mut server =
             Program::start_watched("server", at_server, &words, noting(timeline, "server"))?;
         server.wait_for_line("LISTENING", LIMIT, |line| line.starts_with("LISTENING"))?;
 
-        let mut words = vec!["apm_stream", "-b", &gid_a];
+        let mut words = settings.to_vec();
+        words.extend(["-b", &gid_a]);
+        let armed = by_hand(at_server)?;
+        words.extend(armed.iter().map(String::as_str));
         words.extend(common);
         let route = options
             .route
@@ -195,6 +233,11 @@ impl Streams {
             server,
             options,
         })
+    }
+
+    /// The processes of the client and the server.
+    pub fn pids(&self) -> [u32; 2] {
+        [self.client.pid(), self.server.pid()]
     }
 
     /// Fails unless both run and have seen no error.
@@ -229,10 +272,16 @@ impl Streams {
         let end = self.both_told(MIGRATED, pulled).ok_or_else(|| {
             Failure::not_shown("the client or the server was not told of the migration")
         })?;
+        Ok(self.longest_stall(pulled, end))
+    }
+
+    /// The client's longest stall that has any part between the two moments, if one was long enough
+    /// to be noticed.
+    pub fn longest_stall(&self, from: Moment, to: Moment) -> Option<Stall> {
         let lines = self.client.lines();
         let stalls = lines.iter().filter_map(|line| Stall::parse(&line.text));
-        let overlapping = stalls.filter(|stall| stall.overlaps(pulled, end));
-        Ok(overlapping.max_by(|a, b| a.length.0.total_cmp(&b.length.0)))
+        let overlapping = stalls.filter(|stall| stall.overlaps(from, to));
+        overlapping.max_by(|a, b| a.length.0.total_cmp(&b.length.0))
     }
 
     /// When both sides had been told, after `since`, that an alternate path is loaded.
@@ -256,6 +305,27 @@ impl Streams {
             told.find(|at| *at >= since)
         };
         Some(first(&self.client)?.max(first(&self.server)?))
+    }
+
+    /// Waits until the client's library says so; what it said before `since` does not count.
+    ///
+    /// # Errors
+    /// [`Failure::Timeout`] if it does not.
+    pub fn wait_library_says(&mut self, words: &str, since: Moment) -> Result<(), Failure> {
+        let what = format!("the client's library says: {words}");
+        wait::until(&what, LIMIT, || {
+            self.ensure_healthy()?;
+            let said = self.library_said(words, since);
+            Ok(Seen::when(said, || self.client.last_line()))
+        })
+    }
+
+    /// Whether the client's library has said so since then.
+    pub fn library_said(&self, words: &str, since: Moment) -> bool {
+        let lines = self.client.lines();
+        lines
+            .iter()
+            .any(|line| line.at >= since && line.text.contains(words))
     }
 
     /// Waits until the client receives what was sent after this call.

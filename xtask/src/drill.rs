@@ -60,6 +60,9 @@ pub(crate) struct Options {
     /// Long drills in their short form, as `cargo xtask test` runs them
     #[arg(long)]
     short: bool,
+    /// How many cables `cable-pull` pulls: 20 without it; with 4 each port of each host has its turn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=1000))]
+    pulls: Option<u32>,
     /// Bring the files that drills leave (programs.md) to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -142,6 +145,9 @@ fn arguments(options: &Options) -> Vec<String> {
     let mut arguments = options.names.clone();
     for name in &options.only {
         arguments.extend(["--only".to_owned(), name.clone()]);
+    }
+    if let Some(pulls) = options.pulls {
+        arguments.extend(["--pulls".to_owned(), pulls.to_string()]);
     }
     // The table of programs takes hours, and whoever reads it from a file wants the table.
     let quiet = is_table(options) && !io::stdout().is_terminal();

@@ -15,7 +15,7 @@ const PROGRAM: &str = "apm-sim";
 #[derive(Args)]
 pub(crate) struct Options {
     /// What to run, as `apm-sim` takes it: --seeds, --first, --seed, --keep, --profile, --with,
-    /// --judge, --failures, or --help
+    /// --judge, --failures, --diagrams, or --help
     #[arg(
         value_name = "OPTION",
         trailing_var_arg = true,

@@ -34,6 +34,9 @@ pub(crate) struct Options {
     /// Prove the world with programs that nobody here wrote (implies --stock and --slab-debug)
     #[arg(long)]
     check: bool,
+    /// With --check: without the long rows that do not depend on the fabric
+    #[arg(long, requires = "check")]
+    short: bool,
     /// Kill the VM if the script runs longer
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
@@ -141,6 +144,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     }
     let script = match &options.run {
         Some(path) => Some(fs::read_to_string(path).in_file(path)?),
+        None if options.check && options.short => Some("exec vm-check --short\n".to_owned()),
         None if options.check => Some("exec vm-check\n".to_owned()),
         None => None,
     };

@@ -15,7 +15,7 @@ use paths::source::Question;
 use statemachine::{Origin, PortId, QueryError};
 
 use crate::config;
-use crate::observe::request::DestinationFilter;
+use crate::observe::filter::DestinationFilter;
 
 /// Messages that wait in a channel. The thread asks far fewer questions at a time, so that their
 /// answers find room unless news pile up as well.

@@ -21,11 +21,9 @@ use super::thread;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::counters::AcmCounters;
-use crate::observe::request::DestinationFilter;
+use crate::observe::filter::DestinationFilter;
 use crate::parts::ports::PortNews;
 
-/// The traps that say that a port has left the fabric, and that a link of a switch has changed.
-const TRAPS: [u16; 2] = [65, 128];
 /// Messages of the thread taken before others have their turn.
 const TURN: usize = 64;
 /// How soon news for which there was no room are told again.
@@ -48,8 +46,6 @@ pub(crate) enum Note {
         port: PortId,
         mad: Box<SaMad>,
     },
-    /// Reports that are wanted of this port's SA.
-    Subscribe(PortId, &'static [u16]),
     /// An operator's request is answered, in JSON.
     Shown(u32, Vec<u8>),
     /// The TCP port at which ACM is served now.
@@ -143,9 +139,6 @@ impl AcmPart {
         let (id, status) = (news.id, news.status.clone());
         if !status.infiniband {
             return;
-        }
-        if status.active {
-            self.notes.push_back(Note::Subscribe(id, &TRAPS));
         }
         let port = LocalPort {
             device: news.device.clone(),

@@ -32,7 +32,7 @@ use crate::io::host_name::host_name;
 use crate::io::routes::Routes;
 use crate::io::thread;
 use crate::observe::acm as model;
-use crate::observe::request::DestinationFilter;
+use crate::observe::filter::DestinationFilter;
 
 /// Pause before what failed for want of resources, or of room, is tried again.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);

@@ -149,7 +149,8 @@ impl Config {
         statemachine::Config {
             port_hold_off: Duration::from_millis(self.policy.hold_off_ms),
             connection_limit: self.control.max_connections,
-            migrate_on_port_down: self.policy.migrate_on_port_down,
+            port_down: self.policy.default.port_down,
+            policy: self.policy.default.policy,
             ..statemachine::Config::default()
         }
     }

@@ -2,6 +2,7 @@
 //! The configuration file and its template.
 
 use serde_json::json;
+use statemachine::PortDown;
 
 use super::*;
 
@@ -82,6 +83,7 @@ fn changed_in_one_key() -> Vec<(String, Config)> {
         "json",
         "loop",
         "paths",
+        "mode port",
         ["x"],
         ["ssa"],
         ["10.0.0.0/8"]
@@ -373,9 +375,10 @@ fn nesting_and_floods_end_early() {
 
 #[test]
 fn settings_reach_the_engine() {
-    let text = "[policy]\nmigrate_on_port_down = false\nhold_off_ms = 20\n";
+    let text = "[policy]\ndefault = \"port-down wait mode lid\"\nhold_off_ms = 20\n";
     let engine = parse(text).unwrap().engine();
-    assert!(!engine.migrate_on_port_down);
+    assert_eq!(engine.port_down, PortDown::Wait);
+    assert_eq!(engine.policy.mode, cm_msgs::control::Mode::Lid);
     assert_eq!(engine.port_hold_off, Duration::from_millis(20));
     assert_eq!(Config::default().engine(), statemachine::Config::default());
 }

@@ -13,7 +13,8 @@ use crate::io::host_name::host_name;
 use crate::io::text_file;
 use crate::observe::acm::{Acm as State, Counters, Endpoint, Multicast};
 use crate::observe::destinations::Destination;
-use crate::observe::request::{DestinationFilter, Request, Show};
+use crate::observe::filter::DestinationFilter;
+use crate::observe::request::{Request, Show};
 use ::acm::{files, net};
 
 #[derive(Args)]

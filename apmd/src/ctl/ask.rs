@@ -10,7 +10,7 @@ use super::socket::{self, Unreachable};
 use super::{Failure, Options};
 use crate::io::seqpacket::{Packets, Receive};
 use crate::observe::CHUNK;
-use crate::observe::request::{Refused, Request};
+use crate::observe::request::{Asked, Refused, Request};
 
 /// For how long the daemon may be silent. It answers within milliseconds unless it is stuck.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// It cannot be reached, refuses the request, or answers something else.
 pub(super) fn ask<T: DeserializeOwned>(
     options: &Options,
-    request: impl Into<Request>,
+    request: impl Into<Asked>,
 ) -> Result<T, Failure> {
     ask_within(options, request, PATIENCE)
 }
@@ -29,7 +29,7 @@ pub(super) fn ask<T: DeserializeOwned>(
 /// The same with another patience.
 pub(super) fn ask_within<T: DeserializeOwned>(
     options: &Options,
-    request: impl Into<Request>,
+    request: impl Into<Asked>,
     patience: Duration,
 ) -> Result<T, Failure> {
     let (path, packets) = send(options, request.into(), patience)?;
@@ -52,7 +52,7 @@ pub(super) fn ask_within<T: DeserializeOwned>(
 /// Connects and asks.
 fn send(
     options: &Options,
-    request: Request,
+    request: Asked,
     patience: Duration,
 ) -> Result<(PathBuf, Packets), Failure> {
     let path = socket::of_operators(options);
@@ -88,7 +88,7 @@ impl Stream {
         request: Request,
         patience: Duration,
     ) -> Result<Self, Failure> {
-        let (path, packets) = send(options, request, patience)?;
+        let (path, packets) = send(options, request.into(), patience)?;
         Ok(Self {
             path,
             packets,

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apmctl conn`: connections, their paths, and why they are not armed.
 
+mod set;
+
 use std::fmt::Write;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use statemachine::Overlap;
-use statemachine::view::Protection;
-use strum::VariantArray;
+use statemachine::{Overlap, PathHealth};
 
-use super::ask::{PATIENCE, ask, ask_within};
+use super::ask::{PATIENCE, ask};
 use super::table::{self, Column, or_dash};
-use super::{Failure, Options, Outcome, print};
-use crate::observe::connections::ConnectionPage;
+use super::which::{Filters, brief, pages, why_held};
+use super::{Failure, Options, Outcome, order, print};
 use crate::observe::model::{self, Alternate, Path, SharedElement};
-use crate::observe::request::{ConnectionFilter, Request, Show};
+use crate::observe::request::Show;
 
 #[derive(Args)]
 pub(super) struct Conn {
@@ -25,76 +24,41 @@ pub(super) struct Conn {
 #[derive(Subcommand)]
 #[command(infer_subcommands = true)]
 enum Verb {
-    /// Show connections
+    /// Show connections; one that is named by its ID with all that explains it
     Show(Filters),
-}
-
-/// Which connections.
-#[derive(Args, Default)]
-pub(super) struct Filters {
-    /// An ID, or: qpn N, device NAME, pid N, command NAME, state armed|... (all must fit)
-    #[arg(value_name = "FILTER")]
-    filters: Vec<String>,
-}
-
-impl Filters {
-    /// An ID that was named otherwise.
-    pub(super) fn add_id(&mut self, id: String) -> Result<(), Failure> {
-        if !id.starts_with(|c: char| c.is_ascii_digit()) {
-            let text = format!("\"{id}\" is no connection ID, such as 3.1");
-            return Err(Failure::Usage(text));
-        }
-        self.filters.push(id);
-        Ok(())
-    }
-
-    pub(super) fn parse(&self) -> Result<ConnectionFilter, Failure> {
-        parse(&self.filters)
-    }
+    /// Say how a connection is to be protected
+    Set(set::Set),
+    /// Have armed connections leave their path for the alternate
+    Migrate(order::Order),
+    /// Look for an alternate again now, and wait until connections are armed
+    Rearm(order::Order),
 }
 
 impl Conn {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
-        let Filters { filters } = match self.verb {
+        let filters = match self.verb {
+            Some(Verb::Set(set)) => return set.run(options),
+            Some(Verb::Migrate(order)) => return order.run(options, order::Verb::Migrate),
+            Some(Verb::Rearm(order)) => return order.run(options, order::Verb::Rearm),
             Some(Verb::Show(filters)) => filters,
             None => Filters::default(),
         };
-        let filter = parse(&filters)?;
+        let filter = filters.parse()?;
         let is_any = filter.is_any();
-        let conns = all(options, filter, PATIENCE)?;
+        let explain = options.details || filter.id.is_some();
+        let conns = pages(options, filter, PATIENCE, explain)?;
         if conns.is_empty() && !options.wants_json() {
             print(&match is_any {
                 true => none_at_all(&ask(options, Show::Status)?),
-                false => format!("no connection fits: {}", filters.join(" ")),
+                false => format!("no connection fits: {}", filters.words()),
             })?;
             return Ok(Outcome::Ok);
         }
-        options.show(&conns, || match options.details {
+        options.show(&conns, || match explain {
             true => conns.iter().map(details).collect::<Vec<_>>().join("\n"),
             false => table(&conns),
         })?;
         Ok(Outcome::Ok)
-    }
-}
-
-/// All that fit, which the daemon tells a page at a time.
-pub(super) fn all(
-    options: &Options,
-    filter: ConnectionFilter,
-    patience: Duration,
-) -> Result<Vec<model::Conn>, Failure> {
-    let mut request = Request {
-        connections: filter,
-        ..Show::Conn.into()
-    };
-    let mut conns = Vec::new();
-    loop {
-        let page: ConnectionPage = ask_within(options, request.clone(), patience)?;
-        conns.extend(page.connections);
-        match page.next {
-            Some(next) => request.connections.after = Some(next),
-            None => return Ok(conns),
-        }
     }
 }
 
@@ -112,73 +76,6 @@ fn none_at_all(status: &model::Status) -> String {
             "no connections: of the {programs} programs that are connected to apmd, none has an \
              established RC connection"
         ),
-    }
-}
-
-/// Words in the manner of iproute2: a key and its value, or an ID alone.
-fn parse(words: &[String]) -> Result<ConnectionFilter, Failure> {
-    let mut filter = ConnectionFilter::default();
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            once(&mut filter.id, "ID", word.clone())?;
-            continue;
-        }
-        let keys = ["qpn", "device", "pid", "command", "state"];
-        let fitting: Vec<_> = keys
-            .iter()
-            .filter(|key| key.starts_with(word.as_str()))
-            .collect();
-        let [key] = fitting[..] else {
-            return Err(Failure::Usage(format!(
-                "\"{word}\" is no connection ID and none of {}",
-                keys.join(", ")
-            )));
-        };
-        let value = words
-            .next()
-            .ok_or_else(|| Failure::Usage(format!("{key}: a value is missing")))?;
-        let number = || {
-            number(value).ok_or_else(|| Failure::Usage(format!("{key}: \"{value}\" is no number")))
-        };
-        match *key {
-            "qpn" => once(&mut filter.qpn, key, number()?)?,
-            "pid" => once(&mut filter.pid, key, number()?.cast_signed())?,
-            "device" => once(&mut filter.device, key, value.clone())?,
-            "command" => once(&mut filter.command, key, value.clone())?,
-            _ => once(&mut filter.state, key, state_word(value)?)?,
-        }
-    }
-    Ok(filter)
-}
-
-fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), Failure> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(Failure::Usage(format!("{key}: one at most"))),
-    }
-}
-
-/// A state of protection, or its beginning.
-fn state_word(word: &str) -> Result<String, Failure> {
-    let states: Vec<_> = Protection::VARIANTS
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    if states.iter().any(|state| state.starts_with(word)) {
-        return Ok(word.to_owned());
-    }
-    let states = states.join(", ");
-    Err(Failure::Usage(format!(
-        "state: \"{word}\" is none of {states}"
-    )))
-}
-
-/// Decimal, or hexadecimal after 0x.
-fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
     }
 }
 
@@ -205,16 +102,12 @@ fn table(conns: &[model::Conn]) -> String {
         ("SHARED", |conn| {
             conn.alternate.as_ref().map_or_else(String::new, shared)
         }),
-        ("STATE", |conn| conn.standing.protection.clone()),
+        ("STATE", protection),
         ("REASON", |conn| {
             conn.standing.reason.clone().unwrap_or_default()
         }),
     ];
     table::table(conns, &columns)
-}
-
-fn brief(path: &Path) -> String {
-    format!("port {} lid {}>{}", path.port, path.slid, path.dlid)
 }
 
 /// What an alternate shares with the primary, in a word or two.
@@ -236,6 +129,9 @@ fn details(conn: &model::Conn) -> String {
         let _ = writeln!(text, "    {name:<12} {value}");
     };
     line("state", state(conn));
+    if conn.standing.held.is_some() {
+        line("stays", why_held(conn));
+    }
     line(
         "queue pair",
         format!(
@@ -265,7 +161,12 @@ fn details(conn: &model::Conn) -> String {
             None => format!("gid {}", conn.primary.dgid),
         },
     );
+    let probing = &conn.probing;
     line("primary", long(&conn.primary));
+    line(
+        "",
+        probe(probing.primary_health, probing.primary_probe_age_ms),
+    );
     line(
         "alternate",
         conn.alternate
@@ -273,6 +174,10 @@ fn details(conn: &model::Conn) -> String {
             .map_or_else(|| "none".to_owned(), |alternate| long(&alternate.path)),
     );
     if let Some(alternate) = &conn.alternate {
+        line(
+            "",
+            probe(probing.alternate_health, probing.alternate_probe_age_ms),
+        );
         line("overlap", overlap(alternate.overlap));
         for element in alternate.shared.iter().flatten() {
             line("", element_line(element));
@@ -294,6 +199,16 @@ fn details(conn: &model::Conn) -> String {
             );
         }
     }
+    line("policy", set::words(&conn.standing.policy));
+    line(
+        "local loss",
+        if conn.standing.standing_order {
+            "migrated at once by the program's library (standing order)"
+        } else {
+            "no standing order"
+        }
+        .to_owned(),
+    );
     line("association", association(&conn.association));
     for port in &conn.association.peer_ports {
         line("peer's port", format!("{} lid {}", port.gid, port.lid));
@@ -302,10 +217,11 @@ fn details(conn: &model::Conn) -> String {
     line(
         "counters",
         format!(
-            "migrations {} (ordered {}) rearms {} loads {} (stale {}) failed orders {} LAPs sent {} \
+            "migrations {} (ordered {}, of these by standing order {}) rearms {} loads {} (stale {}) failed orders {} LAPs sent {} \
          received {} queries {}",
             counters.migrations,
             counters.ordered_migrations,
+            counters.standing_migrations,
             counters.rearms,
             counters.loads,
             counters.stale_loads,
@@ -315,6 +231,13 @@ fn details(conn: &model::Conn) -> String {
             counters.queries,
         ),
     );
+    for (place, past) in conn.history.iter().flatten().enumerate() {
+        let name = if place == 0 { "history" } else { "" };
+        line(
+            name,
+            format!("{:>9.2} s ago: {}", past.seconds_ago, past.text),
+        );
+    }
     format!("conn {}\n{text}", conn.id)
 }
 
@@ -361,10 +284,32 @@ fn opted(conn: &model::Conn) -> &'static str {
     }
 }
 
+/// The state of protection, and what it does not cover: nobody is to read "armed" of half of it.
+fn protection(conn: &model::Conn) -> String {
+    let standing = &conn.standing;
+    let half = match (standing.grade.as_deref(), &standing.grade_detail) {
+        (None | Some("full"), _) => return standing.protection.clone(),
+        // By name, as `switch leaf3`, or how many.
+        (Some("same_switch"), Some(detail)) if detail.ends_with("shared") => detail.clone(),
+        (Some("same_switch"), Some(name)) => format!("same {name}"),
+        (Some(grade), _) => grade.replace('_', " "),
+    };
+    format!("{} ({half})", standing.protection)
+}
+
+/// What probes say of a path.
+fn probe(health: PathHealth, age_ms: Option<f64>) -> String {
+    match (health, age_ms) {
+        (PathHealth::Unknown, _) => "not verified".to_owned(),
+        (health, None) => format!("{health}, no probe has come back"),
+        (health, Some(ms)) => format!("{health}, last probe back {ms:.0} ms ago"),
+    }
+}
+
 fn state(conn: &model::Conn) -> String {
     let since = format!("for {:.1} s", conn.standing.changed_seconds);
     match &conn.standing.reason {
-        None => format!("{} {since}", conn.standing.protection),
+        None => format!("{} {since}", protection(conn)),
         Some(reason) => format!("{} {since}: {reason}", conn.standing.protection),
     }
 }
@@ -403,11 +348,6 @@ fn association(association: &model::Association) -> String {
 mod tests {
     use super::*;
     use statemachine::view::ConnectionCounters;
-
-    fn words(text: &str) -> Result<ConnectionFilter, String> {
-        let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
-        parse(&words).map_err(|failure| failure.to_string())
-    }
 
     /// A connection, as the daemon's JSON has it.
     fn conn(alternate: &str) -> model::Conn {
@@ -462,25 +402,23 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_keys_and_values_or_an_id() {
-        let want = ConnectionFilter {
-            id: Some("3.1".to_owned()),
-            qpn: Some(0x12),
-            device: Some("mlx5_0".to_owned()),
-            pid: Some(7),
-            ..ConnectionFilter::default()
+    fn half_a_protection_is_not_called_armed() {
+        let shown = |grade: &str, detail: Option<&str>| {
+            let mut conn = conn(r#""origin":null,"overlap":null,"shared":null"#);
+            conn.standing.grade = Some(grade.to_owned());
+            conn.standing.grade_detail = detail.map(str::to_owned);
+            let table = table(std::slice::from_ref(&conn));
+            let expected = protection(&conn);
+            assert!(table.contains(&expected), "{table}");
+            assert!(details(&conn).contains(&format!("{expected} for ")));
+            expected
         };
-        assert_eq!(words("3.1 q 0x12 dev mlx5_0 p 7"), Ok(want));
-        assert_eq!(words("qpn").unwrap_err(), "qpn: a value is missing");
-        assert_eq!(words("qpn abc").unwrap_err(), "qpn: \"abc\" is no number");
-        assert_eq!(words("3.1 4.1").unwrap_err(), "ID: one at most");
-        assert!(
-            words("port 1")
-                .unwrap_err()
-                .starts_with("\"port\" is no connection ID")
-        );
-        assert!(words("state rearming").is_ok());
-        let error = words("state nonsense").unwrap_err();
-        assert!(error.contains("none of armed, rearming, "), "{error}");
+        assert_eq!(shown("full", None), "armed");
+        assert_eq!(shown("same_port", None), "armed (same port)");
+        assert_eq!(shown("unverified", None), "armed (unverified)");
+        let named = shown("same_switch", Some("switch spine1"));
+        assert_eq!(named, "armed (same switch spine1)");
+        let counted = shown("same_switch", Some("1 switch shared"));
+        assert_eq!(counted, "armed (1 switch shared)");
     }
 }

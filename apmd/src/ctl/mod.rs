@@ -6,9 +6,11 @@ mod ask;
 mod attribute;
 mod conn;
 mod counters;
+mod drain;
 mod fabric;
 mod mad;
 mod monitor;
+mod order;
 mod path;
 mod port;
 mod run;
@@ -19,6 +21,7 @@ mod status;
 mod table;
 mod terminal;
 mod wait;
+mod which;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -33,7 +36,7 @@ use socket::Unreachable;
 /// Objects, verbs and filters may be shortened as far as they stay unique.
 ///
 /// Exit status: 0 ok, 1 failed, 2 wrong usage, 3 daemon unreachable, 4 degraded (status), something is
-/// wrong or worse (fabric check, fabric diff) or time is up (wait). `run` ends with the command's own.
+/// wrong or worse (fabric check, fabric diff) or time is up (wait, conn migrate, conn rearm, port drain). `run` ends with the command's own.
 #[derive(Parser)]
 #[command(name = "apmctl", version, infer_subcommands = true)]
 pub struct Arguments {

@@ -4,7 +4,7 @@
 use clap::Args;
 
 use super::ask::{PATIENCE, Stream};
-use super::conn::Filters;
+use super::which::Filters;
 use super::{Failure, Options, Outcome, print};
 use crate::observe::request::{Request, Show};
 use crate::observe::transition::{Told, Transition};
@@ -97,6 +97,7 @@ mod tests {
             to: Some("armed".to_owned()),
             reason: None,
             protection: "armed".to_owned(),
+            grade: None,
             text: "connection armed".to_owned(),
         };
         assert_eq!(

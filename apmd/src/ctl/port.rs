@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::table::{self, Column, or_dash};
-use super::{Failure, Options, Outcome};
+use super::{Failure, Options, Outcome, drain};
 use crate::observe::model;
 use crate::observe::request::Show;
 
@@ -24,13 +24,23 @@ enum Verb {
         #[arg(value_name = "PORT")]
         name: Option<String>,
     },
+    /// Have connections leave a port, before its maintenance; until apmd ends or `undrain`
+    Drain(drain::Drain),
+    /// Use a drained port again
+    Undrain(drain::Undrain),
 }
 
 impl Port {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        let name = match self.verb {
+            Some(Verb::Drain(drain)) => return drain.run(options),
+            Some(Verb::Undrain(undrain)) => return undrain.run(options),
+            Some(Verb::Show { name }) => name,
+            None => None,
+        };
         let mut ports: Vec<model::Port> = ask(options, Show::Port)?;
-        if let Some(Verb::Show { name: Some(name) }) = self.verb {
-            ports.retain(|port| port.device == name || label(port) == name);
+        if let Some(name) = name {
+            ports.retain(|port| port.device == name || port.label() == name);
             if ports.is_empty() {
                 return Err(Failure::Failed(format!(
                     "{name}: not a device or port that apmd looks after (see `apmctl port`)"
@@ -42,17 +52,16 @@ impl Port {
     }
 }
 
-fn label(port: &model::Port) -> String {
-    format!("{}/{}", port.device, port.port)
-}
-
 fn table(ports: &[model::Port], details: bool) -> String {
     if ports.is_empty() {
         return "no ports: apmd has no RDMA device (see `apmctl status`)".to_owned();
     }
     let mut columns: Vec<Column<model::Port>> = vec![
-        ("PORT", label),
-        ("STATE", |port| port.state.clone()),
+        ("PORT", model::Port::label),
+        ("STATE", |port| match port.drained {
+            true => format!("{}, drained", port.state),
+            false => port.state.clone(),
+        }),
         ("LID", |port| port.link.lid.to_string()),
         ("SM", |port| port.link.sm_lid.to_string()),
         ("GID", |port| port.link.gid.clone()),

@@ -51,7 +51,11 @@ fn text(status: &model::Status) -> String {
     };
     let _ = writeln!(text, "devices      {devices}");
     let _ = write!(text, "ports        {} of {} up", ports.up, ports.total);
-    for (count, state) in [(ports.settling, "settling"), (ports.down, "down")] {
+    for (count, state) in [
+        (ports.settling, "settling"),
+        (ports.down, "down"),
+        (ports.drained, "drained"),
+    ] {
         if count > 0 {
             let _ = write!(text, ", {count} {state}");
         }
@@ -61,6 +65,18 @@ fn text(status: &model::Status) -> String {
         "\nconnections  {} of {} armed",
         connections.armed, connections.total
     );
+    let halves = [
+        (connections.armed_same_switch, "same switch"),
+        (connections.armed_same_port, "same port"),
+        (connections.armed_unverified, "unverified"),
+    ];
+    let halves = halves.into_iter().filter(|(count, _)| *count > 0);
+    let halves: Vec<_> = halves
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if !halves.is_empty() {
+        let _ = write!(text, " (of these {})", halves.join(", "));
+    }
     let rest = [
         (
             connections

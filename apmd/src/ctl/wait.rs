@@ -8,10 +8,11 @@ use clap::{Args, Subcommand};
 use statemachine::view::Protection;
 
 use super::ask::{PATIENCE, ask_within};
-use super::conn::{self, Filters};
+use super::which::{self, Filters};
 use super::{Failure, Options, Outcome};
+use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::Status;
-use crate::observe::request::{ConnectionFilter, Show};
+use crate::observe::request::Show;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -95,7 +96,7 @@ fn look(options: &Options, filter: &ConnectionFilter, left: Duration) -> Result<
             total: connections.total,
         });
     }
-    let conns = conn::all(options, filter.clone(), left)?;
+    let conns = which::all(options, filter.clone(), left)?;
     let armed = Protection::Armed.to_string();
     let armed = conns
         .iter()

@@ -3,6 +3,7 @@
 //! what is due to the parts whose time has come, and their notes from part to part until none is
 //! left; then it sleeps until the next deadline.
 
+mod changes;
 mod configuration;
 mod operators;
 mod parts;
@@ -136,6 +137,9 @@ impl Daemon {
     fn handle_time(&mut self) {
         let now = self.clock.now();
         self.configuration.log.handle_time();
+        // What has come in counts before anybody's silence does.
+        self.parts.read_on(now);
+        self.parts.route(now, &self.configuration);
         self.parts.handle_time(now);
         self.parts.route(now, &self.configuration);
     }

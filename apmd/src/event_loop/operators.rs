@@ -2,37 +2,51 @@
 //! Operators' questions.
 
 use paths::source::Member;
-use serde::Serialize;
 use statemachine::{ConnId, ConnectionView, Input, Origin, Time, Trace};
 
+use super::changes::Ordering;
 use super::configuration::Configuration;
 use super::parts::Parts;
 use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
 use crate::observe::connections::{self, ConnectionPage, Connections};
+use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::{Counters, Source, Status};
 use crate::observe::problems::Problems;
-use crate::observe::request::{Refused, Show};
+use crate::observe::request::{Asked, Refused, Request, Show};
 use crate::observe::transition::{self, Subject, Transition};
-use crate::observe::{fabric, ports, sources};
-use crate::parts::operators::Note;
+use crate::observe::{fabric, json, ports, sources};
+use crate::parts::operators::{Caller, Note};
 
 impl Parts {
     pub(super) fn answer_operator(&mut self, now: Time, configuration: &Configuration, note: Note) {
-        if let Some(json) = self.show(now, configuration, &note) {
-            self.operators.answer(now, note.key, &json);
+        let Note { caller, asked } = note;
+        let answer = match &asked {
+            Asked::Show(request) => self.show(now, configuration, &caller, request),
+            Asked::Change(change) => {
+                let (parts, caller) = (&mut *self, &caller);
+                Some(Ordering { now, caller, parts }.change(change))
+            }
+        };
+        if let Some(json) = answer {
+            self.operators.answer(now, caller.key, &json);
         }
     }
 
     /// The answer, unless it comes later.
-    fn show(&mut self, now: Time, configuration: &Configuration, note: &Note) -> Option<Vec<u8>> {
-        let request = &note.request;
+    fn show(
+        &mut self,
+        now: Time,
+        configuration: &Configuration,
+        caller: &Caller,
+        request: &Request,
+    ) -> Option<Vec<u8>> {
         Some(match request.show {
-            Show::Conn => match self.page(now, note) {
+            Show::Conn => match self.page(now, caller, &request.connections, request.history) {
                 Ok(page) => json(&page),
                 Err(refused) => json(&refused),
             },
-            Show::Transitions => return self.watch(now, note),
+            Show::Transitions => return self.watch(now, caller, &request.connections),
             Show::Port => {
                 let ports = self.connections.engine().ports();
                 json(&ports::show(
@@ -45,7 +59,7 @@ impl Parts {
             Show::Acm => {
                 let error = self
                     .acm
-                    .show(note.key, request.destinations.clone())
+                    .show(caller.key, request.destinations.clone())
                     .err()?;
                 json(&Refused { error })
             }
@@ -57,21 +71,37 @@ impl Parts {
         })
     }
 
-    fn page(&self, now: Time, note: &Note) -> Result<ConnectionPage, Refused> {
-        let conns = Connections {
+    pub(super) fn page(
+        &self,
+        now: Time,
+        caller: &Caller,
+        filter: &ConnectionFilter,
+        history: bool,
+    ) -> Result<ConnectionPage, Refused> {
+        self.shown(now, caller, history, |conns| conns.page(filter))
+    }
+
+    pub(super) fn shown<T>(
+        &self,
+        now: Time,
+        caller: &Caller,
+        history: bool,
+        show: impl FnOnce(&Connections<'_>) -> T,
+    ) -> T {
+        show(&Connections {
             now,
             engine: self.connections.engine(),
             devices: self.ports.devices(),
             client: &|key| self.libraries.client(key),
             ssa: self.fabric.ssa(),
-            observer: note.peer,
-        };
-        conns.page(&note.request.connections)
+            observer: caller.peer,
+            history,
+        })
     }
 
     /// Begins to tell an operator what happens, or says why not: what is not there cannot be watched.
-    fn watch(&mut self, now: Time, note: &Note) -> Option<Vec<u8>> {
-        if let Err(refused) = self.page(now, note) {
+    fn watch(&mut self, now: Time, caller: &Caller, filter: &ConnectionFilter) -> Option<Vec<u8>> {
+        if let Err(refused) = self.page(now, caller, filter, false) {
             return Some(json(&refused));
         }
         if self.operators.watchers().is_empty() {
@@ -79,8 +109,7 @@ impl Parts {
                 self.operators.watchers().know(key.into(), client);
             }
         }
-        let filter = note.request.connections.clone();
-        self.operators.watch(now, note.key, filter);
+        self.operators.watch(now, caller.key, filter.clone());
         None
     }
 
@@ -115,7 +144,7 @@ impl Parts {
             return;
         }
         let range = match *input {
-            Input::Close(id) => id..=id,
+            Input::Close(id) | Input::Disconnect(id) => id..=id,
             Input::ClientGone(client) => ConnId::of_client(client),
             _ => return,
         };
@@ -223,11 +252,4 @@ impl Parts {
             devices,
         }
     }
-}
-
-fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_else(|error| {
-        tracing::error!(%error, "answer not written");
-        Vec::new()
-    })
 }

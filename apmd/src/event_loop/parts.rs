@@ -111,6 +111,11 @@ impl Parts {
         }
     }
 
+    /// Reads what one turn did not.
+    pub(super) fn read_on(&mut self, now: Time) {
+        self.ports.read_on(now);
+    }
+
     pub(super) fn handle_time(&mut self, now: Time) {
         self.connections.handle_time(now);
         self.peers.handle_timeout(now);
@@ -140,8 +145,9 @@ impl Parts {
         times.into_iter().flatten().min()
     }
 
-    /// Nobody looks after the kernel's neighbours and the multicast groups any more.
+    /// Nobody looks after the kernel's neighbours and the multicast groups any more, nor listens to reports.
     pub(super) fn end(&mut self) {
+        self.sa.end();
         self.neighbours.end();
         self.acm.end();
     }

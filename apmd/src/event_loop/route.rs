@@ -4,13 +4,28 @@
 use cm_msgs::sa::Trap;
 use paths::sa::{Ask, Report, User};
 use paths::source::{Answer, Question, Urgency};
-use statemachine::{Input, PeerQuestion, PortId, PresenceTransmit, Query, Time};
+use statemachine::{Input, Notice, PeerQuestion, PortId, PresenceTransmit, Query, Time};
 
 use super::configuration::Configuration;
 use super::parts::Parts;
 use crate::acm_thread;
-use crate::parts::ports::PortNews;
+use crate::parts::ports::{PortNews, PresenceReceived};
 use crate::parts::{connections, fabric, libraries, operators, ports, sa, sources};
+
+/// What is asked of subnet administration by every port: notices that a port is reachable, or no longer; that a
+/// switch's link went up or down; that a port's capabilities or link changed.
+const TRAPS: [u16; 4] = [64, 65, 128, 144];
+
+/// What the engine makes something of.
+fn of_engine(trap: Trap) -> Option<Notice> {
+    match trap {
+        Trap::InService(gid) => Some(Notice::InService(gid)),
+        Trap::OutOfService(gid) => Some(Notice::OutOfService(gid)),
+        Trap::LinkState(_) => Some(Notice::LinkState),
+        Trap::LocalChange { lid, .. } => Some(Notice::PortChange(lid)),
+        Trap::GroupCreated(_) | Trap::GroupDeleted(_) => None,
+    }
+}
 
 /// A note, and whose it is.
 enum Note {
@@ -48,7 +63,8 @@ impl Parts {
         if let Some(note) = self.ports.poll_note() {
             return Some(Note::Ports(note));
         }
-        if let Some(note) = self.sa.poll_note(now) {
+        let engine = self.connections.engine();
+        if let Some(note) = self.sa.poll_note(now, |port| engine.is_suspect_port(port)) {
             return Some(Note::Sa(note));
         }
         if let Some(note) = self.sources.poll_note(now) {
@@ -72,6 +88,9 @@ impl Parts {
                 }
                 Note::Connections(connections::Note::Send(send)) => {
                     self.ports.send_association(now, &send);
+                }
+                Note::Connections(connections::Note::Probe(probe)) => {
+                    self.ports.send_probe(now, &probe);
                 }
                 Note::Connections(connections::Note::Ask(Query::Paths(query))) => {
                     self.sources.ask(now, Question::failover(query));
@@ -113,10 +132,11 @@ impl Parts {
                 Note::Ports(ports::Note::Association(source, message)) => {
                     self.connections.handle(now, Input::Mad(source, *message));
                 }
+                Note::Ports(ports::Note::Crowded(port)) => {
+                    self.connections.handle(now, Input::Crowded(port));
+                }
                 Note::Ports(ports::Note::Presence(mad)) => {
-                    let (from, path_bits) = (mad.from, mad.path_bits);
-                    self.peers
-                        .handle(now, from, path_bits, mad.transaction_id, &mad.message);
+                    self.presence(now, &mad);
                 }
                 Note::Ports(ports::Note::SaResponse(mad)) => self.sa.handle_response(now, &mad),
                 Note::Ports(ports::Note::SaTimedOut(id)) => self.sa.handle_timeout(id),
@@ -147,9 +167,6 @@ impl Parts {
                 }
                 Note::Sources(sources::Note::Answered(answer)) => self.path_found(now, answer),
                 Note::Fabric(fabric::Note::AskSa(ask)) => self.sa.ask(*ask),
-                Note::Fabric(fabric::Note::Subscribe(port, traps)) => {
-                    self.sa.subscribe(port, traps);
-                }
                 Note::Fabric(fabric::Note::Changed) => self.acm.handle_fabric_changed(now),
                 Note::Fabric(fabric::Note::OverlapChanged) => {
                     self.connections.handle(now, Input::FabricChanged);
@@ -157,9 +174,6 @@ impl Parts {
                 Note::Acm(acm_thread::Note::Ask(question)) => self.sources.ask(now, question),
                 Note::Acm(acm_thread::Note::Join { user, port, mad }) => {
                     self.sa.ask(Ask::new(User::Join(user), port, *mad));
-                }
-                Note::Acm(acm_thread::Note::Subscribe(port, traps)) => {
-                    self.sa.subscribe(port, traps);
                 }
                 Note::Acm(acm_thread::Note::Shown(operator, json)) => {
                     self.operators.answer(now, operator, &json);
@@ -169,10 +183,34 @@ impl Parts {
         }
     }
 
+    /// A question of another host, or the answer to one of ours: to a probe, or for a library.
+    fn presence(&mut self, now: Time, mad: &PresenceReceived) {
+        let engine = self.connections.engine();
+        let answer = mad.probe_answers().into_iter().flatten();
+        let answer = { answer }.find(|answer| engine.expects_probe(answer));
+        match answer {
+            Some(answer) => self.connections.handle(now, Input::Probed(answer)),
+            None => {
+                let PresenceReceived {
+                    from,
+                    way,
+                    transaction_id,
+                    ..
+                } = *mad;
+                self.peers
+                    .handle(now, from, way, transaction_id, &mad.message);
+            }
+        }
+    }
+
     fn port_changed(&mut self, now: Time, news: PortNews) {
         self.connections
             .name_device(news.id.node_guid, &news.device);
         self.sources.handle_port(&news);
+        self.sa.handle_port(&news);
+        if news.reaches_sm() {
+            self.sa.subscribe(news.id, &TRAPS);
+        }
         self.fabric.handle_port(now, &news);
         self.acm.handle_port(now, &news);
         self.libraries.handle_port(now, news.id, &news.status);
@@ -202,6 +240,9 @@ impl Parts {
         let Report { port, notice } = report;
         let (trap, lid) = (notice.trap_number, notice.issuer_lid.0);
         tracing::debug!(port = port.port, trap, lid, what = ?notice.trap(), "reported");
+        if let Some(notice) = notice.trap().and_then(of_engine) {
+            self.connections.handle(now, Input::Notice(*port, notice));
+        }
         self.fabric.handle_report(now);
         match notice.trap() {
             Some(Trap::OutOfService(gid)) => self.acm.handle_gid_gone(now, gid),

@@ -23,6 +23,7 @@ pub(crate) mod neigh;
 mod netlink;
 pub(crate) mod nldev;
 pub(crate) mod path_file;
+pub(crate) mod peer_groups;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod routes;

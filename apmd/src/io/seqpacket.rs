@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Listener {
     fd: OwnedFd,
     path: PathBuf,
+    /// Whose the file is.
+    group: u32,
 }
 
 /// Who is at the other end.
@@ -71,17 +73,24 @@ impl Listener {
         let address = UnixAddr::new(path).map_err(|e| io(e.into()))?;
         // Nobody gets in between bind and chmod: a socket refuses until it is listened on.
         socket::bind(fd.as_raw_fd(), &address).map_err(|e| io(e.into()))?;
-        let listener = Self {
+        let mut listener = Self {
             fd,
             path: path.to_owned(),
+            group: 0,
         };
         if let Ok(Some(Group { gid, .. })) = Group::from_name(group) {
             give_to(path, gid);
         }
+        listener.group = std::fs::metadata(path).map_err(&io)?.gid();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(&io)?;
         socket::listen(&listener.fd, Backlog::new(128).unwrap_or(Backlog::MAXCONN))
             .map_err(|e| io(e.into()))?;
         Ok(listener)
+    }
+
+    /// The group whose members may use it, whatever its mode says of others.
+    pub(crate) fn group(&self) -> u32 {
+        self.group
     }
 
     /// The next caller; `None` when nobody waits.

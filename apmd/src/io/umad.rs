@@ -243,6 +243,10 @@ pub(crate) struct Incoming {
     pub(crate) qpn: u32,
     /// The low bits of the LID that it was sent to.
     pub(crate) path_bits: u8,
+    /// Service level.
+    pub(crate) sl: u8,
+    /// Index in the port's P_Key table of the key that it came with.
+    pub(crate) pkey_index: u16,
     /// Source GID, if it had a GRH.
     pub(crate) gid: Option<Gid>,
     /// Its bytes: 256, or of a transfer the headers of the first MAD and then the data of all.
@@ -385,6 +389,8 @@ fn received(packet: &[u8]) -> io::Result<Received> {
         lid: Lid(u16::from_be_bytes(header.address.lid)),
         qpn: u32::from_be_bytes(header.address.qpn),
         path_bits: header.address.path_bits,
+        sl: header.address.sl,
+        pkey_index: header.pkey_index,
         gid: (header.grh.present != 0).then_some(Gid(header.grh.gid)),
         bytes: bytes.to_vec(),
     })))

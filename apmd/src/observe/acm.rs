@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use statemachine::Time;
 
 use super::destinations::{self, Destination};
-use super::request::DestinationFilter;
+use super::filter::DestinationFilter;
 use ::acm::net::{self, Net};
 use ::acm::{self, Service};
 

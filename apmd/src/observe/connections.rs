@@ -5,20 +5,22 @@
 use std::ops::Bound;
 
 use cm_msgs::Guid;
+use cm_msgs::control::{self, Placement, PolicyOverride, PolicyWords};
 use cm_msgs::path;
 use cm_msgs::path::PortAddress;
 use paths::fabric::Common;
 use paths::source::Ssa;
 use serde::{Deserialize, Serialize};
-use statemachine::view::{AssociationView, Protection};
-use statemachine::{ConnId, ConnectionView, Engine, Time};
+use statemachine::view::{self, AssociationView, Grade, ProbeView, Protection};
+use statemachine::{ConnId, ConnectionView, Engine, Input, Time};
 
+use super::filter::ConnectionFilter;
 use super::model::{
-    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Path, PeerPort, Program,
-    QueuePair, SharedElement, Standing,
+    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort, Policy,
+    Probing, Program, QueuePair, SharedElement, Standing,
 };
 use super::ports::mtu_bytes;
-use super::request::{ConnectionFilter, Refused};
+use super::request::Refused;
 use crate::client::Client;
 use crate::devices::Devices;
 use crate::io::seqpacket::Peer;
@@ -47,6 +49,8 @@ pub(crate) struct Connections<'a> {
     pub(crate) client: &'a dyn Fn(u32) -> Option<&'a Client>,
     pub(crate) ssa: &'a Ssa,
     pub(crate) observer: Peer,
+    /// Whether to say what happened to them.
+    pub(crate) history: bool,
 }
 
 impl Connections<'_> {
@@ -116,6 +120,9 @@ impl Connections<'_> {
 
     fn show(&self, view: ConnectionView) -> Conn {
         let client = self.client(&view);
+        let alternate = alternate(&view, self.ssa);
+        let grade = grade(&view, alternate.as_ref());
+        let grade_detail = grade.as_ref().and_then(|(_, detail)| detail.clone());
         let device = self.devices.by_guid(view.node_guid);
         // Who knows both comm IDs and can send MADs could speak as the peer.
         let may_know = |client: &Client| client.peer.uid == self.observer.uid;
@@ -123,11 +130,15 @@ impl Connections<'_> {
         Conn {
             id: name(view.id),
             primary: path(&view.primary),
-            alternate: alternate(&view, self.ssa),
+            alternate,
+            probing: probing(&view),
             chosen: view.chosen.as_ref().map(candidate),
             runner_up: view.runner_up.as_ref().map(candidate),
             association: association(&view.association, comm_ids),
             counters: view.counters,
+            history: self
+                .history
+                .then(|| view.history.iter().map(past).collect()),
             qp: QueuePair {
                 device: device
                     .map(|device| device.verbs.name.clone())
@@ -148,19 +159,69 @@ impl Connections<'_> {
                     .unwrap_or_default(),
             },
             standing: Standing {
+                policy: policy(&view),
+                standing_order: view.standing_order,
                 protection: view.protection.to_string(),
+                grade: grade.map(|(word, _)| word.to_owned()),
+                grade_detail,
                 reason: view.reason.map(|reason| reason.to_string()),
                 changed_seconds: (self.now - view.changed).as_secs_f64(),
+                held: view.held.map(|held| held.to_string()),
             },
         }
     }
 }
 
-/// Connections by protection.
-pub(crate) fn sums(protections: impl Iterator<Item = Protection>) -> ConnSums {
+/// Of a grade, as scripts take it.
+pub(crate) fn grade_word(grade: Grade) -> &'static str {
+    match grade {
+        Grade::Full => "full",
+        Grade::SameSwitch(_) => "same_switch",
+        Grade::SamePort => "same_port",
+        Grade::Unverified => "unverified",
+    }
+}
+
+/// What an armed connection's protection covers: a word, and what is shared. The passive side does not
+/// score alternates, but its daemon may know the fabric.
+fn grade(
+    view: &ConnectionView,
+    alternate: Option<&Alternate>,
+) -> Option<(&'static str, Option<String>)> {
+    let grade = view.grade?;
+    let shared = alternate.and_then(|alternate| alternate.shared.as_ref());
+    let mut shared = shared.into_iter().flatten();
+    let shared = shared.find(|element| element.avoidable);
+    Some(match (grade, shared) {
+        (Grade::Full | Grade::SameSwitch(_), Some(element)) => {
+            ("same_switch", Some(element.name.clone()))
+        }
+        (Grade::SameSwitch(overlap), None) => (grade_word(grade), Some(overlap.to_string())),
+        _ => (grade_word(grade), None),
+    })
+}
+
+fn probing(view: &ConnectionView) -> Probing {
+    let ms = |probe: ProbeView| probe.age.map(|age| age.as_secs_f64() * 1_000.0);
+    Probing {
+        primary_health: view.primary_probe.health,
+        primary_probe_age_ms: ms(view.primary_probe),
+        alternate_health: view.alternate_probe.health,
+        alternate_probe_age_ms: ms(view.alternate_probe),
+    }
+}
+
+/// Connections by protection, and of those that are armed what that covers.
+pub(crate) fn sums(protections: impl Iterator<Item = (Protection, Option<Grade>)>) -> ConnSums {
     let mut sums = ConnSums::default();
-    for protection in protections {
+    for (protection, grade) in protections {
         sums.total += 1;
+        match grade {
+            Some(Grade::SameSwitch(_)) => sums.armed_same_switch += 1,
+            Some(Grade::SamePort) => sums.armed_same_port += 1,
+            Some(Grade::Unverified) => sums.armed_unverified += 1,
+            Some(Grade::Full) | None => {}
+        }
         *match protection {
             Protection::Armed => &mut sums.armed,
             Protection::Rearming => &mut sums.rearming,
@@ -179,6 +240,44 @@ pub(crate) fn sums(protections: impl Iterator<Item = Protection>) -> ConnSums {
     sums
 }
 
+/// What the engine is to be told, for an operator who sets a connection's policy.
+///
+/// # Errors
+/// The words are none, there is no such connection, or it is another user's: who may look at all
+/// connections may change his own only, unless he may change anything.
+pub(crate) fn set_policy(
+    words: &str,
+    filter: &ConnectionFilter,
+    connections: &Connections<'_>,
+    may_change: bool,
+) -> Result<Input, Refused> {
+    let only = ConnectionFilter {
+        id: filter.id.clone(),
+        ..ConnectionFilter::default()
+    };
+    let Some(id) = filter.id.as_deref().filter(|_| *filter == only) else {
+        return Err(refused("which connection? name it by its ID".to_owned()));
+    };
+    let words = PolicyWords::read(words.split_ascii_whitespace());
+    let words = words.map_err(|error| refused(error.to_string()))?;
+    let key = connection_id(id)?;
+    let mut views = connections
+        .engine
+        .connections_in(connections.now, key..=key);
+    let view = views.next();
+    let view = view.ok_or_else(|| refused(format!("conn {id}: no such connection")))?;
+    let owner = connections.client(&view).map(|client| client.peer.uid);
+    let uid = connections.observer.uid;
+    if !may_change && owner != Some(uid) {
+        return Err(refused(format!(
+            "conn {id}: only root, members of the group of apmd's socket and the program's own user \
+             may set its policy"
+        )));
+    }
+    let said = words.applied_to(view.policy);
+    Ok(Input::Policy(key, said.and(view.policy_override)))
+}
+
 fn refused(error: String) -> Refused {
     Refused { error }
 }
@@ -187,7 +286,7 @@ pub(crate) fn name(id: ConnId) -> String {
     format!("{}.{}", id.client, id.conn)
 }
 
-fn connection_id(text: &str) -> Result<ConnId, Refused> {
+pub(crate) fn connection_id(text: &str) -> Result<ConnId, Refused> {
     let id = text.split_once('.').and_then(|(client, conn)| {
         Some(ConnId {
             client: client.parse().ok()?,
@@ -195,6 +294,38 @@ fn connection_id(text: &str) -> Result<ConnId, Refused> {
         })
     });
     id.ok_or_else(|| refused(format!("{text}: no connection ID, such as 3.1")))
+}
+
+fn policy(view: &ConnectionView) -> Policy {
+    let control::Policy {
+        mode,
+        placement,
+        hold_down: _,
+    } = view.policy;
+    Policy {
+        mode: mode.to_string(),
+        failback: match placement {
+            Placement::Stay | Placement::Spread => "stay".to_owned(),
+            Placement::Prefer(port) => format!("prefer {port}"),
+        },
+        spread: placement == Placement::Spread,
+        hold_down_seconds: view.policy.hold_down().as_secs_f64(),
+        by_default: view.policy_override == PolicyOverride::default(),
+    }
+}
+
+fn past(past: &view::Past) -> Past {
+    let event = match past.what {
+        view::Transition::Protection { .. } => "protection",
+        view::Transition::Association(_) => "association",
+        view::Transition::Migrated { .. } => "migrated",
+        view::Transition::PrimaryLost => "primary_lost",
+    };
+    Past {
+        seconds_ago: past.ago.as_secs_f64(),
+        event: event.to_owned(),
+        text: past.what.to_string(),
+    }
 }
 
 fn path(path: &path::Path) -> Path {

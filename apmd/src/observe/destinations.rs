@@ -9,7 +9,7 @@ use cm_msgs::{Gid, Lid};
 use serde::{Deserialize, Serialize};
 use statemachine::Time;
 
-use super::request::DestinationFilter;
+use super::filter::DestinationFilter;
 use ::acm::{KnownDestination, Service};
 
 /// Destinations in one answer; the loop stands still while it is written.
@@ -112,7 +112,7 @@ fn destination(service: &Service, known: &KnownDestination) -> Destination {
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::request::DestinationFilter;
+    use crate::observe::filter::DestinationFilter;
     use ::acm::{Client, LocalPort, Settings, User, frame};
     use cm_msgs::acm::{Flags, MAX_LEN, Resolve};
     use cm_msgs::sa::PathRecord;

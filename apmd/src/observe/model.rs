@@ -3,8 +3,8 @@
 
 use paths::source::Counts;
 use serde::{Deserialize, Serialize};
-use statemachine::Overlap;
 use statemachine::view::ConnectionCounters;
+use statemachine::{Overlap, PathHealth};
 use strum::Display;
 
 use crate::counters::DaemonCounters;
@@ -115,6 +115,9 @@ pub(crate) struct PortSums {
     pub(crate) settling: usize,
     /// Not usable.
     pub(crate) down: usize,
+    /// Of all these, those that an operator wants connections off.
+    #[serde(default)]
+    pub(crate) drained: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -122,6 +125,15 @@ pub(crate) struct ConnSums {
     pub(crate) total: usize,
     /// Would survive the loss of their primary path.
     pub(crate) armed: usize,
+    /// Of these, those whose paths take the same switch or link, as far as this daemon chose them.
+    #[serde(default)]
+    pub(crate) armed_same_switch: usize,
+    /// Of these, those whose paths take the same port.
+    #[serde(default)]
+    pub(crate) armed_same_port: usize,
+    /// Of these, those of whose alternate no probe has come back.
+    #[serde(default)]
+    pub(crate) armed_unverified: usize,
     /// An alternate is loaded and waits for traffic.
     pub(crate) rearming: usize,
     /// Of these, those that have waited for so long that they are idle.
@@ -151,6 +163,8 @@ pub(crate) struct Conn {
     pub(crate) primary: Path,
     /// The loaded alternate.
     pub(crate) alternate: Option<Alternate>,
+    #[serde(flatten, default)]
+    pub(crate) probing: Probing,
     /// The candidate that is loaded or being negotiated.
     pub(crate) chosen: Option<Candidate>,
     /// The candidate ranked after it.
@@ -158,6 +172,31 @@ pub(crate) struct Conn {
     /// The daemons' shared state.
     pub(crate) association: Association,
     pub(crate) counters: ConnectionCounters,
+    /// What happened to it, the latest first; null where that was not asked for.
+    #[serde(default)]
+    pub(crate) history: Option<Vec<Past>>,
+}
+
+/// Something that happened to a connection.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Past {
+    pub(crate) seconds_ago: f64,
+    /// `protection`, `association`, `migrated` or `primary_lost`.
+    pub(crate) event: String,
+    pub(crate) text: String,
+}
+
+/// How a connection is to be protected.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Policy {
+    /// `any`, `port` or `lid`.
+    pub(crate) mode: String,
+    /// `stay`, or `prefer` and a port.
+    pub(crate) failback: String,
+    pub(crate) spread: bool,
+    pub(crate) hold_down_seconds: f64,
+    /// Nothing was said of this connection in particular.
+    pub(crate) by_default: bool,
 }
 
 /// The queue pair of a connection.
@@ -193,10 +232,38 @@ pub(crate) struct Program {
 pub(crate) struct Standing {
     /// Whether it would survive the loss of its primary path: `armed` if so.
     pub(crate) protection: String,
+    /// Of an armed one, what that covers: `full`; `same_switch` or `same_port`, where both paths take the
+    /// same; `unverified`, while no probe of the alternate has come back. Null when it is not armed.
+    #[serde(default)]
+    pub(crate) grade: Option<String>,
+    /// Of `same_switch`: which, or how many where no name is known.
+    #[serde(default)]
+    pub(crate) grade_detail: Option<String>,
     /// Why it is not armed; null when it is.
     pub(crate) reason: Option<String>,
     /// Seconds since `protection` last changed.
     pub(crate) changed_seconds: f64,
+    /// Why it has not left its primary yet; null unless an operator wants that.
+    #[serde(default)]
+    pub(crate) held: Option<String>,
+    /// How it is to be protected.
+    #[serde(default)]
+    pub(crate) policy: Policy,
+    /// Its library may migrate it by itself when the primary's local port fails.
+    #[serde(default)]
+    pub(crate) standing_order: bool,
+}
+
+/// What probes say of a connection's paths.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Probing {
+    /// `verified`, `suspect`, or `unknown` where it is not probed.
+    pub(crate) primary_health: PathHealth,
+    /// Milliseconds since a probe came back; null if none has.
+    pub(crate) primary_probe_age_ms: Option<f64>,
+    pub(crate) alternate_health: PathHealth,
+    pub(crate) alternate_probe_age_ms: Option<f64>,
 }
 
 /// A path from this end.
@@ -312,10 +379,20 @@ pub(crate) struct Port {
     #[serde(flatten)]
     pub(crate) link: PortLink,
     pub(crate) interface: Option<String>,
+    /// An operator wants connections off it.
+    #[serde(default)]
+    pub(crate) drained: bool,
     /// Connections whose primary path uses it.
     pub(crate) primaries: usize,
     /// Connections whose alternate path uses it.
     pub(crate) alternates: usize,
+}
+
+impl Port {
+    /// `mlx5_0/1`.
+    pub(crate) fn label(&self) -> String {
+        format!("{}/{}", self.device, self.port)
+    }
 }
 
 /// What PortInfo and the tables of a port say.

@@ -46,6 +46,7 @@ fn show_port(
             .as_ref()
             .is_some_and(crate::devices::MadPort::has_association),
         interface: rtnl.and_then(|rtnl| rtnl.interface(gid)).map(str::to_owned),
+        drained: view.is_some_and(|view| view.drained),
         primaries: view.map_or(0, |view| view.primaries),
         alternates: view.map_or(0, |view| view.alternates),
         link: PortLink {
@@ -77,5 +78,6 @@ pub(crate) fn sums(views: &[view::PortView]) -> PortSums {
         up: count(PortState::Up),
         settling: count(PortState::Settling),
         down: count(PortState::Down),
+        drained: views.iter().filter(|view| view.drained).count(),
     }
 }

@@ -47,6 +47,11 @@ impl Problems {
                     "{name} cannot exchange MADs with other hosts: is ib_umad loaded? The log says why"
                 ));
             }
+            if port.drained {
+                problems.others.push(format!(
+                    "{name} is drained: `apmctl port undrain {name}` when its maintenance is over"
+                ));
+            }
             if port.state == "down" {
                 problems.others.push(format!(
                     "{name} is down: check its cable, and the subnet manager"
@@ -129,6 +134,7 @@ mod tests {
                 pkeys: Vec::new(),
             },
             interface: None,
+            drained: false,
             primaries: 0,
             alternates: 0,
         }

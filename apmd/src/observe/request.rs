@@ -3,6 +3,47 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::change::Change;
+use super::filter::{ConnectionFilter, DestinationFilter};
+
+/// One packet of an operator's.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Asked {
+    Show(Request),
+    Change(Change),
+}
+
+impl Asked {
+    /// # Errors
+    /// It is neither.
+    pub(crate) fn parse(json: &[u8]) -> serde_json::Result<Self> {
+        let value: serde_json::Value = serde_json::from_slice(json)?;
+        match value.get("do") {
+            Some(_) => serde_json::from_value(value).map(Self::Change),
+            None => serde_json::from_value(value).map(Self::Show),
+        }
+    }
+}
+
+impl From<Request> for Asked {
+    fn from(request: Request) -> Self {
+        Self::Show(request)
+    }
+}
+
+impl From<Show> for Asked {
+    fn from(show: Show) -> Self {
+        Self::Show(show.into())
+    }
+}
+
+impl From<Change> for Asked {
+    fn from(change: Change) -> Self {
+        Self::Change(change)
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
@@ -13,6 +54,13 @@ pub(crate) struct Request {
     /// `Show::Conn` and `Show::Transitions`: which connections.
     #[serde(default, skip_serializing_if = "ConnectionFilter::is_any")]
     pub(crate) connections: ConnectionFilter,
+    /// `Show::Conn`: what happened to each, too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) history: bool,
+}
+
+fn is_false(is: &bool) -> bool {
+    !is
 }
 
 impl From<Show> for Request {
@@ -21,6 +69,7 @@ impl From<Show> for Request {
             show,
             destinations: DestinationFilter::default(),
             connections: ConnectionFilter::default(),
+            history: false,
         }
     }
 }
@@ -49,45 +98,6 @@ pub(crate) struct Refused {
     pub(crate) error: String,
 }
 
-/// Which connections; what is not said may be anything.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ConnectionFilter {
-    pub(crate) id: Option<String>,
-    pub(crate) qpn: Option<u32>,
-    pub(crate) device: Option<String>,
-    pub(crate) pid: Option<i32>,
-    pub(crate) command: Option<String>,
-    /// How `protection` begins.
-    pub(crate) state: Option<String>,
-    /// Go on behind this connection: `next` of the page before.
-    pub(crate) after: Option<String>,
-}
-
-impl ConnectionFilter {
-    pub(crate) fn is_any(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// Which destinations; what is not said may be anything.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct DestinationFilter {
-    /// The address: a name, an IP address, a GID or a LID.
-    pub(crate) address: Option<String>,
-    /// The local device, or device and port such as `mlx5_0/1`, from which it is seen.
-    pub(crate) from: Option<String>,
-    /// How its state begins.
-    pub(crate) state: Option<String>,
-}
-
-impl DestinationFilter {
-    pub(crate) fn is_any(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -98,13 +108,13 @@ mod tests {
     proptest! {
         #[test]
         fn any_request(words in vec(prop::sample::select(vec![
-            "{", "}", "\"show\"", ":", ",", "\"conn\"", "\"acm\"", "\"connections\"", "\"id\"", "\"1.1\"",
+            "{", "}", "\"show\"", "\"do\"", "\"drain\"", "\"port\"", ":", ",", "\"conn\"", "\"acm\"", "\"connections\"", "\"id\"", "\"1.1\"",
             "\"pid\"", "-1", "4294967296", "null", "\"destinations\"", "\"address\"", "[", "]", "\"\\ud800\"",
         ]), 0..16), bytes in vec(any::<u8>(), 0..40)) {
-            let _ = serde_json::from_slice::<Request>(&bytes);
-            if let Ok(request) = serde_json::from_str::<Request>(&words.concat()) {
-                let text = serde_json::to_string(&request).expect("JSON");
-                prop_assert_eq!(serde_json::from_str::<Request>(&text).expect("the same"), request);
+            let _ = Asked::parse(&bytes);
+            if let Ok(asked) = Asked::parse(words.concat().as_bytes()) {
+                let text = serde_json::to_string(&asked).expect("JSON");
+                prop_assert_eq!(Asked::parse(text.as_bytes()).expect("the same"), asked);
             }
         }
     }

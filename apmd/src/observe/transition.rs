@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use statemachine::Trace;
 use statemachine::trace::What;
 
-use super::request::ConnectionFilter;
+use super::connections::grade_word;
+use super::filter::ConnectionFilter;
 
 /// Which connection, of which program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub(crate) struct Transition {
     pub(crate) reason: Option<String>,
     /// The connection's protection then; empty once it is closed.
     pub(crate) protection: String,
+    /// Of `protection` and `grade`, if it is armed: what that covers, as `conn` has it.
+    #[serde(default)]
+    pub(crate) grade: Option<String>,
     /// All of it in words.
     pub(crate) text: String,
 }
@@ -59,6 +63,7 @@ pub(crate) fn event(trace: &Trace) -> Option<&'static str> {
         What::Closed => Some("closed"),
         What::Refused(_) => Some("refused"),
         What::Protection { .. } => Some("protection"),
+        What::Grade(_) => Some("grade"),
         What::Association { .. } => Some("association"),
         What::Migrated { .. } => Some("migrated"),
         What::PrimaryLost => Some("primary_lost"),
@@ -80,6 +85,12 @@ impl Transition {
         let reason = match &trace.what {
             What::Protection { reason, .. } => reason.map(|reason| reason.to_string()),
             What::Refused(refusal) => Some(refusal.to_string()),
+            What::Migrated { by, .. } => Some(by.to_string()),
+            _ => None,
+        };
+        let grade = match trace.what {
+            What::Protection { grade, .. } => grade,
+            What::Grade(grade) => Some(grade),
             _ => None,
         };
         // Several may have come of one cause: then this is no longer what the connection has now.
@@ -95,6 +106,7 @@ impl Transition {
             to,
             reason,
             protection: protection.unwrap_or_default(),
+            grade: grade.map(|grade| grade_word(grade).to_owned()),
             text: trace.to_string(),
         }
     }
@@ -119,7 +131,7 @@ impl Transition {
 mod tests {
     use cm_msgs::control::Refusal;
     use statemachine::ConnId;
-    use statemachine::view::Protection;
+    use statemachine::view::{Grade, Protection};
 
     use super::*;
 
@@ -152,12 +164,14 @@ mod tests {
             from: Protection::Rearming,
             to: Protection::Armed,
             reason: None,
+            grade: Some(Grade::SamePort),
         });
         let json = serde_json::to_value(&armed).expect("JSON");
         let want = serde_json::json!({
             "time": 1.5, "id": "3.1", "device": "mlx5_0", "qpn": 7, "peer_qpn": 8, "pid": 99,
             "command": "rping", "event": "protection", "from": "rearming", "to": "armed",
-            "reason": null, "protection": "armed", "text": "connection armed",
+            "reason": null, "grade": "same_port", "protection": "armed",
+            "text": "connection armed (same port)",
         });
         assert_eq!(json, want);
         let refused = transition(What::Refused(Refusal::Full));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use cm_msgs::Guid;
 use statemachine::{
-    ConnId, Engine, Input, Level, Order, PortId, Query, Random, Time, Trace, Transmit,
+    ConnId, Engine, Input, Level, Order, PortId, Probe, Query, Random, Time, Trace, Transmit,
 };
 use tracing::field::display;
 
@@ -17,6 +17,7 @@ use crate::observe::transition;
 pub(crate) enum Note {
     Order(ConnId, Order),
     Send(Transmit),
+    Probe(Probe),
     Ask(Query),
     /// What happened to a connection, for who watches.
     Told(Trace),
@@ -68,14 +69,17 @@ impl Connections {
     /// `watched`: whether somebody is to be told what happens.
     pub(crate) fn poll_note(
         &mut self,
-        has_room: impl FnMut(PortId) -> bool,
+        has_room: impl Fn(PortId) -> bool,
         watched: bool,
     ) -> Option<Note> {
         if let Some((conn, order)) = self.engine.poll_order() {
             return Some(Note::Order(conn, order));
         }
-        if let Some(mad) = self.engine.poll_transmit(has_room) {
+        if let Some(mad) = self.engine.poll_transmit(&has_room) {
             return Some(Note::Send(mad));
+        }
+        if let Some(probe) = self.engine.poll_probe(&has_room) {
+            return Some(Note::Probe(probe));
         }
         if let Some(query) = self.engine.poll_query() {
             return Some(Note::Ask(query));

@@ -17,15 +17,10 @@ use super::fabric_worker::{Ended, FabricWorker, FromThread};
 use super::ports::PortNews;
 use crate::config::Config;
 
-/// What tells that the fabric may have changed: a port is reachable, or no longer; a switch's link
-/// went up or down; a port's capabilities or link changed.
-const TRAPS: [u16; 4] = [64, 65, 128, 144];
-
 /// What concerns others.
 #[derive(Debug)]
 pub(crate) enum Note {
     AskSa(Box<Ask>),
-    Subscribe(PortId, &'static [u16]),
     /// Forwarding tables, switches or links are different.
     Changed,
     /// What connections' paths share may be different.
@@ -147,12 +142,6 @@ impl Fabric {
             return;
         }
         let ports: Vec<_> = self.ports.iter().map(|(port, gid)| (*port, *gid)).collect();
-        if self.ssa.settings().live {
-            // With every reading: a port may have come since, and what is subscribed is not asked
-            // for again.
-            let subscribe = ports.iter().map(|(port, _)| Note::Subscribe(*port, &TRAPS));
-            self.notes.extend(subscribe);
-        }
         if let (Some(worker), Some(job)) = (&self.worker, self.ssa.poll_job(now, &ports)) {
             worker.job(job);
         }

@@ -6,11 +6,12 @@ use std::collections::VecDeque;
 use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::PathRecord;
 use paths::sa::{
-    Ask, Failure, Limits, Malformed, Report, Reports, Response, SaClient, SaRequest, User,
+    Ask, Failure, Limits, Malformed, Report, Reports, Response, SaClient, SaRequest, Subnet, User,
 };
 use paths::source::sa::paths;
 use statemachine::{PortId, QueryError, Random, Time};
 
+use super::ports::PortNews;
 use crate::io::umad::Incoming;
 use crate::token::PortKey;
 
@@ -60,6 +61,11 @@ impl Sa {
         self.reports.subscribe(port, traps);
     }
 
+    /// Nobody will be there to be told of anything.
+    pub(crate) fn end(&mut self) {
+        self.reports.end();
+    }
+
     pub(crate) fn handle_response(&mut self, now: Time, mad: &Incoming) {
         if let Err(error) = self.client.handle_response(now, &mad.bytes) {
             self.count_malformed(mad, &error);
@@ -88,6 +94,16 @@ impl Sa {
         tracing::warn!(lid, qpn, %error, "malformed MAD of subnet administration");
     }
 
+    /// Whether, and on which subnet, a port can ask.
+    pub(crate) fn handle_port(&mut self, news: &PortNews) {
+        let status = &news.status;
+        let subnet = news.reaches_sm().then(|| Subnet {
+            prefix: status.gid.subnet_prefix(),
+            sm_lid: status.sm_lid,
+        });
+        self.client.handle_port(news.id, subnet);
+    }
+
     /// The port has come up: the subnet manager may not know its subscriptions.
     pub(crate) fn handle_port_up(&mut self, port: PortId) {
         self.reports.handle_forgotten(port);
@@ -114,6 +130,7 @@ impl Sa {
     }
 
     pub(crate) fn handle_port_gone(&mut self, port: PortId) {
+        self.client.handle_port(port, None);
         self.client.handle_port_gone(port);
         self.reports.handle_port_gone(port);
     }
@@ -128,7 +145,12 @@ impl Sa {
         self.reports.handle_time(now);
     }
 
-    pub(crate) fn poll_note(&mut self, now: Time) -> Option<Note> {
+    /// `is_suspect`: whether nothing passes a port, as far as is known.
+    pub(crate) fn poll_note(
+        &mut self,
+        now: Time,
+        is_suspect: impl Fn(PortId) -> bool,
+    ) -> Option<Note> {
         if let Some(note) = self.notes.pop_front() {
             return Some(note);
         }
@@ -138,7 +160,7 @@ impl Sa {
         while let Some(ask) = self.reports.poll_ask() {
             self.client.ask(ask);
         }
-        if let Some(request) = self.client.poll_send() {
+        if let Some(request) = self.client.poll_send_around(is_suspect) {
             return Some(Note::Send(request));
         }
         while let Some(user) = self.client.poll_absent() {

@@ -71,6 +71,35 @@ fn all_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
+fn a_policy_that_is_none_is_said() {
+    let directory = Directory::new();
+    for (words, said) in [
+        ("mode best", "mode: want any, port or lid"),
+        (
+            "failback prefer",
+            "failback: want stay, or prefer and a port from 1 to 254",
+        ),
+        (
+            "failback prefer 1 spread on",
+            "failback prefer and spread on contradict each other",
+        ),
+        ("port-down", "port-down: want migrate, order or wait, once"),
+        (
+            "port-down wait port-down wait",
+            "port-down: want migrate, order or wait, once",
+        ),
+        ("fallback stay", "want mode, failback, spread or hold-down"),
+    ] {
+        let text = format!("[policy]\nhold_off_ms = 1\ndefault = \"{words}\"\n");
+        directory.write("apmd.toml", &text);
+        let (code, _, errors) = check(&directory);
+        assert_eq!((code, errors.len()), (Some(1), 1), "{errors:?}");
+        let start = format!("apmd: apmd.toml:3: policy.default: {said}");
+        assert!(errors[0].starts_with(&start), "{errors:?}");
+    }
+}
+
+#[test]
 fn what_may_come_later_is_a_warning() {
     let directory = Directory::new();
     directory.write(

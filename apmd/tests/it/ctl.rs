@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use apmd::io::seqpacket::{Packets, Receive};
 use cm_msgs::cm::{Lap, Message};
-use cm_msgs::control::FromLibrary;
+use cm_msgs::control::{Ending, FromLibrary};
 use cm_msgs::{Gid, Lid};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -39,6 +39,14 @@ fn usage_is_2_and_no_daemon_is_3() {
         &["conn", "frobnicate"],
         &["mad", "decode"],
         &["run"],
+        &["conn", "set"],
+        &["conn", "set", "3.1"],
+        &["conn", "set", "rping", "mode", "lid"],
+        &["conn", "set", "3.1", "mode", "best"],
+        &["conn", "set", "3.1", "failback", "prefer"],
+        &[
+            "conn", "set", "3.1", "failback", "prefer", "1", "spread", "on",
+        ],
     ] {
         assert_eq!(run(arguments).0, 2, "{arguments:?}");
     }
@@ -56,6 +64,10 @@ fn usage_is_2_and_no_daemon_is_3() {
     assert_eq!(run(&["-s", socket, "wait", "armed", "-t", "0"]).0, 3);
     assert_eq!(run(&["-s", socket, "monitor"]).0, 3);
     assert_eq!(
+        run(&["-s", socket, "conn", "set", "3.1", "mode", "lid"]).0,
+        3
+    );
+    assert_eq!(
         run(&["-s", socket, "wait", "armed", "pid", "1", "-t", "0"]).0,
         3
     );
@@ -67,6 +79,52 @@ fn usage_is_2_and_no_daemon_is_3() {
         &["wait", "armed", "pid", "x"],
     ] {
         assert_eq!(run(arguments).0, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_cannot_be_set() {
+    let daemon = Daemon::start("");
+    for (id, said) in [
+        ("3.1", "conn 3.1: no such connection"),
+        ("3", "3: no connection ID, such as 3.1"),
+    ] {
+        let set = ["conn", "set", id, "failback", "prefer", "1"];
+        let (code, _, error) = outcome(&daemon.apmctl(&set));
+        assert_eq!((code, error), (1, format!("apmctl: {said}\n")));
+    }
+    let (code, _, error) = outcome(&daemon.apmctl(&["conn", "set", "3.1", "mode", "best"]));
+    assert_eq!(
+        (code, error.as_str()),
+        (2, "apmctl: mode: want any, port or lid\n")
+    );
+    // Without apmctl's own look at the words.
+    for (request, said) in [
+        (
+            r#"{"do":"set","connections":{"id":"3.1"},"policy":"mode best"}"#,
+            "mode: want any",
+        ),
+        (
+            r#"{"do":"set","connections":{"pid":1},"policy":"mode lid"}"#,
+            "which connection?",
+        ),
+        (
+            r#"{"do":"set","connections":{},"policy":"mode lid"}"#,
+            "which connection?",
+        ),
+    ] {
+        let socket = daemon.directory().join("observe.sock");
+        let raw = Packets::connect(&socket, Duration::from_secs(10)).expect("apmd listens");
+        raw.send(request.as_bytes()).expect("room");
+        let mut buffer = [0; 256];
+        let Ok(Receive::Packet(len)) = raw.receive(&mut buffer) else {
+            panic!("no answer");
+        };
+        let answer = String::from_utf8_lossy(&buffer[..len]);
+        assert!(
+            answer.starts_with(&format!(r#"{{"error":"{said}"#)),
+            "{answer}"
+        );
     }
 }
 
@@ -221,7 +279,14 @@ fn garbage_and_vanishing_clients_are_counted_and_nothing_else_is_lost() {
     }
     let early = connect(&daemon.directory().join("apmd.sock"));
     early
-        .send(FromLibrary::Close { conn: 1 }.encode().as_ref())
+        .send(
+            FromLibrary::Close {
+                conn: 1,
+                ending: Ending::Gone,
+            }
+            .encode()
+            .as_ref(),
+        )
         .expect("room");
     assert!(early.receive().is_empty(), "no hello");
     for _ in 0..50 {

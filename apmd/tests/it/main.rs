@@ -12,6 +12,7 @@ mod directory;
 mod fabric;
 
 mod lists;
+mod orders;
 mod run;
 mod status;
 mod strangers;

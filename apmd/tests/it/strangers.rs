@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use apmd::io::seqpacket::{Packets, Receive};
 use cm_msgs::control::{
-    FromDaemon, FromLibrary, MigrationState, PeerPort, QpState, Refusal, Register, Role, Snapshot,
+    FromDaemon, FromLibrary, MigrationState, PeerPort, PolicyOverride, QpState, Refusal, Register,
+    Role, Snapshot,
 };
 use cm_msgs::{Guid, Lid, Qpn, path};
 use serde_json::json;
@@ -42,6 +43,7 @@ fn register(conn: u64) -> FromLibrary {
         node_guid: Guid(0x1234),
         qpn: Qpn(0x11),
         peer_qpn: Qpn(0x22),
+        policy: PolicyOverride::default(),
         snapshot,
     };
     FromLibrary::Register { conn, register }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bytes <-> messages.
 
+use core::num::{NonZeroU8, NonZeroU32};
+
 use super::VERSION;
 use super::message::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort, QpState,
-    Refusal, Register, Report, Role, Snapshot,
+    AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort,
+    QpState, Refusal, Register, Report, Role, Snapshot, Stand,
 };
+use super::policy::{Mode, Placement, PolicyOverride};
 use crate::path::Path;
 use crate::{Gid, Guid, Lid, PKey, Qpn};
 
@@ -210,7 +213,7 @@ macro_rules! coded {
     )+};
 }
 
-coded! { Role QpState MigrationState Refusal AppEvent }
+coded! { Role QpState MigrationState Refusal AppEvent Ending }
 
 /// What an error calls a field: as said, or as the field is called.
 macro_rules! name {
@@ -248,10 +251,11 @@ structs! {
         flow_label, slid, dlid, pkey, sgid, dgid
     }
     PeerPort { node_guid, port, lid }
-    Register { role, opted_in: "opt-in flag", node_guid, qpn, peer_qpn, snapshot }
+    Register { role, opted_in: "opt-in flag", node_guid, qpn, peer_qpn, policy, snapshot }
     Report { cause, snapshot }
-    Load { token, primary, alternate }
+    Load { token, primary, alternate, standing: "standing order flag" }
     Migrate { token, primary }
+    Stand { primary, allowed: "standing order flag" }
 }
 
 /// An alternate that there is not takes its place all the same.
@@ -279,6 +283,43 @@ impl Field for Snapshot {
     }
 }
 
+/// What it does not say is zero.
+impl Field for PolicyOverride {
+    fn put(&self, to: &mut Writer) {
+        let (placement, port) = match self.placement {
+            None => (0, 0),
+            Some(Placement::Stay) => (1, 0),
+            Some(Placement::Prefer(port)) => (2, port.get()),
+            Some(Placement::Spread) => (3, 0),
+        };
+        to.put(&[self.mode.map_or(0, Mode::code), placement, port]);
+        self.hold_down.map_or(0, NonZeroU32::get).put(to);
+    }
+
+    fn take(from: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError> {
+        let mode = from.coded("policy mode", |code| match code {
+            0 => Some(None),
+            code => Mode::from_code(code).map(Some),
+        })?;
+        let [placement, port] = from.take()?;
+        let placement = match (placement, NonZeroU8::new(port)) {
+            (0, None) => None,
+            (1, None) => Some(Placement::Stay),
+            (2, Some(port)) => Some(Placement::Prefer(port)),
+            (3, None) => Some(Placement::Spread),
+            (value, _) => {
+                let field = "policy placement";
+                return Err(DecodeError::Value { field, value });
+            }
+        };
+        Ok(Self {
+            mode,
+            placement,
+            hold_down: NonZeroU32::new(Field::take(from, name)?),
+        })
+    }
+}
+
 /// Its code, the errno and the token: zero where it has none.
 impl Field for Cause {
     fn put(&self, to: &mut Writer) {
@@ -292,6 +333,7 @@ impl Field for Cause {
             Self::Failed { token, errno } => (6, errno, token),
             Self::Broken => (7, 0, 0),
             Self::Changed => (8, 0, 0),
+            Self::StandingOrder => (9, 0, 0),
         };
         to.put(&[code, errno]);
         token.put(to);
@@ -311,6 +353,7 @@ impl Field for Cause {
             6 => Self::Failed { token, errno },
             7 => Self::Broken,
             8 => Self::Changed,
+            9 => Self::StandingOrder,
             value => {
                 let field = "report cause";
                 return Err(DecodeError::Value { field, value });
@@ -363,8 +406,9 @@ messages! {
         0x01 Hello { command }
         0x02 Register [conn] { register }
         0x03 Report [conn] { report }
-        0x04 Close [conn]
+        0x04 Close [conn] { ending }
         0x05 AskPeer [question] { peer }
+        0x06 Policy [conn] { policy }
     }
 }
 
@@ -378,6 +422,8 @@ messages! {
         0x86 Event [conn] { event, status }
         0x87 AsksPeers
         0x88 Peer [question] { answers: "answers flag" }
+        0x89 Stand [conn] { stand }
+        0x8e Disconnected [conn]
     }
 }
 
@@ -420,6 +466,11 @@ mod tests {
             node_guid: Guid(0x0011_2233_4455_6677),
             qpn: Qpn(0x123456),
             peer_qpn: Qpn(0x654321),
+            policy: PolicyOverride {
+                mode: Some(Mode::Lid),
+                placement: NonZeroU8::new(2).map(Placement::Prefer),
+                hold_down: NonZeroU32::new(7),
+            },
             snapshot: snapshot(),
         };
         let causes = [
@@ -435,13 +486,29 @@ mod tests {
                 errno: 22,
             },
             Cause::Broken,
+            Cause::StandingOrder,
         ];
         let mut all = vec![
             FromLibrary::Hello {
                 command: *b"rping\0\0\0\0\0\0\0\0\0\0\0",
             },
             FromLibrary::Register { conn: 5, register },
-            FromLibrary::Close { conn: u64::MAX },
+            FromLibrary::Close {
+                conn: u64::MAX,
+                ending: Ending::Gone,
+            },
+            FromLibrary::Close {
+                conn: 1,
+                ending: Ending::Disconnected,
+            },
+            FromLibrary::Policy {
+                conn: 8,
+                policy: PolicyOverride {
+                    mode: None,
+                    placement: Some(Placement::Spread),
+                    hold_down: None,
+                },
+            },
             FromLibrary::AskPeer {
                 question: 7,
                 peer: PeerPort {
@@ -478,6 +545,14 @@ mod tests {
                     token: 2,
                     primary: path(3),
                     alternate: path(4),
+                    standing: true,
+                },
+            },
+            FromDaemon::Stand {
+                conn: 1,
+                stand: Stand {
+                    primary: path(3),
+                    allowed: false,
                 },
             },
             FromDaemon::Migrate {
@@ -488,6 +563,7 @@ mod tests {
                 },
             },
             FromDaemon::Query { conn: 4, token: 6 },
+            FromDaemon::Disconnected { conn: 4 },
             FromDaemon::Refuse {
                 conn: 4,
                 refusal: Refusal::OnePath,
@@ -532,10 +608,26 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_without_its_port_or_with_one_too_many_is_refused() {
+        let message = FromLibrary::Policy {
+            conn: 8,
+            policy: PolicyOverride::default(),
+        };
+        for (placement, port) in [(0, 1), (1, 1), (2, 0), (3, 1), (4, 0)] {
+            let mut bytes = message.encode().as_ref().to_vec();
+            bytes[17..19].copy_from_slice(&[placement, port]);
+            let field = "policy placement";
+            let value = placement;
+            let error = DecodeError::Value { field, value };
+            assert_eq!(FromLibrary::decode(&bytes), Err(error));
+        }
+    }
+
+    #[test]
     fn the_other_direction_is_refused() {
         assert_eq!(
-            FromDaemon::decode(FromLibrary::Close { conn: 1 }.encode().as_ref()),
-            Err(DecodeError::Kind(0x04))
+            FromDaemon::decode(library_messages()[0].encode().as_ref()),
+            Err(DecodeError::Kind(0x01))
         );
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The messages, as values.
 
+use super::policy::PolicyOverride;
 use crate::codes::closed_codes;
 use crate::path::Path;
 use crate::{Guid, Lid, Qpn};
@@ -31,6 +32,15 @@ pub enum FromLibrary {
     Close {
         /// The library's number for the connection.
         conn: u64,
+        /// How it ended.
+        ending: Ending,
+    },
+    /// What the application says of how the connection is protected, from now on.
+    Policy {
+        /// The library's number for the connection.
+        conn: u64,
+        /// All that it says.
+        policy: PolicyOverride,
     },
     /// Does a daemon answer at this peer's port? Only to a daemon that has said
     /// [`FromDaemon::AsksPeers`].
@@ -64,6 +74,13 @@ pub enum FromDaemon {
         /// The order.
         migrate: Migrate,
     },
+    /// The library may, or may no longer, migrate by itself when the primary's local port fails.
+    Stand {
+        /// The library's number for the connection.
+        conn: u64,
+        /// What holds from now on.
+        stand: Stand,
+    },
     /// Query the QP and report.
     Query {
         /// The library's number for the connection.
@@ -86,6 +103,11 @@ pub enum FromDaemon {
         event: AppEvent,
         /// 0, or a positive errno.
         status: u8,
+    },
+    /// The peer's application has disconnected, or its daemon has heard that ours did.
+    Disconnected {
+        /// The library's number for the connection.
+        conn: u64,
     },
     /// Answer to [`FromLibrary::AskPeer`].
     Peer {
@@ -120,6 +142,8 @@ pub struct Register {
     pub qpn: Qpn,
     /// The peer's QP.
     pub peer_qpn: Qpn,
+    /// What the application says of how it is protected.
+    pub policy: PolicyOverride,
     /// The QP as it is now.
     pub snapshot: Snapshot,
 }
@@ -168,6 +192,8 @@ pub enum Cause {
     },
     /// The QP left RTS.
     Broken,
+    /// The primary's local port failed, and the library migrated the QP by its standing order.
+    StandingOrder,
 }
 
 /// A QP's path state.
@@ -192,6 +218,8 @@ pub struct Load {
     pub primary: Path,
     /// The path to load.
     pub alternate: Path,
+    /// Once it is loaded, the QP has a standing order, as [`Stand`] gives one; or has none.
+    pub standing: bool,
 }
 
 /// Order: migrate by modify, if `primary` still is the primary and the QP is Armed.
@@ -201,6 +229,17 @@ pub struct Migrate {
     pub token: u32,
     /// The path to leave.
     pub primary: Path,
+}
+
+/// A standing order is given or withdrawn: while `primary` is the primary and its local port fails,
+/// the library migrates the QP at once if it is Armed, and asks nobody. Nothing answers this; what
+/// counts is the last that was said, by this or by a [`Load`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Stand {
+    /// The primary that it was decided for.
+    pub primary: Path,
+    /// Given, not withdrawn.
+    pub allowed: bool,
 }
 
 closed_codes! {
@@ -262,6 +301,16 @@ closed_codes! {
         Full = 6, "the daemon's connection limit is reached";
         /// What is registered contradicts what the kernel says.
         Contradicted = 7, "the registration contradicts what the kernel says of the QP or its port";
+    }
+}
+
+closed_codes! {
+    /// How a connection ended.
+    Ending {
+        /// Its QP is gone or not looked after any more; nobody else need hear of it.
+        Gone = 0, "gone";
+        /// The application disconnected, and the peer's is to hear of it.
+        Disconnected = 1, "disconnected by the application";
     }
 }
 

@@ -7,7 +7,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..2 | magic 0x4150 |
-//! | 2 | version, 1 |
+//! | 2 | version, 3 |
 //! | 3 | kind |
 //! | 4..8 | length of the whole message |
 //! | 8..16 | connection or question: the library's own number for it; else 0 |
@@ -22,15 +22,17 @@
 
 mod codec;
 mod message;
+mod policy;
 
 pub use codec::{DecodeError, MAX_LEN};
 pub use message::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort, QpState,
-    Refusal, Register, Report, Role, Snapshot,
+    AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort,
+    QpState, Refusal, Register, Report, Role, Snapshot, Stand,
 };
+pub use policy::{Mode, Placement, Policy, PolicyError, PolicyOverride, PolicyWords};
 
 /// The protocol version spoken here.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// The token of an order whose end nobody waits for.
 pub const NO_TOKEN: u32 = 0;

@@ -46,4 +46,12 @@ impl InformInfo {
             ..Self::default()
         }
     }
+
+    /// Ends what [`subscribe_to`](Self::subscribe_to) began.
+    pub fn unsubscribe_from(trap_number: u16) -> Self {
+        Self {
+            subscribe: 0,
+            ..Self::subscribe_to(trap_number)
+        }
+    }
 }

@@ -123,6 +123,19 @@ proptest! {
     }
 
     #[test]
+    fn any_standing_order(mut path: [u8; 50], allowed in 0..3u8, conn: u64) {
+        path[5] &= 1;
+        let front = [0x41, 0x50, control::VERSION, 0x89, 0, 0, 0, 67];
+        let packet = [&front[..], &conn.to_be_bytes(), &path, &[allowed]].concat();
+        let message = control::FromDaemon::decode(&packet);
+        prop_assert_eq!(message.is_ok(), allowed < 2);
+        if let Ok(message) = message {
+            let encoded = message.encode();
+            prop_assert_eq!(encoded.as_ref(), &packet[..]);
+        }
+    }
+
+    #[test]
     fn any_sa_mad(mad in mad_of(3, 2)) {
         let sa = SaMad::decode(&mad).unwrap();
         prop_assert_eq!(SaMad::decode(&sa.encode()).unwrap(), sa.clone());

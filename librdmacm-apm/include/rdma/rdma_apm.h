@@ -14,7 +14,11 @@
  * if librdmacm-apm is loaded: link it before librdmacm (-lrdmacm-apm -lrdmacm), or run the program
  * under "apmctl run". Without it, librdmacm refuses the option with ENOSYS and the program may go on.
  *
- * Errors: EINVAL if the value is not one byte of 0 or 1, or if the id is not of a reliable
+ * How the connection is to be protected can be said with it, by a struct rdma_apm_options in place of
+ * the byte; what that leaves open is as the daemon's configuration says, and `apmctl conn set` changes
+ * it.
+ *
+ * Errors: EINVAL if the value is not one byte of 0 or 1, nor a good struct rdma_apm_options, or if the id is not of a reliable
  * connection. Whether a connection can be protected is known only when the daemon has seen it:
  * without a daemon, and on devices or ports without APM, the option is accepted and has no effect.
  *
@@ -26,6 +30,8 @@
 #ifndef RDMA_APM_H
 #define RDMA_APM_H
 
+#include <stdint.h>
+
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -33,8 +39,59 @@
 extern "C" {
 #endif
 
-/* An option of level RDMA_OPTION_IB; its value is a uint8_t, 1 for on, 0 for off. */
+/*
+ * An option of level RDMA_OPTION_IB; its value is a uint8_t, 1 for on, 0 for off, or a
+ * struct rdma_apm_options.
+ */
 #define RDMA_OPTION_IB_APM 2
+
+/* Which paths may be alternates. */
+enum rdma_apm_mode {
+	/* As the daemon's configuration says. */
+	RDMA_APM_MODE_DEFAULT = 0,
+	/* By another port where there is one, else by another LID of the same ports. */
+	RDMA_APM_MODE_ANY = 1,
+	/* Only by another port, here or at the peer. */
+	RDMA_APM_MODE_PORT = 2,
+	/* Only by another LID of the same ports. */
+	RDMA_APM_MODE_LID = 3
+};
+
+/* Which port of this host's device the connection belongs on. */
+enum rdma_apm_failback {
+	/* As the daemon's configuration says. */
+	RDMA_APM_FAILBACK_DEFAULT = 0,
+	/* The one that it is on. */
+	RDMA_APM_FAILBACK_STAY = 1,
+	/* The member port, whenever that is good. */
+	RDMA_APM_FAILBACK_PREFER = 2,
+	/* Any, so that the host's connections divide over the ports that are good. */
+	RDMA_APM_FAILBACK_SPREAD = 3
+};
+
+/*
+ * Set all of it to zero, then what is wanted. Later versions have more members at the end, of which
+ * zero means what was before: an older one is read as if these were zero, a newer one is refused with
+ * EINVAL only if it uses what the library does not know. A value that is wrong in another way is
+ * refused with EINVAL, and nothing changes.
+ */
+struct rdma_apm_options {
+	/* sizeof(struct rdma_apm_options); the option's length as well. */
+	uint32_t size;
+	/* 1 for on, 0 for off; then nothing else counts. */
+	uint8_t on;
+	/* enum rdma_apm_mode */
+	uint8_t mode;
+	/* enum rdma_apm_failback */
+	uint8_t failback;
+	/* RDMA_APM_FAILBACK_PREFER: the port, from 1; else 0. */
+	uint8_t port;
+	/*
+	 * How many milliseconds a port must have been good before the connection goes there; 0: as the
+	 * daemon's configuration says.
+	 */
+	uint32_t hold_down_ms;
+};
 
 /*
  * Events for ids that set the option. They come from rdma_get_cm_event() on the id's event channel,
@@ -73,6 +130,21 @@ enum rdma_apm_role {
 	RDMA_APM_ACTIVE = 1,
 	RDMA_APM_PASSIVE = 2
 };
+
+/* What rdma_enable_apm() is asked for: an alternate path by another port, another LID, or either. */
+enum rdma_alt_path_type {
+	RDMA_ALT_PATH_NONE = 0,
+	RDMA_ALT_PATH_PORT = 1,
+	RDMA_ALT_PATH_LID = 2,
+	RDMA_ALT_PATH_BEST = 3
+};
+
+/*
+ * As in Oracle's kernels: the option with a mode and nothing else, RDMA_ALT_PATH_NONE turns it off.
+ * Returns 0, or a negative errno, and does not set errno: -EINVAL (no such type, or the id is not of a
+ * reliable connection).
+ */
+int rdma_enable_apm(struct rdma_cm_id *id, enum rdma_alt_path_type type);
 
 /*
  * For programs that connect their queue pairs by themselves: puts an RC queue pair in state RTS

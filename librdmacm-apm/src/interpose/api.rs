@@ -8,12 +8,27 @@ use std::ptr::NonNull;
 use cm_msgs::Gid;
 use cm_msgs::control::Role;
 use nix::errno::Errno;
-use rdma_sys::{ibv_gid, ibv_qp, ibv_qp_type};
+use rdma_sys::{ibv_gid, ibv_qp, ibv_qp_type, rdma_cm_id};
 
 use crate::connection::QpKey;
 use crate::export::export;
 use crate::interpose::aside;
+use crate::interpose::id::can_have_apm;
 use crate::library::library;
+use crate::option::of_type;
+
+export!("rdma_enable_apm", "RDMACM_APM_1.0", enable_apm);
+unsafe extern "C-unwind" fn enable_apm(id: *mut rdma_cm_id, alternates: c_int) -> c_int {
+    // SAFETY: an id that is not null is valid.
+    let possible = unsafe { can_have_apm(id) };
+    // As in the kernel where it comes from: the errno is returned, and not set.
+    let Some(wish) = of_type(alternates).filter(|_| possible) else {
+        return -(Errno::EINVAL as c_int);
+    };
+    // SAFETY: the id is valid.
+    aside((), || unsafe { library().asked(id, wish) });
+    0
+}
 
 fn fail(errno: Errno) -> c_int {
     errno.set();

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int};
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
 
-use crate::channel::{ChannelKey, Rung, name};
+use crate::channel::{ChannelKey, Kind, Rung, name};
 use crate::connection::IdKey;
 use crate::export::export;
 use crate::interpose::{aside, called_by_application, outer};
@@ -80,6 +80,13 @@ unsafe extern "C-unwind" fn get_cm_event(
         }) {
             Rung::Foreign => {
                 // SAFETY: the event is valid.
+                let wanted = aside(true, || is_news(unsafe { &*got }));
+                if !wanted {
+                    // SAFETY: the event is valid, and nobody else has it.
+                    unsafe { (real().rdma_ack_cm_event)(got) };
+                    continue;
+                }
+                // SAFETY: the event is valid.
                 aside((), || unsafe { notice(&*got) });
                 return 0;
             }
@@ -90,6 +97,9 @@ unsafe extern "C-unwind" fn get_cm_event(
                     (real().rdma_destroy_id)(id);
                 }
                 if let Some(ours) = ours {
+                    if ours.kind == Kind::Disconnected {
+                        aside((), || library().close_id(ours.id.0 as *mut rdma_cm_id));
+                    }
                     // SAFETY: the caller's place for an event.
                     unsafe { *event = library().channels.deliver(ours) };
                     return 0;
@@ -97,6 +107,14 @@ unsafe extern "C-unwind" fn get_cm_event(
             }
         }
     }
+}
+
+/// Whether the application has not been told this by us.
+fn is_news(event: &rdma_cm_event) -> bool {
+    event.event != event_type::RDMA_CM_EVENT_DISCONNECTED
+        || library()
+            .channels
+            .is_first_disconnect(IdKey(event.id as usize))
 }
 
 /// What an event means to us.

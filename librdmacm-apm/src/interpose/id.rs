@@ -141,7 +141,8 @@ unsafe fn after_connect(id: *mut rdma_cm_id, result: c_int) {
 
 export!("rdma_disconnect", "RDMACM_1.0", disconnect);
 unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
-    aside((), || library().close_id(id));
+    // SAFETY: the caller's id is valid.
+    aside((), || unsafe { library().disconnect_id(id) });
     // SAFETY: the caller's own call.
     outer(|| unsafe { (real().rdma_disconnect)(id) })
 }
@@ -179,9 +180,9 @@ unsafe extern "C-unwind" fn set_option(
     let bytes = (!value.is_null()).then(|| unsafe { slice::from_raw_parts(value.cast(), len) });
     match Request::read(level, name, bytes) {
         // SAFETY: an id that is not null is valid.
-        Request::Apm(on) if unsafe { can_have_apm(id) } => {
+        Request::Apm(wish) if unsafe { can_have_apm(id) } => {
             // SAFETY: the id is valid.
-            aside((), || unsafe { library().asked(id, on) });
+            aside((), || unsafe { library().asked(id, wish) });
             return 0;
         }
         Request::Apm(_) | Request::Invalid => {
@@ -201,7 +202,7 @@ unsafe extern "C-unwind" fn set_option(
 
 /// # Safety
 /// `id` is null or valid.
-unsafe fn can_have_apm(id: *mut rdma_cm_id) -> bool {
+pub(super) unsafe fn can_have_apm(id: *mut rdma_cm_id) -> bool {
     // SAFETY: see above.
     unsafe { id.as_ref() }.is_some_and(|id| id.qp_type == ibv_qp_type::IBV_QPT_RC)
 }

@@ -100,10 +100,15 @@ unsafe extern "C-unwind" fn get_async_event(
             // SAFETY: these events are of a QP.
             let qp = unsafe { (*event).element.qp };
             aside((), || library().seen(qp, cause));
+        } else if code == PORT_ERR {
+            aside((), || library().port_failed(context as usize));
         }
     }
     result
 }
+
+/// `IBV_EVENT_PORT_ERR`.
+const PORT_ERR: u32 = 10;
 
 /// `IBV_EVENT_PATH_MIG` and `IBV_EVENT_PATH_MIG_ERR`.
 fn cause(code: u32) -> Option<Cause> {

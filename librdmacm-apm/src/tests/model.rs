@@ -8,7 +8,7 @@ use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 use nix::errno::Errno;
 
-use crate::queue_pair::{Identity, KnownGids, QueuePair};
+use crate::queue_pair::{Address, Glance, Identity, KnownGids, QueuePair};
 
 type Interference = Box<dyn FnOnce(&mut Snapshot) + Send>;
 
@@ -21,6 +21,7 @@ struct State {
     modifies: u32,
     refuse: Option<Errno>,
     interference: Option<Interference>,
+    down: Vec<u8>,
 }
 
 /// A path through local port `n`.
@@ -52,6 +53,7 @@ impl Model {
             modifies: 0,
             refuse: None,
             interference: None,
+            down: Vec::new(),
         })))
     }
 
@@ -86,8 +88,16 @@ impl Model {
         self.state().interference = Some(Box::new(f));
     }
 
-    pub(crate) fn refuse(&self, errno: Errno) {
-        self.state().refuse = Some(errno);
+    /// A port of its device fails, or comes back.
+    pub(crate) fn set_port(&self, port: u8, up: bool) {
+        let down = &mut self.state().down;
+        down.retain(|&known| known != port);
+        down.extend((!up).then_some(port));
+    }
+
+    /// From now on verbs refuse every modify with this, or none.
+    pub(crate) fn refuse(&self, errno: impl Into<Option<Errno>>) {
+        self.state().refuse = errno.into();
     }
 
     fn modify(&self, f: impl FnOnce(&mut Snapshot) -> Result<(), Errno>) -> Result<(), Errno> {
@@ -136,6 +146,23 @@ impl QueuePair for Model {
             }
             Ok(())
         })
+    }
+
+    fn glance(&self) -> Result<Glance, Errno> {
+        let qp = self.snapshot();
+        Ok(Glance {
+            qp_state: qp.qp_state,
+            migration: qp.migration,
+            primary: Address {
+                port: qp.primary.port,
+                path_bits: 0,
+                dlid: qp.primary.dlid,
+            },
+        })
+    }
+
+    fn is_port_up(&self, port: u8) -> Result<bool, Errno> {
+        Ok(!self.state().down.contains(&port))
     }
 
     fn migrate(&self) -> Result<(), Errno> {

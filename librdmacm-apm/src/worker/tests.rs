@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use cm_msgs::control::{
-    AppEvent, Cause, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort, QpState,
-    Refusal, Register, Report, Role,
+    AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort,
+    Placement, PolicyOverride, QpState, Refusal, Register, Report, Role,
 };
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen, recv,
@@ -17,11 +17,13 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use crate::commit::{Command, Commit, Deliver, Descriptor};
+use crate::commit::{Command, Commit, Deliver, Delivery, Descriptor};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
 use crate::tests::model::{Model, path};
 use crate::tests::peer;
 use crate::worker::Worker;
+
+mod standing;
 
 /// A daemon's listening socket in a directory of its own.
 struct Daemon {
@@ -131,22 +133,36 @@ fn commit(daemon: &Daemon, deliver: fn() -> Deliver) -> &'static Commit {
 }
 
 fn nobody() -> Deliver {
-    Box::new(|_, event, _, _| panic!("{event:?} for an application that did not ask"))
+    Box::new(|delivery| match delivery {
+        Delivery::Event(_, event, _, _) => panic!("{event:?} for who did not ask"),
+        Delivery::Disconnected(..) => panic!("disconnected, though on its first path"),
+        Delivery::Left(_) => {}
+    })
 }
 
 fn connection(number: u64, model: &Model, opted_in: bool) -> Arc<Connection> {
+    let context = ContextKey {
+        address: 0x3000,
+        async_fd: -1,
+    };
+    described(context, number, model, opted_in)
+}
+
+fn connection_on(context: ContextKey, number: u64, model: &Model) -> Arc<Connection> {
+    described(context, number, model, false)
+}
+
+fn described(context: ContextKey, number: u64, model: &Model, opted_in: bool) -> Arc<Connection> {
     Arc::new(Connection::new(
         number,
         Description {
             role: Some(Role::Active),
             id: Some(IdKey(0x1000)),
             qp_key: QpKey(0x2000),
-            context: ContextKey {
-                address: 0x3000,
-                async_fd: -1,
-            },
+            context,
             peer_gid: path(1).dgid,
             opted_in,
+            policy: PolicyOverride::default(),
             qp: Arc::new(model.clone()),
         },
     ))
@@ -168,12 +184,17 @@ fn registered(model: &Model) -> (Daemon, Client, &'static Commit, Arc<Connection
 }
 
 fn load(token: u32, primary: u8, alternate: u8) -> FromDaemon {
+    load_with(5, token, primary, alternate, false)
+}
+
+fn load_with(conn: u64, token: u32, primary: u8, alternate: u8, standing: bool) -> FromDaemon {
     FromDaemon::Load {
-        conn: 5,
+        conn,
         load: Load {
             token,
             primary: path(primary),
             alternate: path(alternate),
+            standing,
         },
     }
 }
@@ -274,7 +295,13 @@ fn a_closed_connection_is_told_and_its_qp_not_touched() {
     connection.release_qp();
     client.order(load(1, 1, 2));
     commit.send(Command::Close(5));
-    assert_eq!(client.next(), FromLibrary::Close { conn: 5 });
+    assert_eq!(
+        client.next(),
+        FromLibrary::Close {
+            conn: 5,
+            ending: Ending::Gone
+        }
+    );
     assert_eq!(model.modifies(), 0);
 }
 
@@ -311,6 +338,25 @@ fn a_connection_older_than_the_daemon_is_registered_when_it_starts() {
     client.hello();
     let (number, register) = client.registration();
     assert_eq!((number, register.opted_in), (5, true));
+}
+
+#[test]
+fn another_policy_is_said_without_beginning_anew() {
+    let mut daemon = Daemon::new();
+    daemon.start();
+    let commit = commit(&daemon, nobody);
+    let connection = connection(5, &Model::new(path(1)), true);
+    commit.send(Command::Register(Arc::clone(&connection)));
+    let client = daemon.accept();
+    client.hello();
+    assert_eq!(client.registration().1.policy, PolicyOverride::default());
+    let policy = PolicyOverride {
+        placement: Some(Placement::Spread),
+        ..PolicyOverride::default()
+    };
+    connection.set_policy(policy);
+    commit.send(Command::Policy(5));
+    assert_eq!(client.next(), FromLibrary::Policy { conn: 5, policy });
 }
 
 #[test]
@@ -354,7 +400,10 @@ fn a_refused_connection_is_left_alone() {
     commit.send(Command::Close(5));
     assert_eq!(
         client.next(),
-        FromLibrary::Close { conn: 5 },
+        FromLibrary::Close {
+            conn: 5,
+            ending: Ending::Gone
+        },
         "and no report before it"
     );
     assert_eq!(connection.protection() as u8, 0);
@@ -370,11 +419,11 @@ fn events_go_to_applications_that_opted_in_and_to_no_others() {
     let mut daemon = Daemon::new();
     daemon.start();
     let commit = commit(&daemon, || {
-        Box::new(|connection, event, status, _| {
-            DELIVERED
-                .lock()
-                .expect("whole")
-                .push((connection.number, event, status));
+        Box::new(|delivery| {
+            if let Delivery::Event(connection, event, status, _) = delivery {
+                let mut delivered = DELIVERED.lock().expect("whole");
+                delivered.push((connection.number, event, status));
+            }
         })
     });
     commit.send(Command::Register(connection(5, &Model::new(path(1)), true)));
@@ -412,6 +461,50 @@ fn events_go_to_applications_that_opted_in_and_to_no_others() {
             (5, AppEvent::AltRouteError, 113)
         ]
     );
+}
+
+/// What the only test with disconnects has delivered: the connection, and whether it was ours.
+static ENDED: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
+
+#[test]
+fn only_the_application_of_a_migrated_connection_hears_from_us_that_it_is_disconnected() {
+    let mut daemon = Daemon::new();
+    daemon.start();
+    let commit = commit(&daemon, || {
+        Box::new(|delivery| {
+            let ended = match delivery {
+                Delivery::Disconnected(connection, _) => (connection.number, false),
+                Delivery::Left(number) => (number, true),
+                Delivery::Event(_, event, _, _) => panic!("{event:?}"),
+            };
+            ENDED.lock().expect("whole").push(ended);
+        })
+    });
+    let model = Model::new(path(1));
+    model.arm(path(2));
+    let (moves, stays) = (connection(5, &model, false), Model::new(path(1)));
+    commit.send(Command::Register(Arc::clone(&moves)));
+    commit.send(Command::Register(connection(6, &stays, false)));
+    let client = daemon.accept();
+    client.hello();
+    client.registration();
+    client.registration();
+    // Nobody has told the library; it looks.
+    model.set(|qp| {
+        qp.primary = path(2);
+        qp.migration = MigrationState::Migrated;
+    });
+    for conn in [5, 6, 7] {
+        client.order(FromDaemon::Disconnected { conn });
+    }
+    assert_eq!(client.report().cause, Cause::PathMigrated);
+    client.order(FromDaemon::Query { conn: 6, token: 9 });
+    client.report();
+    assert_eq!(*ENDED.lock().expect("whole"), [(5, false), (7, true)]);
+    assert!(moves.has_moved());
+    commit.send(Command::Disconnect(5));
+    let ending = Ending::Disconnected;
+    assert_eq!(client.next(), FromLibrary::Close { conn: 5, ending });
 }
 
 #[test]

@@ -47,6 +47,40 @@ int main(void)
 	option("option 2 of level 7", &rc.id, 7, RDMA_OPTION_IB_APM, &on, 1);
 	option("ack timeout", &rc.id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1);
 
+	struct rdma_apm_options options = {
+		.size = sizeof(options), .on = 1, .mode = RDMA_APM_MODE_PORT,
+		.failback = RDMA_APM_FAILBACK_PREFER, .port = 1, .hold_down_ms = 2000,
+	};
+	struct { struct rdma_apm_options known; uint32_t later; } newer = { options, 0 };
+
+	newer.known.size = sizeof(newer);
+	option("options", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &options, sizeof(options));
+	option("newer options", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &newer, sizeof(newer));
+	newer.later = 1;
+	option("unknown options", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &newer, sizeof(newer));
+	option("options of a datagram id", &ud.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &options,
+	       sizeof(options));
+	option("half of the options", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &options, 8);
+	options.size = 8;
+	option("older options", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &options, 8);
+	options.port = 0;
+	option("no port to prefer", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &options, 8);
+	options.failback = RDMA_APM_FAILBACK_SPREAD;
+	option("spread", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &options, 8);
+	options.mode = 4;
+	option("mode 4", &rc.id, RDMA_OPTION_IB, RDMA_OPTION_IB_APM, &options, 8);
+
+	for (int type = RDMA_ALT_PATH_NONE; type <= RDMA_ALT_PATH_BEST + 1; type++) {
+		errno = 0;
+		int result = rdma_enable_apm(&rc.id, (enum rdma_alt_path_type)type);
+		printf("alternates of type %d: %s, errno %d\n", type,
+		       result ? strerrorname_np(-result) : "ok", errno);
+	}
+	printf("alternates of a datagram id: %s\n",
+	       strerrorname_np(-rdma_enable_apm(&ud.id, RDMA_ALT_PATH_BEST)));
+	printf("alternates of no id: %s\n",
+	       strerrorname_np(-rdma_enable_apm(NULL, RDMA_ALT_PATH_BEST)));
+
 	for (int event = 0x1000; event <= 0x1005; event++)
 		printf("0x%x: %s\n", event, rdma_event_str((enum rdma_cm_event_type)event));
 	printf("9: %s\n", rdma_event_str(RDMA_CM_EVENT_ESTABLISHED));

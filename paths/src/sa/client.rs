@@ -8,10 +8,15 @@ use cm_msgs::mad::Header;
 use cm_msgs::sa::SaMessage;
 use statemachine::{Backoff, PortId, Random, Time, Timers};
 
+use super::exits::{Exits, Subnet};
 use super::{Ask, Failure, Malformed, Response, SaRequest, User};
 
 /// The longest wait for one copy of a request, unless its user wants more for the first.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
+
+/// Copies that are sent by a port's own exit after the SA has told a port that stands in for it that
+/// there is no such path.
+const TRIES_AFTER_NO: u8 = 3;
 
 /// Kinds of users, each with a queue of its own.
 const KINDS: usize = 4;
@@ -38,14 +43,21 @@ impl Limits {
 
 /// Path queries go before all others.
 const PATHS: usize = 0;
+const FABRIC: usize = 1;
 
 fn kind_of(user: User) -> usize {
     match user {
         User::Paths(_) => PATHS,
-        User::Fabric(_) => 1,
+        User::Fabric(_) => FABRIC,
         User::Join(_) => 2,
         User::Inform(_) => 3,
     }
+}
+
+/// Whether another port may ask in its place. Subscriptions and memberships are of the port that asks for
+/// them, and the fabric's reader sees to its ports itself.
+fn may_stray(ask: &Ask) -> bool {
+    kind_of(ask.user) == PATHS
 }
 
 /// Where a transaction stands.
@@ -67,6 +79,10 @@ struct Transaction {
     timeouts: Backoff,
     /// Of the next copy.
     timeout: Duration,
+    /// The ports by which the copies left.
+    exits: Vec<PortId>,
+    /// Another port may stand in for the one that it is about.
+    may_stray: bool,
 }
 
 impl Transaction {
@@ -78,8 +94,30 @@ impl Transaction {
             tries_left: ask.tries.max(1),
             timeout: timeouts.next_delay(),
             timeouts,
+            exits: Vec::new(),
+            may_stray: may_stray(&ask),
             ask,
         }
+    }
+
+    /// The port by which the last copy left.
+    fn exit(&self) -> PortId {
+        self.exits.last().copied().unwrap_or(self.ask.port)
+    }
+
+    fn is_astray(&self) -> bool {
+        self.exit() != self.ask.port
+    }
+
+    /// The SA knows nothing for the port that stood in. That one may be on another subnet that looks
+    /// the same, or in none of the partitions, so the port itself has to ask; but not for long, since
+    /// there was a reason not to let it.
+    fn ask_by_itself(&mut self) {
+        self.may_stray = false;
+        self.tries_left = self.tries_left.clamp(1, TRIES_AFTER_NO);
+        self.stage = Stage::Due;
+        self.timeouts.reset();
+        self.timeout = self.timeouts.next_delay();
     }
 
     /// As if nothing had been sent yet.
@@ -88,6 +126,8 @@ impl Transaction {
         self.tries_left = self.ask.tries.max(1);
         self.timeouts.reset();
         self.timeout = self.timeouts.next_delay();
+        self.exits.clear();
+        self.may_stray = may_stray(&self.ask);
     }
 }
 
@@ -110,6 +150,7 @@ pub struct SaClient {
     sent: BTreeMap<u32, u64>,
     /// Those that pause.
     timers: Timers<u64>,
+    exits: Exits,
     random: Random,
     replies: VecDeque<(User, Result<Response, Failure>)>,
     absent: VecDeque<User>,
@@ -127,6 +168,7 @@ impl SaClient {
             begun: 0,
             sent: BTreeMap::new(),
             timers: Timers::default(),
+            exits: Exits::default(),
             random,
             replies: VecDeque::new(),
             absent: VecDeque::new(),
@@ -138,8 +180,19 @@ impl SaClient {
         self.waiting[kind_of(ask.user)].push_back(ask);
     }
 
+    /// A port reaches the SA of this subnet, or none. A path query leaves by another port of the same
+    /// subnet while its own does not answer.
+    pub fn handle_port(&mut self, port: PortId, subnet: Option<Subnet>) {
+        self.exits.set(port, subnet);
+    }
+
     /// The next request to send.
     pub fn poll_send(&mut self) -> Option<SaRequest> {
+        self.poll_send_around(|_| false)
+    }
+
+    /// The next request to send, where nothing passes the ports that are suspect, as far as is known.
+    pub fn poll_send_around(&mut self, is_suspect: impl Fn(PortId) -> bool) -> Option<SaRequest> {
         while self.running.len() < self.limits.in_flight
             && let Some(ask) = self.next_waiting()
         {
@@ -154,8 +207,21 @@ impl SaClient {
         transaction.stage = Stage::Sent(copy);
         transaction.tries_left -= 1;
         transaction.ask.mad.header.transaction_id = copy.into();
+        let own = transaction.ask.port;
+        let exit = match transaction.may_stray {
+            true => self.exits.choose(own, &transaction.exits, is_suspect),
+            false => own,
+        };
+        transaction.exits.push(exit);
+        if exit != own {
+            tracing::debug!(
+                port = own.port,
+                by = exit.port,
+                "path query goes by another port"
+            );
+        }
         Some(SaRequest {
-            port: transaction.ask.port,
+            port: exit,
             mad: transaction.ask.mad.encode(),
             timeout_ms: u32::try_from(transaction.timeout.as_millis()).unwrap_or(u32::MAX),
             transaction_id: copy,
@@ -180,19 +246,33 @@ impl SaClient {
 
     /// A request could not be sent.
     pub fn handle_unsent(&mut self, transaction_id: u32) {
-        if let Some(number) = self.sent.remove(&transaction_id) {
+        let Some(number) = self.sent.remove(&transaction_id) else {
+            return;
+        };
+        let mut running = self.running.get(&number).into_iter();
+        if running.any(Transaction::is_astray) {
+            self.lost(number);
+        } else {
             self.finish(number, Err(Failure::Unreachable));
         }
     }
 
     /// umad gave a request back unanswered.
     pub fn handle_timeout(&mut self, transaction_id: u32) {
-        let Some(number) = self.sent.remove(&transaction_id) else {
-            return;
-        };
+        if let Some(number) = self.sent.remove(&transaction_id) {
+            self.lost(number);
+        }
+    }
+
+    /// The last copy was lost.
+    fn lost(&mut self, number: u64) {
         let Some(transaction) = self.running.get_mut(&number) else {
             return;
         };
+        // The time over which a table is sent says nothing of the port.
+        if kind_of(transaction.ask.user) != FABRIC {
+            self.exits.heard(transaction.exit(), false);
+        }
         if transaction.tries_left > 0 {
             transaction.timeout = transaction.timeouts.next_delay();
             transaction.stage = Stage::Due;
@@ -212,7 +292,12 @@ impl SaClient {
         let Some(transaction) = self.running.get_mut(&number) else {
             return Ok(());
         };
+        self.exits.heard(transaction.exit(), true);
         let result = response(&transaction.ask.mad.header, message);
+        if transaction.is_astray() && is_no(&result) {
+            transaction.ask_by_itself();
+            return Ok(());
+        }
         if let Err(failure @ (Failure::Busy | Failure::Absent)) = result
             && transaction.tries_left > 0
         {
@@ -241,14 +326,29 @@ impl SaClient {
         for number in gone {
             self.finish(number, Err(Failure::Unreachable));
         }
+        let by_it = |copy: &u32, number: &u64| {
+            let transaction = self.running.get(number);
+            transaction.is_some_and(|transaction| {
+                transaction.stage == Stage::Sent(*copy) && transaction.exit() == port
+            })
+        };
+        let sent = self
+            .sent
+            .iter()
+            .filter(|(copy, number)| by_it(copy, number));
+        let lost: Vec<_> = sent.map(|(copy, _)| *copy).collect();
+        for copy in lost {
+            self.handle_timeout(copy);
+        }
     }
 
     /// Another subnet manager has taken over on a port, or the same has started anew: what was asked
     /// of the old one is asked of the new one at once. Whose requests these are.
     pub fn handle_sm_changed(&mut self, port: PortId) -> Vec<User> {
+        self.exits.heard(port, true);
         let mut users = Vec::new();
         for (number, transaction) in &mut self.running {
-            if transaction.ask.port == port {
+            if [transaction.ask.port, transaction.exit()].contains(&port) {
                 if let Stage::Sent(copy) = transaction.stage {
                     self.sent.remove(&copy);
                 }
@@ -308,6 +408,14 @@ fn response(request: &Header, message: &[u8]) -> Result<Response, Failure> {
     let answers = message.expect_answer_to(request);
     answers.map_err(|error| Failure::of(request, error))?;
     Ok(Response::new(&message)?)
+}
+
+/// Whether the SA says that there is nothing, or that it says nothing.
+fn is_no(result: &Result<Response, Failure>) -> bool {
+    match result {
+        Ok(response) => response.data.is_empty(),
+        Err(failure) => matches!(failure, Failure::Status(_)),
+    }
 }
 
 #[cfg(test)]

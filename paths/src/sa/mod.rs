@@ -3,10 +3,12 @@
 //! here; timeouts of single copies are umad's, which gives an unanswered request back.
 
 mod client;
+mod exits;
 mod reports;
 mod response;
 
 pub use client::{Limits, SaClient};
+pub use exits::Subnet;
 pub use reports::{Report, Reports};
 pub use response::{Failure, Malformed, Response};
 
@@ -34,7 +36,8 @@ pub enum User {
 pub struct Ask {
     /// Who asks.
     pub user: User,
-    /// The port to ask from: the SA of its subnet answers.
+    /// The port to ask from: the SA of its subnet answers. A path query may leave by another port of
+    /// that subnet.
     pub port: PortId,
     /// The request; its transaction ID is the client's to choose.
     pub mad: SaMad,

@@ -19,6 +19,10 @@ const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// How long the SA is believed to keep a subscription. It may drop one without a word, for a report that was
+/// lost on the way.
+const RENEWED_AFTER: Duration = Duration::from_secs(1800);
+
 /// What the SA told a local port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
@@ -35,10 +39,12 @@ enum Stage {
     Due,
     /// The SA is being asked, under this number.
     Asked(u32),
-    /// The SA has it.
-    Held,
+    /// The SA has it; to be renewed then.
+    Held(Time),
     /// Asking failed: to be asked for again then.
     Failed(Time),
+    /// It is to end.
+    Ending,
 }
 
 #[derive(Debug)]
@@ -47,6 +53,16 @@ struct Subscription {
     trap: u16,
     stage: Stage,
     backoff: Backoff,
+}
+
+impl Subscription {
+    /// When it is to be asked for again.
+    fn due(&self) -> Option<Time> {
+        match self.stage {
+            Stage::Failed(at) | Stage::Held(at) => Some(at),
+            Stage::Due | Stage::Asked(_) | Stage::Ending => None,
+        }
+    }
 }
 
 /// Subscriptions of local ports to traps, kept through changes of the subnet manager, and the
@@ -90,17 +106,35 @@ impl Reports {
         }
     }
 
+    /// Nobody will be there to be told: ends what the SA has or may have.
+    pub fn end(&mut self) {
+        let may_have =
+            |known: &Subscription| matches!(known.stage, Stage::Asked(_) | Stage::Held(_));
+        self.subscriptions.retain(may_have);
+        for subscription in &mut self.subscriptions {
+            subscription.stage = Stage::Ending;
+        }
+    }
+
     /// The next thing to ask the SA, for [`User::Inform`].
     pub fn poll_ask(&mut self) -> Option<Ask> {
         let mut subscriptions = self.subscriptions.iter_mut();
-        let subscription = subscriptions.find(|known| known.stage == Stage::Due)?;
+        let to_ask = |known: &Subscription| matches!(known.stage, Stage::Due | Stage::Ending);
+        let place = subscriptions.position(|known| to_ask(known))?;
         let number = self.next_number;
         self.next_number = self.next_number.wrapping_add(1);
-        subscription.stage = Stage::Asked(number);
-        let info = InformInfo::subscribe_to(subscription.trap);
+        let subscription = &mut self.subscriptions[place];
+        let (port, trap) = (subscription.port, subscription.trap);
+        let info = if subscription.stage == Stage::Ending {
+            self.subscriptions.swap_remove(place);
+            InformInfo::unsubscribe_from(trap)
+        } else {
+            subscription.stage = Stage::Asked(number);
+            InformInfo::subscribe_to(trap)
+        };
         Some(Ask {
             user: User::Inform(number),
-            port: subscription.port,
+            port,
             mad: SaMad::set_inform_info(0, &info),
             timeout_ms: TIMEOUT_MS,
             tries: TRIES,
@@ -117,7 +151,7 @@ impl Reports {
         let (port, trap) = (subscription.port.port, subscription.trap);
         let Err(error) = reply else {
             tracing::debug!(port, trap, "subscribed");
-            subscription.stage = Stage::Held;
+            subscription.stage = Stage::Held(now + RENEWED_AFTER);
             subscription.backoff.reset();
             return;
         };
@@ -142,19 +176,16 @@ impl Reports {
         self.reports.pop_front()
     }
 
-    /// When the next subscription is to be tried again.
+    /// When the next subscription is to be asked for again.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let failed = |known: &Subscription| match known.stage {
-            Stage::Failed(until) => Some(until),
-            Stage::Due | Stage::Asked(_) | Stage::Held => None,
-        };
-        self.subscriptions.iter().filter_map(failed).min()
+        let due = self.subscriptions.iter().filter_map(Subscription::due);
+        due.min()
     }
 
-    /// Ends the pauses that are over.
+    /// Asks again for those whose time has come.
     pub fn handle_time(&mut self, now: Time) {
         for subscription in &mut self.subscriptions {
-            if matches!(subscription.stage, Stage::Failed(until) if until <= now) {
+            if subscription.due().is_some_and(|at| at <= now) {
                 subscription.stage = Stage::Due;
             }
         }
@@ -171,7 +202,9 @@ mod tests {
         /// Subscriptions that the SA has, and all.
         fn held(&self) -> (usize, usize) {
             let held = self.subscriptions.iter();
-            let held = held.filter(|known| known.stage == Stage::Held).count();
+            let held = held
+                .filter(|known| matches!(known.stage, Stage::Held(_)))
+                .count();
             (held, self.subscriptions.len())
         }
     }
@@ -189,7 +222,8 @@ mod tests {
                 panic!("{:?}", ask.user);
             };
             let info = InformInfo::decode(ask.mad.data.first_chunk().unwrap());
-            assert_eq!((ask.mad.header.method, info.subscribe), (2, 1));
+            assert_eq!(ask.mad.header.method, 2);
+            assert_eq!(info.subscribe, 1);
             (number, ask.port, info.trap_number)
         })
         .collect()
@@ -232,6 +266,29 @@ mod tests {
         assert_eq!(reports.held(), (1, 2));
         reports.handle_reply(Time(0), 2, yes());
         assert_eq!(reports.held(), (2, 2));
+    }
+
+    #[test]
+    fn what_is_held_is_renewed_and_ended() {
+        let mut reports = Reports::default();
+        reports.subscribe(PORT, &[64, 65, 128]);
+        asked(&mut reports);
+        let at = [7, 5].map(Time);
+        for (number, at) in (0..).zip(at) {
+            reports.handle_reply(at, number, yes());
+        }
+        let renewed = reports.poll_timeout().unwrap();
+        assert_eq!(renewed, at[1] + RENEWED_AFTER);
+        reports.handle_time(renewed);
+        assert_eq!(asked(&mut reports), [(3, PORT, 65)]);
+        reports.handle_reply(renewed, 2, Err(Failure::Timeout));
+        reports.end();
+        let ended: Vec<_> = std::iter::from_fn(|| reports.poll_ask())
+            .map(|ask| InformInfo::decode(ask.mad.data.first_chunk().unwrap()))
+            .map(|info| (info.subscribe, info.trap_number))
+            .collect();
+        assert_eq!(ended, [(0, 64), (0, 65)], "the SA never had the third");
+        assert_eq!((reports.held(), reports.poll_timeout()), ((0, 0), None));
     }
 
     #[test]

@@ -10,9 +10,11 @@ mod search;
 
 use core::time::Duration;
 
+use cm_msgs::Gid;
 use cm_msgs::association::State;
 use cm_msgs::cm::{self, ApStatus, Apr, PathFields, Rejected, Req, Sap, SpStatus, Spr};
 use cm_msgs::control::MigrationState;
+use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 
 pub(super) use self::negotiation::Negotiation;
@@ -20,7 +22,7 @@ use super::Core;
 use super::announcement::{Announcement, lap};
 use super::association::{ActiveAssociation, BOTH_ACTIVE, CommIds, MraReceived, Outcome};
 use super::orders::QpChange;
-use super::peer::News;
+use super::peer::{News, is_reverse};
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
 use crate::input::{MadSource, Origin, QueryError};
@@ -41,6 +43,7 @@ pub(super) enum Standing {
 
 /// The active side of a connection.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Active {
     association: ActiveAssociation,
     /// When the association was opened for the first time.
@@ -60,6 +63,22 @@ impl Active {
     /// It is this connection's turn.
     pub(super) fn admitted(&mut self, core: &Core, cx: &mut Context) {
         self.association.ask(core, cx);
+    }
+
+    /// It waited for room to send, and there is some.
+    pub(super) fn room(&mut self, core: &Core, cx: &mut Context) {
+        self.association.room(core, cx);
+    }
+
+    /// Requests of its own without an answer.
+    pub(super) fn in_flight(&self) -> usize {
+        usize::from(self.association.is_in_flight())
+            + usize::from(self.negotiation.is_in_flight())
+            + usize::from(
+                self.announcement
+                    .as_ref()
+                    .is_some_and(Announcement::is_in_flight),
+            )
     }
 
     pub(super) fn close(&mut self, core: &mut Core, cx: &mut Context) -> Option<CommIds> {
@@ -90,6 +109,13 @@ impl Active {
         self.negotiation.port_changed(core, cx, id);
     }
 
+    /// An operator wants an alternate looked for again, now.
+    pub(super) fn look_again(&mut self, core: &mut Core, cx: &mut Context) {
+        core.own.forgotten();
+        self.association.retry_now(core, cx);
+        self.negotiation.look_again(core, cx);
+    }
+
     pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context, alarm: ConnAlarm) {
         match alarm {
             ConnAlarm::Association => self.association.timeout(core, cx),
@@ -108,8 +134,13 @@ impl Active {
             }
             ConnAlarm::Order
             | ConnAlarm::MigrateHold
+            | ConnAlarm::StandHold
+            | ConnAlarm::Departure
             | ConnAlarm::Unasked
-            | ConnAlarm::Unprotected => {}
+            | ConnAlarm::Failback
+            | ConnAlarm::Steered
+            | ConnAlarm::Unprotected
+            | ConnAlarm::Verify => {}
         }
     }
 
@@ -144,6 +175,7 @@ impl Active {
                 self.negotiation.opened(core, cx);
             }
             Outcome::Lost => {
+                cx.stop(core.id, ConnAlarm::Verify);
                 self.negotiation.stop(core, cx);
                 self.silence(core, cx);
             }
@@ -219,10 +251,32 @@ impl Active {
         };
         core.answer(cx, source, spr);
         if suggests && status == SpStatus::Success {
-            let gid = sap.alternate_local_port_gid;
-            self.negotiation.suggested(core, cx, gid);
+            self.suggested(core, cx, &state, sap.alternate_local_port_gid);
+        } else {
+            self.negotiation.peer_may_allow(core, cx);
         }
         Outcome::Handled
+    }
+
+    /// The peer would have the alternate end at this port of its own; or, where it does already and the
+    /// peer, as it says itself, is armed, it wants to be moved there.
+    fn suggested(&mut self, core: &mut Core, cx: &mut Context, state: &State, gid: Gid) {
+        let alternate = core.qp.alternate.filter(|_| core.is_armed());
+        let good =
+            |path: &Path| core.has_port_at(cx, path.dgid, path.dlid) && core.is_usable(cx, path);
+        let alternate = alternate.filter(good);
+        let same = is_reverse(&core.qp.primary, &state.primary) && !core.peer.is_past(state);
+        let armed = core.peer.is_armed() && state.migration == MigrationState::Armed;
+        match alternate.filter(|_| same && armed) {
+            Some(path) if core.suits(cx, &path, gid) && self.negotiation.is_settled() => {
+                core.asked_to_move(cx, gid);
+            }
+            Some(_) => {
+                core.steered_to(cx, gid);
+                self.negotiation.suggested(core, cx, gid);
+            }
+            None => self.negotiation.suggested(core, cx, gid),
+        }
     }
 
     /// The peer's daemon says how its end is.
@@ -240,7 +294,11 @@ impl Active {
     fn announce(&mut self, core: &mut Core, cx: &mut Context) {
         if self.negotiation.is_proposing() {
             self.silence(core, cx);
-        } else if self.announcement.is_none() && core.has_news() {
+        } else if self.announcement.is_none()
+            && (core.has_news() || core.asks_state(cx))
+            && core.has_room(cx)
+        {
+            core.state_asked(cx);
             let transaction = self.negotiation.next_transaction();
             self.send_announcement(core, cx, Announcement::new(core, transaction));
         }
@@ -290,6 +348,11 @@ impl Active {
             self.negotiation.drive(core, cx, &mut self.association);
             self.announce(core, cx);
         }
+    }
+
+    /// Whether the association is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.association.ids().is_some()
     }
 
     // ---- what to show ----

@@ -12,6 +12,7 @@ use crate::exchange::Exchange;
 
 /// One that is repeated until it is answered.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Announcement {
     exchange: Exchange,
     /// Sequence number of the state in its first copy: what an answer is sure to be about.
@@ -35,6 +36,10 @@ impl Announcement {
     ) -> Option<Duration> {
         let routes = core.routes(cx);
         self.exchange.next(cx, &routes, core.round_trip, message)
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        !self.exchange.has_yielded()
     }
 
     /// Whether an answer with this transaction ID is to it.

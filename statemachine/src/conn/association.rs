@@ -106,9 +106,12 @@ const SILENT: u8 = 4;
 /// Why a REQ to an active side is rejected: that side opens the association itself.
 pub(super) const BOTH_ACTIVE: RejReason = RejReason::StaleConnection;
 
+#[cfg_attr(test, derive(Clone, Debug))]
 enum State {
     /// Other connections of its client come first.
     Queued,
+    /// There is no room for a REQ.
+    NoRoom,
     /// Nothing is asked; the next REQ goes out when the timer says.
     BackingOff { why: Reason },
     /// REQ sent.
@@ -124,6 +127,7 @@ enum State {
 }
 
 /// The active side of an association.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct ActiveAssociation {
     state: State,
     /// Attempts in a row of which nothing came: cleared by the first answer to a LAP.
@@ -168,7 +172,7 @@ impl ActiveAssociation {
     /// Why it is not open.
     pub(super) fn reason(&self) -> Option<Reason> {
         match self.state {
-            State::Queued => Some(Reason::Queued),
+            State::Queued | State::NoRoom => Some(Reason::Queued),
             State::BackingOff { why } => Some(why),
             State::ReqSent { parked: true, .. } => Some(Reason::PeerNotRegistered),
             State::ReqSent { exchange, .. } if self.failures > 0 || exchange.tries() >= SILENT => {
@@ -181,7 +185,7 @@ impl ActiveAssociation {
 
     pub(super) fn view(&self) -> (AssociationState, Option<CommIds>) {
         match self.state {
-            State::Queued => (AssociationState::None, None),
+            State::Queued | State::NoRoom => (AssociationState::None, None),
             State::BackingOff {
                 why: Reason::PeerRefused(_),
             } => (AssociationState::Refused, None),
@@ -203,6 +207,11 @@ impl ActiveAssociation {
     /// Starts, or starts again: a new name, and the first REQ.
     pub(super) fn ask(&mut self, core: &Core, cx: &mut Context) {
         self.forget(cx);
+        if !core.has_room(cx) {
+            cx.stop(core.id, ConnAlarm::Association);
+            self.state = State::NoRoom;
+            return;
+        }
         let comm_id = cx.comm_id(Owner::Conn(core.id));
         let exchange = Exchange::new(cx.transaction(), self.route);
         self.state = State::ReqSent {
@@ -212,6 +221,18 @@ impl ActiveAssociation {
             told: core.own.state().sequence,
         };
         self.send_req(core, cx);
+    }
+
+    /// It waited for room, and there is some.
+    pub(super) fn room(&mut self, core: &Core, cx: &mut Context) {
+        if let State::NoRoom = self.state {
+            self.ask(core, cx);
+        }
+    }
+
+    /// Whether a REQ has no answer of any kind.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(&self.state, State::ReqSent { parked: false, exchange, .. } if !exchange.has_yielded())
     }
 
     /// The peer has answered what was sent by it.
@@ -237,7 +258,7 @@ impl ActiveAssociation {
         match self.state {
             State::BackingOff { .. } => self.ask(core, cx),
             State::ReqSent { .. } => self.send_req(core, cx),
-            State::Queued | State::Established { .. } => {}
+            State::Queued | State::NoRoom | State::Established { .. } => {}
         }
     }
 
@@ -289,7 +310,7 @@ impl ActiveAssociation {
             State::Established { ids } => {
                 cx.comm_ids.remove(&ids.local);
             }
-            State::Queued | State::BackingOff { .. } => {}
+            State::Queued | State::NoRoom | State::BackingOff { .. } => {}
         }
     }
 
@@ -410,6 +431,7 @@ impl ActiveAssociation {
         cx.reply(Route::from(source), source.transaction_id, ids.drep());
         match self.state {
             State::Established { ids: open } if open == ids => {
+                core.disconnected(cx, dreq);
                 self.back_off(core, cx, Reason::PeerClosed);
                 Outcome::Lost
             }

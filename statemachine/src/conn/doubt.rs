@@ -16,6 +16,13 @@ struct Suspect {
     until: Time,
 }
 
+impl Suspect {
+    /// For a connection whose peer does not speak this is all that ends a suspicion.
+    fn is_over(&self, now: Time) -> bool {
+        self.until <= now
+    }
+}
+
 /// A remote port that cannot be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Absent {
@@ -32,6 +39,7 @@ impl Absent {
 
 /// What a connection knows against paths.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Suspicions {
     suspects: Vec<Suspect>,
     /// Remote ports that were out of service when last heard of.
@@ -42,6 +50,12 @@ pub(super) struct Suspicions {
 const MAX_SUSPECTS: usize = 8;
 
 impl Suspicions {
+    /// An operator wants all of it tried again, but what the peer says of its ports stands.
+    pub(super) fn forget(&mut self, ports: &[PortAddress]) {
+        self.suspects.clear();
+        self.peer_ports(ports);
+    }
+
     /// What the peer said about its ports replaces what was known.
     pub(super) fn peer_ports(&mut self, ports: &[PortAddress]) {
         self.absent = ports
@@ -63,6 +77,19 @@ impl Suspicions {
         self.suspects.push(Suspect { path, until });
     }
 
+    /// The last one that was added and for which this holds.
+    pub(super) fn last(&self, wanted: impl Fn(&Path) -> bool) -> Option<&Path> {
+        let paths = self.suspects.iter().rev().map(|suspect| &suspect.path);
+        paths.into_iter().find(|path| wanted(path))
+    }
+
+    /// A probe of these paths has come back. Whether any was suspect.
+    pub(super) fn verified(&mut self, is_it: impl Fn(&Path) -> bool) -> bool {
+        let before = self.suspects.len();
+        self.suspects.retain(|suspect| !is_it(&suspect.path));
+        self.suspects.len() < before
+    }
+
     /// Something was heard of a local port: what happened to paths over it is explained.
     pub(super) fn local_port(&mut self, port: u8) {
         self.suspects.retain(|suspect| suspect.path.port != port);
@@ -70,7 +97,7 @@ impl Suspicions {
 
     /// The suspicions that are over.
     pub(super) fn expire(&mut self, now: Time) {
-        self.suspects.retain(|suspect| suspect.until > now);
+        self.suspects.retain(|suspect| !suspect.is_over(now));
     }
 
     /// When the next suspicion is over.
@@ -103,6 +130,15 @@ impl Suspicions {
     /// The port is in service.
     pub(super) fn present(&mut self, gid: Gid) {
         self.absent.retain(|absent| absent.gid != gid);
+    }
+
+    /// The port is said to be in service: where a path source knew no path to it, it may know one now.
+    /// What the peer itself says of it stands. Whether there was such a doubt.
+    pub(super) fn may_be_present(&mut self, gid: Gid) -> bool {
+        let before = self.absent.len();
+        let by_source = |absent: &Absent| absent.gid == gid && absent.from.is_some();
+        self.absent.retain(|absent| !by_source(absent));
+        self.absent.len() < before
     }
 
     pub(super) fn of_path(&self, path: &Path) -> Doubt {

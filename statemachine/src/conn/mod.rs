@@ -4,13 +4,25 @@
 mod active;
 mod announcement;
 mod association;
+mod departure;
+mod disconnect;
 mod doubt;
+mod failback;
+mod failback_progress;
+mod granting;
+mod history;
+mod leaving;
+mod noticed;
 mod orders;
 mod passive;
 mod peer;
+mod policy;
+mod probing;
 mod proposal;
 mod protection;
 mod qp;
+mod standing;
+mod watched;
 
 use alloc::vec::Vec;
 
@@ -22,36 +34,57 @@ use cm_msgs::path::PortAddress;
 
 use self::active::{Active, Negotiation, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
-use self::orders::{Orders, QpChange};
+use self::departure::Departure;
+use self::failback_progress::Failback;
+use self::history::History;
+use self::orders::{OrderKind, Orders, QpChange};
 use self::passive::Passive;
 use self::peer::{OwnState, Peer};
 use self::protection::ProtectionRecord;
-use self::qp::Core;
+use self::qp::{Core, counting};
+use self::standing::StandingOrder;
+use self::watched::Watched;
 
 use crate::context::{ConnAlarm, Context, Route};
 use crate::exchange::RoundTrip;
+use crate::guard::guard;
 use crate::id::{ConnId, PortId};
-use crate::input::{MadSource, Origin, QueryError};
+use crate::input::MadSource;
 use crate::output::Order;
 use crate::overlap::Overlap;
+use crate::questions::Answer;
+use crate::schedule::Class;
 use crate::time::Time;
 use crate::trace::What;
-use crate::view::{ConnectionCounters, ConnectionView, Protection};
+use crate::view::{ConnectionCounters, ConnectionView, Grade, Protection, Transition};
 
 #[allow(
     clippy::large_enum_variant,
     reason = "half of all connections are the larger variant"
 )]
+#[cfg_attr(test, derive(Clone, Debug))]
 enum Side {
     Active(Active),
     Passive(Passive),
 }
 
 /// A connection that a library registered.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct Connection {
     pub(crate) core: Core,
     side: Side,
     record: ProtectionRecord,
+    seen: Seen,
+    /// Requests of its own without an answer.
+    in_flight: usize,
+}
+
+/// Changes of ports and of the fabric that a connection has taken in.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug))]
+struct Seen {
+    ports: u64,
+    fabric: u64,
 }
 
 impl Connection {
@@ -63,23 +96,31 @@ impl Connection {
             node_guid,
             qpn,
             peer_qpn,
+            policy,
             snapshot,
         } = *register;
-        cx.path_counts.add(node_guid, &snapshot);
+        let snapshot = counting(snapshot);
+        cx.path_index.add(id, node_guid, &snapshot);
         let refused = refusal(cx, node_guid, snapshot.primary.port);
         let core = Core {
             id,
             opted_in,
+            policy,
             node_guid,
             qpn,
             peer_qpn,
             qp: snapshot,
             since: cx.now,
             orders: Orders::default(),
+            standing: StandingOrder::default(),
+            departure: Departure::default(),
+            history: History::default(),
             peer: Peer::default(),
             round_trip: RoundTrip::default(),
             own: OwnState::new(&snapshot, cx.ports.announce(node_guid)),
             refused,
+            failback: Failback::new(cx.now),
+            watched: Watched::default(),
             counters: ConnectionCounters::default(),
         };
         let side = match role {
@@ -88,7 +129,17 @@ impl Connection {
         };
         cx.trace(id, What::Registered);
         let record = ProtectionRecord::new(cx.now);
-        let mut conn = Self { core, side, record };
+        let seen = Seen {
+            ports: cx.ports.changes(),
+            fabric: cx.fabric_changes,
+        };
+        let mut conn = Self {
+            core,
+            side,
+            record,
+            seen,
+            in_flight: 0,
+        };
         if let Some(refusal) = refused {
             cx.trace(id, What::Refused(refusal));
             cx.order(id, Order::Refuse(refusal));
@@ -135,6 +186,7 @@ impl Connection {
 
     /// It is this connection's turn to have an association opened.
     pub(crate) fn admitted(&mut self, cx: &mut Context) {
+        self.catch_up(cx);
         if let Side::Active(active) = &mut self.side {
             active.admitted(&self.core, cx);
         }
@@ -143,6 +195,7 @@ impl Connection {
 
     /// The library says what happened to the QP.
     pub(crate) fn report(&mut self, cx: &mut Context, report: &Report) {
+        self.catch_up(cx);
         if self.core.refused.is_some() {
             return;
         }
@@ -158,8 +211,48 @@ impl Connection {
         self.drive(cx);
     }
 
+    /// Looks at what happened, in a round of those that must migrate, or of all.
+    pub(crate) fn look(&mut self, cx: &mut Context, class: Class) {
+        let passes = match class {
+            Class::Migrate => !self.core.must_migrate(cx, self.both_have_alternate()),
+            _ => !self.is_behind(cx),
+        };
+        if !passes {
+            self.catch_up(cx);
+            self.drive(cx);
+        }
+    }
+
+    /// It waited for room, and there is some.
+    pub(crate) fn room(&mut self, cx: &mut Context) {
+        self.catch_up(cx);
+        if let Side::Active(active) = &mut self.side {
+            active.room(&self.core, cx);
+        }
+        self.drive(cx);
+    }
+
+    fn is_behind(&self, cx: &Context) -> bool {
+        let Seen { ports, fabric } = self.seen;
+        fabric != cx.fabric_changes || cx.ports.changed_after(self.core.node_guid, ports).is_some()
+    }
+
+    /// Takes in what happened to ports and the fabric since it last looked. Before whatever else
+    /// happens to it: what it decides rests on how things are.
+    fn catch_up(&mut self, cx: &mut Context) {
+        while let Some((id, number)) = cx.ports.changed_after(self.core.node_guid, self.seen.ports)
+        {
+            self.seen.ports = number;
+            self.port_changed(cx, id);
+        }
+        if self.seen.fabric != cx.fabric_changes {
+            self.seen.fabric = cx.fabric_changes;
+            self.fabric_changed(cx);
+        }
+    }
+
     /// A port of the connection's device changed; `id` is now as the table says.
-    pub(crate) fn port_changed(&mut self, cx: &mut Context, id: PortId) {
+    fn port_changed(&mut self, cx: &mut Context, id: PortId) {
         self.core.refresh_own(cx);
         if self.core.refused.is_some() {
             return self.reconsider(cx);
@@ -172,8 +265,8 @@ impl Connection {
         let primary_lost = down && self.core.qp.primary.port == id.port;
         if primary_lost && self.core.qp.migration != MigrationState::Armed {
             cx.trace(self.core.id, What::PrimaryLost);
+            self.core.history.push(cx.now, Transition::PrimaryLost);
         }
-        self.drive(cx);
     }
 
     /// What was refused for want of a port or a LID may be possible now: a daemon that has just
@@ -186,17 +279,25 @@ impl Connection {
         cx.trace(self.core.id, What::Registered);
         self.core.query(cx);
         self.start(cx);
-        self.drive(cx);
     }
 
     pub(crate) fn timeout(&mut self, cx: &mut Context, alarm: ConnAlarm) {
+        self.catch_up(cx);
         match (alarm, &mut self.side) {
             (ConnAlarm::Order, _) => {
                 let change = self.core.order_overdue(cx);
                 return self.qp_changed(cx, &change);
             }
             (ConnAlarm::Unprotected, _) => return self.warn_unprotected(cx),
-            (ConnAlarm::MigrateHold, _) => {}
+            (
+                ConnAlarm::MigrateHold
+                | ConnAlarm::StandHold
+                | ConnAlarm::Failback
+                | ConnAlarm::Steered,
+                _,
+            ) => {}
+            (ConnAlarm::Departure, _) => self.ask_before_departure(),
+            (ConnAlarm::Verify, _) => self.core.verify(cx),
             (ConnAlarm::Unasked, Side::Passive(passive)) => {
                 if passive.is_unasked(&self.core) {
                     self.change_sides(cx);
@@ -211,21 +312,18 @@ impl Connection {
     }
 
     /// An answer to a path query.
-    pub(crate) fn paths(
-        &mut self,
-        cx: &mut Context,
-        query: u32,
-        result: Result<&[cm_msgs::sa::PathRecord], QueryError>,
-        origin: Option<Origin>,
-    ) {
+    pub(crate) fn paths(&mut self, cx: &mut Context, answer: &Answer) {
+        self.catch_up(cx);
         if let Side::Active(active) = &mut self.side {
-            active.paths(&mut self.core, cx, query, result, origin);
+            let result = answer.result.as_ref().as_deref().map_err(|error| *error);
+            active.paths(&mut self.core, cx, answer.number, result, answer.origin);
         }
         self.drive(cx);
     }
 
     /// What paths share with the primary.
     pub(crate) fn assessed(&mut self, cx: &mut Context, query: u32, overlaps: &[Option<Overlap>]) {
+        self.catch_up(cx);
         if let Side::Active(active) = &mut self.side {
             active.negotiation.assessed(&self.core, cx, query, overlaps);
         }
@@ -233,10 +331,9 @@ impl Connection {
     }
 
     /// What paths share may be another thing than before. The active side chooses.
-    pub(crate) fn fabric_changed(&mut self, cx: &mut Context) {
+    fn fabric_changed(&mut self, cx: &mut Context) {
         if let Side::Active(active) = &mut self.side {
             active.negotiation.fabric_changed(&self.core, cx);
-            self.drive(cx);
         }
     }
 
@@ -256,6 +353,7 @@ impl Connection {
 
     /// A REQ that [`Self::is_asked_by`] has confirmed.
     pub(crate) fn req(&mut self, cx: &mut Context, source: &MadSource, req: &Req, data: &ReqData) {
+        self.catch_up(cx);
         match &mut self.side {
             Side::Active(active) => active.req(&mut self.core, cx, source, req),
             Side::Passive(passive) => passive.req(&mut self.core, cx, source, req, data),
@@ -265,6 +363,7 @@ impl Connection {
 
     /// A message for one of the connection's communication IDs.
     pub(crate) fn message(&mut self, cx: &mut Context, source: &MadSource, message: &cm::Message) {
+        self.catch_up(cx);
         match &mut self.side {
             Side::Active(active) => {
                 if active.message(&mut self.core, cx, source, message) == Standing::Yielded {
@@ -276,19 +375,44 @@ impl Connection {
         self.drive(cx);
     }
 
+    /// Whether the peer is known to have loaded the same alternate. The active side knows.
+    fn both_have_alternate(&self) -> bool {
+        matches!(&self.side, Side::Active(active) if active.negotiation.is_settled())
+    }
+
     /// Does what is due: the one place that decides to act, called after whatever happened.
     fn drive(&mut self, cx: &mut Context) {
-        if self.core.refused.is_none() && self.core.orders.outstanding().is_none() {
-            if self.core.must_migrate(cx) {
+        self.consider_failback(cx);
+        let free = guard!(OneOrder, self.core.orders.outstanding().is_none());
+        if self.core.refused.is_none() && free {
+            if self.core.must_migrate(cx, self.both_have_alternate()) {
                 self.core.migrate(cx);
-            } else {
+            } else if !self.depart(cx) {
                 match &mut self.side {
                     Side::Active(active) => active.drive(&mut self.core, cx),
                     Side::Passive(passive) => passive.drive(&mut self.core, cx),
                 }
             }
         }
+        self.watch_paths(cx);
+        self.stand(cx);
         self.note_protection(cx);
+        let in_flight = match &self.side {
+            Side::Active(active) => active.in_flight(),
+            Side::Passive(passive) => passive.in_flight(),
+        };
+        let before = core::mem::replace(&mut self.in_flight, in_flight);
+        cx.schedule.in_flight(before, in_flight);
+    }
+
+    /// Tells the library if it may do something else by itself than before.
+    pub(crate) fn stand(&mut self, cx: &mut Context) {
+        // What the QP is like is not known while it is being asked.
+        let asking = self.core.orders.outstanding() == Some(OrderKind::Query);
+        if self.core.refused.is_none() && !asking {
+            let distrusted = self.distrusts_alternate();
+            self.core.stand(cx, distrusted);
+        }
     }
 
     /// Takes the connection apart. What is left is the association to close, if there is one.
@@ -296,13 +420,19 @@ impl Connection {
         for alarm in ConnAlarm::ALL {
             cx.stop(self.core.id, alarm);
         }
+        cx.failbacks.remove(self.core.id);
+        self.unwatch_paths(cx);
         cx.trace(self.core.id, What::Closed);
-        cx.path_counts.remove(self.core.node_guid, &self.core.qp);
+        let Core { node_guid, qp, .. } = &self.core;
+        cx.path_index.remove(self.core.id, *node_guid, qp);
+        cx.path_index.expose(self.core.id, *node_guid, false);
+        cx.schedule.leave(self.core.id);
         let routes = self.core.routes(cx);
         let ids = match &mut self.side {
             Side::Active(active) => active.close(&mut self.core, cx),
             Side::Passive(passive) => passive.close(&self.core, cx),
         };
+        cx.schedule.in_flight(self.in_flight, 0);
         ids.map(|ids| (ids, routes))
     }
 
@@ -329,9 +459,11 @@ fn refusal(cx: &Context, node_guid: Guid, port: u8) -> Option<Refusal> {
 }
 
 impl Connection {
-    pub(crate) fn protection(&self, cx: &Context, now: Time) -> Protection {
+    pub(crate) fn protection(&self, cx: &Context, now: Time) -> (Protection, Option<Grade>) {
         let (protection, _) = self.judge(cx, now);
-        protection
+        let armed = protection == Protection::Armed;
+        let grade = armed.then(|| self.grade(cx, self.overlap(cx))).flatten();
+        (protection, grade)
     }
 
     /// What an operator may see.
@@ -342,6 +474,9 @@ impl Connection {
             Side::Active(active) => Some(&active.negotiation),
             Side::Passive(_) => None,
         };
+        let overlap = self.overlap(cx);
+        let grade = self.grade(cx, overlap);
+        let (primary_probe, alternate_probe) = self.probe_views(cx, now);
         ConnectionView {
             id: core.id,
             role: self.role(),
@@ -349,19 +484,27 @@ impl Connection {
             node_guid: core.node_guid,
             qpn: core.qpn,
             peer_qpn: core.peer_qpn,
+            policy: core.policy(cx),
+            policy_override: core.policy,
             qp_state: core.qp.qp_state,
             migration: core.qp.migration,
             primary: core.qp.primary,
             alternate: core.qp.alternate,
             protection,
             reason,
+            standing_order: core.standing.holds() && core.loaded().is_some(),
             alternate_origin: negotiation.and_then(|negotiation| negotiation.origin(core)),
-            overlap: negotiation.and_then(|negotiation| negotiation.overlap(core, cx)),
+            overlap,
+            grade: grade.filter(|_| protection == Protection::Armed),
+            primary_probe,
+            alternate_probe,
             chosen: negotiation.and_then(Negotiation::chosen),
             runner_up: negotiation.and_then(Negotiation::runner_up),
             association: self.association_view(),
             counters: core.counters,
             changed: self.record.changed(),
+            held: self.held(cx, now),
+            history: core.history.view(now),
         }
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Abandoned {
     pub(super) path: Path,
     /// Hardware gave it up, and no local port tells why.
     pub(super) suspect: bool,
+    /// Nothing is wrong with it: the connection belongs elsewhere.
+    pub(super) chosen: bool,
 }
 
 /// The one order that the library has not answered, and what became of the last one.
@@ -57,10 +59,13 @@ pub(super) struct Abandoned {
 /// One at a time, because every order names the QP as it was when the order was made: a second
 /// one, sent before the first was answered, could only be stale.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Orders {
     outstanding: Option<Outstanding>,
     /// What went wrong with the last order; it stands until one succeeds.
     trouble: Option<Reason>,
+    /// The migrate order that a standing order was ahead of: its own answer is still to come.
+    overtaken: Option<u32>,
     /// The one before the outstanding query was not answered, and may be carried out yet.
     unknown: bool,
 }
@@ -94,11 +99,22 @@ impl Orders {
     }
 
     /// Which order a report ends, and how.
-    pub(super) fn matches(&self, cx: &mut Context, cause: Cause) -> Option<(OrderKind, OrderEnd)> {
+    pub(super) fn matches(
+        &mut self,
+        cx: &mut Context,
+        cause: Cause,
+    ) -> Option<(OrderKind, OrderEnd)> {
         let (token, end) = match cause {
             Cause::Done { token } => (token, OrderEnd::Done),
             Cause::Stale { token } => (token, OrderEnd::Stale),
             Cause::Failed { token, errno } => (token, OrderEnd::Failed(errno)),
+            // What an order to migrate asks for is done; that it comes too late is no news then.
+            Cause::StandingOrder => {
+                let migrate = |order: &Outstanding| order.kind == OrderKind::Migrate;
+                let order = self.outstanding.filter(migrate)?;
+                self.overtaken = Some(order.token);
+                return Some((order.kind, OrderEnd::Done));
+            }
             // Asked by somebody else.
             Cause::Query { token: NO_TOKEN } => return None,
             Cause::Query { token } => (token, OrderEnd::Done),
@@ -111,7 +127,8 @@ impl Orders {
             }
         };
         let order = self.outstanding.filter(|order| order.token == token);
-        if order.is_none() {
+        let overtaken = self.overtaken.take_if(|overtaken| *overtaken == token);
+        if order.is_none() && overtaken.is_none() {
             cx.counters.reports_out_of_place += 1;
         }
         order.map(|order| (order.kind, end))

@@ -15,6 +15,7 @@ use self::suggestion::Suggestion;
 use super::association::CommIds;
 use super::qp::Core;
 use crate::context::{ConnAlarm, Context, Owner, Route};
+use crate::guard::guard;
 use crate::input::MadSource;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
@@ -37,6 +38,7 @@ const MAX_TRIPS: u8 = 2;
 
 /// What was done about the last LAP.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 enum LapState {
     /// There was none.
     #[default]
@@ -53,6 +55,7 @@ enum LapState {
 
 /// The passive side of a connection.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Passive {
     open: Option<CommIds>,
     /// The next association, which replaces `open` when it is seen to be real: so neither a stranger's
@@ -124,7 +127,16 @@ impl Passive {
             if let Some(route) = route {
                 cx.reply(route, source.transaction_id, rep(core, ids));
             }
+            // The REP is no answer of the peer's yet.
+            if guard!(HandshakeFirst, false) {
+                self.confirm(core, cx, ids.local, ids.remote);
+            }
         }
+    }
+
+    /// Requests of its own without an answer.
+    pub(super) fn in_flight(&self) -> usize {
+        usize::from(self.suggestion.is_in_flight())
     }
 
     fn forget_handshake(&mut self, core: &Core, cx: &mut Context) {
@@ -138,6 +150,7 @@ impl Passive {
         if let Some(ids) = self.open.take() {
             cx.comm_ids.remove(&ids.local);
             self.lap = LapState::None;
+            cx.stop(core.id, ConnAlarm::Verify);
             self.suggestion.stop(core, cx);
         }
     }
@@ -147,6 +160,12 @@ impl Passive {
             ConnAlarm::Announcement => self.suggestion.timeout(core, cx, self.open),
             _ => self.forget_handshake(core, cx),
         }
+    }
+
+    /// An operator wants an alternate looked for again: a SAP asks the peer, who chooses.
+    pub(super) fn look_again(&mut self, core: &mut Core, cx: &mut Context) {
+        core.own.forgotten();
+        self.suggestion.trigger(core, cx);
     }
 
     pub(super) fn port_changed(&mut self, core: &Core, cx: &mut Context) {
@@ -175,6 +194,9 @@ impl Passive {
             cm::Message::Dreq(dreq) => {
                 let ids = CommIds::from_peer(dreq.local_comm_id, dreq.remote_comm_id);
                 cx.reply(Route::from(source), source.transaction_id, ids.drep());
+                if self.open == Some(ids) {
+                    core.disconnected(cx, dreq);
+                }
                 self.closed_by_peer(core, cx, ids)
             }
             cm::Message::Rej(rej) => self.rej(core, cx, rej),
@@ -233,6 +255,16 @@ impl Passive {
         let open = self.open;
         self.forget_open(core, cx);
         open.or(handshake.and_then(|handshake| handshake.ids()))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Probes of the alternate do not come back: the peer, which chooses, is to look again.
+    pub(super) fn alternate_suspect(&mut self, core: &mut Core, cx: &mut Context) {
+        core.own.repeat();
+        self.suggestion.trigger(core, cx);
     }
 
     pub(super) fn view(&self, core: &Core) -> (AssociationState, Option<CommIds>) {

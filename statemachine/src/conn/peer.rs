@@ -3,21 +3,29 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::Lid;
-use cm_msgs::association::{PeerPort, Ports, PrimaryPath, State};
+use cm_msgs::association::{MAX_PORTS, Movement, PeerPort, Ports, PrimaryPath, State};
 use cm_msgs::control::{MigrationState, Snapshot};
 use cm_msgs::path::{Path, PortAddress};
+use cm_msgs::{Gid, Lid};
+
+use crate::guard::guard;
 
 /// What the peer said of itself. Nothing is kept here before the handshake with it is complete:
 /// whoever names both communication IDs, of which ours was sent only to where the QP leads, is the
 /// daemon there.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Peer {
     /// Its ports, and those that path sources led to; LID 0 for those out of service.
     pub(super) ports: Vec<PortAddress>,
     sequence: u32,
     /// The path that it is on, unless our own QP has moved since.
     primary: Option<PrimaryPath>,
+    /// How its QP is, unless our own has moved since.
+    migration: Option<MigrationState>,
+    movement: Movement,
+    /// Which of `ports` are drained: the first in bit 0.
+    drained: u8,
 }
 
 /// What a state says that was not known.
@@ -45,7 +53,7 @@ impl Peer {
 
     /// A later message of the same association.
     pub(super) fn update(&mut self, state: &State) -> News {
-        if !is_later(state.sequence, self.sequence) {
+        if !guard!(OldState, is_later(state.sequence, self.sequence)) {
             return News::None;
         }
         self.sequence = state.sequence;
@@ -54,26 +62,58 @@ impl Peer {
 
     fn take(&mut self, state: &State) -> News {
         self.primary = Some(state.primary);
-        let ports: Vec<PortAddress> = state.ports.as_slice().iter().map(address).collect();
-        if self.ports == ports {
+        self.migration = Some(state.migration);
+        self.movement = state.movement;
+        let told = state.ports.as_slice();
+        let ports: Vec<PortAddress> = told.iter().map(address).collect();
+        let bits = told.iter().rev();
+        let drained = bits.fold(0, |bits, port| bits << 1 | u8::from(port.drained));
+        if self.ports == ports && self.drained == drained {
             return News::State;
         }
         self.ports = ports;
+        self.drained = drained;
         News::Ports
     }
 
     /// Our QP is on another path, this one: unless the peer was there first, it has to say again where
     /// it is.
     pub(super) fn followed_to(&mut self, path: &Path) {
+        self.migration = None;
         if !self.is_on(path) {
             self.primary = None;
         }
+    }
+
+    /// Whether its QP is known to be Armed.
+    pub(super) fn is_armed(&self) -> bool {
+        self.migration == Some(MigrationState::Armed)
     }
 
     /// Whether the peer is known to be on this path of ours.
     pub(super) fn is_on(&self, path: &Path) -> bool {
         let primary = self.primary.as_ref();
         primary.is_some_and(|primary| is_reverse(path, primary))
+    }
+
+    /// Whether the peer is known to be armed, with this path of ours as its primary.
+    pub(super) fn is_armed_on(&self, path: &Path) -> bool {
+        self.migration == Some(MigrationState::Armed) && self.is_on(path)
+    }
+
+    /// Whether it is on the peer's wish that the QP has left `from` for `to`.
+    pub(super) fn wants_move(&self, from: &Path, to: &Path) -> bool {
+        match self.movement {
+            Movement::None => false,
+            Movement::Leaves => self.is_on(from),
+            Movement::Left => self.is_on(to),
+        }
+    }
+
+    /// Whether the peer's operator wants paths off this port of the peer's.
+    pub(super) fn drains(&self, gid: Gid) -> bool {
+        let mut ports = self.ports.iter().take(MAX_PORTS).enumerate();
+        ports.any(|(place, port)| port.gid == gid && self.drained >> place & 1 == 1)
     }
 
     /// Whether the peer says that the port at the far end of this path is out of service.
@@ -92,13 +132,16 @@ fn address(port: &PeerPort) -> PortAddress {
 
 /// This end as it is told to the peer.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct OwnState {
     state: State,
     /// Sequence numbers of the last changes of the primary and of the ports.
     primary_changed: u32,
     ports_changed: u32,
-    /// The last that the peer is known to have.
-    told: u32,
+    /// And of the last time that it is to be told that this end leaves its primary.
+    leaves_since: u32,
+    /// The last that the peer is known to have; `None` if it may know of nothing.
+    told: Option<u32>,
 }
 
 impl OwnState {
@@ -107,14 +150,25 @@ impl OwnState {
             state: state(1, qp, ports),
             primary_changed: 1,
             ports_changed: 1,
-            told: 0,
+            leaves_since: 0,
+            told: None,
         }
     }
 
     /// This end is like this now.
     pub(super) fn refresh(&mut self, qp: &Snapshot, ports: Ports) {
         let old = self.state;
-        let new = state(old.sequence, qp, ports);
+        let mut new = State {
+            movement: old.movement,
+            ..state(old.sequence, qp, ports)
+        };
+        if new.primary != old.primary {
+            // Hardware may have been faster than the order; the wish was there all the same.
+            new.movement = match old.movement {
+                Movement::Leaves => Movement::Left,
+                Movement::None | Movement::Left => Movement::None,
+            };
+        }
         if new == old {
             return;
         }
@@ -128,9 +182,45 @@ impl OwnState {
         }
     }
 
+    /// This end is about to leave its primary, though that works; or is not.
+    pub(super) fn set_leaves(&mut self, leaves: bool) {
+        match (leaves, self.state.movement) {
+            (true, Movement::None | Movement::Left) => {
+                self.state.movement = Movement::Leaves;
+                self.tell_again_that_it_leaves();
+            }
+            (false, Movement::Leaves) => {
+                self.state.movement = Movement::None;
+                self.advance();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn leaves(&self) -> bool {
+        self.state.movement == Movement::Leaves
+    }
+
+    /// Its answer says how the peer is now.
+    pub(super) fn tell_again_that_it_leaves(&mut self) {
+        self.advance();
+        self.leaves_since = self.state.sequence;
+    }
+
+    /// Whether the peer has answered that.
+    pub(super) fn has_told_that_it_leaves(&self) -> bool {
+        self.leaves() && !self.is_untold(self.leaves_since)
+    }
+
     /// What is said from now on is later than all before, though nothing has changed.
     pub(super) fn advance(&mut self) {
         self.state.sequence = self.state.sequence.wrapping_add(1);
+    }
+
+    /// The peer is to be told how this end is, though it may know.
+    pub(super) fn repeat(&mut self) {
+        self.advance();
+        self.ports_changed = self.state.sequence;
     }
 
     pub(super) fn state(&self) -> &State {
@@ -139,21 +229,26 @@ impl OwnState {
 
     /// A new association: the peer may be a daemon that knows nothing.
     pub(super) fn forgotten(&mut self) {
-        self.told = self.state.sequence.wrapping_sub(i32::MAX as u32);
+        self.told = None;
     }
 
     /// The peer has got the state with this number.
     pub(super) fn told(&mut self, sequence: u32) {
-        if is_later(sequence, self.told) {
-            self.told = sequence;
+        if self.is_untold(sequence) {
+            self.told = Some(sequence);
         }
+    }
+
+    fn is_untold(&self, sequence: u32) -> bool {
+        self.told.is_none_or(|told| is_later(sequence, told))
     }
 
     /// Whether the peer has to be told something that it does not find out by itself.
     pub(super) fn is_news_to(&self, peer: &Peer, primary: &Path) -> bool {
-        is_later(self.ports_changed, self.told)
+        self.is_untold(self.ports_changed)
             // A peer that has moved first is not told that we have followed.
-            || (is_later(self.primary_changed, self.told) && !peer.is_on(primary))
+            || (self.is_untold(self.primary_changed) && !peer.is_on(primary))
+            || (self.leaves() && self.is_untold(self.leaves_since))
     }
 }
 
@@ -178,6 +273,7 @@ fn state(sequence: u32, qp: &Snapshot, ports: Ports) -> State {
             None => MigrationState::Migrated,
             Some(_) => qp.migration,
         },
+        movement: Movement::None,
         ports,
     }
 }
@@ -199,6 +295,7 @@ mod tests {
             lid: Lid(number),
             lmc: 0,
             up,
+            drained: false,
         }
     }
 

@@ -2,7 +2,7 @@
 //! Whether a connection is protected, and why not.
 
 use cm_msgs::control::{MigrationState, QpState};
-use cm_msgs::path::PortAddress;
+use cm_msgs::path::{Path, PortAddress};
 
 use super::orders::OrderKind;
 use super::{Connection, Side};
@@ -11,7 +11,7 @@ use crate::id::ConnId;
 use crate::input::QueryError;
 use crate::time::Time;
 use crate::trace::What;
-use crate::view::{AssociationState, AssociationView, Protection, Reason};
+use crate::view::{AssociationState, AssociationView, Grade, Protection, Reason, Transition};
 
 /// How long a connection has been without protection, as far as an operator should know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,11 +26,13 @@ pub(super) enum Exposure {
 
 /// What was said of a connection's protection last.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct ProtectionRecord {
     protection: Protection,
     changed: Time,
     exposure: Exposure,
     association: AssociationState,
+    grade: Option<Grade>,
 }
 
 impl ProtectionRecord {
@@ -40,6 +42,7 @@ impl ProtectionRecord {
             changed: now,
             exposure: Exposure::Covered,
             association: AssociationState::None,
+            grade: None,
         }
     }
 
@@ -94,6 +97,7 @@ impl ProtectionRecord {
         id: ConnId,
         to: Protection,
         reason: Option<Reason>,
+        grade: Option<Grade>,
     ) -> bool {
         // That it is idle only time tells, which is no event.
         let to = match to {
@@ -101,19 +105,31 @@ impl ProtectionRecord {
             to => to,
         };
         let from = core::mem::replace(&mut self.protection, to);
+        let old_grade = core::mem::replace(&mut self.grade, grade);
         if from == to {
+            if let Some(grade) = grade.filter(|_| old_grade != grade) {
+                cx.trace(id, What::Grade(grade));
+            }
             return false;
         }
         self.changed = cx.now;
-        cx.trace(id, What::Protection { from, to, reason });
+        let change = What::Protection {
+            from,
+            to,
+            reason,
+            grade,
+        };
+        cx.trace(id, change);
         true
     }
 
-    fn note_association(&mut self, cx: &mut Context, id: ConnId, to: AssociationState) {
+    /// Whether it is another than before.
+    fn note_association(&mut self, cx: &mut Context, id: ConnId, to: AssociationState) -> bool {
         let from = core::mem::replace(&mut self.association, to);
         if from != to {
             cx.trace(id, What::Association { from, to });
         }
+        from != to
     }
 }
 
@@ -130,18 +146,20 @@ impl Connection {
         if core.orders.is_unknown() {
             return (Protection::Unprotected, Some(Reason::LibrarySilent));
         }
-        let alternate_up = core.loaded().is_some_and(|path| core.is_usable(cx, path));
+        let carries = |path: &Path| core.is_usable(cx, path) && !core.is_suspect(cx, path);
+        let alternate_up = core.loaded().is_some_and(carries);
+        let alternate_good = alternate_up && !self.forbids_alternate(cx);
         // Asked before Armed: what the QP was read as is about to be over.
         if core.orders.outstanding() == Some(OrderKind::Migrate) {
             return (Protection::Migrating, Some(Reason::WaitingForLibrary));
         }
-        if core.is_armed() && alternate_up && !self.distrusts_alternate() {
+        if core.is_armed() && alternate_good && !self.distrusts_alternate() {
             return (Protection::Armed, None);
         }
         if core.orders.outstanding() == Some(OrderKind::Load) {
             return (Protection::Loading, Some(Reason::WaitingForLibrary));
         }
-        if core.qp.migration == MigrationState::Rearm && alternate_up {
+        if core.qp.migration == MigrationState::Rearm && alternate_good {
             return self.judge_rearming(cx, now);
         }
         let (reason, busy) = self.reason(cx);
@@ -168,7 +186,15 @@ impl Connection {
         (protection, Some(reason))
     }
 
-    fn distrusts_alternate(&self) -> bool {
+    fn forbids_alternate(&self, cx: &Context) -> bool {
+        let core = &self.core;
+        match &self.side {
+            Side::Active(active) => active.negotiation.is_forbidden_by_peer(core, cx),
+            Side::Passive(_) => core.forbidden_by(cx).is_some(),
+        }
+    }
+
+    pub(super) fn distrusts_alternate(&self) -> bool {
         match &self.side {
             Side::Active(active) => active.negotiation.distrusts_alternate(),
             Side::Passive(_) => false,
@@ -185,6 +211,10 @@ impl Connection {
         match core.orders.trouble() {
             _ if side.1 => side,
             Some(trouble) => (trouble, false),
+            None if let Some(mode) = core.forbidden_by(cx) => (Reason::Policy(mode), false),
+            None if core.loaded().is_some_and(|path| core.is_suspect(cx, path)) => {
+                (Reason::AlternateSuspect, false)
+            }
             None if core.is_armed() && matches!(self.side, Side::Passive(_)) => {
                 let up = core.loaded().is_some_and(|path| core.is_up(cx, path));
                 let lost = match up {
@@ -223,11 +253,28 @@ impl Connection {
         let (to, reason) = self.judge(cx, cx.now);
         let id = self.core.id;
         self.record.note_exposure(cx, id, to, reason);
-        if self.record.note_protection(cx, id, to, reason) && to == Protection::Armed {
-            self.core.counters.rearms += 1;
+        let node_guid = self.core.node_guid;
+        cx.path_index.expose(id, node_guid, to != Protection::Armed);
+        let armed = to == Protection::Armed;
+        let grade = self.grade(cx, self.overlap(cx)).filter(|_| armed);
+        if self.record.note_protection(cx, id, to, reason, grade) {
+            self.core.counters.rearms += u64::from(armed);
+            let history = &mut self.core.history;
+            history.push(cx.now, Transition::Protection { to, reason });
         }
-        let association = self.association_view().state;
-        self.record.note_association(cx, id, association);
+        let association = self.association_state();
+        if self.record.note_association(cx, id, association) {
+            let history = &mut self.core.history;
+            history.push(cx.now, Transition::Association(association));
+        }
+    }
+
+    fn association_state(&self) -> AssociationState {
+        let (state, _) = match &self.side {
+            Side::Active(active) => active.view(),
+            Side::Passive(passive) => passive.view(&self.core),
+        };
+        state
     }
 
     pub(super) fn association_view(&self) -> AssociationView {

@@ -6,29 +6,41 @@ use alloc::vec::Vec;
 use cm_msgs::association::State;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{
-    AppEvent, Cause, Load, Migrate, MigrationState, QpState, Refusal, Report, Snapshot,
+    AppEvent, Cause, Load, Migrate, MigrationState, Mode, PolicyOverride, QpState, Refusal, Report,
+    Snapshot,
 };
 use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 
+use super::departure::Departure;
+use super::failback_progress::Failback;
+use super::history::History;
 use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnState, Peer};
+use super::standing::StandingOrder;
+use super::watched::Watched;
 use crate::candidate::CandidatePool;
+use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context, Route};
 use crate::exchange::RoundTrip;
-use crate::id::ConnId;
+use crate::guard::guard;
+use crate::id::{ConnId, PortId};
 use crate::input::MadSource;
 use crate::output::Order;
 use crate::port::{Port, same_port};
 use crate::questions::Urgency;
+use crate::schedule::Class;
 use crate::time::Time;
-use crate::trace::{PathLids, What};
-use crate::view::{ConnectionCounters, Reason};
+use crate::trace::{MigratedBy, PathLids, What};
+use crate::view::{ConnectionCounters, MoveCause, Reason, Transition};
 
 /// What both sides of a connection have.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct Core {
     pub(crate) id: ConnId,
     pub(super) opted_in: bool,
+    /// What was said of its policy.
+    pub(super) policy: PolicyOverride,
     pub(crate) node_guid: Guid,
     pub(crate) qpn: Qpn,
     pub(crate) peer_qpn: Qpn,
@@ -37,16 +49,32 @@ pub(crate) struct Core {
     /// Since when it is in its migration state.
     pub(super) since: Time,
     pub(super) orders: Orders,
+    pub(super) standing: StandingOrder,
+    pub(super) departure: Departure,
+    pub(super) history: History,
     pub(super) peer: Peer,
     pub(super) own: OwnState,
     /// How long the peer's daemon takes to answer.
     pub(crate) round_trip: RoundTrip,
     pub(super) refused: Option<Refusal>,
+    pub(super) failback: Failback,
+    /// Its paths that are probed.
+    pub(super) watched: Watched,
     pub(super) counters: ConnectionCounters,
 }
 
 /// Ports of a peer that are kept in mind: it may name any number.
 const MAX_PEER_PORTS: usize = 8;
+
+/// A queue pair with what counts of it: an alternate that is the primary itself is none, whatever
+/// migration state it was loaded in.
+pub(super) fn counting(snapshot: Snapshot) -> Snapshot {
+    let is_other = |path: &Path| !path.same_way(&snapshot.primary);
+    Snapshot {
+        alternate: snapshot.alternate.filter(is_other),
+        ..snapshot
+    }
+}
 
 impl Core {
     pub(super) fn is_armed(&self) -> bool {
@@ -65,12 +93,32 @@ impl Core {
         }
     }
 
+    /// In which order it acts, if it has to wait.
+    fn class(&self) -> Class {
+        match self.urgency() {
+            _ if self.is_armed() => Class::Improve,
+            Urgency::Rearm => Class::Rearm,
+            Urgency::Initial => Class::Initial,
+        }
+    }
+
+    /// Whether a request may leave now; if not, the connection is told when one may.
+    pub(super) fn has_room(&self, cx: &mut Context) -> bool {
+        let room = cx.schedule.has_room();
+        if !room {
+            cx.schedule.wait(self.class(), self.id);
+        }
+        room
+    }
+
     /// What stands in the way of any alternate, if it is a port that is not up.
     pub(super) fn missing_port(&self, cx: &Context) -> Option<Reason> {
         let lmc = self.lmc(cx);
-        if lmc > 0 {
+        match self.policy(cx).mode {
             // Another LID of the same ports would do.
-            return None;
+            Mode::Any if lmc > 0 => return None,
+            Mode::Lid => return (lmc == 0).then_some(Reason::Policy(Mode::Lid)),
+            Mode::Any | Mode::Port => {}
         }
         let primary = &self.qp.primary;
         let mut here = cx.ports.of_device(self.node_guid);
@@ -129,14 +177,14 @@ impl Core {
     }
 
     /// The routes for MADs to the peer, in the order of trying: the primary's first, then the other
-    /// rails, then across. None begins at a port that is down.
+    /// rails, then across. None begins at a port that is down, or outside of the connection's partition.
     pub(super) fn routes(&self, cx: &Context) -> Vec<Route> {
         let lmc = self.lmc(cx);
         let primary = self.qp.primary.port;
         let mut local: Vec<&Port> = cx
             .ports
             .of_device(self.node_guid)
-            .filter(|p| p.is_up())
+            .filter(|p| p.is_up() && p.is_in_partition(self.qp.primary.pkey))
             .collect();
         local.sort_by_key(|port| (port.id.port != primary, port.id.port));
         let mut remote: Vec<Lid> = Vec::new();
@@ -158,8 +206,29 @@ impl Core {
                 local.map(move |(i, port)| Route {
                     port: port.id,
                     lid: remote[(i + shift) % remote.len()],
+                    pkey: self.qp.primary.pkey,
                 })
             })
+            .collect()
+    }
+
+    /// The same, and before them along a path that a message is about: so the message tries it. Only
+    /// where the path leads to a port of the peer's.
+    pub(super) fn routes_by(&self, cx: &Context, path: &Path) -> Vec<Route> {
+        let first = Route {
+            port: PortId::new(self.node_guid, path.port),
+            lid: path.dlid,
+            pkey: self.qp.primary.pkey,
+        };
+        let leads_there = self.is_usable(cx, path)
+            && !self.is_suspect(cx, path)
+            && self.has_port_at(cx, path.dgid, path.dlid);
+        let others = self.routes(cx).into_iter();
+        let others = others.filter(|route| !leads_there || *route != first);
+        leads_there
+            .then_some(first)
+            .into_iter()
+            .chain(others)
             .collect()
     }
 
@@ -193,7 +262,19 @@ impl Core {
         let known = self.peer.ports.iter().copied();
         let known = known.chain(paths.into_iter().flatten().map(Path::remote_end));
         // QP1 is the kernel's: only who may open umad can send from it, while any user has QPs.
-        source.qpn == 1 && known.into_iter().any(|port| is_from(source, port, lmc))
+        let mut known = known.into_iter();
+        source.qpn == 1
+            && guard!(
+                WhereTheQpLeads,
+                known.any(|port| is_from(source, port, lmc))
+            )
+    }
+
+    /// Whether a MAD came in the connection's own partition. Memberships are the HCA's to check: it does
+    /// not let a limited member's packet in by a limited key (IBA 10.9.1.1), and tells only which of the
+    /// port's own keys let it in.
+    pub(crate) fn is_partition_of(&self, source: &MadSource) -> bool {
+        source.is_in(self.qp.primary.pkey)
     }
 
     /// Whether the path that a REQ names is one of the QP's. Who sent it is another question.
@@ -249,15 +330,19 @@ impl Core {
         self.event(cx, AppEvent::LoadAltPath, 0);
         cx.trace(self.id, What::Load(PathLids::from(&alternate)));
         let token = self.orders.begin(cx, self.id, OrderKind::Load);
+        let standing = self.may_stand(cx, &alternate);
+        self.standing.load(alternate, standing);
         let load = Load {
             token,
             primary: self.qp.primary,
             alternate,
+            standing,
         };
         cx.order(self.id, Order::Load(load));
     }
 
     pub(super) fn migrate(&mut self, cx: &mut Context) {
+        self.failback.must();
         let primary = self.qp.primary;
         cx.trace(self.id, What::Migrate(PathLids::from(&primary)));
         let token = self.orders.begin(cx, self.id, OrderKind::Migrate);
@@ -270,18 +355,28 @@ impl Core {
     }
 
     /// Whether the QP must leave its primary now, to an armed alternate that is in service: its port
-    /// is down, or the peer has left it.
-    pub(super) fn must_migrate(&self, cx: &Context) -> bool {
-        let Some(alternate) = self.qp.alternate.filter(|_| self.is_armed()) else {
+    /// is down, the peer has left it, or probes of it are lost while those of the alternate come back. Where
+    /// the alternate's far port is known to be down, a lost port of ours may come back before the hardware's
+    /// retries are used up. Probes are no reason where the peer may have `agreed` to another alternate, or to
+    /// none: it could not follow.
+    pub(super) fn must_migrate(&self, cx: &Context, agreed: bool) -> bool {
+        let Some(alternate) = self
+            .qp
+            .alternate
+            .filter(|_| guard!(OnlyArmed, self.is_armed()))
+        else {
             return false;
         };
         let primary_down = self
             .port_of(cx, &self.qp.primary)
             .is_none_or(|port| !port.is_up());
-        (primary_down || self.peer.is_on(&alternate))
-            && cx.config.migrate_on_port_down
+        let leads_on = !self.peer.lacks_port_of(&alternate);
+        ((primary_down && leads_on)
+            || self.peer.is_on(&alternate)
+            || (agreed && self.is_primary_hollow(cx, &alternate)))
+            && cx.config.port_down != PortDown::Wait
             && self.in_rts()
-            && self.is_up(cx, &alternate)
+            && guard!(AlternateUp, self.is_up(cx, &alternate))
             // An order that has just failed would fail again.
             && !cx.is_set(self.id, ConnAlarm::MigrateHold)
     }
@@ -312,21 +407,38 @@ impl Core {
     }
 
     /// The handshake with the peer is complete, and this is what it said in it; `sent` was our last.
-    pub(super) fn proven(&mut self, cx: &Context, state: &State, sent: u32) {
+    pub(super) fn proven(&mut self, cx: &mut Context, state: &State, sent: u32) {
         self.peer.proven(state);
         self.own.forgotten();
         self.own.told(sent);
         self.complete_paths(self.lmc(cx));
+        self.verify_later(cx);
+    }
+
+    fn verify_later(&self, cx: &mut Context) {
+        let wait = cx.jitter(cx.config.verify_after);
+        cx.set(self.id, ConnAlarm::Verify, wait);
+    }
+
+    /// Nothing tells an end that the other has closed if all of its DREQs were lost. So it is told our
+    /// state again now and then, and says so if it knows of no association.
+    pub(super) fn verify(&mut self, cx: &mut Context) {
+        self.own.forgotten();
+        self.verify_later(cx);
     }
 
     /// Takes a report in. Libraries report in order, so its snapshot is the latest truth, whatever
     /// its cause.
     pub(super) fn report(&mut self, cx: &mut Context, report: &Report) -> QpChange {
-        let migrating = self.orders.outstanding() == Some(OrderKind::Migrate);
+        let by = match (report.cause, self.orders.outstanding()) {
+            (Cause::StandingOrder, _) => MigratedBy::StandingOrder,
+            (_, Some(OrderKind::Migrate)) => MigratedBy::Order,
+            _ => MigratedBy::Hardware,
+        };
         let ended = self.orders.matches(cx, report.cause);
-        let old = core::mem::replace(&mut self.qp, report.snapshot);
-        cx.path_counts.remove(self.node_guid, &old);
-        cx.path_counts.add(self.node_guid, &self.qp);
+        let old = core::mem::replace(&mut self.qp, counting(report.snapshot));
+        cx.path_index
+            .change(self.id, self.node_guid, &old, &self.qp);
         self.complete_paths(self.lmc(cx));
         if old.migration != self.qp.migration {
             self.since = cx.now;
@@ -335,11 +447,15 @@ impl Core {
             self.end(cx, kind, end);
         }
         let moved = !old.primary.same_way(&self.qp.primary);
+        let cause = moved.then(|| self.cause(cx, &old.primary, by));
         if moved {
             self.peer.followed_to(&self.qp.primary);
+            self.failback.moved(cx.now);
+            self.standing.moved();
+            self.end_departure(cx);
         }
         self.refresh_own(cx);
-        let abandoned = moved.then(|| self.abandoned(cx, old.primary, migrating));
+        let abandoned = cause.map(|cause| self.abandoned(cx, old.primary, by, cause));
         QpChange {
             ended,
             abandoned,
@@ -359,6 +475,10 @@ impl Core {
         }
         cx.trace(self.id, What::LibrarySilent);
         self.end(cx, kind, OrderEnd::Silent);
+        // An overdue order is no ended one.
+        if guard!(OverdueOrder, false) {
+            return QpChange::default();
+        }
         // It may carry the order out yet: nothing is decided until it has said how the QP is then.
         self.query(cx);
         self.orders.unknown();
@@ -370,6 +490,9 @@ impl Core {
 
     fn end(&mut self, cx: &mut Context, kind: OrderKind, end: OrderEnd) {
         self.orders.end(cx, self.id, kind, end);
+        if kind == OrderKind::Load {
+            self.standing.load_ended(end == OrderEnd::Done);
+        }
         match end {
             OrderEnd::Done => {}
             OrderEnd::Stale => {
@@ -388,6 +511,7 @@ impl Core {
                 self.event(cx, AppEvent::AltPathLoaded, 0);
             }
             (OrderKind::Migrate, OrderEnd::Stale | OrderEnd::Failed(_) | OrderEnd::Silent) => {
+                self.departure.give_up();
                 let delay = cx.backoff_delay(0);
                 cx.set(self.id, ConnAlarm::MigrateHold, delay);
             }
@@ -395,14 +519,62 @@ impl Core {
         }
     }
 
-    fn abandoned(&mut self, cx: &mut Context, path: Path, ordered: bool) -> Abandoned {
-        let port_lost = self.port_of(cx, &path).is_none_or(|port| !port.is_up());
-        let explained = port_lost || self.peer.lacks_port_of(&path);
+    /// Why the QP has left `path`. Nothing else of what is known has changed yet.
+    fn cause(&mut self, cx: &Context, path: &Path, by: MigratedBy) -> MoveCause {
+        let ordered = by != MigratedBy::Hardware;
+        let chosen = self.failback.take_choice() && ordered;
+        let (now, to) = (cx.now, &self.qp.primary);
+        if by == MigratedBy::StandingOrder {
+            // The library may see its port's loss before this daemon does.
+            MoveCause::StandingOrder
+        } else if self.port_of(cx, path).is_none_or(|port| !port.is_up()) {
+            MoveCause::PortLost
+        } else if self.peer.lacks_port_of(path) {
+            MoveCause::PeerPortLost
+        } else if self.own.leaves() && self.departure.is_ordered(now) {
+            MoveCause::Operator
+        } else if self.own.leaves() {
+            MoveCause::Drained
+        } else if self.peer.wants_move(path, to) {
+            MoveCause::PeerOperator
+        } else if self.is_suspect(cx, path) {
+            MoveCause::PathSuspect
+        } else if chosen {
+            MoveCause::Policy
+        } else if ordered && !self.peer.is_on(to) {
+            MoveCause::Ordered
+        } else if ordered {
+            MoveCause::PeerMoved
+        } else {
+            MoveCause::Hardware
+        }
+    }
+
+    fn abandoned(
+        &mut self,
+        cx: &mut Context,
+        path: Path,
+        by: MigratedBy,
+        cause: MoveCause,
+    ) -> Abandoned {
+        let ordered = by != MigratedBy::Hardware;
         // An HCA has used up its retries though both ends' ports are fine: something between them
         // drops packets, and would again. The peer's may have, and we have followed.
-        let suspect = !explained && (!ordered || self.peer.is_on(&self.qp.primary));
+        let suspect = matches!(
+            cause,
+            MoveCause::PathSuspect | MoveCause::Hardware | MoveCause::PeerMoved
+        );
+        self.history.push(
+            cx.now,
+            Transition::Migrated {
+                from: path.port,
+                to: self.qp.primary.port,
+                cause,
+            },
+        );
         self.counters.migrations += 1;
         self.counters.ordered_migrations += u64::from(ordered);
+        self.counters.standing_migrations += u64::from(by == MigratedBy::StandingOrder);
         cx.counters.migrations += 1;
         let (from, to) = (PathLids::from(&path), PathLids::from(&self.qp.primary));
         cx.trace(
@@ -410,12 +582,16 @@ impl Core {
             What::Migrated {
                 from,
                 to,
-                ordered,
+                by,
                 suspect,
             },
         );
         self.event(cx, AppEvent::PathMigrated, 0);
-        Abandoned { path, suspect }
+        Abandoned {
+            path,
+            suspect,
+            chosen: matches!(cause, MoveCause::Policy | MoveCause::Operator),
+        }
     }
 }
 

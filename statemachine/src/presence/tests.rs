@@ -58,6 +58,13 @@ fn give_up(presence: &mut PeerPresence) -> Time {
     now
 }
 
+/// How a question came.
+const WAY: MadWay = MadWay {
+    path_bits: 3,
+    sl: 2,
+    pkey_index: Some(1),
+};
+
 #[test]
 fn a_daemon_that_answers_is_remembered_for_all_who_ask() {
     let mut presence = presence();
@@ -70,7 +77,13 @@ fn a_daemon_that_answers_is_remembered_for_all_who_ask() {
     assert_eq!(verdicts(&mut presence), []);
     // As umad does with the upper half.
     let transaction = mads[0].transaction_id | 7 << 32;
-    presence.handle(now, far(1, 9), 0, transaction, &Presence::here());
+    presence.handle(
+        now,
+        far(1, 9),
+        MadWay::default(),
+        transaction,
+        &Presence::here(),
+    );
     assert_eq!(verdicts(&mut presence), [(1, true), (2, true)]);
     presence.ask(Time(60_000 * MS), question(1, 3), USER, far(1, 9));
     assert_eq!(verdicts(&mut presence), [(3, true)]);
@@ -110,9 +123,21 @@ fn a_kernel_that_answers_for_nobody_is_a_no_at_once() {
     let mut presence = presence();
     presence.ask(Time(0), question(1, 1), USER, far(1, 9));
     let mad = sent(&mut presence)[0];
-    presence.handle(Time(1), far(1, 9), 0, mad.transaction_id, &nobody());
+    presence.handle(
+        Time(1),
+        far(1, 9),
+        MadWay::default(),
+        mad.transaction_id,
+        &nobody(),
+    );
     assert_eq!(verdicts(&mut presence), [(1, false)]);
-    presence.handle(Time(2), far(1, 9), 0, mad.transaction_id, &Presence::here());
+    presence.handle(
+        Time(2),
+        far(1, 9),
+        MadWay::default(),
+        mad.transaction_id,
+        &Presence::here(),
+    );
     presence.ask(Time(3), question(1, 2), USER, far(1, 9));
     assert_eq!(verdicts(&mut presence), [(2, false)], "it was settled");
 }
@@ -125,25 +150,25 @@ fn only_the_port_that_was_asked_is_believed_and_only_by_its_number() {
     let mads = sent(&mut presence);
     let number = mads[0].transaction_id;
     let here = Presence::here();
-    presence.handle(Time(1), far(1, 10), 0, number, &here);
-    presence.handle(Time(1), far(2, 9), 0, number, &here);
-    presence.handle(Time(1), far(1, 9), 0, number ^ 1, &here);
-    presence.handle(Time(1), far(1, 9), 0, 0, &here);
+    presence.handle(Time(1), far(1, 10), MadWay::default(), number, &here);
+    presence.handle(Time(1), far(2, 9), MadWay::default(), number, &here);
+    presence.handle(Time(1), far(1, 9), MadWay::default(), number ^ 1, &here);
+    presence.handle(Time(1), far(1, 9), MadWay::default(), 0, &here);
     assert_eq!(verdicts(&mut presence), []);
     assert_eq!(presence.counters().from_strangers, 4);
     // An earlier copy's answer is as good.
     presence.handle_timeout(Time(5 * MS));
-    presence.handle(Time(6 * MS), far(1, 9), 0, number, &here);
+    presence.handle(Time(6 * MS), far(1, 9), MadWay::default(), number, &here);
     assert_eq!(verdicts(&mut presence), [(1, true)]);
 }
 
 #[test]
 fn a_peer_is_answered_from_the_lid_that_it_asked() {
     let mut presence = presence();
-    presence.handle(Time(0), far(1, 9), 3, 0x1c_0000_0001, &Presence::Get);
+    presence.handle(Time(0), far(1, 9), WAY, 0x1c_0000_0001, &Presence::Get);
     let answer = PresenceTransmit {
         to: far(1, 9),
-        path_bits: 3,
+        way: WAY,
         transaction_id: 0x1c_0000_0001,
         message: Presence::here(),
     };
@@ -154,13 +179,19 @@ fn a_peer_is_answered_from_the_lid_that_it_asked() {
 fn a_flood_of_peers_questions_is_bounded_and_holds_up_no_question_of_ours() {
     let mut presence = presence();
     for number in 0..2000 {
-        presence.handle(Time(0), far(1, 9), 0, number, &Presence::Get);
+        presence.handle(
+            Time(0),
+            far(1, 9),
+            MadWay::default(),
+            number,
+            &Presence::Get,
+        );
     }
     presence.ask(Time(0), question(1, 1), USER, far(2, 7));
     let mad = presence.poll_transmit(|id| id == port(2));
     assert_eq!(mad.map(|mad| mad.to), Some(far(2, 7)));
     assert_eq!(sent(&mut presence).len(), REPLIES_MAX);
-    presence.handle(Time(0), far(1, 9), 0, 1, &Presence::Get);
+    presence.handle(Time(0), far(1, 9), MadWay::default(), 1, &Presence::Get);
     assert_eq!(sent(&mut presence).len(), 1, "and there is room again");
 }
 
@@ -219,7 +250,13 @@ fn what_is_known_is_bounded_however_long_somebody_asks() {
     for lid in 1..0xbfff {
         presence.ask(now, question(1, lid.into()), USER, far(1, lid));
         for mad in sent(&mut presence) {
-            presence.handle(now, mad.to, 0, mad.transaction_id, &Presence::here());
+            presence.handle(
+                now,
+                mad.to,
+                MadWay::default(),
+                mad.transaction_id,
+                &Presence::here(),
+            );
         }
         now = now + Duration::from_micros(10);
     }
@@ -246,7 +283,13 @@ fn a_port_that_changes_forgets_its_peers() {
     let mut presence = presence();
     presence.ask(Time(0), question(1, 1), USER, far(1, 9));
     let mad = sent(&mut presence)[0];
-    presence.handle(Time(0), far(1, 9), 0, mad.transaction_id, &Presence::here());
+    presence.handle(
+        Time(0),
+        far(1, 9),
+        MadWay::default(),
+        mad.transaction_id,
+        &Presence::here(),
+    );
     presence.ask(Time(0), question(1, 2), USER, far(1, 10));
     presence.ask(Time(0), question(1, 3), USER, far(2, 9));
     verdicts(&mut presence);
@@ -310,13 +353,13 @@ proptest! {
                     if yes {
                         said_yes.insert(mad.to);
                     }
-                    presence.handle(now, mad.to, 0, mad.transaction_id, &answer);
+                    presence.handle(now, mad.to, MadWay::default(), mad.transaction_id, &answer);
                 }
                 Step::Answer(..) => {}
                 Step::Forged(port, lid, transaction) => {
-                    presence.handle(now, far(port, lid), 0, transaction, &Presence::here());
+                    presence.handle(now, far(port, lid), MadWay::default(), transaction, &Presence::here());
                 }
-                Step::Asked(port, lid) => presence.handle(now, far(port, lid), 0, 1, &Presence::Get),
+                Step::Asked(port, lid) => presence.handle(now, far(port, lid), MadWay::default(), 1, &Presence::Get),
                 Step::Send(both) => {
                     let sent = core::iter::from_fn(|| presence.poll_transmit(|id| both || id.port == 1));
                     on_the_way.extend(sent.filter(|mad| mad.message == Presence::Get));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can happen.
 
-use cm_msgs::control::{Cause, MigrationState, QpState, Role};
+use core::num::{NonZeroU8, NonZeroU32};
+
+use cm_msgs::control::{Cause, MigrationState, Mode, Placement, PolicyOverride, QpState, Role};
 use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Guid, Lid, PKey};
 use proptest::collection::vec;
@@ -43,6 +45,15 @@ pub(crate) enum Event {
     AnyPaths(u32, [u8; 64], Option<Origin>),
     Assessed(Pick, Vec<Option<(u16, u16)>>),
     FabricChanged,
+    /// Subnet administration says something to a local port of a peer's.
+    Notice(PortId, u8, u8),
+    Policy(Conn, PolicyOverride),
+    /// The configuration is read again.
+    Default(PolicyOverride),
+    /// An operator wants something of a connection: to migrate for so many milliseconds, or another look.
+    Command(Conn, Option<u64>),
+    /// An operator wants connections off a port, or minds them no more.
+    Drain(PortId, bool),
 }
 
 /// A client's connection.
@@ -228,6 +239,7 @@ fn cause() -> impl Strategy<Value = Cause> {
         Just(Cause::PathMigrationError),
         Just(Cause::Armed),
         Just(Cause::Broken),
+        Just(Cause::StandingOrder),
         token().prop_map(|token| Cause::Done { token }),
         token().prop_map(|token| Cause::Stale { token }),
         (token(), any::<u8>()).prop_map(|(token, errno)| Cause::Failed { token, errno }),
@@ -253,6 +265,23 @@ fn refused() -> impl Strategy<Value = QueryError> {
 fn origin() -> impl Strategy<Value = Option<Origin>> {
     let all = vec![Origin::Sa, Origin::Acm, Origin::Ssa, Origin::Static];
     prop::option::of(prop::sample::select(all))
+}
+
+fn policy() -> impl Strategy<Value = PolicyOverride> {
+    let mode = prop::option::of(prop::sample::select(Mode::ALL));
+    let prefer = (1..=3u8).prop_map(|port| NonZeroU8::new(port).map(Placement::Prefer));
+    let placement = prop_oneof![
+        1 => Just(None),
+        1 => Just(Some(Placement::Stay)),
+        2 => Just(Some(Placement::Spread)),
+        3 => prefer,
+    ];
+    let hold_down = prop_oneof![Just(None), (1..10_000u32).prop_map(NonZeroU32::new)];
+    (mode, placement, hold_down).prop_map(|(mode, placement, hold_down)| PolicyOverride {
+        mode,
+        placement,
+        hold_down,
+    })
 }
 
 pub(crate) fn event() -> impl Strategy<Value = Event> {
@@ -284,5 +313,12 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         }),
         2 => (pick(), vec(overlap, 0..5)).prop_map(|(pick, all)| Event::Assessed(pick, all)),
         1 => Just(Event::FabricChanged),
+        3 => (0..=3u8, 0..5u8, 0..4u8)
+            .prop_map(|(local, kind, of)| Event::Notice(port(local), kind, of)),
+        3 => (conn(), policy()).prop_map(|(conn, policy)| Event::Policy(conn, policy)),
+        1 => policy().prop_map(Event::Default),
+        1 => (conn(), prop::option::weighted(0.8, 0..10_000u64))
+            .prop_map(|(conn, within)| Event::Command(conn, within)),
+        1 => (0..=3u8, any::<bool>()).prop_map(|(number, drained)| Event::Drain(port(number), drained)),
     ]
 }

@@ -4,15 +4,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cm_msgs::association::{PeerPort, Ports, PrimaryPath, RepData, ReqData, State};
+use cm_msgs::association::{Movement, PeerPort, Ports, PrimaryPath, RepData, ReqData, State};
 use cm_msgs::cm::{Apr, Drep, Lap, Message, PathFields, Rep, Req, Rtu, Spr};
-use cm_msgs::control::{Cause, Load, MigrationState, QpState, Register, Report, Snapshot};
+use cm_msgs::control::{
+    Cause, Load, MigrationState, PolicyOverride, QpState, Register, Report, Snapshot,
+};
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Lid, PKey, Qpn};
 use statemachine::view::AssociationState;
 use statemachine::{
-    Config, ConnId, Engine, Input, MadSource, Order, Origin, Overlap, PortId, PortStatus, Query,
-    Random, SERVICE_ID, Time, Transmit,
+    Command, Config, ConnId, Engine, Input, MadSource, Notice, Order, Origin, Overlap, PortId,
+    PortStatus, Query, Random, SERVICE_ID, Time, Transmit,
 };
 
 use crate::event::{Conn, Event, NODE, Pick, Qp, far, near, path, port};
@@ -70,6 +72,7 @@ impl World {
                     node_guid: NODE,
                     qpn: qpn(conn),
                     peer_qpn: Qpn(qpn(conn).0 + 0x1000),
+                    policy: PolicyOverride::default(),
                     snapshot: snapshot(&qp),
                 };
                 self.tell(Input::Register(id(conn), register));
@@ -96,6 +99,22 @@ impl World {
             }),
             Event::Assessed(pick, all) => self.assessed(pick, &all),
             Event::FabricChanged => self.tell(Input::FabricChanged),
+            Event::Notice(port, kind, of) => self.tell(Input::Notice(port, notice(kind, of))),
+            Event::Policy(conn, policy) => self.tell(Input::Policy(id(conn), policy)),
+            Event::Default(policy) => {
+                let config = Config::default();
+                self.engine.set_config(Config {
+                    policy: policy.over(config.policy),
+                    ..config
+                });
+                self.tell(Input::Timeout);
+            }
+            Event::Command(conn, within) => {
+                let command = within.map(Duration::from_millis);
+                let command = command.map_or(Command::Rearm, |within| Command::Migrate { within });
+                self.tell(Input::Command(id(conn), command));
+            }
+            Event::Drain(port, drained) => self.tell(Input::Drain(port, drained)),
         }
     }
 
@@ -179,7 +198,12 @@ impl World {
                     (told.qp_state, told.migration),
                     (QpState::Rts, MigrationState::Armed)
                 ),
-                Order::Query(_) | Order::Refuse(_) | Order::Event(..) => {}
+                // Its primary is the QP's, which in RTS has or gets an alternate.
+                Order::Stand(stand) => {
+                    assert!(stand.primary.same_way(&told.primary), "{stand:?}");
+                    assert!(!stand.allowed || told.qp_state == QpState::Rts, "{stand:?}");
+                }
+                Order::Query(_) | Order::Refuse(_) | Order::Event(..) | Order::Disconnected => {}
             }
             self.orders.push((conn, order));
         }
@@ -254,6 +278,17 @@ impl World {
                         ..told
                     },
                 )
+            }
+            Order::Stand(stand) if stand.allowed => {
+                let primary = told.alternate.unwrap_or(told.primary);
+                let (migration, alternate) = (MigrationState::Migrated, None);
+                let moved = Snapshot {
+                    migration,
+                    primary,
+                    alternate,
+                    ..told
+                };
+                (Cause::StandingOrder, moved)
             }
             Order::Query(token) => (Cause::Query { token }, told),
             _ => (Cause::Changed, told),
@@ -432,12 +467,24 @@ fn snapshot(qp: &Qp) -> Snapshot {
     }
 }
 
+fn notice(kind: u8, of: u8) -> Notice {
+    match kind {
+        0 => Notice::InService(far(of).gid),
+        1 => Notice::OutOfService(far(of).gid),
+        2 => Notice::LinkState,
+        3 => Notice::PortChange(far(of).lid),
+        _ => Notice::OutOfService(near(of).gid),
+    }
+}
+
 fn source(port: PortId, lid: Lid, transaction_id: u32) -> MadSource {
     MadSource {
         port,
         lid,
         gid: None,
         qpn: 1,
+        // Now and then another partition.
+        pkey: PKey(0xffff - u16::from(transaction_id % 7 == 6)),
         transaction_id,
     }
 }
@@ -449,8 +496,15 @@ fn state(pick: Pick) -> State {
         lid: far(number).lid,
         lmc: 0,
         up: pick % 5 != usize::from(number),
+        drained: pick % 3 == usize::from(number),
     };
     let on = if pick.is_multiple_of(7) { 2 } else { 1 };
+    let migrations = [
+        MigrationState::Migrated,
+        MigrationState::Rearm,
+        MigrationState::Armed,
+    ];
+    let movements = [Movement::None, Movement::Leaves, Movement::Left];
     State {
         sequence: pick as u32 % 0x1_0000,
         primary: PrimaryPath {
@@ -459,7 +513,8 @@ fn state(pick: Pick) -> State {
             remote: near(on).lid,
         },
         ports: Ports::new([port(1), port(2)]),
-        ..State::default()
+        migration: migrations[pick % 3],
+        movement: movements[pick / 3 % 3],
     }
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one end sees, the other is told.
 
+use cm_msgs::PKey;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{RejReason, Req};
 use cm_msgs::control::MigrationState;
+use statemachine::trace::What;
 use statemachine::view::{Protection, Reason};
 use statemachine::{MadSource, SERVICE_ID};
 
@@ -100,6 +102,7 @@ fn an_apmd_of_another_version_is_told_so() {
         lid: base_lid((ACTIVE, 1)),
         gid: None,
         qpn: 1,
+        pkey: PKey::DEFAULT_FULL,
         transaction_id: 1,
     };
     pair.record("REJ");
@@ -116,4 +119,29 @@ fn an_apmd_of_another_version_is_told_so() {
     );
     let shown = Reason::Rejected(RejReason::InvalidClassVersion).to_string();
     assert!(shown.contains("another version"), "{shown}");
+}
+
+#[test]
+fn a_sap_that_crosses_a_lap_does_no_harm() {
+    // The passive end's operator drains a port at any moment while the active end proposes it.
+    let crossed = (2_500..4_000).step_by(7).filter(|&later| {
+        let mut pair = Pair::armed(later);
+        pair.forget_traces();
+        pair.pull(ACTIVE, 2);
+        pair.run_us(later);
+        pair.drain_port(PASSIVE, 2, true);
+        pair.run(3_000);
+        let at = |host, is: fn(&What) -> bool| pair.traces(host).position(|trace| is(&trace.what));
+        let lap_sent = at(ACTIVE, |what| matches!(what, What::LapSent(_)));
+        let sap_came = at(ACTIVE, |what| matches!(what, What::SapReceived(_)));
+        let sap_sent = at(PASSIVE, |what| matches!(what, What::SapSent { .. }));
+        let lap_came = at(PASSIVE, |what| matches!(what, What::LapReceived(_)));
+        pair.drain_port(PASSIVE, 2, false);
+        pair.plug(ACTIVE, 2);
+        pair.run(10_000);
+        pair.assert_armed();
+        pair.assert_best_alternates();
+        lap_sent.is_some() && lap_sent < sap_came && sap_sent.is_some() && sap_sent < lap_came
+    });
+    assert!(crossed.count() > 0, "they never met");
 }

@@ -142,11 +142,7 @@ fn a_peer_without_a_daemon_is_named_and_asked_ever_more_rarely() {
 #[test]
 fn a_hundred_connections_all_arm() {
     let mut pair = Pair::with(6, 0, 100);
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair.run(1_000);
     pair.assert_armed();
     pair.assert_asleep(ACTIVE);

@@ -7,11 +7,7 @@ use statemachine::Shared;
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
 fn running(mut pair: Pair) -> Pair {
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair.run(2_000);
     pair
 }

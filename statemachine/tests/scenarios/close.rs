@@ -27,6 +27,56 @@ fn closing_on_either_side_frees_both_sides() {
     }
 }
 
+/// Whose port it is that was lost does not matter: the MADs go where the QPs are.
+#[test]
+fn a_disconnect_is_told_to_both_libraries_though_the_old_port_stays_dead() {
+    for host in [ACTIVE, PASSIVE] {
+        for lost in [ACTIVE, PASSIVE] {
+            let mut pair = Pair::armed(1);
+            pair.pull(lost, 1);
+            pair.run(100);
+            pair.lose.insert("DREQ", 1);
+            pair.disconnect(host);
+            pair.run(1_000);
+            assert_nothing_left(&pair, host);
+            assert_eq!(pair.hosts.each_ref().map(|host| host.disconnected), [1, 1]);
+        }
+    }
+}
+
+#[test]
+fn a_mere_close_disconnects_nobody() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(1);
+        pair.close(host);
+        pair.run(1_000);
+        assert_eq!(pair.hosts.each_ref().map(|host| host.disconnected), [0, 0]);
+    }
+}
+
+/// A peer that never answers: the CM's own DREQ is all there is then.
+#[test]
+fn a_disconnect_that_nobody_hears_leaves_nothing() {
+    let mut pair = Pair::armed(1);
+    pair.set_traffic(false);
+    pair.lose.insert("DREQ", usize::MAX);
+    pair.disconnect(ACTIVE);
+    pair.run(20_000);
+    assert_nothing_left(&pair, ACTIVE);
+    assert_eq!(pair.hosts.each_ref().map(|host| host.disconnected), [0, 0]);
+}
+
+#[test]
+fn applications_that_disconnect_at_once_both_hear_of_it() {
+    let mut pair = Pair::armed(1);
+    pair.disconnect(ACTIVE);
+    pair.disconnect(PASSIVE);
+    pair.run(1_000);
+    assert_nothing_left(&pair, ACTIVE);
+    assert_nothing_left(&pair, PASSIVE);
+    assert_eq!(pair.hosts.each_ref().map(|host| host.disconnected), [1, 1]);
+}
+
 #[test]
 fn closing_on_both_sides_at_once_frees_both() {
     let mut pair = Pair::armed(1);
@@ -51,6 +101,23 @@ fn closing_frees_even_when_every_message_is_lost() {
         pair.close(1 - host);
         pair.run(20_000);
         assert_nothing_left(&pair, 1 - host);
+    }
+}
+
+/// Neither end is told that the other has closed; both find out.
+#[test]
+fn an_association_whose_other_end_has_closed_unheard_is_found_out() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(2);
+        pair.set_traffic(false);
+        pair.lose.insert("DREQ", usize::MAX);
+        pair.close(host);
+        pair.run(20_000);
+        pair.lose.clear();
+        let open = |pair: &Pair| pair.view(1 - host).association.state;
+        assert_eq!(open(&pair), AssociationState::Established);
+        pair.run(660_000);
+        assert_ne!(open(&pair), AssociationState::Established);
     }
 }
 

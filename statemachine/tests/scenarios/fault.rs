@@ -8,11 +8,7 @@ use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
 fn running_with(host: usize, fault: LibraryFault) -> Pair {
     let mut pair = Pair::new(1);
     pair.hosts[host].fault = Some(fault);
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair
 }
 

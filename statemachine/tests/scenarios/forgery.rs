@@ -6,7 +6,7 @@ use cm_msgs::association::{PeerPort, Ports, PrimaryPath, ReqData, State};
 use cm_msgs::cm::{self, Apr, Dreq, Lap, PathFields, Rej, Rep, Req, Rtu, Sap};
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;
-use cm_msgs::{Gid, Guid, Lid};
+use cm_msgs::{Gid, Guid, Lid, PKey};
 use statemachine::{MadSource, SERVICE_ID};
 
 use super::association::assert_open;
@@ -24,6 +24,7 @@ fn source(pair: &Pair, host: usize, transaction_id: u32) -> MadSource {
         lid: FORGER,
         gid: Some(forger_gid()),
         qpn: 1,
+        pkey: PKey::DEFAULT_FULL,
         transaction_id,
     }
 }
@@ -34,6 +35,7 @@ fn port(gid: Gid, lid: Lid) -> PeerPort {
         lid,
         lmc: 0,
         up: true,
+        drained: false,
     }
 }
 
@@ -66,6 +68,7 @@ fn state(pair: &Pair, host: usize) -> State {
         },
         migration: MigrationState::Migrated,
         ports: Ports::new([port(forger_gid(), FORGER), dead(1), dead(2)]),
+        ..State::default()
     }
 }
 

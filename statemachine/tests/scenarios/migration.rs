@@ -3,7 +3,7 @@
 
 use cm_msgs::control::{AppEvent, MigrationState};
 use statemachine::view::{Protection, Reason};
-use statemachine::{Doubt, Shared};
+use statemachine::{Doubt, PortDown, Shared};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, seeds};
 
@@ -33,12 +33,8 @@ fn the_passive_side_migrates_at_once_too() {
 #[test]
 fn migration_by_order_can_be_turned_off() {
     let mut pair = Pair::new(1);
-    pair.config.migrate_on_port_down = false;
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.config.port_down = PortDown::Wait;
+    pair.begin();
     pair.run(1_000);
     pair.pull(ACTIVE, 1);
     pair.run(10);
@@ -110,13 +106,14 @@ fn a_black_hole_is_left_by_hardware_and_its_path_suspect() {
     assert_eq!(Pair::rails(&qp.primary), (2, (PASSIVE, 2)));
     let other = Pair::rails(&qp.alternate.expect("armed"));
     assert_ne!(other, (1, (PASSIVE, 1)), "the path that was left");
-    pair.plug(PASSIVE, 1);
     pair.run(10_000);
     assert_ne!(
         Pair::rails(&pair.qp(ACTIVE).alternate.expect("armed")),
-        (1, (PASSIVE, 1))
+        (1, (PASSIVE, 1)),
+        "while nothing passes"
     );
-    pair.run(60_000);
+    pair.plug(PASSIVE, 1);
+    pair.run(2_000);
     assert_eq!(
         Pair::rails(&pair.qp(ACTIVE).alternate.expect("armed")),
         (1, (PASSIVE, 1))
@@ -239,6 +236,29 @@ fn a_lap_that_crosses_a_migration_of_the_active_side_does_no_harm() {
 }
 
 #[test]
+fn a_thousand_connections_leave_a_port_and_come_back() {
+    let mut pair = Pair::with(8, 0, 1_000);
+    pair.begin();
+    pair.run(5_000);
+    pair.assert_armed();
+    pair.pull(ACTIVE, 1);
+    pair.run(2_000);
+    assert_eq!(pair.views(ACTIVE).len(), 1_000);
+    for view in pair.views(ACTIVE) {
+        assert_eq!(view.primary.port, 2);
+        assert_eq!(view.counters.migrations, 1);
+        assert_eq!(
+            view.protection,
+            Protection::Armed,
+            "over the peer's other port"
+        );
+    }
+    pair.plug(ACTIVE, 1);
+    pair.run(10_000);
+    pair.assert_armed();
+}
+
+#[test]
 fn both_ends_lose_their_port_at_once() {
     let mut pair = Pair::armed(10);
     pair.pull(ACTIVE, 1);
@@ -314,6 +334,35 @@ fn an_idle_connection_survives_a_loss_at_the_passive_side() {
 }
 
 #[test]
+fn either_port_may_be_lost_and_come_back_during_rearm() {
+    for (host, port) in [(ACTIVE, 1), (ACTIVE, 2), (PASSIVE, 1), (PASSIVE, 2)] {
+        let mut pair = Pair::running(18);
+        // Without traffic no QP gets from ReArm to Armed.
+        pair.set_traffic(false);
+        pair.run(1_000);
+        for end in [ACTIVE, PASSIVE] {
+            assert_eq!(pair.qp(end).migration, MigrationState::Rearm);
+        }
+        pair.pull(host, port);
+        pair.run(2_000);
+        for end in [ACTIVE, PASSIVE] {
+            assert_eq!(
+                pair.qp(end).primary.port,
+                1,
+                "only what is Armed can be migrated"
+            );
+            assert_eq!(pair.view(end).counters.migrations, 0);
+        }
+        pair.plug(host, port);
+        pair.run(3_000);
+        pair.set_traffic(true);
+        pair.run(3_000);
+        pair.assert_armed();
+        pair.assert_best_alternates();
+    }
+}
+
+#[test]
 fn an_alternate_whose_port_leaves_the_partition_is_replaced() {
     let mut pair = Pair::armed(17);
     pair.hosts[ACTIVE].ports[1].pkeys = vec![cm_msgs::PKey(0x8001)];
@@ -328,11 +377,7 @@ fn applications_that_opted_in_hear_of_everything_in_order() {
     use AppEvent::{AltPathLoaded, AltRouteResolved, LoadAltPath, PathMigrated};
     let mut pair = Pair::new(12);
     pair.opted_in = true;
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair.run(1_000);
     let armed = [AltRouteResolved, LoadAltPath, AltPathLoaded];
     assert_eq!(pair.hosts[ACTIVE].events, armed);
@@ -350,11 +395,7 @@ fn an_application_hears_once_that_there_is_no_alternate() {
     let mut pair = Pair::new(13);
     pair.opted_in = true;
     pair.sa_dead = true;
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair.run(30_000);
     assert_eq!(pair.hosts[ACTIVE].events, [AppEvent::AltRouteError]);
     let timeout = statemachine::QueryError::Timeout;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an operator is told of connections that stay unprotected, and of no others.
 
-use cm_msgs::control::Refusal;
+use cm_msgs::control::{MigrationState, Refusal};
 use statemachine::Level;
 use statemachine::view::{Protection, Reason};
 
@@ -178,4 +178,27 @@ fn a_device_that_cannot_is_a_warning_for_what_stays() {
     assert_eq!(said(&pair, ACTIVE), []);
     pair.run(60_000);
     assert_warned(&pair, ACTIVE, "no automatic path migration");
+}
+
+#[test]
+fn an_alternate_that_is_the_primary_is_none() {
+    for migration in [MigrationState::Armed, MigrationState::Rearm] {
+        let mut pair = Pair::new(1);
+        for host in [ACTIVE, PASSIVE] {
+            let qp = &mut pair.hosts[host].qps[0];
+            qp.alternate = Some(qp.primary);
+            qp.migration = migration;
+        }
+        registered(&mut pair, &[ACTIVE, PASSIVE]);
+        pair.run(1);
+        for host in [ACTIVE, PASSIVE] {
+            assert_ne!(pair.view(host).protection, Protection::Armed);
+        }
+        pair.run(2_000);
+        pair.assert_armed();
+        for host in [ACTIVE, PASSIVE] {
+            let qp = pair.qp(host);
+            assert_ne!(qp.alternate.expect("armed").port, qp.primary.port);
+        }
+    }
 }

@@ -11,11 +11,7 @@ use super::pair::{ACTIVE, PASSIVE, Pair, random};
 fn with_ports(host: usize, change: impl Fn(&mut PortStatus)) -> Pair {
     let mut pair = Pair::new(1);
     pair.hosts[host].ports.iter_mut().for_each(change);
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair.run(2_000);
     pair
 }

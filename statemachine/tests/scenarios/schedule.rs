@@ -190,3 +190,54 @@ proptest! {
         }
     }
 }
+
+/// While probes of the primary are lost, no other alternate is loaded: hardware may migrate each end at
+/// any moment, and only to what both have.
+#[test]
+fn a_hole_in_foul_weather_does_not_drive_the_ends_apart() {
+    let mut pair = Pair::armed(7_259_297_236_815_963_837);
+    pair.net.weather = Weather::FOUL;
+    pair.set_traffic(false);
+    pair.black_hole(1, 1);
+    pair.run(4_813);
+    pair.set_traffic(true);
+    pair.reroute(Fabric::random(4_813));
+    pair.run(2_000);
+    assert!(pair.is_alive(0) && pair.is_alive(1));
+}
+
+/// A SAP of a passive side without protection names a port; when that wish is over, the best alternate is
+/// looked for again.
+#[test]
+fn a_peers_wish_does_not_keep_the_best_alternate_away_for_ever() {
+    let seed = 1_913_650_205_611_910_247;
+    let mut pair = Pair::running(seed);
+    for fault in [
+        Fault::Wait(4),
+        Fault::Foul,
+        Fault::Wait(3_286),
+        Fault::Reroute(210_716_871_100_933_522),
+        Fault::Wait(1_343),
+        Fault::Reroute(0),
+        Fault::Wait(2_933),
+    ] {
+        apply(&mut pair, fault);
+    }
+    heal(&mut pair);
+    pair.reroute(Fabric::random(seed));
+    pair.run(60_000);
+    pair.assert_armed();
+    pair.assert_best_alternates();
+}
+
+/// Lost probes are no reason to leave while the peer may not have the same alternate.
+#[test]
+fn foul_weather_alone_has_nobody_leave_for_where_the_peer_is_not() {
+    let mut pair = Pair::armed(17_657_202_858_998_023_810);
+    pair.net.weather = Weather::FOUL;
+    pair.pull(1, 2);
+    pair.run(129);
+    pair.reroute(Fabric::random(129));
+    pair.run(2_000);
+    assert!(pair.is_alive(0) && pair.is_alive(1));
+}

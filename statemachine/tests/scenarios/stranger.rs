@@ -3,7 +3,7 @@
 
 use cm_msgs::association::{PrimaryPath, State};
 use cm_msgs::cm::{self, Apr, Dreq, Lap, Mra, Rej, RejReason, Rep, Req, Rtu};
-use cm_msgs::{Lid, Qpn};
+use cm_msgs::{Lid, PKey, Qpn};
 use statemachine::{MadSource, SERVICE_ID};
 
 use super::association::assert_open;
@@ -15,6 +15,7 @@ fn source(pair: &Pair, host: usize, lid: Lid) -> MadSource {
         lid,
         gid: None,
         qpn: 1,
+        pkey: PKey::DEFAULT_FULL,
         transaction_id: 77,
     }
 }
@@ -168,11 +169,7 @@ fn foreign_reqs_are_rejected() {
 fn a_late_req_of_an_older_association_does_not_replace_the_newer() {
     let mut pair = Pair::new(5);
     pair.record("REQ");
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair.run(100);
     pair.kill(ACTIVE);
     pair.start(ACTIVE);
@@ -195,11 +192,7 @@ fn a_late_req_of_an_older_association_does_not_replace_the_newer() {
 fn a_late_lap_does_not_bring_its_path_back() {
     let mut pair = Pair::new(6);
     pair.record("LAP");
-    for host in [PASSIVE, ACTIVE] {
-        pair.start(host);
-        pair.register(host);
-    }
-    pair.set_traffic(true);
+    pair.begin();
     pair.run(500);
     pair.pull(ACTIVE, 2);
     pair.run(500);

@@ -60,10 +60,13 @@ macro_rules! attribute {
             const NAME: &str = stringify!($type);
             const CALLS: usize = 0 $(+ attribute!(@calls $kind))+;
 
+            // As where they are used: the caller's own code, into the caller's own memory.
+            #[inline]
             fn encode(&self) -> [u8; $len] {
                 self.encode()
             }
 
+            #[inline]
             fn decode(bytes: &[u8; $len]) -> Self {
                 Self::decode(bytes)
             }

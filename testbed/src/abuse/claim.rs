@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use cm_msgs::control::{
-    Cause, FromDaemon, FromLibrary, MigrationState, QpState, Register, Report, Role, Snapshot,
+    Cause, Ending, FromDaemon, FromLibrary, MigrationState, PolicyOverride, QpState, Register,
+    Report, Role, Snapshot,
 };
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
@@ -65,6 +66,7 @@ pub(super) fn register(node_guid: Guid, qpn: u32, primary: Path) -> Register {
         node_guid,
         qpn: Qpn(qpn),
         peer_qpn: Qpn(qpn ^ 1),
+        policy: PolicyOverride::default(),
         snapshot: Snapshot {
             qp_state: QpState::Rts,
             migration: MigrationState::Migrated,
@@ -141,7 +143,13 @@ pub(super) fn over_and_over(options: &Options) -> io::Result<Infallible> {
             let conn = registered;
             let sent = library.send(&FromLibrary::Register { conn, register });
             registered += u64::from(matches!(sent, Ok(true)));
-            alive = sent.is_ok() && library.send(&FromLibrary::Close { conn }).is_ok();
+            alive = sent.is_ok()
+                && library
+                    .send(&FromLibrary::Close {
+                        conn,
+                        ending: Ending::Gone,
+                    })
+                    .is_ok();
             while let Ok(Some(message)) = library.receive() {
                 refused += u64::from(matches!(message, FromDaemon::Refuse { .. }));
             }

@@ -24,7 +24,6 @@ use crate::observe;
 use crate::port::Port;
 use crate::program::Program;
 use crate::saquery::{self, Record};
-use crate::unit::Rights;
 use crate::wait::{self, Seen};
 use crate::world::Kind;
 
@@ -48,10 +47,9 @@ pub(super) const DRILL: Drill = Drill {
 
 /// What host A's daemon is told.
 const POLICY: Policy = Policy {
-    migrate_on_port_down: true,
-    rights: Rights::Root,
     sections: "[acm]\nserve = true\ntcp = \"loop\"\nkernel = false\n\
         data_dir = \"/run/drill\"\n",
+    ..Policy::NORMAL
 };
 
 /// ibacm's options; apmd reads the same data files.

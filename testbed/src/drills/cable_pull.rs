@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cables are pulled under a connection; the program does not notice.
 
+use statemachine::PortDown;
+
 use crate::clock::Millis;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
@@ -21,6 +23,7 @@ pub(super) const DRILL: Drill = Drill {
     }],
 };
 
+/// Unless the command line says another number.
 const ROUNDS: u32 = 20;
 
 /// Rounds more, for those in which the machine itself stood still.
@@ -74,8 +77,9 @@ fn all_rounds(context: &mut Context<'_>, streams: &mut Streams) -> Result<Stalls
     let witnesses = Witnesses::start();
     let mut stalls = Vec::new();
     let mut longest = Millis::default();
+    let rounds = context.options.pulls.unwrap_or(ROUNDS);
     let (mut done, mut spare) = (0, SPARE_ROUNDS);
-    while done < ROUNDS {
+    while done < rounds {
         // Twice the one host, twice the other: so each port of each host has its turn.
         let host = if done / 2 % 2 == 0 { Host::A } else { Host::B };
         let stall = pull_and_plug(context, streams, host)?;
@@ -144,7 +148,7 @@ fn without_migration(context: &mut Context<'_>, streams: &mut Streams) -> Result
         .note("drill", "one round without migration by the daemons");
     context.world.stop_daemons()?;
     context.world.start_daemons(Policy {
-        migrate_on_port_down: false,
+        port_down: PortDown::Wait,
         ..Policy::default()
     })?;
     let stall = pull_and_plug(context, streams, Host::A)?

@@ -16,13 +16,17 @@ mod acm_serve;
 mod acm_source;
 mod blackhole;
 mod cable_pull;
+mod disconnect;
 mod forgery;
 mod kernel_ls;
 mod neigh;
 mod no_daemon;
+mod operate;
+mod policy;
 mod programs;
 mod sa_source;
 mod sm_failover;
+mod soak;
 mod spine;
 mod ssa_source;
 mod unmodified;
@@ -33,6 +37,8 @@ pub static ALL: &[Drill] = &[
     unmodified::DRILL,
     blackhole::DRILL,
     no_daemon::DRILL,
+    disconnect::DRILL,
+    operate::DRILL,
     sa_source::DRILL,
     acm_source::DRILL,
     sm_failover::DRILL,
@@ -46,6 +52,8 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
+    policy::DRILL,
+    soak::DRILL,
 ];
 
 /// What the command line says to the drills themselves.
@@ -57,6 +65,9 @@ pub struct Options {
     /// Long drills in their short form
     #[arg(long)]
     pub short: bool,
+    /// How many cables the drill `cable-pull` pulls; with 4 each port of each host has its turn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=1000))]
+    pub pulls: Option<u32>,
     /// Do not say what happens, only what came of it
     #[arg(long)]
     pub quiet: bool,

@@ -4,6 +4,9 @@
 use std::thread;
 use std::time::Duration;
 
+use statemachine::PortDown;
+
+use crate::clock::{Millis, Moment};
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
@@ -17,7 +20,7 @@ use super::{Context, Drill, Part};
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
     name: "no-daemon",
-    about: "daemons absent, late, killed -9, on one host only: the program never suffers",
+    about: "daemons absent, late, killed -9, on one host only: programs never suffer",
     parts: &[Part {
         world: Kind::Flat,
         run,
@@ -33,6 +36,7 @@ const DELAYS_MS: [u64; 6] = [0, 20, 60, 150, 300, 600];
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     daemons_come_late(context)?;
     daemons_are_killed(context)?;
+    standing_orders_outlive_daemons(context)?;
     timeouts_want_both_daemons(context)
 }
 
@@ -123,8 +127,79 @@ fn daemons_are_killed(context: &mut Context<'_>) -> Result<(), Failure> {
     context.finish(streams)
 }
 
-/// Both daemons are killed; the connection stays armed, and hardware moves it when a cable is
-/// pulled. Restarted daemons arm it again.
+/// What the library says when it migrates by itself.
+const BY_ITSELF: &str = "migrated by standing order";
+
+/// Daemons are killed, then a cable is pulled. With standing orders the library moves the connection;
+/// without them, hardware does when its retries are used up. That the first is no worse than the
+/// second can be said by the library only: how long things take here is the machine's doing, too.
+fn standing_orders_outlive_daemons(context: &mut Context<'_>) -> Result<(), Failure> {
+    let options = Options {
+        told_of: true,
+        ..Options::default()
+    };
+    let mut streams = Streams::start(&context.timeline, options)?;
+    let by_library = pull_after_kill(context, &mut streams, true)?;
+    context.world.stop_daemons()?;
+    context.world.start_daemons(Policy {
+        port_down: PortDown::Wait,
+        ..Policy::default()
+    })?;
+    let by_hardware = pull_after_kill(context, &mut streams, false)?;
+    let text = format!(
+        "without daemons a pulled local cable stops the program for {by_library} with a standing \
+         order, for {by_hardware} without"
+    );
+    context.timeline.note("drill", text);
+    let report = &mut context.report;
+    report.set("standing_order_stall_ms", by_library.rounded());
+    report.set("no_standing_order_stall_ms", by_hardware.rounded());
+    context.finish(streams)
+}
+
+/// Kills both daemons once the active end's library is told whether it may migrate by itself, pulls
+/// the cable there, and sees that it was the library who left it, or was not. Returns how long the
+/// program stood still.
+fn pull_after_kill(
+    context: &mut Context<'_>,
+    streams: &mut Streams,
+    standing: bool,
+) -> Result<Millis, Failure> {
+    let world = &mut *context.world;
+    world.wait_disjoint(1)?;
+    let what = format!("standing orders: {standing}");
+    let pairs = world.wait_for(&what, 1, |pair| {
+        pair.is_disjoint()
+            && Host::ALL
+                .iter()
+                .all(|&host| pair.end(host).standing_order == standing)
+    })?;
+    let port = pairs[0].active_port(Host::A);
+    for host in Host::ALL {
+        world.kill_daemon(host)?;
+    }
+    streams.wait_flowing()?;
+    let pulled = world.pull(port)?;
+    if standing {
+        streams.wait_library_says(BY_ITSELF, pulled)?;
+    }
+    streams.wait_flowing()?;
+    let stall = streams.longest_stall(pulled, Moment::now());
+    let stall = stall.map_or(Millis::default(), |stall| stall.length);
+    ensure(streams.library_said(BY_ITSELF, pulled) == standing, || {
+        "the library migrated by itself though it may not".to_owned()
+    })?;
+    world.start_daemons(Policy::default())?;
+    world.wait_moved(1, port)?;
+    context.report.migrations += 1;
+    world.plug(port)?;
+    world.wait_disjoint(1)?;
+    context.report.rearmed += 1;
+    Ok(stall)
+}
+
+/// Both daemons are killed; the connection stays armed, and moves when a cable is pulled. Restarted
+/// daemons arm it again.
 fn pull_without_daemons(context: &mut Context<'_>, streams: &mut Streams) -> Result<(), Failure> {
     let world = &mut *context.world;
     let port = world.wait_disjoint(1)?[0].active_port(Host::A);

@@ -13,7 +13,6 @@ use crate::observe::{self, Pair};
 use crate::port::Port;
 use crate::saquery::{self, Record};
 use crate::stream::{Options, Streams};
-use crate::unit::Rights;
 use crate::wait::{self, Seen};
 use crate::world::Kind;
 
@@ -41,16 +40,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Host A's daemon serves ACM.
 const WITH_ACM: Policy = Policy {
-    migrate_on_port_down: true,
-    rights: Rights::Root,
     sections: "[acm]\nserve = true\n",
+    ..Policy::NORMAL
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let shown = lids_change(context)
         .and_then(|()| all_paths(context))
         .and_then(|()| late_port(context))
-        .and_then(|()| any_lid(context));
+        .and_then(|()| any_lid(context))
+        .and_then(|()| notice(context))
+        .and_then(|()| reports(context));
     // The drills that come after this one want one LID a port.
     let restored = context.world.set_lmc(0);
     shown.and(restored)
@@ -166,6 +166,70 @@ fn any_lid(context: &mut Context<'_>) -> Result<(), Failure> {
     context.report.rearmed += u64::from(CONNECTIONS);
     context.finish(streams)?;
     context.world.stop_daemons()
+}
+
+/// The far port of the alternate goes while the peer has no daemon that could tell. Subnet administration
+/// does, and the active end looks for another.
+fn notice(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.start_daemons(Policy::default())?;
+    let streams = Streams::start(&context.timeline, Options::default())?;
+    let pairs = context.world.wait_disjoint(1)?;
+    let alternate = pairs[0].end(Host::B).alternate.as_ref();
+    let far = alternate.ok_or_else(|| Failure::not_shown("host b shows no alternate"))?;
+    let far = Host::B.port(far.port);
+    context.world.kill_daemon(Host::B)?;
+    let before = notices()?;
+    let pulled = context.world.pull(far)?;
+    wait::until(
+        "a notice, and the search for another alternate",
+        LIMIT,
+        || {
+            let (notices, log) = (notices()?, context.world.log(Host::A));
+            let mut later = log.iter().filter(|line| line.at >= pulled);
+            let asked = later.any(|line| line.text.contains("asking for a path"));
+            let state = observe::connections(Host::A)?;
+            let state = state.first().map(observe::Connection::state);
+            Ok(Seen::when(notices > before && asked, || {
+                format!("{} notices, asked: {asked}, {state:?}", notices - before)
+            }))
+        },
+    )?;
+    context.world.start_daemon(Host::B, Policy::default())?;
+    context.world.plug(far)?;
+    context.world.wait_disjoint(1)?;
+    context.report.rearmed += 1;
+    context.finish(streams)?;
+    context.world.stop_daemons()
+}
+
+/// Notices that host A's engine was told.
+fn notices() -> Result<u64, Failure> {
+    let counters = observe::counters(Host::A)?;
+    let notices = counters["engine"]["notices"].as_u64();
+    notices.ok_or_else(|| Failure::not_shown("the daemon does not count notices"))
+}
+
+/// A daemon has the SA tell each port of what happens in the fabric, and ends that when it ends.
+fn reports(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.start_daemon(Host::A, Policy::default())?;
+    told_of(&[64, 65, 128, 144])?;
+    context.world.stop_daemons()?;
+    told_of(&[])
+}
+
+/// Waits until the SA tells host A's ports of these traps and no others.
+fn told_of(wanted: &[u16]) -> Result<(), Failure> {
+    let what = format!("the ports are told of traps {wanted:?}");
+    wait::until(&what, LIMIT, || {
+        let traps: Result<Vec<_>, _> = Host::A.ports().map(saquery::traps).collect();
+        let traps = traps?;
+        let done = traps.iter().all(|traps| traps == wanted);
+        Ok(if done {
+            Seen::Ready(())
+        } else {
+            Seen::NotYet(format!("{traps:?}"))
+        })
+    })
 }
 
 /// The alternates' LIDs are those of paths that saquery gets, too; by how much they are above the

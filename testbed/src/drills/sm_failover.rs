@@ -13,7 +13,6 @@ use crate::port::Port;
 use crate::program::Line;
 use crate::stream::{Options, Streams};
 use crate::subnet_manager::{self, Standby};
-use crate::unit::Rights;
 use crate::wait::{self, Seen};
 use crate::world::Kind;
 
@@ -34,9 +33,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The daemons read the fabric as well, and subscribe to reports.
 const POLICY: Policy = Policy {
-    migrate_on_port_down: true,
-    rights: Rights::Root,
     sections: "[ssa]\nlive = true\n",
+    ..Policy::NORMAL
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
@@ -110,9 +108,8 @@ fn repeated(context: &Context<'_>) -> Option<(Moment, u64)> {
 
 /// When it next had a connection armed.
 fn armed_after(context: &Context<'_>, changed: Moment) -> Option<Moment> {
-    let armed = |(at, fields): (Moment, Value)| {
-        (at > changed && fields["message"] == "connection armed").then_some(at)
-    };
+    let armed =
+        |(at, fields): (Moment, Value)| (at > changed && fields["to"] == "armed").then_some(at);
     log(context).into_iter().find_map(armed)
 }
 

@@ -35,11 +35,17 @@ pub(super) const DRILL: Drill = Drill {
     ],
 };
 
-/// How long a program should transfer: both pulls have to happen meanwhile.
-const TRANSFER: Duration = Duration::from_secs(60);
+/// How long what [`measure`] finds should take to transfer.
+pub(super) const TRANSFER: Duration = Duration::from_secs(60);
+
+/// How long a program transfers here at first: both pulls have to happen meanwhile.
+const BOTH_PULLS: Duration = Duration::from_secs(30);
 
 /// Bound for the end of a transfer that goes on.
-const END: Duration = Duration::from_secs(300);
+pub(super) const END: Duration = Duration::from_secs(300);
+
+/// What protects a program.
+const PROTECTED: &[&str] = &["apmctl", "run", "--"];
 
 /// Bound for traffic to flow, and for an unprotected connection to break after its cable was pulled:
 /// the CM's ACK timeout of 2.1 s and seven retries take 17 s.
@@ -52,8 +58,8 @@ const GRACE: Duration = Duration::from_secs(3);
 const TRAFFIC: u64 = 50;
 
 /// A stock program with a client and a server.
-struct Subject {
-    name: &'static str,
+pub(super) struct Subject {
+    pub(super) name: &'static str,
     /// The server's command line, without what `amount` gives.
     server: Vec<String>,
     /// The client's.
@@ -68,7 +74,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-fn rstream(gids: &[String; 2]) -> Subject {
+pub(super) fn rstream(gids: &[String; 2]) -> Subject {
     let [a, b] = gids;
     Subject {
         name: "rstream",
@@ -79,7 +85,7 @@ fn rstream(gids: &[String; 2]) -> Subject {
     }
 }
 
-fn ucmatose(gids: &[String; 2]) -> Subject {
+pub(super) fn ucmatose(gids: &[String; 2]) -> Subject {
     let [a, b] = gids;
     Subject {
         name: "ucmatose",
@@ -91,7 +97,7 @@ fn ucmatose(gids: &[String; 2]) -> Subject {
     }
 }
 
-fn rping() -> Subject {
+pub(super) fn rping() -> Subject {
     Subject {
         name: "rping",
         server: words("rping -s -a 10.0.1.2 -V"),
@@ -119,7 +125,8 @@ fn run_netns(context: &mut Context<'_>) -> Result<(), Failure> {
 
 /// Runs a program with and without `apmctl run`.
 fn compare(context: &mut Context<'_>, subject: &Subject) -> Result<(), Failure> {
-    let mut count = measure(context, subject)?;
+    let whole = measure(context, subject)?;
+    let mut count = (whole * BOTH_PULLS.as_secs()).div_ceil(TRANSFER.as_secs());
     // A guess of the speed may be wrong on a busy machine: then there was too little to transfer.
     let mut guesses = 3;
     loop {
@@ -144,18 +151,23 @@ fn compare(context: &mut Context<'_>, subject: &Subject) -> Result<(), Failure> 
 }
 
 /// A client and a server that run.
-struct Running {
-    client: Program,
-    server: Program,
+pub(super) struct Running {
+    pub(super) client: Program,
+    pub(super) server: Program,
 }
 
-fn start(subject: &Subject, count: u64, protected: bool) -> Result<Running, Failure> {
+pub(super) fn start(subject: &Subject, count: u64, protected: bool) -> Result<Running, Failure> {
+    start_by(if protected { PROTECTED } else { &[] }, subject, count)
+}
+
+/// Starts both by another program, or by none.
+pub(super) fn start_by(
+    starter: &[&str],
+    subject: &Subject,
+    count: u64,
+) -> Result<Running, Failure> {
     let one = |side: &str, host: Host, line: &[String]| {
-        let mut all = if protected {
-            words("apmctl run --")
-        } else {
-            Vec::new()
-        };
+        let mut all: Vec<String> = starter.iter().map(|&word| word.to_owned()).collect();
         all.extend_from_slice(line);
         all.extend((subject.amount)(count));
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -180,7 +192,7 @@ fn start(subject: &Subject, count: u64, protected: bool) -> Result<Running, Fail
 }
 
 /// How many units take about as long as [`TRANSFER`].
-fn measure(context: &mut Context<'_>, subject: &Subject) -> Result<u64, Failure> {
+pub(super) fn measure(context: &mut Context<'_>, subject: &Subject) -> Result<u64, Failure> {
     const LONG_ENOUGH: Duration = Duration::from_secs(3);
     let mut count = subject.few;
     loop {
@@ -256,7 +268,10 @@ fn protected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Result
 
 /// The port of host A that carries the connection, once it is armed over separate ports; `None` if
 /// the program ended before.
-fn armed_port(context: &mut Context<'_>, running: &mut Running) -> Result<Option<Port>, Failure> {
+pub(super) fn armed_port(
+    context: &mut Context<'_>,
+    running: &mut Running,
+) -> Result<Option<Port>, Failure> {
     wait::until(
         "armed over separate ports, or the program's end",
         END,
@@ -305,7 +320,7 @@ fn pull_and_plug(
 }
 
 /// Waits until a port carries more than management traffic; false if the program ended before.
-fn flows(port: Port, running: &mut Running) -> Result<bool, Failure> {
+pub(super) fn flows(port: Port, running: &mut Running) -> Result<bool, Failure> {
     let pid = running.client.pid();
     let before = port.packets(pid).ok();
     wait::until_often(

@@ -15,6 +15,7 @@ use super::child::{bound_to_us, ended, spawn};
 use super::net::Net;
 use super::place::{Place, in_file};
 use crate::failure::Failure;
+use crate::memory::resident_kib;
 use crate::wait::{self, Seen};
 
 /// How long a sweep may take.
@@ -183,17 +184,7 @@ impl OpenSm {
     /// # Errors
     /// [`Failure::File`], or [`Failure::Output`] if the kernel does not say.
     pub fn resident_bytes(&self) -> Result<u64, Failure> {
-        let path = PathBuf::from(format!("/proc/{}/status", self.child.id()));
-        let text = fs::read_to_string(&path).map_err(|source| in_file(&path, source))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        let kilobytes: Option<u64> = number.and_then(|number| number.parse().ok());
-        kilobytes
-            .map(|kilobytes| kilobytes * 1024)
-            .ok_or_else(|| Failure::Output {
-                source_name: path.display().to_string(),
-                problem: "has no VmRSS".to_owned(),
-            })
+        Ok(resident_kib(self.child.id())? * 1024)
     }
 
     /// How long its threads have run, from the kernel's scheduler statistics (nanoseconds, the first

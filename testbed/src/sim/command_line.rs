@@ -7,13 +7,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use cm_msgs::control::{Policy, PolicyOverride};
 
+use super::diagram::Transitions;
 use super::fault::Kind;
 use super::plan::Plan;
 use super::profile::{Named, Profile};
 use super::shrink::shrink;
 use super::verdict::{Rule, Violation};
-use super::world::run;
+use super::world::{Keep, run};
 
 /// Exit status for a command line that makes no sense.
 const USAGE: u8 = 2;
@@ -48,6 +50,9 @@ struct Options {
     /// Go on after so many failing seeds, with one line each
     #[arg(long, default_value_t = 0)]
     failures: u64,
+    /// Print which states follow each other, as docs/protocol.md has it
+    #[arg(long, conflicts_with = "seed")]
+    diagrams: bool,
 }
 
 /// The program: everything but the process's exit.
@@ -63,8 +68,18 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let profile = Profile::new(options.profile, &options.with, &options.judge);
     match options.seed {
         Some(seed) => replay(&options, seed, &profile),
+        None if options.diagrams => diagrams(&options, &profile),
         None => many(&options, &profile),
     }
+}
+
+fn diagrams(options: &Options, profile: &Profile) -> ExitCode {
+    let mut all = Transitions::default();
+    for seed in options.first..options.first.saturating_add(options.seeds) {
+        all.add(run(&Plan::new(seed, profile), profile, Keep::Transitions).transitions);
+    }
+    print!("{all}");
+    ExitCode::SUCCESS
 }
 
 /// One seed, with all that happens.
@@ -82,7 +97,7 @@ fn replay(options: &Options, seed: u64, profile: &Profile) -> ExitCode {
         };
         plan = plan.keep(&numbers);
     }
-    let outcome = run(&plan, profile, true);
+    let outcome = run(&plan, profile, Keep::Lines);
     outcome.lines.iter().for_each(|line| println!("{line}"));
     shape(&plan);
     match outcome.violation {
@@ -104,7 +119,7 @@ fn many(options: &Options, profile: &Profile) -> ExitCode {
     let mut done = 0;
     for seed in options.first..options.first.saturating_add(options.seeds) {
         let plan = Plan::new(seed, profile);
-        let outcome = run(&plan, profile, false);
+        let outcome = run(&plan, profile, Keep::Nothing);
         done += 1;
         events += outcome.events;
         migrations += outcome.migrations;
@@ -135,7 +150,7 @@ fn explain(options: &Options, plan: &Plan, profile: &Profile, violation: &Violat
     println!("seed {}: {violation}", plan.seed);
     let short = shrink(plan, profile, violation.rule);
     shape(&short);
-    let outcome = run(&short, profile, false);
+    let outcome = run(&short, profile, Keep::Nothing);
     if let Some(violation) = outcome.violation {
         println!("  then {violation}");
     }
@@ -147,6 +162,11 @@ fn shape(plan: &Plan) {
         "{} hosts in {} groups, {} spines, LMC {}, connections {:?}",
         plan.hosts, plan.groups, plan.spines, plan.lmc, plan.connections
     );
+    for (host, policy) in plan.policies.iter().enumerate() {
+        if *policy != PolicyOverride::default() {
+            println!("  host {host}: {}", policy.over(Policy::DEFAULT));
+        }
+    }
     plan.faults.iter().for_each(|fault| println!("  {fault}"));
 }
 

@@ -18,14 +18,17 @@ pub struct Host {
     pub client: u64,
     /// The QP of each connection as the engine was told last.
     pub told: BTreeMap<usize, Snapshot>,
-    /// Since when each connection's library has had an order that is not answered.
-    pub waiting: BTreeMap<usize, u64>,
+    /// Since when each connection's library has had an order that is not answered, and whether that
+    /// is to migrate.
+    pub waiting: BTreeMap<usize, (u64, bool)>,
     /// How many faults hold the daemon down.
     pub killed: u32,
     /// How many faults have stopped the libraries' processes.
     pub mute: u32,
     /// Orders that wait in a stopped process's socket, and the number of that.
     pub unread: Vec<(u64, usize, Order)>,
+    /// Ports that failed under a stopped process.
+    pub unseen: Vec<u8>,
     /// Until then the libraries do nothing.
     pub still_until: u64,
     /// When the last order or report of a library gets to where it goes: sockets keep their order.

@@ -7,9 +7,10 @@
 //!   [`qp`]: a queue pair with retries and IBA's rules of path migration. [`host`]: a daemon's engine
 //!   and what its libraries wait for.
 //! - [`world`]: all of it running. [`verdict`]: what must not happen.
-//! - [`shrink`]: the shortest history that still fails. [`command_line`]: the program.
+//! - [`diagram`]: which states follow each other, as seen. [`shrink`]: the shortest history that still fails. [`command_line`]: the program.
 
 pub mod command_line;
+pub mod diagram;
 pub mod fabric;
 pub mod fault;
 pub mod host;

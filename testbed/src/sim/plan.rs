@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a seed stands for: the hosts, their connections, and the faults.
 
+use std::num::{NonZeroU8, NonZeroU32};
+
+use cm_msgs::control::{Mode, Placement, PolicyOverride};
 use statemachine::Random;
 
 use super::fabric::{Direction, Element, Failure};
@@ -24,6 +27,8 @@ pub struct Plan {
     pub spines: usize,
     /// LID mask count.
     pub lmc: u8,
+    /// What each host's programs say of how their connections are to be protected.
+    pub policies: Vec<PolicyOverride>,
     /// Each connection's active and passive host.
     pub connections: Vec<(usize, usize)>,
     /// What goes wrong, in the order of its beginning.
@@ -42,6 +47,7 @@ impl Plan {
     pub fn new(seed: u64, profile: &Profile) -> Self {
         let mut root = random(seed);
         let (mut shape, mut dice) = (root.split(), root.split());
+        let mut wishes = root.split();
         let hosts = 2 + pick(&mut shape, 3);
         let connections = (0..1 + pick(&mut shape, 4)).map(|_| {
             let active = pick(&mut shape, hosts);
@@ -54,6 +60,7 @@ impl Plan {
             groups: 1 + pick(&mut shape, 2),
             spines: 2 + pick(&mut shape, 2),
             lmc: if pick(&mut shape, 3) == 0 { 1 } else { 0 },
+            policies: (0..hosts).map(|_| policy(&mut wishes)).collect(),
             connections,
             faults: Vec::new(),
         };
@@ -139,6 +146,20 @@ impl Plan {
             0 => Element::Leaf(pick(dice, 2 * self.groups)),
             _ => Element::Spine(pick(dice, self.spines)),
         }
+    }
+}
+
+/// Half of all hosts say nothing. Mode `lid` is left out: on one leaf nothing can be saved.
+fn policy(wishes: &mut Random) -> PolicyOverride {
+    let port = NonZeroU8::new(1 + pick(wishes, 2) as u8);
+    PolicyOverride {
+        mode: [None, None, None, Some(Mode::Port)][pick(wishes, 4)],
+        placement: match pick(wishes, 4) {
+            0 => port.map(Placement::Prefer),
+            1 => Some(Placement::Spread),
+            _ => None,
+        },
+        hold_down: [None, NonZeroU32::new(1_000)][pick(wishes, 2)],
     }
 }
 

@@ -6,7 +6,7 @@ use cm_msgs::path::Path;
 
 /// Losses in a row after which a QP gives its path up: with a packet every 20 ms half a second, as
 /// with ACK timeout 14 and 7 retries.
-const RETRIES: u8 = 25;
+const RETRIES: u16 = 25;
 
 /// What a QP says by an asynchronous event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,9 @@ pub struct Qp {
     pub primary: Path,
     /// The path loaded last.
     pub alternate: Option<Path>,
-    lost: u8,
+    /// Losses in a row after which it gives its path up.
+    pub retries: u16,
+    lost: u16,
 }
 
 /// Whether `other` is this path seen from its other end.
@@ -60,6 +62,7 @@ impl Qp {
             migration: MigrationState::Migrated,
             primary,
             alternate: None,
+            retries: RETRIES,
             lost: 0,
         }
     }
@@ -123,7 +126,7 @@ impl Qp {
     /// A packet was not acknowledged in time.
     pub fn not_acknowledged(&mut self) -> Option<Event> {
         self.lost += 1;
-        if self.state != QpState::Rts || self.lost < RETRIES {
+        if self.state != QpState::Rts || self.lost < self.retries {
             return None;
         }
         self.lost = 0;

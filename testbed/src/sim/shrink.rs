@@ -4,7 +4,7 @@
 use super::plan::Plan;
 use super::profile::Profile;
 use super::verdict::Rule;
-use super::world::run;
+use super::world::{Keep, run};
 
 /// Runs at most.
 const TRIES: usize = 400;
@@ -23,7 +23,7 @@ pub fn shrink(plan: &Plan, profile: &Profile, rule: Rule) -> Plan {
             tries -= 1;
             let kept: Vec<usize> = numbers.iter().copied().filter(|n| n != dropped).collect();
             let candidate = plan.keep(&kept);
-            let outcome = run(&candidate, profile, false);
+            let outcome = run(&candidate, profile, Keep::Nothing);
             if outcome
                 .violation
                 .is_some_and(|violation| violation.rule == rule)

@@ -20,6 +20,8 @@ pub enum Rule {
     OneOrder,
     /// 4: after the last fault both ends become Armed, and stay it.
     Liveness,
+    /// After the last fault a connection goes to the port that its active side prefers.
+    Failback,
     /// 5: a host's MADs in a second are bounded.
     Traffic,
     /// 6: no connection dies that had an armed and live alternate.

@@ -11,8 +11,8 @@ perftest() { # PROGRAM SIZE ITERATIONS
 }
 
 for operation in send write read; do
-	row "$operation-lat" "ib_${operation}_lat" perftest "ib_${operation}_lat" 8 300
-	row "$operation-bw" "ib_${operation}_bw" perftest "ib_${operation}_bw" 65536 300
+	full_row "$operation-lat" "ib_${operation}_lat" perftest "ib_${operation}_lat" 8 300
+	full_row "$operation-bw" "ib_${operation}_bw" perftest "ib_${operation}_bw" 65536 300
 done
-row atomic-lat ib_atomic_lat perftest ib_atomic_lat 8 300
-row atomic-bw ib_atomic_bw perftest ib_atomic_bw 8 300
+full_row atomic-lat ib_atomic_lat perftest ib_atomic_lat 8 300
+full_row atomic-bw ib_atomic_bw perftest ib_atomic_bw 8 300

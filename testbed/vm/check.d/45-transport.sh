@@ -8,4 +8,4 @@ transport_cases() {
 	cable mend
 }
 
-row rc-verbs "rc_verbs (raw verbs)" transport_cases
+full_row rc-verbs "rc_verbs (raw verbs)" transport_cases

@@ -49,4 +49,4 @@ churn() {
 	heap_is_sound
 }
 
-row qp-churn "qp_churn (raw verbs)" churn
+full_row qp-churn "qp_churn (raw verbs)" churn

@@ -153,6 +153,6 @@ to_datagram() {
 	kernel_is_content
 }
 
-row ipoib-connected "ping, nc, rdma resource" connected
-limit=300 row ipoib-teardown "ip link, nc, ping" teardown
-row ipoib-datagram "ping, rdma resource" to_datagram
+full_row ipoib-connected "ping, nc, rdma resource" connected
+limit=300 full_row ipoib-teardown "ip link, nc, ping" teardown
+full_row ipoib-datagram "ping, rdma resource" to_datagram

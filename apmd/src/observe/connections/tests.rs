@@ -2,7 +2,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cm_msgs::control::{MigrationState, QpState, Register, Role, Snapshot};
+use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, Snapshot};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
 use paths::fabric::Outcome;
 use paths::source::ssa::Settings;
@@ -58,6 +58,7 @@ fn engine(conns: u64) -> Engine {
                 node_guid: NODE,
                 qpn: Qpn(number),
                 peer_qpn: Qpn(number),
+                policy: PolicyOverride::default(),
                 snapshot: Snapshot {
                     qp_state: QpState::Rts,
                     migration: MigrationState::Migrated,
@@ -109,6 +110,7 @@ fn page_from(
         client: &|key| Some(if key == 7 { &seven } else { &eight }),
         ssa,
         observer: Peer { pid: 1, uid },
+        history: false,
     };
     connections.page(filter).map_err(|refused| refused.error)
 }
@@ -179,4 +181,65 @@ fn comm_ids_are_shown_to_the_users_own_and_to_root() {
     assert_eq!(shown(1000), [true, false]);
     assert_eq!(shown(1001), [false, true]);
     assert_eq!(shown(65534), [false, false]);
+}
+
+/// What setting a policy comes to, for a user; client 7 is a program of user 1000.
+fn set(engine: &mut Engine, uid: u32, id: &str, words: &str) -> Result<String, String> {
+    let filter = ConnectionFilter {
+        id: Some(id.to_owned()),
+        ..ConnectionFilter::default()
+    };
+    let client = |pid, uid| Client {
+        peer: Peer { pid, uid },
+        command: Some("rping".to_owned()),
+    };
+    let (seven, eight) = (client(70, 1000), client(80, 1001));
+    let input = set_policy(
+        words,
+        &filter,
+        &Connections {
+            now: NOW,
+            engine,
+            devices: &Devices::new(Random::new([7; 32])),
+            client: &|key| Some(if key == 7 { &seven } else { &eight }),
+            ssa: &Ssa::new(Settings::default()),
+            observer: Peer { pid: 1, uid },
+            history: false,
+        },
+        uid == 0,
+    );
+    engine.handle(NOW, input.map_err(|refused| refused.error)?);
+    let policy = page(engine, uid, &filter)?
+        .connections
+        .remove(0)
+        .standing
+        .policy;
+    Ok(format!(
+        "{} {} {}",
+        policy.mode, policy.failback, policy.spread
+    ))
+}
+
+#[test]
+fn root_and_the_programs_user_set_a_policy_and_only_what_they_name() {
+    let mut engine = engine(1);
+    let set = |engine: &mut Engine, uid, words| set(engine, uid, "7.1", words);
+    assert_eq!(
+        set(&mut engine, 1000, "mode lid").as_deref(),
+        Ok("lid stay false")
+    );
+    assert_eq!(
+        set(&mut engine, 0, "failback prefer 2").as_deref(),
+        Ok("lid prefer 2 false")
+    );
+    assert_eq!(
+        set(&mut engine, 0, "spread on mode any").as_deref(),
+        Ok("any stay true")
+    );
+    let refused = set(&mut engine, 1001, "mode port").expect_err("another's");
+    assert!(refused.contains("only root"), "{refused}");
+    assert_eq!(
+        set(&mut engine, 0, "spread off").as_deref(),
+        Ok("any stay false")
+    );
 }

@@ -338,6 +338,7 @@ mod tests {
             node_guid: cm_msgs::Guid(1),
             qpn: Qpn(0x11),
             peer_qpn: Qpn(0x99),
+            policy: cm_msgs::control::PolicyOverride::default(),
             snapshot: snapshot(),
         };
         let corrected = corrected(&register, &migrated);

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{
-    DecodeError, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal, Register, Report,
+    DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal, Register,
+    Report,
 };
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
@@ -224,9 +225,20 @@ impl Libraries {
                 self.register(now, id(conn), uid, register);
             }
             FromLibrary::Report { conn, report } => self.report(now, id(conn), report),
-            FromLibrary::Close { conn } => {
+            FromLibrary::Close { conn, ending } => {
                 if self.registrations.remove(now, id(conn)) {
-                    self.notes.push_back(Note::engine(Input::Close(id(conn))));
+                    let input = match ending {
+                        Ending::Gone => Input::Close(id(conn)),
+                        Ending::Disconnected => Input::Disconnect(id(conn)),
+                    };
+                    self.notes.push_back(Note::engine(input));
+                }
+            }
+            FromLibrary::Policy { conn, policy } => {
+                if let Some(registration) = self.registrations.get_mut(id(conn)) {
+                    registration.register.policy = policy;
+                    let input = Input::Policy(id(conn), policy);
+                    self.notes.push_back(Note::engine(input));
                 }
             }
             FromLibrary::AskPeer { question, peer } => {
@@ -530,6 +542,7 @@ fn message(conn: u64, order: Order) -> FromDaemon {
     match order {
         Order::Load(load) => FromDaemon::Load { conn, load },
         Order::Migrate(migrate) => FromDaemon::Migrate { conn, migrate },
+        Order::Stand(stand) => FromDaemon::Stand { conn, stand },
         Order::Query(token) => FromDaemon::Query { conn, token },
         Order::Refuse(refusal) => FromDaemon::Refuse { conn, refusal },
         Order::Event(event, status) => FromDaemon::Event {
@@ -537,6 +550,7 @@ fn message(conn: u64, order: Order) -> FromDaemon {
             event,
             status,
         },
+        Order::Disconnected => FromDaemon::Disconnected { conn },
     }
 }
 

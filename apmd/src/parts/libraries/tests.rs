@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use cm_msgs::control::{MigrationState, QpState, Role, Snapshot};
+use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Role, Snapshot};
 use cm_msgs::path::Path as QpPath;
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 
@@ -12,6 +12,7 @@ pub(super) fn register() -> Register {
         node_guid: Guid(1),
         qpn: Qpn(0x11),
         peer_qpn: Qpn(0x22),
+        policy: PolicyOverride::default(),
         snapshot: Snapshot {
             qp_state: QpState::Rts,
             migration: MigrationState::Migrated,

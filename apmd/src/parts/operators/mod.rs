@@ -11,7 +11,8 @@ use statemachine::Time;
 
 use crate::io::seqpacket::{Peer, Receive};
 use crate::observe::CHUNK;
-use crate::observe::request::{ConnectionFilter, Refused, Request};
+use crate::observe::filter::ConnectionFilter;
+use crate::observe::request::{Asked, Refused};
 use crate::observe::transition::Told;
 use crate::server::{Alive, Offered, Server};
 use watchers::Watchers;
@@ -26,12 +27,19 @@ const PACE: Duration = Duration::from_millis(5);
 /// An operator's request: answer it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Note {
+    pub(crate) caller: Caller,
+    /// What is asked.
+    pub(crate) asked: Asked,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Caller {
     /// Whom to answer.
     pub(crate) key: u32,
-    /// Who asks.
     pub(crate) peer: Peer,
-    /// What is asked.
-    pub(crate) request: Request,
+    /// It may have things done.
+    pub(crate) may_change: bool,
 }
 
 /// The operators' socket.
@@ -99,7 +107,7 @@ impl Operators {
 
     /// Nothing is written for who has gone.
     fn close(&mut self, key: u32) {
-        self.notes.retain(|note| note.key != key);
+        self.notes.retain(|note| note.caller.key != key);
         self.watchers.remove(key);
         self.server.close(key);
     }
@@ -115,17 +123,23 @@ impl Operators {
             return Alive::No;
         };
         self.server.greeted(key);
-        if self.watchers.has(key) || self.notes.iter().any(|note| note.key == key) {
+        if self.watchers.has(key) || self.notes.iter().any(|note| note.caller.key == key) {
             return Alive::No;
         }
         let request = buffer
             .get(..len)
             .ok_or_else(|| "request is too long".to_owned());
-        let request = request
-            .and_then(|bytes| serde_json::from_slice(bytes).map_err(|error| error.to_string()));
-        match request {
-            Ok(request) => {
-                self.notes.push_back(Note { key, peer, request });
+        let asked =
+            request.and_then(|bytes| Asked::parse(bytes).map_err(|error| error.to_string()));
+        match asked {
+            Ok(asked) => {
+                let may_change = self.server.may_change(key);
+                let caller = Caller {
+                    key,
+                    peer,
+                    may_change,
+                };
+                self.notes.push_back(Note { caller, asked });
                 Alive::Yes
             }
             Err(error) => {
@@ -239,7 +253,7 @@ mod tests {
             let caller = self.ask(br#"{"show":"transitions"}"#, patience);
             self.work(now);
             let note = self.operators.poll_note(now).expect("it has asked");
-            self.operators.watch(now, note.key, filter);
+            self.operators.watch(now, note.caller.key, filter);
             caller
         }
 
@@ -316,6 +330,7 @@ mod tests {
             to: None,
             reason: None,
             protection: String::new(),
+            grade: None,
             text: "connection armed".to_owned(),
         }
     }

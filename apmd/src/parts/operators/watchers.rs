@@ -10,7 +10,7 @@ use serde::Serialize;
 use statemachine::{ConnId, Time};
 
 use crate::client::Client;
-use crate::observe::request::ConnectionFilter;
+use crate::observe::filter::ConnectionFilter;
 use crate::observe::transition::{Subject, Told, Transition};
 use crate::server::{Offered, Server};
 

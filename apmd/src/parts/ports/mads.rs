@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use cm_msgs::mad::{self, MAD_LEN};
 use cm_msgs::smp::Smp;
-use cm_msgs::{Presence, cm};
+use cm_msgs::{Lid, Presence, cm};
 use paths::sa::SaRequest;
-use statemachine::{FarPort, MadSource, PortId, PresenceTransmit, Time, Transmit};
+use statemachine::{
+    FarPort, MadSource, MadWay, PortId, PresenceTransmit, Probe, ProbePath, Time, Transmit,
+};
 
 use super::{Note, Ports, PresenceReceived};
 use crate::devices::{Agent, SendError, Sending};
@@ -21,8 +23,14 @@ const FULL_FOR: Duration = Duration::from_millis(10);
 /// How long the kernel lets answers to questions about presence through: longer than anybody waits.
 const PRESENCE_TIMEOUT_MS: u32 = 100;
 
-/// MADs taken from one port before others have their turn.
-const TURN: usize = 64;
+/// And answers to probes: late ones count as well.
+const PROBE_TIMEOUT_MS: u32 = 700;
+
+/// What is read from one port before others have their turn.
+const READ_TURN: usize = 256;
+
+/// Association MADs that go to the engine before other things have their turn.
+const ENGINE_TURN: usize = 64;
 
 impl Ports {
     /// Whether a port takes another association MAD now.
@@ -42,7 +50,20 @@ impl Ports {
             transaction = send.transaction_id,
             "sent"
         );
-        let how = Sending::default();
+        let watch = self.devices.by_id(send.port).map(|port| &port.watch);
+        let how = Sending {
+            way: MadWay {
+                pkey_index: watch.and_then(|watch| watch.partition_index(send.pkey)),
+                ..MadWay::default()
+            },
+            ..Sending::default()
+        };
+        if how.way.pkey_index.is_none() {
+            let pkey = send.pkey;
+            tracing::warn!(port, lid, message, %pkey, "not sent: the port is not in that partition");
+            self.counters.unsent_mads += 1;
+            return;
+        }
         let sent = self
             .devices
             .send_association(send.port, send.lid, how, &mad);
@@ -58,7 +79,7 @@ impl Ports {
             .message
             .encode(self.settings.class, send.transaction_id);
         let how = Sending {
-            path_bits: send.path_bits,
+            way: send.way,
             timeout_ms: match send.message {
                 Presence::Get => PRESENCE_TIMEOUT_MS,
                 Presence::Answer { .. } => 0,
@@ -68,6 +89,44 @@ impl Ports {
             self.unsent(now, port, &error);
             tracing::debug!(port = port.port, lid = lid.0, %error, "question or answer about presence not sent");
         }
+    }
+
+    /// Sends a probe over its path and no other.
+    pub(crate) fn send_probe(&mut self, now: Time, probe: &Probe) {
+        let ProbePath {
+            port, dlid, slid, ..
+        } = probe.path;
+        let Some(way) = self.way_of(&probe.path) else {
+            tracing::debug!(
+                port = port.port,
+                lid = dlid.0,
+                "probe not sent: the port is not so"
+            );
+            return;
+        };
+        let how = Sending {
+            way,
+            timeout_ms: PROBE_TIMEOUT_MS,
+        };
+        let mad = Presence::Get.encode(self.settings.class, probe.transaction_id.into());
+        if let Err(error) = self.devices.send_association(port, dlid, how, &mad) {
+            self.unsent(now, port, &error);
+            tracing::debug!(port = port.port, slid = slid.0, lid = dlid.0, %error, "probe not sent");
+        }
+    }
+
+    /// How a probe of this path leaves, if its port has its LID and is in its partition.
+    fn way_of(&self, path: &ProbePath) -> Option<MadWay> {
+        let watch = &self.devices.by_id(path.port)?.watch;
+        let status = watch.status()?;
+        let path_bits = path.slid.0.checked_sub(status.lid.0)?;
+        Some(MadWay {
+            path_bits: u8::try_from(path_bits)
+                .ok()
+                .filter(|bits| bits >> status.lmc == 0)?,
+            sl: path.sl,
+            pkey_index: Some(watch.pkey_index(path.pkey)?),
+        })
     }
 
     fn unsent(&mut self, now: Time, port: PortId, error: &SendError) {
@@ -92,7 +151,7 @@ impl Ports {
 
     /// A port's umad file has something to read.
     pub(crate) fn handle_mads(&mut self, now: Time, key: PortKey) {
-        for _ in 0..TURN {
+        for _ in 0..READ_TURN {
             let Some(mad_port) = self
                 .devices
                 .port_mut(key)
@@ -122,6 +181,8 @@ impl Ports {
             }
         }
         self.unread.insert(key);
+        let id = self.devices.port(key).map(|port| port.id);
+        self.notes.extend(id.map(Note::Crowded));
     }
 
     fn drop_umad(&mut self, key: PortKey) {
@@ -210,12 +271,27 @@ impl Ports {
         let Some(port) = self.devices.port(key) else {
             return Ok(());
         };
+        let way = MadWay {
+            path_bits: mad.path_bits,
+            sl: mad.sl,
+            pkey_index: Some(mad.pkey_index),
+        };
+        let path = port.watch.status().and_then(|status| {
+            Some(ProbePath {
+                port: port.id,
+                slid: Lid(status.lid.0 | u16::from(mad.path_bits)),
+                dlid: mad.lid,
+                sl: mad.sl,
+                pkey: port.watch.pkey_at(mad.pkey_index)?,
+            })
+        });
         self.notes.push_back(Note::Presence(PresenceReceived {
             from: FarPort {
                 port: port.id,
                 lid: mad.lid,
             },
-            path_bits: mad.path_bits,
+            way,
+            path,
             transaction_id: header.transaction_id,
             message,
         }));
@@ -249,11 +325,29 @@ impl Ports {
             lid: mad.lid,
             gid: mad.gid,
             qpn: mad.qpn,
+            // A key that is gone from the table already is in no partition.
+            pkey: port.watch.pkey_at(mad.pkey_index).unwrap_or_default(),
             transaction_id,
         };
-        self.notes
-            .push_back(Note::Association(source, Box::new(message)));
+        let waits = (source, Box::new(message));
+        if !self.intake.push((port.id, mad.lid), waits) {
+            self.counters.discarded_mads += 1;
+            let (port, lid) = (key.port, mad.lid.0);
+            tracing::warn!(
+                port,
+                lid,
+                "MADs discarded: this sender floods the port; look at its host"
+            );
+        }
         Ok(())
+    }
+
+    /// Association MADs that it is the time for.
+    pub(super) fn take_in(&mut self) {
+        let mads = std::iter::from_fn(|| self.intake.pop()).take(ENGINE_TURN);
+        let notes = mads.map(|(source, message)| Note::Association(source, message));
+        self.notes.extend(notes);
+        self.notes.extend(self.intake.ports().map(Note::Crowded));
     }
 
     /// PortInfo was read.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices, their ports, and the MADs that go through them.
 
+mod intake;
 mod mads;
 mod news;
 
@@ -9,9 +10,11 @@ pub(crate) use news::PortNews;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use cm_msgs::{Presence, cm};
+use cm_msgs::{PKey, Presence, cm};
 use mio::Registry;
-use statemachine::{Backoff, FarPort, MadSource, PortId, PortStatus, Random, Time};
+use statemachine::{
+    Backoff, FarPort, MadSource, MadWay, PortId, PortStatus, Probe, ProbePath, Random, Time,
+};
 
 use crate::config::Config;
 use crate::counters::PortCounters;
@@ -21,6 +24,7 @@ use crate::io::umad::Incoming;
 use crate::io::verbs::PortEvent;
 use crate::io::watched;
 use crate::token::{PortKey, Token};
+use intake::Intake;
 
 /// First pause between scans for devices that are missing, and the longest.
 const SCAN_FIRST: Duration = Duration::from_secs(1);
@@ -42,6 +46,8 @@ pub(crate) enum Note {
     /// Addresses of this host's interfaces are different.
     AddressesChanged,
     Association(MadSource, Box<cm::Message>),
+    /// More MADs come in by this port than are handled at once.
+    Crowded(PortId),
     /// A peer asks or answers whether a daemon is there.
     Presence(PresenceReceived),
     SaResponse(Box<Incoming>),
@@ -54,10 +60,29 @@ pub(crate) enum Note {
 #[derive(Debug)]
 pub(crate) struct PresenceReceived {
     pub(crate) from: FarPort,
-    /// The low bits of the LID that it was sent to.
-    pub(crate) path_bits: u8,
+    pub(crate) way: MadWay,
+    /// The path back, as far as it is one that could have been probed.
+    pub(crate) path: Option<ProbePath>,
     pub(crate) transaction_id: u64,
     pub(crate) message: Presence,
+}
+
+impl PresenceReceived {
+    /// The probes that it may answer. Ports are full or limited members of a partition, and a table may
+    /// say both: the kernel names either.
+    pub(crate) fn probe_answers(&self) -> [Option<Probe>; 2] {
+        let is_answer = matches!(self.message, Presence::Answer { .. });
+        let path = self.path.filter(|_| is_answer);
+        let answer = |membership: u16| {
+            let path = path?;
+            let pkey = PKey(path.pkey.0 ^ membership);
+            Some(Probe {
+                path: ProbePath { pkey, ..path },
+                transaction_id: self.transaction_id as u32,
+            })
+        };
+        [answer(0), answer(0x8000)]
+    }
 }
 
 /// When missing devices are looked for again.
@@ -86,6 +111,8 @@ pub(crate) struct Ports {
     scan: Scan,
     /// Ports with more MADs to read than one turn takes.
     unread: BTreeSet<PortKey>,
+    /// Association MADs that were read.
+    intake: Intake<(MadSource, Box<cm::Message>)>,
     /// Ports that take no association MADs, and until when.
     full: BTreeMap<PortId, Time>,
     notes: VecDeque<Note>,
@@ -107,6 +134,7 @@ impl Ports {
                 backoff: Backoff::new(SCAN_FIRST, SCAN_MAX),
             },
             unread: BTreeSet::new(),
+            intake: Intake::new(),
             full: BTreeMap::new(),
             notes: VecDeque::new(),
             counters: PortCounters::default(),
@@ -139,7 +167,7 @@ impl Ports {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        if !self.unread.is_empty() {
+        if !(self.unread.is_empty() && self.intake.is_empty()) {
             return Some(Time(0));
         }
         let check = |key| self.devices.port(key).map(|port| port.watch.poll_timeout());
@@ -148,10 +176,15 @@ impl Ports {
         checks.chain(self.scan.at).chain(full).min()
     }
 
-    pub(crate) fn handle_time(&mut self, now: Time) {
+    /// Reads what was left unread, and lets the engine have some more association MADs.
+    pub(crate) fn read_on(&mut self, now: Time) {
         for key in std::mem::take(&mut self.unread) {
             self.handle_mads(now, key);
         }
+        self.take_in();
+    }
+
+    pub(crate) fn handle_time(&mut self, now: Time) {
         self.full.retain(|_, until| *until > now);
         if self.scan.at.is_some_and(|at| at <= now) {
             self.scan(now);

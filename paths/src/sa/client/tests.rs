@@ -375,3 +375,148 @@ fn a_lost_port_ends_its_requests() {
     client.handle_timeout(request.transaction_id);
     assert_eq!(client.poll_reply(), None);
 }
+
+/// A client with two ports on one subnet.
+fn client_of_two() -> SaClient {
+    let mut client = client();
+    let subnet = Subnet {
+        prefix: 0xfe80 << 48,
+        sm_lid: cm_msgs::Lid(1),
+    };
+    for port in [PORT, OTHER] {
+        client.handle_port(port, Some(subnet));
+    }
+    client
+}
+
+/// Loses every copy that leaves by `dead`; the exits of all.
+fn lose_by(
+    client: &mut SaClient,
+    dead: impl Fn(PortId) -> bool,
+    suspect: Option<PortId>,
+) -> Vec<u8> {
+    let mut exits = Vec::new();
+    while let Some(request) = client.poll_send_around(|port| Some(port) == suspect) {
+        exits.push(request.port.port);
+        match dead(request.port) {
+            true => client.handle_timeout(request.transaction_id),
+            false => client
+                .handle_response(Time(0), &answer(&request, 0))
+                .unwrap(),
+        }
+    }
+    exits
+}
+
+#[test]
+fn a_path_query_about_a_port_that_is_dead_leaves_by_another() {
+    let mut client = client_of_two();
+    client.ask(ask(1));
+    let exits = lose_by(&mut client, |port| port == PORT, None);
+    assert_eq!(exits, [1, 2], "the first retry goes by the other port");
+    client.ask(ask(2));
+    assert_eq!(lose_by(&mut client, |port| port == PORT, None), [2]);
+    assert!(client.poll_reply().unwrap().1.is_ok());
+    assert!(client.poll_reply().unwrap().1.is_ok());
+}
+
+#[test]
+fn where_probes_tell_first_not_even_one_copy_is_lost() {
+    let mut client = client_of_two();
+    client.ask(ask(1));
+    assert_eq!(lose_by(&mut client, |port| port == PORT, Some(PORT)), [2]);
+    assert!(client.poll_reply().unwrap().1.is_ok());
+}
+
+#[test]
+fn a_port_that_answers_again_asks_for_itself() {
+    let mut client = client_of_two();
+    client.ask(ask(1));
+    lose_by(&mut client, |port| port == PORT, None);
+    client.ask(Ask {
+        user: User::Join(1),
+        ..ask(0)
+    });
+    assert_eq!(lose_by(&mut client, |_| false, None), [1]);
+    client.ask(ask(2));
+    assert_eq!(lose_by(&mut client, |_| false, None), [1]);
+}
+
+#[test]
+fn a_silent_sa_is_asked_by_all_ports_in_turn_and_no_more_often() {
+    let mut client = client_of_two();
+    client.ask(ask(7));
+    assert_eq!(lose_by(&mut client, |_| true, None), [1, 2, 1, 2, 1]);
+    assert_eq!(
+        failure(&mut client),
+        Some((User::Paths(7), Failure::Timeout))
+    );
+}
+
+#[test]
+fn only_path_queries_leave_by_another_port() {
+    let mut client = client_of_two();
+    for user in [User::Fabric(1), User::Join(2), User::Inform(3)] {
+        client.ask(Ask { user, ..ask(0) });
+        assert_eq!(lose_by(&mut client, |_| true, Some(PORT)), [1; 5]);
+        assert_eq!(failure(&mut client), Some((user, Failure::Timeout)));
+    }
+}
+
+#[test]
+fn that_there_is_no_path_is_believed_of_the_port_itself_only() {
+    let mut client = client_of_two();
+    for nothing in [
+        |request: &SaRequest| answer(request, 0x0300),
+        |request: &SaRequest| answer_table(request, &[]),
+    ] {
+        client.ask(ask_table(7));
+        let astray = client.poll_send_around(|port| port == PORT).unwrap();
+        assert_eq!(astray.port, OTHER);
+        let message = nothing(&astray);
+        client.handle_response(Time(0), &message).unwrap();
+        assert_eq!(client.poll_reply(), None);
+        assert_eq!(
+            lose_by(&mut client, |_| true, Some(PORT)),
+            [1; 3],
+            "and not for long"
+        );
+        assert_eq!(
+            failure(&mut client),
+            Some((User::Paths(7), Failure::Timeout))
+        );
+    }
+    client.ask(ask(8));
+    let astray = client.poll_send_around(|port| port == PORT).unwrap();
+    let no = answer(&astray, 0x0300);
+    client.handle_response(Time(0), &no).unwrap();
+    let own = client.poll_send().unwrap();
+    assert_eq!((own.port, own.timeout_ms), (PORT, 200));
+    let no = answer(&own, 0x0300);
+    client.handle_response(Time(0), &no).unwrap();
+    let refused = Failure::Status(SaStatus::NoRecords);
+    assert_eq!(failure(&mut client), Some((User::Paths(8), refused)));
+}
+
+#[test]
+fn a_port_that_stood_in_and_cannot_send_is_a_lost_copy() {
+    let mut client = client_of_two();
+    let astray = |client: &mut SaClient| {
+        let request = client.poll_send_around(|port| port == PORT).unwrap();
+        assert_eq!(request.port, OTHER);
+        request
+    };
+    client.ask(ask(1));
+    let request = astray(&mut client);
+    client.handle_unsent(request.transaction_id);
+    assert_eq!(client.poll_send().unwrap().port, PORT);
+
+    let mut client = client_of_two();
+    client.ask(ask(1));
+    let request = astray(&mut client);
+    client.handle_port_gone(OTHER);
+    assert_eq!(client.poll_reply(), None);
+    assert_eq!(client.poll_send().unwrap().port, PORT);
+    client.handle_timeout(request.transaction_id);
+    assert_eq!((client.poll_send(), client.poll_reply()), (None, None));
+}

@@ -4,20 +4,23 @@
 use alloc::vec::Vec;
 
 use cm_msgs::Gid;
+use cm_msgs::control::Mode;
 use cm_msgs::path::Path;
 
 use super::overlaps::Overlaps;
-use crate::candidate::{Candidate, Score, rank, shared};
+use crate::candidate::{Candidate, Doubt, Score, Shared, rank, shared};
 use crate::conn::Core;
 use crate::conn::doubt::Suspicions;
 use crate::context::{ConnAlarm, Context};
 use crate::overlap::{Overlap, PathEnds};
+use crate::view::Reason;
 
 /// Candidates looked at in one evaluation, the best by ports first: 2 x 2 ports with 8 LIDs each.
 const MAX_ASSESSED: usize = 32;
 
 /// What the choice of an alternate rests on besides the ports.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Choice {
     pub(super) doubts: Suspicions,
     overlaps: Overlaps,
@@ -25,6 +28,8 @@ pub(super) struct Choice {
     pub(super) distrusted: bool,
     /// The next evaluation asks for doubtful paths, too.
     pub(super) probing: bool,
+    /// What the peer's policy allows, as far as its answers tell.
+    peer_mode: Option<Mode>,
     pub(super) chosen: Option<Candidate>,
     pub(super) runner_up: Option<Candidate>,
 }
@@ -46,7 +51,8 @@ impl Choice {
     pub(super) fn current(&self, core: &Core, cx: &Context) -> Option<(Path, Score)> {
         let path = *core
             .loaded()
-            .filter(|path| core.is_usable(cx, path) && !self.distrusted)?;
+            .filter(|path| core.is_usable(cx, path) && !core.is_suspect(cx, path))
+            .filter(|path| !self.distrusted && self.allows(core, cx, path))?;
         Some((path, self.score(core, cx, &path)))
     }
 
@@ -54,12 +60,48 @@ impl Choice {
     pub(super) fn improves(&self, core: &Core, cx: &Context, path: &Path) -> bool {
         let current = self.current(core, cx);
         let score = self.score(core, cx, path);
-        current.is_none_or(|(_, current)| score.beats(current))
+        self.allows(core, cx, path) && current.is_none_or(|(_, current)| score.beats(current))
+    }
+
+    /// Whether the policies of both ends allow a path as alternate, as far as is known.
+    pub(super) fn allows(&self, core: &Core, cx: &Context, path: &Path) -> bool {
+        let peer_allows = |mode: Mode| mode.allows(core.has_same_ports(cx, path));
+        core.allows(cx, path) && self.peer_mode.is_none_or(peer_allows)
+    }
+
+    /// The peer's policy does not allow this path, and others of its kind: what it allows instead, and
+    /// whether that is news. A peer that allows neither kind is not to be asked for the other at once.
+    pub(super) fn peer_forbids(&mut self, core: &Core, cx: &Context, path: &Path) -> (Mode, bool) {
+        let mode = match core.has_same_ports(cx, path) {
+            true => Mode::Port,
+            false => Mode::Lid,
+        };
+        (mode, self.peer_mode.replace(mode).is_none())
+    }
+
+    /// The peer's policy may be another than before. Whether it was known.
+    pub(super) fn forget_peer_mode(&mut self) -> bool {
+        self.peer_mode.take().is_some()
+    }
+
+    /// Whose policy is in the way, if one leaves nothing of all that is thinkable.
+    pub(super) fn forbidden_by(&self, core: &Core, cx: &Context) -> Option<Reason> {
+        let thinkable = rank(core.candidate_pool(cx), |_| Doubt::None);
+        let same_ports = |c: &Candidate| c.score.shared == Shared::BothPorts;
+        let own = core.policy(cx).mode;
+        match (own, self.peer_mode) {
+            _ if thinkable.is_empty() => None,
+            (_, Some(mode)) if thinkable.iter().any(|c| own.allows(same_ports(c))) => {
+                Some(Reason::PeerPolicy(mode))
+            }
+            _ => Some(Reason::Policy(own)),
+        }
     }
 
     fn score(&self, core: &Core, cx: &Context, path: &Path) -> Score {
         Score {
-            doubt: self.doubts.of_path(path),
+            doubt: worst(self.doubts.of_path(path), core.is_drained(cx, path)),
+            astray: core.is_astray(cx, path.port, path.dgid),
             shared: shared(&core.qp.primary, path, core.lmc(cx)),
             overlap: self.overlaps.of_path(core, cx, path),
             tie: 0,
@@ -86,8 +128,20 @@ impl Choice {
     }
 
     fn rank(&self, core: &Core, cx: &Context) -> Vec<Candidate> {
-        let doubt = |candidate: &Candidate| self.doubts.of_candidate(candidate);
-        rank(core.candidate_pool(cx), doubt)
+        let doubt = |candidate: &Candidate| {
+            let drained = cx.ports.is_drained(candidate.port) || core.peer.drains(candidate.dgid);
+            worst(self.doubts.of_candidate(candidate), drained)
+        };
+        let mut candidates = rank(core.candidate_pool(cx), doubt);
+        let modes = [Some(core.policy(cx).mode), self.peer_mode];
+        for mode in modes.into_iter().flatten() {
+            candidates.retain(|c| mode.allows(c.score.shared == Shared::BothPorts));
+        }
+        for candidate in &mut candidates {
+            candidate.score.astray = core.is_astray(cx, candidate.port.port, candidate.dgid);
+        }
+        candidates.sort_by_key(|candidate| candidate.score);
+        candidates
     }
 
     /// The thinkable alternates, the best by ports first, as many as are looked at.
@@ -154,14 +208,25 @@ impl Choice {
                 false => Next::Ask(candidates),
             };
         };
-        let in_doubt = |c: &Candidate| c.score.shares_less(score) && !c.score.beats(score);
+        // That a port is drained is no doubt that another try would settle.
+        let in_doubt = |c: &Candidate| {
+            c.score.leads_better(score) && !c.score.beats(score) && c.score.doubt != Doubt::Drained
+        };
         let doubtful = candidates.iter().any(in_doubt);
-        candidates.retain(|c| c.score.beats(score) || (probing && c.score.shares_less(score)));
+        candidates.retain(|c| c.score.beats(score) || (probing && in_doubt(c)));
         candidates.truncate(limit);
         match candidates.is_empty() {
             false => Next::Ask(candidates),
             true if doubtful => Next::Later,
             true => Next::Content,
         }
+    }
+}
+
+/// A path over a drained port is better than one that may not work at all.
+fn worst(doubt: Doubt, drained: bool) -> Doubt {
+    match drained {
+        true => doubt.max(Doubt::Drained),
+        false => doubt,
     }
 }

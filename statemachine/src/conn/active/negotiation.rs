@@ -2,8 +2,11 @@
 //! From a choice to a loaded alternate: the path record is asked for, the peer agrees, the library
 //! loads.
 
+mod proposing;
+
+use core::time::Duration;
+
 use cm_msgs::Gid;
-use cm_msgs::cm::{ApStatus, Apr, Mra};
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
@@ -13,13 +16,13 @@ use super::proposal::Proposal;
 use super::search::Search;
 use crate::candidate::Candidate;
 use crate::conn::Core;
-use crate::conn::association::{ActiveAssociation, CommIds, Outcome, code_timeout};
+use crate::conn::association::ActiveAssociation;
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
-use crate::input::{MadSource, Origin, QueryError};
+use crate::input::{Origin, QueryError};
 use crate::overlap::Overlap;
-use crate::trace::{PathLids, What};
+use crate::probe::{Finding, PathHealth, ProbePath};
 use crate::view::Reason;
 
 /// `EHOSTUNREACH`: what an application is told when there is no alternate.
@@ -28,13 +31,22 @@ const NO_ALTERNATE: u8 = 113;
 /// Times that a peer may point to another GID of its own before it is taken for a failure.
 const MAX_REDIRECTS: u8 = 2;
 
+/// How long a path that was found is probed before it is proposed all the same: longer than probes take
+/// to call it suspect, unless they have to wait for their turn.
+const VERIFY_WAIT: Duration = Duration::from_millis(500);
+
 /// What is under way.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 enum Step {
     #[default]
     Idle,
     /// A path is looked for.
     Searching,
+    /// There is one: it is probed before it is proposed.
+    Verifying(Found),
+    /// There is no room for its LAP.
+    Waiting(Found),
     /// LAP sent.
     Proposing(Proposal),
     /// The peer has agreed; the library loads.
@@ -43,8 +55,16 @@ enum Step {
     BackingOff,
 }
 
+/// A path that may be proposed, and where its record came from.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    path: Path,
+    origin: Option<Origin>,
+}
+
 /// How the active side comes to its alternate.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(in crate::conn) struct Negotiation {
     step: Step,
     search: Search,
@@ -58,6 +78,8 @@ pub(in crate::conn) struct Negotiation {
     agreed: bool,
     /// The last alternate that was loaded, and where its record came from.
     loaded: Option<(Path, Origin)>,
+    /// The path that was left by choice: the next alternate, and no question is needed.
+    left: Option<Path>,
     /// Why there is no alternate.
     why: Option<Reason>,
 }
@@ -69,6 +91,7 @@ impl Negotiation {
     pub(super) fn opened(&mut self, core: &Core, cx: &mut Context) {
         self.lap_transaction = cx.transaction();
         self.search.choice.doubts.peer_ports(&core.peer.ports);
+        self.search.choice.forget_peer_mode();
         self.confirm(core, cx);
     }
 
@@ -81,12 +104,77 @@ impl Negotiation {
     /// The peer would rather have the alternate end at this port of its own.
     pub(super) fn suggested(&mut self, core: &Core, cx: &mut Context, gid: Gid) {
         self.search.choice.doubts.present(gid);
+        self.search.choice.forget_peer_mode();
+        // A peer that is content has nothing to suggest.
+        self.confirm(core, cx);
+    }
+
+    /// A port of the peer's is said to be in service. Whether that is a reason to look again: a path to it
+    /// was not known, or there is no alternate.
+    pub(in crate::conn) fn port_in_service(
+        &mut self,
+        core: &Core,
+        cx: &mut Context,
+        gid: Gid,
+    ) -> bool {
+        let was_absent = self.search.choice.doubts.may_be_present(gid);
+        let matters = was_absent || self.search.choice.current(core, cx).is_none();
+        if matters {
+            self.trigger(core, cx);
+        }
+        matters
+    }
+
+    /// What may be an alternate is another thing than before.
+    pub(in crate::conn) fn policy_changed(&mut self, core: &Core, cx: &mut Context) {
+        self.search.choice.forget_peer_mode();
+        if let Step::Searching = self.step {
+            self.stop(core, cx);
+        }
+        self.confirm(core, cx);
+    }
+
+    /// Where the alternate should lead is another thing than before.
+    pub(in crate::conn) fn aim_changed(&mut self, core: &Core, cx: &mut Context) {
+        if let Step::Searching = self.step {
+            self.stop(core, cx);
+        }
         self.trigger(core, cx);
+    }
+
+    /// Whether the peer is known to have loaded the alternate that the QP has, and nothing is under way
+    /// that would replace it.
+    pub(in crate::conn) fn is_settled(&self) -> bool {
+        self.agreed && matches!(self.step, Step::Idle | Step::BackingOff)
+    }
+
+    /// Whether the peer may have another alternate, or be about to.
+    pub(in crate::conn) fn is_unsettled(&self) -> bool {
+        !self.agreed || matches!(self.step, Step::Proposing(_) | Step::Loading { .. })
+    }
+
+    /// An operator wants everything looked at again.
+    pub(super) fn look_again(&mut self, core: &Core, cx: &mut Context) {
+        self.search.choice.doubts.forget(&core.peer.ports);
+        self.search.choice.watch_suspects(core, cx);
+        self.search.choice.forget_overlaps();
+        self.confirm(core, cx);
+    }
+
+    /// Whether the peer's policy may be another than is known, if it is known.
+    pub(super) fn peer_may_allow(&mut self, core: &Core, cx: &mut Context) {
+        if self.search.choice.forget_peer_mode() {
+            self.trigger(core, cx);
+        }
     }
 
     /// Whether a LAP has no answer yet.
     pub(super) fn is_proposing(&self) -> bool {
         matches!(self.step, Step::Proposing(_))
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(&self.step, Step::Proposing(proposal) if proposal.is_in_flight())
     }
 
     /// The transaction ID of the next LAP.
@@ -103,10 +191,13 @@ impl Negotiation {
 
     pub(super) fn qp_changed(&mut self, core: &mut Core, cx: &mut Context, change: &QpChange) {
         if let Some(left) = &change.abandoned {
+            self.left = left.chosen.then_some(left.path);
             if left.suspect {
-                let until = cx.now + cx.config.suspect_hold_off;
-                self.search.choice.doubts.suspect(left.path, until);
-                self.search.choice.watch_suspects(core, cx);
+                self.suspect_path(core, cx, left.path);
+                if let Some(path) = core.probe_path(&left.path) {
+                    // Whether it is a hole, or was a short one, the next probe tells.
+                    cx.probes.hasten(cx.now, &path);
+                }
             }
             self.why = Some(Reason::JustMigrated);
             self.trigger(core, cx);
@@ -165,6 +256,12 @@ impl Negotiation {
         self.trigger(core, cx);
     }
 
+    fn suspect_path(&mut self, core: &Core, cx: &mut Context, path: Path) {
+        let until = cx.now + cx.config.suspect_hold_off;
+        self.search.choice.doubts.suspect(path, until);
+        self.search.choice.watch_suspects(core, cx);
+    }
+
     pub(super) fn timeout(
         &mut self,
         core: &mut Core,
@@ -177,10 +274,12 @@ impl Negotiation {
                     self.next(core, cx, why);
                 }
             }
+            // No probe could be sent in time: the LAP itself goes over the path.
+            Step::Verifying(found) => self.propose_found(core, cx, association, found),
             Step::Proposing(proposal) => self.send_lap(core, cx, association, proposal),
             Step::BackingOff => self.search.choice.probing = true,
             Step::Idle => {}
-            loading @ Step::Loading { .. } => self.step = loading,
+            other @ (Step::Waiting(_) | Step::Loading { .. }) => self.step = other,
         }
     }
 
@@ -206,9 +305,13 @@ impl Negotiation {
     pub(super) fn stop(&mut self, core: &Core, cx: &mut Context) {
         cx.stop(core.id, ConnAlarm::Negotiation);
         match core::mem::take(&mut self.step) {
-            Step::Searching => self.search.stop(cx),
+            Step::Searching => self.search.stop(core, cx),
             Step::Proposing(proposal) => proposal.take_back(cx),
-            Step::Idle | Step::Loading { .. } | Step::BackingOff => {}
+            Step::Idle
+            | Step::Verifying(_)
+            | Step::Waiting(_)
+            | Step::Loading { .. }
+            | Step::BackingOff => {}
         }
     }
 
@@ -220,20 +323,50 @@ impl Negotiation {
         cx: &mut Context,
         association: &mut ActiveAssociation,
     ) {
-        if self.is_outdated(core, cx) {
+        let needed = self.agreed && core.needs_alternate(cx);
+        let looking = matches!(
+            self.step,
+            Step::Searching | Step::Verifying(_) | Step::Waiting(_)
+        );
+        if self.is_outdated(core, cx) || (needed && looking) {
             self.stop(core, cx);
         }
-        if let Step::Idle = self.step {
-            self.evaluate(core, cx, association);
+        if needed {
+            return;
         }
+        if let Step::Verifying(found) = self.step {
+            self.verify(core, cx, association, found);
+        }
+        match self.step {
+            Step::Idle if core.has_room(cx) => self.evaluate(core, cx, association),
+            Step::Waiting(found) => self.propose_found(core, cx, association, found),
+            _ => {}
+        }
+    }
+
+    /// Both ends have the same alternate, and it is no bad one.
+    fn has_agreed(&self, core: &Core, cx: &Context) -> bool {
+        self.agreed && self.search.choice.current(core, cx).is_some()
     }
 
     /// Whether what is under way has lost its sense.
     fn is_outdated(&self, core: &Core, cx: &Context) -> bool {
         match &self.step {
             Step::Searching => self.search.is_outdated(cx),
+            // The alternate that was suspect may have answered meanwhile: as long as the ends do not have
+            // the same one, the connection has none.
+            Step::Verifying(Found { path, .. }) | Step::Waiting(Found { path, .. }) => {
+                let waits = matches!(self.step, Step::Waiting(_));
+                !core.is_usable(cx, path)
+                    || !self.search.choice.improves(core, cx, path)
+                    || (waits && core.is_suspect(cx, path))
+            }
             Step::Proposing(proposal) => {
-                !proposal.fits(core) || !core.is_usable(cx, &proposal.alternate)
+                let path = &proposal.alternate;
+                !proposal.fits(core)
+                    || !core.is_usable(cx, path)
+                    || !self.search.choice.allows(core, cx, path)
+                    || core.is_suspect(cx, path)
             }
             Step::Idle | Step::Loading { .. } | Step::BackingOff => false,
         }
@@ -248,9 +381,22 @@ impl Negotiation {
             let origin = self.origin(core);
             return self.propose(core, cx, association, path, origin);
         }
+        if let Some(left) = self.left.take()
+            && self.search.choice.improves(core, cx, &left)
+            && core.is_usable(cx, &left)
+        {
+            return self.propose(core, cx, association, left, None);
+        }
+        if self.has_agreed(core, cx) && core.is_weather_foul(cx) {
+            return self.back_off(core, cx);
+        }
         match self.search.begin(core, cx) {
             None | Some(Next::Ask(_)) => self.step = Step::Searching,
-            Some(Next::None) => self.explain(core, cx, no_candidate(core, cx)),
+            Some(Next::None) => {
+                let forbidden = self.search.choice.forbidden_by(core, cx);
+                let why = forbidden.unwrap_or_else(|| no_candidate(core, cx));
+                self.explain(core, cx, why);
+            }
             Some(Next::Later) => self.back_off(core, cx),
             Some(Next::Content) => {}
         }
@@ -278,9 +424,101 @@ impl Negotiation {
         origin: Option<Origin>,
     ) {
         match self.search.paths(core, cx, number, result, origin) {
-            Some(Ok((path, origin))) => self.propose(core, cx, association, path, origin),
+            Some(Ok((path, origin))) => {
+                self.verify(core, cx, association, Found { path, origin });
+            }
             Some(Err(why)) => self.next(core, cx, why),
             None => {}
+        }
+    }
+
+    /// The peer is asked, if there is room.
+    fn propose_found(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        association: &mut ActiveAssociation,
+        found: Found,
+    ) {
+        if core.has_room(cx) {
+            self.propose(core, cx, association, found.path, found.origin);
+        } else {
+            self.step = Step::Waiting(found);
+        }
+    }
+
+    /// Proposes a path once a probe of it has come back. The paths of a connection are probed from the
+    /// next look at them on, so that one that is new has no answer yet.
+    fn verify(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        association: &mut ActiveAssociation,
+        found: Found,
+    ) {
+        let path = found.path;
+        let probed = !cx.config.verify.is_zero() && core.probe_path(&path).is_some();
+        match core.health(cx, &path) {
+            PathHealth::Suspect => {
+                self.suspect_path(core, cx, path);
+                cx.stop(core.id, ConnAlarm::Negotiation);
+                self.next(core, cx, Reason::PathSuspect);
+            }
+            PathHealth::Unknown if probed => {
+                if !matches!(self.step, Step::Verifying(_)) {
+                    self.step = Step::Verifying(found);
+                    cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
+                }
+            }
+            PathHealth::Unknown | PathHealth::Verified => {
+                cx.stop(core.id, ConnAlarm::Negotiation);
+                self.propose_found(core, cx, association, found);
+            }
+        }
+    }
+
+    /// The path that is probed before it is proposed.
+    pub(in crate::conn) fn verifying(&self) -> Option<&Path> {
+        match &self.step {
+            Step::Verifying(Found { path, .. }) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// A path to which the connection could return, when it carries packets again.
+    pub(in crate::conn) fn suspect<'a>(&'a self, core: &Core, cx: &Context) -> Option<&'a Path> {
+        let other = |path: &Path| {
+            core.is_up(cx, path)
+                && !path.same_way(&core.qp.primary)
+                && !core.loaded().is_some_and(|loaded| loaded.same_way(path))
+        };
+        self.search.choice.doubts.last(other)
+    }
+
+    /// Something became of a path of the connection's.
+    pub(in crate::conn) fn probed(
+        &mut self,
+        core: &Core,
+        cx: &mut Context,
+        path: &ProbePath,
+        finding: Finding,
+    ) {
+        let is_it = |other: &Path| core.probe_path(other).as_ref() == Some(path);
+        match finding {
+            Finding::Loss | Finding::StillSuspect => {}
+            Finding::Suspect => {
+                if let Some(&alternate) = core.loaded().filter(|path| is_it(path)) {
+                    self.suspect_path(core, cx, alternate);
+                    self.trigger(core, cx);
+                }
+            }
+            Finding::Answer { was_suspect } => {
+                let cleared = self.search.choice.doubts.verified(is_it);
+                self.search.choice.watch_suspects(core, cx);
+                if cleared || was_suspect {
+                    self.trigger(core, cx);
+                }
+            }
         }
     }
 
@@ -289,7 +527,7 @@ impl Negotiation {
         self.step = Step::Idle;
         if self.search.ask_next(core, cx) {
             self.step = Step::Searching;
-        } else if self.agreed && self.search.choice.current(core, cx).is_some() {
+        } else if self.has_agreed(core, cx) {
             // It was an improvement that was looked for, and there is none now.
             self.back_off(core, cx);
         } else {
@@ -318,148 +556,6 @@ impl Negotiation {
         self.why = Some(why);
     }
 
-    // ---- LAP and APR ----
-
-    /// Proposes a path to the peer.
-    fn propose(
-        &mut self,
-        core: &mut Core,
-        cx: &mut Context,
-        association: &mut ActiveAssociation,
-        alternate: Path,
-        origin: Option<Origin>,
-    ) {
-        core.counters.laps_sent += 1;
-        cx.trace(core.id, What::LapSent(PathLids::from(&alternate)));
-        self.agreed = false;
-        let transaction = self.next_transaction();
-        // A LAP of before, whoever repeats it, is told from this one.
-        core.own.advance();
-        let proposal = Proposal::new(core, transaction, alternate, origin);
-        self.send_lap(core, cx, association, proposal);
-    }
-
-    fn send_lap(
-        &mut self,
-        core: &mut Core,
-        cx: &mut Context,
-        association: &mut ActiveAssociation,
-        mut proposal: Proposal,
-    ) {
-        self.step = Step::Idle;
-        let Some(ids) = association.ids() else {
-            return;
-        };
-        match proposal.send(core, cx, ids) {
-            Some(wait) => {
-                cx.set(core.id, ConnAlarm::Negotiation, wait);
-                self.step = Step::Proposing(proposal);
-            }
-            None => {
-                // Perhaps the peer has forgotten the association, and its answers with it.
-                self.explain(core, cx, Reason::NoApr);
-                association.ask(core, cx);
-            }
-        }
-    }
-
-    /// The peer needs longer.
-    pub(super) fn mra(
-        &mut self,
-        core: &Core,
-        cx: &mut Context,
-        association: &ActiveAssociation,
-        source: &MadSource,
-        mra: &Mra,
-    ) -> Outcome {
-        let ids = CommIds::from_peer(mra.local_comm_id, mra.remote_comm_id);
-        match &self.step {
-            Step::Proposing(proposal)
-                if association.ids() == Some(ids)
-                    && proposal.is_answered_by(source.transaction_id) =>
-            {
-                // A peer cannot hold a connection up for longer than a library could.
-                let wait = code_timeout(mra.service_timeout);
-                let wait = wait.clamp(cx.config.retry_first, cx.config.order_timeout);
-                cx.set(core.id, ConnAlarm::Negotiation, wait);
-                Outcome::Handled
-            }
-            _ => Outcome::Other,
-        }
-    }
-
-    pub(super) fn apr(
-        &mut self,
-        core: &mut Core,
-        cx: &mut Context,
-        association: &mut ActiveAssociation,
-        source: &MadSource,
-        apr: &Apr,
-    ) -> Outcome {
-        match core::mem::take(&mut self.step) {
-            Step::Proposing(proposal) if proposal.is_answered_by(source.transaction_id) => {
-                proposal.answered(core, cx);
-                cx.stop(core.id, ConnAlarm::Negotiation);
-                cx.trace(core.id, What::AprReceived(apr.status()));
-                match apr.status() {
-                    ApStatus::Success => self.accepted(core, cx, proposal),
-                    _ => self.declined(core, cx, association, &proposal, apr),
-                }
-                Outcome::Handled
-            }
-            other => {
-                self.step = other;
-                Outcome::Other
-            }
-        }
-    }
-
-    fn accepted(&mut self, core: &mut Core, cx: &mut Context, proposal: Proposal) {
-        if core.has_loaded(&proposal.alternate) {
-            self.settled(true);
-        } else if core.orders.outstanding().is_none() && proposal.fits(core) {
-            core.load(cx, proposal.alternate);
-            let origin = proposal.origin;
-            self.step = Step::Loading { origin };
-        }
-    }
-
-    fn declined(
-        &mut self,
-        core: &mut Core,
-        cx: &mut Context,
-        association: &mut ActiveAssociation,
-        proposal: &Proposal,
-        apr: &Apr,
-    ) {
-        let why = Reason::Apr(apr.status());
-        match apr.status() {
-            ApStatus::InvalidCommId => {
-                self.explain(core, cx, why);
-                association.ask(core, cx);
-            }
-            ApStatus::InvalidGid | ApStatus::InvalidLid => {
-                if core.has_loaded(&proposal.alternate) {
-                    self.search.choice.distrusted = true;
-                }
-                self.search.choice.doubts.declined(proposal.alternate.dgid);
-                if let Some(gid) = apr.better_gid().filter(|_| self.redirects < MAX_REDIRECTS) {
-                    self.redirects += 1;
-                    self.search.redirect(core, cx, gid);
-                }
-                self.next(core, cx, why);
-            }
-            // The two sides may have different ideas of the primary: see what is true here.
-            ApStatus::Rejected | ApStatus::IsCurrent => {
-                self.fail(core, cx, why);
-                if core.orders.outstanding().is_none() {
-                    core.query(cx);
-                }
-            }
-            _ => self.next(core, cx, why),
-        }
-    }
-
     // ---- what to show ----
 
     pub(in crate::conn) fn chosen(&self) -> Option<Candidate> {
@@ -485,10 +581,18 @@ impl Negotiation {
         self.search.choice.distrusted
     }
 
+    /// Whether the peer's policy forbids the alternate that the QP has.
+    pub(in crate::conn) fn is_forbidden_by_peer(&self, core: &Core, cx: &Context) -> bool {
+        let forbids = |path: &Path| !self.search.choice.allows(core, cx, path);
+        core.loaded().is_some_and(forbids)
+    }
+
     /// Why there is no alternate, and whether something is being done about it right now.
     pub(super) fn reason(&self) -> (Reason, bool) {
         match self.step {
             Step::Searching => (Reason::WaitingForPath, true),
+            Step::Waiting(_) => (Reason::Queued, true),
+            Step::Verifying(_) => (Reason::WaitingForProbe, true),
             Step::Proposing(_) => (Reason::WaitingForApr, true),
             Step::Loading { .. } => (Reason::WaitingForLibrary, true),
             Step::Idle | Step::BackingOff => (self.why.unwrap_or(Reason::JustMigrated), false),

@@ -12,6 +12,7 @@ use crate::overlap::{Overlap, PathEnds};
 
 /// What was said of paths last, for one primary.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Overlaps {
     primary: Path,
     known: Vec<(PathEnds, Option<Overlap>)>,

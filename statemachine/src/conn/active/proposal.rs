@@ -11,9 +11,11 @@ use crate::conn::association::CommIds;
 use crate::conn::proposal::fields;
 use crate::context::Context;
 use crate::exchange::Exchange;
+use crate::guard::guard;
 use crate::input::Origin;
 
 /// A LAP and what it is for.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Proposal {
     exchange: Exchange,
     /// Sequence number of our state in its first copy.
@@ -43,15 +45,24 @@ impl Proposal {
 
     /// Sends the next copy, and says how long to wait for an answer. `None`: there were enough.
     pub(super) fn send(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> Option<Duration> {
-        let routes = core.routes(cx);
+        let routes = core.routes_by(cx, &self.alternate);
         let lap = lap(core, cx, ids, fields(&self.alternate));
         self.exchange
             .next(cx, &routes, core.round_trip, || lap.into())
     }
 
+    /// The peer needs longer.
+    pub(super) fn put_off(&mut self) {
+        self.exchange.put_off();
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        !self.exchange.has_yielded()
+    }
+
     /// Whether an answer with this transaction ID is to its LAP, and not to an earlier one.
     pub(super) fn is_answered_by(&self, transaction: u32) -> bool {
-        self.exchange.transaction == transaction
+        guard!(AnswerToThisLap, self.exchange.transaction == transaction)
     }
 
     /// It was answered: the peer has the state that came with it.

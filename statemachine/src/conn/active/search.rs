@@ -22,6 +22,7 @@ use crate::trace::What;
 use crate::view::Reason;
 
 /// A question that waits for its answer.
+#[cfg_attr(test, derive(Clone, Debug))]
 enum Asked {
     /// Whoever knows the fabric: what these share with the primary.
     Overlaps {
@@ -46,6 +47,7 @@ pub(super) type Found = Result<(Path, Option<Origin>), Reason>;
 
 /// A search for an alternate.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Search {
     pub(super) choice: Choice,
     asked: Option<Asked>,
@@ -165,12 +167,14 @@ impl Search {
             records.find_map(|record| fit(primary, port, &candidate, record))
         });
         let path = path.ok_or(Reason::NoFittingPath)?;
-        core.learn(path.dgid, path.dlid, core.lmc(cx));
         // A source cannot clear a suspicion, because it may not have noticed either; and it may
         // lead to other LIDs than it was asked for.
         if !self.choice.improves(core, cx, &path) {
             return Err(Reason::NoFittingPath);
         }
+        // Not before: what the peer says is out of service would be none to the alternate that is loaded,
+        // because of a source that has not noticed.
+        core.learn(path.dgid, path.dlid, core.lmc(cx));
         self.choice.chosen = Some(candidate);
         core.event(cx, AppEvent::AltRouteResolved, 0);
         Ok((path, candidate.origin))
@@ -211,7 +215,7 @@ impl Search {
     /// Nobody answered. Why that candidate is nothing, if it was asked for.
     pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context) -> Option<Reason> {
         let asked = self.asked.take()?;
-        cx.questions.end(asked.query());
+        cx.withdraw(core.id, asked.query());
         match asked {
             Asked::Overlaps { primary, paths, .. } => {
                 // To choose without that knowledge is better than not to choose.
@@ -240,9 +244,9 @@ impl Search {
     }
 
     /// The answer is not waited for any more.
-    pub(super) fn stop(&mut self, cx: &mut Context) {
+    pub(super) fn stop(&mut self, core: &Core, cx: &mut Context) {
         if let Some(asked) = self.asked.take() {
-            cx.questions.end(asked.query());
+            cx.withdraw(core.id, asked.query());
         }
     }
 

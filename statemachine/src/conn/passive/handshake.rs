@@ -27,6 +27,7 @@ const ELSEWHERE_PACE: Duration = Duration::from_secs(1);
 
 /// A REQ that was answered.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Offer {
     pub(super) remote: u32,
     /// What it said of its sender, to be believed when the sender is known.
@@ -37,6 +38,7 @@ pub(super) struct Offer {
 
 /// The REQs of one connection that were answered.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Handshake {
     /// Our name for the association that comes of it.
     pub(super) local: u32,

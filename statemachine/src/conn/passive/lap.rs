@@ -14,6 +14,7 @@ use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
 use crate::conn::peer::is_reverse;
 use crate::conn::proposal::reversed;
 use crate::context::Context;
+use crate::guard::guard;
 use crate::input::MadSource;
 use crate::port::Port;
 use crate::trace::{Drop, PathLids, What};
@@ -118,8 +119,14 @@ impl Passive {
         if proposal.trips >= MAX_TRIPS {
             return self.answer(core, cx, &proposal, ApStatus::Rejected);
         }
-        let armed = core.qp.alternate.filter(|_| core.is_armed());
-        if armed.is_some_and(|path| is_reverse(&path, &proposal.state.primary)) {
+        let armed = core
+            .qp
+            .alternate
+            .filter(|_| guard!(OnlyArmed, core.is_armed()));
+        let is_there = |path: Path| {
+            is_reverse(&path, &proposal.state.primary) && guard!(AlternateUp, core.is_up(cx, &path))
+        };
+        if armed.is_some_and(is_there) {
             // The peer has migrated, and no packet of it has told the QP yet.
             core.migrate(cx);
         } else if let Some(path) = self.replaced_on(core, cx, &proposal.state.primary) {
@@ -134,8 +141,11 @@ impl Passive {
     /// The alternate before the present one, if it is what the peer has migrated to and the QP can
     /// be brought there still.
     fn replaced_on(&self, core: &Core, cx: &Context, primary: &PrimaryPath) -> Option<Path> {
-        let is_there = |path: &Path| is_reverse(path, primary) && core.is_up(cx, path);
-        self.replaced.filter(is_there).filter(|_| core.is_armed())
+        let is_there =
+            |path: &Path| is_reverse(path, primary) && guard!(AlternateUp, core.is_up(cx, path));
+        self.replaced
+            .filter(is_there)
+            .filter(|_| guard!(OnlyArmed, core.is_armed()))
     }
 
     pub(in crate::conn) fn qp_changed(
@@ -244,8 +254,11 @@ fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objecti
         .ok_or(ApStatus::InvalidGid)?;
     let primary = &core.qp.primary;
     // A QP has one path MTU and one partition for both of its paths (IBA 17.2.8).
-    let usable =
-        |port: &Port| port.is_up() && port.has_pkey(primary.pkey) && port.status.mtu >= primary.mtu;
+    let usable = |port: &Port| {
+        guard!(AlternatePortUp, port.is_up())
+            && port.has_pkey(primary.pkey)
+            && port.status.mtu >= primary.mtu
+    };
     if !usable(port) {
         let better = ports.find(|other| usable(other) && other.id.port != primary.port);
         let better = better.map(|port| port.status.gid);
@@ -265,6 +278,9 @@ fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objecti
     let path = reversed(primary, port, fields);
     if path.same_way(primary) {
         return Err(ApStatus::IsCurrent.into());
+    }
+    if !core.allows(cx, &path) {
+        return Err(ApStatus::Unsupported.into());
     }
     Ok(path)
 }

@@ -4,6 +4,8 @@
 use core::time::Duration;
 
 use cm_msgs::cm::{Sap, SpStatus, Spr};
+use cm_msgs::control::Mode;
+use cm_msgs::path::Path;
 
 use super::Passive;
 use crate::backoff::Backoff;
@@ -12,6 +14,7 @@ use crate::conn::announcement::Announcement;
 use crate::conn::association::CommIds;
 use crate::conn::peer::News;
 use crate::context::{ConnAlarm, Context};
+use crate::guard::guard;
 use crate::input::MadSource;
 use crate::port::Port;
 use crate::trace::{Drop, What};
@@ -22,6 +25,7 @@ const BUSY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_se
 
 /// What became of the last SAP.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 enum Step {
     /// Nothing is outstanding.
     #[default]
@@ -34,19 +38,32 @@ enum Step {
 
 /// How the passive side makes itself heard.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Suggestion {
     step: Step,
     /// SAPs in a row without success.
     failures: u32,
+    /// The policy is another than the peer may have found out.
+    policy: bool,
 }
 
 impl Suggestion {
     /// Sends a SAP, if there is something to say and none is outstanding.
-    pub(super) fn drive(&mut self, core: &Core, cx: &mut Context, open: Option<CommIds>) {
-        if matches!(self.step, Step::Idle) && open.is_some() && core.has_news() {
+    pub(super) fn drive(&mut self, core: &mut Core, cx: &mut Context, open: Option<CommIds>) {
+        if guard!(OneSap, matches!(self.step, Step::Idle))
+            && open.is_some()
+            && (core.has_news() || self.policy || core.asks_state(cx))
+            && core.has_room(cx)
+        {
+            core.state_asked(cx);
             let transaction = cx.transaction();
             self.send(core, cx, open, Announcement::new(core, transaction));
         }
+    }
+
+    /// Whether a SAP has no answer.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(&self.step, Step::Sent(announcement) if announcement.is_in_flight())
     }
 
     pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context, open: Option<CommIds>) {
@@ -98,6 +115,12 @@ impl Suggestion {
         }
     }
 
+    /// The peer is to look again for an alternate that the policy allows.
+    fn policy_changed(&mut self, core: &Core, cx: &mut Context) {
+        self.policy = true;
+        self.trigger(core, cx);
+    }
+
     /// Nothing is outstanding any more.
     pub(super) fn stop(&mut self, core: &Core, cx: &mut Context) {
         if let Step::Sent(announcement) = core::mem::take(&mut self.step) {
@@ -123,6 +146,7 @@ impl Suggestion {
                 } else {
                     // Whatever it thinks of the suggestion, it has the state.
                     self.failures = 0;
+                    self.policy = false;
                     announcement.answered(core, cx);
                 }
                 true
@@ -136,6 +160,16 @@ impl Suggestion {
 }
 
 impl Passive {
+    /// It is time to say where the connection belongs.
+    pub(in crate::conn) fn ask_again(&mut self, core: &Core, cx: &mut Context) {
+        self.suggestion.trigger(core, cx);
+    }
+
+    /// What may be an alternate is another thing than before.
+    pub(in crate::conn) fn policy_changed(&mut self, core: &Core, cx: &mut Context) {
+        self.suggestion.policy_changed(core, cx);
+    }
+
     pub(super) fn spr(
         &mut self,
         core: &mut Core,
@@ -170,10 +204,22 @@ impl Passive {
     }
 }
 
-/// A SAP. It names a port where the connection has no alternate that would work from here.
+/// A SAP. It names a port where the connection has no alternate that would work from here, and that
+/// its policy allows, and where it belongs on another port than it is on.
 fn sap(core: &Core, cx: &Context, ids: CommIds) -> Sap {
-    let unprotected = !core.loaded().is_some_and(|path| core.is_up(cx, path));
-    let port = better_port(core, cx).filter(|_| unprotected);
+    let is_good = |path: &&Path| core.is_up(cx, path) && core.allows(cx, path);
+    let alternate = core.loaded().filter(is_good);
+    let suspect = alternate.filter(|path| core.is_suspect(cx, path));
+    let port = match (alternate, suspect, core.policy(cx).mode) {
+        (Some(_), None, _) => None,
+        (_, _, Mode::Lid) => core.port_of(cx, &core.qp.primary),
+        (_, suspect, Mode::Any | Mode::Port) => {
+            better_port(core, cx, suspect.map(|path| path.port))
+        }
+    };
+    let destination = core.destination(cx);
+    let destination = destination.and_then(|port| cx.ports.of_path(core.node_guid, port));
+    let port = destination.or(port);
     let status = port.map(|port| &port.status);
     Sap {
         local_comm_id: ids.local,
@@ -185,13 +231,16 @@ fn sap(core: &Core, cx: &Context, ids: CommIds) -> Sap {
     }
 }
 
-/// A port that an alternate could end at, apart from the primary's.
-fn better_port<'a>(core: &Core, cx: &'a Context) -> Option<&'a Port> {
+/// A port that an alternate could end at, apart from the primary's and from `other`.
+fn better_port<'a>(core: &Core, cx: &'a Context, other: Option<u8>) -> Option<&'a Port> {
     let primary = &core.qp.primary;
-    cx.ports.of_device(core.node_guid).find(|port| {
+    let fits = |port: &&Port| {
         port.is_settled()
             && port.id.port != primary.port
+            && Some(port.id.port) != other
             && port.has_pkey(primary.pkey)
             && port.status.mtu >= primary.mtu
-    })
+    };
+    let ports = cx.ports.of_device(core.node_guid).filter(fits);
+    ports.min_by_key(|port| cx.ports.is_drained(port.id))
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A host: an engine, and a library with one queue pair a connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cm_msgs::PKey;
 use cm_msgs::Qpn;
 use cm_msgs::control::{AppEvent, MigrationState, QpState, Refusal, Snapshot};
+use cm_msgs::path::Path;
 use statemachine::{Engine, Order, PortId, PortStatus};
 
 use super::network::{base_lid, gid, guid};
@@ -34,16 +35,30 @@ pub(crate) struct Host {
     pub(crate) registered: Vec<bool>,
     pub(crate) refused: Vec<Option<Refusal>>,
     pub(crate) events: Vec<AppEvent>,
+    /// How often a library was told that a connection is disconnected.
+    pub(crate) disconnected: usize,
     /// What the engine was told of each QP, and whether it waits for an answer.
     pub(crate) told: BTreeMap<usize, Snapshot>,
     pub(crate) waiting: BTreeMap<usize, bool>,
     /// MADs sent, by name; copies included.
     pub(crate) sent: BTreeMap<&'static str, usize>,
+    /// The partitions that they were sent in.
+    pub(crate) sent_in: BTreeSet<PKey>,
+    /// Probes sent.
+    pub(crate) probes: usize,
     /// When the last report will arrive: the library's socket keeps its order.
     pub(crate) last_report: u64,
     pub(crate) fault: Option<LibraryFault>,
+    /// Of which connections the order that waits is one to migrate.
+    pub(crate) migrating: Vec<bool>,
+    /// The primaries that the libraries may leave by themselves.
+    pub(crate) standing: Vec<Option<Path>>,
+    /// Each time that one was told whether it may.
+    pub(crate) stands_told: Vec<bool>,
     /// Orders that its stopped process has not read.
     pub(crate) unread: Vec<(usize, Order)>,
+    /// Its daemon is stopped: what is sent to it is not answered.
+    pub(crate) stopped: bool,
     /// Ports whose send queue is full.
     pub(crate) full: [bool; 2],
 }
@@ -75,12 +90,19 @@ impl Host {
             registered: vec![false; connections],
             refused: vec![None; connections],
             events: Vec::new(),
+            disconnected: 0,
             told: BTreeMap::new(),
             waiting: BTreeMap::new(),
             sent: BTreeMap::new(),
+            sent_in: BTreeSet::new(),
+            probes: 0,
             last_report: 0,
             fault: None,
+            migrating: vec![false; connections],
+            standing: vec![None; connections],
+            stands_told: Vec::new(),
             unread: Vec::new(),
+            stopped: false,
             full: [false; 2],
         }
     }
@@ -111,9 +133,11 @@ impl Host {
         let name = |(_, order): &(usize, Order)| match order {
             Order::Load(_) => "load",
             Order::Migrate(_) => "migrate",
+            Order::Stand(_) => "stand",
             Order::Query(_) => "query",
             Order::Refuse(_) => "refuse",
             Order::Event(..) => "event",
+            Order::Disconnected => "disconnected",
         };
         self.unread.iter().map(name).collect()
     }

@@ -6,26 +6,30 @@ mod fabric;
 mod host;
 mod network;
 mod qp;
+mod standing;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use cm_msgs::cm;
-use cm_msgs::control::{Cause, MigrationState, QpState, Register, Report, Role, Snapshot};
+use cm_msgs::control::{
+    Cause, MigrationState, PolicyOverride, QpState, Register, Report, Role, Snapshot,
+};
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Lid, PKey, Qpn};
 use statemachine::view::Protection;
 use statemachine::{
-    Assess, Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin, Overlap,
-    PathQuery, PortId, Query, QueryError, Random, Time, Trace, Transmit,
+    Assess, Command, Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin,
+    Overlap, PathQuery, PortId, Probe, Query, QueryError, Random, Time, Trace, Transmit,
 };
 
 pub(crate) use self::fabric::{Fabric, shared};
 pub(crate) use self::host::{Host, LibraryFault};
 pub(crate) use self::network::{Cable, Network, PortOf, Weather, base_lid, gid, guid};
-use self::qp::{Event as QpEvent, Qp};
+use self::qp::Event as QpEvent;
+pub(crate) use self::qp::Qp;
 
 /// Whether `peer` is this path seen from its other end.
 fn is_reverse(path: &Path, peer: &Path) -> bool {
@@ -50,6 +54,10 @@ const SA: u64 = 2 * MS;
 enum Pending {
     /// A MAD that a host will receive.
     Mad(usize, MadSource, cm::Message),
+    /// A host's probe, on its way there.
+    Probe(usize, Probe),
+    /// Its answer, on its way back.
+    ProbeAnswer(usize, Probe),
     /// An input to a host's engine, if its socket still is this one.
     Input(usize, u64, Input),
     /// What paths share reaches a host's engine, whichever that is by then.
@@ -78,6 +86,8 @@ pub(crate) struct Pair {
     /// Both applications send.
     pub(crate) traffic: bool,
     pub(crate) opted_in: bool,
+    /// What the libraries say of policies.
+    pub(crate) policies: [PolicyOverride; 2],
     /// What the libraries take their applications for.
     pub(crate) roles: [Role; 2],
     /// The SA knows no LIDs but base LIDs.
@@ -121,6 +131,7 @@ impl Pair {
             lose: Losses::new(),
             traffic: false,
             opted_in: false,
+            policies: [PolicyOverride::default(); 2],
             roles: [Role::Active, Role::Passive],
             base_lids_only: false,
             sa_dead: false,
@@ -137,6 +148,15 @@ impl Pair {
             seeds: seed,
             verbose: std::env::var_os("APMD_VERBOSE").is_some(),
         }
+    }
+
+    /// Both daemons start, both applications register, and both send.
+    pub(crate) fn begin(&mut self) {
+        for host in [PASSIVE, ACTIVE] {
+            self.start(host);
+            self.register(host);
+        }
+        self.set_traffic(true);
     }
 
     /// Both daemons run, both applications have registered, both send.
@@ -209,6 +229,28 @@ impl Pair {
         }
     }
 
+    /// How a host's connections are to be protected from now on.
+    pub(crate) fn set_policy(&mut self, host: usize, policy: PolicyOverride) {
+        self.policies[host] = policy;
+        for conn in 0..self.hosts[host].qps.len() {
+            let id = self.id(host, conn);
+            self.input(host, Input::Policy(id, policy));
+        }
+    }
+
+    /// Anything at all happens to a host's engine.
+    pub(crate) fn tell(&mut self, host: usize, input: Input) {
+        self.input(host, input);
+    }
+
+    /// A host's daemon reads its configuration again.
+    pub(crate) fn configure(&mut self, host: usize, config: Config) {
+        if let Some(engine) = &mut self.hosts[host].engine {
+            engine.set_config(config);
+        }
+        self.drain(host);
+    }
+
     /// Another library of the host registers a connection that the peer knows nothing of, and
     /// closes it.
     pub(crate) fn register_and_close(&mut self, host: usize, client: u64, conn: u64) {
@@ -238,6 +280,7 @@ impl Pair {
             node_guid: guid(host),
             qpn: self.hosts[host].qpn(conn),
             peer_qpn: host::qpn(1 - host, conn),
+            policy: self.policies[host],
             snapshot,
         }
     }
@@ -251,11 +294,20 @@ impl Pair {
 
     /// The application closes its connections.
     pub(crate) fn close(&mut self, host: usize) {
+        self.end(host, Input::Close);
+    }
+
+    /// It disconnects them.
+    pub(crate) fn disconnect(&mut self, host: usize) {
+        self.end(host, Input::Disconnect);
+    }
+
+    fn end(&mut self, host: usize, input: fn(ConnId) -> Input) {
         for conn in 0..self.hosts[host].qps.len() {
             self.hosts[host].registered[conn] = false;
             self.hosts[host].qps[conn].state = QpState::Reset;
             let id = self.id(host, conn);
-            self.input(host, Input::Close(id));
+            self.input(host, input(id));
         }
     }
 
@@ -296,6 +348,11 @@ impl Pair {
         self.input(host, Input::Mad(source, message));
     }
 
+    /// Hands a host's engine something else that nobody sent.
+    pub(crate) fn hear(&mut self, host: usize, input: Input) {
+        self.input(host, input);
+    }
+
     pub(crate) fn sa_knows_only(&mut self, pairs: Vec<(PortOf, PortOf)>) {
         self.sa_knows = Some(pairs);
     }
@@ -321,6 +378,23 @@ impl Pair {
         overlaps: Vec<Option<Overlap>>,
     ) {
         self.input(host, Input::Assessed { query, overlaps });
+    }
+
+    /// An operator wants something of a host's first connection.
+    pub(crate) fn command(&mut self, host: usize, command: Command) {
+        let id = self.id(host, 0);
+        self.input(host, Input::Command(id, command));
+    }
+
+    /// An operator wants connections off a port, or minds them no more.
+    pub(crate) fn drain_port(&mut self, host: usize, port: u8, drained: bool) {
+        let id = self.hosts[host].port_id(port);
+        self.input(host, Input::Drain(id, drained));
+    }
+
+    /// A library says how its QP is, unasked.
+    pub(crate) fn report_changed(&mut self, host: usize) {
+        self.report(host, 0, Cause::Changed, LOCAL);
     }
 
     /// Keeps MADs of this name from now on.
@@ -466,10 +540,11 @@ impl Pair {
     /// Nothing of a daemon's stays awake.
     pub(crate) fn assert_asleep(&self, host: usize) {
         let engine = self.hosts[host].engine.as_ref().expect("a daemon");
-        assert_eq!(
-            engine.poll_timeout(),
-            None,
-            "host {host}: {:#?}",
+        // All that is left to do is to probe paths, and to make sure of the association now and then.
+        let next = engine.next_alarm().map(|at| at - Time(self.now));
+        assert!(
+            next.is_none_or(|wait| wait.as_secs() >= 60),
+            "host {host}: {next:?} {:#?}",
             self.views(host)
         );
     }
@@ -535,7 +610,10 @@ impl Pair {
 
     fn happen(&mut self, pending: Pending) {
         match pending {
+            Pending::Mad(host, _, _) if self.hosts[host].stopped => {}
             Pending::Mad(host, source, message) => self.input(host, Input::Mad(source, message)),
+            Pending::Probe(host, probe) => self.answer_probe(host, probe),
+            Pending::ProbeAnswer(host, probe) => self.input(host, Input::Probed(probe)),
             Pending::Input(host, client, input) => {
                 if self.hosts[host].client == client {
                     self.arrive(host, input);
@@ -558,10 +636,12 @@ impl Pair {
         if let Input::Report(id, report) = &input {
             let conn = id.conn as usize;
             self.hosts[host].told.insert(conn, report.snapshot);
-            if !matches!(
-                report.cause,
-                Cause::PathMigrated | Cause::Armed | Cause::Broken
-            ) {
+            let answers = match report.cause {
+                Cause::PathMigrated | Cause::Armed | Cause::Broken => false,
+                Cause::StandingOrder => self.hosts[host].migrating[conn],
+                _ => true,
+            };
+            if answers {
                 self.hosts[host].waiting.insert(conn, false);
             }
         }
@@ -589,6 +669,9 @@ impl Pair {
         let has_room = |id: PortId| !full[usize::from(id.port) - 1];
         while let Some(mad) = self.poll(host, |engine| engine.poll_transmit(has_room)) {
             self.send(host, mad);
+        }
+        while let Some(probe) = self.poll(host, |engine| engine.poll_probe(has_room)) {
+            self.send_probe(host, probe);
         }
         while let Some(query) = self.poll(host, Engine::poll_query) {
             self.query(host, query);
@@ -677,6 +760,10 @@ impl Pair {
         assert_eq!(id.client, client, "an order to a socket that is gone");
         match &order {
             Order::Event(event, _) => return self.hosts[host].events.push(*event),
+            Order::Disconnected => {
+                self.hosts[host].disconnected += 1;
+                return;
+            }
             Order::Refuse(refusal) => {
                 self.hosts[host].refused[conn] = Some(*refusal);
                 return;
@@ -693,15 +780,19 @@ impl Pair {
                     .find(|view| view.id.port == load.alternate.port);
                 let up =
                     known.is_some_and(|view| view.state != statemachine::view::PortState::Down);
+                self.hosts[host].migrating[conn] = false;
                 assert!(up, "alternate on a port that is down: {port:?}");
                 self.hosts[host].check_order(conn);
             }
             Order::Migrate(_) => {
+                self.hosts[host].migrating[conn] = true;
                 self.hosts[host].check_migrate(conn);
                 self.hosts[host].check_order(conn);
             }
+            Order::Stand(_) => {}
             // What became of an order that is overdue may be asked.
             Order::Query(_) => {
+                self.hosts[host].migrating[conn] = false;
                 self.hosts[host].waiting.insert(conn, true);
             }
         }
@@ -743,12 +834,15 @@ impl Pair {
         }
         let qp = &mut self.hosts[host].qps[conn];
         let cause = match order {
+            Order::Stand(stand) => return self.take_standing_order(host, conn, &stand),
             Order::Load(load) => {
+                self.hosts[host].standing[conn] = load.standing.then_some(load.primary);
                 let token = load.token;
                 if qp.state == QpState::Rts && qp.primary.same_way(&load.primary) {
                     qp.load(load.alternate);
                     Cause::Done { token }
                 } else {
+                    self.hosts[host].standing[conn] = None;
                     Cause::Stale { token }
                 }
             }
@@ -787,6 +881,7 @@ impl Pair {
     fn send(&mut self, host: usize, send: Transmit) {
         let name = send.message.name();
         *self.hosts[host].sent.entry(name).or_default() += 1;
+        self.hosts[host].sent_in.insert(send.pkey);
         self.transactions.insert(name, send.transaction_id);
         let slid = base_lid((host, send.port.port));
         if let Some(left) = self.lose.get_mut(name).filter(|left| **left > 0) {
@@ -804,11 +899,18 @@ impl Pair {
         if !self.net.passes(slid, send.lid) {
             return;
         }
+        let receiver = &self.hosts[to];
+        // As an HCA has it: by the first key of the port's own that lets the sender's in, or not at all.
+        let mut keys = receiver.ports[usize::from(port) - 1].pkeys.iter();
+        let Some(&pkey) = keys.find(|key| key.matches(send.pkey)) else {
+            return;
+        };
         let source = MadSource {
-            port: self.hosts[to].port_id(port),
+            port: receiver.port_id(port),
             lid: slid,
             gid: None,
             qpn: 1,
+            pkey,
             transaction_id: send.transaction_id,
         };
         if self.record == Some(name) {
@@ -826,6 +928,29 @@ impl Pair {
                 self.push(delay, Pending::Mad(to, source, message.clone()));
             }
         }
+    }
+
+    /// A probe takes the path that it is about.
+    fn send_probe(&mut self, host: usize, probe: Probe) {
+        self.hosts[host].probes += 1;
+        if self.net.passes(probe.path.slid, probe.path.dlid) && !self.is_lost() {
+            let delay = 20 + self.net.random(self.net.weather.delay);
+            self.push(delay, Pending::Probe(host, probe));
+        }
+    }
+
+    /// Where no daemon runs, the kernel answers. A stopped one does not.
+    fn answer_probe(&mut self, host: usize, probe: Probe) {
+        let there = self.net.port_at(probe.path.dlid).map(|(host, _)| host);
+        let stopped = there.is_none_or(|there| self.hosts[there].stopped);
+        if self.net.passes(probe.path.dlid, probe.path.slid) && !stopped && !self.is_lost() {
+            let delay = 20 + self.net.random(self.net.weather.delay);
+            self.push(delay, Pending::ProbeAnswer(host, probe));
+        }
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.net.random(1000) < self.net.weather.loss
     }
 
     fn answer(&mut self, host: usize, query: &PathQuery) {

@@ -13,6 +13,8 @@ pub(crate) enum Cable {
     Pulled,
     /// The link is up, and nothing passes.
     BlackHole,
+    /// The link is up, and nothing that the host sends passes.
+    Mute,
 }
 
 /// Chances per thousand, and the spread of delays.
@@ -70,12 +72,12 @@ impl Network {
 
     /// Whether a packet from one of these LIDs gets to the other.
     pub(crate) fn passes(&self, slid: Lid, dlid: Lid) -> bool {
-        let plugged = |lid| {
-            self.port_at(lid).is_some_and(|(host, port)| {
-                self.cables[host][usize::from(port) - 1] == Cable::Plugged
-            })
+        let cable = |lid| {
+            let (host, port) = self.port_at(lid)?;
+            Some(self.cables[host][usize::from(port) - 1])
         };
-        plugged(slid) && plugged(dlid)
+        cable(slid) == Some(Cable::Plugged)
+            && matches!(cable(dlid), Some(Cable::Plugged | Cable::Mute))
     }
 
     pub(crate) fn port_at(&self, lid: Lid) -> Option<PortOf> {

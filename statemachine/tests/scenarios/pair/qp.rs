@@ -77,6 +77,10 @@ impl Qp {
     }
 
     /// A packet was acknowledged.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.state == QpState::Rts && self.migration == MigrationState::Armed
+    }
+
     pub(crate) fn acknowledged(&mut self) {
         self.lost = 0;
     }

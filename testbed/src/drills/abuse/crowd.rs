@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Crowds at the libraries' socket: clients that say nothing, and such that do not listen.
 
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use super::scene::Scene;
 use crate::command;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
+use crate::memory;
 use crate::stream::{Options, Streams};
 
 /// Users that crowd together.
@@ -80,15 +80,5 @@ fn crowd(how: &str, count: u32, more: &[&str]) -> Result<Vec<Attacker>, Failure>
 /// Memory of host A's daemon.
 fn resident_kib(context: &Context<'_>) -> Result<u64, Failure> {
     let (pid, _) = context.world.rights(Host::A)?;
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).map_err(|source| Failure::File {
-        path: path.clone(),
-        source,
-    })?;
-    let value = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = value.and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok());
-    number.ok_or_else(|| Failure::Output {
-        source_name: path,
-        problem: "no VmRSS".to_owned(),
-    })
+    memory::resident_kib(pid)
 }

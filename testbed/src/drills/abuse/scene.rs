@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Context;
 use super::attacker::{ACM_SOCKET, Attacker};
-use crate::clock::Millis;
+use crate::clock::{Millis, median};
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
@@ -103,9 +103,4 @@ impl Scene {
         context.timeline.note("drill", text.clone());
         ensure(attacked.0 <= quiet.0 * FACTOR, || text)
     }
-}
-
-fn median(mut times: Vec<Millis>) -> Millis {
-    times.sort_by(|a, b| a.0.total_cmp(&b.0));
-    times[times.len() / 2]
 }

@@ -75,6 +75,7 @@ impl Seen {
                 lid: Lid(forger_port.lid()?),
                 lmc: forger_port.lmc()?,
                 up: true,
+                drained: false,
             },
         })
     }
@@ -162,6 +163,7 @@ impl Seen {
             lid: Lid(self.peer.primary.slid),
             lmc: self.forger.lmc,
             up: false,
+            drained: false,
         };
         State {
             sequence: 0x4000_0000,
@@ -172,6 +174,7 @@ impl Seen {
             },
             migration: MigrationState::Migrated,
             ports: Ports::new([self.forger, lost]),
+            ..State::default()
         }
     }
 }

@@ -9,7 +9,8 @@ use statemachine::{
     Assess, Config, ConnId, Engine, Input, Level, Origin, PathQuery, Query, QueryError, Time,
 };
 
-use super::{Event, World};
+use super::{Event, Keep, World};
+use crate::sim::diagram::{Before, word};
 use crate::sim::fabric::{PortOf, base_lid, guid, port_of};
 use crate::sim::host::{port_id, port_status};
 use crate::sim::queue::{MS, SECOND};
@@ -26,7 +27,7 @@ impl World<'_> {
     /// A daemon starts. Its libraries come one after the other.
     pub(super) fn start(&mut self, host: usize) {
         let mut engine = Engine::new(Config::default(), self.seeds.split());
-        engine.set_trace_level(self.tells.then_some(Level::Debug));
+        engine.set_trace_level((self.keep == Keep::Lines).then_some(Level::Debug));
         self.hosts[host].engine = Some(engine);
         self.hosts[host].wake = None;
         for port in 1..=2 {
@@ -67,6 +68,7 @@ impl World<'_> {
             node_guid: guid(host),
             qpn: qpn(conn, side),
             peer_qpn: qpn(conn, 1 - side),
+            policy: self.plan.policies[host],
             snapshot: end.qp.snapshot(),
         };
         self.hosts[host].told.insert(conn, register.snapshot);
@@ -78,6 +80,7 @@ impl World<'_> {
     }
 
     pub(super) fn port(&mut self, port: PortOf) {
+        self.uek_port(port);
         let status = port_status(&self.fabric, port);
         self.input(port.0, Input::Port(port_id(port), Some(status)));
     }
@@ -94,8 +97,14 @@ impl World<'_> {
         let Some(engine) = &mut self.hosts[host].engine else {
             return;
         };
+        let watch = self.keep == Keep::Transitions;
+        let seen = watch.then(|| (Before::new(engine, now), word(&input)));
         engine.handle(now, input);
         self.drain(host);
+        if let (Some((before, upon)), Some(engine)) = (seen, &self.hosts[host].engine) {
+            let transitions = &mut self.outcome.transitions;
+            transitions.note(&before, &upon, engine, now);
+        }
     }
 
     fn poll<T>(&mut self, host: usize, poll: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
@@ -108,6 +117,9 @@ impl World<'_> {
         }
         while let Some(mad) = self.poll(host, |engine| engine.poll_transmit(|_| true)) {
             self.send(host, &mad);
+        }
+        while let Some(probe) = self.poll(host, |engine| engine.poll_probe(|_| true)) {
+            self.send_probe(host, probe);
         }
         while let Some(query) = self.poll(host, Engine::poll_query) {
             self.query(host, query);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether what happens may happen.
 
-use cm_msgs::control::QpState;
+use cm_msgs::control::{Placement, QpState};
 use cm_msgs::path::Path;
 
 use super::World;
@@ -73,12 +73,12 @@ impl Judge {
 }
 
 impl World<'_> {
-    fn passes_both_ways(&self, path: &Path) -> bool {
+    pub(super) fn passes_both_ways(&self, path: &Path) -> bool {
         self.fabric.passes(path.slid, path.dlid) && self.fabric.passes(path.dlid, path.slid)
     }
 
     /// The alternate that both ends have armed, if it would carry packets.
-    fn live_alternate(&self, conn: usize, side: usize) -> Option<Path> {
+    pub(super) fn live_alternate(&self, conn: usize, side: usize) -> Option<Path> {
         let [one, other] = [side, 1 - side].map(|side| &self.connections[conn].ends[side].qp);
         let (here, there) = (one.alternate?, other.alternate?);
         let armed = one.is_armed() && other.is_armed();
@@ -174,6 +174,23 @@ impl World<'_> {
                 });
                 self.violated(Rule::Liveness, || {
                     format!("connection {conn}: active {}; passive {}", ends[0], ends[1])
+                });
+            }
+        }
+    }
+
+    /// Every connection that lives is on the port that its active side's host prefers.
+    pub(super) fn must_be_home(&mut self) {
+        for conn in 0..self.connections.len() {
+            let end = &self.connections[conn].ends[0];
+            let wanted = match self.plan.policies[end.host].placement {
+                Some(Placement::Prefer(port)) => port.get(),
+                Some(Placement::Stay | Placement::Spread) | None => continue,
+            };
+            let port = end.qp.primary.port;
+            if !self.connections[conn].closed && port != wanted {
+                self.violated(Rule::Failback, || {
+                    format!("connection {conn}: on port {port}, and port {wanted} is preferred")
                 });
             }
         }

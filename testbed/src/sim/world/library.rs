@@ -25,12 +25,21 @@ impl World<'_> {
 
     pub(super) fn order(&mut self, host: usize, id: ConnId, order: Order) {
         let conn = id.conn as usize;
-        if matches!(order, Order::Event(..) | Order::Refuse(_)) {
+        if matches!(
+            order,
+            Order::Event(..) | Order::Refuse(_) | Order::Disconnected
+        ) {
             return;
         }
         self.check(host, conn, &order);
+        if let Order::Stand(_) = order {
+            let due = self.local(host);
+            let event = Event::Obey(host, id.client, conn, order);
+            return self.queue.at(due, event);
+        }
         let now = self.queue.now();
-        if let Some(since) = self.hosts[host].waiting.insert(conn, now)
+        let migrate = matches!(order, Order::Migrate(_));
+        if let Some((since, _)) = self.hosts[host].waiting.insert(conn, (now, migrate))
             && now < since + ORDER_TIMEOUT
         {
             self.violated(Rule::OneOrder, || {
@@ -58,6 +67,7 @@ impl World<'_> {
                     });
                 }
             }
+            Order::Stand(stand) => self.check_standing_order(host, conn, stand),
             Order::Migrate(_) => {
                 let told = self.hosts[host].told.get(&conn);
                 let may = told.is_some_and(|told| {
@@ -85,6 +95,9 @@ impl World<'_> {
         if !self.connections[conn].ends[side].registered {
             return;
         }
+        if let Order::Stand(stand) = order {
+            return self.take_standing_order(conn, side, stand);
+        }
         let qp = &mut self.connections[conn].ends[side].qp;
         let (token, expected) = match order {
             Order::Load(load) => (load.token, &load.primary),
@@ -110,6 +123,10 @@ impl World<'_> {
                 Cause::Failed { token, errno: 22 }
             }
         };
+        if let Order::Load(load) = order {
+            let standing = load.standing && matches!(cause, Cause::Done { .. });
+            self.connections[conn].ends[side].standing = standing.then_some(load.primary);
+        }
         self.report(host, conn, cause);
     }
 
@@ -138,13 +155,15 @@ impl World<'_> {
         if let Input::Report(id, report) = &input {
             let conn = id.conn as usize;
             self.hosts[host].told.insert(conn, report.snapshot);
-            let answers = matches!(
-                report.cause,
+            let migrate = self.hosts[host].waiting.get(&conn);
+            let answers = match report.cause {
                 Cause::Query { .. }
-                    | Cause::Done { .. }
-                    | Cause::Stale { .. }
-                    | Cause::Failed { .. }
-            );
+                | Cause::Done { .. }
+                | Cause::Stale { .. }
+                | Cause::Failed { .. } => true,
+                Cause::StandingOrder => migrate.is_some_and(|&(_, migrate)| migrate),
+                _ => false,
+            };
             if answers {
                 self.hosts[host].waiting.remove(&conn);
             }

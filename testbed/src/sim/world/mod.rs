@@ -5,16 +5,20 @@ mod daemon;
 mod judge;
 mod library;
 mod network;
+pub mod rearm;
+mod standing;
 mod traffic;
 mod trouble;
+mod uek;
 
 use cm_msgs::PKey;
 use cm_msgs::cm;
 use cm_msgs::path::Path;
-use statemachine::{Input, MadSource, Order, PathQuery, Random};
+use statemachine::{Input, MadSource, Order, PathQuery, Probe, Random};
 
 use self::judge::Judge;
 use self::network::Weather;
+use super::diagram::Transitions;
 use super::fabric::{Fabric, PortOf, base_lid, gid};
 use super::host::Host;
 use super::plan::{Plan, random};
@@ -34,6 +38,8 @@ const FORGOTTEN: u64 = 300 * SECOND;
 enum Event {
     /// A host receives a MAD.
     Mad(usize, MadSource, cm::Message),
+    /// A host's probe arrives at its path's far end.
+    Probe(usize, Probe),
     /// A host's engine is told something, if its libraries' socket still is this one.
     Input(usize, u64, Input),
     /// The SA answers, as the fabric is then.
@@ -44,6 +50,8 @@ enum Event {
     Packet(usize, usize),
     /// A daemon looks at a port.
     Port(PortOf),
+    /// Libraries have an event of a port.
+    Failed(PortOf),
     /// A daemon's timer.
     Wake(usize),
     /// A library registers a connection.
@@ -56,6 +64,8 @@ enum Event {
     Begin(usize),
     /// A fault is over.
     End(usize),
+    /// Something happens at a side that has no daemon, but UEK's schedule.
+    Uek(usize, uek::Step),
     /// Somebody sends what nobody should believe.
     Forge,
     /// All connections that live should be armed.
@@ -70,6 +80,8 @@ enum Event {
 struct End {
     host: usize,
     qp: Qp,
+    /// The primary that its library may leave by itself.
+    standing: Option<Path>,
     registered: bool,
 }
 
@@ -92,6 +104,19 @@ pub struct Outcome {
     pub events: u64,
     /// A line for each thing worth telling, where that was asked for.
     pub lines: Vec<String>,
+    /// Which states of connections followed each other.
+    pub transitions: Transitions,
+}
+
+/// What of a run is kept besides what came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// Nothing.
+    Nothing,
+    /// Lines that say what happened.
+    Lines,
+    /// States of connections.
+    Transitions,
 }
 
 /// All of it.
@@ -106,13 +131,17 @@ struct World<'a> {
     /// Seeds of daemons.
     seeds: Random,
     dice: Random,
-    tells: bool,
+    keep: Keep,
+    /// Between two packets of a side, and between two tries of one.
+    packet_every: u64,
+    /// UEK's schedule, where it is in the daemons' place.
+    uek: Option<uek::Ends>,
     outcome: Outcome,
 }
 
-/// Runs a plan. With `tells`, lines say what happened.
-pub fn run(plan: &Plan, profile: &Profile, tells: bool) -> Outcome {
-    let mut world = World::new(plan, profile, tells);
+/// Runs a plan.
+pub fn run(plan: &Plan, profile: &Profile, keep: Keep) -> Outcome {
+    let mut world = World::new(plan, profile, keep);
     world.prepare();
     while world.outcome.violation.is_none()
         && let Some(event) = world.queue.pop()
@@ -128,13 +157,14 @@ pub fn run(plan: &Plan, profile: &Profile, tells: bool) -> Outcome {
 }
 
 impl<'a> World<'a> {
-    fn new(plan: &'a Plan, profile: &Profile, tells: bool) -> Self {
+    fn new(plan: &'a Plan, profile: &Profile, keep: Keep) -> Self {
         let mut root = random(plan.seed ^ 0x5157_4c44);
         let ends = |index: usize, (active, passive)| {
             let port = (index % 2) as u8 + 1;
             let end = |host, peer| End {
                 host,
                 qp: Qp::new(first_path((host, port), (peer, port))),
+                standing: None,
                 registered: false,
             };
             Connection {
@@ -154,7 +184,9 @@ impl<'a> World<'a> {
             weather: Weather::default(),
             seeds: root.split(),
             dice: root.split(),
-            tells,
+            keep,
+            packet_every: traffic::PACKET,
+            uek: None,
             outcome: Outcome::default(),
         }
     }
@@ -188,21 +220,25 @@ impl<'a> World<'a> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Mad(host, source, message) => self.input(host, Input::Mad(source, message)),
+            Event::Probe(host, probe) => self.answer_probe(host, probe),
             Event::Input(host, client, input) => self.hear_library(host, client, input),
             Event::Answer(host, client, query) => self.answer(host, client, &query),
             Event::Obey(host, client, conn, order) => self.obey(host, client, conn, &order),
             Event::Packet(conn, side) => self.packet(conn, side),
             Event::Port(port) => self.port(port),
+            Event::Failed(port) => self.port_failed(port),
             Event::Wake(host) => self.wake(host),
             Event::Register(host, client, conn) => self.register(host, client, conn),
             Event::Close(conn, side) => self.close(conn, side),
             Event::Sweep => self.sweep(),
             Event::Begin(index) => self.begin(index),
             Event::End(index) => self.end(index),
+            Event::Uek(side, step) => self.uek(side, step),
             Event::Forge => self.forge(),
             Event::Settled => self.must_be_armed(),
             Event::Steady => {
                 self.must_be_armed();
+                self.must_be_home();
                 for conn in 0..self.connections.len() {
                     self.close_soon(conn);
                 }
@@ -216,7 +252,7 @@ impl<'a> World<'a> {
     }
 
     fn tell(&mut self, words: impl FnOnce() -> String) {
-        if self.tells {
+        if self.keep == Keep::Lines {
             let seconds = self.queue.now() as f64 / SECOND as f64;
             self.outcome
                 .lines

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MADs between daemons, and those that nobody should believe.
 
-use cm_msgs::cm;
-use statemachine::{MadSource, Transmit};
+use cm_msgs::{PKey, cm};
+use statemachine::{Input, MadSource, Probe, Transmit};
 
 use super::{Event, World};
 use crate::sim::fabric::base_lid;
@@ -12,8 +12,9 @@ use crate::sim::verdict::Rule;
 
 /// The association's management class.
 const CLASS: u8 = 0x2d;
-/// MADs that a host may send in a second, for each of its connections.
-const TRAFFIC: u32 = 50;
+/// MADs that a host may send in a second, for each of its connections: six copies each of REQ, LAP and SAP or
+/// DREQ, and as many answers, twice. Probes have a bound of their own.
+const TRAFFIC: u32 = 72;
 /// MADs that a forger has seen.
 const SEEN: usize = 64;
 
@@ -60,16 +61,47 @@ impl World<'_> {
             lid: slid,
             gid: None,
             qpn: 1,
+            pkey: send.pkey,
             transaction_id: send.transaction_id,
         };
         let copies = 1 + u32::from(self.dice.below(1000) < self.weather.copies);
         for _ in 0..copies {
-            if self.dice.below(1000) >= self.weather.loss {
-                let delay = 20 + u64::from(self.dice.below(100 + self.weather.delay));
+            if !self.is_lost() {
+                let delay = self.mad_delay();
                 self.queue
                     .after(delay, Event::Mad(to, source, message.clone()));
             }
         }
+    }
+
+    /// A probe takes the path that it is about.
+    pub(super) fn send_probe(&mut self, host: usize, probe: Probe) {
+        self.count(host);
+        let path = probe.path;
+        if self.fabric.passes(path.slid, path.dlid) && !self.is_lost() {
+            let event = Event::Probe(host, probe);
+            let delay = self.mad_delay();
+            self.queue.after(delay, event);
+        }
+    }
+
+    /// Where no daemon runs, the kernel answers.
+    pub(super) fn answer_probe(&mut self, host: usize, probe: Probe) {
+        let path = probe.path;
+        if self.fabric.passes(path.dlid, path.slid) && !self.is_lost() {
+            let client = self.hosts[host].client;
+            let delay = self.mad_delay();
+            let event = Event::Input(host, client, Input::Probed(probe));
+            self.queue.after(delay, event);
+        }
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.dice.below(1000) < self.weather.loss
+    }
+
+    fn mad_delay(&mut self) -> u64 {
+        20 + u64::from(self.dice.below(100 + self.weather.delay))
     }
 
     fn count(&mut self, host: usize) {
@@ -108,6 +140,7 @@ impl World<'_> {
             lid: base_lid(from),
             gid: None,
             qpn: 1,
+            pkey: PKey::DEFAULT_FULL,
             transaction_id: self.dice.below(u32::MAX),
         };
         self.tell(|| {

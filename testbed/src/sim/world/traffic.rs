@@ -8,14 +8,15 @@ use crate::sim::qp;
 use crate::sim::queue::MS;
 
 /// Between two packets of a side, and between two tries of one.
-const PACKET: u64 = 20 * MS;
+pub(super) const PACKET: u64 = 20 * MS;
 
 impl World<'_> {
     pub(super) fn packet(&mut self, conn: usize, side: usize) {
         if self.connections[conn].closed {
             return;
         }
-        self.queue.after(PACKET, Event::Packet(conn, side));
+        self.queue
+            .after(self.packet_every, Event::Packet(conn, side));
         let ends = &mut self.connections[conn].ends;
         if ends[side].qp.state != QpState::Rts {
             return;
@@ -52,6 +53,7 @@ impl World<'_> {
         let cause = match event {
             qp::Event::Migrated => {
                 self.outcome.migrations += 1;
+                self.uek_migrated(side);
                 Cause::PathMigrated
             }
             qp::Event::Armed => Cause::Armed,

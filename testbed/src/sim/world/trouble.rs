@@ -65,6 +65,9 @@ impl World<'_> {
         if self.hosts[host].mute > 0 {
             return;
         }
+        for port in std::mem::take(&mut self.hosts[host].unseen) {
+            self.port_failed((host, port));
+        }
         for (client, conn, order) in std::mem::take(&mut self.hosts[host].unread) {
             self.obey(host, client, conn, &order);
         }
@@ -92,7 +95,7 @@ impl World<'_> {
         }
     }
 
-    fn fabric_changes(&mut self, element: Element, failure: Failure, worse: bool) {
+    pub(super) fn fabric_changes(&mut self, element: Element, failure: Failure, worse: bool) {
         self.fabric.change(element, failure, worse);
         if failure != Failure::Dead {
             return;
@@ -107,6 +110,9 @@ impl World<'_> {
             };
             if concerned {
                 self.queue.after(seen, Event::Port(port));
+                if worse {
+                    self.libraries_will_see(port);
+                }
             }
         }
         let sweep = SWEEP + u64::from(self.dice.below(SECOND as u32));

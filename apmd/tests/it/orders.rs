@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What operators want done, without any device: who may, and what is not there.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use apmd::io::seqpacket::{Packets, Receive};
+
+use crate::apmctl::{outcome, run};
+use crate::daemon::Daemon;
+
+/// A user and group who are nobody here.
+const STRANGER: u32 = 64_123;
+
+#[test]
+fn what_makes_no_sense_is_2() {
+    for arguments in [
+        &["conn", "migrate"][..],
+        &["conn", "rearm"],
+        &["conn", "migrate", "pid", "x"],
+        &["conn", "migrate", "1.1", "-t", "-1"],
+        &["conn", "rearm", "1.1", "--timeout", "3601"],
+        &["port", "drain"],
+        &["port", "drain", "mlx5_0"],
+        &["port", "drain", "mlx5_0/x"],
+        &["port", "drain", "mlx5_0/1", "-t", "nan"],
+        &["port", "undrain", "/1"],
+    ] {
+        assert_eq!(run(arguments).0, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_1_and_says_so() {
+    let daemon = Daemon::start("");
+    for (arguments, want) in [
+        (
+            &["conn", "migrate", "1.1"][..],
+            "conn 1.1: no such connection",
+        ),
+        (&["conn", "rearm", "1.1"], "conn 1.1: no such connection"),
+        (
+            &["conn", "migrate", "pid", "1"],
+            "no connection fits: pid 1",
+        ),
+        (
+            &["conn", "rearm", "command", "rping"],
+            "no connection fits: command rping",
+        ),
+        (&["conn", "migrate", "device", "mlx5_9"], "device mlx5_9"),
+        (
+            &["port", "drain", "mlx5_9/1"],
+            "mlx5_9/1: not a port that apmd looks after",
+        ),
+        (
+            &["port", "undrain", "mlx5_9/1"],
+            "mlx5_9/1: not a port that apmd looks after",
+        ),
+    ] {
+        let (code, text, error) = outcome(&daemon.apmctl(arguments));
+        assert_eq!((code, text.as_str()), (1, ""), "{arguments:?}: {error}");
+        assert!(error.contains(want), "{error:?} does not say {want:?}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn who_may_look_may_not_change() {
+    let daemon = Daemon::start("[control]\nmode = 0o666\n");
+    // Where everybody may run it.
+    let directory = crate::directory::Directory::new();
+    let program = directory.copy(env!("CARGO_BIN_EXE_apmctl"), "apmctl");
+    let as_stranger = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("-s").arg(daemon.directory()).args(arguments);
+        let command = command.uid(STRANGER).gid(STRANGER);
+        outcome(&command.output().expect("apmctl starts"))
+    };
+    assert_eq!(as_stranger(&["conn"]).0, 0);
+    for arguments in [
+        &["conn", "migrate", "1.1"][..],
+        &["conn", "rearm", "pid", "1"],
+        &["port", "undrain", "mlx5_9/1"],
+    ] {
+        let (code, _, error) = as_stranger(arguments);
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains("not permitted: only root"), "{error}");
+    }
+    daemon.await_log("not permitted");
+    // Of the group that the socket belongs to.
+    let mut command = Command::new(&program);
+    command.arg("-s").arg(daemon.directory());
+    let socket = std::fs::metadata(daemon.directory().join("observe.sock"));
+    let group = std::os::unix::fs::MetadataExt::gid(&socket.expect("it is there"));
+    command.args(["conn", "migrate", "1.1"]);
+    let output = command.uid(STRANGER).gid(group).output();
+    let (code, _, error) = outcome(&output.expect("apmctl starts"));
+    assert_eq!(code, 1);
+    assert!(error.contains("no such connection"), "{error}");
+}
+
+#[test]
+fn an_order_that_is_not_understood_is_refused_and_nothing_else_happens() {
+    let daemon = Daemon::start("");
+    let socket = daemon.directory().join("observe.sock");
+    for packet in [
+        &br#"{"do":"drain"}"#[..],
+        br#"{"do":"reboot"}"#,
+        br#"{"do":7}"#,
+        br#"{"show":"conn","do":"drain"}"#,
+        br#"[{"do":"drain","port":"mlx5_0/1"}]"#,
+    ] {
+        let caller = Packets::connect(&socket, Duration::from_secs(10)).expect("apmd listens");
+        caller.send(packet).expect("room");
+        let mut buffer = [0; 512];
+        let Ok(Receive::Packet(len)) = caller.receive(&mut buffer) else {
+            panic!("no answer to {}", String::from_utf8_lossy(packet));
+        };
+        assert!(buffer[..len].starts_with(br#"{"error":"#));
+    }
+    assert_eq!(outcome(&daemon.apmctl(&["conn"])).0, 0);
+}

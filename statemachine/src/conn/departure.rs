@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an operator wants of a connection whose primary works.
+
+use core::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::time::Time;
+
+/// Pauses after answers that the peer's end is not armed. There may be many thousands of idle
+/// connections.
+const NOT_ARMED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+
+/// An order to leave the primary, and how often the peer was asked for it.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Departure {
+    /// It is to migrate, if that is possible until then.
+    until: Option<Time>,
+    /// Answers in a row that the peer's end is not armed.
+    failures: u32,
+}
+
+impl Departure {
+    /// One that an operator has ordered now.
+    pub(super) fn ordered(until: Time) -> Self {
+        Self {
+            until: Some(until),
+            failures: 0,
+        }
+    }
+
+    /// Whether an operator has ordered it, and not too long ago.
+    pub(super) fn is_ordered(&self, now: Time) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether an operator has ordered it, however long ago.
+    pub(super) fn was_ordered(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// The order of an operator, if there is one, is not carried out.
+    pub(super) fn give_up(&mut self) {
+        self.until = None;
+    }
+
+    /// The peer's end is not armed: until it is asked again.
+    pub(super) fn pause(&mut self) -> Duration {
+        let pause = NOT_ARMED.after(self.failures);
+        self.failures += 1;
+        pause
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which paths of a connection are probed, and what it makes of the answers.
+
+use cm_msgs::path::Path;
+
+use super::qp::Core;
+use super::watched::Watched;
+use super::{Connection, Side};
+use crate::candidate::{Shared, shared};
+use crate::context::Context;
+use crate::id::PortId;
+use crate::overlap::Overlap;
+use crate::probe::{Finding, PathHealth, ProbePath};
+use crate::time::Time;
+use crate::view::{Grade, ProbeView};
+
+impl Core {
+    /// A path as probes take it; `None`: they cannot, since their answers would need a GRH.
+    pub(super) fn probe_path(&self, path: &Path) -> Option<ProbePath> {
+        (!path.global).then(|| ProbePath {
+            port: PortId::new(self.node_guid, path.port),
+            slid: path.slid,
+            dlid: path.dlid,
+            sl: path.sl,
+            pkey: path.pkey,
+        })
+    }
+
+    pub(super) fn health(&self, cx: &Context, path: &Path) -> PathHealth {
+        let path = self.probe_path(path);
+        path.map_or(PathHealth::Unknown, |path| cx.probes.health(&path))
+    }
+
+    pub(super) fn is_suspect(&self, cx: &Context, path: &Path) -> bool {
+        self.health(cx, path) == PathHealth::Suspect
+    }
+
+    /// Many MADs get lost. To agree on another alternate takes long then, and until both ends have loaded
+    /// it they have different ones: if the primary fails meanwhile, hardware moves them apart.
+    pub(super) fn is_weather_foul(&self, cx: &Context) -> bool {
+        let paths = [Some(&self.qp.primary), self.loaded()];
+        let mut probed = paths
+            .into_iter()
+            .flatten()
+            .filter_map(|path| self.probe_path(path));
+        probed.any(|path| cx.probes.is_lossy(&path))
+    }
+
+    /// The alternate that the QP has carries packets, as far as probes can tell, and its far port is not
+    /// known to be down: what a library needs to know to migrate without being told.
+    pub(crate) fn is_alternate_sound(&self, cx: &Context) -> bool {
+        self.loaded().is_some_and(|path| {
+            self.is_usable(cx, path) && self.health(cx, path) == PathHealth::Verified
+        })
+    }
+
+    /// Whether probes say that the primary carries nothing and the alternate does.
+    pub(super) fn is_primary_hollow(&self, cx: &Context, alternate: &Path) -> bool {
+        let paths = self
+            .probe_path(alternate)
+            .zip(self.probe_path(&self.qp.primary));
+        paths.is_some_and(|(alternate, primary)| cx.probes.prefer(cx.now, &alternate, &primary))
+            && self.is_usable(cx, alternate)
+    }
+
+    /// Whether the alternate may be needed at any moment, and is good for it, or was when the primary was
+    /// not any more: no time for another, since ends that migrate while one of them has loaded it and the
+    /// other has not go apart.
+    pub(super) fn needs_alternate(&self, cx: &Context) -> bool {
+        let outlasts = |path: &Path| {
+            let paths = self.probe_path(path).zip(self.probe_path(&self.qp.primary));
+            paths.is_some_and(|(path, primary)| cx.probes.outlasts(cx.now, &path, &primary))
+        };
+        let sound = |path: &Path| {
+            self.is_usable(cx, path) && (!self.is_suspect(cx, path) || outlasts(path))
+        };
+        self.is_armed() && self.is_suspect(cx, &self.qp.primary) && self.loaded().is_some_and(sound)
+    }
+
+    fn probe_view(&self, cx: &Context, now: Time, path: &Path) -> ProbeView {
+        let answered = self
+            .probe_path(path)
+            .and_then(|path| cx.probes.answered(&path));
+        ProbeView {
+            health: self.health(cx, path),
+            age: answered.map(|at| now - at),
+        }
+    }
+}
+
+impl Connection {
+    /// Has the paths probed that matter now, and no others. Without a daemon at the peer, nobody could
+    /// be told of what comes of it.
+    pub(super) fn watch_paths(&mut self, cx: &mut Context) {
+        let mut wanted = Watched::default();
+        if !cx.config.verify.is_zero() && self.peer_speaks() && self.core.in_rts() {
+            let core = &self.core;
+            let up = |path: &&Path| core.is_up(cx, path);
+            let mut add = |path: Option<&Path>| {
+                wanted.add(path.filter(up).and_then(|path| core.probe_path(path)));
+            };
+            add(Some(&core.qp.primary));
+            add(core.loaded());
+            if let Side::Active(active) = &self.side {
+                add(active.negotiation.verifying());
+                add(active.negotiation.suspect(core, cx));
+            }
+        }
+        let (id, old) = (self.core.id, &self.core.watched);
+        for path in wanted.iter().filter(|path| !old.has(path)) {
+            cx.probes.watch(cx.now, *path, id);
+        }
+        for path in old.iter().filter(|path| !wanted.has(path)) {
+            cx.probes.unwatch(*path, id);
+        }
+        self.core.watched = wanted;
+    }
+
+    pub(super) fn unwatch_paths(&mut self, cx: &mut Context) {
+        let old = core::mem::take(&mut self.core.watched);
+        for path in old.iter() {
+            cx.probes.unwatch(*path, self.core.id);
+        }
+    }
+
+    /// Something became of a path that it uses.
+    pub(crate) fn probed(&mut self, cx: &mut Context, path: &ProbePath, finding: Finding) {
+        self.catch_up(cx);
+        let core = &mut self.core;
+        let is = |other: &Path| core.probe_path(other).as_ref() == Some(path);
+        let (is_primary, is_alternate) = (is(&core.qp.primary), core.loaded().is_some_and(is));
+        if finding == Finding::Loss {
+            // Whether the other path answers meanwhile decides between a hole and a silent peer.
+            if is_primary && let Some(path) = core.loaded().and_then(|path| core.probe_path(path)) {
+                cx.probes.hasten(cx.now, &path);
+            }
+            return;
+        }
+        if is_alternate
+            && matches!(finding, Finding::Answer { .. })
+            && let Some(primary) = core.probe_path(&core.qp.primary)
+            && cx.probes.health(&primary) == PathHealth::Suspect
+        {
+            // The peer may have been silent and speak again: then the primary answers now, too.
+            cx.probes.hasten(cx.now, &primary);
+        }
+        match &mut self.side {
+            Side::Active(active) => active.negotiation.probed(core, cx, path, finding),
+            Side::Passive(passive) if is_alternate && finding == Finding::Suspect => {
+                passive.alternate_suspect(core, cx);
+            }
+            Side::Passive(_) => {}
+        }
+        self.drive(cx);
+    }
+
+    fn peer_speaks(&self) -> bool {
+        match &self.side {
+            Side::Active(active) => active.is_open(),
+            Side::Passive(passive) => passive.is_open(),
+        }
+    }
+
+    /// What the alternate covers.
+    pub(super) fn grade(&self, cx: &Context, overlap: Option<Overlap>) -> Option<Grade> {
+        let core = &self.core;
+        let alternate = core.loaded()?;
+        Some(if !core.is_alternate_sound(cx) {
+            Grade::Unverified
+        } else if shared(&core.qp.primary, alternate, core.lmc(cx)) != Shared::Neither {
+            Grade::SamePort
+        } else {
+            match overlap {
+                Some(overlap) if !overlap.is_none() => Grade::SameSwitch(overlap),
+                _ => Grade::Full,
+            }
+        })
+    }
+
+    /// What the active side knows of the alternate's overlap with the primary.
+    pub(super) fn overlap(&self, cx: &Context) -> Option<Overlap> {
+        match &self.side {
+            Side::Active(active) => active.negotiation.overlap(&self.core, cx),
+            Side::Passive(_) => None,
+        }
+    }
+
+    /// What probes say of primary and alternate.
+    pub(super) fn probe_views(&self, cx: &Context, now: Time) -> (ProbeView, ProbeView) {
+        let core = &self.core;
+        let of = |path: &Path| core.probe_view(cx, now, path);
+        (
+            of(&core.qp.primary),
+            core.loaded().map(of).unwrap_or_default(),
+        )
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a library was told of migrating by itself.
+
+use cm_msgs::path::Path;
+
+/// What the library was told last. Messages to it keep their order, so that this is what holds there
+/// once it has read them.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct StandingOrder {
+    /// `None`: an earlier daemon may have told it something, or a load that failed has taken back
+    /// what was said with it.
+    pub(super) told: Option<bool>,
+    /// The alternate that it was ordered to load, until it answers.
+    pub(super) loading: Option<Path>,
+}
+
+impl StandingOrder {
+    /// Whether the library has one.
+    pub(super) fn holds(&self) -> bool {
+        self.told == Some(true)
+    }
+
+    /// A load order goes out, and says this of the time after it.
+    pub(super) fn load(&mut self, alternate: Path, standing: bool) {
+        self.told = Some(standing);
+        self.loading = Some(alternate);
+    }
+
+    /// The load order is over.
+    pub(super) fn load_ended(&mut self, done: bool) {
+        self.loading = None;
+        if !done {
+            self.told = None;
+        }
+    }
+
+    /// The QP has left the primary for which the order was given.
+    pub(super) fn moved(&mut self) {
+        if self.loading.is_none() {
+            self.told = Some(false);
+        }
+    }
+}

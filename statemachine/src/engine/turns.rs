@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which connection looks next at what happened.
+
+use core::ops::Bound;
+
+use super::Engine;
+use crate::context::{Alarm, Context};
+use crate::id::PortId;
+use crate::notices::Notice;
+use crate::path_index::Concerned;
+use crate::schedule::{Class, Turn};
+use crate::view::PortState;
+
+impl Engine {
+    /// A port is another than before, or of another use.
+    pub(super) fn tell_connections(&mut self, id: PortId, to: PortState) {
+        self.cx.ports.note_change(id);
+        self.cx.questions.forget_recent();
+        self.mark_port(id, to);
+    }
+
+    /// Marks the connections of a port's device: those that must leave it, those that have no
+    /// protection or may have lost it, then the others, whose peers want to know.
+    fn mark_port(&mut self, id: PortId, to: PortState) {
+        let Context {
+            schedule,
+            path_index,
+            ..
+        } = &mut self.cx;
+        let mut mark = |class, concerned| {
+            let count = path_index.set(concerned).map_or(0, |ids| ids.len());
+            schedule.mark(class, concerned, count);
+        };
+        if to == PortState::Down {
+            mark(Class::Migrate, Concerned::Primaries(id));
+        }
+        mark(Class::Rearm, Concerned::Alternates(id));
+        mark(Class::Rearm, Concerned::Exposed(id.node_guid));
+        for port in path_index.ports_of(id.node_guid) {
+            mark(Class::Improve, Concerned::Primaries(port));
+        }
+    }
+
+    /// Lets the next connection look at what happened, if there is one whose turn it is.
+    pub(super) fn take_turn(&mut self) -> bool {
+        let answered = self.cx.questions.has_answers();
+        match self.cx.schedule.turn(answered) {
+            Some(Turn::Answer) => {
+                if let Some((id, answer)) = self.cx.questions.next_answer()
+                    && let Some(conn) = self.conns.get_mut(&id)
+                {
+                    conn.paths(&mut self.cx, &answer);
+                }
+                true
+            }
+            Some(Turn::Waiting(id)) => {
+                self.cx.schedule.leave(id);
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.room(&mut self.cx);
+                }
+                true
+            }
+            Some(Turn::Next(class, concerned)) => {
+                let Context {
+                    schedule,
+                    path_index,
+                    ..
+                } = &mut self.cx;
+                let (set, all) = (path_index.set(concerned), &self.conns);
+                let id = schedule.next(|last| {
+                    let after = (
+                        last.map_or(Bound::Unbounded, Bound::Excluded),
+                        Bound::Unbounded,
+                    );
+                    match concerned {
+                        Concerned::All => all.range(after).next().map(|(&id, _)| id),
+                        _ => set?.range(after).next().copied(),
+                    }
+                });
+                if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
+                    conn.look(&mut self.cx, class);
+                }
+                true
+            }
+            None => self.closing.next(&mut self.cx),
+        }
+    }
+
+    pub(super) fn notice(&mut self, port: PortId, notice: Notice) {
+        self.cx.counters.notices += 1;
+        if !self.notices.add(port, notice) {
+            self.cx.counters.notices_dropped += 1;
+        }
+        self.wait_for_notices();
+    }
+
+    fn wait_for_notices(&mut self) {
+        match self.notices.due() {
+            Some(due) => self.cx.timers.set(Alarm::Notices, due.max(self.cx.now)),
+            None => self.cx.timers.cancel(&Alarm::Notices),
+        }
+    }
+
+    pub(super) fn look_at_notices(&mut self) {
+        let mut heard = self.notices.take(self.cx.now);
+        for conn in self.conns.values_mut() {
+            conn.noticed(&mut self.cx, &mut heard);
+        }
+        let paths = heard.to_probe(|path| self.cx.probes.answered(path));
+        for path in paths {
+            self.cx.probes.soon(self.cx.now, &path);
+        }
+        self.notices.looked(self.cx.now, heard);
+        self.wait_for_notices();
+    }
+}

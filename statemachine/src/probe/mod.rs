@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether paths carry packets: one Get(ClassPortInfo) over the very path, whose answer comes back over
+//! its reverse.
+//!
+//! A path that connections share is probed once for all of them. Whoever is at its far end answers: a
+//! daemon, or without one the kernel. Anybody in the fabric may send answers, so only that counts which
+//! comes by the path that was asked, with a transaction ID out of [`Random`].
+
+mod loss;
+mod pace;
+mod tally;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use cm_msgs::{Lid, PKey};
+use serde::{Deserialize, Serialize};
+use strum::Display;
+
+use self::loss::LossRate;
+use self::pace::Pace;
+use self::tally::Tally;
+use crate::id::{ConnId, PortId};
+use crate::random::Random;
+use crate::time::Time;
+use crate::timers::Timers;
+
+/// How long an answer is waited for before the next copy. One that comes sooner is *prompt*.
+const REPEAT: Duration = Duration::from_millis(100);
+/// Copies after which they come closer together: four 100 ms apart tell a hole, but where MADs get lost
+/// at random, four in a row are no rarity (at 10 %, one probe in 770).
+const APART: u8 = 3;
+const CLOSER: Duration = Duration::from_millis(34);
+/// Copies in a row without an answer that make a path suspect, at least, while so much comes in by its port
+/// that answers may be late: 1 s.
+const PATIENCE_IF_CROWDED: u8 = 24;
+/// How long a port is taken to be so after it was.
+const CROWDED_FOR: Duration = Duration::from_millis(500);
+/// How long a path is taken to be better than one that failed before it, though it does not answer: where
+/// many MADs are lost, many in a row are possible.
+const LASTED: Duration = Duration::from_secs(5);
+/// Probes come up to so much sooner than their interval says.
+const JITTER_PERCENT: u8 = 15;
+
+/// A path as probes take it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProbePath {
+    /// The local port.
+    pub port: PortId,
+    /// The local LID, path bits included.
+    pub slid: Lid,
+    /// The remote LID, path bits included.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: u8,
+    /// The partition.
+    pub pkey: PKey,
+}
+
+/// A probe to send, or the answer to one: Get(ClassPortInfo) over exactly this path, to QP1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// The path.
+    pub path: ProbePath,
+    /// Lower half of the transaction ID.
+    pub transaction_id: u32,
+}
+
+/// What is known of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Display, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum PathHealth {
+    /// It is not probed, or no probe has come back yet.
+    #[default]
+    Unknown,
+    /// The last probes came back.
+    Verified,
+    /// They do not come back.
+    Suspect,
+}
+
+/// What happened to a path, for those who use it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Finding {
+    /// A probe of a path that had answered was lost.
+    Loss,
+    /// So many were lost that it is suspect.
+    Suspect,
+    /// One more was.
+    StillSuspect,
+    /// A probe came back: the first, the first after a loss, or one that somebody waits for.
+    Answer {
+        /// It was suspect.
+        was_suspect: bool,
+    },
+}
+
+/// Copies without an answer that are remembered: late answers count as well.
+const REMEMBERED: usize = 32;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    transaction: u32,
+    at: Time,
+}
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct State {
+    users: u32,
+    health: PathHealth,
+    /// The last copies, since the last answer.
+    sent: [Sent; REMEMBERED],
+    /// Copies since the last answer.
+    unanswered: u8,
+    /// When the first of them was sent.
+    began: Time,
+    /// The last copy has not left yet.
+    waits: bool,
+    /// Somebody waits for the next answer.
+    awaited: bool,
+    /// When an answer came last.
+    answered: Option<Time>,
+    /// When probes were sent that were answered promptly, the last first.
+    prompt: [Time; 3],
+    loss: LossRate,
+}
+
+impl State {
+    /// The place of a copy among those that are remembered, by the order of sending.
+    fn place(number: u8) -> usize {
+        usize::from(number) % REMEMBERED
+    }
+
+    /// When the last copy was sent that can be called lost.
+    fn lost_at(&self, now: Time) -> Option<Time> {
+        let copies = self.sent[..usize::from(self.unanswered).min(REMEMBERED)].iter();
+        let sent = copies.map(|sent| sent.at);
+        sent.filter(|&at| now - at >= REPEAT).max()
+    }
+
+    /// Copies since the last answer that were sent before the one of that moment.
+    fn copies_before(&self, at: Time) -> u8 {
+        let copies = &self.sent[..usize::from(self.unanswered).min(REMEMBERED)];
+        copies.iter().filter(|sent| sent.at < at).count() as u8
+    }
+
+    fn find(&self, transaction: u32) -> Option<Sent> {
+        let copies = &self.sent[..usize::from(self.unanswered).min(REMEMBERED)];
+        let mut copies = copies.iter().copied();
+        copies.find(|sent| sent.transaction == transaction)
+    }
+}
+
+/// The paths that connections use or mean to use.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(crate) struct Probes {
+    random: Random,
+    paths: BTreeMap<ProbePath, State>,
+    users: BTreeSet<(ProbePath, ConnId)>,
+    timers: Timers<ProbePath>,
+    /// Ports by which more comes in than is handled at once, and until when they are taken to be so.
+    crowded: BTreeMap<PortId, Time>,
+    tally: Tally,
+    pace: Pace,
+    out: VecDeque<ProbePath>,
+    findings: VecDeque<(ProbePath, Finding)>,
+}
+
+impl Probes {
+    pub(crate) fn new(random: Random) -> Self {
+        Self {
+            random,
+            paths: BTreeMap::new(),
+            users: BTreeSet::new(),
+            timers: Timers::default(),
+            crowded: BTreeMap::new(),
+            tally: Tally::default(),
+            pace: Pace::default(),
+            out: VecDeque::new(),
+            findings: VecDeque::new(),
+        }
+    }
+
+    // ---- who wants to know ----
+
+    /// A connection uses the path from now on.
+    pub(crate) fn watch(&mut self, now: Time, path: ProbePath, conn: ConnId) {
+        if !self.users.insert((path, conn)) {
+            return;
+        }
+        let state = self.paths.entry(path).or_default();
+        state.users += 1;
+        if state.users == 1 {
+            self.timers.set(path, now);
+        }
+    }
+
+    /// A connection does not use it any more.
+    pub(crate) fn unwatch(&mut self, path: ProbePath, conn: ConnId) {
+        if !self.users.remove(&(path, conn)) {
+            return;
+        }
+        let Some(state) = self.paths.get_mut(&path) else {
+            return;
+        };
+        state.users -= 1;
+        if state.users == 0 {
+            self.tally
+                .change(path.port, state.health, PathHealth::Unknown);
+            self.paths.remove(&path);
+            self.timers.cancel(&path);
+            self.out.retain(|waiting| *waiting != path);
+        }
+    }
+
+    /// Those who use it.
+    pub(crate) fn users(&self, path: ProbePath) -> Vec<ConnId> {
+        let (first, last) = (0, u64::MAX);
+        let id = |number| ConnId {
+            client: number,
+            conn: number,
+        };
+        let users = self.users.range((path, id(first))..=(path, id(last)));
+        users.map(|&(_, conn)| conn).collect()
+    }
+
+    // ---- what is known ----
+
+    pub(crate) fn health(&self, path: &ProbePath) -> PathHealth {
+        self.paths
+            .get(path)
+            .map_or(PathHealth::Unknown, |state| state.health)
+    }
+
+    /// Whether no path over this local port answers, and at least one should.
+    pub(crate) fn is_suspect_port(&self, port: PortId) -> bool {
+        self.tally.is_suspect(port)
+    }
+
+    /// Whether a quarter or more of its probes were lost of late.
+    pub(crate) fn is_lossy(&self, path: &ProbePath) -> bool {
+        self.paths
+            .get(path)
+            .is_some_and(|state| state.loss.is_high())
+    }
+
+    /// When a probe came back last.
+    pub(crate) fn answered(&self, path: &ProbePath) -> Option<Time> {
+        self.paths.get(path)?.answered
+    }
+
+    /// Whether the path is suspect though `other` was answered promptly between two probes of it that
+    /// were lost: so the far end was there to answer, and is to be reached by the other one only.
+    pub(crate) fn prefer(&self, now: Time, other: &ProbePath, path: &ProbePath) -> bool {
+        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
+            return false;
+        };
+        let Some(lost) = path.lost_at(now) else {
+            return false;
+        };
+        let mut prompt = other.prompt.iter();
+        path.health == PathHealth::Suspect
+            && other.health == PathHealth::Verified
+            && prompt.any(|&at| path.began <= at && at <= lost)
+    }
+
+    /// Whether the path is suspect though `other` was answered since, and not long ago: whatever became of
+    /// that one, it has lasted longer.
+    pub(crate) fn outlasts(&self, now: Time, other: &ProbePath, path: &ProbePath) -> bool {
+        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
+            return false;
+        };
+        let lasted = |at: Time| path.began <= at && now - at < LASTED;
+        path.health == PathHealth::Suspect && other.answered.is_some_and(lasted)
+    }
+
+    /// Somebody has to know now.
+    pub(crate) fn hasten(&mut self, now: Time, path: &ProbePath) {
+        if let Some(state) = self.paths.get_mut(path) {
+            state.awaited = true;
+            self.soon(now, path);
+        }
+    }
+
+    /// The next probe of the path, if it is probed, is sent now.
+    pub(crate) fn soon(&mut self, now: Time, path: &ProbePath) {
+        let state = self.paths.get(path).into_iter();
+        // One that is under way will tell.
+        let rests = |state: &State| state.unanswered == 0 || state.health == PathHealth::Suspect;
+        if state.into_iter().any(rests) {
+            self.timers.set(*path, now);
+        }
+    }
+
+    // ---- probes and answers ----
+
+    /// When [`Self::due`] is to be called.
+    pub(crate) fn next(&self) -> Option<Time> {
+        let next = self.timers.next()?;
+        Some(next.max(self.pace.ready_at()))
+    }
+
+    /// Does what is due. `verify` is the longest time between two probes of a path.
+    pub(crate) fn due(&mut self, now: Time, verify: Duration) {
+        while self.pace.ready_at() <= now {
+            let Some(path) = self.timers.expired(now) else {
+                return;
+            };
+            self.step(now, path, verify);
+        }
+    }
+
+    /// More comes in by this port than is handled at once.
+    pub(crate) fn crowded(&mut self, now: Time, port: PortId) {
+        self.crowded.insert(port, now + CROWDED_FOR);
+    }
+
+    fn is_crowded(&self, now: Time, port: PortId) -> bool {
+        self.crowded.get(&port).is_some_and(|&until| now < until)
+    }
+
+    fn step(&mut self, now: Time, path: ProbePath, verify: Duration) {
+        let interval = self.interval(verify);
+        let least = match self.is_crowded(now, path.port) {
+            true => PATIENCE_IF_CROWDED,
+            false => 0,
+        };
+        let Some(state) = self.paths.get_mut(&path) else {
+            return;
+        };
+        if state.waits {
+            // Its port has no room: that says nothing of the path.
+            self.timers.set(path, now + REPEAT);
+            return;
+        }
+        if state.health == PathHealth::Suspect {
+            if state.unanswered > 0 {
+                self.findings.push_back((path, Finding::StillSuspect));
+            }
+        } else if state.unanswered >= state.loss.patience().max(least) {
+            self.tally
+                .change(path.port, state.health, PathHealth::Suspect);
+            state.health = PathHealth::Suspect;
+            self.findings.push_back((path, Finding::Suspect));
+        } else if state.unanswered == 1 && state.health == PathHealth::Verified {
+            self.findings.push_back((path, Finding::Loss));
+        }
+        if state.unanswered == 0 {
+            state.began = now;
+        }
+        let transaction = self.random.nonzero_u32();
+        let at = State::place(state.unanswered);
+        state.sent[at] = Sent {
+            transaction,
+            at: now,
+        };
+        // Beyond that only the place counts.
+        state.unanswered = match state.unanswered.checked_add(1) {
+            Some(number) => number,
+            None => REMEMBERED as u8,
+        };
+        state.waits = true;
+        self.out.push_back(path);
+        self.pace.take(now);
+        let wait = match state.health {
+            PathHealth::Suspect if core::mem::take(&mut state.awaited) => REPEAT,
+            PathHealth::Suspect => interval,
+            _ if state.unanswered <= APART => REPEAT,
+            _ => CLOSER,
+        };
+        self.timers.set(path, now + wait);
+    }
+
+    /// The time until the next probe of a path.
+    fn interval(&mut self, verify: Duration) -> Duration {
+        let longest = verify.max(pace::round(self.paths.len()));
+        let mean = longest * 100 / (100 + u32::from(JITTER_PERCENT));
+        self.random.jitter(mean, JITTER_PERCENT)
+    }
+
+    /// The next probe to send by a port that has room. What is not taken waits, one for each path.
+    pub(crate) fn poll(&mut self, mut has_room: impl FnMut(PortId) -> bool) -> Option<Probe> {
+        let place = self.out.iter().position(|path| has_room(path.port))?;
+        let path = self.out.remove(place)?;
+        let state = self.paths.get_mut(&path)?;
+        state.waits = false;
+        let last = State::place(state.unanswered.wrapping_sub(1));
+        Some(Probe {
+            path,
+            transaction_id: state.sent[last].transaction,
+        })
+    }
+
+    /// Whether an answer is to a probe.
+    pub(crate) fn expects(&self, answer: &Probe) -> bool {
+        let state = self.paths.get(&answer.path);
+        state.is_some_and(|state| state.find(answer.transaction_id).is_some())
+    }
+
+    /// An answer has come. False: nobody had asked.
+    pub(crate) fn take(&mut self, now: Time, answer: &Probe, verify: Duration) -> bool {
+        let interval = self.interval(verify);
+        let path = answer.path;
+        let Some(state) = self.paths.get_mut(&path) else {
+            return false;
+        };
+        let Some(sent) = state.find(answer.transaction_id) else {
+            return false;
+        };
+        // How long a hole was open says nothing of chance; but it may have been chance.
+        let lost = state.copies_before(sent.at);
+        state.loss.answered_after(lost.min(state.loss.patience()));
+        if now - sent.at < REPEAT {
+            state.prompt.rotate_right(1);
+            state.prompt[0] = sent.at;
+        }
+        let awaited = core::mem::take(&mut state.awaited);
+        if state.health != PathHealth::Verified || state.unanswered > 1 || awaited {
+            let was_suspect = state.health == PathHealth::Suspect;
+            self.findings
+                .push_back((path, Finding::Answer { was_suspect }));
+        }
+        self.tally
+            .change(path.port, state.health, PathHealth::Verified);
+        state.health = PathHealth::Verified;
+        state.answered = Some(now);
+        state.unanswered = 0;
+        if core::mem::take(&mut state.waits) {
+            self.out.retain(|waiting| *waiting != path);
+        }
+        self.timers.set(path, now + interval);
+        true
+    }
+
+    /// What happened to a path.
+    pub(crate) fn poll_finding(&mut self) -> Option<(ProbePath, Finding)> {
+        self.findings.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use cm_msgs::Guid;
+
+use super::*;
+
+const VERIFY: Duration = Duration::from_secs(1);
+const CONN: ConnId = ConnId { client: 1, conn: 1 };
+
+fn path(number: u16) -> ProbePath {
+    ProbePath {
+        port: PortId::new(Guid(1), 1),
+        slid: Lid(1),
+        dlid: Lid(0x100 + number),
+        sl: 0,
+        pkey: PKey::DEFAULT_FULL,
+    }
+}
+
+/// Probes in virtual time: what answers, answers 1 ms later.
+struct World {
+    probes: Probes,
+    now: Time,
+    left: Vec<(Time, ProbePath)>,
+    findings: Vec<(Time, ProbePath, Finding)>,
+}
+
+impl World {
+    fn new(paths: u16) -> Self {
+        let mut probes = Probes::new(Random::new([7; 32]));
+        for number in 0..paths {
+            probes.watch(Time(0), path(number), CONN);
+        }
+        Self {
+            probes,
+            now: Time(0),
+            left: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, ms: u64, answers: impl Fn(ProbePath) -> bool) {
+        let end = self.now.0 + ms * 1_000;
+        while self.now.0 < end {
+            self.now.0 += 1_000;
+            while let Some(probe) = self.probes.poll(|_| true) {
+                if answers(probe.path) {
+                    assert!(self.probes.expects(&probe));
+                    assert!(self.probes.take(self.now, &probe, VERIFY));
+                }
+            }
+            let before = self.probes.out.len();
+            self.probes.due(self.now, VERIFY);
+            let new = self.probes.out.iter().skip(before);
+            self.left.extend(new.map(|path| (self.now, *path)));
+            while let Some((path, finding)) = self.probes.poll_finding() {
+                self.findings.push((self.now, path, finding));
+            }
+        }
+    }
+
+    fn suspected(&self) -> usize {
+        let suspect = |(_, _, finding): &&(Time, ProbePath, Finding)| *finding == Finding::Suspect;
+        self.findings.iter().filter(suspect).count()
+    }
+}
+
+#[test]
+fn a_path_is_probed_once_a_second_whoever_shares_it() {
+    let mut world = World::new(1);
+    for conn in 2..1_000 {
+        world
+            .probes
+            .watch(Time(0), path(0), ConnId { client: 1, conn });
+    }
+    world.run(60_000, |_| true);
+    assert!(
+        (60..=90).contains(&world.left.len()),
+        "{}",
+        world.left.len()
+    );
+    assert_eq!(world.probes.health(&path(0)), PathHealth::Verified);
+    for conn in 1..1_000 {
+        world.probes.unwatch(path(0), ConnId { client: 1, conn });
+    }
+    assert_eq!(world.probes.next(), None, "nobody uses it any more");
+}
+
+#[test]
+fn a_thousand_paths_cost_no_more_than_two_hundred_probes_in_any_second() {
+    let mut world = World::new(1_000);
+    // The worst: half of them lose everything.
+    world.run(30_000, |path| path.dlid.0 % 2 == 0);
+    let times: Vec<u64> = world.left.iter().map(|(at, _)| at.0).collect();
+    let in_second = |&from: &u64| {
+        let second = from..from + 1_000_000;
+        times.iter().filter(|at| second.contains(at)).count()
+    };
+    let most = times.iter().map(in_second).max();
+    assert!(most.is_some_and(|most| most <= 200), "{most:?}");
+    assert!(times.len() > 5_000, "the budget is used: {}", times.len());
+    let healths = (0..1_000).map(|number| world.probes.health(&path(number)));
+    assert!(
+        healths
+            .enumerate()
+            .all(|(number, health)| match number % 2 {
+                0 => health == PathHealth::Verified,
+                _ => health == PathHealth::Suspect,
+            })
+    );
+}
+
+#[test]
+fn a_hole_is_suspect_within_1_4_seconds_and_not_before_six_losses() {
+    for silent_from in (0..1_000).step_by(37) {
+        let mut world = World::new(1);
+        world.run(2_000 + silent_from, |_| true);
+        let hole = world.now;
+        let before = world.left.len();
+        world.run(1_405, |_| false);
+        assert_eq!(world.probes.health(&path(0)), PathHealth::Suspect);
+        let found = world.findings.last().map(|(at, _, _)| *at);
+        let sent = world.left[before..].iter();
+        let earlier = sent.filter(|(at, _)| Some(*at) < found).count();
+        // The first may have been on its way when the hole opened.
+        assert!(earlier >= 5, "{earlier} probes after {hole:?}");
+        world.run(1_100, |_| true);
+        assert_eq!(world.probes.health(&path(0)), PathHealth::Verified);
+    }
+}
+
+#[test]
+fn what_no_port_has_room_for_was_not_lost() {
+    let mut world = World::new(1);
+    world.run(2_000, |_| true);
+    for _ in 0..5_000 {
+        world.now.0 += 1_000;
+        world.probes.due(world.now, VERIFY);
+        assert_eq!(world.probes.poll(|_| false), None);
+    }
+    assert_eq!(world.probes.out.len(), 1, "one copy waits");
+    assert_eq!(world.probes.health(&path(0)), PathHealth::Verified);
+    assert_eq!(world.suspected(), 0);
+}
+
+#[test]
+fn only_the_asked_path_answers() {
+    let mut world = World::new(2);
+    world.probes.due(Time(1), VERIFY);
+    let probe = world.probes.poll(|_| true).expect("due");
+    let other = Probe {
+        path: path(1),
+        ..probe
+    };
+    let guessed = Probe {
+        transaction_id: probe.transaction_id ^ 1,
+        ..probe
+    };
+    for forged in [other, guessed] {
+        assert!(!world.probes.expects(&forged));
+        assert!(!world.probes.take(Time(2), &forged, VERIFY));
+    }
+    assert_eq!(world.probes.health(&path(0)), PathHealth::Unknown);
+    assert!(world.probes.take(Time(3), &probe, VERIFY));
+    assert!(!world.probes.take(Time(4), &probe, VERIFY), "once");
+}
+
+#[test]
+fn a_late_answer_counts() {
+    let mut world = World::new(1);
+    world.probes.due(Time(0), VERIFY);
+    let first = world.probes.poll(|_| true).expect("due");
+    for ms in [100, 200, 300] {
+        world.probes.due(Time(ms * 1_000), VERIFY);
+        assert!(world.probes.poll(|_| true).is_some());
+    }
+    assert!(world.probes.take(Time(390_000), &first, VERIFY));
+    assert_eq!(world.probes.health(&path(0)), PathHealth::Verified);
+    let state = &world.probes.paths[&path(0)];
+    assert_eq!(state.prompt, [Time(0); 3], "which is no prompt one");
+    assert_eq!(state.copies_before(Time(0)), 0, "and nothing lost");
+    assert_eq!(state.loss.patience(), LossRate::default().patience());
+}
+
+#[test]
+fn a_path_that_loses_much_is_given_more_time() {
+    let mut world = World::new(1);
+    let count = core::cell::Cell::new(0);
+    // Two of three.
+    world.run(60_000, |_| {
+        count.set(count.get() + 1);
+        count.get() % 3 == 0
+    });
+    world.run(800, |_| false);
+    assert_eq!(world.suspected(), 0, "six in a row are no news");
+    world.run(2_000, |_| false);
+    assert_eq!(world.suspected(), 1);
+}
+
+#[test]
+fn answers_may_be_late_at_a_crowded_port() {
+    let mut world = World::new(1);
+    world.run(2_000, |_| true);
+    let silent = |world: &mut World| {
+        while world.findings.last().map(|found| found.2) != Some(Finding::Loss) {
+            world.run(1, |_| false);
+        }
+    };
+    silent(&mut world);
+    for _ in 0..7 {
+        world.probes.crowded(world.now, path(0).port);
+        world.run(100, |_| false);
+    }
+    assert_eq!(world.suspected(), 0);
+    for _ in 0..5 {
+        world.probes.crowded(world.now, path(0).port);
+        world.run(100, |_| false);
+    }
+    assert_eq!(world.suspected(), 1, "but not for ever");
+    world.run(60_000, |_| true);
+    silent(&mut world);
+    world.run(400, |_| false);
+    assert_eq!(world.suspected(), 2, "and no longer than it is crowded");
+}
+
+#[test]
+fn one_path_is_preferred_only_if_it_answered_while_the_other_did_not() {
+    let (primary, alternate) = (path(0), path(1));
+    let mut world = World::new(2);
+    world.run(2_000, |_| true);
+    world.run(4_000, |_| false);
+    assert!(
+        !world.probes.prefer(world.now, &alternate, &primary),
+        "both silent"
+    );
+    let mut world = World::new(2);
+    world.run(2_000, |_| true);
+    world.run(3_000, |path| path == alternate);
+    assert!(world.probes.prefer(world.now, &alternate, &primary));
+    assert!(!world.probes.prefer(world.now, &primary, &alternate));
+    world.run(1_100, |_| true);
+    assert!(
+        !world.probes.prefer(world.now, &alternate, &primary),
+        "it is over"
+    );
+}
+
+#[test]
+fn a_port_is_suspect_while_none_of_its_paths_answers() {
+    let (here, other) = (PortId::new(Guid(1), 1), PortId::new(Guid(1), 2));
+    let mut world = World::new(3);
+    assert!(!world.probes.is_suspect_port(here), "nothing is known yet");
+    world.run(2_000, |_| true);
+    world.run(3_000, |of| of == path(0));
+    assert!(!world.probes.is_suspect_port(here), "one path answers");
+    world.run(3_000, |_| false);
+    assert!(world.probes.is_suspect_port(here));
+    assert!(!world.probes.is_suspect_port(other));
+    world.run(2_000, |of| of == path(2));
+    assert!(!world.probes.is_suspect_port(here));
+    world.probes.unwatch(path(2), CONN);
+    assert!(
+        world.probes.is_suspect_port(here),
+        "the others still do not"
+    );
+    for number in [0, 1] {
+        world.probes.unwatch(path(number), CONN);
+    }
+    assert!(!world.probes.is_suspect_port(here), "none is probed");
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections that go to the port where their policy wants them.
+
+use std::num::{NonZeroU8, NonZeroU32};
+
+use cm_msgs::control::{MigrationState, Mode, Placement, PolicyOverride};
+use statemachine::view::Protection;
+
+use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
+
+const BOTH: [usize; 2] = [ACTIVE, PASSIVE];
+
+fn place(placement: Placement) -> PolicyOverride {
+    PolicyOverride {
+        placement: Some(placement),
+        ..PolicyOverride::default()
+    }
+}
+
+fn prefer(port: u8) -> PolicyOverride {
+    place(Placement::Prefer(NonZeroU8::new(port).expect("a port")))
+}
+
+/// Both ends run and are armed; this host has this policy.
+fn armed(seed: u64, host: usize, policy: PolicyOverride) -> Pair {
+    let mut pair = Pair::new(seed);
+    pair.policies[host] = policy;
+    started(pair)
+}
+
+fn started(mut pair: Pair) -> Pair {
+    pair.begin();
+    pair.run(1_000);
+    pair.assert_armed();
+    pair
+}
+
+fn port(pair: &Pair, host: usize) -> u8 {
+    pair.qp(host).primary.port
+}
+
+#[test]
+fn by_default_a_connection_stays_where_it_is() {
+    let mut pair = Pair::armed(1);
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    pair.plug(ACTIVE, 1);
+    pair.run(60_000);
+    pair.assert_armed();
+    assert_eq!(port(&pair, ACTIVE), 2);
+}
+
+#[test]
+fn it_goes_back_when_its_port_has_been_good_for_the_hold_down() {
+    for host in BOTH {
+        let mut pair = armed(1, host, prefer(1));
+        pair.pull(host, 1);
+        pair.run(1_000);
+        assert_eq!(port(&pair, host), 2);
+        pair.plug(host, 1);
+        // 50 ms until the daemon hears of it, and 500 until the port is good.
+        pair.run(5_500);
+        assert_eq!(port(&pair, host), 2, "host {host}: the hold-down lasts");
+        pair.run(1_000);
+        pair.assert_armed();
+        assert_eq!(port(&pair, host), 1, "host {host}");
+        let counters = pair.view(host).counters;
+        assert_eq!(counters.migrations, 2);
+        pair.run(60_000);
+        assert_eq!(pair.view(host).counters.migrations, 2, "and stays there");
+        pair.assert_asleep(ACTIVE);
+        pair.assert_asleep(PASSIVE);
+    }
+}
+
+#[test]
+fn a_port_that_flaps_within_the_hold_down_is_not_gone_back_to() {
+    for host in BOTH {
+        let mut pair = armed(2, host, prefer(1));
+        pair.pull(host, 1);
+        pair.run(1_000);
+        for _ in 0..10 {
+            pair.plug(host, 1);
+            pair.run(4_000);
+            pair.pull(host, 1);
+            pair.run(500);
+            assert_eq!(port(&pair, host), 2);
+        }
+        assert_eq!(pair.view(host).counters.migrations, 1);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+    }
+}
+
+#[test]
+fn it_waits_until_both_ends_are_armed() {
+    for host in BOTH {
+        let mut pair = armed(3, host, prefer(1));
+        // Without traffic the new alternate arms at neither end.
+        pair.set_traffic(false);
+        pair.pull(host, 1);
+        pair.run(1_000);
+        pair.plug(host, 1);
+        pair.run(20_000);
+        assert_eq!(
+            BOTH.map(|host| pair.qp(host).migration),
+            [MigrationState::Rearm; 2]
+        );
+        assert_eq!(port(&pair, host), 2, "host {host}");
+        pair.set_traffic(true);
+        pair.run(20_000);
+        pair.assert_armed();
+        assert_eq!(port(&pair, host), 1, "host {host}");
+    }
+}
+
+#[test]
+fn it_is_without_an_alternate_for_no_longer_than_a_lap_takes() {
+    let mut pair = armed(4, ACTIVE, prefer(1));
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    pair.plug(ACTIVE, 1);
+    let queries = |pair: &Pair| pair.view(ACTIVE).counters.queries;
+    pair.run(5_000);
+    let before = queries(&pair);
+    let mut unarmed = 0;
+    for _ in 0..2_000 {
+        pair.run(1);
+        unarmed += u32::from(!pair.is_armed());
+    }
+    assert_eq!(port(&pair, ACTIVE), 1);
+    // A LAP and its APR, two loads, and a packet each way, which come every 20 ms.
+    assert!((1..=60).contains(&unarmed), "{unarmed} ms");
+    assert_eq!(queries(&pair), before, "the path that was left is known");
+    pair.assert_armed();
+}
+
+#[test]
+fn a_policy_that_comes_later_moves_it() {
+    for host in BOTH {
+        let mut pair = Pair::armed(5);
+        pair.set_policy(host, prefer(2));
+        pair.run(4_000 - 100);
+        assert_eq!(port(&pair, host), 1);
+        pair.run(3_000);
+        pair.assert_armed();
+        assert_eq!(port(&pair, host), 2, "host {host}");
+        pair.set_policy(host, place(Placement::Stay));
+        pair.run(20_000);
+        assert_eq!(port(&pair, host), 2);
+        let quick = PolicyOverride {
+            hold_down: NonZeroU32::new(100),
+            ..prefer(1)
+        };
+        pair.set_policy(host, quick);
+        pair.run(1_500);
+        pair.assert_armed();
+        assert_eq!(port(&pair, host), 1, "host {host}");
+    }
+}
+
+#[test]
+fn ends_that_disagree_do_not_take_turns() {
+    let mut pair = Pair::new(6);
+    pair.policies = [prefer(1), prefer(2)];
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 1)),
+        ((ACTIVE, 2), (PASSIVE, 2)),
+    ]);
+    let mut pair = started(pair);
+    pair.run(300_000);
+    assert_eq!(
+        (port(&pair, ACTIVE), port(&pair, PASSIVE)),
+        (1, 1),
+        "the active side's counts"
+    );
+    assert_eq!(pair.view(PASSIVE).counters.migrations, 0);
+    pair.assert_armed();
+    // In five minutes.
+    assert!(
+        pair.hosts[PASSIVE].sent("SAP") < 300,
+        "{:?}",
+        pair.hosts[PASSIVE].sent
+    );
+}
+
+#[test]
+fn ends_that_prefer_ports_of_different_rails_get_them() {
+    let mut pair = Pair::new(7);
+    pair.policies = [prefer(1), prefer(2)];
+    let mut pair = started(pair);
+    pair.run(60_000);
+    pair.assert_armed();
+    assert_eq!((port(&pair, ACTIVE), port(&pair, PASSIVE)), (1, 2));
+}
+
+#[test]
+fn another_lid_leads_nowhere_else() {
+    let policy = PolicyOverride {
+        mode: Some(Mode::Lid),
+        ..prefer(2)
+    };
+    let mut pair = Pair::with(8, 2, 1);
+    pair.policies = [policy; 2];
+    let mut pair = started(pair);
+    pair.run(60_000);
+    pair.assert_armed();
+    assert_eq!(port(&pair, ACTIVE), 1);
+    pair.assert_asleep(ACTIVE);
+}
+
+#[test]
+fn in_foul_weather_it_gets_there_too() {
+    seeds(16, |seed| {
+        let host = (seed % 2) as usize;
+        let mut pair = armed(seed, host, prefer(1));
+        pair.net.weather = Weather::FOUL;
+        pair.pull(host, 1);
+        pair.run(5_000);
+        pair.plug(host, 1);
+        pair.run(120_000);
+        pair.net.weather = Weather::FAIR;
+        pair.run(120_000);
+        pair.assert_armed();
+        assert_eq!(port(&pair, host), 1);
+    });
+}
+
+/// How many connections of a host have their primary on its port 1.
+fn on_first(pair: &Pair, host: usize) -> usize {
+    let qps = pair.hosts[host].qps.iter();
+    qps.filter(|qp| qp.primary.port == 1).count()
+}
+
+/// A hundred connections over two ports; these hosts spread theirs.
+fn spread(policies: [PolicyOverride; 2]) -> Pair {
+    let mut pair = Pair::with(9, 0, 100);
+    pair.policies = policies;
+    let mut pair = started(pair);
+    assert_eq!(on_first(&pair, ACTIVE), 100);
+    watch(&mut pair, 20_000);
+    pair
+}
+
+/// Lets time pass. At no moment more than a few connections are without their alternate.
+fn watch(pair: &mut Pair, ms: u64) {
+    for _ in 0..ms / 20 {
+        pair.run(20);
+        let views = pair.views(ACTIVE);
+        let unarmed = views
+            .iter()
+            .filter(|view| view.protection != Protection::Armed);
+        // Those of this host's failbacks, and of those that the peer asks for.
+        assert!(unarmed.count() <= 16, "{} ms", pair.now / 1000);
+    }
+}
+
+#[test]
+fn connections_divide_over_the_good_ports() {
+    let all = place(Placement::Spread);
+    let none = PolicyOverride::default();
+    for policies in [[all, all], [all, none], [none, all]] {
+        let pair = spread(policies);
+        pair.assert_armed();
+        for host in BOTH {
+            let first = on_first(&pair, host);
+            assert!((35..=65).contains(&first), "{first} on host {host}");
+        }
+    }
+}
+
+#[test]
+fn after_a_ports_return_they_divide_again_and_a_few_move_at_a_time() {
+    let mut pair = spread([place(Placement::Spread); 2]);
+    let before: Vec<u8> = pair.hosts[ACTIVE]
+        .qps
+        .iter()
+        .map(|qp| qp.primary.port)
+        .collect();
+    pair.pull(ACTIVE, 1);
+    pair.run(2_000);
+    assert_eq!(on_first(&pair, ACTIVE), 0);
+    assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+    let stayed = |pair: &Pair| {
+        let qps = pair.hosts[ACTIVE].qps.iter();
+        qps.map(|qp| qp.primary.port).collect::<Vec<_>>()
+    };
+    pair.plug(ACTIVE, 1);
+    pair.run(3_000);
+    assert_eq!(on_first(&pair, ACTIVE), 0, "the hold-down lasts");
+    pair.assert_armed();
+    watch(&mut pair, 20_000);
+    pair.assert_armed();
+    assert_eq!(stayed(&pair), before, "each where it was");
+}

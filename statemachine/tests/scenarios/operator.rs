@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What operators order: migration, another look, and ports left alone.
+
+use std::time::Duration;
+
+use cm_msgs::control::MigrationState;
+use statemachine::Command;
+use statemachine::view::{Held, MoveCause, Transition};
+
+use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
+
+const MIGRATE: Command = Command::Migrate {
+    within: Duration::from_secs(5),
+};
+
+/// Why the host's connection left its paths, the latest first.
+fn causes(pair: &Pair, host: usize) -> Vec<MoveCause> {
+    let history = pair.view(host).history;
+    let causes = history.iter().filter_map(|past| match past.what {
+        Transition::Migrated { cause, .. } => Some(cause),
+        _ => None,
+    });
+    causes.collect()
+}
+
+fn migrations(pair: &Pair) -> [u64; 2] {
+    [ACTIVE, PASSIVE].map(|host| pair.view(host).counters.migrations)
+}
+
+/// The local and the remote port of the primary and the alternate of the active side.
+fn paths(pair: &Pair) -> [(u8, u8); 2] {
+    let qp = pair.qp(ACTIVE);
+    [qp.primary, qp.alternate.expect("one is loaded")].map(|path| {
+        let (local, (_, remote)) = Pair::rails(&path);
+        (local, remote)
+    })
+}
+
+#[test]
+fn a_connection_migrates_when_its_operator_wants_it_and_nobody_suspects_the_path() {
+    for (host, traffic) in [
+        (ACTIVE, true),
+        (PASSIVE, true),
+        (ACTIVE, false),
+        (PASSIVE, false),
+    ] {
+        let mut pair = Pair::armed(1);
+        pair.set_traffic(traffic);
+        pair.run(100);
+        pair.command(host, MIGRATE);
+        pair.run(100);
+        for end in [ACTIVE, PASSIVE] {
+            assert_eq!(Pair::rails(&pair.qp(end).primary), (2, (1 - end, 2)));
+        }
+        assert_eq!(migrations(&pair), [1, 1]);
+        assert_eq!(causes(&pair, host), [MoveCause::Operator]);
+        assert_eq!(causes(&pair, 1 - host), [MoveCause::PeerOperator]);
+        pair.set_traffic(true);
+        pair.run(1_000);
+        pair.assert_armed();
+        // The path that was left is the best alternate again at once, and is not left for.
+        assert_eq!(paths(&pair), [(2, 2), (1, 1)]);
+        pair.run(6_000);
+        assert_eq!(migrations(&pair), [1, 1], "once");
+        pair.assert_asleep(ACTIVE);
+        pair.assert_asleep(PASSIVE);
+    }
+}
+
+#[test]
+fn an_order_that_cannot_be_carried_out_is_forgotten() {
+    let mut pair = Pair::armed(2);
+    pair.sa_knows_only(vec![((ACTIVE, 1), (PASSIVE, 1))]);
+    pair.pull(ACTIVE, 2);
+    pair.run(100);
+    pair.command(ACTIVE, MIGRATE);
+    pair.run(100);
+    assert_eq!(pair.view(ACTIVE).held, Some(Held::NotArmed));
+    pair.run(5_000);
+    assert_eq!(pair.view(ACTIVE).held, None);
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 1)),
+        ((ACTIVE, 2), (PASSIVE, 2)),
+    ]);
+    pair.plug(ACTIVE, 2);
+    pair.run(3_000);
+    pair.assert_armed();
+    assert_eq!(migrations(&pair), [0, 0]);
+}
+
+#[test]
+fn nobody_leaves_for_a_path_that_the_peer_would_not_follow_to() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(3);
+        pair.set_traffic(false);
+        pair.run(100);
+        // Its HCA has been reset to what it was before the first packet came.
+        pair.hosts[1 - host].qps[0].migration = MigrationState::Rearm;
+        pair.report_changed(1 - host);
+        pair.run(100);
+        pair.command(
+            host,
+            Command::Migrate {
+                within: Duration::from_secs(60),
+            },
+        );
+        pair.run(3_000);
+        assert_eq!(pair.view(host).held, Some(Held::PeerNotArmed));
+        assert_eq!(migrations(&pair), [0, 0]);
+        assert!(pair.all_sent(host) < 60, "{}", pair.all_sent(host));
+        pair.set_traffic(true);
+        pair.run(6_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+        assert_eq!(migrations(&pair), [1, 1]);
+        pair.assert_armed();
+    }
+}
+
+#[test]
+fn another_look_does_not_wait_for_a_pause_to_end() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::running(4);
+        pair.sa_dead = true;
+        pair.run(30_000);
+        pair.sa_dead = false;
+        pair.run(200);
+        assert!(!pair.is_armed(), "the pause is longer than that");
+        pair.command(host, Command::Rearm);
+        pair.run(200);
+        pair.assert_armed();
+    }
+}
+
+#[test]
+fn a_drained_port_is_left_and_its_cable_can_be_pulled() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(5);
+        pair.drain_port(host, 1, true);
+        pair.run(1_000);
+        pair.assert_armed();
+        assert_eq!(migrations(&pair), [1, 1]);
+        assert_eq!(causes(&pair, host), [MoveCause::Drained]);
+        let [primary, alternate] = paths(&pair);
+        assert_eq!(primary, (2, 2));
+        let local = |(active, passive)| if host == ACTIVE { active } else { passive };
+        assert_eq!(local(alternate), 2, "the alternate leaves it, too");
+        pair.pull(host, 1);
+        pair.run(1_000);
+        assert_eq!(migrations(&pair), [1, 1], "it was not used");
+        pair.assert_armed();
+        pair.plug(host, 1);
+        pair.run(3_000);
+        assert_eq!(local(paths(&pair)[1]), 2, "still left alone");
+        pair.drain_port(host, 1, false);
+        pair.run(2_000);
+        pair.assert_best_alternates();
+        pair.assert_armed();
+        assert_eq!(migrations(&pair), [1, 1], "nothing moves back");
+    }
+}
+
+#[test]
+fn an_alternate_leaves_a_drained_port_without_a_gap() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(6);
+        pair.forget_traces();
+        pair.drain_port(host, 2, true);
+        pair.run(1_000);
+        pair.assert_armed();
+        let (active, passive) = paths(&pair)[1];
+        assert_eq!(if host == ACTIVE { active } else { passive }, 1);
+        assert_eq!(migrations(&pair), [0, 0]);
+        for end in [ACTIVE, PASSIVE] {
+            let lost = pair.traces(end).any(|trace| {
+                matches!(
+                    trace.what,
+                    statemachine::trace::What::Protection {
+                        to: statemachine::view::Protection::Unprotected,
+                        ..
+                    }
+                )
+            });
+            assert!(!lost, "host {end}");
+        }
+        pair.run(6_000);
+        pair.assert_asleep(ACTIVE);
+        pair.assert_asleep(PASSIVE);
+    }
+}
+
+#[test]
+fn a_drained_port_is_better_than_none() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(7);
+        pair.sa_knows_only(vec![
+            ((ACTIVE, 1), (PASSIVE, 1)),
+            ((ACTIVE, 2), (PASSIVE, 2)),
+        ]);
+        for end in [ACTIVE, PASSIVE] {
+            pair.start(end);
+            pair.register(end);
+        }
+        pair.set_traffic(true);
+        pair.run(1_000);
+        pair.drain_port(host, 1, true);
+        pair.run(2_000);
+        pair.assert_armed();
+        assert_eq!(paths(&pair), [(2, 2), (1, 1)]);
+        pair.pull(host, 2);
+        pair.run(1_000);
+        assert_eq!(
+            Pair::rails(&pair.qp(ACTIVE).primary).0,
+            1,
+            "the last resort"
+        );
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+        pair.plug(host, 2);
+        pair.run(5_000);
+        pair.assert_armed();
+        assert_eq!(paths(&pair), [(2, 2), (1, 1)], "and away from it again");
+    }
+}
+
+#[test]
+fn ports_drained_at_both_ends_do_not_send_a_connection_to_and_fro() {
+    let mut pair = Pair::new(8);
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 1)),
+        ((ACTIVE, 2), (PASSIVE, 2)),
+    ]);
+    for end in [ACTIVE, PASSIVE] {
+        pair.start(end);
+        pair.register(end);
+    }
+    pair.set_traffic(true);
+    pair.run(1_000);
+    pair.drain_port(PASSIVE, 2, true);
+    pair.run(1_000);
+    pair.drain_port(ACTIVE, 1, true);
+    pair.run(20_000);
+    pair.assert_armed();
+    assert_eq!(migrations(&pair), [0, 0]);
+    assert_eq!(pair.view(ACTIVE).held, Some(Held::AlternateDrained));
+    assert_eq!(pair.view(PASSIVE).held, None);
+    pair.drain_port(PASSIVE, 2, false);
+    pair.run(1_000);
+    assert_eq!(migrations(&pair), [1, 1]);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_drain_goes_through_whatever_is_lost_on_the_way() {
+    seeds(100, |seed| {
+        let host = (seed % 2) as usize;
+        let mut pair = Pair::armed(seed);
+        pair.net.weather = Weather {
+            loss: 200,
+            duplication: 100,
+            delay: 5_000,
+        };
+        pair.drain_port(host, 1, true);
+        pair.run(20_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+        pair.net.weather = Weather {
+            loss: 0,
+            duplication: 0,
+            delay: 100,
+        };
+        pair.run(70_000);
+        pair.assert_armed();
+        let (local, (_, remote)) = Pair::rails(&pair.qp(ACTIVE).primary);
+        assert_eq!(if host == ACTIVE { local } else { remote }, 2);
+        pair.pull(host, 1);
+        let before = migrations(&pair);
+        pair.run(1_000);
+        assert_eq!(migrations(&pair), before);
+        pair.assert_armed();
+    });
+}
+
+#[test]
+fn a_connection_that_comes_to_a_drained_port_leaves_it() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(9);
+        pair.start(ACTIVE);
+        pair.start(PASSIVE);
+        pair.drain_port(host, 1, true);
+        pair.register(PASSIVE);
+        pair.register(ACTIVE);
+        pair.set_traffic(true);
+        pair.run(2_000);
+        pair.assert_armed();
+        let (local, (_, remote)) = Pair::rails(&pair.qp(ACTIVE).primary);
+        assert_eq!(if host == ACTIVE { local } else { remote }, 2);
+    }
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Paths that look fine and carry nothing.
+
+use cm_msgs::Lid;
+use cm_msgs::path::Path;
+use statemachine::trace::What;
+use statemachine::view::{Grade, Protection, Reason};
+use statemachine::{Input, PathHealth, Probe};
+
+use super::pair::{ACTIVE, Cable, PASSIVE, Pair, PortOf, Weather, seeds};
+
+/// A probe of each path, and four lost 100 ms apart, in milliseconds.
+const NOTICED: u64 = 1_400;
+
+/// Hardware's retries take for ever, or nearly: the applications send nothing.
+fn idle(seed: u64) -> Pair {
+    let mut pair = Pair::armed(seed);
+    pair.run(2_000);
+    pair.set_traffic(false);
+    pair
+}
+
+fn ordered(pair: &Pair, host: usize) -> (u64, u64) {
+    let counters = pair.view(host).counters;
+    (counters.migrations, counters.ordered_migrations)
+}
+
+fn alternate(pair: &Pair, host: usize) -> Path {
+    pair.qp(host).alternate.expect("loaded")
+}
+
+fn grade(pair: &Pair, host: usize) -> Option<Grade> {
+    pair.view(host).grade
+}
+
+#[test]
+fn a_black_holed_alternate_is_noticed_and_replaced() {
+    for port in [(ACTIVE, 2), (PASSIVE, 2)] {
+        let mut pair = Pair::armed(1);
+        pair.run(2_000);
+        assert_eq!(grade(&pair, ACTIVE), Some(Grade::Full));
+        assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (2, (PASSIVE, 2)));
+        pair.black_hole(port.0, port.1);
+        pair.run(NOTICED + 600);
+        pair.assert_armed();
+        let (local, remote) = Pair::rails(&alternate(&pair, ACTIVE));
+        assert!((ACTIVE, local) != port && remote != port, "{port:?}");
+        for host in [ACTIVE, PASSIVE] {
+            assert_eq!(ordered(&pair, host), (0, 0), "the primary is fine");
+            assert_eq!(grade(&pair, host), Some(Grade::SamePort));
+        }
+        pair.plug(port.0, port.1);
+        pair.run(3_000);
+        assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (2, (PASSIVE, 2)));
+        assert_eq!(grade(&pair, ACTIVE), Some(Grade::Full));
+        pair.assert_armed();
+    }
+}
+
+/// Makes the primary of an idle connection carry nothing: only probes can tell.
+fn hole(port: PortOf, cable: Cable) -> Pair {
+    let mut pair = idle(2);
+    *pair.net.cable(port) = cable;
+    pair.run(NOTICED + 20);
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(pair.qp(host).primary.port, 2, "{port:?} {cable:?}");
+        assert_eq!(ordered(&pair, host), (1, 1), "by order, on both ends");
+    }
+    pair
+}
+
+#[test]
+fn a_black_holed_primary_is_left_by_order_at_both_ends() {
+    for port in [(ACTIVE, 1), (PASSIVE, 1)] {
+        let mut pair = hole(port, Cable::BlackHole);
+        pair.set_traffic(true);
+        pair.run(1_500);
+        pair.assert_armed();
+        let (local, remote) = Pair::rails(&alternate(&pair, ACTIVE));
+        assert!((ACTIVE, local) != port && remote != port);
+    }
+}
+
+#[test]
+fn the_local_port_that_nothing_passes_is_known() {
+    for (port, number) in [((ACTIVE, 1), 1), ((ACTIVE, 2), 2)] {
+        let mut pair = idle(2);
+        let suspect = |pair: &Pair| {
+            let engine = pair.hosts[ACTIVE].engine.as_ref().expect("runs");
+            [1, 2].map(|number| engine.is_suspect_port(pair.hosts[ACTIVE].port_id(number)))
+        };
+        assert_eq!(suspect(&pair), [false; 2]);
+        pair.black_hole(port.0, port.1);
+        pair.run(NOTICED + 20);
+        assert_eq!(suspect(&pair), [number == 1, number == 2]);
+    }
+}
+
+#[test]
+fn so_is_one_that_carries_one_direction_only() {
+    for port in [(ACTIVE, 1), (PASSIVE, 1)] {
+        hole(port, Cable::Mute);
+    }
+}
+
+#[test]
+fn a_primary_is_not_left_for_an_alternate_that_carries_nothing_either() {
+    let mut pair = idle(3);
+    for port in [1, 2] {
+        pair.black_hole(PASSIVE, port);
+    }
+    pair.run(20_000);
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(ordered(&pair, host), (0, 0));
+        let view = pair.view(host);
+        assert_eq!(view.alternate_probe.health, PathHealth::Suspect, "{host}");
+        assert_ne!(view.protection, Protection::Armed, "{view:#?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_stands_still_is_no_hole() {
+    for stopped_ms in [50, 250, 450, 900, 1_500, 4_000] {
+        let mut pair = idle(4);
+        pair.hosts[PASSIVE].stopped = true;
+        pair.run(stopped_ms);
+        pair.hosts[PASSIVE].stopped = false;
+        pair.run(5_000);
+        assert_eq!(ordered(&pair, ACTIVE), (0, 0), "{stopped_ms} ms");
+        pair.set_traffic(true);
+        pair.run(2_000);
+        pair.assert_armed();
+    }
+}
+
+#[test]
+fn a_peer_without_apmd_is_never_suspect() {
+    let mut pair = Pair::new(5);
+    pair.start(ACTIVE);
+    pair.register(ACTIVE);
+    pair.run(20_000);
+    pair.black_hole(PASSIVE, 1);
+    pair.run(60_000);
+    assert_eq!(pair.hosts[ACTIVE].probes, 0, "nobody would speak");
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.primary_probe.health, PathHealth::Unknown);
+    let engine = pair.hosts[ACTIVE].engine.as_ref().expect("runs");
+    assert_eq!(engine.counters().paths_suspected, 0);
+}
+
+#[test]
+fn a_peer_whose_apmd_is_killed_still_has_a_kernel_that_answers() {
+    let mut pair = Pair::armed(6);
+    pair.kill(PASSIVE);
+    pair.run(60_000);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.primary_probe.health, PathHealth::Verified);
+    assert_eq!(ordered(&pair, ACTIVE), (0, 0));
+    let engine = pair.hosts[ACTIVE].engine.as_ref().expect("runs");
+    assert_eq!(engine.counters().paths_suspected, 0);
+}
+
+#[test]
+fn mads_that_get_lost_at_random_move_nothing() {
+    seeds(20, |seed| {
+        let mut pair = Pair::armed(seed);
+        pair.net.weather = Weather {
+            loss: 100,
+            ..Weather::FAIR
+        };
+        pair.run(120_000);
+        for host in [ACTIVE, PASSIVE] {
+            assert_eq!(ordered(&pair, host), (0, 0), "host {host}");
+        }
+        pair.assert_armed();
+    });
+}
+
+#[test]
+fn connections_that_share_their_paths_share_their_probes() {
+    let probes = |connections: usize| {
+        let mut pair = Pair::with(7, 0, connections);
+        pair.begin();
+        pair.run(3_000);
+        pair.assert_armed();
+        let before = pair.hosts[ACTIVE].probes;
+        pair.run(10_000);
+        let sent = pair.hosts[ACTIVE].probes - before;
+        pair.close(ACTIVE);
+        pair.run(1_000);
+        let before = pair.hosts[ACTIVE].probes;
+        pair.run(10_000);
+        assert_eq!(
+            pair.hosts[ACTIVE].probes, before,
+            "none without connections"
+        );
+        sent
+    };
+    let (one, many) = (probes(1), probes(50));
+    assert!((20..=32).contains(&one), "{one} for two paths in 10 s");
+    assert!((20..=32).contains(&many), "{many} for fifty connections");
+}
+
+#[test]
+fn a_full_send_queue_makes_no_path_suspect() {
+    let mut pair = Pair::armed(8);
+    pair.run(2_000);
+    pair.set_full(ACTIVE, 1, true);
+    pair.set_full(ACTIVE, 2, true);
+    pair.run(10_000);
+    assert_eq!(ordered(&pair, ACTIVE), (0, 0));
+    pair.set_full(ACTIVE, 1, false);
+    pair.set_full(ACTIVE, 2, false);
+    pair.run(2_000);
+    pair.assert_armed();
+    let engine = pair.hosts[ACTIVE].engine.as_ref().expect("runs");
+    assert_eq!(engine.counters().paths_suspected, 0);
+}
+
+#[test]
+fn a_path_that_carries_nothing_is_not_proposed() {
+    let mut pair = Pair::new(9);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.black_hole(PASSIVE, 2);
+    pair.set_traffic(true);
+    pair.run(3_000);
+    pair.assert_armed();
+    let proposed = pair.traces(ACTIVE).filter_map(|trace| match trace.what {
+        What::LapSent(path) => Some(path.dlid),
+        _ => None,
+    });
+    let hole = super::pair::base_lid((PASSIVE, 2));
+    let proposed: Vec<Lid> = proposed.collect();
+    assert!(!proposed.contains(&hole), "{proposed:?}");
+    assert_eq!(grade(&pair, ACTIVE), Some(Grade::SamePort));
+}
+
+#[test]
+fn what_no_probe_asked_for_verifies_nothing() {
+    let mut pair = idle(10);
+    pair.black_hole(PASSIVE, 2);
+    // From the first loss on, somebody answers for the path with every number but the right one.
+    for round in 0..3_000 {
+        pair.run(1);
+        let path = alternate(&pair, ACTIVE);
+        let forged = Probe {
+            path: statemachine::ProbePath {
+                port: pair.hosts[ACTIVE].port_id(path.port),
+                slid: path.slid,
+                dlid: path.dlid,
+                sl: path.sl,
+                pkey: path.pkey,
+            },
+            transaction_id: round,
+        };
+        pair.hear(ACTIVE, Input::Probed(forged));
+    }
+    let (local, remote) = Pair::rails(&alternate(&pair, ACTIVE));
+    assert_ne!(
+        (local, remote),
+        (2, (PASSIVE, 2)),
+        "it was noticed all the same"
+    );
+}
+
+#[test]
+fn it_is_told_why_a_connection_with_a_dead_alternate_is_not_armed() {
+    let mut pair = Pair::armed(11);
+    pair.run(2_000);
+    pair.sa_dead = true;
+    pair.black_hole(PASSIVE, 2);
+    pair.run(NOTICED + 1_000);
+    let view = pair.view(PASSIVE);
+    assert_eq!(view.protection, Protection::Unprotected);
+    assert_eq!(view.reason, Some(Reason::AlternateSuspect));
+    assert_eq!(view.grade, None);
+    let suspected = |trace: &&statemachine::Trace| matches!(trace.what, What::PathSuspect { .. });
+    assert!(pair.traces(PASSIVE).any(|trace| suspected(&trace)));
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long a busy connection stands still when its local cable is pulled, by who moves it: its library by
+//! a standing order, the daemon, hardware that somebody armed once, or the application, which connects
+//! again. Each with the ACK timeout that rdma_cm gives and with 14, in the VM, one after the other.
+
+mod ack_timeout;
+mod figures;
+mod reconnect;
+mod ways;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::ack_timeout::AckTimeout;
+use self::figures::{Row, Verdict};
+use self::ways::Way;
+use crate::failure::Failure;
+use crate::timeline::Timeline;
+use crate::world::{Kind, World};
+
+/// Measures how long a connection stands still for a pulled cable, by who moves it
+#[derive(Parser)]
+#[command(name = "apm-failover-bench")]
+struct Options {
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Cables pulled for each figure
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// Only connections that are moved in this way (may be given again)
+    #[arg(long, value_name = "WAY", requires = "no_goals")]
+    way: Vec<Way>,
+    /// Measure only: a missed goal is no failure
+    #[arg(long)]
+    no_goals: bool,
+    /// Leave out what takes 17 s and more for each cable: rdma_cm's ACK timeout where hardware's retries
+    /// have to run out
+    #[arg(long, requires = "no_goals")]
+    quick: bool,
+}
+
+/// The program.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let options = Options::parse_from(arguments);
+    let rows = match run(&options) {
+        Ok(rows) => rows,
+        Err(failure) => {
+            eprintln!("apm-failover-bench: {failure}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if options.no_goals {
+        return ExitCode::SUCCESS;
+    }
+    let verdict = Verdict::on(&rows);
+    println!("{}", options.choose(verdict.json(), verdict.text()));
+    ExitCode::from(u8::from(verdict.is_missed()))
+}
+
+impl Options {
+    fn choose(&self, json: String, text: String) -> String {
+        if self.json { json } else { text }
+    }
+
+    fn takes(&self, way: Way, timeout: AckTimeout) -> bool {
+        let wanted = self.way.is_empty() || self.way.contains(&way);
+        wanted && !(self.quick && way.waits_for_hardware() && timeout == AckTimeout::Default)
+    }
+}
+
+fn run(options: &Options) -> Result<Vec<Row>, Failure> {
+    let mut world = World::prepare(Kind::Flat, &Timeline::new(false))?;
+    if !options.json {
+        println!("{}", Row::HEAD);
+    }
+    let mut rows = Vec::new();
+    for timeout in AckTimeout::ALL {
+        for way in Way::ALL {
+            if !options.takes(way, timeout) {
+                continue;
+            }
+            let stalls = way.measure(&mut world, timeout, options.repetitions)?;
+            let row = Row::new(way, timeout, stalls);
+            println!("{}", options.choose(row.json(), row.text()));
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long a connection is without protection after one failure, and what calm costs.
+
+use cm_msgs::control::{PolicyOverride, QpState};
+
+use super::{Keep, World};
+use crate::sim::fabric::{Element, Failure};
+use crate::sim::plan::Plan;
+use crate::sim::profile::{Named, Profile};
+use crate::sim::queue::{MS, SECOND};
+
+/// A connection has this long to be armed before the failure.
+const BEFORE: u64 = 60 * SECOND;
+/// The failure comes within this time after that.
+const PHASE: u32 = 2 * SECOND as u32;
+/// What is not armed again by then never is.
+const LIMIT: u64 = 20 * SECOND;
+/// Packets come so often while it is measured: QPs see each other's state by them. As many are lost
+/// before a QP gives up as take half a second, as elsewhere.
+const PACKET: u64 = MS;
+const RETRIES: u16 = 500;
+
+/// Which path of a connection fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// The one it uses.
+    Primary,
+    /// The one it has armed.
+    Alternate,
+}
+
+/// Who arms connections again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// The engine.
+    Apmd,
+    /// Oracle UEK's kernel, as published.
+    Uek,
+}
+
+/// One failure of one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trial {
+    /// Whose policy.
+    pub policy: Policy,
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// The side whose cable fails; 0 is the active one.
+    pub side: usize,
+    /// The path whose cable there it is.
+    pub which: Which,
+    /// How it fails.
+    pub failure: Failure,
+    /// MADs lost, of a thousand.
+    pub loss: u32,
+}
+
+/// A connection between two hosts was not armed though nothing was wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("seed {0}: not armed within a minute of peace")]
+pub struct NeverArmed(u64);
+
+/// Two hosts with these connections, and nothing planned.
+fn peace(seed: u64, connections: usize) -> Plan {
+    Plan {
+        seed,
+        hosts: 2,
+        groups: 1,
+        spines: 2,
+        lmc: 0,
+        connections: vec![(0, 1); connections],
+        faults: Vec::new(),
+        policies: vec![PolicyOverride::default(); 2],
+    }
+}
+
+/// Microseconds from the failure until both ends are armed again, over paths that both pass packets;
+/// `None`: they never were.
+///
+/// # Errors
+/// [`NeverArmed`] before it.
+pub fn time_without_protection(trial: &Trial) -> Result<Option<u64>, NeverArmed> {
+    let plan = peace(trial.seed, 1);
+    let profile = Profile::new(Named::All, &[], &[]);
+    let mut world = World::new(&plan, &profile, Keep::Nothing);
+    world.weather.loss = trial.loss;
+    world.prepare();
+    if trial.policy == Policy::Uek {
+        world.start_uek();
+    }
+    let phase = u64::from(world.dice.below(PHASE));
+    let armed = world.run_until(BEFORE, |world| world.is_protected(0));
+    armed.ok_or(NeverArmed(trial.seed))?;
+    world.run_until(phase, |_| false);
+    let armed = world.run_until(BEFORE, |world| world.is_protected(0));
+    armed.ok_or(NeverArmed(trial.seed))?;
+    world.look_closely();
+    let begun = world.queue.now();
+    world.fail(trial);
+    let end = world.run_until(LIMIT, |world| world.is_protected(0));
+    Ok(end.map(|end| end - begun))
+}
+
+/// The most MADs that a host sends in a second of peace, with connections that have long been armed.
+///
+/// # Errors
+/// [`NeverArmed`] if they are not.
+pub fn mads_in_peace(seed: u64, connections: usize) -> Result<u32, NeverArmed> {
+    const WATCHED: u64 = 10 * SECOND;
+    let plan = peace(seed, connections);
+    let profile = Profile::new(Named::All, &[], &[]);
+    let mut world = World::new(&plan, &profile, Keep::Nothing);
+    world.prepare();
+    let all = |world: &World<'_>| (0..connections).all(|conn| world.is_protected(conn));
+    world.run_until(BEFORE, all).ok_or(NeverArmed(seed))?;
+    // The second in which they were armed is not of peace.
+    world.run_until(2 * SECOND, |_| false);
+    let mut most = 0;
+    let since = world.queue.now() / SECOND;
+    world.run_until(WATCHED, |world| {
+        let seconds = world.hosts.iter().map(|host| host.second);
+        let seen = seconds.filter(|&(second, _)| second > since);
+        most = most.max(seen.map(|(_, count)| count).max().unwrap_or(0));
+        false
+    });
+    Ok(most)
+}
+
+impl World<'_> {
+    /// Lets happen what happens until something is so, and says when; `None`: not for so long.
+    fn run_until(&mut self, span: u64, mut is_so: impl FnMut(&Self) -> bool) -> Option<u64> {
+        let deadline = self.queue.now() + span;
+        loop {
+            if is_so(self) {
+                return Some(self.queue.now());
+            }
+            if self.queue.now() > deadline {
+                return None;
+            }
+            let event = self.queue.pop()?;
+            self.happen(event);
+        }
+    }
+
+    fn is_protected(&self, conn: usize) -> bool {
+        let ends = &self.connections[conn].ends;
+        let alive = ends.iter().all(|end| end.qp.state == QpState::Rts);
+        let passes = ends
+            .iter()
+            .all(|end| self.passes_both_ways(&end.qp.primary));
+        alive && passes && self.live_alternate(conn, 0).is_some()
+    }
+
+    fn look_closely(&mut self) {
+        self.packet_every = PACKET;
+        for end in self.connections.iter_mut().flat_map(|conn| &mut conn.ends) {
+            end.qp.retries = RETRIES;
+        }
+    }
+
+    fn fail(&mut self, trial: &Trial) {
+        let end = &self.connections[0].ends[trial.side];
+        let path = match trial.which {
+            Which::Primary => Some(end.qp.primary),
+            Which::Alternate => end.qp.loaded(),
+        };
+        if let Some(path) = path {
+            let cable = Element::Cable((end.host, path.port));
+            self.fabric_changes(cable, trial.failure, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(policy: Policy, side: usize, which: Which) -> Option<u64> {
+        let trial = Trial {
+            policy,
+            seed: 1,
+            side,
+            which,
+            failure: Failure::Dead,
+            loss: 0,
+        };
+        time_without_protection(&trial).expect("armed before")
+    }
+
+    #[test]
+    fn a_pulled_cable_leaves_a_gap_that_ends() {
+        for side in [0, 1] {
+            for which in [Which::Primary, Which::Alternate] {
+                let gap = trial(Policy::Apmd, side, which);
+                assert!(gap.is_some_and(|gap| gap > MS), "{side} {which:?}: {gap:?}");
+                // A second from LAP to load at least, and one more from PATH_MIG on.
+                let slower = trial(Policy::Uek, side, which);
+                let least = if which == Which::Primary { 2 } else { 1 };
+                assert!(
+                    slower.is_none_or(|slower| slower >= least * SECOND),
+                    "{side} {which:?}: {slower:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn without_connections_nothing_is_sent() {
+        assert_eq!(mads_in_peace(1, 0), Ok(0));
+    }
+}
