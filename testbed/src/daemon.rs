@@ -176,6 +176,15 @@ fn write_config(host: Host, policy: Policy) -> Result<String, Failure> {
     Ok(path)
 }
 
+/// Whether a line of the log stands in an operator's, whose level is INFO.
+pub fn is_told(line: &Line) -> bool {
+    let event: Result<Value, _> = serde_json::from_str(&line.text);
+    let level = event
+        .ok()
+        .and_then(|event| Some(event["level"].as_str()?.to_owned()));
+    level.is_none_or(|level| ["INFO", "WARN", "ERROR"].contains(&level.as_str()))
+}
+
 /// A log line in words: the message and its fields.
 fn news(line: &str) -> Option<String> {
     let Ok(Value::Object(event)) = serde_json::from_str::<Value>(line) else {
@@ -195,6 +204,20 @@ fn news(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Moment;
+
+    #[test]
+    fn an_operator_is_not_told_of_debugging() {
+        let line = |text: &str| Line {
+            at: Moment::now(),
+            text: text.to_owned(),
+        };
+        assert!(is_told(&line(r#"{"level":"WARN","fields":{}}"#)));
+        assert!(is_told(&line("thread 'main' panicked")));
+        assert!(!is_told(&line(
+            r#"{"level":"DEBUG","fields":{"level":"INFO"}}"#
+        )));
+    }
 
     #[test]
     fn log_lines_become_words() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::command;
-use crate::daemon::{Daemon, Policy};
+use crate::daemon::{self, Daemon, Policy};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::link::Link;
@@ -280,6 +280,13 @@ impl World {
             .as_ref()
             .map(Daemon::log)
             .unwrap_or_default()
+    }
+
+    /// What an operator's log has of a host's daemon since a moment: level INFO and above.
+    pub fn told_since(&self, host: Host, since: Moment) -> Vec<Line> {
+        let mut log = self.log(host);
+        log.retain(|line| line.at >= since && daemon::is_told(line));
+        log
     }
 
     /// The last lines of a host's daemon's log.

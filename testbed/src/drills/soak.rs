@@ -150,13 +150,12 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         ensure(after <= before + GROWTH_KIB, || text)?;
     }
     for host in Host::ALL {
-        let log = context.world.log(host);
-        let lines = log.iter().filter(|line| line.at >= began && is_told(line));
-        let rate = lines.count() as f64 / took;
+        let told = context.world.told_since(host, began);
+        let rate = told.len() as f64 / took;
         let text = format!("{rate:.2} log lines a second on {host}");
         context.timeline.note("drill", text.clone());
         ensure(rate <= LINES_A_SECOND, || text)?;
-        let told = log.iter().find(|line| line.at >= calm && is_told(line));
+        let told = told.iter().find(|line| line.at >= calm);
         ensure(told.is_none(), || {
             format!(
                 "said while nothing happened: {}",
@@ -165,16 +164,6 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         })?;
     }
     context.finish(streams)
-}
-
-/// Whether an operator's log has the line.
-fn is_told(line: &Line) -> bool {
-    let levels = [
-        r#""level":"INFO""#,
-        r#""level":"WARN""#,
-        r#""level":"ERROR""#,
-    ];
-    levels.iter().any(|level| line.text.contains(level))
 }
 
 /// One fault while all are armed, and its end.

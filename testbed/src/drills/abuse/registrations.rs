@@ -20,7 +20,7 @@ use crate::stream::{Options, Streams};
 /// How long it is counted what a loop of registrations makes the daemon do.
 const TIME: Duration = Duration::from_secs(10);
 
-/// How much that may be.
+/// How much that may be: lines of level INFO and above, since whoever asks for debugging asks for more.
 const MADS_A_SECOND: f64 = 150.0;
 const LINES_A_SECOND: f64 = 20.0;
 
@@ -184,8 +184,7 @@ pub(super) fn churn(context: &mut Context<'_>, scene: &mut Scene) -> Result<(), 
     thread::sleep(TIME);
     let seconds = Moment::now().since(since).as_secs_f64();
     let mads = (mads_sent()? - mads) as f64 / seconds;
-    let log = context.world.log(Host::A);
-    let lines = log.iter().filter(|line| line.at >= since).count() as f64 / seconds;
+    let lines = context.world.told_since(Host::A, since).len() as f64 / seconds;
     let registered = attacker::sum(&attackers, "registered");
     let report = &mut *context.report;
     report.set("churn_registrations", registered);
