@@ -7,6 +7,8 @@ use testbed::sim::world::{Keep, run};
 
 /// The page that shows which states follow each other.
 const PROTOCOL: &str = include_str!("../../docs/protocol.md");
+/// Its diagrams are drawn from so many seeds.
+const DRAWN: u64 = 1000;
 
 #[test]
 fn a_hundred_seeds_break_no_rule() {
@@ -14,9 +16,11 @@ fn a_hundred_seeds_break_no_rule() {
     // And one whose MADs are lost more than half of the time, while an alternate could be improved.
     for seed in (0..100).chain([7_933]) {
         let outcome = run(&Plan::new(seed, &profile), &profile, Keep::Transitions);
-        let missing = outcome.transitions.missing_in(PROTOCOL);
-        let remedy = "put the output of cargo xtask sim --diagrams into docs/protocol.md";
-        assert_eq!(missing, [""; 0], "{remedy}");
+        if seed < DRAWN {
+            let missing = outcome.transitions.missing_in(PROTOCOL);
+            let remedy = "put the output of cargo xtask sim --diagrams into docs/protocol.md";
+            assert_eq!(missing, [""; 0], "{remedy}");
+        }
         let words = outcome.violation.map(|violation| violation.to_string());
         assert_eq!(words, None, "cargo xtask sim --seeds 1 --first {seed}");
     }
