@@ -12,7 +12,6 @@ use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::memory::resident_kib;
 use crate::port::Port;
-use crate::program::Line;
 use crate::stream::{Options, Streams};
 use crate::timeline::Timeline;
 use crate::world::Kind;
