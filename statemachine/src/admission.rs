@@ -27,11 +27,11 @@ const HOST_INTERVAL: Duration = Duration::from_millis(2);
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Admission {
     host: TokenBucket,
-    clients: BTreeMap<u64, TokenBucket>,
+    clients: BTreeMap<u32, TokenBucket>,
     /// The connections that wait, of each client that has some.
-    waiting: BTreeMap<u64, BTreeSet<ConnId>>,
+    waiting: BTreeMap<u32, BTreeSet<ConnId>>,
     /// The client that was served last.
-    last: u64,
+    last: u32,
 }
 
 impl Default for Admission {
@@ -103,12 +103,12 @@ impl Admission {
     }
 
     /// The client has gone. What it spent of the host's tokens is spent.
-    pub(crate) fn client_gone(&mut self, client: u64) {
+    pub(crate) fn client_gone(&mut self, client: u32) {
         self.clients.remove(&client);
         self.waiting.remove(&client);
     }
 
-    fn bucket(&mut self, client: u64) -> &mut TokenBucket {
+    fn bucket(&mut self, client: u32) -> &mut TokenBucket {
         let new = || TokenBucket::new(CLIENT_BURST, CLIENT_INTERVAL);
         self.clients.entry(client).or_insert_with(new)
     }
@@ -158,7 +158,7 @@ impl TokenBucket {
 mod tests {
     use super::*;
 
-    fn id(client: u64, conn: u64) -> ConnId {
+    fn id(client: u32, conn: u32) -> ConnId {
         ConnId { client, conn }
     }
 

@@ -424,7 +424,7 @@ impl Engine {
         }
     }
 
-    fn client_gone(&mut self, client: u64) {
+    fn client_gone(&mut self, client: u32) {
         let conns = self.conns.range(ConnId::of_client(client));
         let ids: Vec<ConnId> = conns.map(|(&id, _)| id).collect();
         for id in ids {

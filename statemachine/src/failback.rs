@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    fn id(conn: u64) -> ConnId {
+    fn id(conn: u32) -> ConnId {
         ConnId { client: 1, conn }
     }
 

@@ -9,16 +9,17 @@ use cm_msgs::Guid;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId {
     /// The client; never used twice by one daemon.
-    pub client: u64,
-    /// The client's number for the connection.
-    pub conn: u64,
+    pub client: u32,
+    /// The client's number for the connection. It names its connections by 64 bits, and counts: no more
+    /// than these are ever used.
+    pub conn: u32,
 }
 
 impl ConnId {
     /// All that a client can have.
-    pub fn of_client(client: u64) -> RangeInclusive<Self> {
+    pub fn of_client(client: u32) -> RangeInclusive<Self> {
         let id = |conn| Self { client, conn };
-        id(0)..=id(u64::MAX)
+        id(0)..=id(u32::MAX)
     }
 }
 

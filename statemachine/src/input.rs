@@ -155,7 +155,7 @@ pub enum Input {
     /// The same, because its application disconnected: the peer's application is to hear of it.
     Disconnect(ConnId),
     /// A library's socket is gone, and every connection of it with it.
-    ClientGone(u64),
+    ClientGone(u32),
     /// A CM message of a peer's daemon.
     Mad(MadSource, cm::Message),
     /// MADs come in by this local port faster than they are handled: what others send may be late.

@@ -66,7 +66,7 @@ pub struct MadWay {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PeerQuestion {
     /// The client; never used twice by one daemon.
-    pub client: u64,
+    pub client: u32,
     /// The client's number for the question.
     pub question: u64,
 }
@@ -325,7 +325,7 @@ impl PeerPresence {
     }
 
     /// A client is gone, and its questions with it.
-    pub fn client_gone(&mut self, client: u64) {
+    pub fn client_gone(&mut self, client: u32) {
         // Only what is being asked has somebody waiting.
         for far in self.transactions.values() {
             let Some(entry) = self.entries.get_mut(far) else {

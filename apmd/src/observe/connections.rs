@@ -108,8 +108,7 @@ impl Connections<'_> {
     }
 
     fn client(&self, view: &ConnectionView) -> Option<&Client> {
-        let key = u32::try_from(view.id.client).ok()?;
-        (self.client)(key)
+        (self.client)(view.id.client)
     }
 
     fn peer_node(&self, view: &ConnectionView) -> Option<String> {

@@ -35,7 +35,7 @@ pub(super) struct Host {
     pub(super) now: Time,
     pub(super) qp: Qp,
     /// Number of the library's present socket; another one for every start of the daemon.
-    pub(super) client: u64,
+    pub(super) client: u32,
     pub(super) registered: bool,
     /// Orders that the library has not carried out, and reports that the daemon has not read.
     pub(super) orders: VecDeque<Order>,
@@ -64,7 +64,7 @@ fn config() -> Config {
     }
 }
 
-fn engine(host: usize, client: u64) -> Engine {
+fn engine(host: usize, client: u32) -> Engine {
     let mut seed = [host as u8; 32];
     seed[0] = client as u8;
     let mut engine = Engine::new(config(), Random::new(seed));

@@ -21,7 +21,7 @@ fn far(number: u8, lid: u16) -> FarPort {
     }
 }
 
-fn question(client: u64, question: u64) -> PeerQuestion {
+fn question(client: u32, question: u64) -> PeerQuestion {
     PeerQuestion { client, question }
 }
 
@@ -303,18 +303,18 @@ fn a_port_that_changes_forgets_its_peers() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ask(u64, u32, u8, u16),
+    Ask(u32, u32, u8, u16),
     Answer(usize, bool),
     Forged(u8, u16, u64),
     Asked(u8, u16),
     Send(bool),
-    Gone(u64),
+    Gone(u32),
     Changed(u8),
     Pass(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let ask = (1..4u64, 0..3u32, 1..3u8, 1..40u16).prop_map(|(c, u, p, l)| Step::Ask(c, u, p, l));
+    let ask = (1..4u32, 0..3u32, 1..3u8, 1..40u16).prop_map(|(c, u, p, l)| Step::Ask(c, u, p, l));
     let forged = (1..3u8, 1..40u16, any::<u64>()).prop_map(|(p, l, t)| Step::Forged(p, l, t));
     prop_oneof![
         8 => ask,
@@ -322,7 +322,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => forged,
         2 => (1..3u8, 1..40u16).prop_map(|(p, l)| Step::Asked(p, l)),
         4 => any::<bool>().prop_map(Step::Send),
-        1 => (1..4u64).prop_map(Step::Gone),
+        1 => (1..4u32).prop_map(Step::Gone),
         1 => (1..3u8).prop_map(Step::Changed),
         4 => (0..200_000u64).prop_map(Step::Pass),
     ]

@@ -219,7 +219,7 @@ impl Probes {
 
     /// Those who use it.
     pub(crate) fn users(&self, path: ProbePath) -> Vec<ConnId> {
-        let (first, last) = (0, u64::MAX);
+        let (first, last) = (0, u32::MAX);
         let id = |number| ConnId {
             client: number,
             conn: number,

@@ -26,7 +26,7 @@ pub(crate) enum Event {
     /// A library does what the engine said.
     Obey(Pick),
     Close(Conn),
-    ClientGone(u64),
+    ClientGone(u32),
     /// A peer answers a message as it should.
     Answer(Pick),
     /// A peer asks for an association with a registered connection.
@@ -59,8 +59,8 @@ pub(crate) enum Event {
 /// A client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Conn {
-    pub(crate) client: u64,
-    pub(crate) conn: u64,
+    pub(crate) client: u32,
+    pub(crate) conn: u32,
 }
 
 /// A QP as a library tells it.
@@ -165,7 +165,7 @@ fn ports() -> impl Strategy<Value = (u8, u8)> {
 }
 
 fn conn() -> impl Strategy<Value = Conn> {
-    (1..=2u64, 1..=3u64).prop_map(|(client, conn)| Conn { client, conn })
+    (1..=2u32, 1..=3u32).prop_map(|(client, conn)| Conn { client, conn })
 }
 
 fn a_path() -> impl Strategy<Value = Path> {
@@ -298,7 +298,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         3 => (conn(), cause(), qp()).prop_map(|(conn, cause, qp)| Event::Report(conn, cause, qp)),
         8 => pick().prop_map(Event::Obey),
         1 => conn().prop_map(Event::Close),
-        1 => (1..=2u64).prop_map(Event::ClientGone),
+        1 => (1..=2u32).prop_map(Event::ClientGone),
         8 => pick().prop_map(Event::Answer),
         2 => (conn(), pick()).prop_map(|(conn, pick)| Event::Request(conn, pick)),
         3 => (pick(), ports()).prop_map(|(pick, ports)| Event::Propose(pick, ports)),

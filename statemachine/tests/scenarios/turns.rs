@@ -50,7 +50,7 @@ fn path(port: u8) -> Path {
     }
 }
 
-fn id(conn: u64) -> ConnId {
+fn id(conn: u32) -> ConnId {
     ConnId { client: 1, conn }
 }
 
@@ -115,7 +115,7 @@ impl Lone {
         }
     }
 
-    fn register(&mut self, conn: u64, role: Role, primary: u8, alternate: Option<u8>) {
+    fn register(&mut self, conn: u32, role: Role, primary: u8, alternate: Option<u8>) {
         let register = Register {
             role,
             opted_in: false,
@@ -156,7 +156,7 @@ fn the_first_migration_is_ordered_before_the_second_connection_is_looked_at() {
     for ordered in 1..=1_000 {
         let (conn, order) = lone.engine.poll_order().expect("an order for each");
         assert!(matches!(order, Order::Migrate(_)), "{order:?}");
-        assert_eq!(conn, id(ordered as u64 - 1));
+        assert_eq!(conn, id(ordered as u32 - 1));
         assert_eq!(
             migrating(&lone),
             ordered,

@@ -15,7 +15,7 @@ pub struct Host {
     /// `None`: the daemon is not running.
     pub engine: Option<Engine>,
     /// Number of the libraries' present socket.
-    pub client: u64,
+    pub client: u32,
     /// The QP of each connection as the engine was told last.
     pub told: BTreeMap<usize, Snapshot>,
     /// Since when each connection's library has had an order that is not answered, and whether that
@@ -26,7 +26,7 @@ pub struct Host {
     /// How many faults have stopped the libraries' processes.
     pub mute: u32,
     /// Orders that wait in a stopped process's socket, and the number of that.
-    pub unread: Vec<(u64, usize, Order)>,
+    pub unread: Vec<(u32, usize, Order)>,
     /// Ports that failed under a stopped process.
     pub unseen: Vec<u8>,
     /// Until then the libraries do nothing.

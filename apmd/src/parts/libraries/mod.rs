@@ -48,7 +48,7 @@ pub(crate) enum Note {
         far: FarPort,
     },
     /// A library is gone, and its questions with it.
-    Gone(u64),
+    Gone(u32),
 }
 
 impl Note {
@@ -72,6 +72,8 @@ enum Violation {
     TooLong(usize),
     #[error("control message: did not begin with hello")]
     NoHello,
+    #[error("control message: connection number {0}, beyond 32 bits")]
+    ConnectionNumber(u64),
 }
 
 /// The libraries' socket and registrations.
@@ -131,8 +133,7 @@ impl Libraries {
     }
 
     fn of(&self, id: ConnId) -> Option<&Connected> {
-        let key = u32::try_from(id.client).ok()?;
-        self.clients.get(&key)
+        self.clients.get(&id.client)
     }
 
     pub(crate) fn counters(&self) -> LibraryCounters {
@@ -204,9 +205,9 @@ impl Libraries {
         let Some(Connected { client, .. }) = self.clients.get_mut(&key) else {
             return Ok(());
         };
-        let id = |conn| ConnId {
-            client: key.into(),
-            conn,
+        let id = |conn| match u32::try_from(conn) {
+            Ok(conn) => Ok(ConnId { client: key, conn }),
+            Err(_) => Err(Violation::ConnectionNumber(conn)),
         };
         if let FromLibrary::Hello { command } = message {
             client.said_hello(&command);
@@ -222,28 +223,30 @@ impl Libraries {
             FromLibrary::Hello { .. } => {}
             FromLibrary::Register { conn, register } => {
                 let uid = client.peer.uid;
-                self.register(now, id(conn), uid, register);
+                self.register(now, id(conn)?, uid, register);
             }
-            FromLibrary::Report { conn, report } => self.report(now, id(conn), report),
+            FromLibrary::Report { conn, report } => self.report(now, id(conn)?, report),
             FromLibrary::Close { conn, ending } => {
-                if self.registrations.remove(now, id(conn)) {
+                let id = id(conn)?;
+                if self.registrations.remove(now, id) {
                     let input = match ending {
-                        Ending::Gone => Input::Close(id(conn)),
-                        Ending::Disconnected => Input::Disconnect(id(conn)),
+                        Ending::Gone => Input::Close(id),
+                        Ending::Disconnected => Input::Disconnect(id),
                     };
                     self.notes.push_back(Note::engine(input));
                 }
             }
             FromLibrary::Policy { conn, policy } => {
-                if let Some(registration) = self.registrations.get_mut(id(conn)) {
+                let id = id(conn)?;
+                if let Some(registration) = self.registrations.get_mut(id) {
                     registration.register.policy = policy;
-                    let input = Input::Policy(id(conn), policy);
+                    let input = Input::Policy(id, policy);
                     self.notes.push_back(Note::engine(input));
                 }
             }
             FromLibrary::AskPeer { question, peer } => {
                 let uid = client.peer.uid;
-                let client = key.into();
+                let client = key;
                 self.ask_peer(now, PeerQuestion { client, question }, uid, peer);
             }
         }
@@ -418,9 +421,7 @@ impl Libraries {
     /// Tells a library whether a daemon answers where it asked.
     pub(crate) fn answer_peer(&mut self, now: Time, question: PeerQuestion, answers: bool) {
         let PeerQuestion { client, question } = question;
-        if let Ok(key) = u32::try_from(client) {
-            self.send(now, key, FromDaemon::Peer { question, answers });
-        }
+        self.send(now, client, FromDaemon::Peer { question, answers });
     }
 
     /// Ports of the device that is registered on; 0 for one that is not looked after.
@@ -444,9 +445,7 @@ impl Libraries {
 
     /// Gives a library an order.
     pub(crate) fn order(&mut self, now: Time, id: ConnId, order: Order) {
-        if let Ok(key) = u32::try_from(id.client) {
-            self.send(now, key, message(id.conn, order));
-        }
+        self.send(now, id.client, message(id.conn.into(), order));
     }
 
     fn send(&mut self, now: Time, key: u32, message: FromDaemon) {
@@ -471,9 +470,8 @@ impl Libraries {
             "library disconnected: {why}"
         );
         self.registrations.remove_client(now, key.into());
-        self.notes
-            .push_back(Note::engine(Input::ClientGone(key.into())));
-        self.notes.push_back(Note::Gone(key.into()));
+        self.notes.push_back(Note::engine(Input::ClientGone(key)));
+        self.notes.push_back(Note::Gone(key));
     }
 
     /// What is due, and what is left over from earlier turns.

@@ -170,7 +170,7 @@ impl Registrations {
     }
 
     /// Forgets a client's registrations.
-    pub(super) fn remove_client(&mut self, now: Time, client: u64) {
+    pub(super) fn remove_client(&mut self, now: Time, client: u32) {
         let table = self.table.range(ConnId::of_client(client));
         for id in table.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove(now, id);
@@ -209,7 +209,7 @@ mod tests {
     use super::super::tests::register;
     use super::*;
 
-    fn id(client: u64, conn: u64) -> ConnId {
+    fn id(client: u32, conn: u32) -> ConnId {
         ConnId { client, conn }
     }
 

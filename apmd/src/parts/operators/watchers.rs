@@ -34,7 +34,7 @@ pub(crate) struct Watchers {
     queue: VecDeque<Transition>,
     next_at: Time,
     /// The programs, of which one may have gone when its connections' end is told.
-    programs: BTreeMap<u64, Client>,
+    programs: BTreeMap<u32, Client>,
     /// Connections whose end is about to be told.
     leaving: BTreeMap<ConnId, Subject>,
 }
@@ -61,18 +61,18 @@ impl Watchers {
     }
 
     /// A program that may have connections.
-    pub(crate) fn know(&mut self, client: u64, program: &Client) {
+    pub(crate) fn know(&mut self, client: u32, program: &Client) {
         if self.programs.get(&client) != Some(program) {
             self.programs.insert(client, program.clone());
         }
     }
 
-    pub(crate) fn program(&self, client: u64) -> Option<&Client> {
+    pub(crate) fn program(&self, client: u32) -> Option<&Client> {
         self.programs.get(&client)
     }
 
     /// A program has gone, and everything of it has been said.
-    pub(crate) fn forget(&mut self, client: u64) {
+    pub(crate) fn forget(&mut self, client: u32) {
         self.programs.remove(&client);
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Host {
     pub(crate) ports: [PortStatus; 2],
     pub(crate) qps: Vec<Qp>,
     /// Number of the library's present socket.
-    pub(crate) client: u64,
+    pub(crate) client: u32,
     /// Connections that are registered on it.
     pub(crate) registered: Vec<bool>,
     pub(crate) refused: Vec<Option<Refusal>>,

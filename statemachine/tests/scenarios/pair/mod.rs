@@ -59,13 +59,13 @@ enum Pending {
     /// Its answer, on its way back.
     ProbeAnswer(usize, Probe),
     /// An input to a host's engine, if its socket still is this one.
-    Input(usize, u64, Input),
+    Input(usize, u32, Input),
     /// What paths share reaches a host's engine, whichever that is by then.
     Assessed(usize, Input),
     /// A port's new state reaches a host's engine.
     Port(usize, u8),
     /// An order reaches a library.
-    Order(usize, u64, usize, Order),
+    Order(usize, u32, usize, Order),
     /// A packet of an application.
     Packet(usize, usize),
     /// An SA's answer.
@@ -253,7 +253,7 @@ impl Pair {
 
     /// Another library of the host registers a connection that the peer knows nothing of, and
     /// closes it.
-    pub(crate) fn register_and_close(&mut self, host: usize, client: u64, conn: u64) {
+    pub(crate) fn register_and_close(&mut self, host: usize, client: u32, conn: u32) {
         let id = ConnId { client, conn };
         let register = Register {
             qpn: Qpn(0x80_0000 + conn as u32),
@@ -435,7 +435,7 @@ impl Pair {
     pub(crate) fn id(&self, host: usize, conn: usize) -> ConnId {
         ConnId {
             client: self.hosts[host].client,
-            conn: conn as u64,
+            conn: conn as u32,
         }
     }
 

@@ -52,7 +52,7 @@ impl World<'_> {
         host.waiting.clear();
     }
 
-    pub(super) fn register(&mut self, host: usize, client: u64, conn: usize) {
+    pub(super) fn register(&mut self, host: usize, client: u32, conn: usize) {
         let side = self.side_of(host, conn);
         let end = &self.connections[conn].ends[side];
         if self.hosts[host].client != client || !end.registered {
@@ -74,7 +74,7 @@ impl World<'_> {
         self.hosts[host].told.insert(conn, register.snapshot);
         let id = ConnId {
             client,
-            conn: conn as u64,
+            conn: conn as u32,
         };
         self.input(host, Input::Register(id, register));
     }
@@ -175,7 +175,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn answer(&mut self, host: usize, client: u64, query: &PathQuery) {
+    pub(super) fn answer(&mut self, host: usize, client: u32, query: &PathQuery) {
         if self.hosts[host].client != client {
             return;
         }

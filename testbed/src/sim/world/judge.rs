@@ -163,7 +163,7 @@ impl World<'_> {
                     let view = engine.and_then(|engine| {
                         engine
                             .connections(now)
-                            .find(|view| view.id.conn == conn as u64)
+                            .find(|view| view.id.conn == conn as u32)
                     });
                     let state = end.qp.migration;
                     match view.map(|view| (view.protection, view.reason)) {

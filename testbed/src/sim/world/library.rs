@@ -83,7 +83,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn obey(&mut self, host: usize, client: u64, conn: usize, order: &Order) {
+    pub(super) fn obey(&mut self, host: usize, client: u32, conn: usize, order: &Order) {
         let side = self.side_of(host, conn);
         if self.hosts[host].client != client {
             return;
@@ -140,7 +140,7 @@ impl World<'_> {
         let snapshot = end.qp.snapshot();
         let id = ConnId {
             client,
-            conn: conn as u64,
+            conn: conn as u32,
         };
         let due = self.local(host);
         let input = Input::Report(id, Report { cause, snapshot });
@@ -148,7 +148,7 @@ impl World<'_> {
     }
 
     /// What the libraries of a host said gets to their daemon.
-    pub(super) fn hear_library(&mut self, host: usize, client: u64, input: Input) {
+    pub(super) fn hear_library(&mut self, host: usize, client: u32, input: Input) {
         if self.hosts[host].client != client {
             return;
         }
@@ -191,7 +191,7 @@ impl World<'_> {
         let client = self.hosts[host].client;
         let id = ConnId {
             client,
-            conn: conn as u64,
+            conn: conn as u32,
         };
         let due = self.local(host);
         self.queue

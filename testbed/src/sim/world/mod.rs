@@ -41,11 +41,11 @@ enum Event {
     /// A host's probe arrives at its path's far end.
     Probe(usize, Probe),
     /// A host's engine is told something, if its libraries' socket still is this one.
-    Input(usize, u64, Input),
+    Input(usize, u32, Input),
     /// The SA answers, as the fabric is then.
-    Answer(usize, u64, PathQuery),
+    Answer(usize, u32, PathQuery),
     /// A library carries out an order.
-    Obey(usize, u64, usize, Order),
+    Obey(usize, u32, usize, Order),
     /// An application sends a packet.
     Packet(usize, usize),
     /// A daemon looks at a port.
@@ -55,7 +55,7 @@ enum Event {
     /// A daemon's timer.
     Wake(usize),
     /// A library registers a connection.
-    Register(usize, u64, usize),
+    Register(usize, u32, usize),
     /// An application closes its side.
     Close(usize, usize),
     /// The subnet manager looks at the fabric.
