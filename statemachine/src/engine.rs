@@ -114,9 +114,7 @@ impl Engine {
             Input::Drain(id, drained) => self.drain(id, drained),
         }
         // With every input, so that a caller who is never idle need not hand in timeouts.
-        while let Some(alarm) = self.cx.timers.expired(self.cx.now) {
-            self.alarm(alarm);
-        }
+        self.alarms();
         self.admit();
         self.cx.schedule.refresh();
         self.probe();
@@ -193,7 +191,7 @@ impl Engine {
         match self.is_runnable() || self.cx.outbox.has_order() {
             true => Some(self.cx.now),
             false => {
-                let timers = self.cx.timers.next().into_iter();
+                let timers = self.cx.next_timer().into_iter();
                 timers.chain(self.cx.probes.next()).min()
             }
         }
@@ -209,7 +207,7 @@ impl Engine {
     pub fn next_alarm(&self) -> Option<Time> {
         match self.is_runnable() {
             true => Some(self.cx.now),
-            false => self.cx.timers.next(),
+            false => self.cx.next_timer(),
         }
     }
 
@@ -269,6 +267,20 @@ impl Engine {
         }
     }
 
+    fn alarms(&mut self) {
+        loop {
+            if let Some(alarm) = self.cx.timers.expired(self.cx.now) {
+                self.alarm(alarm);
+            } else if let Some((id, alarm)) = self.cx.conn_timers.expired(self.cx.now) {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.timeout(&mut self.cx, alarm);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
     fn alarm(&mut self, alarm: Alarm) {
         match alarm {
             Alarm::Port(id) => {
@@ -287,11 +299,6 @@ impl Engine {
             }
             Alarm::Parked(number) => self.parked.expire(number),
             Alarm::Closing(comm_id) => self.closing.retry(&mut self.cx, comm_id),
-            Alarm::Conn(id, alarm) => {
-                if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.timeout(&mut self.cx, alarm);
-                }
-            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! The local ports.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use cm_msgs::association::{PeerPort, Ports as AnnouncedPorts};
@@ -113,6 +114,8 @@ pub(crate) struct Ports {
     /// Changes so far, and which was each port's last: connections take them in when it is their turn.
     changes: u64,
     changed: BTreeMap<PortId, u64>,
+    /// What peers are told of each device, once for all of its connections.
+    announced: BTreeMap<Guid, Arc<AnnouncedPorts>>,
 }
 
 impl Ports {
@@ -120,6 +123,17 @@ impl Ports {
     ///
     /// A port seen for the first time needs no hold-off: nothing says that it flaps.
     pub(crate) fn update(
+        &mut self,
+        id: PortId,
+        status: Option<PortStatus>,
+        hold_off: Duration,
+    ) -> Option<Change> {
+        let change = self.take(id, status, hold_off);
+        self.announce_anew(id.node_guid);
+        change
+    }
+
+    fn take(
         &mut self,
         id: PortId,
         status: Option<PortStatus>,
@@ -169,9 +183,11 @@ impl Ports {
         let port = self.table.get_mut(&id)?;
         let from = port.state();
         port.settled = port.is_up();
+        let to = port.state();
+        self.announce_anew(id.node_guid);
         Some(Change {
             from,
-            to: port.state(),
+            to,
             settle: None,
         })
     }
@@ -186,10 +202,12 @@ impl Ports {
     /// Marks a port as drained, or not any more. Whether that is another than before: a port that is
     /// not known is not drained.
     pub(crate) fn drain(&mut self, id: PortId, drained: bool) -> bool {
-        match drained {
+        let changed = match drained {
             true => self.table.contains_key(&id) && self.drained.insert(id),
             false => self.drained.remove(&id),
-        }
+        };
+        self.announce_anew(id.node_guid);
+        changed
     }
 
     /// Whether an operator wants connections off it.
@@ -249,9 +267,16 @@ impl Ports {
     }
 
     /// What a peer is told of a device's ports.
-    pub(crate) fn announce(&self, node_guid: Guid) -> AnnouncedPorts {
+    pub(crate) fn announce(&self, node_guid: Guid) -> Arc<AnnouncedPorts> {
+        self.announced.get(&node_guid).cloned().unwrap_or_default()
+    }
+
+    fn announce_anew(&mut self, node_guid: Guid) {
         let announced = |port: &Port| port.announced(self.is_drained(port.id));
-        AnnouncedPorts::new(self.of_device(node_guid).map(announced))
+        let ports = AnnouncedPorts::new(self.of_device(node_guid).map(announced));
+        if self.announced.get(&node_guid).is_none_or(|old| **old != ports) {
+            self.announced.insert(node_guid, Arc::new(ports));
+        }
     }
 }
 

@@ -470,25 +470,25 @@ pub enum AssociationState {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct ConnectionCounters {
     /// Migrations, by hardware or ordered.
-    pub migrations: u64,
+    pub migrations: u32,
     /// Of these, ordered by this daemon.
-    pub ordered_migrations: u64,
+    pub ordered_migrations: u32,
     /// Of these, by a standing order: the library did not wait for the daemon.
-    pub standing_migrations: u64,
+    pub standing_migrations: u32,
     /// Times it became armed.
-    pub rearms: u64,
+    pub rearms: u32,
     /// LAPs sent, copies not counted.
-    pub laps_sent: u64,
+    pub laps_sent: u32,
     /// LAPs received, copies not counted.
-    pub laps_received: u64,
+    pub laps_received: u32,
     /// Path queries made.
-    pub queries: u64,
+    pub queries: u32,
     /// Alternates loaded.
-    pub loads: u64,
+    pub loads: u32,
     /// Orders that came too late.
-    pub stale_loads: u64,
+    pub stale_loads: u32,
     /// Orders that failed.
-    pub failed_orders: u64,
+    pub failed_orders: u32,
 }
 
 /// A local port as it is now.

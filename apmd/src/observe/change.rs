@@ -49,7 +49,7 @@ pub(crate) struct Ordered {
     pub(crate) refused: Option<String>,
     /// As it was before.
     pub(crate) primary: Path,
-    pub(crate) migrations: u64,
+    pub(crate) migrations: u32,
 }
 
 /// A port, and whether it is drained now.

@@ -8,6 +8,7 @@ mod overlaps;
 mod proposal;
 mod search;
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use cm_msgs::Gid;
@@ -49,7 +50,7 @@ pub(super) struct Active {
     /// When the association was opened for the first time.
     opened: Option<Time>,
     pub(super) negotiation: Negotiation,
-    announcement: Option<Announcement>,
+    announcement: Option<Box<Announcement>>,
 }
 
 impl Active {
@@ -71,13 +72,13 @@ impl Active {
     }
 
     /// Requests of its own without an answer.
-    pub(super) fn in_flight(&self) -> usize {
-        usize::from(self.association.is_in_flight())
-            + usize::from(self.negotiation.is_in_flight())
-            + usize::from(
+    pub(super) fn in_flight(&self) -> u8 {
+        u8::from(self.association.is_in_flight())
+            + u8::from(self.negotiation.is_in_flight())
+            + u8::from(
                 self.announcement
                     .as_ref()
-                    .is_some_and(Announcement::is_in_flight),
+                    .is_some_and(|announcement| announcement.is_in_flight()),
             )
     }
 
@@ -214,7 +215,7 @@ impl Active {
             self.association.works();
         }
         let transaction = source.transaction_id;
-        let is_answer = |announcement: &mut Announcement| announcement.is_answered_by(transaction);
+        let is_answer = |announcement: &mut Box<Announcement>| announcement.is_answered_by(transaction);
         if let Some(announcement) = self.announcement.take_if(is_answer) {
             cx.stop(core.id, ConnAlarm::Announcement);
             announcement.answered(core, cx);
@@ -300,11 +301,17 @@ impl Active {
         {
             core.state_asked(cx);
             let transaction = self.negotiation.next_transaction();
-            self.send_announcement(core, cx, Announcement::new(core, transaction));
+            let announcement = Box::new(Announcement::new(core, transaction));
+            self.send_announcement(core, cx, announcement);
         }
     }
 
-    fn send_announcement(&mut self, core: &Core, cx: &mut Context, mut announcement: Announcement) {
+    fn send_announcement(
+        &mut self,
+        core: &Core,
+        cx: &mut Context,
+        mut announcement: Box<Announcement>,
+    ) {
         let Some(ids) = self.association.ids() else {
             return;
         };

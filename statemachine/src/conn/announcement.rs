@@ -23,7 +23,7 @@ impl Announcement {
     pub(super) fn new(core: &Core, transaction: u32) -> Self {
         Self {
             exchange: Exchange::new(transaction, 0),
-            sequence: core.own.state().sequence,
+            sequence: core.own.sequence(),
         }
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The active side of an association: REQ until REP, again after every loss.
 
+use alloc::boxed::Box;
+
 use cm_msgs::association::{RepData, ReqData};
 use cm_msgs::cm::{
     self, Drep, Dreq, FailoverAccepted, Mra, Rej, RejReason, Rejected, Rep, Req, Rtu,
@@ -114,16 +116,19 @@ enum State {
     NoRoom,
     /// Nothing is asked; the next REQ goes out when the timer says.
     BackingOff { why: Reason },
-    /// REQ sent.
-    ReqSent {
-        comm_id: u32,
-        exchange: Exchange,
-        parked: bool,
-        /// Sequence number of our state in its first copy.
-        told: u32,
-    },
+    ReqSent(Box<ReqSent>),
     /// REP received.
     Established { ids: CommIds },
+}
+
+/// A REQ that has no REP.
+#[cfg_attr(test, derive(Clone, Debug))]
+struct ReqSent {
+    comm_id: u32,
+    exchange: Exchange,
+    parked: bool,
+    /// Sequence number of our state in its first copy.
+    told: u32,
 }
 
 /// The active side of an association.
@@ -171,36 +176,34 @@ impl ActiveAssociation {
 
     /// Why it is not open.
     pub(super) fn reason(&self) -> Option<Reason> {
-        match self.state {
+        match &self.state {
             State::Queued | State::NoRoom => Some(Reason::Queued),
-            State::BackingOff { why } => Some(why),
-            State::ReqSent { parked: true, .. } => Some(Reason::PeerNotRegistered),
-            State::ReqSent { exchange, .. } if self.failures > 0 || exchange.tries() >= SILENT => {
+            State::BackingOff { why } => Some(*why),
+            State::ReqSent(sent) if sent.parked => Some(Reason::PeerNotRegistered),
+            State::ReqSent(sent) if self.failures > 0 || sent.exchange.tries() >= SILENT => {
                 Some(Reason::PeerNoApmd)
             }
-            State::ReqSent { .. } => Some(Reason::Opening),
+            State::ReqSent(_) => Some(Reason::Opening),
             State::Established { .. } => None,
         }
     }
 
     pub(super) fn view(&self) -> (AssociationState, Option<CommIds>) {
-        match self.state {
+        match &self.state {
             State::Queued | State::NoRoom => (AssociationState::None, None),
             State::BackingOff {
                 why: Reason::PeerRefused(_),
             } => (AssociationState::Refused, None),
             State::BackingOff { .. } => (AssociationState::Pausing, None),
-            State::ReqSent {
-                comm_id, parked, ..
-            } => {
-                let state = if parked {
+            State::ReqSent(sent) => {
+                let state = if sent.parked {
                     AssociationState::Parked
                 } else {
                     AssociationState::Opening
                 };
-                (state, Some(CommIds::unanswered(comm_id)))
+                (state, Some(CommIds::unanswered(sent.comm_id)))
             }
-            State::Established { ids } => (AssociationState::Established, Some(ids)),
+            State::Established { ids } => (AssociationState::Established, Some(*ids)),
         }
     }
 
@@ -214,12 +217,12 @@ impl ActiveAssociation {
         }
         let comm_id = cx.comm_id(Owner::Conn(core.id));
         let exchange = Exchange::new(cx.transaction(), self.route);
-        self.state = State::ReqSent {
+        self.state = State::ReqSent(Box::new(ReqSent {
             comm_id,
             exchange,
             parked: false,
-            told: core.own.state().sequence,
-        };
+            told: core.own.sequence(),
+        }));
         self.send_req(core, cx);
     }
 
@@ -232,7 +235,7 @@ impl ActiveAssociation {
 
     /// Whether a REQ has no answer of any kind.
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(&self.state, State::ReqSent { parked: false, exchange, .. } if !exchange.has_yielded())
+        matches!(&self.state, State::ReqSent(sent) if !sent.parked && !sent.exchange.has_yielded())
     }
 
     /// The peer has answered what was sent by it.
@@ -242,7 +245,7 @@ impl ActiveAssociation {
 
     /// The peer's application has registered: a REQ that is parked there is not waited for.
     pub(super) fn unpark(&mut self, core: &Core, cx: &mut Context) {
-        if let State::ReqSent { parked: true, .. } = self.state {
+        if matches!(&self.state, State::ReqSent(sent) if sent.parked) {
             self.ask(core, cx);
         }
     }
@@ -257,27 +260,24 @@ impl ActiveAssociation {
     pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context) {
         match self.state {
             State::BackingOff { .. } => self.ask(core, cx),
-            State::ReqSent { .. } => self.send_req(core, cx),
+            State::ReqSent(_) => self.send_req(core, cx),
             State::Queued | State::NoRoom | State::Established { .. } => {}
         }
     }
 
     fn send_req(&mut self, core: &Core, cx: &mut Context) {
-        let State::ReqSent {
-            comm_id,
-            exchange,
-            parked,
-            ..
-        } = &mut self.state
-        else {
+        let State::ReqSent(sent) = &mut self.state else {
             return;
         };
         let routes = core.routes(cx);
-        let req = req(core, cx, *comm_id);
-        let was_parked = core::mem::replace(parked, false);
-        match exchange.next(cx, &routes, core.round_trip, || req.into()) {
+        let req = req(core, cx, sent.comm_id);
+        let was_parked = core::mem::replace(&mut sent.parked, false);
+        match sent
+            .exchange
+            .next(cx, &routes, core.round_trip, || req.into())
+        {
             Some(wait) => {
-                self.route = exchange.next_route();
+                self.route = sent.exchange.next_route();
                 cx.set(core.id, ConnAlarm::Association, wait);
             }
             // Somebody was there, and has forgotten the REQ: no reason for a pause.
@@ -300,12 +300,10 @@ impl ActiveAssociation {
     }
 
     fn forget(&mut self, cx: &mut Context) {
-        match self.state {
-            State::ReqSent {
-                comm_id, exchange, ..
-            } => {
-                exchange.take_back(cx);
-                cx.comm_ids.remove(&comm_id);
+        match &self.state {
+            State::ReqSent(sent) => {
+                sent.exchange.take_back(cx);
+                cx.comm_ids.remove(&sent.comm_id);
             }
             State::Established { ids } => {
                 cx.comm_ids.remove(&ids.local);
@@ -317,15 +315,12 @@ impl ActiveAssociation {
     /// The application has gone. What there is to close is left to the caller.
     pub(super) fn close(&mut self, core: &Core, cx: &mut Context) -> Option<CommIds> {
         self.forget(cx);
-        if let State::ReqSent {
-            comm_id, exchange, ..
-        } = self.state
-        {
+        if let State::ReqSent(sent) = &self.state {
             // A REQ may be parked at the peer; if this is lost, its time there runs out.
-            let rej =
-                CommIds::unanswered(comm_id).rej(Rejected::NoMessage, RejReason::ConsumerReject);
+            let ids = CommIds::unanswered(sent.comm_id);
+            let rej = ids.rej(Rejected::NoMessage, RejReason::ConsumerReject);
             if let Some(&route) = core.routes(cx).first() {
-                cx.send(route, exchange.transaction, rej);
+                cx.send(route, sent.exchange.transaction, rej);
             }
         }
         self.ids()
@@ -353,8 +348,8 @@ impl ActiveAssociation {
             cx.drop_mad(source, "REP", Drop::Malformed);
             return Outcome::Handled;
         };
-        match self.state {
-            State::Established { ids: open } if open == ids => {
+        match &self.state {
+            State::Established { ids: open } if *open == ids => {
                 core.answer(cx, source, ids.rtu());
                 Outcome::Handled
             }
@@ -364,14 +359,10 @@ impl ActiveAssociation {
                 cx.reply(Route::from(source), source.transaction_id, rej);
                 Outcome::Handled
             }
-            State::ReqSent {
-                comm_id,
-                exchange,
-                told,
-                parked,
-            } if comm_id == ids.local => {
-                if !parked {
-                    exchange.answered(cx, &mut core.round_trip);
+            State::ReqSent(sent) if sent.comm_id == ids.local => {
+                let told = sent.told;
+                if !sent.parked {
+                    sent.exchange.answered(cx, &mut core.round_trip);
                 }
                 if rep.failover() != FailoverAccepted::Accepted {
                     self.back_off(core, cx, Reason::PeerRefused(data.refusal));
@@ -391,8 +382,8 @@ impl ActiveAssociation {
 
     fn mra(&mut self, core: &Core, cx: &mut Context, mra: &Mra) -> Outcome {
         match &mut self.state {
-            State::ReqSent { parked, .. } if mra.message_mraed == MraReceived::Req as u8 => {
-                *parked = true;
+            State::ReqSent(sent) if mra.message_mraed == MraReceived::Req as u8 => {
+                sent.parked = true;
                 // Its 5 bits can say 2.4 hours, in which a peer could put us off for good, or 4 us.
                 let wait = code_timeout(mra.service_timeout);
                 let wait = wait.clamp(cx.config.retry_first, cx.config.backoff_max);
@@ -405,8 +396,8 @@ impl ActiveAssociation {
 
     fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> Outcome {
         match self.state {
-            State::ReqSent { .. } if rej.rej_reason() == BOTH_ACTIVE => Outcome::Yielded,
-            State::ReqSent { .. } => {
+            State::ReqSent(_) if rej.rej_reason() == BOTH_ACTIVE => Outcome::Yielded,
+            State::ReqSent(_) => {
                 self.back_off(core, cx, Reason::Rejected(rej.rej_reason()));
                 Outcome::Handled
             }
@@ -435,7 +426,7 @@ impl ActiveAssociation {
                 self.back_off(core, cx, Reason::PeerClosed);
                 Outcome::Lost
             }
-            State::ReqSent { .. } => {
+            State::ReqSent(_) => {
                 self.back_off(core, cx, Reason::PeerClosed);
                 Outcome::Handled
             }
@@ -462,7 +453,7 @@ fn req(core: &Core, cx: &Context, comm_id: u32) -> Req {
         sap_supported: true,
         private_data: ReqData {
             peer_qpn: core.peer_qpn,
-            state: *core.own.state(),
+            state: core.own.state(),
         }
         .encode(),
         ..Req::default()

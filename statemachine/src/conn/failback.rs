@@ -8,6 +8,7 @@
 //! that both have loaded the same path. It is an improvement and no rescue: a few connections of a host
 //! do it at a time, and one that does not get there tries again after ever longer pauses.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use cm_msgs::Gid;
@@ -51,9 +52,10 @@ impl Core {
         if let Some(destination) = self.destination(cx) {
             return port != destination;
         }
-        let steered = self.failback.steered.filter(|(_, until)| *until > cx.now);
+        let steered = self.failback.steered.as_deref();
+        let steered = steered.filter(|(_, until)| *until > cx.now);
         let misses =
-            |(gid, _)| dgid != gid || self.belongs(cx).is_some_and(|belongs| port != belongs);
+            |(gid, _): &(Gid, Time)| dgid != *gid || self.belongs(cx).is_some_and(|belongs| port != belongs);
         steered.is_some_and(misses)
     }
 
@@ -85,8 +87,8 @@ impl Core {
             Placement::Prefer(port) => self.preferred(cx, port.get(), policy.hold_down()),
             Placement::Spread => self.share(cx, policy.hold_down()),
         };
-        match (own, self.failback.asked) {
-            (Wish::None, Some(gid)) => Wish::Peer(gid),
+        match (own, self.failback.asked.as_deref()) {
+            (Wish::None, Some(&gid)) => Wish::Peer(gid),
             (own, _) => own,
         }
     }
@@ -174,7 +176,7 @@ impl Core {
 
     /// The peer would have the alternate end at this port of its own.
     pub(super) fn steered_to(&mut self, cx: &mut Context, gid: Gid) {
-        self.failback.steered = Some((gid, cx.now + PATIENCE));
+        self.failback.steered = Some(Box::new((gid, cx.now + PATIENCE)));
         // Then it may be another that is best.
         cx.set(self.id, ConnAlarm::Steered, PATIENCE);
     }
@@ -184,7 +186,7 @@ impl Core {
         // Nor can it have others wait again and again for one that does not get there.
         let since = (self.failback.arrived + PEERS_PAUSE).max(self.failback.not_before);
         if since <= cx.now {
-            self.failback.asked = Some(gid);
+            self.failback.asked = Some(Box::new(gid));
         }
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How far a connection is on its way to the port where it belongs.
 
+use alloc::boxed::Box;
+
 use cm_msgs::Gid;
 
 use crate::time::Time;
@@ -30,9 +32,9 @@ pub(super) struct Failback {
     pub(super) failures: u32,
     pub(super) not_before: Time,
     /// The port of the peer's where the peer would have the alternate end, for so long.
-    pub(super) steered: Option<(Gid, Time)>,
+    pub(super) steered: Option<Box<(Gid, Time)>>,
     /// The peer asks to be moved there.
-    pub(super) asked: Option<Gid>,
+    pub(super) asked: Option<Box<Gid>>,
     /// The migration that is ordered is by choice.
     pub(super) by_choice: bool,
     /// When the peer is to be asked how it is.

@@ -24,8 +24,8 @@ impl Core {
     /// Tells the library if it may do something else than it was told last. `distrusted`: the
     /// alternate that the QP has is no good, whatever its ports say.
     pub(super) fn stand(&mut self, cx: &mut Context, distrusted: bool) {
-        let allowed = match (self.standing.loading, self.loaded()) {
-            (Some(loading), _) => self.may_stand(cx, &loading),
+        let allowed = match (self.standing.loading.as_deref(), self.loaded()) {
+            (Some(loading), _) => self.may_stand(cx, loading),
             (None, Some(loaded)) => !distrusted && self.may_stand(cx, loaded),
             // Without an alternate there is nothing that it could do.
             (None, None) => return,

@@ -24,6 +24,7 @@ mod qp;
 mod standing;
 mod watched;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use cm_msgs::Guid;
@@ -32,7 +33,7 @@ use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 use cm_msgs::path::PortAddress;
 
-use self::active::{Active, Negotiation, Standing};
+use self::active::{Active, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
 use self::departure::Departure;
 use self::failback_progress::Failback;
@@ -58,14 +59,11 @@ use crate::time::Time;
 use crate::trace::What;
 use crate::view::{ConnectionCounters, ConnectionView, Grade, Protection, Transition};
 
-#[allow(
-    clippy::large_enum_variant,
-    reason = "half of all connections are the larger variant"
-)]
+/// Boxed, since an active side knows much more.
 #[cfg_attr(test, derive(Clone, Debug))]
 enum Side {
-    Active(Active),
-    Passive(Passive),
+    Active(Box<Active>),
+    Passive(Box<Passive>),
 }
 
 /// A connection that a library registered.
@@ -76,7 +74,7 @@ pub(crate) struct Connection {
     record: ProtectionRecord,
     seen: Seen,
     /// Requests of its own without an answer.
-    in_flight: usize,
+    in_flight: u8,
 }
 
 /// Changes of ports and of the fabric that a connection has taken in.
@@ -124,8 +122,8 @@ impl Connection {
             counters: ConnectionCounters::default(),
         };
         let side = match role {
-            Role::Active => Side::Active(Active::default()),
-            Role::Passive => Side::Passive(Passive::default()),
+            Role::Active => Side::Active(Box::default()),
+            Role::Passive => Side::Passive(Box::default()),
         };
         cx.trace(id, What::Registered);
         let record = ProtectionRecord::new(cx.now);
@@ -166,11 +164,11 @@ impl Connection {
         self.side = match &mut self.side {
             Side::Active(active) => {
                 active.close(&mut self.core, cx);
-                Side::Passive(Passive::default())
+                Side::Passive(Box::default())
             }
             Side::Passive(passive) => {
                 passive.close(&self.core, cx);
-                Side::Active(Active::default())
+                Side::Active(Box::default())
             }
         };
         cx.trace(id, What::Role(self.role()));
@@ -402,7 +400,7 @@ impl Connection {
             Side::Passive(passive) => passive.in_flight(),
         };
         let before = core::mem::replace(&mut self.in_flight, in_flight);
-        cx.schedule.in_flight(before, in_flight);
+        cx.schedule.in_flight(before.into(), in_flight.into());
     }
 
     /// Tells the library if it may do something else by itself than before.
@@ -432,7 +430,7 @@ impl Connection {
             Side::Active(active) => active.close(&mut self.core, cx),
             Side::Passive(passive) => passive.close(&self.core, cx),
         };
-        cx.schedule.in_flight(self.in_flight, 0);
+        cx.schedule.in_flight(self.in_flight.into(), 0);
         ids.map(|ids| (ids, routes))
     }
 
@@ -477,6 +475,8 @@ impl Connection {
         let overlap = self.overlap(cx);
         let grade = self.grade(cx, overlap);
         let (primary_probe, alternate_probe) = self.probe_views(cx, now);
+        let ranked = negotiation.map(|negotiation| negotiation.ranked(core, cx));
+        let [chosen, runner_up] = ranked.unwrap_or_default();
         ConnectionView {
             id: core.id,
             role: self.role(),
@@ -498,8 +498,8 @@ impl Connection {
             grade: grade.filter(|_| protection == Protection::Armed),
             primary_probe,
             alternate_probe,
-            chosen: negotiation.and_then(Negotiation::chosen),
-            runner_up: negotiation.and_then(Negotiation::runner_up),
+            chosen,
+            runner_up,
             association: self.association_view(),
             counters: core.counters,
             changed: self.record.changed(),

@@ -5,8 +5,11 @@ mod handshake;
 mod lap;
 mod suggestion;
 
+use alloc::boxed::Box;
+
+use cm_msgs::Gid;
 use cm_msgs::association::{self, RepData, ReqData, State};
-use cm_msgs::cm::{self, ApStatus, Apr, FailoverAccepted, PathFields, Rej, Rep, Req};
+use cm_msgs::cm::{self, ApStatus, FailoverAccepted, PathFields, Rej, Rep, Req};
 use cm_msgs::control::Refusal;
 use cm_msgs::path::Path;
 
@@ -36,6 +39,17 @@ struct Proposal {
 /// Orders that a LAP may take before it counts as stale.
 const MAX_TRIPS: u8 = 2;
 
+/// What an APR says, besides how this end is.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    ids: CommIds,
+    /// The LAP's.
+    transaction: u32,
+    status: ApStatus,
+    /// A port of ours that would do, if the one that was proposed does not.
+    better: Option<Gid>,
+}
+
 /// What was done about the last LAP.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -44,13 +58,13 @@ enum LapState {
     #[default]
     None,
     /// It waits for the library to be free.
-    Waiting(Proposal),
+    Waiting(Box<Proposal>),
     /// The two primaries differ: the QP follows the peer's, or its library looks what is true.
-    Comparing(Proposal),
+    Comparing(Box<Proposal>),
     /// The library loads.
-    Loading(Proposal),
+    Loading(Box<Proposal>),
     /// It was answered with this.
-    Answered { transaction: u32, apr: Apr },
+    Answered(Answer),
 }
 
 /// The passive side of a connection.
@@ -60,12 +74,12 @@ pub(super) struct Passive {
     open: Option<CommIds>,
     /// The next association, which replaces `open` when it is seen to be real: so neither a stranger's
     /// REQ nor a late one of an association long gone does harm.
-    handshake: Option<Handshake>,
+    handshake: Option<Box<Handshake>>,
     lap: LapState,
     suggestion: Suggestion,
     /// The alternate before the present one. A peer that migrated while its answer was on the way
     /// is on this.
-    replaced: Option<Path>,
+    replaced: Option<Box<Path>>,
     /// The last LAP could not be followed, for this reason.
     refused_lap: Option<ApStatus>,
 }
@@ -103,12 +117,12 @@ impl Passive {
         }
         let handshake = self
             .handshake
-            .get_or_insert_with(|| Handshake::new(cx.comm_id(Owner::Conn(core.id))));
+            .get_or_insert_with(|| Box::new(Handshake::new(cx.comm_id(Owner::Conn(core.id)))));
         let ids = CommIds {
             local: handshake.local,
             remote: req.local_comm_id,
         };
-        let (known, told) = (core.knows(cx, source), core.own.state().sequence);
+        let (known, told) = (core.knows(cx, source), core.own.sequence());
         let sender = if known {
             Sender::AtPeer
         } else {
@@ -135,8 +149,8 @@ impl Passive {
     }
 
     /// Requests of its own without an answer.
-    pub(super) fn in_flight(&self) -> usize {
-        usize::from(self.suggestion.is_in_flight())
+    pub(super) fn in_flight(&self) -> u8 {
+        u8::from(self.suggestion.is_in_flight())
     }
 
     fn forget_handshake(&mut self, core: &Core, cx: &mut Context) {
@@ -278,7 +292,7 @@ impl Passive {
 
     /// The names in a REQ of the peer's that was answered.
     fn asked_as(&self) -> Option<CommIds> {
-        self.handshake.as_ref().and_then(Handshake::ids)
+        self.handshake.as_ref().and_then(|handshake| handshake.ids())
     }
 
     /// Why there is no alternate.
@@ -302,7 +316,7 @@ impl Passive {
 
 fn rep(core: &Core, ids: CommIds) -> Rep {
     let data = RepData {
-        state: *core.own.state(),
+        state: core.own.state(),
         refusal: None,
     };
     Rep {
@@ -331,7 +345,7 @@ fn refused_rep(core: &Core, ids: CommIds, refusal: Refusal) -> Rep {
         }
     };
     let data = RepData {
-        state: *core.own.state(),
+        state: core.own.state(),
         refusal: Some(refusal),
     };
     Rep {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one end of a connection knows of the other, and what it has told it of itself.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use cm_msgs::association::{MAX_PORTS, Movement, PeerPort, Ports, PrimaryPath, State};
@@ -134,7 +135,13 @@ fn address(port: &PeerPort) -> PortAddress {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct OwnState {
-    state: State,
+    /// Counts up with every change; wraps.
+    sequence: u32,
+    primary: PrimaryPath,
+    migration: MigrationState,
+    movement: Movement,
+    /// All connections of a device share them.
+    ports: Arc<Ports>,
     /// Sequence numbers of the last changes of the primary and of the ports.
     primary_changed: u32,
     ports_changed: u32,
@@ -145,9 +152,13 @@ pub(super) struct OwnState {
 }
 
 impl OwnState {
-    pub(super) fn new(qp: &Snapshot, ports: Ports) -> Self {
+    pub(super) fn new(qp: &Snapshot, ports: Arc<Ports>) -> Self {
         Self {
-            state: state(1, qp, ports),
+            sequence: 1,
+            primary: primary_path(qp),
+            migration: migration(qp),
+            movement: Movement::None,
+            ports,
             primary_changed: 1,
             ports_changed: 1,
             leaves_since: 0,
@@ -156,41 +167,39 @@ impl OwnState {
     }
 
     /// This end is like this now.
-    pub(super) fn refresh(&mut self, qp: &Snapshot, ports: Ports) {
-        let old = self.state;
-        let mut new = State {
-            movement: old.movement,
-            ..state(old.sequence, qp, ports)
-        };
-        if new.primary != old.primary {
+    pub(super) fn refresh(&mut self, qp: &Snapshot, ports: &Arc<Ports>) {
+        let (primary, migration) = (primary_path(qp), migration(qp));
+        let moved = primary != self.primary;
+        let other_ports = !Arc::ptr_eq(ports, &self.ports) && **ports != *self.ports;
+        if !moved && !other_ports && migration == self.migration {
+            return;
+        }
+        self.advance();
+        if moved {
             // Hardware may have been faster than the order; the wish was there all the same.
-            new.movement = match old.movement {
+            self.movement = match self.movement {
                 Movement::Leaves => Movement::Left,
                 Movement::None | Movement::Left => Movement::None,
             };
+            self.primary = primary;
+            self.primary_changed = self.sequence;
         }
-        if new == old {
-            return;
+        if other_ports {
+            self.ports = Arc::clone(ports);
+            self.ports_changed = self.sequence;
         }
-        let sequence = old.sequence.wrapping_add(1);
-        self.state = State { sequence, ..new };
-        if new.primary != old.primary {
-            self.primary_changed = sequence;
-        }
-        if new.ports != old.ports {
-            self.ports_changed = sequence;
-        }
+        self.migration = migration;
     }
 
     /// This end is about to leave its primary, though that works; or is not.
     pub(super) fn set_leaves(&mut self, leaves: bool) {
-        match (leaves, self.state.movement) {
+        match (leaves, self.movement) {
             (true, Movement::None | Movement::Left) => {
-                self.state.movement = Movement::Leaves;
+                self.movement = Movement::Leaves;
                 self.tell_again_that_it_leaves();
             }
             (false, Movement::Leaves) => {
-                self.state.movement = Movement::None;
+                self.movement = Movement::None;
                 self.advance();
             }
             _ => {}
@@ -198,13 +207,13 @@ impl OwnState {
     }
 
     pub(super) fn leaves(&self) -> bool {
-        self.state.movement == Movement::Leaves
+        self.movement == Movement::Leaves
     }
 
     /// Its answer says how the peer is now.
     pub(super) fn tell_again_that_it_leaves(&mut self) {
         self.advance();
-        self.leaves_since = self.state.sequence;
+        self.leaves_since = self.sequence;
     }
 
     /// Whether the peer has answered that.
@@ -214,17 +223,27 @@ impl OwnState {
 
     /// What is said from now on is later than all before, though nothing has changed.
     pub(super) fn advance(&mut self) {
-        self.state.sequence = self.state.sequence.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(1);
     }
 
     /// The peer is to be told how this end is, though it may know.
     pub(super) fn repeat(&mut self) {
         self.advance();
-        self.ports_changed = self.state.sequence;
+        self.ports_changed = self.sequence;
     }
 
-    pub(super) fn state(&self) -> &State {
-        &self.state
+    pub(super) fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    pub(super) fn state(&self) -> State {
+        State {
+            sequence: self.sequence,
+            primary: self.primary,
+            migration: self.migration,
+            movement: self.movement,
+            ports: *self.ports,
+        }
     }
 
     /// A new association: the peer may be a daemon that knows nothing.
@@ -257,24 +276,22 @@ fn is_later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }
 
-fn state(sequence: u32, qp: &Snapshot, ports: Ports) -> State {
+fn primary_path(qp: &Snapshot) -> PrimaryPath {
     let Path {
         port, slid, dlid, ..
     } = qp.primary;
-    State {
-        sequence,
-        primary: PrimaryPath {
-            port,
-            local: slid,
-            remote: dlid,
-        },
-        migration: match qp.alternate {
-            // Without an alternate it cannot be more, whatever a driver says.
-            None => MigrationState::Migrated,
-            Some(_) => qp.migration,
-        },
-        movement: Movement::None,
-        ports,
+    PrimaryPath {
+        port,
+        local: slid,
+        remote: dlid,
+    }
+}
+
+fn migration(qp: &Snapshot) -> MigrationState {
+    match qp.alternate {
+        // Without an alternate it cannot be more, whatever a driver says.
+        None => MigrationState::Migrated,
+        Some(_) => qp.migration,
     }
 }
 
@@ -314,16 +331,16 @@ mod tests {
         }
     }
 
-    fn ports(second: bool) -> Ports {
-        Ports::new([port(1, true), port(2, second)])
+    fn ports(second: bool) -> Arc<Ports> {
+        Arc::new(Ports::new([port(1, true), port(2, second)]))
     }
 
     #[test]
     fn an_older_state_changes_nothing() {
         let mut own = OwnState::new(&qp(1), ports(true));
-        let first = *own.state();
-        own.refresh(&qp(1), ports(false));
-        let second = *own.state();
+        let first = own.state();
+        own.refresh(&qp(1), &ports(false));
+        let second = own.state();
         let mut peer = Peer::default();
         peer.proven(&first);
         assert_eq!(peer.update(&first), News::None);
@@ -342,7 +359,7 @@ mod tests {
         assert!(own.is_news_to(&peer, &qp(1).primary));
         own.told(1);
         assert!(!own.is_news_to(&peer, &qp(1).primary));
-        own.refresh(&qp(1), ports(false));
+        own.refresh(&qp(1), &ports(false));
         assert!(own.is_news_to(&peer, &qp(1).primary));
         own.told(1);
         assert!(own.is_news_to(&peer, &qp(1).primary), "a late answer");
@@ -354,7 +371,7 @@ mod tests {
     fn a_peer_that_moved_first_is_not_told_that_we_followed() {
         let mut own = OwnState::new(&qp(1), ports(true));
         own.told(1);
-        own.refresh(&qp(2), ports(true));
+        own.refresh(&qp(2), &ports(true));
         let mut peer = Peer::default();
         assert!(own.is_news_to(&peer, &qp(2).primary));
         let there = PrimaryPath {

@@ -4,11 +4,10 @@
 use cm_msgs::path::Path;
 
 use super::qp::Core;
-use super::watched::Watched;
+use super::watched::{Watched, WatchedPath};
 use super::{Connection, Side};
 use crate::candidate::{Shared, shared};
 use crate::context::Context;
-use crate::id::PortId;
 use crate::overlap::Overlap;
 use crate::probe::{Finding, PathHealth, ProbePath};
 use crate::time::Time;
@@ -17,13 +16,8 @@ use crate::view::{Grade, ProbeView};
 impl Core {
     /// A path as probes take it; `None`: they cannot, since their answers would need a GRH.
     pub(super) fn probe_path(&self, path: &Path) -> Option<ProbePath> {
-        (!path.global).then(|| ProbePath {
-            port: PortId::new(self.node_guid, path.port),
-            slid: path.slid,
-            dlid: path.dlid,
-            sl: path.sl,
-            pkey: path.pkey,
-        })
+        let path = WatchedPath::new(path)?;
+        Some(path.of_device(self.node_guid))
     }
 
     pub(super) fn health(&self, cx: &Context, path: &Path) -> PathHealth {
@@ -97,7 +91,7 @@ impl Connection {
             let core = &self.core;
             let up = |path: &&Path| core.is_up(cx, path);
             let mut add = |path: Option<&Path>| {
-                wanted.add(path.filter(up).and_then(|path| core.probe_path(path)));
+                wanted.add(path.filter(up).and_then(WatchedPath::new));
             };
             add(Some(&core.qp.primary));
             add(core.loaded());
@@ -106,12 +100,17 @@ impl Connection {
                 add(active.negotiation.suspect(core, cx));
             }
         }
-        let (id, old) = (self.core.id, &self.core.watched);
+        let Core {
+            id,
+            node_guid,
+            watched: old,
+            ..
+        } = &self.core;
         for path in wanted.iter().filter(|path| !old.has(path)) {
-            cx.probes.watch(cx.now, *path, id);
+            cx.probes.watch(cx.now, path.of_device(*node_guid), *id);
         }
         for path in old.iter().filter(|path| !wanted.has(path)) {
-            cx.probes.unwatch(*path, id);
+            cx.probes.unwatch(path.of_device(*node_guid), *id);
         }
         self.core.watched = wanted;
     }
@@ -119,7 +118,8 @@ impl Connection {
     pub(super) fn unwatch_paths(&mut self, cx: &mut Context) {
         let old = core::mem::take(&mut self.core.watched);
         for path in old.iter() {
-            cx.probes.unwatch(*path, self.core.id);
+            let path = path.of_device(self.core.node_guid);
+            cx.probes.unwatch(path, self.core.id);
         }
     }
 

@@ -258,7 +258,7 @@ impl Connection {
         let armed = to == Protection::Armed;
         let grade = self.grade(cx, self.overlap(cx)).filter(|_| armed);
         if self.record.note_protection(cx, id, to, reason, grade) {
-            self.core.counters.rearms += u64::from(armed);
+            self.core.counters.rearms += u32::from(armed);
             let history = &mut self.core.history;
             history.push(cx.now, Transition::Protection { to, reason });
         }

@@ -384,7 +384,7 @@ impl Core {
     /// This end may be another than before.
     pub(super) fn refresh_own(&mut self, cx: &Context) {
         self.own
-            .refresh(&self.qp, cx.ports.announce(self.node_guid));
+            .refresh(&self.qp, &cx.ports.announce(self.node_guid));
     }
 
     /// Whether the peer has to be told how this end is.
@@ -573,8 +573,8 @@ impl Core {
             },
         );
         self.counters.migrations += 1;
-        self.counters.ordered_migrations += u64::from(ordered);
-        self.counters.standing_migrations += u64::from(by == MigratedBy::StandingOrder);
+        self.counters.ordered_migrations += u32::from(ordered);
+        self.counters.standing_migrations += u32::from(by == MigratedBy::StandingOrder);
         cx.counters.migrations += 1;
         let (from, to) = (PathLids::from(&path), PathLids::from(&self.qp.primary));
         cx.trace(

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a library was told of migrating by itself.
 
+use alloc::boxed::Box;
+
 use cm_msgs::path::Path;
 
 /// What the library was told last. Messages to it keep their order, so that this is what holds there
 /// once it has read them.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Default, Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct StandingOrder {
     /// `None`: an earlier daemon may have told it something, or a load that failed has taken back
     /// what was said with it.
     pub(super) told: Option<bool>,
     /// The alternate that it was ordered to load, until it answers.
-    pub(super) loading: Option<Path>,
+    pub(super) loading: Option<Box<Path>>,
 }
 
 impl StandingOrder {
@@ -23,7 +26,7 @@ impl StandingOrder {
     /// A load order goes out, and says this of the time after it.
     pub(super) fn load(&mut self, alternate: Path, standing: bool) {
         self.told = Some(standing);
-        self.loading = Some(alternate);
+        self.loading = Some(Box::new(alternate));
     }
 
     /// The load order is over.

@@ -1,28 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The paths of a connection that are probed.
 
+use cm_msgs::path::Path;
+use cm_msgs::{Guid, Lid, PKey};
+
+use crate::id::PortId;
 use crate::probe::ProbePath;
 
 /// Paths of one connection that are probed at a time: primary, alternate, one that may become the next
 /// alternate, and one to which it could return.
 const WATCHED_MAX: usize = 4;
 
+/// A path as probes take it, from some port of the connection's device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WatchedPath {
+    port: u8,
+    sl: u8,
+    slid: Lid,
+    dlid: Lid,
+    pkey: PKey,
+}
+
+impl WatchedPath {
+    /// `None`: probes cannot take it, since their answers would need a GRH.
+    pub(super) fn new(path: &Path) -> Option<Self> {
+        (!path.global).then_some(Self {
+            port: path.port,
+            sl: path.sl,
+            slid: path.slid,
+            dlid: path.dlid,
+            pkey: path.pkey,
+        })
+    }
+
+    pub(super) fn of_device(self, node_guid: Guid) -> ProbePath {
+        let Self {
+            port,
+            sl,
+            slid,
+            dlid,
+            pkey,
+        } = self;
+        ProbePath {
+            port: PortId::new(node_guid, port),
+            slid,
+            dlid,
+            sl,
+            pkey,
+        }
+    }
+}
+
 /// The paths of a connection that are probed.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Watched([Option<ProbePath>; WATCHED_MAX]);
+pub(super) struct Watched([Option<WatchedPath>; WATCHED_MAX]);
 
 impl Watched {
-    pub(super) fn has(&self, path: &ProbePath) -> bool {
+    pub(super) fn has(&self, path: &WatchedPath) -> bool {
         self.iter().any(|watched| watched == path)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ProbePath> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WatchedPath> {
         self.0.iter().flatten()
     }
 
     /// One more, if it is another and there is a place.
-    pub(super) fn add(&mut self, path: Option<ProbePath>) {
+    pub(super) fn add(&mut self, path: Option<WatchedPath>) {
         let new = path.filter(|path| !self.has(path));
         if let (Some(new), Some(place)) = (new, self.0.iter_mut().find(|place| place.is_none())) {
             *place = Some(new);

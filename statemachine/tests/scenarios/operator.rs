@@ -23,7 +23,7 @@ fn causes(pair: &Pair, host: usize) -> Vec<MoveCause> {
     causes.collect()
 }
 
-fn migrations(pair: &Pair) -> [u64; 2] {
+fn migrations(pair: &Pair) -> [u32; 2] {
     [ACTIVE, PASSIVE].map(|host| pair.view(host).counters.migrations)
 }
 

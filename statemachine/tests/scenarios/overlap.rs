@@ -32,7 +32,7 @@ fn offsets(pair: &Pair) -> Vec<u16> {
     alternates.map(|path| path.slid.0 & 3).collect()
 }
 
-fn loads(pair: &Pair) -> u64 {
+fn loads(pair: &Pair) -> u32 {
     pair.views(ACTIVE)
         .iter()
         .map(|view| view.counters.loads)
@@ -224,7 +224,7 @@ fn a_changed_fabric_is_looked_at_a_few_connections_at_a_time() {
     assert_eq!(offsets(&pair), vec![1; count]);
     pair.assert_armed();
     let connections = pair.views(ACTIVE).len();
-    assert_eq!(loads(&pair), 2 * connections as u64);
+    assert_eq!(loads(&pair), 2 * connections as u32);
     pair.assert_asleep(ACTIVE);
 }
 

@@ -20,7 +20,7 @@ fn idle(seed: u64) -> Pair {
     pair
 }
 
-fn ordered(pair: &Pair, host: usize) -> (u64, u64) {
+fn ordered(pair: &Pair, host: usize) -> (u32, u32) {
     let counters = pair.view(host).counters;
     (counters.migrations, counters.ordered_migrations)
 }

@@ -76,7 +76,7 @@ fn an_order_that_crosses_is_harmless_and_costs_no_time() {
         assert_eq!(pair.qp(ACTIVE).primary.port, 2);
         let took = pair.run_until_armed(2_000);
         let counters = pair.view(ACTIVE).counters;
-        assert_eq!(counters.standing_migrations, u64::from(crosses));
+        assert_eq!(counters.standing_migrations, u32::from(crosses));
         assert_eq!((counters.stale_loads, counters.failed_orders), (0, 0));
         assert_eq!((counters.migrations, counters.ordered_migrations), (1, 1));
         let engine = pair.hosts[ACTIVE].engine.as_ref().expect("it runs");

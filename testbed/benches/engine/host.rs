@@ -55,8 +55,8 @@ pub(crate) fn path(host: usize, from: u8, to: u8) -> Path {
 
 pub(crate) fn id(conn: usize) -> ConnId {
     ConnId {
-        client: conn as u64 / 1000 + 1,
-        conn: conn as u64,
+        client: conn as u32 / 1000 + 1,
+        conn: conn as u32,
     }
 }
 

@@ -21,7 +21,7 @@ fn gid(last: u8) -> Gid {
 }
 
 /// An engine with a port, and this many connections of each of the clients 7 and 8.
-fn engine(conns: u64) -> Engine {
+fn engine(conns: u32) -> Engine {
     let mut engine = Engine::new(Config::default(), Random::new([7; 32]));
     let port = PortId {
         node_guid: NODE,

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::Gid;
+use cm_msgs::{Gid, Lid};
 use cm_msgs::control::Mode;
 use cm_msgs::path::Path;
 
@@ -12,6 +12,8 @@ use crate::candidate::{Candidate, Doubt, Score, Shared, rank, shared};
 use crate::conn::Core;
 use crate::conn::doubt::Suspicions;
 use crate::context::{ConnAlarm, Context};
+use crate::id::PortId;
+use crate::input::Origin;
 use crate::overlap::{Overlap, PathEnds};
 use crate::view::Reason;
 
@@ -30,8 +32,48 @@ pub(super) struct Choice {
     pub(super) probing: bool,
     /// What the peer's policy allows, as far as its answers tell.
     peer_mode: Option<Mode>,
-    pub(super) chosen: Option<Candidate>,
-    pub(super) runner_up: Option<Candidate>,
+    pub(super) chosen: Option<Ranked>,
+    runner_up: Option<Ranked>,
+}
+
+/// A candidate as it is remembered, in half of its size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranked {
+    /// Of the connection's device.
+    port: u8,
+    dgid: Gid,
+    slid: Option<Lid>,
+    dlid: Option<Lid>,
+    score: Score,
+    origin: Option<Origin>,
+}
+
+impl From<&Candidate> for Ranked {
+    fn from(candidate: &Candidate) -> Self {
+        Self {
+            port: candidate.port.port,
+            dgid: candidate.dgid,
+            slid: candidate.slid,
+            dlid: candidate.dlid,
+            score: candidate.score,
+            origin: candidate.origin,
+        }
+    }
+}
+
+impl Ranked {
+    fn candidate(&self, core: &Core, cx: &Context) -> Candidate {
+        let port = PortId::new(core.node_guid, self.port);
+        Candidate {
+            port,
+            sgid: cx.ports.get(port).map(|port| port.status.gid).unwrap_or_default(),
+            dgid: self.dgid,
+            slid: self.slid,
+            dlid: self.dlid,
+            score: self.score,
+            origin: self.origin,
+        }
+    }
 }
 
 /// What an evaluation comes to.
@@ -106,6 +148,11 @@ impl Choice {
             overlap: self.overlaps.of_path(core, cx, path),
             tie: 0,
         }
+    }
+
+    /// The candidate that was chosen, and the one that would have been next.
+    pub(super) fn ranked(&self, core: &Core, cx: &Context) -> [Option<Candidate>; 2] {
+        [&self.chosen, &self.runner_up].map(|kept| Some(kept.as_ref()?.candidate(core, cx)))
     }
 
     /// What a path of the connection's shares with its primary, where that is known.
@@ -199,7 +246,7 @@ impl Choice {
     ) -> Next {
         self.overlaps.rate(core, cx, &mut candidates);
         let probing = core::mem::take(&mut self.probing);
-        self.runner_up = candidates.get(1).copied();
+        self.runner_up = candidates.get(1).map(Ranked::from);
         let limit = cx.config.candidate_limit;
         let Some((_, score)) = self.current(core, cx) else {
             candidates.truncate(limit);

@@ -4,6 +4,7 @@
 
 mod proposing;
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use cm_msgs::Gid;
@@ -23,6 +24,7 @@ use crate::id::PortId;
 use crate::input::{Origin, QueryError};
 use crate::overlap::Overlap;
 use crate::probe::{Finding, PathHealth, ProbePath};
+use crate::trace::PathLids;
 use crate::view::Reason;
 
 /// `EHOSTUNREACH`: what an application is told when there is no alternate.
@@ -44,11 +46,11 @@ enum Step {
     /// A path is looked for.
     Searching,
     /// There is one: it is probed before it is proposed.
-    Verifying(Found),
+    Verifying(Box<Found>),
     /// There is no room for its LAP.
-    Waiting(Found),
+    Waiting(Box<Found>),
     /// LAP sent.
-    Proposing(Proposal),
+    Proposing(Box<Proposal>),
     /// The peer has agreed; the library loads.
     Loading { origin: Option<Origin> },
     /// It did not work out; again when the timer says.
@@ -77,9 +79,9 @@ pub(in crate::conn) struct Negotiation {
     /// The peer is known to have the same alternate.
     agreed: bool,
     /// The last alternate that was loaded, and where its record came from.
-    loaded: Option<(Path, Origin)>,
+    loaded: Option<(PathLids, Origin)>,
     /// The path that was left by choice: the next alternate, and no question is needed.
-    left: Option<Path>,
+    left: Option<Box<Path>>,
     /// Why there is no alternate.
     why: Option<Reason>,
 }
@@ -191,7 +193,7 @@ impl Negotiation {
 
     pub(super) fn qp_changed(&mut self, core: &mut Core, cx: &mut Context, change: &QpChange) {
         if let Some(left) = &change.abandoned {
-            self.left = left.chosen.then_some(left.path);
+            self.left = left.chosen.then(|| Box::new(left.path));
             if left.suspect {
                 self.suspect_path(core, cx, left.path);
                 if let Some(path) = core.probe_path(&left.path) {
@@ -219,7 +221,7 @@ impl Negotiation {
         match end {
             OrderEnd::Done => {
                 if let Step::Loading { origin } = self.step {
-                    self.loaded = core.loaded().copied().zip(origin);
+                    self.loaded = core.loaded().map(PathLids::from).zip(origin);
                     self.step = Step::Idle;
                 }
                 self.settled(loading);
@@ -275,7 +277,7 @@ impl Negotiation {
                 }
             }
             // No probe could be sent in time: the LAP itself goes over the path.
-            Step::Verifying(found) => self.propose_found(core, cx, association, found),
+            Step::Verifying(found) => self.propose_found(core, cx, association, *found),
             Step::Proposing(proposal) => self.send_lap(core, cx, association, proposal),
             Step::BackingOff => self.search.choice.probing = true,
             Step::Idle => {}
@@ -334,12 +336,16 @@ impl Negotiation {
         if needed {
             return;
         }
-        if let Step::Verifying(found) = self.step {
+        if let Step::Verifying(found) = &self.step {
+            let found = **found;
             self.verify(core, cx, association, found);
         }
-        match self.step {
+        match &self.step {
             Step::Idle if core.has_room(cx) => self.evaluate(core, cx, association),
-            Step::Waiting(found) => self.propose_found(core, cx, association, found),
+            Step::Waiting(found) => {
+                let found = **found;
+                self.propose_found(core, cx, association, found);
+            }
             _ => {}
         }
     }
@@ -355,7 +361,8 @@ impl Negotiation {
             Step::Searching => self.search.is_outdated(cx),
             // The alternate that was suspect may have answered meanwhile: as long as the ends do not have
             // the same one, the connection has none.
-            Step::Verifying(Found { path, .. }) | Step::Waiting(Found { path, .. }) => {
+            Step::Verifying(found) | Step::Waiting(found) => {
+                let path = &found.path;
                 let waits = matches!(self.step, Step::Waiting(_));
                 !core.is_usable(cx, path)
                     || !self.search.choice.improves(core, cx, path)
@@ -385,7 +392,7 @@ impl Negotiation {
             && self.search.choice.improves(core, cx, &left)
             && core.is_usable(cx, &left)
         {
-            return self.propose(core, cx, association, left, None);
+            return self.propose(core, cx, association, *left, None);
         }
         if self.has_agreed(core, cx) && core.is_weather_foul(cx) {
             return self.back_off(core, cx);
@@ -443,7 +450,7 @@ impl Negotiation {
         if core.has_room(cx) {
             self.propose(core, cx, association, found.path, found.origin);
         } else {
-            self.step = Step::Waiting(found);
+            self.step = Step::Waiting(Box::new(found));
         }
     }
 
@@ -466,7 +473,7 @@ impl Negotiation {
             }
             PathHealth::Unknown if probed => {
                 if !matches!(self.step, Step::Verifying(_)) {
-                    self.step = Step::Verifying(found);
+                    self.step = Step::Verifying(Box::new(found));
                     cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
                 }
             }
@@ -480,7 +487,7 @@ impl Negotiation {
     /// The path that is probed before it is proposed.
     pub(in crate::conn) fn verifying(&self) -> Option<&Path> {
         match &self.step {
-            Step::Verifying(Found { path, .. }) => Some(path),
+            Step::Verifying(found) => Some(&found.path),
             _ => None,
         }
     }
@@ -558,17 +565,15 @@ impl Negotiation {
 
     // ---- what to show ----
 
-    pub(in crate::conn) fn chosen(&self) -> Option<Candidate> {
-        self.search.choice.chosen
-    }
-
-    pub(in crate::conn) fn runner_up(&self) -> Option<Candidate> {
-        self.search.choice.runner_up
+    /// The candidate that was chosen, and the one that would have been next.
+    pub(in crate::conn) fn ranked(&self, core: &Core, cx: &Context) -> [Option<Candidate>; 2] {
+        self.search.choice.ranked(core, cx)
     }
 
     /// Where the record of the alternate that the QP has came from.
     pub(in crate::conn) fn origin(&self, core: &Core) -> Option<Origin> {
-        let (_, origin) = self.loaded.filter(|(path, _)| core.has_loaded(path))?;
+        let is_it = |lids: PathLids| core.loaded().is_some_and(|path| PathLids::from(path) == lids);
+        let (_, origin) = self.loaded.filter(|(lids, _)| is_it(*lids))?;
         Some(origin)
     }
 

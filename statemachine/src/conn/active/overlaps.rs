@@ -9,26 +9,31 @@ use crate::candidate::Candidate;
 use crate::conn::qp::Core;
 use crate::context::Context;
 use crate::overlap::{Overlap, PathEnds};
+use crate::trace::PathLids;
 
 /// What was said of paths last, for one primary.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Overlaps {
-    primary: Path,
+    primary: Option<PathLids>,
     known: Vec<(PathEnds, Option<Overlap>)>,
 }
 
 impl Overlaps {
     fn of(&self, primary: &Path, ends: &PathEnds) -> Option<Overlap> {
         let known = || self.known.iter().find(|(known, _)| known == ends);
-        let fits = self.primary.same_way(primary);
+        let fits = self.is_for(primary);
         fits.then(known).flatten().and_then(|(_, overlap)| *overlap)
+    }
+
+    fn is_for(&self, primary: &Path) -> bool {
+        self.primary == Some(PathLids::from(primary))
     }
 
     /// Whether it was asked for all of these.
     pub(super) fn covers(&self, primary: &Path, paths: &[PathEnds]) -> bool {
         let said = |ends: &PathEnds| self.known.iter().any(|(known, _)| known == ends);
-        self.primary.same_way(primary) && paths.iter().all(said)
+        self.is_for(primary) && paths.iter().all(said)
     }
 
     /// What a path of the connection's shares with its primary, where that is known.
@@ -57,6 +62,6 @@ impl Overlaps {
         let overlap = |at: usize| overlaps.get(at).copied().flatten();
         let known = paths.into_iter().enumerate();
         self.known = known.map(|(at, ends)| (ends, overlap(at))).collect();
-        self.primary = primary;
+        self.primary = Some(PathLids::from(&primary));
     }
 }

@@ -36,7 +36,7 @@ impl Proposal {
     ) -> Self {
         Self {
             exchange: Exchange::new(transaction, 0),
-            sequence: core.own.state().sequence,
+            sequence: core.own.sequence(),
             primary: core.qp.primary,
             alternate,
             origin,

@@ -2,7 +2,7 @@
 //! Looking for a path: what the candidates share with the primary is asked for, then a path record
 //! of one after the other.
 
-use alloc::collections::VecDeque;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use cm_msgs::control::AppEvent;
@@ -50,29 +50,29 @@ pub(super) type Found = Result<(Path, Option<Origin>), Reason>;
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Search {
     pub(super) choice: Choice,
-    asked: Option<Asked>,
-    /// Candidates to ask for after the present one.
-    rest: VecDeque<Candidate>,
+    asked: Option<Box<Asked>>,
+    /// Candidates to ask for after the present one, the next of them last.
+    rest: Vec<Candidate>,
 }
 
 impl Search {
     /// Looks for something better than what there is. `None`: a question is under way.
     pub(super) fn begin(&mut self, core: &mut Core, cx: &mut Context) -> Option<Next> {
-        self.rest.clear();
+        self.rest = Vec::new();
         let candidates = self.choice.candidates(core, cx);
         if let Some(paths) = self.choice.unassessed(core, cx, &candidates) {
             let primary = core.qp.primary;
             let query = cx.assess(core.id, primary, paths.clone());
-            self.asked = Some(Asked::Overlaps {
+            self.asked = Some(Box::new(Asked::Overlaps {
                 query,
                 primary,
                 paths,
-            });
+            }));
             return None;
         }
         let next = self.choice.next(core, cx, candidates);
         if let Next::Ask(candidates) = next {
-            self.rest = candidates.into();
+            self.rest = candidates.into_iter().rev().collect();
             self.ask_next(core, cx);
             return None;
         }
@@ -81,9 +81,13 @@ impl Search {
 
     /// Asks for a path of the next candidate, if there is one.
     pub(super) fn ask_next(&mut self, core: &mut Core, cx: &mut Context) -> bool {
-        let Some(candidate) = self.rest.pop_front() else {
+        let Some(candidate) = self.rest.pop() else {
             return false;
         };
+        if self.rest.is_empty() {
+            // There may be 100,000 searches that have ended.
+            self.rest = Vec::new();
+        }
         core.counters.queries += 1;
         cx.trace(core.id, What::Candidate(candidate));
         let pkey = core.qp.primary.pkey;
@@ -104,8 +108,8 @@ impl Search {
             dlid,
             pkey,
         });
-        self.choice.chosen = Some(candidate);
-        self.asked = Some(Asked::Path { query, candidate });
+        self.choice.chosen = Some((&candidate).into());
+        self.asked = Some(Box::new(Asked::Path { query, candidate }));
         true
     }
 
@@ -116,10 +120,11 @@ impl Search {
             core.learn(gid, Lid(0), 0);
         }
         self.rest.retain(|candidate| candidate.dgid != gid);
-        let mut candidates = VecDeque::from(self.choice.candidates_to(core, cx, gid));
-        candidates.append(&mut self.rest);
-        candidates.truncate(cx.config.candidate_limit);
-        self.rest = candidates;
+        let first = self.choice.candidates_to(core, cx, gid);
+        let others = core::mem::take(&mut self.rest);
+        let all = first.into_iter().chain(others.into_iter().rev());
+        self.rest = all.take(cx.config.candidate_limit).collect();
+        self.rest.reverse();
     }
 
     /// A path source answers. `None`: to a question that is not waited for any more.
@@ -131,9 +136,8 @@ impl Search {
         result: Result<&[PathRecord], QueryError>,
         origin: Option<Origin>,
     ) -> Option<Found> {
-        let Some(Asked::Path { candidate, .. }) =
-            self.asked.take_if(|asked| asked.query() == number)
-        else {
+        let asked = self.asked.take_if(|asked| asked.query() == number);
+        let Some(Asked::Path { candidate, .. }) = asked.map(|asked| *asked) else {
             return None;
         };
         cx.stop(core.id, ConnAlarm::Negotiation);
@@ -175,7 +179,7 @@ impl Search {
         // Not before: what the peer says is out of service would be none to the alternate that is loaded,
         // because of a source that has not noticed.
         core.learn(path.dgid, path.dlid, core.lmc(cx));
-        self.choice.chosen = Some(candidate);
+        self.choice.chosen = Some((&candidate).into());
         core.event(cx, AppEvent::AltRouteResolved, 0);
         Ok((path, candidate.origin))
     }
@@ -204,7 +208,7 @@ impl Search {
         overlaps: &[Option<Overlap>],
     ) -> bool {
         let asked = self.asked.take_if(|asked| asked.query() == number);
-        let Some(Asked::Overlaps { primary, paths, .. }) = asked else {
+        let Some(Asked::Overlaps { primary, paths, .. }) = asked.map(|asked| *asked) else {
             return false;
         };
         cx.stop(core.id, ConnAlarm::Negotiation);
@@ -216,7 +220,7 @@ impl Search {
     pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context) -> Option<Reason> {
         let asked = self.asked.take()?;
         cx.withdraw(core.id, asked.query());
-        match asked {
+        match *asked {
             Asked::Overlaps { primary, paths, .. } => {
                 // To choose without that knowledge is better than not to choose.
                 self.choice.assessed(primary, paths, &[]);
@@ -229,12 +233,12 @@ impl Search {
     }
 
     pub(super) fn is_assessing(&self) -> bool {
-        matches!(self.asked, Some(Asked::Overlaps { .. }))
+        matches!(self.asked.as_deref(), Some(Asked::Overlaps { .. }))
     }
 
     /// Whether the candidate that is asked for cannot be used any more.
     pub(super) fn is_outdated(&self, cx: &Context) -> bool {
-        match &self.asked {
+        match self.asked.as_deref() {
             Some(Asked::Path { candidate, .. }) => {
                 let port = cx.ports.get(candidate.port);
                 port.is_none_or(|port| !port.is_up())
@@ -253,6 +257,6 @@ impl Search {
     /// There is nothing else to ask for.
     pub(super) fn clear(&mut self) {
         self.choice.probing = false;
-        self.rest.clear();
+        self.rest = Vec::new();
     }
 }

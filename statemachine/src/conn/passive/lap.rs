@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Answering LAPs.
 
+use alloc::boxed::Box;
+
 use cm_msgs::association::{PrimaryPath, State};
 use cm_msgs::cm::{ApStatus, Apr, Lap, PathFields};
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid};
 
-use super::{LapState, MAX_TRIPS, Passive, Proposal};
+use super::{Answer, LapState, MAX_TRIPS, Passive, Proposal};
 use crate::conn::Core;
 use crate::conn::association::{CommIds, MraReceived};
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
@@ -52,8 +54,8 @@ impl Passive {
             .map(|last| source.transaction_id.wrapping_sub(last) as i32);
         match (age, &self.lap) {
             // The APR was lost: said again, and nothing is done twice.
-            (Some(0), LapState::Answered { apr, .. }) => {
-                core.answer(cx, source, apr.clone());
+            (Some(0), LapState::Answered(answer)) => {
+                core.answer(cx, source, answer.apr(core));
             }
             // Still at it: the peer's patience is not to end meanwhile.
             (Some(0), _) => {
@@ -75,7 +77,7 @@ impl Passive {
                     dlid: lap.alternate.local_port_lid,
                 };
                 cx.trace(core.id, What::LapReceived(ends));
-                self.lap = LapState::Waiting(proposal);
+                self.lap = LapState::Waiting(Box::new(proposal));
             }
         }
         true
@@ -83,15 +85,16 @@ impl Passive {
 
     /// Acts on a LAP that waits. The library is free.
     pub(in crate::conn) fn drive(&mut self, core: &mut Core, cx: &mut Context) {
-        if let LapState::Waiting(proposal) = self.lap {
-            self.consider(core, cx, proposal);
+        match core::mem::take(&mut self.lap) {
+            LapState::Waiting(proposal) => self.consider(core, cx, proposal),
+            other => self.lap = other,
         }
         if core.in_rts() && !self.is_busy() {
             self.suggestion.drive(core, cx, self.open);
         }
     }
 
-    fn consider(&mut self, core: &mut Core, cx: &mut Context, proposal: Proposal) {
+    fn consider(&mut self, core: &mut Core, cx: &mut Context, proposal: Box<Proposal>) {
         if !core.in_rts() {
             return self.answer(core, cx, &proposal, ApStatus::Rejected);
         }
@@ -107,7 +110,7 @@ impl Passive {
             }
             Ok(path) => {
                 core.event(cx, AppEvent::AltRouteResolved, 0);
-                self.replaced = core.loaded().copied();
+                self.replaced = core.loaded().copied().map(Box::new);
                 core.load(cx, path);
                 self.lap = LapState::Loading(proposal);
             }
@@ -115,7 +118,7 @@ impl Passive {
     }
 
     /// One of the two sides has an outdated idea of the primary.
-    fn compare(&mut self, core: &mut Core, cx: &mut Context, mut proposal: Proposal) {
+    fn compare(&mut self, core: &mut Core, cx: &mut Context, mut proposal: Box<Proposal>) {
         if proposal.trips >= MAX_TRIPS {
             return self.answer(core, cx, &proposal, ApStatus::Rejected);
         }
@@ -144,6 +147,8 @@ impl Passive {
         let is_there =
             |path: &Path| is_reverse(path, primary) && guard!(AlternateUp, core.is_up(cx, path));
         self.replaced
+            .as_deref()
+            .copied()
             .filter(is_there)
             .filter(|_| guard!(OnlyArmed, core.is_armed()))
     }
@@ -160,23 +165,23 @@ impl Passive {
         let Some((kind, end)) = change.ended else {
             return;
         };
-        match (&self.lap, kind, end) {
-            (&LapState::Comparing(proposal), _, OrderEnd::Done | OrderEnd::Stale) => {
+        match (core::mem::take(&mut self.lap), kind, end) {
+            (LapState::Comparing(proposal), _, OrderEnd::Done | OrderEnd::Stale) => {
                 self.lap = LapState::Waiting(proposal);
             }
-            (&LapState::Loading(proposal), OrderKind::Load, OrderEnd::Done) => {
+            (LapState::Loading(proposal), OrderKind::Load, OrderEnd::Done) => {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
-            (&LapState::Loading(mut proposal), OrderKind::Load, OrderEnd::Stale)
+            (LapState::Loading(mut proposal), OrderKind::Load, OrderEnd::Stale)
                 if proposal.trips < MAX_TRIPS =>
             {
                 proposal.trips += 1;
                 self.lap = LapState::Waiting(proposal);
             }
-            (&(LapState::Comparing(proposal) | LapState::Loading(proposal)), _, _) => {
+            (LapState::Comparing(proposal) | LapState::Loading(proposal), _, _) => {
                 self.answer(core, cx, &proposal, ApStatus::Rejected);
             }
-            _ => {}
+            (other, _, _) => self.lap = other,
         }
     }
 
@@ -192,23 +197,33 @@ impl Passive {
         status: ApStatus,
         better: Option<Gid>,
     ) {
+        let answer = Answer {
+            ids: to.ids,
+            transaction: to.source.transaction_id,
+            status,
+            better,
+        };
+        self.refused_lap = (status != ApStatus::Success).then_some(status);
+        cx.trace(core.id, What::AprSent(status));
+        core.answer(cx, &to.source, answer.apr(core));
+        self.lap = LapState::Answered(answer);
+    }
+}
+
+impl Answer {
+    /// The APR, with how this end is now.
+    fn apr(&self, core: &Core) -> Apr {
         let mut apr = Apr {
-            local_comm_id: to.ids.local,
-            remote_comm_id: to.ids.remote,
-            ar_status: status.into(),
+            local_comm_id: self.ids.local,
+            remote_comm_id: self.ids.remote,
+            ar_status: self.status.into(),
             private_data: core.own.state().encode(),
             ..Apr::default()
         };
-        if let Some(gid) = better {
+        if let Some(gid) = self.better {
             apr.set_better_gid(gid);
         }
-        self.refused_lap = (status != ApStatus::Success).then_some(status);
-        cx.trace(core.id, What::AprSent(status));
-        core.answer(cx, &to.source, apr.clone());
-        self.lap = LapState::Answered {
-            transaction: to.source.transaction_id,
-            apr,
-        };
+        apr
     }
 }
 
@@ -219,7 +234,7 @@ impl LapState {
             Self::Waiting(proposal) | Self::Comparing(proposal) | Self::Loading(proposal) => {
                 Some(proposal.source.transaction_id)
             }
-            Self::Answered { transaction, .. } => Some(*transaction),
+            Self::Answered(answer) => Some(answer.transaction),
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SAP until SPR: the passive side says how it is, and which port the alternate should end at.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use cm_msgs::cm::{Sap, SpStatus, Spr};
@@ -31,7 +32,7 @@ enum Step {
     #[default]
     Idle,
     /// It has no SPR yet.
-    Sent(Announcement),
+    Sent(Box<Announcement>),
     /// The next one goes out when the timer says.
     Pausing,
 }
@@ -57,7 +58,8 @@ impl Suggestion {
         {
             core.state_asked(cx);
             let transaction = cx.transaction();
-            self.send(core, cx, open, Announcement::new(core, transaction));
+            let announcement = Box::new(Announcement::new(core, transaction));
+            self.send(core, cx, open, announcement);
         }
     }
 
@@ -77,7 +79,7 @@ impl Suggestion {
         core: &Core,
         cx: &mut Context,
         open: Option<CommIds>,
-        mut announcement: Announcement,
+        mut announcement: Box<Announcement>,
     ) {
         let Some(ids) = open else {
             return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The LAP that proposes a path, and what the peer says to it.
 
+use alloc::boxed::Box;
+
 use cm_msgs::cm::{ApStatus, Apr, Mra};
 use cm_msgs::path::Path;
 
@@ -29,7 +31,7 @@ impl Negotiation {
         let transaction = self.next_transaction();
         // A LAP of before, whoever repeats it, is told from this one.
         core.own.advance();
-        let proposal = Proposal::new(core, transaction, alternate, origin);
+        let proposal = Box::new(Proposal::new(core, transaction, alternate, origin));
         self.send_lap(core, cx, association, proposal);
     }
 
@@ -38,7 +40,7 @@ impl Negotiation {
         core: &mut Core,
         cx: &mut Context,
         association: &mut ActiveAssociation,
-        mut proposal: Proposal,
+        mut proposal: Box<Proposal>,
     ) {
         self.step = Step::Idle;
         let Some(ids) = association.ids() else {
@@ -97,7 +99,7 @@ impl Negotiation {
                 cx.stop(core.id, ConnAlarm::Negotiation);
                 cx.trace(core.id, What::AprReceived(apr.status()));
                 match apr.status() {
-                    ApStatus::Success => self.accepted(core, cx, proposal),
+                    ApStatus::Success => self.accepted(core, cx, &proposal),
                     _ => self.declined(core, cx, association, &proposal, apr),
                 }
                 Outcome::Handled
@@ -109,7 +111,7 @@ impl Negotiation {
         }
     }
 
-    fn accepted(&mut self, core: &mut Core, cx: &mut Context, proposal: Proposal) {
+    fn accepted(&mut self, core: &mut Core, cx: &mut Context, proposal: &Proposal) {
         if core.has_loaded(&proposal.alternate) {
             self.settled(true);
         } else if core.orders.outstanding().is_none() && proposal.fits(core) {
