@@ -19,6 +19,7 @@ use crate::outbox::Outbox;
 use crate::output::{Order, PathQuery, Query, Transmit};
 use crate::overlap::{Assess, PathEnds};
 use crate::path_index::PathIndex;
+use crate::peer_ports::PeerPorts;
 use crate::port::Ports;
 use crate::probe::{Finding, ProbePath, Probes};
 use crate::questions::{Questions, Urgency};
@@ -115,6 +116,7 @@ pub(crate) struct Context {
     /// Changes of the fabric so far.
     pub(crate) fabric_changes: u64,
     pub(crate) path_index: PathIndex,
+    pub(crate) peer_ports: PeerPorts,
     pub(crate) schedule: Schedule,
     pub(crate) timers: Timers<Alarm>,
     /// Apart, since their names are half as long, and they are many.
@@ -139,6 +141,7 @@ impl Context {
             ports: Ports::default(),
             fabric_changes: 0,
             path_index: PathIndex::default(),
+            peer_ports: PeerPorts::default(),
             schedule: Schedule::default(),
             timers: Timers::default(),
             conn_timers: Timers::default(),

@@ -42,7 +42,8 @@ use crate::view::{ConnectionView, Counters, Grade, PortState, PortView, Protecti
 pub struct Engine {
     cx: Context,
     conns: BTreeMap<ConnId, Box<Connection>>,
-    by_qp: BTreeMap<(Guid, Qpn), ConnId>,
+    /// By device.
+    by_qp: BTreeMap<Guid, BTreeMap<Qpn, ConnId>>,
     closing: ClosingTable,
     parked: ParkedReqs,
     notices: Notices,
@@ -362,10 +363,13 @@ impl Engine {
         }
     }
 
+    fn by_qp(&self, node_guid: Guid, qpn: Qpn) -> Option<ConnId> {
+        self.by_qp.get(&node_guid)?.get(&qpn).copied()
+    }
+
     fn register(&mut self, id: ConnId, register: &Register) {
-        let qp = (register.node_guid, register.qpn);
         self.close(id, Ending::Gone);
-        if let Some(&old) = self.by_qp.get(&qp) {
+        if let Some(old) = self.by_qp(register.node_guid, register.qpn) {
             // The kernel has given the number out again: its former owner is gone, and did not say
             // so.
             self.close(old, Ending::Gone);
@@ -376,7 +380,8 @@ impl Engine {
             return;
         }
         let conn = Connection::new(&mut self.cx, id, register);
-        self.by_qp.insert(qp, id);
+        let qps = self.by_qp.entry(register.node_guid).or_default();
+        qps.insert(register.qpn, id);
         let conn = self.conns.entry(id).or_insert(Box::new(conn));
         let parked = self.parked.take(|parked| {
             self.cx.ports.device_at(
@@ -416,7 +421,9 @@ impl Engine {
             return;
         };
         let peer_qpn = conn.core.peer_qpn;
-        self.by_qp.remove(&(conn.core.node_guid, conn.core.qpn));
+        if let Some(qps) = self.by_qp.get_mut(&conn.core.node_guid) {
+            qps.remove(&conn.core.qpn);
+        }
         if let Some((ids, routes)) = conn.close(&mut self.cx) {
             let ended = Ended {
                 ids,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MADs that are repeated until they are answered, and how soon.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use cm_msgs::cm;
@@ -21,20 +22,24 @@ const ROUND_TRIPS: u32 = 4;
 /// Copies that a request sends, whoever waits for its place.
 const PATIENT_TRIES: u8 = 2;
 
-/// How long answers of one peer take.
+/// How long answers of one peer take, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct RoundTrip(Option<Duration>);
+pub(crate) struct RoundTrip(Option<NonZeroU32>);
 
 impl RoundTrip {
     /// An answer came after so long.
     fn seen(&mut self, took: Duration) {
+        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
         // As TCP smooths its own (RFC 6298).
-        self.0 = Some(self.0.map_or(took, |smoothed| (smoothed * 7 + took) / 8));
+        let smooth =
+            |before: NonZeroU32| ((u64::from(before.get()) * 7 + u64::from(took)) / 8) as u32;
+        self.0 = NonZeroU32::new(self.0.map_or(took, smooth).max(1));
     }
 
     /// How long to wait for an answer to the first copy.
     fn first_wait(self, cx: &Context) -> Duration {
         self.0.map_or(cx.config.retry_first, |smoothed| {
+            let smoothed = Duration::from_micros(smoothed.get().into());
             (smoothed * ROUND_TRIPS).clamp(SHORTEST_WAIT, LONGEST_WAIT)
         })
     }
@@ -48,7 +53,7 @@ pub(crate) struct Exchange {
     /// It does not count among the messages in flight: the peer is silent and others wait, or it needs
     /// longer.
     yielded: bool,
-    route: usize,
+    route: u8,
     /// Where the last copy went.
     last: Option<Route>,
     /// When the first copy went.
@@ -56,7 +61,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(transaction: u32, first_route: usize) -> Self {
+    pub(crate) fn new(transaction: u32, first_route: u8) -> Self {
         Self {
             transaction,
             tries: 0,
@@ -90,7 +95,9 @@ impl Exchange {
                 self.began = cx.now;
             }
         }
-        self.last = routes.get(self.route % routes.len().max(1)).copied();
+        self.last = routes
+            .get(usize::from(self.route) % routes.len().max(1))
+            .copied();
         if let Some(route) = self.last {
             cx.send(route, self.transaction, message());
         }
@@ -145,7 +152,7 @@ impl Exchange {
     }
 
     /// Where the next exchange should begin.
-    pub(crate) fn next_route(&self) -> usize {
+    pub(crate) fn next_route(&self) -> u8 {
         self.route
     }
 }

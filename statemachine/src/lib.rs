@@ -64,6 +64,7 @@ mod output;
 mod overlap;
 mod parked;
 mod path_index;
+mod peer_ports;
 mod port;
 mod presence;
 mod probe;

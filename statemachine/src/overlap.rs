@@ -38,15 +38,16 @@ pub struct Assess {
 
 /// What a path shares with the primary though it need not: an only leaf switch, which every path
 /// between the two hosts takes, is not counted. Both directions are looked at; what both share
-/// counts once. Ordered from least to most.
+/// counts once. No way through a fabric has more than 64 of either (IBA 14.2.1.2: so many hops).
+/// Ordered from least to most.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 pub struct Overlap {
     /// Switches.
-    pub switches: u16,
+    pub switches: u8,
     /// Links, those between shared switches included.
-    pub links: u16,
+    pub links: u8,
 }
 
 impl Overlap {
@@ -58,7 +59,7 @@ impl Overlap {
 
 impl fmt::Display for Overlap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = |n: u16, s: &'static str| if n == 1 { "" } else { s };
+        let plural = |n: u8, s: &'static str| if n == 1 { "" } else { s };
         let Self { switches, links } = *self;
         match (switches, links) {
             (0, 0) => f.write_str("nothing avoidable shared"),

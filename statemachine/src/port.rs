@@ -274,7 +274,11 @@ impl Ports {
     fn announce_anew(&mut self, node_guid: Guid) {
         let announced = |port: &Port| port.announced(self.is_drained(port.id));
         let ports = AnnouncedPorts::new(self.of_device(node_guid).map(announced));
-        if self.announced.get(&node_guid).is_none_or(|old| **old != ports) {
+        if self
+            .announced
+            .get(&node_guid)
+            .is_none_or(|old| **old != ports)
+        {
             self.announced.insert(node_guid, Arc::new(ports));
         }
     }

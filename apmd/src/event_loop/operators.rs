@@ -106,7 +106,7 @@ impl Parts {
         }
         if self.operators.watchers().is_empty() {
             for (key, client) in self.libraries.clients() {
-                self.operators.watchers().know(key.into(), client);
+                self.operators.watchers().know(key, client);
             }
         }
         self.operators.watch(now, caller.key, filter.clone());
@@ -161,9 +161,7 @@ impl Parts {
 
     fn subject(&mut self, view: &ConnectionView) -> Subject {
         let client = view.id.client;
-        let program = u32::try_from(client)
-            .ok()
-            .and_then(|key| self.libraries.client(key));
+        let program = self.libraries.client(client);
         let watchers = self.operators.watchers();
         if let Some(program) = program {
             watchers.know(client, program);

@@ -134,9 +134,9 @@ fn both<T: Copy + PartialEq>(
     both.map(move |x| (element(*x), !only.contains(x)))
 }
 
-fn shared<T: PartialEq>(a: &[T], b: &[T], only: &[T]) -> u16 {
+fn shared<T: PartialEq>(a: &[T], b: &[T], only: &[T]) -> u8 {
     let both = a.iter().filter(|x| b.contains(x) && !only.contains(x));
-    u16::try_from(both.count()).unwrap_or(u16::MAX)
+    u8::try_from(both.count()).unwrap_or(u8::MAX)
 }
 
 /// The ports with these GIDs; LIDs not named are the base LIDs. A remote GID that is not known may
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use test_fabrics::two_rails::{self, Shape, way};
 
-    fn overlap(switches: u16, links: u16) -> Option<Overlap> {
+    fn overlap(switches: u8, links: u8) -> Option<Overlap> {
         Some(Overlap { switches, links })
     }
 

@@ -215,7 +215,8 @@ impl Active {
             self.association.works();
         }
         let transaction = source.transaction_id;
-        let is_answer = |announcement: &mut Box<Announcement>| announcement.is_answered_by(transaction);
+        let is_answer =
+            |announcement: &mut Box<Announcement>| announcement.is_answered_by(transaction);
         if let Some(announcement) = self.announcement.take_if(is_answer) {
             cx.stop(core.id, ConnAlarm::Announcement);
             announcement.answered(core, cx);

@@ -115,10 +115,14 @@ enum State {
     /// There is no room for a REQ.
     NoRoom,
     /// Nothing is asked; the next REQ goes out when the timer says.
-    BackingOff { why: Reason },
+    BackingOff {
+        why: Reason,
+    },
     ReqSent(Box<ReqSent>),
     /// REP received.
-    Established { ids: CommIds },
+    Established {
+        ids: CommIds,
+    },
 }
 
 /// A REQ that has no REP.
@@ -138,7 +142,7 @@ pub(super) struct ActiveAssociation {
     /// Attempts in a row of which nothing came: cleared by the first answer to a LAP.
     failures: u32,
     /// Where the next exchange begins its rotation.
-    route: usize,
+    route: u8,
 }
 
 /// What a message did to an association.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an operator wants of a connection whose primary works.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use crate::backoff::Backoff;
@@ -13,7 +14,12 @@ const NOT_ARMED: Backoff = Backoff::new(Duration::from_millis(100), Duration::fr
 /// An order to leave the primary, and how often the peer was asked for it.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Departure {
+pub(super) struct Departure(Option<Box<Wish>>);
+
+/// What there is to know of one that is wanted. Nearly always none is.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct Wish {
     /// It is to migrate, if that is possible until then.
     until: Option<Time>,
     /// Answers in a row that the peer's end is not armed.
@@ -23,31 +29,38 @@ pub(super) struct Departure {
 impl Departure {
     /// One that an operator has ordered now.
     pub(super) fn ordered(until: Time) -> Self {
-        Self {
+        Self(Some(Box::new(Wish {
             until: Some(until),
             failures: 0,
-        }
+        })))
     }
 
     /// Whether an operator has ordered it, and not too long ago.
     pub(super) fn is_ordered(&self, now: Time) -> bool {
-        self.until.is_some_and(|until| now < until)
+        self.until().is_some_and(|until| now < until)
     }
 
     /// Whether an operator has ordered it, however long ago.
     pub(super) fn was_ordered(&self) -> bool {
-        self.until.is_some()
+        self.until().is_some()
     }
 
     /// The order of an operator, if there is one, is not carried out.
     pub(super) fn give_up(&mut self) {
-        self.until = None;
+        if let Some(wish) = &mut self.0 {
+            wish.until = None;
+        }
     }
 
     /// The peer's end is not armed: until it is asked again.
     pub(super) fn pause(&mut self) -> Duration {
-        let pause = NOT_ARMED.after(self.failures);
-        self.failures += 1;
+        let wish = self.0.get_or_insert_default();
+        let pause = NOT_ARMED.after(wish.failures);
+        wish.failures += 1;
         pause
+    }
+
+    fn until(&self) -> Option<Time> {
+        self.0.as_ref()?.until
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What speaks against paths that look fine from here.
 
-use alloc::vec::Vec;
-
 use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Lid};
+
+use thin_vec::ThinVec;
 
 use crate::candidate::{Candidate, Doubt};
 use crate::time::Time;
@@ -41,9 +41,9 @@ impl Absent {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Suspicions {
-    suspects: Vec<Suspect>,
+    suspects: ThinVec<Suspect>,
     /// Remote ports that were out of service when last heard of.
-    absent: Vec<Absent>,
+    absent: ThinVec<Absent>,
 }
 
 /// Suspects kept in mind. More paths than this do not fail in one hold-off while the connection lives.

@@ -8,14 +8,13 @@
 //! that both have loaded the same path. It is an improvement and no rescue: a few connections of a host
 //! do it at a time, and one that does not get there tries again after ever longer pauses.
 
-use alloc::boxed::Box;
 use core::time::Duration;
 
 use cm_msgs::Gid;
 use cm_msgs::control::{Mode, Placement};
 use cm_msgs::path::Path;
 
-use super::failback_progress::{Failback, Step};
+use super::failback_progress::Step;
 use super::{Connection, Core, Side};
 use crate::backoff::Backoff;
 use crate::candidate::mix;
@@ -52,10 +51,9 @@ impl Core {
         if let Some(destination) = self.destination(cx) {
             return port != destination;
         }
-        let steered = self.failback.steered.as_deref();
-        let steered = steered.filter(|(_, until)| *until > cx.now);
+        let steered = self.failback.steered.filter(|(_, until)| *until > cx.now);
         let misses =
-            |(gid, _): &(Gid, Time)| dgid != *gid || self.belongs(cx).is_some_and(|belongs| port != belongs);
+            |(gid, _)| dgid != gid || self.belongs(cx).is_some_and(|belongs| port != belongs);
         steered.is_some_and(misses)
     }
 
@@ -87,8 +85,8 @@ impl Core {
             Placement::Prefer(port) => self.preferred(cx, port.get(), policy.hold_down()),
             Placement::Spread => self.share(cx, policy.hold_down()),
         };
-        match (own, self.failback.asked.as_deref()) {
-            (Wish::None, Some(&gid)) => Wish::Peer(gid),
+        match (own, self.failback.asked) {
+            (Wish::None, Some(gid)) => Wish::Peer(gid),
             (own, _) => own,
         }
     }
@@ -153,12 +151,8 @@ impl Core {
     }
 
     fn due(&self, cx: &Context, port: u8, good: Time, hold_down: Duration) -> Wish {
-        let Failback {
-            arrived,
-            not_before,
-            ..
-        } = self.failback;
-        let due = good.max(arrived + hold_down).max(not_before);
+        let arrived = self.failback.arrived;
+        let due = good.max(arrived + hold_down).max(self.failback.not_before);
         match due > cx.now {
             true => Wish::At(due),
             false => Wish::Port(port),
@@ -176,7 +170,7 @@ impl Core {
 
     /// The peer would have the alternate end at this port of its own.
     pub(super) fn steered_to(&mut self, cx: &mut Context, gid: Gid) {
-        self.failback.steered = Some(Box::new((gid, cx.now + PATIENCE)));
+        self.failback.steered = Some((gid, cx.now + PATIENCE));
         // Then it may be another that is best.
         cx.set(self.id, ConnAlarm::Steered, PATIENCE);
     }
@@ -186,7 +180,7 @@ impl Core {
         // Nor can it have others wait again and again for one that does not get there.
         let since = (self.failback.arrived + PEERS_PAUSE).max(self.failback.not_before);
         if since <= cx.now {
-            self.failback.asked = Some(Box::new(gid));
+            self.failback.asked = Some(gid);
         }
     }
 
@@ -248,6 +242,7 @@ impl Connection {
     /// Looks where the connection belongs, after whatever happened to it.
     pub(super) fn consider_failback(&mut self, cx: &mut Context) {
         let core = &mut self.core;
+        core.failback.tidy(cx.now);
         let resting = core.failback.step == Step::Resting && core.failback.asked.is_none();
         if resting && core.policy(cx).placement == Placement::Stay {
             return;
@@ -268,7 +263,9 @@ impl Connection {
         };
         match (core.failback.step, wish) {
             (Step::Resting, Wish::None) => {
-                core.failback.failures = 0;
+                if core.failback.failures > 0 {
+                    core.failback.failures = 0;
+                }
                 cx.stop(core.id, ConnAlarm::Failback);
             }
             (Step::Resting, Wish::At(due)) => {

@@ -2,6 +2,7 @@
 //! How far a connection is on its way to the port where it belongs.
 
 use alloc::boxed::Box;
+use core::ops::{Deref, DerefMut};
 
 use cm_msgs::Gid;
 
@@ -21,49 +22,95 @@ pub(super) enum Step {
     Arrived(Time),
 }
 
-/// What one connection knows of it.
-#[derive(Debug, Default)]
+/// What one connection knows of it. Most are where they belong, and nobody would have them elsewhere:
+/// then there is only when they came.
+#[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Failback {
-    pub(super) step: Step,
     /// When it came to where it is.
     pub(super) arrived: Time,
+    unrest: Option<Box<Unrest>>,
+}
+
+/// What there is to know of one that goes, or could.
+#[derive(PartialEq, Eq, Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Unrest {
+    pub(super) step: Step,
     /// Tries in a row that failed, and when the next may begin.
     pub(super) failures: u32,
     pub(super) not_before: Time,
     /// The port of the peer's where the peer would have the alternate end, for so long.
-    pub(super) steered: Option<Box<(Gid, Time)>>,
+    pub(super) steered: Option<(Gid, Time)>,
     /// The peer asks to be moved there.
-    pub(super) asked: Option<Box<Gid>>,
+    pub(super) asked: Option<Gid>,
     /// The migration that is ordered is by choice.
     pub(super) by_choice: bool,
     /// When the peer is to be asked how it is.
     pub(super) ask_at: Option<Time>,
 }
 
+/// Of one that is where it belongs.
+static NO_UNREST: Unrest = Unrest {
+    step: Step::Resting,
+    failures: 0,
+    not_before: Time(0),
+    steered: None,
+    asked: None,
+    by_choice: false,
+    ask_at: None,
+};
+
+impl Deref for Failback {
+    type Target = Unrest;
+
+    fn deref(&self) -> &Unrest {
+        self.unrest.as_deref().unwrap_or(&NO_UNREST)
+    }
+}
+
+impl DerefMut for Failback {
+    fn deref_mut(&mut self) -> &mut Unrest {
+        self.unrest.get_or_insert_default()
+    }
+}
+
 impl Failback {
     pub(super) fn new(now: Time) -> Self {
         Self {
             arrived: now,
-            ..Self::default()
+            unrest: None,
         }
+    }
+
+    /// Nothing is kept of what is over.
+    pub(super) fn tidy(&mut self, now: Time) {
+        self.unrest.take_if(|unrest| {
+            unrest.steered.take_if(|(_, until)| *until <= now);
+            **unrest == NO_UNREST
+        });
     }
 
     /// The QP is on another path.
     pub(super) fn moved(&mut self, now: Time) {
         self.arrived = now;
-        self.asked = None;
+        if let Some(unrest) = &mut self.unrest {
+            unrest.asked = None;
+        }
     }
 
     /// A migration is ordered, because it has to be.
     pub(super) fn must(&mut self) {
-        self.by_choice = false;
+        if let Some(unrest) = &mut self.unrest {
+            unrest.by_choice = false;
+        }
     }
 
     /// Whether the migration that has just ended was ordered by choice: nothing is wrong with the path
     /// that was left.
     pub(super) fn take_choice(&mut self) -> bool {
-        core::mem::take(&mut self.by_choice)
+        let unrest = self.unrest.as_mut();
+        unrest.is_some_and(|unrest| core::mem::take(&mut unrest.by_choice))
     }
 
     pub(super) fn is_moving(&self) -> bool {

@@ -15,9 +15,16 @@ const TICK: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// In ticks; wraps.
-    at: u32,
+    /// In ticks, the higher half first; wraps. So it needs no padding.
+    at: [u16; 2],
     what: Transition,
+}
+
+impl Entry {
+    fn ticks(&self) -> u32 {
+        let [high, low] = self.at.map(u32::from);
+        high << 16 | low
+    }
 }
 
 /// A ring of them.
@@ -31,7 +38,8 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn push(&mut self, now: Time, what: Transition) {
-        let at = (now.0 / TICK) as u32;
+        let ticks = (now.0 / TICK) as u32;
+        let at = [(ticks >> 16) as u16, ticks as u16];
         if let Some(place) = self.entries.get_mut(usize::from(self.next)) {
             *place = Some(Entry { at, what });
         }
@@ -43,7 +51,7 @@ impl History {
         let (older, newer) = self.entries.split_at(usize::from(self.next).min(KEPT));
         let latest_first = older.iter().rev().chain(newer.iter().rev()).flatten();
         let past = |entry: &Entry| {
-            let ticks = ((now.0 / TICK) as u32).wrapping_sub(entry.at);
+            let ticks = ((now.0 / TICK) as u32).wrapping_sub(entry.ticks());
             Past {
                 ago: Duration::from_micros(u64::from(ticks) * TICK),
                 what: entry.what,

@@ -392,6 +392,7 @@ impl Connection {
                 }
             }
         }
+        cx.peer_ports.share(&mut self.core.peer.ports);
         self.watch_paths(cx);
         self.stand(cx);
         self.note_protection(cx);

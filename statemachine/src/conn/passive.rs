@@ -292,7 +292,9 @@ impl Passive {
 
     /// The names in a REQ of the peer's that was answered.
     fn asked_as(&self) -> Option<CommIds> {
-        self.handshake.as_ref().and_then(|handshake| handshake.ids())
+        self.handshake
+            .as_ref()
+            .and_then(|handshake| handshake.ids())
     }
 
     /// Why there is no alternate.

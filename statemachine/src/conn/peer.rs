@@ -18,7 +18,7 @@ use crate::guard::guard;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Peer {
     /// Its ports, and those that path sources led to; LID 0 for those out of service.
-    pub(super) ports: Vec<PortAddress>,
+    pub(super) ports: Arc<Vec<PortAddress>>,
     sequence: u32,
     /// The path that it is on, unless our own QP has moved since.
     primary: Option<PrimaryPath>,
@@ -69,10 +69,10 @@ impl Peer {
         let ports: Vec<PortAddress> = told.iter().map(address).collect();
         let bits = told.iter().rev();
         let drained = bits.fold(0, |bits, port| bits << 1 | u8::from(port.drained));
-        if self.ports == ports && self.drained == drained {
+        if *self.ports == ports && self.drained == drained {
             return News::State;
         }
-        self.ports = ports;
+        self.ports = Arc::new(ports);
         self.drained = drained;
         News::Ports
     }

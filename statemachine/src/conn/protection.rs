@@ -286,7 +286,7 @@ impl Connection {
             state,
             local_comm_id: ids.map(|ids| ids.local),
             remote_comm_id: ids.map(|ids| ids.remote).filter(|&id| id != 0),
-            peer_ports: self.core.peer.ports.clone(),
+            peer_ports: self.core.peer.ports.to_vec(),
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What both sides of a connection have: the QP as its library saw it last, and the peer's ports.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use cm_msgs::association::State;
@@ -308,11 +309,14 @@ impl Core {
     pub(super) fn learn(&mut self, gid: Gid, lid: Lid, lmc: u8) {
         // Ports are told apart by their base LID; a path may name any of the 2^LMC.
         let lid = Lid(lid.0 >> lmc.min(7) << lmc.min(7));
-        let ports = &mut self.peer.ports;
-        if let Some(port) = ports.iter_mut().find(|port| port.gid == gid) {
-            port.lid = lid;
-        } else if ports.len() < MAX_PEER_PORTS {
-            ports.push(PortAddress { gid, lid });
+        let ports = &self.peer.ports;
+        match ports.iter().position(|port| port.gid == gid) {
+            Some(at) if ports[at].lid == lid => {}
+            Some(at) => Arc::make_mut(&mut self.peer.ports)[at].lid = lid,
+            None if ports.len() < MAX_PEER_PORTS => {
+                Arc::make_mut(&mut self.peer.ports).push(PortAddress { gid, lid });
+            }
+            None => {}
         }
         self.complete_paths(lmc);
     }

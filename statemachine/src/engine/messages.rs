@@ -139,8 +139,8 @@ impl Engine {
             let rej = reject(RejReason::InvalidPrimaryGid);
             return self.cx.reply(to, source.transaction_id, rej);
         };
-        let id = self.by_qp.get(&(device, data.peer_qpn));
-        match id.and_then(|id| self.conns.get_mut(id)) {
+        let id = self.by_qp(device, data.peer_qpn);
+        match id.and_then(|id| self.conns.get_mut(&id)) {
             Some(conn) if conn.is_asked_by(source, &self.cx, req, &data) => {
                 if !conn.core.is_partition_of(source) {
                     return self.cx.drop_mad(source, "REQ", Drop::Partition);

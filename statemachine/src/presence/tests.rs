@@ -231,7 +231,7 @@ fn programs_draw_few_questions_to_where_nobody_is() {
         for user in USER..USER + 4 {
             number += 1;
             let lid = 1 + (number % 0xbffe) as u16;
-            presence.ask(now, question(user.into(), number), user, far(1, lid));
+            presence.ask(now, question(user, number), user, far(1, lid));
         }
         mads += sent(&mut presence).len();
         verdicts(&mut presence);

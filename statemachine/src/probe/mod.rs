@@ -109,7 +109,8 @@ struct Sent {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 struct State {
-    users: u32,
+    /// The connections that use it, or mean to.
+    users: BTreeSet<ConnId>,
     health: PathHealth,
     /// The last copies, since the last answer.
     sent: [Sent; REMEMBERED],
@@ -160,7 +161,6 @@ impl State {
 pub(crate) struct Probes {
     random: Random,
     paths: BTreeMap<ProbePath, State>,
-    users: BTreeSet<(ProbePath, ConnId)>,
     timers: Timers<ProbePath>,
     /// Ports by which more comes in than is handled at once, and until when they are taken to be so.
     crowded: BTreeMap<PortId, Time>,
@@ -175,7 +175,6 @@ impl Probes {
         Self {
             random,
             paths: BTreeMap::new(),
-            users: BTreeSet::new(),
             timers: Timers::default(),
             crowded: BTreeMap::new(),
             tally: Tally::default(),
@@ -189,26 +188,21 @@ impl Probes {
 
     /// A connection uses the path from now on.
     pub(crate) fn watch(&mut self, now: Time, path: ProbePath, conn: ConnId) {
-        if !self.users.insert((path, conn)) {
-            return;
-        }
         let state = self.paths.entry(path).or_default();
-        state.users += 1;
-        if state.users == 1 {
+        let first = state.users.is_empty();
+        state.users.insert(conn);
+        if first {
             self.timers.set(path, now);
         }
     }
 
     /// A connection does not use it any more.
     pub(crate) fn unwatch(&mut self, path: ProbePath, conn: ConnId) {
-        if !self.users.remove(&(path, conn)) {
-            return;
-        }
         let Some(state) = self.paths.get_mut(&path) else {
             return;
         };
-        state.users -= 1;
-        if state.users == 0 {
+        state.users.remove(&conn);
+        if state.users.is_empty() {
             self.tally
                 .change(path.port, state.health, PathHealth::Unknown);
             self.paths.remove(&path);
@@ -219,13 +213,8 @@ impl Probes {
 
     /// Those who use it.
     pub(crate) fn users(&self, path: ProbePath) -> Vec<ConnId> {
-        let (first, last) = (0, u32::MAX);
-        let id = |number| ConnId {
-            client: number,
-            conn: number,
-        };
-        let users = self.users.range((path, id(first))..=(path, id(last)));
-        users.map(|&(_, conn)| conn).collect()
+        let state = self.paths.get(&path).into_iter();
+        state.flat_map(|state| &state.users).copied().collect()
     }
 
     // ---- what is known ----

@@ -43,7 +43,7 @@ pub(crate) enum Event {
     Paths(Pick, Result<Vec<(u8, u8)>, QueryError>),
     /// A record of any bytes, in answer to any number.
     AnyPaths(u32, [u8; 64], Option<Origin>),
-    Assessed(Pick, Vec<Option<(u16, u16)>>),
+    Assessed(Pick, Vec<Option<(u8, u8)>>),
     FabricChanged,
     /// Subnet administration says something to a local port of a peer's.
     Notice(PortId, u8, u8),
@@ -288,7 +288,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     // What was said last is most often what is answered.
     let pick = || prop_oneof![3 => Just(Pick::MAX), 2 => any::<Pick>()];
     let role = prop::sample::select(vec![Role::Active, Role::Passive]);
-    let overlap = prop::option::of(any::<(u16, u16)>());
+    let overlap = prop::option::of(any::<(u8, u8)>());
     let waits = prop_oneof![6 => 0..100u64, 3 => 0..5_000u64, 1 => 0..700_000u64];
     let known = prop::option::weighted(0.8, pick());
     prop_oneof![

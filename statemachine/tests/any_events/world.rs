@@ -424,7 +424,7 @@ impl World {
         });
     }
 
-    fn assessed(&mut self, pick: Pick, all: &[Option<(u16, u16)>]) {
+    fn assessed(&mut self, pick: Pick, all: &[Option<(u8, u8)>]) {
         let asked = self.queries.iter().filter_map(|query| match query {
             Query::Assess(asked) => Some(asked.query),
             Query::Paths(_) => None,
@@ -455,7 +455,7 @@ fn id(conn: Conn) -> ConnId {
 }
 
 fn qpn(conn: Conn) -> Qpn {
-    Qpn(0x100 + 0x10 * conn.client as u32 + conn.conn as u32)
+    Qpn(0x100 + 0x10 * conn.client + conn.conn)
 }
 
 fn snapshot(qp: &Qp) -> Snapshot {

@@ -120,8 +120,8 @@ impl Lone {
             role,
             opted_in: false,
             node_guid: GUID,
-            qpn: Qpn(conn as u32 + 100),
-            peer_qpn: Qpn(conn as u32 + 200_000),
+            qpn: Qpn(conn + 100),
+            peer_qpn: Qpn(conn + 200_000),
             policy: PolicyOverride::default(),
             snapshot: Snapshot {
                 qp_state: QpState::Rts,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A host of two ports and what its libraries say.
 
-use std::time::Duration;
-
 use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
@@ -86,14 +84,16 @@ pub(crate) fn register(host: usize, role: Role, conn: usize, snapshot: Snapshot)
     Input::Register(id(conn), register)
 }
 
-/// An engine that knows its ports.
-pub(crate) fn engine(host: usize) -> Engine {
-    let config = Config {
+/// A configuration with room for all.
+pub(crate) fn config() -> Config {
+    Config {
         connection_limit: 100_000,
-        // Probes go by path and not by connection, and have a budget of their own.
-        verify: Duration::ZERO,
         ..Config::default()
-    };
+    }
+}
+
+/// An engine that knows its ports.
+pub(crate) fn engine(host: usize, config: Config) -> Engine {
     let mut engine = Engine::new(config, Random::new([host as u8 + 1; 32]));
     engine.set_trace_level(None);
     for number in [1, 2] {

@@ -4,13 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use cm_msgs::Lid;
 use cm_msgs::cm::Message;
 use cm_msgs::control::{Cause, MigrationState, Report, Role, Snapshot};
 use cm_msgs::sa::PathRecord;
 use statemachine::view::Protection;
 use statemachine::{Engine, Input, MadSource, Order, Origin, PathQuery, Query, Time, Transmit};
 
-use crate::host::{engine, gid, id, lid, path, port, register, snapshot, status};
+use crate::host::{config, engine, gid, id, lid, path, port, register, snapshot, status};
 use crate::{Figure, allocations};
 
 /// Microseconds on the wire.
@@ -22,6 +23,8 @@ struct Pair {
     /// As the libraries see them.
     qps: [Vec<Snapshot>; 2],
     wire: VecDeque<(u64, usize, Input)>,
+    /// Whose port's cable is pulled.
+    pulled: Option<Lid>,
     /// Of each host: requests without an answer.
     open: [BTreeSet<u32>; 2],
     most_open: usize,
@@ -39,12 +42,18 @@ pub(crate) fn figures(count: usize) -> Vec<Figure> {
         pair.run(100);
     }
     pair.until_armed();
-    let bytes = allocations::held().saturating_sub(before) as f64 / (2 * count) as f64;
+    let bytes = |pair: &mut Pair| {
+        // The wire is not the engine's.
+        pair.wire = VecDeque::new();
+        pair.asked.clear();
+        allocations::held().saturating_sub(before) as f64 / (2 * count) as f64
+    };
+    let armed = bytes(&mut pair);
     let steady = pair.steady();
-    pair.asked.clear();
     pair.most_open = 0;
     pair.pull();
     let most_asked = pair.asked.values().copied().max().unwrap_or(0);
+    let moved = bytes(&mut pair);
     let figure = |name: &str, value, unit, goal| Figure {
         name: name.to_owned(),
         value,
@@ -55,7 +64,13 @@ pub(crate) fn figures(count: usize) -> Vec<Figure> {
     vec![
         figure(
             "memory of a connection, mean of both roles",
-            bytes,
+            armed,
+            "bytes",
+            1024.0,
+        ),
+        figure(
+            "the same after all have moved and are armed again",
+            moved,
             "bytes",
             1024.0,
         ),
@@ -85,9 +100,10 @@ impl Pair {
         let qps = |host| vec![snapshot(path(host, 1, 1), None); count];
         Self {
             now: 1,
-            engines: [engine(0), engine(1)],
+            engines: [engine(0, config()), engine(1, config())],
             qps: [qps(0), qps(1)],
             wire: VecDeque::new(),
+            pulled: None,
             open: [BTreeSet::new(), BTreeSet::new()],
             most_open: 0,
             asked: BTreeMap::new(),
@@ -108,6 +124,16 @@ impl Pair {
         }
         while let Some(query) = self.engines[host].poll_query() {
             self.answer(host, query);
+        }
+        while let Some(probe) = self.engines[host].poll_probe(|_| true) {
+            if [probe.path.slid, probe.path.dlid]
+                .map(Some)
+                .contains(&self.pulled)
+            {
+                continue;
+            }
+            let answer = Input::Probed(probe);
+            self.wire.push_back((self.now + WIRE, host, answer));
         }
     }
 
@@ -243,7 +269,7 @@ impl Pair {
     fn steady(&mut self) -> f64 {
         // Its subnet manager has another LID now; what comes with the event is the caller's.
         let mut status = status(1, 1, true);
-        status.sm_lid = cm_msgs::Lid(2);
+        status.sm_lid = Lid(2);
         let now = Time(self.now);
         let input = Input::Port(port(1, 1), Some(status));
         self.engines[1].handle(now, input);
@@ -263,6 +289,7 @@ impl Pair {
     /// The cable between host 0's first port and its switch is pulled: all move, and are armed again over
     /// host 0's second port and host 1's first.
     fn pull(&mut self) {
+        self.pulled = Some(lid(0, 1));
         let down = Some(status(0, 1, false));
         self.tell(0, Input::Port(port(0, 1), down));
         self.until_armed();

@@ -192,8 +192,8 @@ impl Fabric {
                 .count()
         };
         Some(Overlap {
-            switches: u16::try_from(shared(|e| matches!(e, Element::Spine(_)))).ok()?,
-            links: u16::try_from(shared(|e| matches!(e, Element::Trunk(..)))).ok()?,
+            switches: u8::try_from(shared(|e| matches!(e, Element::Spine(_)))).ok()?,
+            links: u8::try_from(shared(|e| matches!(e, Element::Trunk(..)))).ok()?,
         })
     }
 

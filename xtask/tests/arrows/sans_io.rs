@@ -65,6 +65,7 @@ const CRATES: &[&str] = &[
     "slotmap",
     "statemachine",
     "strum",
+    "thin_vec",
     "thiserror",
     "toml",
     "tracing",

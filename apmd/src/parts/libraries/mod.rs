@@ -469,7 +469,7 @@ impl Libraries {
             command = client.command,
             "library disconnected: {why}"
         );
-        self.registrations.remove_client(now, key.into());
+        self.registrations.remove_client(now, key);
         self.notes.push_back(Note::engine(Input::ClientGone(key)));
         self.notes.push_back(Note::Gone(key));
     }

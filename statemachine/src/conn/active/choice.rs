@@ -3,9 +3,9 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::{Gid, Lid};
 use cm_msgs::control::Mode;
 use cm_msgs::path::Path;
+use cm_msgs::{Gid, Lid};
 
 use super::overlaps::Overlaps;
 use crate::candidate::{Candidate, Doubt, Score, Shared, rank, shared};
@@ -66,7 +66,11 @@ impl Ranked {
         let port = PortId::new(core.node_guid, self.port);
         Candidate {
             port,
-            sgid: cx.ports.get(port).map(|port| port.status.gid).unwrap_or_default(),
+            sgid: cx
+                .ports
+                .get(port)
+                .map(|port| port.status.gid)
+                .unwrap_or_default(),
             dgid: self.dgid,
             slid: self.slid,
             dlid: self.dlid,
@@ -225,8 +229,8 @@ impl Choice {
     /// What paths share with a primary, as it was answered.
     pub(super) fn assessed(
         &mut self,
-        primary: Path,
-        paths: Vec<PathEnds>,
+        primary: &Path,
+        paths: &[PathEnds],
         overlaps: &[Option<Overlap>],
     ) {
         self.overlaps.answered(primary, paths, overlaps);

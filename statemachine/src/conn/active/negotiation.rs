@@ -572,7 +572,10 @@ impl Negotiation {
 
     /// Where the record of the alternate that the QP has came from.
     pub(in crate::conn) fn origin(&self, core: &Core) -> Option<Origin> {
-        let is_it = |lids: PathLids| core.loaded().is_some_and(|path| PathLids::from(path) == lids);
+        let is_it = |lids: PathLids| {
+            core.loaded()
+                .is_some_and(|path| PathLids::from(path) == lids)
+        };
         let (_, origin) = self.loaded.filter(|(lids, _)| is_it(*lids))?;
         Some(origin)
     }

@@ -11,6 +11,8 @@ use cm_msgs::sa::PathRecord;
 use cm_msgs::{Gid, Lid};
 
 use super::choice::{Choice, Next};
+use thin_vec::ThinVec;
+
 use crate::candidate::Candidate;
 use crate::conn::Core;
 use crate::conn::proposal::fit;
@@ -52,13 +54,13 @@ pub(super) struct Search {
     pub(super) choice: Choice,
     asked: Option<Box<Asked>>,
     /// Candidates to ask for after the present one, the next of them last.
-    rest: Vec<Candidate>,
+    rest: ThinVec<Candidate>,
 }
 
 impl Search {
     /// Looks for something better than what there is. `None`: a question is under way.
     pub(super) fn begin(&mut self, core: &mut Core, cx: &mut Context) -> Option<Next> {
-        self.rest = Vec::new();
+        self.rest = ThinVec::new();
         let candidates = self.choice.candidates(core, cx);
         if let Some(paths) = self.choice.unassessed(core, cx, &candidates) {
             let primary = core.qp.primary;
@@ -86,7 +88,7 @@ impl Search {
         };
         if self.rest.is_empty() {
             // There may be 100,000 searches that have ended.
-            self.rest = Vec::new();
+            self.rest = ThinVec::new();
         }
         core.counters.queries += 1;
         cx.trace(core.id, What::Candidate(candidate));
@@ -212,7 +214,7 @@ impl Search {
             return false;
         };
         cx.stop(core.id, ConnAlarm::Negotiation);
-        self.choice.assessed(primary, paths, overlaps);
+        self.choice.assessed(&primary, &paths, overlaps);
         true
     }
 
@@ -223,7 +225,7 @@ impl Search {
         match *asked {
             Asked::Overlaps { primary, paths, .. } => {
                 // To choose without that knowledge is better than not to choose.
-                self.choice.assessed(primary, paths, &[]);
+                self.choice.assessed(&primary, &paths, &[]);
                 None
             }
             Asked::Path { candidate, .. } => {
@@ -257,6 +259,6 @@ impl Search {
     /// There is nothing else to ask for.
     pub(super) fn clear(&mut self) {
         self.choice.probing = false;
-        self.rest = Vec::new();
+        self.rest = ThinVec::new();
     }
 }

@@ -46,7 +46,7 @@ impl Fabric {
             };
             let hash = lids.iter().fold(seed, mix) >> 32;
             (!hash.is_multiple_of(5))
-                .then_some(shared((hash >> 8) as u16 % 3, (hash >> 16) as u16 % 3))
+                .then_some(shared((hash >> 8) as u8 % 3, (hash >> 16) as u8 % 3))
         })
     }
 
@@ -67,7 +67,7 @@ impl Fabric {
     }
 }
 
-pub(crate) fn shared(switches: u16, links: u16) -> Overlap {
+pub(crate) fn shared(switches: u8, links: u8) -> Overlap {
     Overlap { switches, links }
 }
 

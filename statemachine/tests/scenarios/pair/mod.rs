@@ -256,8 +256,8 @@ impl Pair {
     pub(crate) fn register_and_close(&mut self, host: usize, client: u32, conn: u32) {
         let id = ConnId { client, conn };
         let register = Register {
-            qpn: Qpn(0x80_0000 + conn as u32),
-            peer_qpn: Qpn(0x90_0000 + conn as u32),
+            qpn: Qpn(0x80_0000 + conn),
+            peer_qpn: Qpn(0x90_0000 + conn),
             ..self.register_message(host, 0)
         };
         self.input(host, Input::Register(id, register));
