@@ -30,6 +30,7 @@ pub(crate) const VM: &[&str] = &[
     "infiniband-diags",
     "iproute2",
     "kmod",
+    "libc6-dbg",
     "libc6-dev",
     "libibverbs-dev",
     "librdmacm-dev",
@@ -53,6 +54,7 @@ pub(crate) const VM: &[&str] = &[
     "tar",
     "ucx-utils",
     "util-linux",
+    "valgrind",
 ];
 
 /// What the tests need besides.

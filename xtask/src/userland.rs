@@ -48,6 +48,7 @@ const PACKAGES: &[(&str, Programs)] = &[
         Programs::Only(&["io_demo", "ucx_info", "ucx_perftest"]),
     ),
     ("util-linux", Programs::Only(&["setpriv"])),
+    ("valgrind", Programs::Only(&["valgrind.bin"])),
 ];
 
 /// What is loaded by name at run time, so that no program's list of libraries shows it, and data.
@@ -57,6 +58,10 @@ const LOADED_BY_NAME: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu/libibverbs/libhfi1verbs-rdmav34.so",
     "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so",
     "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    "/usr/libexec/valgrind/default.supp",
+    "/usr/libexec/valgrind/memcheck-amd64-linux",
+    "/usr/libexec/valgrind/vgpreload_core-amd64-linux.so",
+    "/usr/libexec/valgrind/vgpreload_memcheck-amd64-linux.so",
     "/lib/terminfo/d/dumb",
     "/lib/terminfo/l/linux",
     "/lib/terminfo/s/screen",
@@ -67,6 +72,9 @@ const LOADED_BY_NAME: &[&str] = &[
     "/lib/terminfo/x/xterm",
     "/lib/terminfo/x/xterm-256color",
 ];
+
+/// The loader. Valgrind replaces functions in it that only its symbols name.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// Directories of which all is loaded by name.
 const DIRECTORIES: &[&str] = &[
@@ -92,6 +100,7 @@ pub(crate) fn place(path: &Path) -> String {
 /// The programs and files of the VM that come from Debian packages, without shared libraries.
 pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
     let mut files: Vec<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
+    files.push(symbols_of(LOADER)?);
     for directory in DIRECTORIES {
         add_files_below(Path::new(directory), &mut files)?;
     }
@@ -109,6 +118,18 @@ pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
         );
     }
     Ok(files)
+}
+
+/// Where libc6-dbg has the symbols of a file of the C library: below its build ID.
+fn symbols_of(path: &str) -> Result<PathBuf, Error> {
+    let what = format!("readelf --notes {path}");
+    let notes = shell::output(&what, Command::new("readelf").args(["--notes", path]))?;
+    let id = notes
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Build ID: "));
+    let parts = id.and_then(|id| id.split_at_checked(2));
+    let (first, rest) = parts.ok_or_else(|| Error::Other(format!("{what}: no build ID")))?;
+    Ok(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug").into())
 }
 
 fn add_files_below(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {

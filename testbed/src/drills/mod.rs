@@ -19,6 +19,7 @@ mod cable_pull;
 mod disconnect;
 mod forgery;
 mod kernel_ls;
+mod memcheck;
 mod neigh;
 mod no_daemon;
 mod operate;
@@ -54,6 +55,7 @@ pub static ALL: &[Drill] = &[
     forgery::DRILL,
     policy::DRILL,
     soak::DRILL,
+    memcheck::DRILL,
 ];
 
 /// What the command line says to the drills themselves.

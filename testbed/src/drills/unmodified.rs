@@ -129,25 +129,28 @@ fn compare(context: &mut Context<'_>, subject: &Subject) -> Result<(), Failure> 
     let mut count = (whole * BOTH_PULLS.as_secs()).div_ceil(TRANSFER.as_secs());
     // A guess of the speed may be wrong on a busy machine: then there was too little to transfer.
     let mut guesses = 3;
-    loop {
-        match protected(context, subject, count)? {
-            Outcome::Survived => break,
-            Outcome::TooShort if guesses > 1 => {
-                guesses -= 1;
-                count *= 2;
-                context
-                    .timeline
-                    .note("drill", format!("{}: too short a run", subject.name));
-            }
-            Outcome::TooShort => {
-                return Err(Failure::not_shown(format!(
-                    "{} ended before both cables were pulled",
-                    subject.name
-                )));
-            }
-        }
+    while protected(context, PROTECTED, subject, count)? == Outcome::TooShort {
+        guesses -= 1;
+        count = longer(context, subject, count, guesses)?;
     }
     unprotected(context, subject, count)
+}
+
+/// How many units to transfer after too short a run, if there may be another.
+pub(super) fn longer(
+    context: &Context<'_>,
+    subject: &Subject,
+    count: u64,
+    guesses: u32,
+) -> Result<u64, Failure> {
+    let name = subject.name;
+    if guesses == 0 {
+        let text = format!("{name} ended before both cables were pulled");
+        return Err(Failure::not_shown(text));
+    }
+    let text = format!("{name}: too short a run");
+    context.timeline.note("drill", text);
+    Ok(count * 2)
 }
 
 /// A client and a server that run.
@@ -219,19 +222,25 @@ pub(super) fn measure(context: &mut Context<'_>, subject: &Subject) -> Result<u6
     }
 }
 
-enum Outcome {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
     Survived,
     TooShort,
 }
 
-/// Under `apmctl run`: both ports of the client's host are pulled in turn, and both sides end with
+/// Started by `apmctl run`: both ports of the client's host are pulled in turn, and both sides end with
 /// success.
-fn protected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Result<Outcome, Failure> {
+pub(super) fn protected(
+    context: &mut Context<'_>,
+    starter: &[&str],
+    subject: &Subject,
+    count: u64,
+) -> Result<Outcome, Failure> {
     let name = subject.name;
     context
         .timeline
         .note("drill", format!("{name} under apmctl run"));
-    let mut running = start(subject, count, true)?;
+    let mut running = start_by(starter, subject, count)?;
     let mut resumed = Vec::new();
     let mut pulled = Vec::new();
     for _ in 0..2 {
