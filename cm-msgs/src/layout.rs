@@ -91,8 +91,10 @@ fn put_bits(words: &mut [u32], at: Span, value: u64) {
 
 /// A type that fields of an attribute can have.
 pub(crate) trait Wire {
-    /// Reads the field.
-    fn read(bytes: &[u8], at: Span) -> Self;
+    /// The field if it is an array; otherwise zero, until it is read.
+    fn copied(bytes: &[u8], at: Span) -> Self;
+    /// Reads the field; nothing if it is an array, which was copied.
+    fn read(&mut self, bytes: &[u8], at: Span);
     /// Puts the field into its words, cut to its low bits if it is too wide; nothing if it is an array.
     fn put(&self, words: &mut [u32], at: Span);
     /// Writes the field if it is an array, after the words.
@@ -101,12 +103,24 @@ pub(crate) trait Wire {
     fn value(&self) -> FieldValue<'_>;
 }
 
+/// One field alone.
+pub(crate) fn field<T: Wire>(bytes: &[u8], at: Span) -> T {
+    let mut value = T::copied(bytes, at);
+    value.read(bytes, at);
+    value
+}
+
 macro_rules! wire_integer {
     ($($type:ty => $from:expr, $to:expr;)+) => {$(
         impl Wire for $type {
             #[inline(always)]
-            fn read(bytes: &[u8], at: Span) -> Self {
-                $from(read_bits(bytes, at))
+            fn copied(_: &[u8], _: Span) -> Self {
+                $from(0)
+            }
+
+            #[inline(always)]
+            fn read(&mut self, bytes: &[u8], at: Span) {
+                *self = $from(read_bits(bytes, at));
             }
 
             #[inline(always)]
@@ -138,11 +152,14 @@ wire_integer! {
 
 impl<const N: usize> Wire for [u8; N] {
     #[inline(always)]
-    fn read(bytes: &[u8], at: Span) -> Self {
+    fn copied(bytes: &[u8], at: Span) -> Self {
         let mut value = [0; N];
         value.copy_from_slice(&bytes[at.bytes()]);
         value
     }
+
+    #[inline(always)]
+    fn read(&mut self, _: &[u8], _: Span) {}
 
     #[inline(always)]
     fn put(&self, _: &mut [u32], _: Span) {}
@@ -162,8 +179,13 @@ macro_rules! wire_bytes {
     ($([$($generics:tt)*] $type:ty;)+) => {$(
         impl<$($generics)*> $crate::layout::Wire for $type {
             #[inline(always)]
-            fn read(bytes: &[u8], at: $crate::layout::Span) -> Self {
-                Self($crate::layout::Wire::read(bytes, at))
+            fn copied(bytes: &[u8], at: $crate::layout::Span) -> Self {
+                Self($crate::layout::Wire::copied(bytes, at))
+            }
+
+            #[inline(always)]
+            fn read(&mut self, bytes: &[u8], at: $crate::layout::Span) {
+                $crate::layout::Wire::read(&mut self.0, bytes, at);
             }
 
             #[inline(always)]
@@ -235,7 +257,9 @@ macro_rules! attribute {
     (@codec $(#[$meta:meta])* $vis:vis struct $type:ident: $len:literal {
         $($(#[$doc:meta])* $field:ident: $kind:ty = $at:tt,)+
     }) => {
+        // In memory as on the wire, so that stores come one after the other in a cache line.
         $(#[$meta])*
+        #[repr(C)]
         $vis struct $type {
             $($(#[$doc])* $vis $field: $kind,)+
         }
@@ -250,9 +274,12 @@ macro_rules! attribute {
             /// Reads the fields; reserved bits are ignored.
             #[inline]
             $vis fn decode(bytes: &[u8; $len]) -> Self {
-                Self {
-                    $($field: $crate::layout::attribute!(@read bytes, $len, $kind, $at)),+
-                }
+                // Arrays first: a long one is a call, across which what was read would be kept.
+                let mut value = Self {
+                    $($field: $crate::layout::attribute!(@copied bytes, $len, $kind, $at)),+
+                };
+                $($crate::layout::attribute!(@read bytes, $len, value.$field, $at);)+
+                value
             }
 
             /// Writes the fields, each cut to its width; reserved bits are zero.
@@ -268,13 +295,23 @@ macro_rules! attribute {
         }
     };
 
-    (@read $bytes:ident, $len:literal, $kind:ty, { $($part:ident: $at:tt),+ $(,)? }) => {{
-        let mut value = <$kind>::default();
-        $(value.$part = $crate::layout::attribute!(@read $bytes, $len, _, $at);)+
-        value
+    (@copied $bytes:ident, $len:literal, $kind:ty, { $($part:ident: $at:tt),+ $(,)? }) => {{
+        type Parts = $kind;
+        Parts { $($part: $crate::layout::attribute!(@copied $bytes, $len, _, $at)),+ }
     }};
-    (@read $bytes:ident, $len:literal, $kind:ty, [$byte:literal, $bit:literal, $width:literal]) => {
+    (@copied $bytes:ident, $len:literal, $kind:ty, [$byte:literal, $bit:literal, $width:literal]) => {
+        $crate::layout::Wire::copied(
+            $bytes,
+            const { $crate::layout::Span::within($len, $byte, $bit, $width) },
+        )
+    };
+
+    (@read $bytes:ident, $len:literal, $value:expr, { $($part:ident: $at:tt),+ $(,)? }) => {
+        $($crate::layout::attribute!(@read $bytes, $len, $value.$part, $at);)+
+    };
+    (@read $bytes:ident, $len:literal, $value:expr, [$byte:literal, $bit:literal, $width:literal]) => {
         $crate::layout::Wire::read(
+            &mut $value,
             $bytes,
             const { $crate::layout::Span::within($len, $byte, $bit, $width) },
         )

@@ -53,11 +53,10 @@ macro_rules! messages {
                         want: mad::METHOD_SEND,
                     });
                 }
-                let message = match header.attribute_id {
-                    $($id => Self::$variant($variant::decode(body)),)+
-                    other => return Err(DecodeError::Attribute(other)),
-                };
-                Ok((header, message))
+                match header.attribute_id {
+                    $($id => Ok((header, Self::$variant($variant::decode(body)))),)+
+                    other => Err(DecodeError::Attribute(other)),
+                }
             }
 
             /// The MAD of this message in management class `class`.

@@ -5,6 +5,8 @@ use crate::{Gid, Lid};
 
 /// A path as the sender of a REQ or LAP sees it: "local" is the sender's end. All zero is no path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+// As the attributes that it is part of.
+#[repr(C)]
 pub struct PathFields {
     /// LID of the sender's port.
     pub local_port_lid: Lid,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notice (IBA 13.4.8.2) and the details of the subnet manager's traps (14.2.5.1).
 
-use crate::layout::{Span, Wire, attribute};
+use crate::layout::{Span, Wire, attribute, field};
 use crate::{Gid, Lid};
 
 attribute! {
@@ -78,6 +78,6 @@ impl Notice {
     }
 
     fn detail<T: Wire>(&self, at: Span) -> T {
-        T::read(&self.data_details, at)
+        field(&self.data_details, at)
     }
 }
