@@ -15,6 +15,7 @@ use cm_msgs::control::{Mode, Placement};
 use cm_msgs::path::Path;
 
 use super::failback_progress::Step;
+use super::probing::PROBE_WAIT;
 use super::{Connection, Core, Side};
 use crate::backoff::Backoff;
 use crate::candidate::mix;
@@ -28,6 +29,8 @@ use crate::view::Protection;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// From one question to the peer how it is to the next.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long a wish of the peer's for its port holds: who means to go there says so again and again.
+const STEERED: Duration = Duration::from_millis(1_500);
 /// The pause after one that did not get there, besides the hold-down.
 const PAUSE: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(60));
 /// A peer cannot have a connection moved more often.
@@ -51,7 +54,10 @@ impl Core {
         if let Some(destination) = self.destination(cx) {
             return port != destination;
         }
-        let steered = self.failback.steered.filter(|(_, until)| *until > cx.now);
+        // There, another alternate is best.
+        let there = |gid: Gid| self.qp.primary.dgid == gid;
+        let steered = self.failback.steered;
+        let steered = steered.filter(|&(gid, until)| until > cx.now && !there(gid));
         let misses =
             |(gid, _)| dgid != gid || self.belongs(cx).is_some_and(|belongs| port != belongs);
         steered.is_some_and(misses)
@@ -170,9 +176,9 @@ impl Core {
 
     /// The peer would have the alternate end at this port of its own.
     pub(super) fn steered_to(&mut self, cx: &mut Context, gid: Gid) {
-        self.failback.steered = Some((gid, cx.now + PATIENCE));
+        self.failback.steered = Some((gid, cx.now + STEERED));
         // Then it may be another that is best.
-        cx.set(self.id, ConnAlarm::Steered, PATIENCE);
+        cx.set(self.id, ConnAlarm::Steered, STEERED);
     }
 
     /// The peer, whose alternate ends at this port and is armed, asks to be moved there.
@@ -330,8 +336,12 @@ impl Connection {
             return;
         }
         if core.peer.is_armed() && core.peer.is_on(&core.qp.primary) {
-            core.migrate(cx);
-            core.failback.by_choice = true;
+            if armed.is_some_and(|path| core.answers_still(cx, &path)) {
+                core.migrate(cx);
+                core.failback.by_choice = true;
+            } else {
+                cx.set(core.id, ConnAlarm::Failback, PROBE_WAIT);
+            }
         } else {
             core.failback.ask_at.get_or_insert(cx.now);
         }

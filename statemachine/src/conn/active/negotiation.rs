@@ -19,6 +19,7 @@ use crate::candidate::Candidate;
 use crate::conn::Core;
 use crate::conn::association::ActiveAssociation;
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
+use crate::conn::probing::PROBE_WAIT;
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
 use crate::input::{Origin, QueryError};
@@ -276,6 +277,9 @@ impl Negotiation {
                     self.next(core, cx, why);
                 }
             }
+            Step::Verifying(found) if core.health(cx, &found.path) == PathHealth::Verified => {
+                self.step = Step::Verifying(found);
+            }
             // No probe could be sent in time: the LAP itself goes over the path.
             Step::Verifying(found) => self.propose_found(core, cx, association, *found),
             Step::Proposing(proposal) => self.send_lap(core, cx, association, proposal),
@@ -454,7 +458,7 @@ impl Negotiation {
         }
     }
 
-    /// Proposes a path once a probe of it has come back. The paths of a connection are probed from the
+    /// Proposes a path once a probe of it has come back, just now if it replaces one that works. The paths of a connection are probed from the
     /// next look at them on, so that one that is new has no answer yet.
     fn verify(
         &mut self,
@@ -477,6 +481,10 @@ impl Negotiation {
                     cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
                 }
             }
+            PathHealth::Verified if self.has_agreed(core, cx) && !core.answers_still(cx, &path) => {
+                self.step = Step::Verifying(Box::new(found));
+                cx.set(core.id, ConnAlarm::Negotiation, PROBE_WAIT);
+            }
             PathHealth::Unknown | PathHealth::Verified => {
                 cx.stop(core.id, ConnAlarm::Negotiation);
                 self.propose_found(core, cx, association, found);
@@ -492,14 +500,20 @@ impl Negotiation {
         }
     }
 
-    /// A path to which the connection could return, when it carries packets again.
+    /// Whether the path is one that is suspected.
+    pub(in crate::conn) fn doubts(&self, core: &Core, path: &ProbePath) -> bool {
+        let mut suspects = self.search.choice.doubts.suspects();
+        suspects.any(|suspect| core.probe_path(suspect).as_ref() == Some(path))
+    }
+
+    /// A path to which the connection could return, when it carries packets again: the best of them.
     pub(in crate::conn) fn suspect<'a>(&'a self, core: &Core, cx: &Context) -> Option<&'a Path> {
         let other = |path: &Path| {
             core.is_up(cx, path)
                 && !path.same_way(&core.qp.primary)
                 && !core.loaded().is_some_and(|loaded| loaded.same_way(path))
         };
-        self.search.choice.doubts.last(other)
+        self.search.choice.best_suspect(core, cx, other)
     }
 
     /// Something became of a path of the connection's.
