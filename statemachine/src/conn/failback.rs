@@ -15,7 +15,6 @@ use cm_msgs::control::{Mode, Placement};
 use cm_msgs::path::Path;
 
 use super::failback_progress::Step;
-use super::probing::PROBE_WAIT;
 use super::{Connection, Core, Side};
 use crate::backoff::Backoff;
 use crate::candidate::mix;
@@ -336,11 +335,10 @@ impl Connection {
             return;
         }
         if core.peer.is_armed() && core.peer.is_on(&core.qp.primary) {
+            // The answer, if one has to be waited for, has it looked at again.
             if armed.is_some_and(|path| core.answers_still(cx, &path)) {
                 core.migrate(cx);
                 core.failback.by_choice = true;
-            } else {
-                cx.set(core.id, ConnAlarm::Failback, PROBE_WAIT);
             }
         } else {
             core.failback.ask_at.get_or_insert(cx.now);

@@ -17,8 +17,6 @@ use crate::view::{Grade, ProbeView};
 
 /// An answer is no older than that when a primary or an alternate is given up that works.
 const JUST_NOW: Duration = Duration::from_millis(4);
-/// From one look whether it has come to the next: it is no news to the others that use the path.
-pub(super) const PROBE_WAIT: Duration = Duration::from_millis(2);
 
 impl Core {
     /// A path as probes take it; `None`: they cannot, since their answers would need a GRH.
@@ -65,7 +63,7 @@ impl Core {
         let answered = cx.probes.answered(&path);
         let still = answered.is_some_and(|at| cx.now - at <= JUST_NOW);
         if !still {
-            cx.probes.soon(cx.now, &path);
+            cx.probes.hasten(cx.now, &path);
         }
         still
     }

@@ -19,7 +19,6 @@ use crate::candidate::Candidate;
 use crate::conn::Core;
 use crate::conn::association::ActiveAssociation;
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
-use crate::conn::probing::PROBE_WAIT;
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
 use crate::input::{Origin, QueryError};
@@ -458,8 +457,8 @@ impl Negotiation {
         }
     }
 
-    /// Proposes a path once a probe of it has come back, just now if it replaces one that works. The paths of a connection are probed from the
-    /// next look at them on, so that one that is new has no answer yet.
+    /// Proposes a path once a probe of it has come back, just now if it replaces one that works. The paths
+    /// of a connection are probed from the next look at them on, so that one that is new has no answer yet.
     fn verify(
         &mut self,
         core: &mut Core,
@@ -483,7 +482,7 @@ impl Negotiation {
             }
             PathHealth::Verified if self.has_agreed(core, cx) && !core.answers_still(cx, &path) => {
                 self.step = Step::Verifying(Box::new(found));
-                cx.set(core.id, ConnAlarm::Negotiation, PROBE_WAIT);
+                cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
             }
             PathHealth::Unknown | PathHealth::Verified => {
                 cx.stop(core.id, ConnAlarm::Negotiation);
