@@ -78,8 +78,8 @@ impl Core {
     }
 
     /// Whether the alternate may be needed at any moment, and is good for it, or was when the primary was
-    /// not any more, or nothing is known of either: no time for another, since ends that migrate while one of them has loaded it and the
-    /// other has not go apart.
+    /// not any more, or nothing is known of either: no time for another, since ends that migrate while one of
+    /// them has loaded it and the other has not go apart.
     pub(super) fn needs_alternate(&self, cx: &Context) -> bool {
         let outlasts = |path: &Path| {
             let paths = self.probe_path(path).zip(self.probe_path(&self.qp.primary));

@@ -13,6 +13,10 @@ use crate::sim::verdict::Rule;
 /// So long may the ends' alternates differ while the network is calm: a LAP and its backoff.
 const DIFFERENT: u64 = 75 * SECOND;
 
+/// Where more of 1,000 MADs are lost, one question in nine is answered: what is a hole and what is chance
+/// cannot be told apart in the time that a QP's retries give, nor can two ends agree on an alternate.
+const DEAF: u32 = 667;
+
 /// Losses in a row: as things stood at the first.
 #[derive(Clone, Copy)]
 struct Trial {
@@ -97,7 +101,8 @@ impl World<'_> {
         let peer = &self.connections[conn].ends[1 - side].qp;
         let peer_lives = peer.state == QpState::Rts;
         let trial = self.judge.trials[conn][side].filter(|_| peer_lives);
-        if let Some(path) = trial.and_then(|trial| trial.alternate) {
+        let hears = self.weather.loss < DEAF;
+        if let Some(path) = trial.filter(|_| hears).and_then(|trial| trial.alternate) {
             self.violated(Rule::ArmedDeath, || {
                 let (slid, dlid) = (path.slid, path.dlid);
                 format!(
