@@ -200,8 +200,8 @@ pub(crate) struct CandidatePool<'a> {
     pub(crate) salt: u64,
 }
 
-/// LIDs tried per pair of ports.
-const MAX_OFFSETS: u16 = 8;
+/// Pairs of LIDs tried per pair of ports.
+const MAX_OFFSETS: usize = 8;
 
 impl CandidatePool<'_> {
     fn local(&self) -> impl Iterator<Item = &Port> {
@@ -227,31 +227,31 @@ impl CandidatePool<'_> {
         let same_local = port.id.port == self.primary.port;
         let same_remote = is_remote_of(self.primary, remote, lmc);
         let one_lid = lmc == 0 || remote.lid == Lid(0);
-        let offsets = if one_lid {
-            1
-        } else {
-            (1 << lmc).min(MAX_OFFSETS)
-        };
+        let lids: u16 = if one_lid { 1 } else { 1 << lmc };
         let shared = Shared::new(same_local, same_remote);
         let (id, sgid, base, salt) = (port.id, port.status.gid, port.status.lid, self.salt);
         let at = move |base: Lid, offset| (!one_lid).then_some(Lid(base.0 | offset));
-        let candidate = move |offset| Candidate {
+        let candidate = move |(near, far): (u16, u16)| Candidate {
             port: id,
             sgid,
             dgid: remote.gid,
-            slid: at(base, offset),
-            dlid: at(remote.lid, offset),
+            slid: at(base, near),
+            dlid: at(remote.lid, far),
             score: Score {
                 doubt: Doubt::None,
                 astray: false,
                 shared,
                 overlap: None,
-                tie: tie(salt, id.port, remote.gid, offset),
+                tie: tie(salt, id.port, remote.gid, near | (near ^ far) << 8),
             },
             origin: None,
         };
         let primary = (Some(self.primary.slid), Some(self.primary.dlid));
-        (0..offsets).map(candidate).filter(move |candidate| {
+        // The way there is routed by the one LID and the way back by the other: each is a choice.
+        let pairs =
+            (0..lids).flat_map(move |shift| (0..lids).map(move |at| (at, (at + shift) % lids)));
+        let candidates = pairs.take(MAX_OFFSETS).map(candidate);
+        candidates.filter(move |candidate| {
             shared != Shared::BothPorts || (!one_lid && (candidate.slid, candidate.dlid) != primary)
         })
     }
@@ -288,9 +288,9 @@ impl CandidatePool<'_> {
     }
 }
 
-fn tie(salt: u64, port: u8, gid: Gid, offset: u16) -> u32 {
+fn tie(salt: u64, port: u8, gid: Gid, offsets: u16) -> u32 {
     let remote = mix(gid.interface_id().0 ^ gid.subnet_prefix().rotate_left(32));
-    let local = u64::from(port) << 16 | u64::from(offset);
+    let local = u64::from(port) << 16 | u64::from(offsets);
     // The same for a connection at every evaluation, or equal candidates would take turns.
     (mix(mix(salt) ^ remote.wrapping_add(local)) >> 32) as u32
 }

@@ -194,6 +194,8 @@ impl Active {
         }
         // It would not ask if it knew an open association.
         core.own.forgotten();
+        // Nor is it silent: no reason for a pause.
+        self.association.retry_now(core, cx);
         if (req.local_ca_guid, req.local_qpn) > (core.node_guid, core.qpn) {
             let ids = CommIds::from_peer(req.local_comm_id, 0);
             core.answer(cx, source, ids.rej(Rejected::Req, BOTH_ACTIVE));

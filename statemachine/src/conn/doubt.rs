@@ -77,10 +77,9 @@ impl Suspicions {
         self.suspects.push(Suspect { path, until });
     }
 
-    /// The last one that was added and for which this holds.
-    pub(super) fn last(&self, wanted: impl Fn(&Path) -> bool) -> Option<&Path> {
-        let paths = self.suspects.iter().rev().map(|suspect| &suspect.path);
-        paths.into_iter().find(|path| wanted(path))
+    /// The paths that are suspect, the last one first.
+    pub(super) fn suspects(&self) -> impl Iterator<Item = &Path> {
+        self.suspects.iter().rev().map(|suspect| &suspect.path)
     }
 
     /// A probe of these paths has come back. Whether any was suspect.

@@ -28,6 +28,8 @@ use crate::view::Protection;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// From one question to the peer how it is to the next.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long a wish of the peer's for its port holds: who means to go there says so again and again.
+const STEERED: Duration = Duration::from_millis(1_500);
 /// The pause after one that did not get there, besides the hold-down.
 const PAUSE: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(60));
 /// A peer cannot have a connection moved more often.
@@ -51,7 +53,10 @@ impl Core {
         if let Some(destination) = self.destination(cx) {
             return port != destination;
         }
-        let steered = self.failback.steered.filter(|(_, until)| *until > cx.now);
+        // There, another alternate is best.
+        let there = |gid: Gid| self.qp.primary.dgid == gid;
+        let steered = self.failback.steered;
+        let steered = steered.filter(|&(gid, until)| until > cx.now && !there(gid));
         let misses =
             |(gid, _)| dgid != gid || self.belongs(cx).is_some_and(|belongs| port != belongs);
         steered.is_some_and(misses)
@@ -170,9 +175,9 @@ impl Core {
 
     /// The peer would have the alternate end at this port of its own.
     pub(super) fn steered_to(&mut self, cx: &mut Context, gid: Gid) {
-        self.failback.steered = Some((gid, cx.now + PATIENCE));
+        self.failback.steered = Some((gid, cx.now + STEERED));
         // Then it may be another that is best.
-        cx.set(self.id, ConnAlarm::Steered, PATIENCE);
+        cx.set(self.id, ConnAlarm::Steered, STEERED);
     }
 
     /// The peer, whose alternate ends at this port and is armed, asks to be moved there.
@@ -330,8 +335,11 @@ impl Connection {
             return;
         }
         if core.peer.is_armed() && core.peer.is_on(&core.qp.primary) {
-            core.migrate(cx);
-            core.failback.by_choice = true;
+            // The answer, if one has to be waited for, has it looked at again.
+            if armed.is_some_and(|path| core.answers_still(cx, &path)) {
+                core.migrate(cx);
+                core.failback.by_choice = true;
+            }
         } else {
             core.failback.ask_at.get_or_insert(cx.now);
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which paths of a connection are probed, and what it makes of the answers.
 
+use core::time::Duration;
+
 use cm_msgs::path::Path;
 
 use super::qp::Core;
@@ -12,6 +14,9 @@ use crate::overlap::Overlap;
 use crate::probe::{Finding, PathHealth, ProbePath};
 use crate::time::Time;
 use crate::view::{Grade, ProbeView};
+
+/// An answer is no older than that when a primary or an alternate is given up that works.
+const JUST_NOW: Duration = Duration::from_millis(4);
 
 impl Core {
     /// A path as probes take it; `None`: they cannot, since their answers would need a GRH.
@@ -48,6 +53,21 @@ impl Core {
         })
     }
 
+    /// Whether a probe of the path came back just now, or none is sent: what works is not given up for a
+    /// path that answered a second ago. If not, one is sent.
+    pub(super) fn answers_still(&self, cx: &mut Context, path: &Path) -> bool {
+        let probed = self
+            .probe_path(path)
+            .filter(|path| cx.probes.is_probed(path));
+        let Some(path) = probed else { return true };
+        let answered = cx.probes.answered(&path);
+        let still = answered.is_some_and(|at| cx.now - at <= JUST_NOW);
+        if !still {
+            cx.probes.hasten(cx.now, &path);
+        }
+        still
+    }
+
     /// Whether probes say that the primary carries nothing and the alternate does.
     pub(super) fn is_primary_hollow(&self, cx: &Context, alternate: &Path) -> bool {
         let paths = self
@@ -58,12 +78,15 @@ impl Core {
     }
 
     /// Whether the alternate may be needed at any moment, and is good for it, or was when the primary was
-    /// not any more: no time for another, since ends that migrate while one of them has loaded it and the
-    /// other has not go apart.
+    /// not any more, or nothing is known of either: no time for another, since ends that migrate while one of
+    /// them has loaded it and the other has not go apart.
     pub(super) fn needs_alternate(&self, cx: &Context) -> bool {
         let outlasts = |path: &Path| {
             let paths = self.probe_path(path).zip(self.probe_path(&self.qp.primary));
-            paths.is_some_and(|(path, primary)| cx.probes.outlasts(cx.now, &path, &primary))
+            paths.is_some_and(|(path, primary)| {
+                cx.probes.outlasts(cx.now, &path, &primary)
+                    || cx.probes.fell_together(cx.now, &path, &primary)
+            })
         };
         let sound = |path: &Path| {
             self.is_usable(cx, path) && (!self.is_suspect(cx, path) || outlasts(path))
@@ -106,8 +129,15 @@ impl Connection {
             watched: old,
             ..
         } = &self.core;
-        for path in wanted.iter().filter(|path| !old.has(path)) {
-            cx.probes.watch(cx.now, path.of_device(*node_guid), *id);
+        for watched in wanted.iter().filter(|path| !old.has(path)) {
+            let path = watched.of_device(*node_guid);
+            cx.probes.watch(cx.now, path, *id);
+            // Where others use it, its next answer would be no news.
+            if let Side::Active(active) = &self.side
+                && active.negotiation.doubts(&self.core, &path)
+            {
+                cx.probes.hasten(cx.now, &path);
+            }
         }
         for path in old.iter().filter(|path| !wanted.has(path)) {
             cx.probes.unwatch(path.of_device(*node_guid), *id);

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How many probes of a path get lost, and so how many in a row are no chance any more.
 
-/// A moving average over some thirty probes, in 65536ths.
+/// What probes of a path tell of chance.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LossRate(u16);
+pub(super) struct LossRate {
+    /// A moving average over some thirty probes, in 65536ths.
+    average: u16,
+    /// Answers in a row without a loss between them.
+    clean: u8,
+}
 
 /// What the last probe counts for.
 const WEIGHT: u32 = 16;
+
+/// So many answers in a row come once in ten by chance where a quarter is lost: the weather is another.
+const CLEAN: u8 = 8;
 
 /// How many in a row happen once in ten million by chance where so many sixteenths of all probes are lost,
 /// and six at least.
@@ -22,21 +30,25 @@ impl LossRate {
             self.move_to(u16::MAX);
         }
         self.move_to(0);
+        self.clean = match lost {
+            0 => self.clean.saturating_add(1),
+            _ => 0,
+        };
     }
 
     fn move_to(&mut self, end: u16) {
-        let sum = u32::from(self.0) * (WEIGHT - 1) + u32::from(end);
-        self.0 = (sum / WEIGHT) as u16;
+        let sum = u32::from(self.average) * (WEIGHT - 1) + u32::from(end);
+        self.average = (sum / WEIGHT) as u16;
     }
 
-    /// A quarter or more.
+    /// A quarter or more, as far as the last answers do not tell otherwise.
     pub(super) fn is_high(self) -> bool {
-        self.0 >= u16::MAX / 4
+        self.average >= u16::MAX / 4 && self.clean < CLEAN
     }
 
     /// Probes in a row without an answer that make the path suspect.
     pub(super) fn patience(self) -> u8 {
-        let sixteenths = (usize::from(self.0) + (1 << 11)) >> 12;
+        let sixteenths = (usize::from(self.average) + (1 << 11)) >> 12;
         PATIENCE.get(sixteenths).copied().unwrap_or(MAX_PATIENCE)
     }
 }
@@ -64,6 +76,16 @@ mod tests {
             }
         }
         (least, most)
+    }
+
+    #[test]
+    fn what_was_lost_is_over_when_nothing_is_lost_any_more() {
+        let mut rate = LossRate::default();
+        (0..30).for_each(|_| rate.answered_after(2));
+        assert!(rate.is_high());
+        (0..CLEAN).for_each(|_| rate.answered_after(0));
+        assert!(!rate.is_high());
+        assert!(rate.patience() > LossRate::default().patience());
     }
 
     #[test]

@@ -32,14 +32,18 @@ const REPEAT: Duration = Duration::from_millis(100);
 /// at random, four in a row are no rarity (at 10 %, one probe in 770).
 const APART: u8 = 3;
 const CLOSER: Duration = Duration::from_millis(34);
-/// Copies in a row without an answer that make a path suspect, at least, while so much comes in by its port
-/// that answers may be late: 1 s.
-const PATIENCE_IF_CROWDED: u8 = 24;
+/// Copies in a row without an answer that make a path suspect, at least, while answers are late, or so much
+/// comes in by its port that they may be: 1 s.
+const PATIENCE_IF_LATE: u8 = 24;
 /// How long a port is taken to be so after it was.
 const CROWDED_FOR: Duration = Duration::from_millis(500);
 /// How long a path is taken to be better than one that failed before it, though it does not answer: where
 /// many MADs are lost, many in a row are possible.
 const LASTED: Duration = Duration::from_secs(5);
+/// Of so many paths that are not used it is remembered that many of their probes were lost.
+const MAX_LOSSY: usize = 1_024;
+/// Paths of which probes began to be lost within this time, that of a probe, fell together.
+const TOGETHER: Duration = Duration::from_secs(1);
 /// Probes come up to so much sooner than their interval says.
 const JITTER_PERCENT: u8 = 15;
 
@@ -124,6 +128,8 @@ struct State {
     awaited: bool,
     /// When an answer came last.
     answered: Option<Time>,
+    /// And it was not prompt.
+    late: bool,
     /// When probes were sent that were answered promptly, the last first.
     prompt: [Time; 3],
     loss: LossRate,
@@ -161,6 +167,8 @@ impl State {
 pub(crate) struct Probes {
     random: Random,
     paths: BTreeMap<ProbePath, State>,
+    /// What was lost of paths that are not used at the moment: associations are opened anew just then.
+    lossy: BTreeMap<ProbePath, LossRate>,
     timers: Timers<ProbePath>,
     /// Ports by which more comes in than is handled at once, and until when they are taken to be so.
     crowded: BTreeMap<PortId, Time>,
@@ -175,6 +183,7 @@ impl Probes {
         Self {
             random,
             paths: BTreeMap::new(),
+            lossy: BTreeMap::new(),
             timers: Timers::default(),
             crowded: BTreeMap::new(),
             tally: Tally::default(),
@@ -188,7 +197,11 @@ impl Probes {
 
     /// A connection uses the path from now on.
     pub(crate) fn watch(&mut self, now: Time, path: ProbePath, conn: ConnId) {
-        let state = self.paths.entry(path).or_default();
+        let state = self.paths.entry(path).or_insert_with(|| State {
+            // To forget that would be to take the next minute for fair.
+            loss: self.lossy.remove(&path).unwrap_or_default(),
+            ..State::default()
+        });
         let first = state.users.is_empty();
         state.users.insert(conn);
         if first {
@@ -205,6 +218,12 @@ impl Probes {
         if state.users.is_empty() {
             self.tally
                 .change(path.port, state.health, PathHealth::Unknown);
+            if state.loss.is_high() {
+                self.lossy.insert(path, state.loss);
+            }
+            if self.lossy.len() > MAX_LOSSY {
+                self.lossy.pop_first();
+            }
             self.paths.remove(&path);
             self.timers.cancel(&path);
             self.out.retain(|waiting| *waiting != path);
@@ -237,6 +256,10 @@ impl Probes {
             .is_some_and(|state| state.loss.is_high())
     }
 
+    pub(crate) fn is_probed(&self, path: &ProbePath) -> bool {
+        self.paths.contains_key(path)
+    }
+
     /// When a probe came back last.
     pub(crate) fn answered(&self, path: &ProbePath) -> Option<Time> {
         self.paths.get(path)?.answered
@@ -265,6 +288,17 @@ impl Probes {
         };
         let lasted = |at: Time| path.began <= at && now - at < LASTED;
         path.health == PathHealth::Suspect && other.answered.is_some_and(lasted)
+    }
+
+    /// Whether both are suspect, and since the same time, not long ago: paths that share nothing do not fail
+    /// together, so it may be that MADs are lost or that nobody answers them, and nothing is known of the paths.
+    pub(crate) fn fell_together(&self, now: Time, one: &ProbePath, other: &ProbePath) -> bool {
+        let (Some(one), Some(other)) = (self.paths.get(one), self.paths.get(other)) else {
+            return false;
+        };
+        let (first, last) = (one.began.min(other.began), one.began.max(other.began));
+        let suspect = |state: &State| state.health == PathHealth::Suspect;
+        suspect(one) && suspect(other) && last - first < TOGETHER && now - first < LASTED
     }
 
     /// Somebody has to know now.
@@ -314,12 +348,13 @@ impl Probes {
 
     fn step(&mut self, now: Time, path: ProbePath, verify: Duration) {
         let interval = self.interval(verify);
-        let least = match self.is_crowded(now, path.port) {
-            true => PATIENCE_IF_CROWDED,
-            false => 0,
-        };
+        let crowded = self.is_crowded(now, path.port);
         let Some(state) = self.paths.get_mut(&path) else {
             return;
+        };
+        let least = match crowded || state.late {
+            true => PATIENCE_IF_LATE,
+            false => 0,
         };
         if state.waits {
             // Its port has no room: that says nothing of the path.
@@ -364,7 +399,7 @@ impl Probes {
         self.timers.set(path, now + wait);
     }
 
-    /// The time until the next probe of a path.
+    /// The time until the next probe of a path: `verify`, or longer where there are many paths.
     fn interval(&mut self, verify: Duration) -> Duration {
         let longest = verify.max(pace::round(self.paths.len()));
         let mean = longest * 100 / (100 + u32::from(JITTER_PERCENT));
@@ -393,6 +428,8 @@ impl Probes {
     /// An answer has come. False: nobody had asked.
     pub(crate) fn take(&mut self, now: Time, answer: &Probe, verify: Duration) -> bool {
         let interval = self.interval(verify);
+        // Where many are lost, whether that is over matters to improvements.
+        let soonest = self.interval(REPEAT);
         let path = answer.path;
         let Some(state) = self.paths.get_mut(&path) else {
             return false;
@@ -403,7 +440,8 @@ impl Probes {
         // How long a hole was open says nothing of chance; but it may have been chance.
         let lost = state.copies_before(sent.at);
         state.loss.answered_after(lost.min(state.loss.patience()));
-        if now - sent.at < REPEAT {
+        state.late = now - sent.at >= REPEAT;
+        if !state.late {
             state.prompt.rotate_right(1);
             state.prompt[0] = sent.at;
         }
@@ -421,7 +459,11 @@ impl Probes {
         if core::mem::take(&mut state.waits) {
             self.out.retain(|waiting| *waiting != path);
         }
-        self.timers.set(path, now + interval);
+        let wait = match state.loss.is_high() {
+            true => soonest,
+            false => interval,
+        };
+        self.timers.set(path, now + wait);
         true
     }
 

@@ -74,6 +74,27 @@ fn it_goes_back_when_its_port_has_been_good_for_the_hold_down() {
 }
 
 #[test]
+fn what_works_is_not_left_for_a_hole_that_no_probe_has_told_of_yet() {
+    for host in BOTH {
+        for far in BOTH {
+            let mut pair = armed(1, host, prefer(1));
+            pair.pull(host, 1);
+            pair.run(1_000);
+            pair.plug(host, 1);
+            // It is about to go.
+            pair.run(5_500);
+            assert_eq!(port(&pair, host), 2);
+            pair.black_hole(far, 1);
+            pair.run(3_000);
+            // The port may be to be had by a path around the hole.
+            assert!(far != host || port(&pair, host) == 2, "hole at host {far}");
+            assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+            pair.assert_armed();
+        }
+    }
+}
+
+#[test]
 fn a_port_that_flaps_within_the_hold_down_is_not_gone_back_to() {
     for host in BOTH {
         let mut pair = armed(2, host, prefer(1));

@@ -181,19 +181,32 @@ impl Fabric {
         self.way(slid, dlid).is_some_and(|way| way.iter().all(lets))
     }
 
-    /// What two ways share besides leaf switches and the hosts' cables.
+    /// What a packet and its acknowledgement pass between two LIDs, as they are routed now; `None`:
+    /// one of them has no route.
+    pub fn elements(&self, slid: Lid, dlid: Lid) -> Option<BTreeSet<Element>> {
+        let (there, back) = (self.way(slid, dlid)?, self.way(dlid, slid)?);
+        Some(
+            there
+                .into_iter()
+                .chain(back)
+                .map(|(element, _)| element)
+                .collect(),
+        )
+    }
+
+    /// What two paths share besides leaf switches and the hosts' cables, there and back.
     pub fn overlap(&self, one: (Lid, Lid), other: (Lid, Lid)) -> Option<Overlap> {
-        let (one, other) = (self.way(one.0, one.1)?, self.way(other.0, other.1)?);
+        let (one, other) = (
+            self.elements(one.0, one.1)?,
+            self.elements(other.0, other.1)?,
+        );
         let shared = |wanted: fn(&Element) -> bool| {
-            let has = |element| other.iter().any(|(passed, _)| *passed == element);
-            let of_one = one.iter().map(|(element, _)| *element);
-            of_one
-                .filter(|element| wanted(element) && has(*element))
-                .count()
+            let shared = one.intersection(&other);
+            u8::try_from(shared.filter(|element| wanted(element)).count())
         };
         Some(Overlap {
-            switches: u8::try_from(shared(|e| matches!(e, Element::Spine(_)))).ok()?,
-            links: u8::try_from(shared(|e| matches!(e, Element::Trunk(..)))).ok()?,
+            switches: shared(|e| matches!(e, Element::Spine(_))).ok()?,
+            links: shared(|e| matches!(e, Element::Trunk(..))).ok()?,
         })
     }
 

@@ -29,7 +29,7 @@ pub enum Named {
 const FAULTS_LEFT_OUT: &[Kind] = &[];
 
 /// Likewise, of the rules.
-const RULES_LEFT_OUT: &[Rule] = &[Rule::CalmDeath];
+const RULES_LEFT_OUT: &[Rule] = &[];
 
 impl Profile {
     /// The profile of that name, with these besides.

@@ -26,7 +26,7 @@ pub enum Rule {
     Traffic,
     /// 6: no connection dies that had an armed and live alternate.
     ArmedDeath,
-    /// 6: no connection dies of one failure after two calm seconds with a live alternate.
+    /// 6: no connection dies of one fault after a calm that a correct protocol could have saved.
     CalmDeath,
     /// 7: closed connections leave nothing behind.
     Leak,

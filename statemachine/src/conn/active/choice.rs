@@ -17,7 +17,7 @@ use crate::input::Origin;
 use crate::overlap::{Overlap, PathEnds};
 use crate::view::Reason;
 
-/// Candidates looked at in one evaluation, the best by ports first: 2 x 2 ports with 8 LIDs each.
+/// Candidates looked at in one evaluation, the best by ports first: 2 x 2 ports with 8 pairs of LIDs each.
 const MAX_ASSESSED: usize = 32;
 
 /// What the choice of an alternate rests on besides the ports.
@@ -157,6 +157,20 @@ impl Choice {
     /// The candidate that was chosen, and the one that would have been next.
     pub(super) fn ranked(&self, core: &Core, cx: &Context) -> [Option<Candidate>; 2] {
         [&self.chosen, &self.runner_up].map(|kept| Some(kept.as_ref()?.candidate(core, cx)))
+    }
+
+    /// Of the suspected paths for which this holds, the one that would be the best alternate.
+    pub(super) fn best_suspect<'a>(
+        &'a self,
+        core: &Core,
+        cx: &Context,
+        wanted: impl Fn(&Path) -> bool,
+    ) -> Option<&'a Path> {
+        let paths = self.doubts.suspects().filter(|path| wanted(path));
+        paths.min_by_key(|path| Score {
+            doubt: Doubt::None,
+            ..self.score(core, cx, path)
+        })
     }
 
     /// What a path of the connection's shares with its primary, where that is known.

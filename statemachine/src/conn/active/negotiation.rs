@@ -276,6 +276,9 @@ impl Negotiation {
                     self.next(core, cx, why);
                 }
             }
+            Step::Verifying(found) if core.health(cx, &found.path) == PathHealth::Verified => {
+                self.step = Step::Verifying(found);
+            }
             // No probe could be sent in time: the LAP itself goes over the path.
             Step::Verifying(found) => self.propose_found(core, cx, association, *found),
             Step::Proposing(proposal) => self.send_lap(core, cx, association, proposal),
@@ -454,8 +457,8 @@ impl Negotiation {
         }
     }
 
-    /// Proposes a path once a probe of it has come back. The paths of a connection are probed from the
-    /// next look at them on, so that one that is new has no answer yet.
+    /// Proposes a path once a probe of it has come back, just now if it replaces one that works. The paths
+    /// of a connection are probed from the next look at them on, so that one that is new has no answer yet.
     fn verify(
         &mut self,
         core: &mut Core,
@@ -477,6 +480,10 @@ impl Negotiation {
                     cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
                 }
             }
+            PathHealth::Verified if self.has_agreed(core, cx) && !core.answers_still(cx, &path) => {
+                self.step = Step::Verifying(Box::new(found));
+                cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
+            }
             PathHealth::Unknown | PathHealth::Verified => {
                 cx.stop(core.id, ConnAlarm::Negotiation);
                 self.propose_found(core, cx, association, found);
@@ -492,14 +499,20 @@ impl Negotiation {
         }
     }
 
-    /// A path to which the connection could return, when it carries packets again.
+    /// Whether the path is one that is suspected.
+    pub(in crate::conn) fn doubts(&self, core: &Core, path: &ProbePath) -> bool {
+        let mut suspects = self.search.choice.doubts.suspects();
+        suspects.any(|suspect| core.probe_path(suspect).as_ref() == Some(path))
+    }
+
+    /// A path to which the connection could return, when it carries packets again: the best of them.
     pub(in crate::conn) fn suspect<'a>(&'a self, core: &Core, cx: &Context) -> Option<&'a Path> {
         let other = |path: &Path| {
             core.is_up(cx, path)
                 && !path.same_way(&core.qp.primary)
                 && !core.loaded().is_some_and(|loaded| loaded.same_way(path))
         };
-        self.search.choice.doubts.last(other)
+        self.search.choice.best_suspect(core, cx, other)
     }
 
     /// Something became of a path of the connection's.

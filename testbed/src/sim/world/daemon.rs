@@ -16,7 +16,7 @@ use crate::sim::host::{port_id, port_status};
 use crate::sim::queue::{MS, SECOND};
 
 /// What a daemon's source of paths takes to give up.
-const SOURCE_TIMEOUT: u64 = 5 * SECOND;
+pub(super) const SOURCE_TIMEOUT: u64 = 5 * SECOND;
 
 /// A side's queue pair number.
 pub(super) fn qpn(conn: usize, side: usize) -> Qpn {

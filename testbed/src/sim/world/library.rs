@@ -127,6 +127,7 @@ impl World<'_> {
             let standing = load.standing && matches!(cause, Cause::Done { .. });
             self.connections[conn].ends[side].standing = standing.then_some(load.primary);
         }
+        self.note_paths(conn);
         self.report(host, conn, cause);
     }
 

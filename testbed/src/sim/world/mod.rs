@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All of it running: engines, libraries, queue pairs, fabric and subnet administration.
 
+mod calm;
 mod daemon;
 mod judge;
 mod library;
@@ -16,6 +17,7 @@ use cm_msgs::cm;
 use cm_msgs::path::Path;
 use statemachine::{Input, MadSource, Order, PathQuery, Probe, Random};
 
+use self::calm::Calms;
 use self::judge::Judge;
 use self::network::Weather;
 use super::diagram::Transitions;
@@ -128,6 +130,7 @@ struct World<'a> {
     connections: Vec<Connection>,
     weather: Weather,
     judge: Judge,
+    calms: Calms,
     /// Seeds of daemons.
     seeds: Random,
     dice: Random,
@@ -180,6 +183,7 @@ impl<'a> World<'a> {
             fabric: Fabric::new(plan.groups, plan.spines, plan.lmc),
             hosts: (0..plan.hosts).map(|_| Host::default()).collect(),
             judge: Judge::new(profile, connections.len()),
+            calms: Calms::new(connections.len()),
             connections,
             weather: Weather::default(),
             seeds: root.split(),

@@ -43,6 +43,7 @@ impl World<'_> {
             self.notice(conn, side, event);
         }
         self.must_be_reversed(conn);
+        self.note_paths(conn);
     }
 
     /// A library sees what its QP does.

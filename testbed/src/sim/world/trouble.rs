@@ -19,6 +19,7 @@ impl World<'_> {
         let fault = self.plan.faults[index];
         self.tell(|| format!("begins: {fault}"));
         self.judge.changed(self.queue.now(), true);
+        self.calm_ends();
         match fault.what {
             What::Forgery(count) => {
                 for _ in 0..count {
@@ -37,6 +38,7 @@ impl World<'_> {
             What::Close(conn, side) => self.close(conn, side),
             what => self.shift(what, true),
         }
+        self.fault_changed(fault.what, true);
     }
 
     pub(super) fn end(&mut self, index: usize) {
@@ -58,6 +60,7 @@ impl World<'_> {
             }
             what => self.shift(what, false),
         }
+        self.fault_changed(fault.what, false);
     }
 
     /// The libraries' processes go on, if nothing else has stopped them.
@@ -123,6 +126,7 @@ impl World<'_> {
         if self.weather.stale_sa > 0 || !self.fabric.sweep() {
             return;
         }
+        self.network_changed(0);
         for host in 0..self.hosts.len() {
             self.input(host, Input::FabricChanged);
         }
