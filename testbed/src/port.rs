@@ -140,6 +140,14 @@ impl Port {
         self.wait_active()
     }
 
+    /// Whether it is active at the moment.
+    ///
+    /// # Errors
+    /// If its state cannot be read.
+    pub fn is_active(self) -> Result<bool, Failure> {
+        Ok(self.attribute("state")?.contains("ACTIVE"))
+    }
+
     /// Waits until it is active.
     ///
     /// # Errors

@@ -18,6 +18,9 @@ const RUNNER: &str = "apm-drill";
 /// together.
 const LISTING: &str = include_str!("../../testbed/drills.txt");
 
+/// Which failure is shown where, in simulated worlds and in this one.
+const FAILURES: &str = include_str!("../../docs/drills.md");
+
 /// What `--only` can name; a test of the testbed crate holds it to the table.
 const ROWS: &str = include_str!("../../testbed/programs.txt");
 
@@ -45,7 +48,7 @@ pub(crate) struct Options {
     /// Drills to run, one after the other; cable-pull if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// List the drills
+    /// List the drills, and the scenarios of simulated worlds
     #[arg(long)]
     list: bool,
     /// One JSON object a drill, as the last lines
@@ -194,14 +197,43 @@ pub(crate) fn names() -> Vec<&'static str> {
     drills().map(|drill| drill.name).collect()
 }
 
+/// A failure, and the scenario of a simulated world that shows it: a test of the engine.
+struct Scenario {
+    name: &'static str,
+    failure: &'static str,
+}
+
+/// The scenarios in the table of failures; a test holds the table to the tests.
+fn scenarios() -> impl Iterator<Item = Scenario> {
+    let rows = FAILURES.lines().filter_map(|line| {
+        let (failure, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+        let (scenarios, _) = rest.split_once(" | ")?;
+        Some((failure, scenarios))
+    });
+    rows.flat_map(|(failure, scenarios)| {
+        let quoted = scenarios.split('`').skip(1).step_by(2);
+        let names = quoted.filter(|name| name.contains("::"));
+        names.map(move |name| Scenario { name, failure })
+    })
+}
+
 fn list(json: bool) -> String {
-    if !json {
-        return LISTING.to_owned();
+    if json {
+        let drills = drills().map(
+            |Listed { name, world, about }| json!({"drill": name, "world": world, "about": about}),
+        );
+        let scenarios = scenarios().map(|Scenario { name, failure }| json!({"scenario": name, "world": "simulated", "about": failure}));
+        return drills
+            .chain(scenarios)
+            .map(|object| object.to_string() + "\n")
+            .collect();
     }
-    let object = |Listed { name, world, about }| {
-        json!({"drill": name, "world": world, "about": about}).to_string() + "\n"
-    };
-    drills().map(object).collect()
+    let mut text = LISTING.to_owned();
+    text += "\nSimulated worlds (cargo test -p statemachine --test scenarios NAME):\n\n";
+    for Scenario { name, failure } in scenarios() {
+        text += &format!("{failure}\n    {name}\n");
+    }
+    text
 }
 
 /// One word for the shell, whatever is in it.
@@ -219,13 +251,25 @@ mod tests {
         assert!(names().contains(&"cable-pull"));
         for line in list(true).lines() {
             let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            for key in ["drill", "world", "about"] {
+            let name = match object["world"] == "simulated" {
+                true => "scenario",
+                false => "drill",
+            };
+            for key in [name, "world", "about"] {
                 assert!(
                     object[key].as_str().is_some_and(|text| !text.is_empty()),
                     "{line}"
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_listing_has_both_worlds() {
+        assert!(scenarios().count() > 20);
+        let text = list(false);
+        assert!(text.contains("\ncable-pull ") || text.starts_with("cable-pull "));
+        assert!(text.contains("    migration::a_flapping_port_is_not_trusted\n"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod acm_source;
 mod blackhole;
 mod cable_pull;
 mod disconnect;
+mod flap_storm;
 mod forgery;
 mod kernel_ls;
 mod memcheck;
@@ -37,6 +38,7 @@ pub static ALL: &[Drill] = &[
     cable_pull::DRILL,
     unmodified::DRILL,
     blackhole::DRILL,
+    flap_storm::DRILL,
     no_daemon::DRILL,
     disconnect::DRILL,
     operate::DRILL,
