@@ -23,6 +23,7 @@ mod memcheck;
 mod neigh;
 mod no_daemon;
 mod operate;
+mod pkey;
 mod policy;
 mod programs;
 mod sa_source;
@@ -41,6 +42,7 @@ pub static ALL: &[Drill] = &[
     disconnect::DRILL,
     operate::DRILL,
     sa_source::DRILL,
+    pkey::DRILL,
     acm_source::DRILL,
     sm_failover::DRILL,
     ssa_source::DRILL,
