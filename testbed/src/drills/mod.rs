@@ -21,11 +21,13 @@ mod forgery;
 mod kernel_ls;
 mod memcheck;
 mod neigh;
+mod new_lid;
 mod no_daemon;
 mod operate;
 mod pkey;
 mod policy;
 mod programs;
+mod refused;
 mod sa_source;
 mod sm_failover;
 mod soak;
@@ -55,6 +57,7 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
+    refused::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,
