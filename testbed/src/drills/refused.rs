@@ -32,6 +32,9 @@ const ROCE: &str = "rxe0";
 const ADDRESS: &str = "10.9.0.1";
 const CABLE: [&str; 2] = ["roce0", "roce1"];
 
+/// By its whole name: busybox has a smaller one, which its timeout(1) prefers.
+const IP: &str = "/usr/bin/ip";
+
 /// rdma_cm's own ACK timeout: nothing of the QP is another than without us.
 const OWN_ACK_TIMEOUT: u8 = 19;
 
@@ -54,10 +57,10 @@ fn make_roce() -> Result<(), Failure> {
     let [near, far] = CABLE;
     command::run(&["modprobe", "-a", "crc32_generic", "rdma_rxe"])?;
     for line in [
-        format!("ip link add {near} type veth peer name {far}"),
-        format!("ip link set {far} up"),
-        format!("ip address add {ADDRESS}/24 dev {near}"),
-        format!("ip link set {near} up"),
+        format!("{IP} link add {near} type veth peer name {far}"),
+        format!("{IP} link set {far} up"),
+        format!("{IP} address add {ADDRESS}/24 dev {near}"),
+        format!("{IP} link set {near} up"),
         format!("rdma link add {ROCE} type rxe netdev {near}"),
     ] {
         command::run(&words(&line))?;
@@ -69,7 +72,7 @@ fn remove_roce() -> Result<(), Failure> {
     if command::run(&["rdma", "link", "show", &format!("{ROCE}/1")]).is_ok() {
         command::run(&["rdma", "link", "delete", ROCE])?;
     }
-    command::run(&["ip", "link", "delete", CABLE[0]]).map(drop)
+    command::run(&[IP, "link", "delete", CABLE[0]]).map(drop)
 }
 
 fn words(line: &str) -> Vec<&str> {
