@@ -310,7 +310,9 @@ impl Devices {
         let (&device, _) = self.by_name(&name.device)?;
         let port = name.port;
         let key = PortKey { device, port };
-        let port = self.port_mut(key).filter(|port| port.mad.is_none())?;
+        // The kernel shows a umad file of ports that have no MADs, too, and does not let it be opened.
+        let has_mads = |port: &&mut Port| port.mad.is_none() && !port.watch.is_foreign();
+        let port = self.port_mut(key).filter(has_mads)?;
         let opened = MadPort::open(name, class).and_then(|mad| {
             watched(mad.umad.as_raw_fd(), registry, Token::Umad(key))?;
             Ok(mad)

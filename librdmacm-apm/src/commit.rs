@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use cm_msgs::control::{AppEvent, Cause, PeerPort};
+use cm_msgs::control::{AppEvent, Cause};
 use cm_msgs::path;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::connection::Connection;
 use crate::link;
-use crate::peers::Peers;
+use crate::peers::{FarPort, Peers};
 
 /// What the commit thread is told.
 pub(crate) enum Command {
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// A socket to the daemon that another thread has opened.
     Linked(OwnedFd),
     /// Ask the daemon whether one answers at a peer's port; the question's number.
-    AskPeer(u64, PeerPort),
+    AskPeer(u64, FarPort),
 }
 
 /// Hands an event to the application.
@@ -144,13 +144,13 @@ impl Commit {
     }
 
     /// Whether a daemon is known to answer at the peer's port. Waits for 20 ms at most.
-    pub(crate) fn peer_answers(&'static self, peer: PeerPort) -> bool {
+    pub(crate) fn peer_answers(&'static self, peer: FarPort) -> bool {
         let ask = |question| self.send(Command::AskPeer(question, peer));
         self.peers.answers(peer, ask)
     }
 
     /// Asks that for a connection to come, without waiting.
-    pub(crate) fn ask_peer_ahead(&'static self, peer: PeerPort) {
+    pub(crate) fn ask_peer_ahead(&'static self, peer: FarPort) {
         let ask = |question| self.send(Command::AskPeer(question, peer));
         self.peers.ask_ahead(peer, ask);
     }

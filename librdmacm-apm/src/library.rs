@@ -17,6 +17,7 @@ use crate::commit::{Command, Commit, Deliver, Delivery};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
 use crate::device::Device;
 use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID, Wish};
+use crate::peers::FarPort;
 use crate::qp::Qp;
 use crate::real::real;
 use crate::registry::{Added, Announced, Connects, Owner, ReadyQp, Registry};
@@ -192,7 +193,7 @@ impl Library {
     ///
     /// # Safety
     /// The id is valid and has a device.
-    unsafe fn peer_that_counts(&'static self, id: &rdma_cm_id) -> Option<PeerPort> {
+    unsafe fn peer_that_counts(&'static self, id: &rdma_cm_id) -> Option<FarPort> {
         let state = self.registry.id(IdKey(ptr::from_ref(id) as usize));
         if !self.wanted(state.asked) || state.own_ack_timeout || !self.commit.daemon_present() {
             return None;
@@ -507,14 +508,17 @@ impl Library {
 ///
 /// # Safety
 /// The id is valid and has a device.
-unsafe fn peer_port(id: &rdma_cm_id) -> Option<PeerPort> {
+unsafe fn peer_port(id: &rdma_cm_id) -> Option<FarPort> {
     // SAFETY: librdmacm keeps as many records as it says, or none and no pointer.
     let record = unsafe { id.route.path_rec.as_ref() }.filter(|_| id.route.num_paths > 0)?;
-    Some(PeerPort {
-        // SAFETY: the id holds its device open.
-        node_guid: unsafe { Device::new(id.verbs) }.node_guid(),
-        port: id.port_num,
-        lid: Lid(u16::from_be(record.dlid)),
+    Some(FarPort {
+        port: PeerPort {
+            // SAFETY: the id holds its device open.
+            node_guid: unsafe { Device::new(id.verbs) }.node_guid(),
+            port: id.port_num,
+            lid: Lid(u16::from_be(record.dlid)),
+        },
+        pkey: PKey(u16::from_be(record.pkey)),
     })
 }
 

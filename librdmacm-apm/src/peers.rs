@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cm_msgs::PKey;
 use cm_msgs::control::PeerPort;
 
 /// How long a thread that connects waits for the answer.
@@ -39,10 +40,17 @@ impl Default for Peers {
     }
 }
 
+/// A peer's port, and the partition that it is reached in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct FarPort {
+    pub(crate) port: PeerPort,
+    pub(crate) pkey: PKey,
+}
+
 #[derive(Default)]
 struct Table {
-    peers: HashMap<PeerPort, Peer>,
-    questions: HashMap<u64, PeerPort>,
+    peers: HashMap<FarPort, Peer>,
+    questions: HashMap<u64, FarPort>,
     last_question: u64,
 }
 
@@ -61,7 +69,7 @@ impl Peers {
 
     /// Whether a daemon answers at the port. `ask` hands the question on, and says
     /// whether it could; it is called once, however many threads want to know, and must not wait.
-    pub(crate) fn answers(&self, far: PeerPort, ask: impl FnOnce(u64) -> bool) -> bool {
+    pub(crate) fn answers(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) -> bool {
         let until = Instant::now() + self.patience;
         let mut table = self.table();
         let question = match table.known(far) {
@@ -94,12 +102,12 @@ impl Peers {
     }
 
     /// Whether there is an answer for a peer's port, or one is waited for.
-    pub(crate) fn is_asked(&self, far: PeerPort) -> bool {
+    pub(crate) fn is_asked(&self, far: FarPort) -> bool {
         self.table().known(far).is_some()
     }
 
     /// As [`Peers::answers`] for who will connect soon: nobody waits.
-    pub(crate) fn ask_ahead(&self, far: PeerPort, ask: impl FnOnce(u64) -> bool) {
+    pub(crate) fn ask_ahead(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) {
         let mut table = self.table();
         if table.known(far).is_none() {
             let question = table.ask(far);
@@ -138,7 +146,7 @@ impl Peers {
 
 impl Table {
     /// What is known, if that is not too old, or asked.
-    fn known(&self, far: PeerPort) -> Option<Peer> {
+    fn known(&self, far: FarPort) -> Option<Peer> {
         let peer = self.peers.get(&far).copied();
         peer.filter(|peer| match peer {
             Peer::Asked { .. } => true,
@@ -147,7 +155,7 @@ impl Table {
     }
 
     /// The number of a new question.
-    fn ask(&mut self, far: PeerPort) -> u64 {
+    fn ask(&mut self, far: FarPort) -> u64 {
         if self.peers.len() >= KNOWN_MAX {
             self.peers.clear();
             self.questions.clear();
@@ -163,7 +171,7 @@ impl Table {
     }
 
     /// Nobody waits any longer. The question stays open: its answer may come yet.
-    fn silent(&mut self, far: PeerPort) {
+    fn silent(&mut self, far: FarPort) {
         let known = Peer::Known {
             answers: false,
             until: Instant::now() + SILENT_FOR,

@@ -4,13 +4,18 @@
 pub(crate) mod model;
 
 use cm_msgs::control::PeerPort;
-use cm_msgs::{Guid, Lid};
+use cm_msgs::{Guid, Lid, PKey};
+
+use crate::peers::FarPort;
 
 /// A peer's port, as seen from the one port that there is.
-pub(crate) fn peer(lid: u16) -> PeerPort {
-    PeerPort {
-        node_guid: Guid(1),
-        port: 1,
-        lid: Lid(lid),
+pub(crate) fn peer(lid: u16) -> FarPort {
+    FarPort {
+        port: PeerPort {
+            node_guid: Guid(1),
+            port: 1,
+            lid: Lid(lid),
+        },
+        pkey: PKey::DEFAULT_FULL,
     }
 }

@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::{Cause, Ending, FromDaemon, FromLibrary, PeerPort, Report};
+use cm_msgs::PKey;
+use cm_msgs::control::{Cause, Ending, FromDaemon, FromLibrary, Report};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
@@ -20,6 +21,7 @@ use crate::commit::{Command, Commit, Deliver, Delivery, Descriptor, Work};
 use crate::connection::{Connection, Protection};
 use crate::link::{Link, Received};
 use crate::order;
+use crate::peers::FarPort;
 use crate::tracked::Tracked;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -56,8 +58,11 @@ enum Uplink {
 /// violation of the protocol.
 enum Asks {
     /// It has not said yet; what waits to be asked.
-    Unknown(Vec<(u64, PeerPort)>),
-    Yes,
+    Unknown(Vec<(u64, FarPort)>),
+    /// It can, and in which partition if `partitions`.
+    Yes {
+        partitions: bool,
+    },
     No,
 }
 
@@ -185,9 +190,22 @@ impl Worker {
         }
     }
 
-    fn ask_peer(&mut self, question: u64, peer: PeerPort) {
+    fn ask_peer(&mut self, question: u64, peer: FarPort) {
         match (&self.uplink, &mut self.asks) {
-            (Uplink::Up(_), Asks::Yes) => self.say(FromLibrary::AskPeer { question, peer }),
+            (Uplink::Up(_), Asks::Yes { partitions }) => {
+                let FarPort { port: peer, pkey } = peer;
+                if pkey.partition() == PKey::DEFAULT_FULL.partition() {
+                    self.say(FromLibrary::AskPeer { question, peer });
+                } else if *partitions {
+                    self.say(FromLibrary::AskPeerIn {
+                        question,
+                        peer,
+                        pkey,
+                    });
+                } else {
+                    self.commit.peers.answered(question, false);
+                }
+            }
             (Uplink::Up(_), Asks::Unknown(waiting)) => waiting.push((question, peer)),
             (Uplink::Up(_), Asks::No) | (Uplink::Down { .. }, _) => {
                 self.commit.peers.answered(question, false);
@@ -424,7 +442,12 @@ impl Worker {
 
     fn message(&mut self, message: FromDaemon) {
         match message {
-            FromDaemon::AsksPeers => self.asks(Asks::Yes),
+            FromDaemon::AsksPartitions => self.asks(Asks::Yes { partitions: true }),
+            FromDaemon::AsksPeers => {
+                if let Asks::Unknown(_) = self.asks {
+                    self.asks(Asks::Yes { partitions: false });
+                }
+            }
             FromDaemon::Welcome => {
                 self.wait = FIRST_RETRY;
                 if let Asks::Unknown(_) = self.asks {

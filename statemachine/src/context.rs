@@ -22,6 +22,7 @@ use crate::path_index::PathIndex;
 use crate::peer_ports::PeerPorts;
 use crate::port::Ports;
 use crate::probe::{Finding, ProbePath, Probes};
+use crate::proven_ports::ProvenPorts;
 use crate::questions::{Questions, Urgency};
 use crate::random::Random;
 use crate::schedule::Schedule;
@@ -117,6 +118,7 @@ pub(crate) struct Context {
     pub(crate) fabric_changes: u64,
     pub(crate) path_index: PathIndex,
     pub(crate) peer_ports: PeerPorts,
+    pub(crate) proven_ports: ProvenPorts,
     pub(crate) schedule: Schedule,
     pub(crate) timers: Timers<Alarm>,
     /// Apart, since their names are half as long, and they are many.
@@ -142,6 +144,7 @@ impl Context {
             fabric_changes: 0,
             path_index: PathIndex::default(),
             peer_ports: PeerPorts::default(),
+            proven_ports: ProvenPorts::default(),
             schedule: Schedule::default(),
             timers: Timers::default(),
             conn_timers: Timers::default(),

@@ -330,6 +330,11 @@ impl Engine {
 
     fn port(&mut self, id: PortId, status: Option<PortStatus>) {
         let hold_off = self.cx.config.port_hold_off;
+        let subnet = |port: &PortStatus| (port.lid, port.lmc, port.sm_lid, port.gid);
+        let before = self.cx.ports.get(id).map(|port| subnet(&port.status));
+        if status.as_ref().map(subnet) != before {
+            self.cx.proven_ports.forget(id.node_guid);
+        }
         if let Some(change) = self.cx.ports.update(id, status, hold_off) {
             self.port_changed(id, change);
         }

@@ -68,6 +68,7 @@ mod peer_ports;
 mod port;
 mod presence;
 mod probe;
+mod proven_ports;
 mod questions;
 mod random;
 mod schedule;

@@ -49,6 +49,9 @@ pub struct FarPort {
     pub port: PortId,
     /// The peer port's LID.
     pub lid: Lid,
+    /// The partition that it is asked in: a P_Key's lower 15 bits. Ports of other partitions do not hear
+    /// each other.
+    pub partition: u16,
 }
 
 /// How a MAD goes between two ports, besides their LIDs.
@@ -58,7 +61,8 @@ pub struct MadWay {
     pub path_bits: u8,
     /// Service level.
     pub sl: u8,
-    /// Index in the local port's P_Key table; `None`: the default partition's.
+    /// Index in the local port's P_Key table; `None`: the place of the partition that it goes to, the
+    /// default one where none is named.
     pub pkey_index: Option<u16>,
 }
 
@@ -346,10 +350,15 @@ impl PeerPresence {
 
     /// A local port is another than before, or gone: who is behind which LID may be, too.
     pub fn port_changed(&mut self, now: Time, port: PortId) {
-        let first = FarPort { port, lid: Lid(0) };
+        let first = FarPort {
+            port,
+            lid: Lid(0),
+            partition: 0,
+        };
         let last = FarPort {
             port,
             lid: Lid(u16::MAX),
+            partition: u16::MAX,
         };
         let of_port = self.entries.range(first..=last);
         let all: Vec<FarPort> = of_port.map(|(&far, _)| far).collect();

@@ -9,7 +9,7 @@ use cm_msgs::association;
 use cm_msgs::cm::{ApStatus, RejReason};
 use cm_msgs::control::{MigrationState, Mode, Policy, PolicyOverride, QpState, Refusal, Role};
 use cm_msgs::path::{Path, PortAddress};
-use cm_msgs::{Gid, Guid, Lid, Qpn};
+use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
 
@@ -296,6 +296,10 @@ pub enum Reason {
     NoSecondPort,
     /// No second port is up at the peer.
     NoSecondPortAtPeer,
+    /// This local port would do, but it is not in the connection's partition, whose P_Key this is.
+    NotInPartition(u8, PKey),
+    /// The same of all ports of the peer's that would do, as far as path sources tell.
+    NoPathInPartition(PKey),
     /// A second port is up, but for so short a time that it is not trusted yet.
     PortSettling,
     /// A path source was asked.
@@ -380,6 +384,20 @@ impl fmt::Display for Reason {
             Self::NoSecondPort => "no second port is up on this host; see 'apmctl port'",
             Self::NoSecondPortAtPeer => {
                 "no second port is up at the peer; see 'apmctl port' on its host"
+            }
+            Self::NotInPartition(port, pkey) => {
+                return write!(
+                    f,
+                    "port {port} is not in the connection's partition, P_Key {pkey}; have the \
+                     subnet manager put it there"
+                );
+            }
+            Self::NoPathInPartition(pkey) => {
+                return write!(
+                    f,
+                    "no path to a second port of the peer's in the connection's partition, P_Key \
+                     {pkey}; have the subnet manager put that port there"
+                );
             }
             Self::PortSettling => "the second port came up just now",
             Self::WaitingForPath => "waiting for a path record",

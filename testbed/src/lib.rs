@@ -7,7 +7,7 @@
 //!
 //! - [`drills`]: one file each, and the registry.
 //! - [`world`]: what a drill acts on: cables, the daemons of both hosts. [`port`]: their ports.
-//! - [`subnet_manager`]: the subnet managers, to be killed and replaced.
+//! - [`subnet_manager`]: the subnet managers, to be killed and replaced. [`partitions`]: those they make.
 //! - [`unit`]: what its daemons may do, as systemd would have it.
 //! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`],
 //!   [`memory`]: what it sees.
@@ -34,6 +34,7 @@ pub mod ibsim;
 pub mod link;
 pub mod memory;
 pub mod observe;
+pub mod partitions;
 pub mod port;
 pub mod program;
 pub mod report;

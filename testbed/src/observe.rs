@@ -53,6 +53,8 @@ pub struct Path {
     pub slid: u16,
     /// Remote LID.
     pub dlid: u16,
+    /// P_Key of the partition that it is in.
+    pub pkey: u16,
     /// Exponent of the QP's ACK timeout, as its process reads it (`ibv_query_qp`).
     pub ack_timeout: u8,
     /// The source whose path it is, where it is an alternate that this end asked for.
@@ -299,9 +301,9 @@ mod tests {
         format!(
             r#"[{{"id":"1.1","device":"shca0","qpn":{qpn},"peer_qpn":{peer_qpn},"role":"{role}",
             "opted_in":true,"standing_order":true,"migration":"armed","protection":"{protection}","reason":{reason},
-            "primary":{{"port":1,"slid":{slid},"dlid":{dlid},"ack_timeout":14,
+            "primary":{{"port":1,"slid":{slid},"dlid":{dlid},"pkey":65535,"ack_timeout":14,
                 "sgid":"fe80::1","dgid":"fe80::2"}},
-            "alternate":{{"port":2,"slid":{},"dlid":{},"ack_timeout":14,
+            "alternate":{{"port":2,"slid":{},"dlid":{},"pkey":65535,"ack_timeout":14,
                 "sgid":"fe80::3","dgid":"fe80::4"}},
             "counters":{{"migrations":3,"ordered_migrations":1}}}}]"#,
             slid + 10,

@@ -54,6 +54,39 @@ impl Port {
         self.attribute("gids/0")
     }
 
+    /// Its GUID, as OpenSM's files have it.
+    ///
+    /// # Errors
+    /// If the port does not exist.
+    pub fn guid(self) -> Result<String, Failure> {
+        let gid = self.gid()?;
+        let groups: Vec<_> = gid.split(':').skip(4).collect();
+        Ok(format!("0x{}", groups.concat()))
+    }
+
+    /// The first entries of its P_Key table; 0 for nothing.
+    ///
+    /// # Errors
+    /// If the port does not exist, or its table is shorter.
+    pub fn pkeys(self, entries: u16) -> Result<Vec<u16>, Failure> {
+        let Self { host, number } = self;
+        let directory = format!(
+            "/sys/class/infiniband/{}/ports/{number}/pkeys",
+            host.device()
+        );
+        let paths: Vec<_> = (0..entries)
+            .map(|index| format!("{directory}/{index}"))
+            .collect();
+        let words: Vec<_> = ["cat"]
+            .into_iter()
+            .chain(paths.iter().map(String::as_str))
+            .collect();
+        let text = command::run_as(host, &words)?;
+        text.lines()
+            .map(|line| self.parse_hexadecimal("pkeys", line))
+            .collect()
+    }
+
     /// Its LID; the first, where it has several.
     ///
     /// # Errors
@@ -83,7 +116,10 @@ impl Port {
     }
 
     fn hexadecimal(self, name: &str) -> Result<u16, Failure> {
-        let text = self.attribute(name)?;
+        self.parse_hexadecimal(name, &self.attribute(name)?)
+    }
+
+    fn parse_hexadecimal(self, name: &str, text: &str) -> Result<u16, Failure> {
         let number = u16::from_str_radix(text.trim_start_matches("0x"), 16);
         number.map_err(|_| Failure::Output {
             source_name: format!("{name} of {self}"),

@@ -12,11 +12,15 @@ use nix::unistd::Pid;
 use crate::clock::Moment;
 use crate::command;
 use crate::failure::{Failure, ensure};
+use crate::file;
 use crate::host::Host;
+use crate::port::Port;
 use crate::program::Program;
 use crate::timeline::Timeline;
 
 const CONFIG: &str = "/etc/opensm/opensm.conf";
+/// Which LIDs it has given to which ports.
+const LIDS: &str = "/var/cache/opensm/guid2lid";
 const DEVICES: &str = "/sys/class/infiniband";
 const STANDBY_DIR: &str = "/run/drill/opensm";
 
@@ -59,6 +63,33 @@ pub fn start(timeline: &Timeline) -> Result<(), Failure> {
     command::run(&["opensm", "-F", CONFIG, "-g", &guid, "-B"])?;
     timeline.note("opensm", "started again");
     Ok(())
+}
+
+/// Writes into OpenSM's memory, while it does not run, that the port is to have a LID that is nobody's;
+/// which. For ports with one LID.
+///
+/// # Errors
+/// If OpenSM has not given the port one.
+pub fn assign_new_lid(port: Port) -> Result<u16, Failure> {
+    let guid = port.guid()?;
+    let failure = |source| Failure::File {
+        path: LIDS.to_owned(),
+        source,
+    };
+    let text = fs::read_to_string(LIDS).map_err(failure)?;
+    // GUID, first LID, last LID
+    let highest = text.split_whitespace().filter_map(|word| {
+        let number = word.strip_prefix("0x").filter(|digits| digits.len() < 16)?;
+        u16::from_str_radix(number, 16).ok()
+    });
+    let lid = highest.max().unwrap_or(0) + 1;
+    let (others, known): (Vec<_>, Vec<_>) = text.lines().partition(|line| !line.starts_with(&guid));
+    ensure(known.len() == 1, || {
+        format!("{LIDS} has {} lines of {port}", known.len())
+    })?;
+    let line = format!("{guid} {lid:#06x} {lid:#06x}");
+    file::write(LIDS, &format!("{}\n{line}\n", others.join("\n")))?;
+    Ok(lid)
 }
 
 /// A second subnet manager; killed when dropped.

@@ -12,6 +12,7 @@ use crate::link::Link;
 use crate::observe::{self, Pair};
 use crate::port::Port;
 use crate::program::Line;
+use crate::subnet_manager;
 use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
@@ -199,6 +200,25 @@ impl World {
         command::run(&["subnet-manager", "stop"])?;
         command::run(&["subnet-manager", "start", &lmc.to_string()])?;
         self.ports().try_for_each(|port| port.wait_lmc(lmc))
+    }
+
+    /// Starts the subnet manager anew, and has it give the port another LID; which.
+    ///
+    /// # Errors
+    /// If the port does not get it.
+    pub fn give_new_lid(&self, port: Port) -> Result<u16, Failure> {
+        command::run(&["subnet-manager", "stop"])?;
+        let lid = subnet_manager::assign_new_lid(port)?;
+        command::run(&["subnet-manager", "start"])?;
+        let text = format!("subnet manager started anew: {port} gets LID {lid}");
+        self.timeline.note("drill", text);
+        let what = format!("{port} has LID {lid}");
+        wait::until(&what, LIMIT, || {
+            let now = port.lid()?;
+            Ok(Seen::when(now == lid, || format!("LID {now}")))
+        })?;
+        port.wait_active()?;
+        Ok(lid)
     }
 
     /// Starts the daemons that do not run.

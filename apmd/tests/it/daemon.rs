@@ -200,7 +200,11 @@ impl Socket {
 
 /// A library that has said hello is told what the daemon understands, and is welcome.
 pub(crate) fn assert_welcome(library: &Socket) {
-    for want in [FromDaemon::AsksPeers, FromDaemon::Welcome] {
+    for want in [
+        FromDaemon::AsksPartitions,
+        FromDaemon::AsksPeers,
+        FromDaemon::Welcome,
+    ] {
         assert_eq!(FromDaemon::decode(&library.receive()), Ok(want));
     }
 }

@@ -409,6 +409,7 @@ messages! {
         0x04 Close [conn] { ending }
         0x05 AskPeer [question] { peer }
         0x06 Policy [conn] { policy }
+        0x07 AskPeerIn [question] { peer, pkey }
     }
 }
 
@@ -423,6 +424,7 @@ messages! {
         0x87 AsksPeers
         0x88 Peer [question] { answers: "answers flag" }
         0x89 Stand [conn] { stand }
+        0x8a AsksPartitions
         0x8e Disconnected [conn]
     }
 }
@@ -517,6 +519,15 @@ mod tests {
                     lid: Lid(0x1234),
                 },
             },
+            FromLibrary::AskPeerIn {
+                question: 8,
+                peer: PeerPort {
+                    node_guid: Guid(0x0011_2233_4455_6677),
+                    port: 1,
+                    lid: Lid(0x1235),
+                },
+                pkey: PKey(0x8005),
+            },
         ];
         all.extend(causes.map(|cause| FromLibrary::Report {
             conn: 6,
@@ -534,6 +545,7 @@ mod tests {
     fn daemon_messages() -> Vec<FromDaemon> {
         vec![
             FromDaemon::AsksPeers,
+            FromDaemon::AsksPartitions,
             FromDaemon::Welcome,
             FromDaemon::Peer {
                 question: 7,

@@ -4,7 +4,7 @@
 use super::policy::PolicyOverride;
 use crate::codes::closed_codes;
 use crate::path::Path;
-use crate::{Guid, Lid, Qpn};
+use crate::{Guid, Lid, PKey, Qpn};
 
 /// What the library says.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -50,6 +50,16 @@ pub enum FromLibrary {
         /// The peer's port.
         peer: PeerPort,
     },
+    /// The same, asked in another partition than the default one. Only to a daemon that has said
+    /// [`FromDaemon::AsksPartitions`].
+    AskPeerIn {
+        /// The library's number for the question.
+        question: u64,
+        /// The peer's port.
+        peer: PeerPort,
+        /// The partition's P_Key, of either membership.
+        pkey: PKey,
+    },
 }
 
 /// What the daemon says.
@@ -58,6 +68,8 @@ pub enum FromDaemon {
     /// [`FromLibrary::AskPeer`] is understood here. Said before `Welcome`, so that a library that
     /// was welcomed knows; one of an earlier release passes over it.
     AsksPeers,
+    /// [`FromLibrary::AskPeerIn`] is, too. Said before [`Self::AsksPeers`].
+    AsksPartitions,
     /// Answer to `Hello`.
     Welcome,
     /// Load an alternate path.
@@ -109,7 +121,7 @@ pub enum FromDaemon {
         /// The library's number for the connection.
         conn: u64,
     },
-    /// Answer to [`FromLibrary::AskPeer`].
+    /// Answer to [`FromLibrary::AskPeer`] and [`FromLibrary::AskPeerIn`].
     Peer {
         /// The library's number for the question.
         question: u64,

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use cm_msgs::PKey;
 use cm_msgs::control::{
-    AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort,
-    Placement, PolicyOverride, QpState, Refusal, Register, Report, Role,
+    AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, Placement,
+    PolicyOverride, QpState, Refusal, Register, Report, Role,
 };
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen, recv,
@@ -19,6 +20,7 @@ use nix::sys::time::TimeVal;
 
 use crate::commit::{Command, Commit, Deliver, Delivery, Descriptor};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
+use crate::peers::FarPort;
 use crate::tests::model::{Model, path};
 use crate::tests::peer;
 use crate::worker::Worker;
@@ -520,7 +522,7 @@ fn a_thread_that_has_given_up_is_left_alone() {
 }
 
 /// Asks on a thread of its own, as an application does, until the verdict is yes.
-fn ask_until_yes(commit: &'static Commit, peer: PeerPort) -> JoinHandle<()> {
+fn ask_until_yes(commit: &'static Commit, peer: FarPort) -> JoinHandle<()> {
     thread::spawn(move || while !commit.peer_answers(peer) {})
 }
 
@@ -542,7 +544,7 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
     else {
         panic!("not asked");
     };
-    assert_eq!(asked, peer(9));
+    assert_eq!(asked, peer(9).port);
     // An answer to a question that was not asked is none.
     client.order(FromDaemon::Peer {
         question: question + 100,
@@ -554,6 +556,60 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
     });
     application.join().expect("it ends");
     assert!(commit.peer_answers(peer(9)), "it is known");
+    commit.send(Command::Register(connection(
+        5,
+        &Model::new(path(1)),
+        false,
+    )));
+    assert_eq!(client.registration().0, 5, "nothing was asked in between");
+}
+
+/// A peer that is reached in another partition than the default one.
+fn in_partition(lid: u16) -> FarPort {
+    FarPort {
+        pkey: PKey(0x8005),
+        ..peer(lid)
+    }
+}
+
+#[test]
+fn a_peer_in_a_partition_is_asked_for_there() {
+    let mut daemon = Daemon::new();
+    daemon.start();
+    let commit = commit(&daemon, nobody);
+    assert!(commit.daemon_present());
+    let client = daemon.accept();
+    assert!(matches!(client.next(), FromLibrary::Hello { .. }));
+    let application = ask_until_yes(commit, in_partition(9));
+    client.order(FromDaemon::AsksPartitions);
+    client.order(FromDaemon::AsksPeers);
+    client.order(FromDaemon::Welcome);
+    let FromLibrary::AskPeerIn {
+        question,
+        peer: asked,
+        pkey,
+    } = client.next()
+    else {
+        panic!("not asked");
+    };
+    assert_eq!((asked, pkey), (peer(9).port, PKey(0x8005)));
+    client.order(FromDaemon::Peer {
+        question,
+        answers: true,
+    });
+    application.join().expect("it ends");
+}
+
+#[test]
+fn a_daemon_that_asks_in_the_default_partition_only_is_not_asked_for_another() {
+    let mut daemon = Daemon::new();
+    daemon.start();
+    let commit = commit(&daemon, nobody);
+    assert!(commit.daemon_present());
+    let client = daemon.accept();
+    client.order(FromDaemon::AsksPeers);
+    client.hello();
+    assert!(!commit.peer_answers(in_partition(9)));
     commit.send(Command::Register(connection(
         5,
         &Model::new(path(1)),

@@ -15,6 +15,7 @@ use crate::config::SERVICE_ID;
 use crate::context::{ConnAlarm, Context, Owner, Route};
 use crate::exchange::Exchange;
 use crate::input::MadSource;
+use crate::proven_ports::SentTo;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
@@ -133,6 +134,8 @@ struct ReqSent {
     parked: bool,
     /// Sequence number of our state in its first copy.
     told: u32,
+    /// Where its copies went.
+    sent_to: SentTo,
 }
 
 /// The active side of an association.
@@ -226,6 +229,7 @@ impl ActiveAssociation {
             exchange,
             parked: false,
             told: core.own.sequence(),
+            sent_to: SentTo::default(),
         }));
         self.send_req(core, cx);
     }
@@ -276,6 +280,7 @@ impl ActiveAssociation {
         let routes = core.routes(cx);
         let req = req(core, cx, sent.comm_id);
         let was_parked = core::mem::replace(&mut sent.parked, false);
+        core.note_sent(cx, &mut sent.sent_to, &routes);
         match sent
             .exchange
             .next(cx, &routes, core.round_trip, || req.into())
@@ -364,7 +369,7 @@ impl ActiveAssociation {
                 Outcome::Handled
             }
             State::ReqSent(sent) if sent.comm_id == ids.local => {
-                let told = sent.told;
+                let (told, sent_to) = (sent.told, sent.sent_to);
                 if !sent.parked {
                     sent.exchange.answered(cx, &mut core.round_trip);
                 }
@@ -372,7 +377,7 @@ impl ActiveAssociation {
                     self.back_off(core, cx, Reason::PeerRefused(data.refusal));
                     return Outcome::Handled;
                 }
-                core.proven(cx, &data.state, told);
+                core.proven(cx, &data.state, told, sent_to);
                 self.route = 0;
                 self.state = State::Established { ids };
                 cx.stop(core.id, ConnAlarm::Association);

@@ -27,11 +27,11 @@ mod watched;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use cm_msgs::Guid;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 use cm_msgs::path::PortAddress;
+use cm_msgs::{Guid, Lid};
 
 use self::active::{Active, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
@@ -116,6 +116,7 @@ impl Connection {
             peer: Peer::default(),
             round_trip: RoundTrip::default(),
             own: OwnState::new(&snapshot, cx.ports.announce(node_guid)),
+            vouches_for: Lid::default(),
             refused,
             failback: Failback::new(cx.now),
             watched: Watched::default(),
@@ -373,6 +374,13 @@ impl Connection {
         self.drive(cx);
     }
 
+    fn is_open(&self) -> bool {
+        match &self.side {
+            Side::Active(active) => active.is_open(),
+            Side::Passive(passive) => passive.is_open(),
+        }
+    }
+
     /// Whether the peer is known to have loaded the same alternate. The active side knows.
     fn both_have_alternate(&self) -> bool {
         matches!(&self.side, Side::Active(active) if active.negotiation.is_settled())
@@ -393,6 +401,8 @@ impl Connection {
             }
         }
         cx.peer_ports.share(&mut self.core.peer.ports);
+        let open = self.is_open();
+        self.core.review_proof(cx, open);
         self.watch_paths(cx);
         self.stand(cx);
         self.note_protection(cx);
@@ -426,6 +436,7 @@ impl Connection {
         cx.path_index.remove(self.core.id, *node_guid, qp);
         cx.path_index.expose(self.core.id, *node_guid, false);
         cx.schedule.leave(self.core.id);
+        self.core.vouch_no_more(cx);
         let routes = self.core.routes(cx);
         let ids = match &mut self.side {
             Side::Active(active) => active.close(&mut self.core, cx),

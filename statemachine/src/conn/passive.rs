@@ -139,6 +139,7 @@ impl Passive {
                 elsewhere
             };
             if let Some(route) = route {
+                core.note_sent(cx, &mut handshake.sent_to, &[route]);
                 cx.reply(route, source.transaction_id, rep(core, ids));
             }
             // The REP is no answer of the peer's yet.
@@ -227,6 +228,7 @@ impl Passive {
             return true;
         }
         let handshake = self.handshake.as_mut();
+        let sent_to = handshake.as_ref().map(|handshake| handshake.sent_to);
         let Some(offer) = handshake.and_then(|handshake| handshake.confirm(local, remote)) else {
             return false;
         };
@@ -237,7 +239,7 @@ impl Passive {
         cx.stop(core.id, ConnAlarm::Unasked);
         cx.counters.associations += 1;
         self.open = Some(CommIds { local, remote });
-        core.proven(cx, &offer.state, offer.told);
+        core.proven(cx, &offer.state, offer.told, sent_to.unwrap_or_default());
         true
     }
 

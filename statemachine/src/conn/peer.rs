@@ -27,6 +27,8 @@ pub(super) struct Peer {
     movement: Movement,
     /// Which of `ports` are drained: the first in bit 0.
     drained: u8,
+    /// It has said since the handshake that its ports are others.
+    has_other_ports: bool,
 }
 
 /// What a state says that was not known.
@@ -45,6 +47,7 @@ impl Peer {
     pub(super) fn proven(&mut self, state: &State) {
         self.sequence = state.sequence;
         self.take(state);
+        self.has_other_ports = false;
     }
 
     /// Whether it has said something later.
@@ -74,7 +77,13 @@ impl Peer {
         }
         self.ports = Arc::new(ports);
         self.drained = drained;
+        self.has_other_ports = true;
         News::Ports
+    }
+
+    /// Whether it has said since the last time that its ports are others.
+    pub(super) fn take_other_ports(&mut self) -> bool {
+        core::mem::take(&mut self.has_other_ports)
     }
 
     /// Our QP is on another path, this one: unless the peer was there first, it has to say again where

@@ -201,8 +201,23 @@ impl Connection {
         }
     }
 
-    /// Why there is no alternate, and whether something is being done about it right now.
+    /// The same, and told apart: a port that is down, and one that has left the partition.
     fn reason(&self, cx: &Context) -> (Reason, bool) {
+        let core = &self.core;
+        let (reason, busy) = self.first_reason(cx);
+        let outside = core.loaded().and_then(|path| {
+            let port = core.port_of(cx, path)?;
+            (port.is_up() && !port.has_pkey(path.pkey))
+                .then_some(Reason::NotInPartition(path.port, path.pkey))
+        });
+        match (reason, outside) {
+            (Reason::AlternatePortDown, Some(outside)) => (outside, busy),
+            _ => (reason, busy),
+        }
+    }
+
+    /// Why there is no alternate, and whether something is being done about it right now.
+    fn first_reason(&self, cx: &Context) -> (Reason, bool) {
         let core = &self.core;
         let side = match &self.side {
             Side::Active(active) => active.reason(),
@@ -234,7 +249,9 @@ impl Connection {
                 Reason::WaitingForLap | Reason::NoPath(QueryError::NoPath)
             ) =>
             {
-                (core.missing_port(cx).unwrap_or(side.0), false)
+                let missing = core.missing_port(cx);
+                let missing = missing.or_else(|| core.outside_partition(cx, side.0));
+                (missing.unwrap_or(side.0), false)
             }
             None => side,
         }

@@ -11,7 +11,7 @@ use cm_msgs::control::{
     Snapshot,
 };
 use cm_msgs::path::{Path, PortAddress};
-use cm_msgs::{Gid, Guid, Lid, Qpn};
+use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 
 use super::departure::Departure;
 use super::failback_progress::Failback;
@@ -26,9 +26,10 @@ use crate::context::{ConnAlarm, Context, Route};
 use crate::exchange::RoundTrip;
 use crate::guard::guard;
 use crate::id::{ConnId, PortId};
-use crate::input::MadSource;
+use crate::input::{MadSource, QueryError};
 use crate::output::Order;
 use crate::port::{Port, same_port};
+use crate::proven_ports::SentTo;
 use crate::questions::Urgency;
 use crate::schedule::Class;
 use crate::time::Time;
@@ -55,6 +56,9 @@ pub(crate) struct Core {
     pub(super) history: History,
     pub(super) peer: Peer,
     pub(super) own: OwnState,
+    /// The far-end port of which its handshake has proven the host's ports, for others as well; 0 if of
+    /// none.
+    pub(super) vouches_for: Lid,
     /// How long the peer's daemon takes to answer.
     pub(crate) round_trip: RoundTrip,
     pub(super) refused: Option<Refusal>,
@@ -134,6 +138,22 @@ impl Core {
         (named && there.all(|port| port.lid == Lid(0))).then_some(Reason::NoSecondPortAtPeer)
     }
 
+    /// What of its partition stands in the way of an alternate, where all that is known besides is `why`.
+    pub(super) fn outside_partition(&self, cx: &Context, why: Reason) -> Option<Reason> {
+        if self.policy(cx).mode == Mode::Lid {
+            return None;
+        }
+        let Path { port, pkey, .. } = self.qp.primary;
+        let mut others = cx.ports.of_device(self.node_guid);
+        let outside = others
+            .find(|other| other.is_up() && other.id.port != port && !other.has_pkey(pkey))
+            .map(|other| Reason::NotInPartition(other.id.port, pkey));
+        // In the default partition is everybody, as a rule: there it is more likely the port.
+        let asked = why == Reason::NoPath(QueryError::NoPath);
+        let is_special = (pkey.0 ^ PKey::DEFAULT_FULL.0) & 0x7fff != 0;
+        outside.or((asked && is_special).then_some(Reason::NoPathInPartition(pkey)))
+    }
+
     /// The local port of one of its paths.
     pub(super) fn port_of<'a>(&self, cx: &'a Context, path: &Path) -> Option<&'a Port> {
         cx.ports.of_path(self.node_guid, path.port)
@@ -189,7 +209,7 @@ impl Core {
             .collect();
         local.sort_by_key(|port| (port.id.port != primary, port.id.port));
         let mut remote: Vec<Lid> = Vec::new();
-        let known = self.peer.ports.iter().map(|port| port.lid);
+        let known = self.known_ports(cx).iter().map(|port| port.lid);
         let alternate = self.qp.alternate.map(|path| path.dlid);
         for lid in [self.qp.primary.dlid]
             .into_iter()
@@ -211,6 +231,28 @@ impl Core {
                 })
             })
             .collect()
+    }
+
+    /// The peer's ports; before its handshake those that another connection to the same port knows.
+    fn known_ports<'a>(&'a self, cx: &'a Context) -> &'a [PortAddress] {
+        if !self.peer.ports.is_empty() {
+            return &self.peer.ports;
+        }
+        let Path { dlid, dgid, .. } = self.qp.primary;
+        cx.proven_ports
+            .at(self.node_guid, self.base_lid(cx, dlid), dgid)
+    }
+
+    fn base_lid(&self, cx: &Context, lid: Lid) -> Lid {
+        let lmc = self.lmc(cx).min(7);
+        Lid(lid.0 >> lmc << lmc)
+    }
+
+    /// An ID of ours is sent along one of these routes.
+    pub(super) fn note_sent(&self, cx: &Context, to: &mut SentTo, routes: &[Route]) {
+        for route in routes {
+            to.add(self.base_lid(cx, route.lid));
+        }
     }
 
     /// The same, and before them along a path that a message is about: so the message tries it. Only
@@ -410,13 +452,52 @@ impl Core {
         self.is_up(cx, path) && !self.peer.lacks_port_of(path)
     }
 
-    /// The handshake with the peer is complete, and this is what it said in it; `sent` was our last.
-    pub(super) fn proven(&mut self, cx: &mut Context, state: &State, sent: u32) {
+    /// The handshake with the peer is complete, and this is what it said in it; `sent` was our last, and
+    /// our ID went `to` there.
+    pub(super) fn proven(&mut self, cx: &mut Context, state: &State, sent: u32, to: SentTo) {
         self.peer.proven(state);
+        self.vouch(cx, to);
         self.own.forgotten();
         self.own.told(sent);
         self.complete_paths(self.lmc(cx));
         self.verify_later(cx);
+    }
+
+    /// What the peer has said of its ports is for others as well, if it cannot have been said elsewhere
+    /// than at the port that our ID was sent to.
+    fn vouch(&mut self, cx: &mut Context, to: SentTo) {
+        self.vouch_no_more(cx);
+        let SentTo::Port(lid) = to else { return };
+        let Path { dlid, dgid, .. } = self.qp.primary;
+        let gid = if self.base_lid(cx, dlid) == lid {
+            dgid
+        } else {
+            Gid::default()
+        };
+        cx.peer_ports.share(&mut self.peer.ports);
+        let ports = &self.peer.ports;
+        if cx.proven_ports.prove(self.node_guid, lid, gid, ports) {
+            self.vouches_for = lid;
+        }
+    }
+
+    /// Its association is over.
+    pub(super) fn vouch_no_more(&mut self, cx: &mut Context) {
+        let lid = core::mem::take(&mut self.vouches_for);
+        if lid != Lid(0) {
+            cx.proven_ports.ended(self.node_guid, lid);
+        }
+    }
+
+    /// What it vouches for is still so while its association is open.
+    pub(super) fn review_proof(&mut self, cx: &mut Context, open: bool) {
+        let news = self.peer.take_other_ports();
+        if !open {
+            self.vouch_no_more(cx);
+        } else if news && self.vouches_for != Lid(0) {
+            let (node_guid, lid) = (self.node_guid, self.vouches_for);
+            cx.proven_ports.told(node_guid, lid, &self.peer.ports);
+        }
     }
 
     fn verify_later(&self, cx: &mut Context) {

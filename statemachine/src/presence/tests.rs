@@ -18,6 +18,7 @@ fn far(number: u8, lid: u16) -> FarPort {
     FarPort {
         port: port(number),
         lid: Lid(lid),
+        partition: 0x7fff,
     }
 }
 
@@ -64,6 +65,25 @@ const WAY: MadWay = MadWay {
     sl: 2,
     pkey_index: Some(1),
 };
+
+#[test]
+fn an_answer_in_another_partition_is_a_strangers() {
+    let mut presence = presence();
+    let now = Time(0);
+    let asked = FarPort {
+        partition: 5,
+        ..far(1, 9)
+    };
+    presence.ask(now, question(1, 1), USER, asked);
+    let mads = sent(&mut presence);
+    assert_eq!(mads[0].to, asked);
+    let id = mads[0].transaction_id;
+    presence.handle(now, far(1, 9), WAY, id, &Presence::here());
+    assert_eq!(presence.counters().from_strangers, 1);
+    assert_eq!(presence.poll_verdict(), None);
+    presence.handle(now, asked, WAY, id, &Presence::here());
+    assert_eq!(presence.poll_verdict(), Some((question(1, 1), true)));
+}
 
 #[test]
 fn a_daemon_that_answers_is_remembered_for_all_who_ask() {

@@ -10,7 +10,7 @@ use cm_msgs::{Gid, Guid, Lid, PKey};
 use statemachine::{MadSource, SERVICE_ID};
 
 use super::association::assert_open;
-use super::pair::{ACTIVE, PASSIVE, Pair, gid, guid};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid, guid};
 
 const FORGER: Lid = Lid(0x99);
 
@@ -299,4 +299,96 @@ fn registered_first_or_last_the_forged_req_opens_nothing() {
         let unnamed = matches!(message, cm::Message::Mra(mra) if mra.local_comm_id == 0);
         assert!(unnamed, "{message:?}");
     }
+}
+
+/// What the forger heard of a host's second connection.
+fn heard_of_second(pair: &Pair, host: usize) -> usize {
+    let qpn = pair.hosts[host].qpn(1);
+    let of_second = |message: &cm::Message| match message {
+        cm::Message::Req(req) => req.local_qpn == qpn,
+        cm::Message::Rep(rep) => rep.local_qpn == qpn,
+        _ => false,
+    };
+    let heard = pair.to_strangers.iter();
+    heard.filter(|(_, message)| of_second(message)).count()
+}
+
+#[test]
+fn what_a_forger_says_of_ports_is_for_no_other_connection() {
+    let mut pair = Pair::with(8, 0, 2);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register_some(host, 0..1);
+    }
+    pair.run(10);
+    attack(&mut pair, 500);
+    pair.pull(PASSIVE, 1);
+    pair.run(100);
+    for host in [PASSIVE, ACTIVE] {
+        pair.register_some(host, 1..2);
+    }
+    attack(&mut pair, 5_000);
+    assert_heard_nothing(&pair);
+    for host in [ACTIVE, PASSIVE] {
+        let view = pair.views(host).into_iter().nth(1).expect("registered");
+        let ports = view.association.peer_ports;
+        assert!(ports.iter().all(|port| port.lid != FORGER), "{host}");
+        assert_eq!(ports.len(), 2, "{host}: the true ones are known");
+    }
+}
+
+/// A local program helps the forger: its own connection leads to the peer's port, and by its alternate to
+/// the forger, who so hears its communication ID and answers in the peer's place.
+#[test]
+fn nor_is_what_it_says_where_a_helpers_own_connection_leads() {
+    let mut pair = Pair::with(9, 0, 2);
+    let helpers = &mut pair.hosts[ACTIVE].qps[0];
+    helpers.alternate = Some(Path {
+        port: 2,
+        slid: base_lid((ACTIVE, 2)),
+        sgid: gid((ACTIVE, 2)),
+        dlid: FORGER,
+        dgid: forger_gid(),
+        ..helpers.primary
+    });
+    helpers.migration = MigrationState::Rearm;
+    pair.start(ACTIVE);
+    pair.register_some(ACTIVE, 0..1);
+    pair.run(1_000);
+    let asked = pair
+        .to_strangers
+        .iter()
+        .find_map(|(_, message)| match message {
+            cm::Message::Req(req) => Some(req.local_comm_id),
+            _ => None,
+        });
+    let rep = Rep {
+        local_comm_id: 7,
+        remote_comm_id: asked.expect("its alternate leads there"),
+        private_data: cm_msgs::association::RepData {
+            state: State {
+                ports: Ports::new([
+                    port(gid((PASSIVE, 1)), base_lid((PASSIVE, 1))),
+                    port(forger_gid(), FORGER),
+                ]),
+                ..state(&pair, ACTIVE)
+            },
+            refusal: None,
+        }
+        .encode(),
+        ..Rep::default()
+    };
+    pair.forge(ACTIVE, source(&pair, ACTIVE, 1), rep.into());
+    let view = pair.view(ACTIVE).association;
+    assert_eq!(
+        view.remote_comm_id,
+        Some(7),
+        "the helper has what it wanted"
+    );
+    // Another's connection to the same port of the peer's, which does not answer.
+    pair.pull(PASSIVE, 1);
+    pair.register_some(ACTIVE, 1..2);
+    pair.run(30_000);
+    assert!(pair.hosts[ACTIVE].sent("REQ") > 5);
+    assert_eq!(heard_of_second(&pair, ACTIVE), 0);
 }

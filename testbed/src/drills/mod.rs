@@ -22,10 +22,13 @@ mod forgery;
 mod kernel_ls;
 mod memcheck;
 mod neigh;
+mod new_lid;
 mod no_daemon;
 mod operate;
+mod pkey;
 mod policy;
 mod programs;
+mod refused;
 mod sa_source;
 mod sm_failover;
 mod soak;
@@ -43,6 +46,7 @@ pub static ALL: &[Drill] = &[
     disconnect::DRILL,
     operate::DRILL,
     sa_source::DRILL,
+    pkey::DRILL,
     acm_source::DRILL,
     sm_failover::DRILL,
     ssa_source::DRILL,
@@ -55,6 +59,7 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
+    refused::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,

@@ -16,7 +16,7 @@ use crate::stream::{Options, Streams};
 use crate::wait::{self, Seen};
 use crate::world::Kind;
 
-use super::{Context, Drill, Part};
+use super::{Context, Drill, Part, new_lid};
 
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
@@ -45,7 +45,8 @@ const WITH_ACM: Policy = Policy {
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
-    let shown = lids_change(context)
+    let shown = new_lid::run(context)
+        .and_then(|()| lids_change(context))
         .and_then(|()| all_paths(context))
         .and_then(|()| late_port(context))
         .and_then(|()| any_lid(context))

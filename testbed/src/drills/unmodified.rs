@@ -98,10 +98,14 @@ pub(super) fn ucmatose(gids: &[String; 2]) -> Subject {
 }
 
 pub(super) fn rping() -> Subject {
+    rping_between("10.0.1.1", "10.0.1.2")
+}
+
+pub(super) fn rping_between(from: &str, to: &str) -> Subject {
     Subject {
         name: "rping",
-        server: words("rping -s -a 10.0.1.2 -V"),
-        client: words("rping -c -I 10.0.1.1 -a 10.0.1.2 -V"),
+        server: words(&format!("rping -s -a {to} -V")),
+        client: words(&format!("rping -c -I {from} -a {to} -V")),
         amount: |count| words(&format!("-S 4000 -C {count}")),
         few: 100,
     }

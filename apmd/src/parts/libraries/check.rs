@@ -166,14 +166,18 @@ pub(super) fn path(
 }
 
 /// Whether a report can be true at all: what an order rests on is compared with the queue pair
-/// itself by the process that owns it, so a port's changes need not be waited for here.
-pub(super) fn report(snapshot: &Snapshot, ports: u8) -> Result<(), Objection> {
+/// itself by the process that owns it, so a port's changes need not be waited for here. `device` is any
+/// port of the device, if that is looked after.
+pub(super) fn report(snapshot: &Snapshot, device: Option<&PortStatus>) -> Result<(), Objection> {
+    let ports = device.map_or(0, |port| port.device_ports);
+    // As above: other link layers have no LIDs.
+    let has_lids = device.is_some_and(|port| port.infiniband);
     let paths = std::iter::once(&snapshot.primary).chain(&snapshot.alternate);
     for path in paths {
         if path.port == 0 || path.port > ports {
             return Err(Objection::Port(path.port));
         }
-        if !path.dlid.is_unicast() {
+        if has_lids && !path.dlid.is_unicast() {
             return Err(Objection::DestinationLid(path.dlid));
         }
     }
@@ -393,17 +397,31 @@ mod tests {
 
     #[test]
     fn a_report_names_ports_that_exist() {
-        assert_eq!(report(&snapshot(), 2), Ok(()));
-        assert_eq!(report(&snapshot(), 0), Err(Objection::Port(1)));
+        assert_eq!(report(&snapshot(), Some(&status())), Ok(()));
+        assert_eq!(report(&snapshot(), None), Err(Objection::Port(1)));
         let mut alternate = snapshot();
         alternate.alternate = Some(Path {
             dlid: Lid(0xffff),
             ..primary()
         });
         assert_eq!(
-            report(&alternate, 2),
+            report(&alternate, Some(&status())),
             Err(Objection::DestinationLid(Lid(0xffff)))
         );
+    }
+
+    #[test]
+    fn another_link_layer_has_no_lids() {
+        let ethernet = PortStatus {
+            infiniband: false,
+            ..status()
+        };
+        let mut roce = snapshot();
+        (roce.primary.slid, roce.primary.dlid) = (Lid(0), Lid(0));
+        assert_eq!(report(&roce, Some(&ethernet)), Ok(()));
+        assert_eq!(path(&roce.primary, &ethernet, |_| false), Ok(()));
+        let objection = Objection::DestinationLid(Lid(0));
+        assert_eq!(report(&roce, Some(&status())), Err(objection));
     }
 
     #[test]

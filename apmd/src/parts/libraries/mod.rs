@@ -11,6 +11,7 @@ mod turnover;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
+use cm_msgs::PKey;
 use cm_msgs::control::{
     DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal, Register,
     Report,
@@ -212,6 +213,7 @@ impl Libraries {
         if let FromLibrary::Hello { command } = message {
             client.said_hello(&command);
             self.server.greeted(key);
+            self.send(now, key, FromDaemon::AsksPartitions);
             self.send(now, key, FromDaemon::AsksPeers);
             self.send(now, key, FromDaemon::Welcome);
             return Ok(());
@@ -244,10 +246,20 @@ impl Libraries {
                     self.notes.push_back(Note::engine(input));
                 }
             }
+            FromLibrary::AskPeerIn {
+                question,
+                peer,
+                pkey,
+            } => {
+                let uid = client.peer.uid;
+                let client = key;
+                self.ask_peer(now, PeerQuestion { client, question }, uid, peer, pkey);
+            }
             FromLibrary::AskPeer { question, peer } => {
                 let uid = client.peer.uid;
                 let client = key;
-                self.ask_peer(now, PeerQuestion { client, question }, uid, peer);
+                let pkey = PKey::DEFAULT_FULL;
+                self.ask_peer(now, PeerQuestion { client, question }, uid, peer, pkey);
             }
         }
         Ok(())
@@ -274,7 +286,10 @@ impl Libraries {
             // After a start libraries and ports are heard of in any order. Kept, so that the
             // library need not try again: it is asked when the port comes.
             registration.state = State::NoPort;
-            if self.ports_of(&register) == 0 {
+            if self
+                .device_of(&register)
+                .is_none_or(|port| port.device_ports == 0)
+            {
                 self.order(now, id, Order::Refuse(Refusal::NoDevice));
             }
             return;
@@ -316,9 +331,8 @@ impl Libraries {
         register: &Register,
         asked: bool,
     ) -> Result<Register, Objection> {
-        let ports = self.ports_of(register);
         // Nonsense is refused before the kernel is asked, which costs several messages.
-        check::report(&register.snapshot, ports)?;
+        check::report(&register.snapshot, self.device_of(register))?;
         let nldev = self.nldev.as_mut();
         let nldev = nldev.ok_or_else(|| Objection::NoAnswer("no rdma netlink".to_owned()))?;
         let found = nldev.queue_pair(register.node_guid, register.qpn);
@@ -389,7 +403,7 @@ impl Libraries {
         };
         let register = registration.register;
         if let State::Accepted(_) = registration.state {
-            match check::report(&report.snapshot, self.ports_of(&register)) {
+            match check::report(&report.snapshot, self.device_of(&register)) {
                 Ok(()) => self
                     .notes
                     .push_back(Note::engine(Input::Report(id, report))),
@@ -408,13 +422,23 @@ impl Libraries {
     }
 
     /// Passes a question on, if it can have an answer.
-    fn ask_peer(&mut self, now: Time, question: PeerQuestion, uid: u32, peer: PeerPort) {
+    fn ask_peer(
+        &mut self,
+        now: Time,
+        question: PeerQuestion,
+        uid: u32,
+        peer: PeerPort,
+        pkey: PKey,
+    ) {
         let port = PortId::new(peer.node_guid, peer.port);
         if !check::leads_away(port, peer.lid, &self.ports) {
             return self.answer_peer(now, question, false);
         }
-        let lid = peer.lid;
-        let far = FarPort { port, lid };
+        let far = FarPort {
+            port,
+            lid: peer.lid,
+            partition: pkey.partition(),
+        };
         self.notes.push_back(Note::AskPeer { question, uid, far });
     }
 
@@ -424,10 +448,10 @@ impl Libraries {
         self.send(now, client, FromDaemon::Peer { question, answers });
     }
 
-    /// Ports of the device that is registered on; 0 for one that is not looked after.
-    fn ports_of(&self, register: &Register) -> u8 {
+    /// A port of the device that is registered on; of one that is not looked after, none.
+    fn device_of(&self, register: &Register) -> Option<&PortStatus> {
         let mut ports = self.ports.range(PortId::of_device(register.node_guid));
-        ports.next().map_or(0, |(_, status)| status.device_ports)
+        ports.next().map(|(_, status)| status)
     }
 
     /// What the engine is told of a port, it is told here first.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cm_msgs::mad::{self, MAD_LEN};
 use cm_msgs::smp::Smp;
-use cm_msgs::{Lid, Presence, cm};
+use cm_msgs::{Lid, PKey, Presence, cm};
 use paths::sa::SaRequest;
 use statemachine::{
     FarPort, MadSource, MadWay, PortId, PresenceTransmit, Probe, ProbePath, Time, Transmit,
@@ -74,12 +74,31 @@ impl Ports {
     }
 
     pub(crate) fn send_presence(&mut self, now: Time, send: &PresenceTransmit) {
-        let FarPort { port, lid } = send.to;
+        let FarPort {
+            port,
+            lid,
+            partition,
+        } = send.to;
         let mad = send
             .message
             .encode(self.settings.class, send.transaction_id);
+        let watch = self.devices.by_id(port).map(|port| &port.watch);
+        let own_place = || watch?.partition_index(PKey(partition));
+        let Some(pkey_index) = send.way.pkey_index.or_else(own_place) else {
+            self.counters.unsent_mads += 1;
+            tracing::debug!(
+                port = port.port,
+                lid = lid.0,
+                partition,
+                "question about presence not sent: the port is not in that partition"
+            );
+            return;
+        };
         let how = Sending {
-            way: send.way,
+            way: MadWay {
+                pkey_index: Some(pkey_index),
+                ..send.way
+            },
             timeout_ms: match send.message {
                 Presence::Get => PRESENCE_TIMEOUT_MS,
                 Presence::Answer { .. } => 0,
@@ -289,6 +308,12 @@ impl Ports {
             from: FarPort {
                 port: port.id,
                 lid: mad.lid,
+                // A key that is gone from the table already is in no partition.
+                partition: port
+                    .watch
+                    .pkey_at(mad.pkey_index)
+                    .unwrap_or_default()
+                    .partition(),
             },
             way,
             path,

@@ -10,6 +10,7 @@ use core::time::Duration;
 use cm_msgs::association::State;
 
 use crate::conn::association::CommIds;
+use crate::proven_ports::SentTo;
 use crate::time::Time;
 
 /// Where a REQ came from.
@@ -48,6 +49,8 @@ pub(super) struct Handshake {
     elsewhere_at: Option<Time>,
     /// REPs sent.
     answers: usize,
+    /// Where they went.
+    pub(super) sent_to: SentTo,
 }
 
 impl Handshake {
@@ -58,6 +61,7 @@ impl Handshake {
             elsewhere: None,
             elsewhere_at: None,
             answers: 0,
+            sent_to: SentTo::default(),
         }
     }
 

@@ -333,6 +333,29 @@ impl Pair {
         self.push(50 * MS, Pending::Port(host, port));
     }
 
+    /// The subnet manager gives a port another LID. Packets to and from the old one are lost.
+    pub(crate) fn relabel(&mut self, host: usize, port: u8, lid: Lid) {
+        self.net.relabelled.push(((host, port), lid));
+        self.hosts[host].ports[usize::from(port) - 1].lid = lid;
+        self.push(MS, Pending::Port(host, port));
+    }
+
+    /// The subnet manager takes a port out of a partition, that of the connections. The SA knows.
+    pub(crate) fn leave_partition(&mut self, host: usize, port: u8, pkey: PKey) {
+        self.net.outside.push((host, port));
+        let here = &mut self.hosts[host].ports[usize::from(port) - 1];
+        here.pkeys.retain(|&key| key != pkey);
+        self.push(MS, Pending::Port(host, port));
+    }
+
+    /// And into it again.
+    pub(crate) fn join_partition(&mut self, host: usize, port: u8, pkey: PKey) {
+        self.net.outside.retain(|&outside| outside != (host, port));
+        let here = &mut self.hosts[host].ports[usize::from(port) - 1];
+        here.pkeys.push(pkey);
+        self.push(MS, Pending::Port(host, port));
+    }
+
     /// A port's send queue is full, or has room again.
     pub(crate) fn set_full(&mut self, host: usize, port: u8, full: bool) {
         self.hosts[host].full[usize::from(port) - 1] = full;
@@ -883,7 +906,7 @@ impl Pair {
         *self.hosts[host].sent.entry(name).or_default() += 1;
         self.hosts[host].sent_in.insert(send.pkey);
         self.transactions.insert(name, send.transaction_id);
-        let slid = base_lid((host, send.port.port));
+        let slid = self.net.lid((host, send.port.port));
         if let Some(left) = self.lose.get_mut(name).filter(|left| **left > 0) {
             *left -= 1;
             return;
@@ -957,6 +980,7 @@ impl Pair {
         let known = |gid| {
             network::port_of(gid).filter(|&(host, port)| {
                 self.net.cables[host][usize::from(port) - 1] != Cable::Pulled
+                    && !self.net.outside.contains(&(host, port))
             })
         };
         let knows = |from, to| {
@@ -966,7 +990,7 @@ impl Pair {
         };
         let asked = |lid: Option<Lid>, port| {
             lid.filter(|_| !self.base_lids_only)
-                .unwrap_or(base_lid(port))
+                .unwrap_or(self.net.lid(port))
         };
         let result = match (known(query.sgid), known(query.dgid)) {
             (Some(from), Some(to)) if knows(from, to) => Ok(vec![PathRecord {

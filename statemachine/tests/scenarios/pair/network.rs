@@ -44,6 +44,10 @@ pub(crate) struct Network {
     pub(crate) cables: [[Cable; 2]; 2],
     pub(crate) weather: Weather,
     pub(crate) lmc: u8,
+    /// Base LIDs, where they are others than at first.
+    pub(crate) relabelled: Vec<(PortOf, Lid)>,
+    /// Ports outside of the connections' partition: no packet of theirs gets in or out.
+    pub(crate) outside: Vec<PortOf>,
     random: u64,
 }
 
@@ -54,6 +58,8 @@ impl Network {
             cables,
             weather: Weather::FAIR,
             lmc,
+            relabelled: Vec::new(),
+            outside: Vec::new(),
             random: seed,
         }
     }
@@ -74,14 +80,22 @@ impl Network {
     pub(crate) fn passes(&self, slid: Lid, dlid: Lid) -> bool {
         let cable = |lid| {
             let (host, port) = self.port_at(lid)?;
-            Some(self.cables[host][usize::from(port) - 1])
+            let inside = !self.outside.contains(&(host, port));
+            inside.then_some(self.cables[host][usize::from(port) - 1])
         };
         cable(slid) == Some(Cable::Plugged)
             && matches!(cable(dlid), Some(Cable::Plugged | Cable::Mute))
     }
 
+    /// A port's base LID.
+    pub(crate) fn lid(&self, port: PortOf) -> Lid {
+        let mut others = self.relabelled.iter().rev();
+        let other = others.find(|(of, _)| *of == port);
+        other.map_or(base_lid(port), |&(_, lid)| lid)
+    }
+
     pub(crate) fn port_at(&self, lid: Lid) -> Option<PortOf> {
-        let port = |host, port| (base_lid((host, port)).0 == lid.0 & !7).then_some((host, port));
+        let port = |host, port| (self.lid((host, port)).0 == lid.0 & !7).then_some((host, port));
         let here = port(0, 1).or(port(0, 2)).or(port(1, 1)).or(port(1, 2))?;
         ((lid.0 & 7) < 1 << self.lmc).then_some(here)
     }
@@ -100,7 +114,7 @@ pub(crate) fn port_of(gid: Gid) -> Option<PortOf> {
     ports.into_iter().find(|&port| self::gid(port) == gid)
 }
 
-/// Room for LMC 3.
+/// At first. Room for LMC 3.
 pub(crate) fn base_lid((host, port): PortOf) -> Lid {
     Lid(0x40 + host as u16 * 16 + (u16::from(port) - 1) * 8)
 }
