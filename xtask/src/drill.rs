@@ -30,6 +30,9 @@ const LEAF_SPINE: &str = "leaf-spine";
 /// Exit status for a command line that makes no sense.
 const USAGE: u8 = 2;
 
+/// Stands for all of them.
+const ALL: &str = "all";
+
 /// The drill that has rows.
 const PROGRAMS: &str = "programs";
 
@@ -45,7 +48,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// What the command line says.
 #[derive(Args, Clone)]
 pub(crate) struct Options {
-    /// Drills to run, one after the other; cable-pull if none is named
+    /// Drills to run, one after the other, or `all`; cable-pull if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// List the drills, and the scenarios of simulated worlds
@@ -79,6 +82,10 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     if options.list {
         print!("{}", list(options.json));
         return Ok(0);
+    }
+    let mut options = options.clone();
+    if options.names.iter().any(|name| name == ALL) {
+        options.names = names().into_iter().map(str::to_owned).collect();
     }
     if let Some(unknown) = options
         .names
