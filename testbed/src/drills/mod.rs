@@ -27,7 +27,6 @@ mod operate;
 mod pkey;
 mod policy;
 mod programs;
-mod refused;
 mod sa_source;
 mod sm_failover;
 mod soak;
@@ -57,7 +56,6 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
-    refused::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,
