@@ -17,9 +17,15 @@ use crate::wait::{self, Seen};
 /// Where OpenSM looks for them.
 const CONFIG: &str = "/etc/opensm/partitions.conf";
 
-/// What OpenSM has without a file: everybody is in the default partition.
+/// Hosts are limited members of the default partition, as where they are to be kept apart: they hear the
+/// subnet manager there, and not each other.
 const DEFAULT: &str =
-    "Default=0x7fff, ipoib, defmember=full : ALL=full, ALL_SWITCHES=full, SELF=full;\n";
+    "Default=0x7fff, ipoib, defmember=limited : ALL=limited, ALL_SWITCHES=full, SELF=full;\n";
+
+/// A limited member's P_Key of the default partition, and a full one's. The latter is what OpenSM gives to
+/// all without a file.
+const LIMITED: u16 = 0x7fff;
+const WHOLE: u16 = 0xffff;
 
 /// Bound for the subnet manager to write the tables.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -58,8 +64,8 @@ impl Partition {
     }
 }
 
-/// Has the subnet manager make these partitions besides the default one; returns when all hosts' ports
-/// have the P_Keys, and no others of them.
+/// Has the subnet manager make these partitions besides the default one, of which the hosts become limited
+/// members; returns when all their ports have these P_Keys and no others.
 ///
 /// # Errors
 /// If it does not.
@@ -79,7 +85,8 @@ pub fn set(timeline: &Timeline, partitions: &[Partition]) -> Result<(), Failure>
     command::run(&["killall", "-HUP", "opensm"])?;
     wait_for(|port| {
         let of_port = partitions.iter().filter(|one| one.members.contains(&port));
-        of_port.map(|one| one.pkey).collect()
+        let keys = of_port.map(|one| one.pkey);
+        keys.chain([LIMITED]).collect()
     })
 }
 
@@ -97,17 +104,17 @@ pub fn remove(timeline: &Timeline) -> Result<(), Failure> {
     }
     timeline.note("opensm", "the default partition only");
     command::run(&["killall", "-HUP", "opensm"])?;
-    wait_for(|_| BTreeSet::new())
+    wait_for(|_| BTreeSet::from([WHOLE]))
 }
 
-/// Waits until each port of the hosts has, besides the default partition's, just the keys that are wanted.
+/// Waits until each port of the hosts has just the keys that are wanted.
 fn wait_for(wanted: impl Fn(Port) -> BTreeSet<u16>) -> Result<(), Failure> {
     for port in Host::ALL.into_iter().flat_map(Host::ports) {
         let wanted = wanted(port);
-        let what = format!("{port} has the P_Keys {wanted:x?} and the default one");
+        let what = format!("{port} has the P_Keys {wanted:x?}");
         wait::until(&what, LIMIT, || {
             let mut keys: BTreeSet<_> = port.pkeys(TABLE)?.into_iter().collect();
-            keys.retain(|&key| key != 0 && key != u16::MAX);
+            keys.remove(&0);
             Ok(Seen::when(keys == wanted, || format!("{keys:x?}")))
         })?;
     }

@@ -28,6 +28,7 @@ mod operate;
 mod pkey;
 mod policy;
 mod programs;
+mod refused;
 mod sa_source;
 mod sm_failover;
 mod soak;
@@ -58,6 +59,7 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
+    refused::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,

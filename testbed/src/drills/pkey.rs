@@ -37,6 +37,10 @@ const LINK: &str = "data0";
 /// Bound for that to work.
 const LINK_UP: Duration = Duration::from_secs(60);
 
+/// The library's ACK timeout: only where it has heard of the peer's daemon, which it can in the connection's
+/// own partition only.
+const ACK_TIMEOUT: u8 = 14;
+
 /// More round trips than there is time for.
 const ENDLESS: u64 = 100_000_000;
 
@@ -60,6 +64,12 @@ fn in_partition(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
     let mut running = rping()?;
     context.report.connections += 1;
+    for end in &context.world.wait_disjoint(1)?[0].ends {
+        let timeout = end.primary.ack_timeout;
+        ensure(timeout == ACK_TIMEOUT, || {
+            format!("the peer's daemon was not heard: ACK timeout {timeout}")
+        })?;
+    }
     over_the_other_index(context, &mut running)?;
     members_change(context, &mut running)?;
     running.server.ensure_running()?;
