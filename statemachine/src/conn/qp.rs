@@ -680,11 +680,9 @@ impl Core {
     }
 }
 
+/// By its LID, where an answer goes. A GRH counts for nothing: what it names is elsewhere if the LID is.
 fn is_from(source: &MadSource, port: PortAddress, lmc: u8) -> bool {
     same_port(port.lid, source.lid, lmc)
-        || source
-            .gid
-            .is_some_and(|gid| gid == port.gid && gid != Gid::default())
 }
 
 fn ends_at(path: &Path, port: PortAddress, lmc: u8) -> bool {
