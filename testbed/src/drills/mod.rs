@@ -28,7 +28,6 @@ mod operate;
 mod pkey;
 mod policy;
 mod programs;
-mod refused;
 mod sa_source;
 mod sm_failover;
 mod soak;
@@ -59,7 +58,6 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
-    refused::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,
