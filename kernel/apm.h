@@ -59,6 +59,14 @@ struct apm_snapshot {
 	struct apm_path alternate;
 };
 
+/* Of a queue pair what a standing order needs: a port that has failed may have no LID any more. */
+struct apm_glance {
+	enum ib_qp_state state;
+	enum ib_mig_state migration;
+	u8 port;
+	u16 dlid;
+};
+
 struct apm_owner {
 	char name[APM_OWNER_NAME_LEN];
 	bool user;
@@ -188,6 +196,7 @@ struct ib_qp *apm_qp_hold(struct apm_qp *q);
 void apm_qp_release(struct ib_qp *qp);
 int apm_qp_adopt(struct apm_device *dev, u32 qpn);
 int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
+int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now);
 int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alternate, bool rearm);
 int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);
 

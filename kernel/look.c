@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Reads queue pairs of which something was heard, and tells what is new. */
+#include <linux/sched/mm.h>
+
 #include "apm.h"
 
 /* Pauses between looks at one that is to become Armed, which no event tells. */
@@ -27,9 +29,11 @@ static enum apm_refusal refusal_of(struct apm_qp *q, struct ib_device *ib,
 		return APM_REFUSAL_NO_APM;
 	if (now->state == IB_QPS_RTR)
 		return APM_REFUSAL_RESPONDER_ONLY;
-	if (apm_path_leads_back(ib, &now->primary))
-		return APM_REFUSAL_LOOPBACK;
-	return APM_REFUSAL_NONE;
+	/* Ports are asked once for each way: that may be a firmware's command. */
+	if (test_bit(APM_QP_ANNOUNCED, &q->flags) && q->refusal == APM_REFUSAL_NONE &&
+	    apm_path_same_way(&now->primary, &q->last.primary))
+		return APM_REFUSAL_NONE;
+	return apm_path_leads_back(ib, &now->primary) ? APM_REFUSAL_LOOPBACK : APM_REFUSAL_NONE;
 }
 
 /* What has happened between two readings, if it is to be told. */
@@ -62,7 +66,7 @@ void apm_saw(struct apm_qp *q, const struct apm_snapshot *now)
 	q->last = *now;
 	if (now->state != IB_QPS_RTS || now->migration == IB_MIG_MIGRATED)
 		WRITE_ONCE(q->standing, false);
-	if (now->state != IB_QPS_RTS || now->migration != IB_MIG_REARM) {
+	if (now->state != IB_QPS_RTS || now->migration != IB_MIG_REARM || q->refusal) {
 		q->pause_ms = REARM_MS;
 		return;
 	}
@@ -122,6 +126,7 @@ static void retire(struct apm_qp *q)
 static void look(struct work_struct *work)
 {
 	struct apm_qp *q = container_of(to_delayed_work(work), struct apm_qp, look);
+	unsigned int noio = memalloc_noio_save();
 	struct apm_snapshot now;
 	struct ib_qp *qp;
 	int ret;
@@ -146,6 +151,7 @@ static void look(struct work_struct *work)
 out:
 	mutex_unlock(&q->mutex);
 	apm_qp_put(q);
+	memalloc_noio_restore(noio);
 }
 
 void apm_look_init(struct apm_qp *q)

@@ -5,14 +5,16 @@
 
 #include "apm.h"
 
+static const struct netlink_range_validation unicast_lids = { .min = 1, .max = 0xbfff };
+
 static const struct nla_policy path_policy[APM_A_PATH_MAX + 1] = {
 	[APM_A_PATH_PORT] = NLA_POLICY_MIN(NLA_U8, 1),
 	[APM_A_PATH_SL] = NLA_POLICY_MAX(NLA_U8, 15),
 	[APM_A_PATH_MTU] = NLA_POLICY_MAX(NLA_U8, IB_MTU_4096),
 	[APM_A_PATH_RATE] = { .type = NLA_U8 },
 	[APM_A_PATH_ACK_TIMEOUT] = NLA_POLICY_MAX(NLA_U8, 31),
-	[APM_A_PATH_SLID] = NLA_POLICY_RANGE(NLA_U16, 1, 0xbfff),
-	[APM_A_PATH_DLID] = NLA_POLICY_RANGE(NLA_U16, 1, 0xbfff),
+	[APM_A_PATH_SLID] = NLA_POLICY_FULL_RANGE(NLA_U16, &unicast_lids),
+	[APM_A_PATH_DLID] = NLA_POLICY_FULL_RANGE(NLA_U16, &unicast_lids),
 	[APM_A_PATH_PKEY] = { .type = NLA_U16 },
 	[APM_A_PATH_SGID] = NLA_POLICY_EXACT_LEN(16),
 	[APM_A_PATH_DGID] = NLA_POLICY_EXACT_LEN(16),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Orders, one after the other for each queue pair, and each answered by a report. */
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "apm.h"
@@ -135,6 +136,8 @@ static struct apm_order *next_of(struct apm_qp *q)
 static void work(struct work_struct *work)
 {
 	struct apm_qp *q = container_of(work, struct apm_qp, carry_out);
+	/* What is paged out to may hang on this very queue pair. */
+	unsigned int noio = memalloc_noio_save();
 	struct apm_order *order;
 
 	while ((order = next_of(q))) {
@@ -146,6 +149,7 @@ static void work(struct work_struct *work)
 		kfree(order);
 	}
 	apm_qp_put(q);
+	memalloc_noio_restore(noio);
 }
 
 void apm_order_init(struct apm_qp *q)

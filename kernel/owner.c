@@ -40,7 +40,7 @@ void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 	if (!task)
 		return;
 	rcu_read_lock();
-	task = rcu_dereference(task->group_leader);
+	task = task->group_leader;
 	/* Its lock may not be taken here; torn between two names it still ends. */
 	strscpy(owner->name, task->comm, TASK_COMM_LEN);
 	owner->pid = task->tgid;

@@ -125,6 +125,23 @@ int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now)
 	return apm_path_read(qp->device, &attr.alt_ah_attr, attr.alt_pkey_index, &now->alternate);
 }
 
+/* By one call: every moment counts. */
+int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+	int ret;
+
+	memset(&attr, 0, sizeof(attr));
+	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PATH_MIG_STATE,
+			  &init);
+	now->state = attr.qp_state;
+	now->migration = attr.path_mig_state;
+	now->port = attr.port_num;
+	now->dlid = rdma_ah_get_dlid(&attr.ah_attr);
+	return ret;
+}
+
 /* Drivers expect a user's queue pair to be modified with a user's data: there is none, and a context. */
 static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
 {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Standing orders: armed queue pairs leave a port that has failed, with nobody to be asked. */
+#include <linux/sched/mm.h>
+
 #include "apm.h"
 
 /* Whether it was migrated. What it has become is told by the look that follows. */
 static void leave(struct apm_qp *q, u8 port)
 {
-	struct apm_snapshot now;
+	struct apm_glance now;
 	struct ib_qp *qp;
 
 	mutex_lock(&q->mutex);
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp))
 		goto out;
-	/* The port may have lost its LID: what counts is which port it is. */
-	if (q->standing && !q->refusal && !apm_qp_read(q, qp, &now) && now.state == IB_QPS_RTS &&
-	    now.migration == IB_MIG_ARMED && now.primary.port == port &&
-	    now.primary.dlid == q->last.primary.dlid) {
+	if (q->standing && !q->refusal && !apm_qp_glance(qp, &now) && now.state == IB_QPS_RTS &&
+	    now.migration == IB_MIG_ARMED && now.port == port && now.dlid == q->last.primary.dlid) {
 		if (!apm_qp_migrate(q, qp))
 			WRITE_ONCE(q->standing, false);
 		apm_look_soon(q, 0);
@@ -43,8 +43,9 @@ static bool is_down(struct apm_device *dev, u8 port)
 void apm_standing_work(struct work_struct *work)
 {
 	struct apm_device *dev = container_of(work, struct apm_device, standing);
-	LIST_HEAD(leaving);
+	unsigned int noio = memalloc_noio_save();
 	struct apm_qp *q, *next;
+	LIST_HEAD(leaving);
 	unsigned int port;
 
 	for_each_set_bit(port, dev->failed_ports, 256) {
@@ -60,4 +61,5 @@ void apm_standing_work(struct work_struct *work)
 			cond_resched();
 		}
 	}
+	memalloc_noio_restore(noio);
 }

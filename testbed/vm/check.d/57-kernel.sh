@@ -140,6 +140,24 @@ beside() {
 	healthy
 }
 
+# Queue pairs come to their bad ends while orders come without regard, and messages that are none.
+hammered_churn() {
+	local resources objects hammer seed=$RANDOM
+	resources=$(resources) objects=$(objects)
+	echo "before: $objects objects, $resources; seed $seed"
+	apm_hammer 15 "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)" \
+		>"$logs/hammer" 2>&1 &
+	hammer=$!
+	output timeout -s KILL 80 qp_churn -t 5
+	need '^PASS'
+	wait "$hammer" || { cat "$logs/hammer"; fail "the hammer ended with status $?"; }
+	cat "$logs/hammer"
+	healthy
+	await 20 is_alone
+	nothing_left "$resources" "$objects"
+	heap_is_sound
+}
+
 unload_apm() {
 	output lsmod
 	need '^apm +[0-9]+ +0( |$)'
@@ -158,4 +176,5 @@ row kernel-load "modprobe apm" load_apm
 row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
 row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
 full_row kernel-beside "apm_verbs" beside
+full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
 row kernel-unload "rmmod apm" unload_apm
