@@ -5,7 +5,8 @@
 
 #include "apm.h"
 
-static const struct netlink_range_validation unicast_lids = { .min = 1, .max = 0xbfff };
+/* Not const: 6.1 takes it so. */
+static struct netlink_range_validation unicast_lids = { .min = 1, .max = 0xbfff };
 
 static const struct nla_policy path_policy[APM_A_PATH_MAX + 1] = {
 	[APM_A_PATH_PORT] = NLA_POLICY_MIN(NLA_U8, 1),
