@@ -2,8 +2,8 @@
 /*
  * apm: sees the RC queue pairs of the host, and loads and uses their alternate paths by order.
  *
- * A queue pair is known by an entry (struct apm_qp), which holds no pointer to it. Whoever needs the
- * queue pair takes it by its number for one order (apm_qp_hold) and lets it go again.
+ * A queue pair is known by an entry (struct apm_qp), which holds no pointer to it. Whoever needs
+ * the queue pair takes it by its number for one order (apm_qp_hold) and lets it go again.
  */
 #ifndef APM_H
 #define APM_H
@@ -76,7 +76,7 @@ struct apm_owner {
 };
 
 enum apm_qp_flag {
-	APM_QP_DYING,		/* is being destroyed, or was reset: no order is carried out any more */
+	APM_QP_DYING,		/* is being destroyed, or was reset: takes no orders */
 	APM_QP_ANNOUNCED,
 	APM_QP_OWN_APM,		/* its owner loads alternates */
 	APM_QP_HANDLER,		/* its event handler is ours; the module is pinned for it */
@@ -85,7 +85,7 @@ enum apm_qp_flag {
 	APM_QP_MIG_ERR,
 };
 
-/* What is known of one queue pair. Lists and numbers are under apm_lock, readings under the mutex. */
+/* What is known of one queue pair. Lists and numbers are under apm_lock. */
 struct apm_qp {
 	struct hlist_node by_number;
 	struct hlist_node by_cookie;
@@ -103,7 +103,7 @@ struct apm_qp {
 	void (*chained)(struct ib_event *event, void *context);
 	struct task_struct *modifier;	/* who modifies it by an order, to be compared only */
 
-	struct mutex mutex;
+	struct mutex mutex;	/* for what follows, and for each order as a whole */
 	struct apm_snapshot last;
 	enum apm_refusal refusal;
 	bool standing;

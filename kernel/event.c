@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The events of queue pairs under care. Their handler is exchanged with the first load, and stays as
- * long as the queue pair: a driver may have read it just before, so the module is pinned meanwhile.
+ * The events of queue pairs under care. Their handler is exchanged with the first load, and stays
+ * as long as the queue pair: a driver may have read it just before, so the module is pinned.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

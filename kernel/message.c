@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* What is told of queue pairs, to all who listen in the network namespaces that may use the device. */
+/* What is told of queue pairs, in the network namespaces that may use their device. */
 #include <linux/user_namespace.h>
 #include <net/genetlink.h>
 #include <net/net_namespace.h>

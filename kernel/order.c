@@ -14,8 +14,8 @@ static bool is_current(const struct apm_snapshot *now, const struct apm_path *pr
 }
 
 /*
- * In Armed only the path may be changed, from the other states it goes to ReArm. One that was read as
- * ReArm may have become Armed before it is modified, which then fails.
+ * In Armed only the path may be changed, from the other states it goes to ReArm. One that was read
+ * as ReArm may have become Armed before it is modified, which then fails.
  */
 static int load_in(struct apm_qp *q, struct ib_qp *qp, enum ib_mig_state migration,
 		   const struct apm_path *alternate)

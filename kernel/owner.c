@@ -4,15 +4,14 @@
 
 #include "apm.h"
 
-/*
- * IPoIB's connections are bound to their port, and it flushes them by itself when that has an event.
- */
+/* IPoIB's connections are bound to their port, and it flushes them when that has an event. */
 static struct apm_config config = {
 	.protect = APM_PROTECT_ALL,
 	.swallow = true,
 	.rules = 1,
 	.rule = { { .name = "ib_ipoib" } },
 };
+
 static DEFINE_SPINLOCK(config_lock);
 
 /* Queue pairs of rdma_cm bear its name; the protection domain has the user's of rdma_cm. */

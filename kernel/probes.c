@@ -18,7 +18,7 @@
 /* More destructions at a time than these leave the module pinned. */
 #define DESTRUCTIONS 1024
 
-/* They are what they are taken for, or this does not compile; and ib_cm is there when this is loaded. */
+/* They are what they are taken for, or this does not compile; and ib_cm is loaded with this. */
 static struct {
 	int (*modify_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask);
 	int (*modify_qp_with_udata)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
@@ -53,7 +53,8 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, const struct i
 
 	if (q && q->modifier == current)
 		return;
-	if ((mask & IB_QP_STATE) && (attr->qp_state == IB_QPS_RESET || attr->qp_state == IB_QPS_INIT)) {
+	if ((mask & IB_QP_STATE) &&
+	    (attr->qp_state == IB_QPS_RESET || attr->qp_state == IB_QPS_INIT)) {
 		/* What was connected is not any more; INIT after INIT changes nothing of it. */
 		if (q && (attr->qp_state == IB_QPS_RESET || q->rtr_since)) {
 			apm_qp_retire(q);
@@ -122,8 +123,8 @@ static int on_destroy(struct kprobe *probe, struct pt_regs *regs)
 }
 
 /*
- * The number of the queue pair is the caller's word. Of a program it counts for its own, of a kernel
- * thread or root (who log in to a target) for the kernel's. With apm_lock held.
+ * The number of the queue pair is the caller's word. Of a program it counts for its own, of a
+ * kernel thread or root (who log in to a target) for the kernel's. With apm_lock held.
  */
 static struct apm_qp *find_own(struct ib_device *ib, u32 qpn)
 {
@@ -209,14 +210,17 @@ static struct kprobe modify_probe = { .symbol_name = "ib_modify_qp", .pre_handle
 static struct kprobe modify_user_probe = {
 	.symbol_name = "ib_modify_qp_with_udata", .pre_handler = on_modify
 };
+
 static struct kprobe destroy_probe = {
 	.symbol_name = "ib_destroy_qp_user", .pre_handler = on_destroy
 };
+
 static struct kprobe req_probe = { .symbol_name = "ib_send_cm_req", .pre_handler = on_req };
 static struct kprobe rep_probe = { .symbol_name = "ib_send_cm_rep", .pre_handler = on_rep };
 static struct kprobe *probes[] = {
 	&destroy_probe, &modify_probe, &modify_user_probe, &req_probe, &rep_probe
 };
+
 static struct kretprobe destruction = {
 	.kp.symbol_name = "ib_destroy_qp_user",
 	.entry_handler = destroy_begins,

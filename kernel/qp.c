@@ -53,8 +53,8 @@ void apm_qp_release(struct ib_qp *qp)
 }
 
 /*
- * Takes up a queue pair that is older than the module. One that is not in state Migrated was loaded by
- * somebody else.
+ * Takes up a queue pair that is older than the module. One that is not in state Migrated was
+ * loaded by somebody else.
  */
 int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 {
