@@ -142,7 +142,7 @@ int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now)
 	return ret;
 }
 
-/* Drivers expect a user's queue pair to be modified with a user's data: there is none, and a context. */
+/* Drivers expect a user's data with a user's queue pair: there is none, but a context. */
 static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
 {
 	int ret;

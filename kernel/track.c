@@ -75,8 +75,8 @@ struct apm_qp *apm_qp_get_by_cookie(u64 cookie)
 }
 
 /*
- * The next entry in the order of a bucket and of cookies in it, with a reference; NULL after the last.
- * Entries that come and go meanwhile do not disturb those that stay.
+ * The next entry in the order of a bucket and of cookies in it, with a reference; NULL after the
+ * last. Entries that come and go meanwhile do not disturb those that stay.
  */
 struct apm_qp *apm_qp_walk(unsigned int *bucket, u64 *after)
 {
@@ -143,8 +143,8 @@ struct apm_qp *apm_qp_add(struct apm_device *dev, struct ib_qp *qp)
 }
 
 /*
- * Its queue pair is being destroyed, or begins anew: nothing is done to it from now on, and what waits
- * finds out. With apm_lock held.
+ * Its queue pair is being destroyed, or begins anew: nothing is done to it from now on, and what
+ * waits finds out. With apm_lock held.
  */
 void apm_qp_retire(struct apm_qp *q)
 {
@@ -190,7 +190,7 @@ void apm_qp_forget_device(struct apm_device *dev)
 	}
 }
 
-/* Takes entries with a standing order for a port, each with a reference, to a list of the caller's. */
+/* Takes entries with a standing order for a port to a list of the caller's, with references. */
 void apm_qp_collect(struct apm_device *dev, u8 port, struct list_head *leaving)
 {
 	unsigned int bucket = 0;
