@@ -82,9 +82,11 @@ pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
     Ok(artefacts)
 }
 
-/// Compiles each C program of testbed/vm against the system's libibverbs and librdmacm.
+/// Compiles each C program of testbed/vm against the system's libibverbs and librdmacm, and the kernel
+/// module's constants.
 pub(crate) fn c_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
-    compile("testbed/vm", vm_dir, &[])
+    let constants = format!("-I{}", workspace::root().join("kernel").display());
+    compile("testbed/vm", vm_dir, &[constants])
 }
 
 /// Compiles the C programs that the drill `programs` runs: they know nothing of our library.

@@ -13,7 +13,8 @@ use crate::artefacts::{self, Artefact};
 use crate::cpio::{Archive, Kind};
 use crate::error::{Error, InFile};
 use crate::kernel::{ADMIN_PATH, Kernel};
-use crate::{guest, shell, soft_hca, userland, workspace};
+use crate::own_modules::{APM, OwnModule, SOFT_HCA};
+use crate::{guest, shell, userland, workspace};
 
 /// The stock modules that the VM loads; what they depend on comes along.
 const MODULES: &[&str] = &[
@@ -152,14 +153,12 @@ pub(crate) fn build(
     let mut tree = Tree::default();
     add_skeleton(&mut tree);
     add_scripts(&mut tree)?;
-    let module = match soft_hca::build(kernel, vm_dir) {
-        Err(error) if force => {
-            eprintln!("xtask: image without the software HCA: {error}");
-            None
-        }
-        built => Some(built?),
-    };
-    add_modules(&mut tree, kernel, module.as_deref(), vm_dir)?;
+    let mut modules = vec![(APM, APM.build(kernel, vm_dir)?)];
+    match SOFT_HCA.build(kernel, vm_dir) {
+        Err(error) if force => eprintln!("xtask: image without the software HCA: {error}"),
+        built => modules.push((SOFT_HCA, built?)),
+    }
+    add_modules(&mut tree, kernel, &modules, vm_dir)?;
     let mut programs = artefacts::c_programs(vm_dir)?;
     programs.extend(artefacts::stock_programs(vm_dir)?);
     if content == Content::Everything {
@@ -237,7 +236,7 @@ fn add_scripts(tree: &mut Tree) -> Result<(), Error> {
 fn add_modules(
     tree: &mut Tree,
     kernel: &Kernel,
-    module: Option<&Path>,
+    own: &[(OwnModule, PathBuf)],
     vm_dir: &Path,
 ) -> Result<(), Error> {
     let base = vm_dir.join("modules");
@@ -259,9 +258,8 @@ fn add_modules(
     for file in &files {
         copy(&from.join(file), &staging.join(file))?;
     }
-    let ours = format!("extra/{}.ko", soft_hca::NAME);
-    if let Some(module) = module {
-        copy(module, &staging.join(&ours))?;
+    for (module, built) in own {
+        copy(built, &staging.join(format!("extra/{}.ko", module.name)))?;
     }
     let mut depmod = Command::new("depmod");
     depmod

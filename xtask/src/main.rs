@@ -16,13 +16,14 @@ mod fuzz;
 mod guest;
 mod image;
 mod kernel;
+mod netlink_spec;
+mod own_modules;
 mod packages;
 mod qemu;
 mod readme;
 mod setup;
 mod shell;
 mod sim;
-mod soft_hca;
 mod terminal;
 mod test;
 mod userland;
@@ -60,6 +61,8 @@ enum Command {
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
     /// the benchmarks in short, the drills
     Test,
+    /// Write the kernel module's constants anew, from its netlink specification
+    KernelHeader,
     /// Run the commands that the README shows
     Readme,
     /// Install the Debian packages that the other commands need, fetch the VM's kernel, and nothing
@@ -76,6 +79,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Sim(options) => sim::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Test => test::run(),
+        Command::KernelHeader => netlink_spec::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())
         }

@@ -6,8 +6,8 @@ heap=/sys/kernel/debug/slab
 
 resources() { rdma resource show shca0 && rdma resource show shca1; }
 
-# Objects of the kernel's heap that the software HCA and rdmavt hold.
-objects() { cat "$heap"/kmalloc-*/alloc_traces | awk '/^ *[0-9]+ .*\[(shca|rdmavt)\]/ { n += $1 } END { print n + 0 }'; }
+# Objects of the kernel's heap that the software HCA, rdmavt and apm hold.
+objects() { cat "$heap"/kmalloc-*/alloc_traces | awk '/^ *[0-9]+ .*\[(shca|rdmavt|apm)\]/ { n += $1 } END { print n + 0 }'; }
 
 # as_before WHAT BEFORE: soon at least; what is freed by RCU takes its time.
 as_before() {

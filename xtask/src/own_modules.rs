@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds the software HCA's kernel module, out of the source tree, with the kernel's own rules.
+//! Builds the project's kernel modules, out of the source tree, with the kernel's own rules.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,30 +11,49 @@ use crate::error::{Error, InFile};
 use crate::kernel::Kernel;
 use crate::{shell, workspace};
 
-/// The module's name.
-pub(crate) const NAME: &str = "shca";
+/// A module whose source is here.
+pub(crate) struct OwnModule {
+    pub(crate) name: &'static str,
+    source: &'static str,
+}
 
-/// Builds `shca.ko` for `kernel` and returns its path.
-pub(crate) fn build(kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
-    let source = workspace::root().join("testbed/soft-hca");
-    let copy = vm_dir.join(format!("soft-hca-{}", kernel.release));
-    mirror(&source, &copy)?;
-    let mut make = Command::new("make");
-    make.arg("-C")
-        .arg(kernel.build_dir())
-        .arg(format!("M={}", copy.display()));
-    // Type data for BPF, which needs a program that the headers do not bring.
-    make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
-    make.args(["-j4", "modules"]);
-    shell::output("building testbed/soft-hca", &mut make)?;
-    let module = copy.join(format!("{NAME}.ko"));
-    if module.is_file() {
-        return Ok(module);
+/// The software HCA, which the VM's world needs.
+pub(crate) const SOFT_HCA: OwnModule = OwnModule {
+    name: "shca",
+    source: "testbed/soft-hca",
+};
+
+/// What sees and migrates the host's queue pairs.
+pub(crate) const APM: OwnModule = OwnModule {
+    name: "apm",
+    source: "kernel",
+};
+
+impl OwnModule {
+    /// Builds the module for `kernel` and returns its path.
+    pub(crate) fn build(&self, kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
+        let source = workspace::root().join(self.source);
+        let directory = source.file_name().unwrap_or_default().to_string_lossy();
+        let copy = vm_dir.join(format!("{directory}-{}", kernel.release));
+        mirror(&source, &copy)?;
+        let mut make = Command::new("make");
+        make.arg("-C")
+            .arg(kernel.build_dir())
+            .arg(format!("M={}", copy.display()));
+        // Type data for BPF, which needs a program that the headers do not bring.
+        make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
+        make.args(["-j4", "modules"]);
+        shell::output(&format!("building {}", self.source), &mut make)?;
+        let module = copy.join(format!("{}.ko", self.name));
+        if module.is_file() {
+            return Ok(module);
+        }
+        Err(Error::Other(format!(
+            "{}: the build made no {}.ko",
+            source.display(),
+            self.name
+        )))
     }
-    Err(Error::Other(format!(
-        "{}: the build made no {NAME}.ko",
-        source.display()
-    )))
 }
 
 fn is_source(path: &Path) -> bool {

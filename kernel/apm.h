@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * apm: sees the RC queue pairs of the host, and loads and uses their alternate paths by order.
+ *
+ * A queue pair is known by an entry (struct apm_qp), which holds no pointer to it. Whoever needs
+ * the queue pair takes it by its number for one order (apm_qp_hold) and lets it go again.
+ */
+#ifndef APM_H
+#define APM_H
+
+#include <linux/completion.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+
+#include "apm_nl.h"
+
+#define APM_OWNER_NAME_LEN 32
+
+/* A device that can have paths migrated. */
+struct apm_device {
+	struct ib_device *ib;	/* to be had by apm_device_hold only */
+	bool gone;		/* ib is not to be touched any more */
+	refcount_t refs;
+	struct rcu_head rcu;
+	struct list_head all;
+	struct ib_event_handler events;
+	DECLARE_BITMAP(failed_ports, 256);
+	struct work_struct standing;
+};
+
+/* One path of a queue pair, as netlink tells it. */
+struct apm_path {
+	u8 port;
+	u8 path_bits;
+	u8 sl;
+	u8 mtu;
+	u8 rate;
+	u8 ack_timeout;
+	bool global;
+	u16 slid;
+	u16 dlid;
+	u16 pkey;
+	union ib_gid sgid;
+	union ib_gid dgid;	/* zero: not known */
+};
+
+/* A queue pair as it was read. */
+struct apm_snapshot {
+	enum ib_qp_state state;
+	enum ib_mig_state migration;
+	bool loaded;		/* alternate is there */
+	u32 peer_qpn;
+	struct apm_path primary;
+	struct apm_path alternate;
+};
+
+/* Of a queue pair what a standing order needs: a port that has failed may have no LID any more. */
+struct apm_glance {
+	enum ib_qp_state state;
+	enum ib_mig_state migration;
+	u8 port;
+	u16 dlid;
+};
+
+struct apm_owner {
+	char name[APM_OWNER_NAME_LEN];
+	bool user;
+	pid_t pid;
+	kuid_t uid;
+	u64 start_ns;
+};
+
+enum apm_qp_flag {
+	APM_QP_DYING,		/* is being destroyed, or was reset: takes no orders */
+	APM_QP_ANNOUNCED,
+	APM_QP_OWN_APM,		/* its owner loads alternates */
+	APM_QP_HANDLER,		/* its event handler is ours; the module is pinned for it */
+	APM_QP_TO_RTS,
+	APM_QP_MIG,		/* the event, not told yet */
+	APM_QP_MIG_ERR,
+};
+
+/* What is known of one queue pair. Lists and numbers are under apm_lock. */
+struct apm_qp {
+	struct hlist_node by_number;
+	struct hlist_node by_cookie;
+	struct apm_device *dev;
+	struct rcu_head rcu;
+	refcount_t refs;
+	unsigned long flags;
+	u32 qpn;
+	u64 cookie;
+	struct apm_owner owner;
+	enum apm_role role;
+	u16 peer_lid;		/* of a REQ: where peer_gid is */
+	union ib_gid peer_gid;
+	unsigned long rtr_since;
+	void (*chained)(struct ib_event *event, void *context);
+	struct task_struct *modifier;	/* who modifies it by an order, to be compared only */
+
+	struct mutex mutex;	/* for what follows, and for each order as a whole */
+	struct apm_snapshot last;
+	enum apm_refusal refusal;
+	bool standing;
+	u32 pause_ms;		/* until the next look, if it has to be looked at again */
+	struct delayed_work look;
+
+	struct list_head orders;
+	struct work_struct carry_out;
+	struct list_head leaving;
+};
+
+struct apm_order {
+	struct list_head all;
+	u8 command;		/* enum apm_cmd */
+	bool standing;
+	u32 token;
+	struct apm_path primary;
+	struct apm_path alternate;
+};
+
+/* What a report tells beside the snapshot. */
+struct apm_news {
+	enum apm_cause cause;
+	bool has_token;
+	u32 token;
+	int error;
+};
+
+extern struct workqueue_struct *apm_wq;
+extern struct workqueue_struct *apm_urgent_wq;
+extern spinlock_t apm_lock;
+
+/* device.c */
+int apm_devices_init(void);
+void apm_devices_exit(void);
+struct apm_device *apm_device_of(struct ib_device *ib);
+struct apm_device *apm_device_by_index(u32 index);
+struct ib_device *apm_device_hold(struct apm_device *dev);
+void apm_device_put(struct apm_device *dev);
+
+/* track.c */
+struct apm_qp *apm_qp_find(struct ib_device *ib, u32 qpn);
+struct apm_qp *apm_qp_find_handler(struct ib_device *ib, u32 qpn);
+struct apm_qp *apm_qp_get_by_cookie(u64 cookie);
+struct apm_qp *apm_qp_add(struct apm_device *dev, struct ib_qp *qp);
+struct apm_qp *apm_qp_walk(unsigned int *bucket, u64 *after);
+void apm_qp_retire(struct apm_qp *q);
+void apm_qp_forget(struct apm_qp *q);
+void apm_qp_forget_device(struct apm_device *dev);
+void apm_qp_get(struct apm_qp *q);
+void apm_qp_put(struct apm_qp *q);
+void apm_qp_wait_for_last(void);
+void apm_qp_collect(struct apm_device *dev, u8 port, struct list_head *leaving);
+
+/* probes.c */
+int apm_probes_init(void);
+void apm_probes_exit(void);
+
+/* owner.c */
+struct apm_rule {
+	char name[APM_OWNER_NAME_LEN];	/* empty: any */
+	bool has_uid;
+	kuid_t uid;
+};
+
+#define APM_RULES 16
+
+struct apm_config {
+	enum apm_protect protect;
+	bool swallow;
+	unsigned int rules;
+	struct apm_rule rule[APM_RULES];
+};
+
+void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner);
+bool apm_owner_is_protected(const struct apm_owner *owner);
+bool apm_config_swallows(void);
+void apm_config_get(struct apm_config *config);
+void apm_config_set(const struct apm_config *config);
+
+/* path.c */
+int apm_path_read(struct ib_device *ib, const struct rdma_ah_attr *ah, u16 pkey_index,
+		  struct apm_path *path);
+int apm_path_write(struct ib_device *ib, const struct apm_path *path, struct rdma_ah_attr *ah);
+bool apm_path_same_way(const struct apm_path *a, const struct apm_path *b);
+bool apm_path_leads_back(struct ib_device *ib, const struct apm_path *path);
+
+/* qp.c */
+struct ib_qp *apm_qp_hold(struct apm_qp *q);
+void apm_qp_release(struct ib_qp *qp);
+int apm_qp_adopt(struct apm_device *dev, u32 qpn);
+int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
+int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now);
+int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alternate, bool rearm);
+int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);
+
+/* look.c */
+void apm_look_init(struct apm_qp *q);
+void apm_look_soon(struct apm_qp *q, unsigned int ms);
+void apm_saw(struct apm_qp *q, const struct apm_snapshot *now);
+
+/* order.c */
+void apm_order_init(struct apm_qp *q);
+int apm_order_queue(struct apm_qp *q, const struct apm_order *order);
+
+/* standing.c */
+void apm_standing_work(struct work_struct *work);
+
+/* event.c */
+void apm_event_take(struct apm_qp *q, struct ib_qp *qp);
+void apm_event_handler(struct ib_event *event, void *context);
+
+/* message.c */
+struct sk_buff;
+int apm_message_qp(struct sk_buff *skb, struct apm_qp *q);
+void apm_tell_new(struct apm_qp *q);
+void apm_tell_del(struct apm_qp *q);
+void apm_tell(struct apm_qp *q, const struct apm_news *news);
+
+/* netlink.c */
+extern struct genl_family apm_family;
+int apm_netlink_init(void);
+void apm_netlink_exit(void);
+
+#endif

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Devices, and the events of their ports. */
+#include <linux/slab.h>
+
+#include "apm.h"
+
+static LIST_HEAD(devices);
+static DEFINE_MUTEX(devices_mutex);
+
+static int add_device(struct ib_device *ib);
+static void remove_device(struct ib_device *ib, void *data);
+
+static struct ib_client client = {
+	.name = "apm",
+	.add = add_device,
+	.remove = remove_device,
+};
+
+/* Called by ib_core, from its workqueue. */
+static void on_event(struct ib_event_handler *handler, struct ib_event *event)
+{
+	struct apm_device *dev = container_of(handler, struct apm_device, events);
+
+	if (event->event != IB_EVENT_PORT_ERR || event->element.port_num > 255)
+		return;
+	set_bit(event->element.port_num, dev->failed_ports);
+	queue_work(apm_urgent_wq, &dev->standing);
+}
+
+static int add_device(struct ib_device *ib)
+{
+	struct apm_device *dev;
+
+	/* Whether it can migrate paths is told of its queue pairs. */
+	if (!rdma_cap_ib_sa(ib, rdma_start_port(ib)))
+		return -EOPNOTSUPP;
+	dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	if (!dev)
+		return -ENOMEM;
+	dev->ib = ib;
+	refcount_set(&dev->refs, 1);
+	INIT_WORK(&dev->standing, apm_standing_work);
+	mutex_lock(&devices_mutex);
+	list_add_tail(&dev->all, &devices);
+	mutex_unlock(&devices_mutex);
+	ib_set_client_data(ib, &client, dev);
+	INIT_IB_EVENT_HANDLER(&dev->events, ib, on_event);
+	ib_register_event_handler(&dev->events);
+	return 0;
+}
+
+static void remove_device(struct ib_device *ib, void *data)
+{
+	struct apm_device *dev = data;
+
+	ib_unregister_event_handler(&dev->events);
+	cancel_work_sync(&dev->standing);
+	ib_set_client_data(ib, &client, NULL);
+	mutex_lock(&devices_mutex);
+	list_del(&dev->all);
+	mutex_unlock(&devices_mutex);
+	WRITE_ONCE(dev->gone, true);
+	/* For probes that found the data, and whoever is in apm_device_hold(). */
+	synchronize_rcu();
+	apm_qp_forget_device(dev);
+	apm_device_put(dev);
+}
+
+/* For probes: with preemption disabled. */
+struct apm_device *apm_device_of(struct ib_device *ib)
+{
+	return ib_get_client_data(ib, &client);
+}
+
+/* With a reference, or NULL. */
+struct apm_device *apm_device_by_index(u32 index)
+{
+	struct apm_device *dev, *found = NULL;
+
+	mutex_lock(&devices_mutex);
+	list_for_each_entry(dev, &devices, all) {
+		if (dev->ib->index == index) {
+			refcount_inc(&dev->refs);
+			found = dev;
+			break;
+		}
+	}
+	mutex_unlock(&devices_mutex);
+	return found;
+}
+
+/* The device, which does not go before ib_device_put(); NULL if it is going. */
+struct ib_device *apm_device_hold(struct apm_device *dev)
+{
+	struct ib_device *ib = NULL;
+
+	rcu_read_lock();
+	if (!READ_ONCE(dev->gone) && ib_device_try_get(dev->ib))
+		ib = dev->ib;
+	rcu_read_unlock();
+	return ib;
+}
+
+void apm_device_put(struct apm_device *dev)
+{
+	if (refcount_dec_and_test(&dev->refs))
+		kfree_rcu(dev, rcu);
+}
+
+int apm_devices_init(void)
+{
+	return ib_register_client(&client);
+}
+
+void apm_devices_exit(void)
+{
+	ib_unregister_client(&client);
+	apm_qp_wait_for_last();
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The events of queue pairs under care. Their handler is exchanged with the first load, and stays
+ * as long as the queue pair: a driver may have read it just before, so the module is pinned.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+
+#include "apm.h"
+
+/* Once for each queue pair. The caller holds the queue pair, and the mutex of the entry. */
+void apm_event_take(struct apm_qp *q, struct ib_qp *qp)
+{
+	struct apm_qp *before;
+	unsigned long flags;
+
+	spin_lock_irqsave(&apm_lock, flags);
+	if (test_bit(APM_QP_HANDLER, &q->flags) || test_bit(APM_QP_DYING, &q->flags))
+		goto out;
+	before = apm_qp_find_handler(qp->device, qp->qp_num);
+	if (qp->event_handler == apm_event_handler) {
+		/* It was reset, and has a new entry since. */
+		if (before) {
+			q->chained = before->chained;
+			__module_get(THIS_MODULE);
+			set_bit(APM_QP_HANDLER, &q->flags);
+			apm_qp_forget(before);
+		}
+		goto out;
+	}
+	q->chained = qp->event_handler;
+	__module_get(THIS_MODULE);
+	set_bit(APM_QP_HANDLER, &q->flags);
+	/* Whoever reads the handler finds the entry. */
+	smp_store_release(&qp->event_handler, apm_event_handler);
+out:
+	spin_unlock_irqrestore(&apm_lock, flags);
+}
+
+static bool is_kept(struct apm_qp *q, enum ib_event_type type)
+{
+	if (test_bit(APM_QP_DYING, &q->flags) || test_bit(APM_QP_OWN_APM, &q->flags))
+		return false;
+	if (type == IB_EVENT_PATH_MIG)
+		set_bit(APM_QP_MIG, &q->flags);
+	else if (type == IB_EVENT_PATH_MIG_ERR)
+		set_bit(APM_QP_MIG_ERR, &q->flags);
+	else
+		return false;
+	apm_look_soon(q, 0);
+	/* rds drops its connection and svcrdma closes its own; UCX prints an error. */
+	return !q->owner.user || apm_config_swallows();
+}
+
+/* Called by drivers, in whatever context. */
+void apm_event_handler(struct ib_event *event, void *context)
+{
+	void (*chained)(struct ib_event *event, void *context) = NULL;
+	struct ib_qp *qp = event->element.qp;
+	bool keep = false;
+	struct apm_qp *q;
+
+	rcu_read_lock();
+	q = apm_qp_find_handler(qp->device, qp->qp_num);
+	if (q) {
+		keep = is_kept(q, event->event);
+		chained = q->chained;
+	} else {
+		pr_warn_once("event %d of a queue pair that is not known\n", event->event);
+	}
+	rcu_read_unlock();
+	if (chained && !keep)
+		chained(event, context);
+}

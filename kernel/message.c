@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* What is told of queue pairs, in the network namespaces that may use their device. */
+#include <linux/user_namespace.h>
+#include <net/genetlink.h>
+#include <net/net_namespace.h>
+
+#include "apm.h"
+
+static int put_gid(struct sk_buff *skb, int type, const union ib_gid *gid)
+{
+	/* Not known. */
+	if (!gid->global.subnet_prefix && !gid->global.interface_id)
+		return 0;
+	return nla_put(skb, type, sizeof(*gid), gid);
+}
+
+static int put_path(struct sk_buff *skb, int type, const struct apm_path *path)
+{
+	struct nlattr *nest = nla_nest_start(skb, type);
+
+	if (!nest || nla_put_u8(skb, APM_A_PATH_PORT, path->port) ||
+	    nla_put_u8(skb, APM_A_PATH_SL, path->sl) ||
+	    nla_put_u8(skb, APM_A_PATH_MTU, path->mtu) ||
+	    nla_put_u8(skb, APM_A_PATH_RATE, path->rate) ||
+	    nla_put_u8(skb, APM_A_PATH_ACK_TIMEOUT, path->ack_timeout) ||
+	    nla_put_u16(skb, APM_A_PATH_SLID, path->slid) ||
+	    nla_put_u16(skb, APM_A_PATH_DLID, path->dlid) ||
+	    nla_put_u16(skb, APM_A_PATH_PKEY, path->pkey) ||
+	    put_gid(skb, APM_A_PATH_SGID, &path->sgid) ||
+	    put_gid(skb, APM_A_PATH_DGID, &path->dgid) ||
+	    (path->global && nla_put_flag(skb, APM_A_PATH_GLOBAL)))
+		return -EMSGSIZE;
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+static int put_snapshot(struct sk_buff *skb, const struct apm_snapshot *s)
+{
+	if (nla_put_u32(skb, APM_A_QP_QP_STATE, s->state) ||
+	    nla_put_u32(skb, APM_A_QP_MIGRATION, s->migration) ||
+	    nla_put_u32(skb, APM_A_QP_PEER_QPN, s->peer_qpn) ||
+	    (s->primary.port && put_path(skb, APM_A_QP_PRIMARY, &s->primary)) ||
+	    (s->loaded && put_path(skb, APM_A_QP_ALTERNATE, &s->alternate)))
+		return -EMSGSIZE;
+	return 0;
+}
+
+static int put_owner(struct sk_buff *skb, const struct apm_owner *owner)
+{
+	if (nla_put_string(skb, APM_A_QP_OWNER_NAME, owner->name) ||
+	    nla_put_u32(skb, APM_A_QP_OWNER_UID, from_kuid_munged(&init_user_ns, owner->uid)))
+		return -EMSGSIZE;
+	if (!owner->user)
+		return 0;
+	if (nla_put_u32(skb, APM_A_QP_OWNER_PID, owner->pid) ||
+	    nla_put_u64_64bit(skb, APM_A_QP_OWNER_START, owner->start_ns, APM_A_QP_PAD))
+		return -EMSGSIZE;
+	return 0;
+}
+
+static int put_device_names(struct sk_buff *skb, struct apm_qp *q)
+{
+	struct ib_device *ib = apm_device_hold(q->dev);
+	int ret = 0;
+
+	if (!ib)
+		return 0;
+	if (nla_put_u32(skb, APM_A_QP_DEV_INDEX, ib->index) ||
+	    nla_put_string(skb, APM_A_QP_DEV_NAME, dev_name(&ib->dev)) ||
+	    nla_put_u64_64bit(skb, APM_A_QP_NODE_GUID, be64_to_cpu(ib->node_guid), APM_A_QP_PAD))
+		ret = -EMSGSIZE;
+	ib_device_put(ib);
+	return ret;
+}
+
+/* All that is known. With the mutex held. */
+int apm_message_qp(struct sk_buff *skb, struct apm_qp *q)
+{
+	if (nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD) ||
+	    nla_put_u32(skb, APM_A_QP_QPN, q->qpn) ||
+	    nla_put_u32(skb, APM_A_QP_ROLE, q->role) ||
+	    nla_put_u32(skb, APM_A_QP_REFUSAL, q->refusal) ||
+	    nla_put_u8(skb, APM_A_QP_STANDING, q->standing) ||
+	    put_device_names(skb, q) || put_owner(skb, &q->owner) || put_snapshot(skb, &q->last))
+		return -EMSGSIZE;
+	return 0;
+}
+
+/* A device in a namespace of its own is nobody else's business. */
+static void tell(struct apm_qp *q, struct sk_buff *skb)
+{
+	struct ib_device *ib = apm_device_hold(q->dev);
+	struct sk_buff *copy;
+	struct net *net;
+
+	if (ib) {
+		rcu_read_lock();
+		for_each_net_rcu(net) {
+			if (!rdma_dev_access_netns(ib, net))
+				continue;
+			copy = skb_clone(skb, GFP_ATOMIC);
+			if (copy)
+				genlmsg_multicast_netns(&apm_family, net, copy, 0, 0, GFP_ATOMIC);
+		}
+		rcu_read_unlock();
+		ib_device_put(ib);
+	}
+	nlmsg_free(skb);
+}
+
+static struct sk_buff *begin(u8 command, void **head)
+{
+	struct sk_buff *skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
+
+	if (!skb)
+		return NULL;
+	*head = genlmsg_put(skb, 0, 0, &apm_family, 0, command);
+	return skb;
+}
+
+static void finish(struct apm_qp *q, struct sk_buff *skb, void *head, int failure)
+{
+	if (failure) {
+		nlmsg_free(skb);
+		return;
+	}
+	genlmsg_end(skb, head);
+	tell(q, skb);
+}
+
+void apm_tell_new(struct apm_qp *q)
+{
+	void *head;
+	struct sk_buff *skb = begin(APM_CMD_NEW, &head);
+
+	if (skb)
+		finish(q, skb, head, apm_message_qp(skb, q));
+}
+
+void apm_tell_del(struct apm_qp *q)
+{
+	void *head;
+	struct sk_buff *skb = begin(APM_CMD_DEL, &head);
+
+	if (skb)
+		finish(q, skb, head,
+		       nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD));
+}
+
+void apm_tell(struct apm_qp *q, const struct apm_news *news)
+{
+	void *head;
+	struct sk_buff *skb = begin(APM_CMD_REPORT, &head);
+
+	if (skb)
+		finish(q, skb, head,
+		       nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD) ||
+		       nla_put_u32(skb, APM_A_QP_CAUSE, news->cause) ||
+		       nla_put_u8(skb, APM_A_QP_STANDING, q->standing) ||
+		       (news->has_token && nla_put_u32(skb, APM_A_QP_TOKEN, news->token)) ||
+		       (news->error && nla_put_u32(skb, APM_A_QP_ERRNO, -news->error)) ||
+		       put_snapshot(skb, &q->last));
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Whose a queue pair is, and whether it is to be under care. */
+#include <linux/cred.h>
+
+#include "apm.h"
+
+/* IPoIB's connections are bound to their port, and it flushes them when that has an event. */
+static struct apm_config config = {
+	.protect = APM_PROTECT_ALL,
+	.swallow = true,
+	.rules = 1,
+	.rule = { { .name = "ib_ipoib" } },
+};
+
+static DEFINE_SPINLOCK(config_lock);
+
+/* Queue pairs of rdma_cm bear its name; the protection domain has the user's of rdma_cm. */
+static const char *kernel_name(const struct ib_qp *qp)
+{
+	const char *name = qp->res.kern_name;
+
+	if ((!name || !strcmp(name, "rdma_cm")) && qp->pd && qp->pd->res.kern_name)
+		name = qp->pd->res.kern_name;
+	return name ?: "kernel";
+}
+
+/* The queue pair must be there. Its res.task holds its task as long as it is. */
+void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
+{
+	struct task_struct *task = qp->res.task;
+
+	memset(owner, 0, sizeof(*owner));
+	owner->user = !rdma_is_kernel_res(&qp->res);
+	owner->uid = GLOBAL_ROOT_UID;
+	if (!owner->user) {
+		strscpy(owner->name, kernel_name(qp), sizeof(owner->name));
+		return;
+	}
+	if (!task)
+		return;
+	rcu_read_lock();
+	task = task->group_leader;
+	/* Its lock may not be taken here; torn between two names it still ends. */
+	strscpy(owner->name, task->comm, TASK_COMM_LEN);
+	owner->pid = task->tgid;
+	owner->uid = task_uid(task);
+	owner->start_ns = task->start_boottime;
+	rcu_read_unlock();
+}
+
+static bool rule_fits(const struct apm_rule *rule, const struct apm_owner *owner)
+{
+	if (rule->name[0] && strcmp(rule->name, owner->name))
+		return false;
+	return !rule->has_uid || (owner->user && uid_eq(rule->uid, owner->uid));
+}
+
+bool apm_owner_is_protected(const struct apm_owner *owner)
+{
+	unsigned long flags;
+	bool yes;
+	unsigned int i;
+
+	spin_lock_irqsave(&config_lock, flags);
+	yes = config.protect == APM_PROTECT_ALL ||
+	      (config.protect == APM_PROTECT_ULPS && !owner->user);
+	for (i = 0; yes && i < config.rules; i++)
+		yes = !rule_fits(&config.rule[i], owner);
+	spin_unlock_irqrestore(&config_lock, flags);
+	return yes;
+}
+
+/* Called from event handlers: no lock. */
+bool apm_config_swallows(void)
+{
+	return READ_ONCE(config.swallow);
+}
+
+void apm_config_get(struct apm_config *to)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&config_lock, flags);
+	*to = config;
+	spin_unlock_irqrestore(&config_lock, flags);
+}
+
+void apm_config_set(const struct apm_config *from)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&config_lock, flags);
+	config = *from;
+	spin_unlock_irqrestore(&config_lock, flags);
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Where ib_core and ib_cm are listened to. A handler runs at the beginning of the function, with
+ * preemption disabled: it notes what is asked for and has the queue pair looked at later.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/kprobes.h>
+#include <linux/ptrace.h>
+#include <rdma/ib_cm.h>
+
+#include "apm.h"
+
+/* How long a queue pair may be on its way to RTS before it is looked at, and how long in RTR. */
+#define RTS_MS 20
+#define RTR_MS 3000
+
+/* More destructions at a time than these leave the module pinned. */
+#define DESTRUCTIONS 1024
+
+/* They are what they are taken for, or this does not compile; and ib_cm is loaded with this. */
+static struct {
+	int (*modify_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask);
+	int (*modify_qp_with_udata)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+				    struct ib_udata *udata);
+	int (*destroy_qp_user)(struct ib_qp *qp, struct ib_udata *udata);
+	int (*send_cm_req)(struct ib_cm_id *id, struct ib_cm_req_param *param);
+	int (*send_cm_rep)(struct ib_cm_id *id, struct ib_cm_rep_param *param);
+} signatures __used = {
+	.modify_qp = ib_modify_qp,
+	.modify_qp_with_udata = ib_modify_qp_with_udata,
+	.destroy_qp_user = ib_destroy_qp_user,
+	.send_cm_req = ib_send_cm_req,
+	.send_cm_rep = ib_send_cm_rep,
+};
+
+static bool is_concerned(const struct ib_qp *qp)
+{
+	return qp && qp->qp_type == IB_QPT_RC && qp->real_qp == qp;
+}
+
+static bool loads_paths(const struct ib_qp_attr *attr, int mask)
+{
+	return (mask & IB_QP_ALT_PATH) ||
+	       ((mask & IB_QP_PATH_MIG_STATE) && attr->path_mig_state != IB_MIG_MIGRATED);
+}
+
+/* With apm_lock held. */
+static void note_modify(struct apm_device *dev, struct ib_qp *qp, const struct ib_qp_attr *attr,
+			int mask)
+{
+	struct apm_qp *q = apm_qp_find(qp->device, qp->qp_num);
+
+	if (q && q->modifier == current)
+		return;
+	if ((mask & IB_QP_STATE) &&
+	    (attr->qp_state == IB_QPS_RESET || attr->qp_state == IB_QPS_INIT)) {
+		/* What was connected is not any more; INIT after INIT changes nothing of it. */
+		if (q && (attr->qp_state == IB_QPS_RESET || q->rtr_since)) {
+			apm_qp_retire(q);
+			q = NULL;
+		}
+		if (!q && attr->qp_state == IB_QPS_INIT)
+			apm_qp_add(dev, qp);
+		return;
+	}
+	if (!q)
+		return;
+	if (loads_paths(attr, mask))
+		set_bit(APM_QP_OWN_APM, &q->flags);
+	if (!(mask & IB_QP_STATE)) {
+		if (mask & (IB_QP_AV | IB_QP_PORT | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE))
+			apm_look_soon(q, RTS_MS);
+		return;
+	}
+	switch (attr->qp_state) {
+	case IB_QPS_RTR:
+		q->rtr_since = jiffies | 1;
+		apm_look_soon(q, RTR_MS);
+		break;
+	case IB_QPS_RTS:
+		set_bit(APM_QP_TO_RTS, &q->flags);
+		fallthrough;
+	default:
+		apm_look_soon(q, RTS_MS);
+	}
+}
+
+/* The arguments of both functions begin alike. */
+static int on_modify(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
+	const struct ib_qp_attr *attr = (void *)regs_get_kernel_argument(regs, 1);
+	int mask = regs_get_kernel_argument(regs, 2);
+	struct apm_device *dev;
+	unsigned long flags;
+
+	if (!is_concerned(qp))
+		return 0;
+	dev = apm_device_of(qp->device);
+	if (!dev)
+		return 0;
+	spin_lock_irqsave(&apm_lock, flags);
+	note_modify(dev, qp, attr, mask);
+	spin_unlock_irqrestore(&apm_lock, flags);
+	return 0;
+}
+
+static int on_destroy(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
+	unsigned long flags;
+	struct apm_qp *q;
+
+	if (!is_concerned(qp))
+		return 0;
+	spin_lock_irqsave(&apm_lock, flags);
+	q = apm_qp_find(qp->device, qp->qp_num);
+	if (q)
+		apm_qp_retire(q);
+	spin_unlock_irqrestore(&apm_lock, flags);
+	return 0;
+}
+
+/*
+ * The number of the queue pair is the caller's word. Of a program it counts for its own, of a
+ * kernel thread or root (who log in to a target) for the kernel's. With apm_lock held.
+ */
+static struct apm_qp *find_own(struct ib_device *ib, u32 qpn)
+{
+	struct apm_qp *q = apm_qp_find(ib, qpn);
+
+	if (!q)
+		return NULL;
+	if (q->owner.user)
+		return q->owner.pid == current->tgid ? q : NULL;
+	return (current->flags & PF_KTHREAD) || uid_eq(current_euid(), GLOBAL_ROOT_UID) ? q : NULL;
+}
+
+static int on_req(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct ib_cm_id *id = (void *)regs_get_kernel_argument(regs, 0);
+	const struct ib_cm_req_param *param = (void *)regs_get_kernel_argument(regs, 1);
+	const struct sa_path_rec *path = param->primary_path;
+	unsigned long flags;
+	struct apm_qp *q;
+
+	spin_lock_irqsave(&apm_lock, flags);
+	q = find_own(id->device, param->qp_num);
+	if (q) {
+		q->role = APM_ROLE_ACTIVE;
+		/* A GID belongs to its LID: after a migration it says nothing. */
+		if (path && path->rec_type == SA_PATH_REC_TYPE_IB) {
+			q->peer_lid = be16_to_cpu(path->ib.dlid);
+			q->peer_gid = path->dgid;
+		}
+	}
+	spin_unlock_irqrestore(&apm_lock, flags);
+	return 0;
+}
+
+static int on_rep(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct ib_cm_id *id = (void *)regs_get_kernel_argument(regs, 0);
+	const struct ib_cm_rep_param *param = (void *)regs_get_kernel_argument(regs, 1);
+	unsigned long flags;
+	struct apm_qp *q;
+
+	spin_lock_irqsave(&apm_lock, flags);
+	q = find_own(id->device, param->qp_num);
+	if (q)
+		q->role = APM_ROLE_PASSIVE;
+	spin_unlock_irqrestore(&apm_lock, flags);
+	return 0;
+}
+
+/* Remembers an entry whose event handler is ours until its queue pair is gone. */
+static int destroy_begins(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct apm_qp **kept = (struct apm_qp **)instance->data;
+	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
+	unsigned long flags;
+
+	if (!is_concerned(qp))
+		return 1;
+	spin_lock_irqsave(&apm_lock, flags);
+	*kept = apm_qp_find_handler(qp->device, qp->qp_num);
+	if (*kept)
+		apm_qp_get(*kept);
+	spin_unlock_irqrestore(&apm_lock, flags);
+	return *kept ? 0 : 1;
+}
+
+static int destroy_ended(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct apm_qp *q = *(struct apm_qp **)instance->data;
+	unsigned long flags;
+
+	/* Refused: it lives on, unprotected, and its events go on being passed on. */
+	if ((int)regs_return_value(regs) == 0) {
+		spin_lock_irqsave(&apm_lock, flags);
+		apm_qp_forget(q);
+		spin_unlock_irqrestore(&apm_lock, flags);
+	}
+	apm_qp_put(q);
+	return 0;
+}
+
+static struct kprobe modify_probe = { .symbol_name = "ib_modify_qp", .pre_handler = on_modify };
+static struct kprobe modify_user_probe = {
+	.symbol_name = "ib_modify_qp_with_udata", .pre_handler = on_modify
+};
+
+static struct kprobe destroy_probe = {
+	.symbol_name = "ib_destroy_qp_user", .pre_handler = on_destroy
+};
+
+static struct kprobe req_probe = { .symbol_name = "ib_send_cm_req", .pre_handler = on_req };
+static struct kprobe rep_probe = { .symbol_name = "ib_send_cm_rep", .pre_handler = on_rep };
+static struct kprobe *probes[] = {
+	&destroy_probe, &modify_probe, &modify_user_probe, &req_probe, &rep_probe
+};
+
+static struct kretprobe destruction = {
+	.kp.symbol_name = "ib_destroy_qp_user",
+	.entry_handler = destroy_begins,
+	.handler = destroy_ended,
+	.maxactive = DESTRUCTIONS,
+	.data_size = sizeof(struct apm_qp *),
+};
+
+int apm_probes_init(void)
+{
+	int i, ret;
+
+	ret = register_kretprobe(&destruction);
+	if (ret) {
+		pr_err("cannot listen to the return of %s: error %d\n",
+		       destruction.kp.symbol_name, ret);
+		return ret;
+	}
+	for (i = 0; i < ARRAY_SIZE(probes); i++) {
+		ret = register_kprobe(probes[i]);
+		if (ret) {
+			pr_err("cannot listen to %s: error %d\n", probes[i]->symbol_name, ret);
+			unregister_kprobes(probes, i);
+			unregister_kretprobe(&destruction);
+			return ret;
+		}
+	}
+	return 0;
+}
+
+void apm_probes_exit(void)
+{
+	unregister_kprobes(probes, ARRAY_SIZE(probes));
+	unregister_kretprobe(&destruction);
+}

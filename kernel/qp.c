@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * A queue pair for the length of one order: found by its number, held by its reference of restrack,
+ * which its destruction waits for. Its state is never set, so that none is revived.
+ */
+#include <rdma/ib_cache.h>
+#include <rdma/uverbs_ioctl.h>
+#include <rdma/uverbs_types.h>
+#include <rdma/restrack.h>
+
+#include "apm.h"
+
+static struct ib_qp *hold(struct apm_device *dev, u32 qpn)
+{
+	struct rdma_restrack_entry *res;
+	struct ib_device *ib;
+	struct ib_qp *qp;
+
+	ib = apm_device_hold(dev);
+	if (!ib)
+		return ERR_PTR(-ENODEV);
+	res = rdma_restrack_get_byid(ib, RDMA_RESTRACK_QP, qpn);
+	if (IS_ERR(res)) {
+		ib_device_put(ib);
+		return ERR_CAST(res);
+	}
+	qp = container_of(res, struct ib_qp, res);
+	if (qp->qp_type == IB_QPT_RC && qp->real_qp == qp)
+		return qp;
+	apm_qp_release(qp);
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+/* The queue pair and its device, or an error: it is gone, or it is not the one that was known. */
+struct ib_qp *apm_qp_hold(struct apm_qp *q)
+{
+	struct ib_qp *qp = hold(q->dev, q->qpn);
+
+	/* Marked before its destruction begins: what is not marked now is the one we know. */
+	if (IS_ERR(qp) || (rdma_is_kernel_res(&qp->res) == !q->owner.user &&
+			   !test_bit(APM_QP_DYING, &q->flags)))
+		return qp;
+	apm_qp_release(qp);
+	return ERR_PTR(-ESTALE);
+}
+
+void apm_qp_release(struct ib_qp *qp)
+{
+	struct ib_device *ib = qp->device;
+
+	rdma_restrack_put(&qp->res);
+	ib_device_put(ib);
+}
+
+/*
+ * Takes up a queue pair that is older than the module. One that is not in state Migrated was
+ * loaded by somebody else.
+ */
+int apm_qp_adopt(struct apm_device *dev, u32 qpn)
+{
+	struct ib_qp *qp = hold(dev, qpn);
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+	unsigned long flags;
+	struct apm_qp *q;
+	int ret;
+
+	if (IS_ERR(qp))
+		return PTR_ERR(qp);
+	memset(&attr, 0, sizeof(attr));
+	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_PATH_MIG_STATE, &init);
+	if (ret)
+		goto out;
+	spin_lock_irqsave(&apm_lock, flags);
+	if (!apm_qp_find(qp->device, qpn)) {
+		q = apm_qp_add(dev, qp);
+		if (q && attr.path_mig_state != IB_MIG_MIGRATED)
+			set_bit(APM_QP_OWN_APM, &q->flags);
+		if (q && attr.qp_state >= IB_QPS_RTR) {
+			q->rtr_since = jiffies | 1;
+			apm_look_soon(q, attr.qp_state == IB_QPS_RTR ? 3000 : 0);
+		}
+		ret = q ? 0 : -ENOMEM;
+	}
+	spin_unlock_irqrestore(&apm_lock, flags);
+out:
+	apm_qp_release(qp);
+	return ret;
+}
+
+int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+	int ret;
+
+	memset(&attr, 0, sizeof(attr));
+	memset(now, 0, sizeof(*now));
+	ret = ib_query_qp(qp, &attr,
+			  IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PKEY_INDEX | IB_QP_TIMEOUT |
+			  IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE,
+			  &init);
+	if (ret)
+		return ret;
+	now->state = attr.qp_state;
+	now->migration = attr.path_mig_state;
+	now->peer_qpn = attr.dest_qp_num & 0xffffff;
+	if (attr.qp_state < IB_QPS_RTR)
+		return 0;
+	now->primary.port = attr.port_num;
+	now->primary.mtu = attr.path_mtu;
+	now->primary.ack_timeout = attr.timeout;
+	ret = apm_path_read(qp->device, &attr.ah_attr, attr.pkey_index, &now->primary);
+	/* In Error a device may not know the path any more. */
+	if (ret)
+		return attr.qp_state == IB_QPS_ERR ? 0 : ret;
+	if (!now->primary.global && now->primary.dlid == q->peer_lid)
+		now->primary.dgid = q->peer_gid;
+	now->loaded = attr.path_mig_state != IB_MIG_MIGRATED && attr.alt_port_num;
+	if (!now->loaded)
+		return 0;
+	now->alternate.port = attr.alt_port_num;
+	now->alternate.mtu = attr.path_mtu;
+	now->alternate.ack_timeout = attr.alt_timeout;
+	return apm_path_read(qp->device, &attr.alt_ah_attr, attr.alt_pkey_index, &now->alternate);
+}
+
+/* By one call: every moment counts. */
+int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+	int ret;
+
+	memset(&attr, 0, sizeof(attr));
+	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PATH_MIG_STATE,
+			  &init);
+	now->state = attr.qp_state;
+	now->migration = attr.path_mig_state;
+	now->port = attr.port_num;
+	now->dlid = rdma_ah_get_dlid(&attr.ah_attr);
+	return ret;
+}
+
+/* Drivers expect a user's data with a user's queue pair: there is none, but a context. */
+static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
+{
+	int ret;
+
+	WRITE_ONCE(q->modifier, current);
+	if (q->owner.user) {
+		struct uverbs_attr_bundle none = {};
+
+		none.context = qp->pd->uobject ? qp->pd->uobject->context : NULL;
+		ret = none.context ? ib_modify_qp_with_udata(qp, attr, mask, &none.driver_udata) :
+				     -ENXIO;
+	} else {
+		ret = ib_modify_qp(qp, attr, mask);
+	}
+	WRITE_ONCE(q->modifier, NULL);
+	return ret;
+}
+
+/* The alternate has the partition of the primary, whatever its index is on the other port. */
+static int pkey_index_of(struct ib_qp *qp, u8 port, u16 *index)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+	u16 pkey;
+	int ret;
+
+	memset(&attr, 0, sizeof(attr));
+	ret = ib_query_qp(qp, &attr, IB_QP_PKEY_INDEX | IB_QP_PORT, &init);
+	if (!ret)
+		ret = ib_get_cached_pkey(qp->device, attr.port_num, attr.pkey_index, &pkey);
+	if (!ret)
+		ret = ib_find_cached_pkey(qp->device, port, pkey, index);
+	return ret;
+}
+
+int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alternate, bool rearm)
+{
+	struct ib_qp_attr attr;
+	int mask = IB_QP_ALT_PATH;
+	int ret;
+
+	memset(&attr, 0, sizeof(attr));
+	ret = apm_path_write(qp->device, alternate, &attr.alt_ah_attr);
+	if (!ret)
+		ret = pkey_index_of(qp, alternate->port, &attr.alt_pkey_index);
+	if (ret)
+		return ret;
+	attr.alt_port_num = alternate->port;
+	attr.alt_timeout = alternate->ack_timeout;
+	if (rearm) {
+		attr.path_mig_state = IB_MIG_REARM;
+		mask |= IB_QP_PATH_MIG_STATE;
+	}
+	return modify(q, qp, &attr, mask);
+}
+
+int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp)
+{
+	struct ib_qp_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.path_mig_state = IB_MIG_MIGRATED;
+	return modify(q, qp, &attr, IB_QP_PATH_MIG_STATE);
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Standing orders: armed queue pairs leave a port that has failed, with nobody to be asked. */
+#include <linux/sched/mm.h>
+
+#include "apm.h"
+
+/* Whether it was migrated. What it has become is told by the look that follows. */
+static void leave(struct apm_qp *q, u8 port)
+{
+	struct apm_glance now;
+	struct ib_qp *qp;
+
+	mutex_lock(&q->mutex);
+	qp = apm_qp_hold(q);
+	if (IS_ERR(qp))
+		goto out;
+	if (q->standing && !q->refusal && !apm_qp_glance(qp, &now) && now.state == IB_QPS_RTS &&
+	    now.migration == IB_MIG_ARMED && now.port == port && now.dlid == q->last.primary.dlid) {
+		if (!apm_qp_migrate(q, qp))
+			WRITE_ONCE(q->standing, false);
+		apm_look_soon(q, 0);
+	}
+	apm_qp_release(qp);
+out:
+	mutex_unlock(&q->mutex);
+}
+
+static bool is_down(struct apm_device *dev, u8 port)
+{
+	struct ib_device *ib = apm_device_hold(dev);
+	struct ib_port_attr attr;
+	bool down = false;
+
+	if (!ib)
+		return false;
+	if (rdma_is_port_valid(ib, port) && !ib_query_port(ib, port, &attr))
+		down = attr.state != IB_PORT_ACTIVE;
+	ib_device_put(ib);
+	return down;
+}
+
+/* One device has one of these at a time; an entry is on one list. */
+void apm_standing_work(struct work_struct *work)
+{
+	struct apm_device *dev = container_of(work, struct apm_device, standing);
+	unsigned int noio = memalloc_noio_save();
+	struct apm_qp *q, *next;
+	LIST_HEAD(leaving);
+	unsigned int port;
+
+	for_each_set_bit(port, dev->failed_ports, 256) {
+		clear_bit(port, dev->failed_ports);
+		/* What counts is how the port is now. */
+		if (!is_down(dev, port))
+			continue;
+		apm_qp_collect(dev, port, &leaving);
+		list_for_each_entry_safe(q, next, &leaving, leaving) {
+			list_del_init(&q->leaving);
+			leave(q, port);
+			apm_qp_put(q);
+			cond_resched();
+		}
+	}
+	memalloc_noio_restore(noio);
+}

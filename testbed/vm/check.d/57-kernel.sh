@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The kernel module apm: sees queue pairs of programs that know nothing of it, loads and uses alternates by
+# order, and leaves a port that has failed with nobody to be asked. No daemon is in this.
+
+# known DEVICE: the line of the client's or server's connection on it.
+known() { apm_order get | grep " dev=$1 .*owner=ibv_rc_pingpong"; }
+field() { sed -n "s/.* $2=\([^ ]*\).*/\1/p" <<<"$1"; } # LINE NAME
+is_known() { [ -n "$(known "$1")" ]; }
+reads() { [ "$(field "$(known "$1")" "$2")" = "$3" ]; } # DEVICE NAME VALUE
+is_alone() { [ -z "$(apm_order get)" ]; }
+cookie_of() { field "$(known "$1")" cookie; }
+
+# path FROM TO PORT: the path from one device to the other between their ports of this number.
+path() { echo "$3:$(lid_of "$1" "$3"):$(lid_of "$2" "$3")"; }
+
+arm() { # FROM TO PRIMARY_PORT ALTERNATE_PORT
+	output apm_order load "$(cookie_of "$1")" "$(path "$1" "$2" "$3")" "$(path "$1" "$2" "$4")" standing
+	need 'cause=done token=77 .* migration=(rearm|armed) .* standing=1$'
+}
+
+# refused PATTERN ARGUMENT...: the module says why.
+refused() {
+	local why=$1
+	shift
+	out=$(apm_order "$@" 2>&1) && fail "not refused: $*"
+	need "$why"
+}
+
+# Sets server and client.
+long_pingpong() { # TCP_PORT
+	host-a ibv_rc_pingpong -d shca0 -i 1 -p "$1" -n 100000000 >"$logs/server.kernel" 2>&1 &
+	server=$!
+	await 10 listens "$1"
+	host-b ibv_rc_pingpong -d shca1 -i 1 -p "$1" -n 100000000 127.0.0.1 >"$logs/client.kernel" 2>&1 &
+	client=$!
+}
+
+still_run() { kill -0 "$server" && kill -0 "$client"; }
+
+end_pingpong() {
+	kill -KILL "$server" "$client"
+	wait "$server" "$client" || true
+}
+
+load_apm() {
+	output modprobe apm
+	output lsmod
+	need '^apm '
+	output apm_order get
+	need_count 0 .
+}
+
+orders() {
+	local a other
+	long_pingpong 18601
+	for device in shca0 shca1; do await 10 is_known "$device"; done
+	output known shca0
+	need "primary=$(path shca0 shca1 1) .* role=unknown refusal=none .* owner=ibv_rc_pingpong pid="
+	a=$(cookie_of shca0)
+	refused 'no queue pair has this cookie' query 1
+	refused 'a path needs|range|Invalid' load "$a" 1:0:0 "$(path shca0 shca1 2)"
+	refused 'no such InfiniBand device' adopt 4711 1
+	# For another primary, or to where it is already: nothing is modified.
+	output apm_order load "$a" "$(path shca0 shca1 2)" "$(path shca0 shca1 1)"
+	need 'cause=stale .* migration=migrated'
+	output apm_order load "$a" "$(path shca0 shca1 1)" "$(path shca0 shca1 1)"
+	need 'cause=failed .* errno=22'
+	output apm_order migrate "$a" "$(path shca0 shca1 1)"
+	need 'cause=stale'
+	arm shca0 shca1 1 2
+	arm shca1 shca0 1 2
+	for device in shca0 shca1; do await 10 reads "$device" migration armed; done
+	output known shca0
+	need 'alternate-pkey=0xffff'
+	# In Armed only the path is changed.
+	arm shca0 shca1 1 2
+	need 'migration=armed'
+	output apm_order migrate "$a" "$(path shca0 shca1 1)"
+	need "cause=done .* primary=$(path shca0 shca1 2)"
+	await 10 reads shca1 primary "$(path shca1 shca0 2)"
+	still_run || fail "a program ended"
+}
+
+# By the standing order: what is told is no answer to an order, and comes from the device's event.
+standing_order() {
+	local told
+	arm shca0 shca1 2 1
+	arm shca1 shca0 2 1
+	for device in shca0 shca1; do await 10 reads "$device" migration armed; done
+	apm_order listen 2 >"$logs/told.kernel" &
+	told=$!
+	sleep 0.5
+	cable pull shca0 2
+	await 10 reads shca0 primary "$(path shca0 shca1 1)"
+	await 10 reads shca1 primary "$(path shca1 shca0 1)"
+	wait "$told"
+	output cat "$logs/told.kernel"
+	need_count 2 'cause=path-migrated .* migration=migrated'
+	cable plug shca0 2
+	await 20 state_is shca0 2 ACTIVE
+	still_run || fail "a program ended"
+	sleep 0.5
+	still_run || fail "a program ended"
+}
+
+# Handlers of events are the module's: it stays until the queue pairs are gone, however they end.
+pinned() {
+	rmmod apm 2>/dev/null && fail "the module went while queue pairs are under its care"
+	end_pingpong
+	await 10 is_alone
+}
+
+# Older than the module; and left alone where that is said.
+adoption() {
+	local qpn
+	rmmod apm
+	long_pingpong 18602
+	await 10 sh -c '[ "$(rdma resource show qp | grep -c "type RC state RTS")" -ge 2 ]'
+	modprobe apm
+	is_alone || fail "it knows what is older than it"
+	qpn=$(rdma resource show qp link shca0 | sed -n 's/.* lqpn \([0-9]*\) .*type RC .*/\1/p' | head -n 1)
+	output apm_order adopt "$(rdma dev show shca0 | cut -d: -f1)" "$qpn"
+	await 10 is_known shca0
+	output apm_order protect ulps
+	need 'protect=1'
+	await 10 reads shca0 refusal owner
+	output apm_order load "$(cookie_of shca0)" "$(path shca0 shca1 1)" "$(path shca0 shca1 2)"
+	need 'cause=failed .* errno=1 '
+	output apm_order protect all
+	await 10 reads shca0 refusal none
+	end_pingpong
+	await 10 is_alone
+}
+
+# A program that migrates paths by itself, and the module beside it.
+beside() {
+	output apm_verbs
+	need_count 0 '^FAIL'
+	await 20 is_alone
+	healthy
+}
+
+# Entries are freed seconds after their end: some of rows before may have been among those counted.
+no_more_objects() { [ "$(objects)" -le "$1" ]; }
+
+# Queue pairs come to their bad ends while orders come without regard, and messages that are none.
+hammered_churn() {
+	local resources objects hammer seed=$RANDOM
+	resources=$(resources) objects=$(objects)
+	echo "before: $objects objects, $resources; seed $seed"
+	apm_hammer 15 "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)" \
+		>"$logs/hammer" 2>&1 &
+	hammer=$!
+	output timeout -s KILL 80 qp_churn -t 5
+	need '^PASS'
+	wait "$hammer" || { cat "$logs/hammer"; fail "the hammer ended with status $?"; }
+	cat "$logs/hammer"
+	healthy
+	await 20 is_alone
+	as_before resources "$resources"
+	await 10 no_more_objects "$objects"
+	heap_is_sound
+}
+
+unload_apm() {
+	output lsmod
+	need '^apm +[0-9]+ +0( |$)'
+	output rmmod apm
+	kernel_is_content
+}
+
+# What a row starts dies with it: these are one.
+protected_pingpong() {
+	orders
+	standing_order
+	pinned
+}
+
+row kernel-load "modprobe apm" load_apm
+row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
+row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
+full_row kernel-beside "apm_verbs" beside
+full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
+row kernel-unload "rmmod apm" unload_apm
