@@ -213,7 +213,7 @@ int apm_order_queue(struct apm_qp *q, const struct apm_order *order);
 void apm_standing_work(struct work_struct *work);
 
 /* event.c */
-void apm_event_take(struct apm_qp *q, struct ib_qp *qp);
+int apm_event_take(struct apm_qp *q, struct ib_qp *qp);
 void apm_event_handler(struct ib_event *event, void *context);
 
 /* message.c */

@@ -10,33 +10,42 @@
 
 #include "apm.h"
 
-/* Once for each queue pair. The caller holds the queue pair, and the mutex of the entry. */
-void apm_event_take(struct apm_qp *q, struct ib_qp *qp)
+/*
+ * Once for each queue pair. The caller holds the queue pair, and the mutex of the entry. An order
+ * may still be carried out while the module is on its way out: no handler is exchanged then.
+ */
+int apm_event_take(struct apm_qp *q, struct ib_qp *qp)
 {
 	struct apm_qp *before;
 	unsigned long flags;
+	int ret = 0;
 
 	spin_lock_irqsave(&apm_lock, flags);
 	if (test_bit(APM_QP_HANDLER, &q->flags) || test_bit(APM_QP_DYING, &q->flags))
 		goto out;
+	if (!try_module_get(THIS_MODULE)) {
+		ret = -ESHUTDOWN;
+		goto out;
+	}
 	before = apm_qp_find_handler(qp->device, qp->qp_num);
 	if (qp->event_handler == apm_event_handler) {
 		/* It was reset, and has a new entry since. */
 		if (before) {
 			q->chained = before->chained;
-			__module_get(THIS_MODULE);
 			set_bit(APM_QP_HANDLER, &q->flags);
 			apm_qp_forget(before);
+		} else {
+			module_put(THIS_MODULE);
 		}
 		goto out;
 	}
 	q->chained = qp->event_handler;
-	__module_get(THIS_MODULE);
 	set_bit(APM_QP_HANDLER, &q->flags);
 	/* Whoever reads the handler finds the entry. */
 	smp_store_release(&qp->event_handler, apm_event_handler);
 out:
 	spin_unlock_irqrestore(&apm_lock, flags);
+	return ret;
 }
 
 static bool is_kept(struct apm_qp *q, enum ib_event_type type)

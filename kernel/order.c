@@ -45,7 +45,9 @@ static void load(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *ord
 		return answer(news, APM_CAUSE_STALE, 0);
 	if (apm_path_same_way(&order->alternate, &order->primary))
 		return answer(news, APM_CAUSE_DONE, -EINVAL);
-	apm_event_take(q, qp);
+	ret = apm_event_take(q, qp);
+	if (ret)
+		return answer(news, APM_CAUSE_DONE, ret);
 	WRITE_ONCE(q->standing, false);
 	ret = load_in(q, qp, now->migration, &order->alternate);
 	again = apm_qp_read(q, qp, now);
