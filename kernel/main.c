@@ -51,8 +51,8 @@ no_urgent:
 
 /*
  * Not reached while a queue pair's event handler is ours. The probes go first, since they make
- * entries and queue work; then the entries go with their devices, and tell of it; then there is
- * nothing left to give orders to.
+ * entries and queue work; then the entries go with their devices, which is told to nobody; then
+ * there is nothing left to give orders to.
  */
 static void __exit apm_exit(void)
 {

@@ -45,10 +45,8 @@ pub struct PortStatus {
 pub struct MadSource {
     /// The local port it came in by.
     pub port: PortId,
-    /// Source LID.
+    /// Source LID: where an answer goes. What a GRH names besides is the sender's word.
     pub lid: Lid,
-    /// Source GID, if it had a GRH.
-    pub gid: Option<Gid>,
     /// Source QP; 1 for a daemon's.
     pub qpn: u32,
     /// The partition that it came in: the entry of the port's own P_Key table, so the membership is the

@@ -8,8 +8,8 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use cm_msgs::Lid;
 use cm_msgs::mad::MAD_LEN;
-use cm_msgs::{Gid, Lid};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -247,8 +247,6 @@ pub(crate) struct Incoming {
     pub(crate) sl: u8,
     /// Index in the port's P_Key table of the key that it came with.
     pub(crate) pkey_index: u16,
-    /// Source GID, if it had a GRH.
-    pub(crate) gid: Option<Gid>,
     /// Its bytes: 256, or of a transfer the headers of the first MAD and then the data of all.
     pub(crate) bytes: Vec<u8>,
 }
@@ -391,7 +389,6 @@ fn received(packet: &[u8]) -> io::Result<Received> {
         path_bits: header.address.path_bits,
         sl: header.address.sl,
         pkey_index: header.pkey_index,
-        gid: (header.grh.present != 0).then_some(Gid(header.grh.gid)),
         bytes: bytes.to_vec(),
     })))
 }
@@ -454,7 +451,7 @@ mod tests {
         let Received::Mad(mad) = received(&packet(header, &[1; 1000])).unwrap() else {
             panic!("it has no status");
         };
-        assert_eq!((mad.lid, mad.qpn, mad.gid), (Lid(7), 1, Some(Gid([9; 16]))));
+        assert_eq!((mad.lid, mad.qpn), (Lid(7), 1));
         assert_eq!(mad.bytes, [1; 1000]);
     }
 

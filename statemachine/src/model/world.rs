@@ -418,7 +418,6 @@ impl World {
         let source = MadSource {
             port: port_id(mad.to, mad.port),
             lid: mad.from,
-            gid: None,
             qpn: 1,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: mad.transaction,

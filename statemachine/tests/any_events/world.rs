@@ -481,7 +481,6 @@ fn source(port: PortId, lid: Lid, transaction_id: u32) -> MadSource {
     MadSource {
         port,
         lid,
-        gid: None,
         qpn: 1,
         // Now and then another partition.
         pkey: PKey(0xffff - u16::from(transaction_id % 7 == 6)),

@@ -100,7 +100,6 @@ fn an_apmd_of_another_version_is_told_so() {
     let source = MadSource {
         port: pair.hosts[PASSIVE].port_id(1),
         lid: base_lid((ACTIVE, 1)),
-        gid: None,
         qpn: 1,
         pkey: PKey::DEFAULT_FULL,
         transaction_id: 1,

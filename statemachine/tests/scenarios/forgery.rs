@@ -22,12 +22,6 @@ fn source(pair: &Pair, host: usize, transaction_id: u32) -> MadSource {
     MadSource {
         port: pair.hosts[host].port_id(1 + (transaction_id % 2) as u8),
         lid: FORGER,
-        // Its GRH may name the peer's port, too.
-        gid: match transaction_id % 3 {
-            0 => None,
-            1 => Some(forger_gid()),
-            _ => Some(pair.qp(host).primary.dgid),
-        },
         qpn: 1,
         pkey: PKey::DEFAULT_FULL,
         transaction_id,

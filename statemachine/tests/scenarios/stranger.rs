@@ -13,7 +13,6 @@ fn source(pair: &Pair, host: usize, lid: Lid) -> MadSource {
     MadSource {
         port: pair.hosts[host].port_id(1),
         lid,
-        gid: None,
         qpn: 1,
         pkey: PKey::DEFAULT_FULL,
         transaction_id: 77,

@@ -181,7 +181,6 @@ impl Pair {
         let source = MadSource {
             port: port(1 - host, to),
             lid: lid(host, mad.port.port),
-            gid: None,
             qpn: 1,
             pkey: mad.pkey,
             transaction_id: mad.transaction_id,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A port that goes and comes a hundred times is left once, and not trusted meanwhile.
+//! A port that goes and comes a hundred times is left once, and nothing is lost.
 
 use std::thread;
 use std::time::Duration;

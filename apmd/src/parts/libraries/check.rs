@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Snapshot};
 use cm_msgs::path::Path;
-use cm_msgs::{Gid, Lid};
+use cm_msgs::{Gid, Lid, PKey};
 use statemachine::{PortId, PortStatus};
 
 use crate::io::nldev::QueuePair;
@@ -101,6 +101,17 @@ pub(super) fn leads_away(from: PortId, to: Lid, ports: &BTreeMap<PortId, PortSta
     let mut device = ports.range(PortId::of_device(from.node_guid));
     let own = device.any(|(_, own)| subnet(own) == subnet(status) && owns(own, to));
     status.infiniband && status.active && to.is_unicast() && !own
+}
+
+/// Whether the port is in the partition of this P_Key, whichever the memberships: elsewhere it reaches nobody.
+pub(super) fn is_in_partition(
+    port: PortId,
+    pkey: PKey,
+    ports: &BTreeMap<PortId, PortStatus>,
+) -> bool {
+    let same = |held: &PKey| held.partition() == pkey.partition();
+    let held = ports.get(&port).map(|status| &status.pkeys);
+    pkey.partition() != 0 && held.is_some_and(|held| held.iter().any(same))
 }
 
 fn owns(status: &PortStatus, lid: Lid) -> bool {
@@ -408,6 +419,25 @@ mod tests {
             report(&alternate, Some(&status())),
             Err(Objection::DestinationLid(Lid(0xffff)))
         );
+    }
+
+    #[test]
+    fn a_peer_is_asked_for_in_partitions_of_the_port_only() {
+        let port = |number| PortId::new(cm_msgs::Guid(1), number);
+        let limited = PortStatus {
+            pkeys: vec![PKey(0), PKey(0x7fff), PKey(0x8005)],
+            ..status()
+        };
+        let ports = BTreeMap::from([(port(1), limited)]);
+        for (number, pkey, wanted) in [
+            (1, PKey::DEFAULT_FULL, true),
+            (1, PKey(0x0005), true),
+            (1, PKey(0x8006), false),
+            (1, PKey(0x8000), false),
+            (2, PKey(0x8005), false),
+        ] {
+            assert_eq!(is_in_partition(port(number), pkey, &ports), wanted);
+        }
     }
 
     #[test]

@@ -431,7 +431,9 @@ impl Libraries {
         pkey: PKey,
     ) {
         let port = PortId::new(peer.node_guid, peer.port);
-        if !check::leads_away(port, peer.lid, &self.ports) {
+        let has_way = check::leads_away(port, peer.lid, &self.ports)
+            && check::is_in_partition(port, pkey, &self.ports);
+        if !has_way {
             return self.answer_peer(now, question, false);
         }
         let far = FarPort {

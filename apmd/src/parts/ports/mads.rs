@@ -348,7 +348,6 @@ impl Ports {
         let source = MadSource {
             port: port.id,
             lid: mad.lid,
-            gid: mad.gid,
             qpn: mad.qpn,
             // A key that is gone from the table already is in no partition.
             pkey: port.watch.pkey_at(mad.pkey_index).unwrap_or_default(),

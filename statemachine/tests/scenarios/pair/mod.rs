@@ -931,7 +931,6 @@ impl Pair {
         let source = MadSource {
             port: receiver.port_id(port),
             lid: slid,
-            gid: None,
             qpn: 1,
             pkey,
             transaction_id: send.transaction_id,

@@ -59,7 +59,6 @@ impl World<'_> {
         let source = MadSource {
             port: port_id((to, port)),
             lid: slid,
-            gid: None,
             qpn: 1,
             pkey: send.pkey,
             transaction_id: send.transaction_id,
@@ -138,7 +137,6 @@ impl World<'_> {
         let source = MadSource {
             port: port_id(to),
             lid: base_lid(from),
-            gid: None,
             qpn: 1,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: self.dice.below(u32::MAX),
