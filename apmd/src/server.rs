@@ -170,7 +170,8 @@ impl Server {
             tracing::warn!(uid, pid, %error, "connection not accepted");
             return None;
         }
-        self.next_key = self.next_key.wrapping_add(1);
+        // 0 is nobody's: the kernel module's queue pairs have it as their client.
+        self.next_key = self.next_key.checked_add(1).unwrap_or(1);
         let caller = Caller {
             packets,
             peer,

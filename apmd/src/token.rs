@@ -99,6 +99,8 @@ tokens! {
         7 => Umad(key: PortKey),
         /// A connection to the ACM service that is asked for paths.
         8 => AcmClient(number: u32),
+        /// The kernel module says something.
+        9 => Kernel,
         /// The threads that read the fabric and serve ACM.
         20 => Threads,
         /// Neighbours, or what they hang on, changed.
@@ -127,6 +129,7 @@ mod tests {
                 port: 255,
             }),
             Token::AcmClient(63),
+            Token::Kernel,
             Token::Threads,
             Token::Neigh,
         ];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The constants of the kernel module's netlink family, made from its specification: of YAML the part
-//! that `kernel/apm.yaml` is written in.
+//! The constants of the kernel module's netlink family, for the module and for the daemon, made from its
+//! specification: of YAML the part that `kernel/apm.yaml` is written in.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,6 +10,7 @@ use crate::{shell, workspace};
 
 const SPECIFICATION: &str = "kernel/apm.yaml";
 const HEADER: &str = "kernel/apm_nl.h";
+const RUST: &str = "apmd/src/io/apm_module/constants.rs";
 
 /// What the specification names, in its order.
 #[derive(Default, Debug)]
@@ -103,6 +104,29 @@ impl Spec {
         Ok(out)
     }
 
+    /// The same for the daemon: a module of constants for each enumeration.
+    fn rust(&self) -> Result<String, std::fmt::Error> {
+        let mut out = String::from(
+            "// SPDX-License-Identifier: MIT OR Apache-2.0\n\
+             //! Made from kernel/apm.yaml by cargo xtask kernel-header: change that.\n\
+             #![allow(dead_code)] // Not all that it specifies is used.\n\n",
+        );
+        writeln!(out, "pub(super) const FAMILY: &str = \"{}\";", self.family)?;
+        writeln!(out, "pub(super) const VERSION: u8 = 1;")?;
+        for group in &self.groups {
+            let name = group.to_uppercase();
+            writeln!(out, "pub(super) const GROUP_{name}: &str = \"{group}\";")?;
+        }
+        for (name, entries) in &self.enums {
+            constants(&mut out, name, "u32", 0, entries)?;
+        }
+        for (set, attributes) in &self.attribute_sets {
+            constants(&mut out, &format!("a_{set}"), "u16", 1, attributes)?;
+        }
+        constants(&mut out, "cmd", "u8", 1, &self.operations)?;
+        Ok(out)
+    }
+
     /// An enumeration from 1 on that ends with its greatest value.
     fn numbered(
         &self,
@@ -127,19 +151,46 @@ impl Spec {
     }
 }
 
-fn header() -> Result<String, Error> {
-    let path = workspace::root().join(SPECIFICATION);
-    let text = fs::read_to_string(&path).in_file(&path)?;
-    Spec::read(&text)
-        .and_then(|spec| spec.header().map_err(|error| error.to_string()))
-        .map_err(|error| Error::Other(format!("{}: {error}", path.display())))
+/// A module of constants, counted from `first`.
+fn constants(
+    out: &mut String,
+    module: &str,
+    kind: &str,
+    first: usize,
+    names: &[String],
+) -> std::fmt::Result {
+    write!(out, "\npub(super) mod {} {{\n", module.replace('-', "_"))?;
+    for (number, name) in (first..).zip(names) {
+        let name = name.to_uppercase().replace('-', "_");
+        writeln!(
+            out,
+            "    pub(in crate::io::apm_module) const {name}: {kind} = {number};"
+        )?;
+    }
+    out.push_str("}\n");
+    Ok(())
 }
 
-/// Writes the header anew.
+/// The files that are made, and what is to stand in them.
+fn files() -> Result<[(&'static str, String); 2], Error> {
+    let path = workspace::root().join(SPECIFICATION);
+    let text = fs::read_to_string(&path).in_file(&path)?;
+    let made = Spec::read(&text).and_then(|spec| {
+        let made = spec
+            .header()
+            .and_then(|header| Ok([(HEADER, header), (RUST, spec.rust()?)]));
+        made.map_err(|error| error.to_string())
+    });
+    made.map_err(|error| Error::Other(format!("{}: {error}", path.display())))
+}
+
+/// Writes the files anew.
 pub(crate) fn run() -> Result<u8, Error> {
-    let path = workspace::root().join(HEADER);
-    fs::write(&path, header()?).in_file(&path)?;
-    shell::progress(&format!("wrote {HEADER}"));
+    for (name, text) in files()? {
+        let path = workspace::root().join(name);
+        fs::write(&path, text).in_file(&path)?;
+        shell::progress(&format!("wrote {name}"));
+    }
     Ok(0)
 }
 
@@ -148,10 +199,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_is_made_from_the_specification_as_it_is() {
-        let committed = fs::read_to_string(workspace::root().join(HEADER)).expect("a header");
-        let current = header().expect("a specification");
-        assert_eq!(committed, current, "run cargo xtask kernel-header");
+    fn the_constants_are_made_from_the_specification_as_it_is() {
+        for (name, current) in files().expect("a specification") {
+            let committed = fs::read_to_string(workspace::root().join(name));
+            let committed = committed.expect("a file of constants");
+            assert_eq!(committed, current, "run cargo xtask kernel-header");
+        }
     }
 
     #[test]
@@ -169,6 +222,16 @@ mod tests {
         );
         assert!(header.contains("\tFAM_A_QP_DEV_INDEX = 1,\n\n\t__FAM_A_QP_MAX,\n\tFAM_A_QP_MAX = (__FAM_A_QP_MAX - 1)\n"));
         assert!(header.contains("enum fam_cmd {\n\tFAM_CMD_GET = 1,\n\tFAM_CMD_LOAD,\n"));
+        let rust = Spec::read(text).expect("valid").rust().expect("text");
+        assert!(
+            rust.contains(
+                "mod path_kind {\n    pub(in crate::io::apm_module) const ONE: u32 = 0;\n"
+            )
+        );
+        assert!(rust.contains(
+            "mod a_qp {\n    pub(in crate::io::apm_module) const DEV_INDEX: u16 = 1;\n}"
+        ));
+        assert!(rust.contains("const LOAD: u8 = 2;\n"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod control;
 mod finding;
 mod fixed;
 mod host;
+mod kernel;
 pub(crate) mod log;
 mod neigh;
 mod policy;
@@ -29,6 +30,7 @@ pub(crate) use association::Association;
 pub(crate) use control::Control;
 pub(crate) use finding::{ConfigError, Finding};
 pub(crate) use fixed::Static;
+pub(crate) use kernel::Kernel;
 pub(crate) use log::{Log, LogFormat};
 pub(crate) use neigh::Neigh;
 pub(crate) use policy::Policy;
@@ -73,6 +75,8 @@ section! {
         acm: Acm = Acm::default(),
         /// The kernel's neighbours on IPoIB interfaces.
         neigh: Neigh = Neigh::default(),
+        /// The kernel module.
+        kernel: Kernel = Kernel::default(),
         /// The sockets.
         control: Control = Control::default(),
         /// The log.
@@ -132,6 +136,7 @@ impl Config {
         self.ssa.check(wrongs.of("ssa"));
         self.acm.check(wrongs.of("acm"));
         self.neigh.check(wrongs.of("neigh"));
+        self.kernel.check(wrongs.of("kernel"));
         self.control.check(wrongs.of("control"));
         self.log.check(wrongs.of("log"));
         wrongs.into_found()

@@ -85,7 +85,7 @@ fn table(conns: &[model::Conn]) -> String {
         ("DEVICE", |conn| conn.qp.device.clone()),
         ("QPN", |conn| format!("0x{:06x}", conn.qp.qpn)),
         ("COMMAND", |conn| {
-            format!("{}[{}]", conn.program.command, conn.program.pid)
+            table::owner(&conn.program.command, conn.program.pid)
         }),
         ("PEER", |conn| {
             let node = conn.qp.peer_node.as_ref();
@@ -145,12 +145,12 @@ fn details(conn: &model::Conn) -> String {
         ),
     );
     line(
-        "process",
+        "owner",
         format!(
-            "{}[{}], {} side{}",
-            conn.program.command,
-            conn.program.pid,
+            "{}, {} side, by the {}{}",
+            table::owner(&conn.program.command, conn.program.pid),
             conn.qp.role,
+            conn.program.by,
             opted(conn)
         ),
     );

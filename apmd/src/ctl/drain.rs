@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::ask::{PATIENCE, ask};
 use super::order::seconds;
+use super::table;
 use super::terminal::Bar;
 use super::{Failure, Options, Outcome, which};
 use crate::observe::change::{Change, Drained};
@@ -190,7 +191,7 @@ fn text(report: &Report) -> String {
             command,
             reason,
         } = stuck;
-        format!("conn {id} {command}[{pid}]: {reason}")
+        format!("conn {id} {}: {reason}", table::owner(command, *pid))
     }));
     if stuck.len() > NAMED {
         lines.push(format!("and {} more", stuck.len() - NAMED));

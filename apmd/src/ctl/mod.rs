@@ -13,6 +13,7 @@ mod monitor;
 mod order;
 mod path;
 mod port;
+mod qp;
 mod run;
 mod sa;
 mod socket;
@@ -67,6 +68,8 @@ struct Options {
 enum Object {
     /// Connections
     Conn(conn::Conn),
+    /// RC queue pairs of the host, where the kernel module is loaded
+    Qp(qp::Qp),
     /// Local ports
     Port(port::Port),
     /// Where paths come from
@@ -145,6 +148,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
     let Arguments { options, object } = arguments;
     let outcome = match object {
         Object::Conn(conn) => conn.run(&options),
+        Object::Qp(qp) => qp.run(&options),
         Object::Port(port) => port.run(&options),
         Object::Source(source) => source.run(&options),
         Object::Fabric(fabric) => fabric.run(&options),

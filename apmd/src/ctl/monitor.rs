@@ -4,6 +4,7 @@
 use clap::Args;
 
 use super::ask::{PATIENCE, Stream};
+use super::table;
 use super::which::Filters;
 use super::{Failure, Options, Outcome, print};
 use crate::observe::request::{Request, Show};
@@ -47,7 +48,7 @@ fn line(transition: &Transition) -> String {
     let subject = &transition.subject;
     let program = match subject.command.as_str() {
         "" => String::new(),
-        command => format!(" {command}[{}]", subject.pid),
+        command => format!(" {}", table::owner(command, subject.pid)),
     };
     let change = match (&transition.from, &transition.to) {
         (Some(from), Some(to)) => format!(" ({from} -> {to})"),

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::ask::ask;
 use super::{Failure, Options, Outcome};
-use crate::observe::model;
+use crate::observe::model::{self, ModuleState};
 use crate::observe::request::Show;
 
 #[derive(Args)]
@@ -96,6 +96,7 @@ fn text(status: &model::Status) -> String {
         }
     }
     let _ = writeln!(text, "\nprograms     {} with the library", status.libraries);
+    let _ = writeln!(text, "kernel       {}", kernel(&status.kernel));
     for problem in &status.problems {
         let heading = match status.degraded.contains(problem) {
             true => "degraded",
@@ -104,6 +105,23 @@ fn text(status: &model::Status) -> String {
         let _ = writeln!(text, "{heading:<12} {problem}");
     }
     text
+}
+
+/// The kernel module, and what it sees.
+fn kernel(module: &model::KernelModule) -> String {
+    match module.state {
+        ModuleState::Absent => {
+            "module apm not loaded: connections without the library are not protected".to_owned()
+        }
+        ModuleState::Unusable => {
+            let why = module.reason.as_deref().unwrap_or_default();
+            format!("module apm cannot be used: {why}; apmd needs CAP_NET_ADMIN (see kernel.md)")
+        }
+        ModuleState::Loaded => format!(
+            "module apm protects {}: {} RC queue pairs, {} left alone (see `apmctl qp`)",
+            module.protect, module.queue_pairs, module.left_alone
+        ),
+    }
 }
 
 fn duration(seconds: u64) -> String {

@@ -7,15 +7,18 @@ use statemachine::{ConnId, ConnectionView, Input, Origin, Time, Trace};
 use super::changes::Ordering;
 use super::configuration::Configuration;
 use super::parts::Parts;
+use crate::client::Client;
 use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
 use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::{Counters, Source, Status};
 use crate::observe::problems::Problems;
+use crate::observe::queue_pairs::QueuePairPage;
 use crate::observe::request::{Asked, Refused, Request, Show};
 use crate::observe::transition::{self, Subject, Transition};
-use crate::observe::{fabric, json, ports, sources};
+use crate::observe::{fabric, json, ports, queue_pairs, sources};
+use crate::parts::kernel;
 use crate::parts::operators::{Caller, Note};
 
 impl Parts {
@@ -47,6 +50,10 @@ impl Parts {
                 Err(refused) => json(&refused),
             },
             Show::Transitions => return self.watch(now, caller, &request.connections),
+            Show::Qp => match self.queue_pairs(now, request.after.as_deref()) {
+                Ok(page) => json(&page),
+                Err(refused) => json(&refused),
+            },
             Show::Port => {
                 let ports = self.connections.engine().ports();
                 json(&ports::show(
@@ -81,6 +88,19 @@ impl Parts {
         self.shown(now, caller, history, |conns| conns.page(filter))
     }
 
+    fn queue_pairs(&self, now: Time, after: Option<&str>) -> Result<QueuePairPage, Refused> {
+        let engine = self.connections.engine();
+        queue_pairs::page(now, &self.kernel, engine, self.ports.devices(), after)
+    }
+
+    /// Whose connection it is.
+    fn client(&self, id: ConnId) -> Option<&Client> {
+        match id.client {
+            kernel::CLIENT => self.kernel.client(id),
+            client => self.libraries.client(client),
+        }
+    }
+
     pub(super) fn shown<T>(
         &self,
         now: Time,
@@ -92,7 +112,7 @@ impl Parts {
             now,
             engine: self.connections.engine(),
             devices: self.ports.devices(),
-            client: &|key| self.libraries.client(key),
+            client: &|id| self.client(id),
             ssa: self.fabric.ssa(),
             observer: caller.peer,
             history,
@@ -161,12 +181,16 @@ impl Parts {
 
     fn subject(&mut self, view: &ConnectionView) -> Subject {
         let client = view.id.client;
-        let program = self.libraries.client(client);
         let watchers = self.operators.watchers();
-        if let Some(program) = program {
-            watchers.know(client, program);
-        }
-        let program = watchers.program(client);
+        let program = match client {
+            kernel::CLIENT => self.kernel.client(view.id),
+            _ => {
+                if let Some(program) = self.libraries.client(client) {
+                    watchers.know(client, program);
+                }
+                watchers.program(client)
+            }
+        };
         let device = self.ports.devices().by_guid(view.node_guid);
         Subject {
             id: connections::name(view.id),
@@ -244,6 +268,7 @@ impl Parts {
             class: config.association.class,
             ports: ports::sums(&views),
             libraries: self.libraries.len(),
+            kernel: queue_pairs::module(&self.kernel),
             connections,
             problems: degraded.iter().cloned().chain(others).collect(),
             degraded,

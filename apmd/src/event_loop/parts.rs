@@ -15,6 +15,7 @@ use crate::io::random;
 use crate::observe;
 use crate::parts::connections::Connections;
 use crate::parts::fabric::Fabric;
+use crate::parts::kernel::Kernel;
 use crate::parts::libraries::{self, Libraries};
 use crate::parts::neighbours::Neighbours;
 use crate::parts::operators::Operators;
@@ -34,6 +35,7 @@ pub(super) struct Parts {
     pub(super) fabric: Fabric,
     pub(super) neighbours: Neighbours,
     pub(super) libraries: Libraries,
+    pub(super) kernel: Kernel,
     pub(super) operators: Operators,
     pub(super) acm: AcmPart,
 }
@@ -75,6 +77,7 @@ impl Parts {
             fabric: Fabric::new(config, waker).map_err(system("thread"))?,
             neighbours: Neighbours::new(&config.neigh, own_registry()?),
             libraries,
+            kernel: Kernel::new(config, registry),
             operators,
             acm,
         })
@@ -83,6 +86,7 @@ impl Parts {
     pub(super) fn configure(&mut self, now: Time, config: &Config) {
         self.connections.configure(config);
         self.libraries.configure(config);
+        self.kernel.configure(config);
         self.sources.configure(now, config);
         self.fabric.configure(now, config);
         self.neighbours.configure(now, &config.neigh);
@@ -101,6 +105,7 @@ impl Parts {
             Token::Umad(key) => self.ports.handle_mads(now, key),
             Token::Library(key) => self.libraries.handle_ready(now, key),
             Token::Operator(key) => self.operators.handle_ready(now, key),
+            Token::Kernel => self.kernel.handle_ready(now),
             Token::Neigh => self.neighbours.handle_ready(now),
             Token::AcmClient(number) => self.sources.handle_acm(number),
             Token::Threads => {
@@ -124,6 +129,7 @@ impl Parts {
         self.fabric.handle_time(now);
         self.sources.handle_time(now);
         self.libraries.handle_time(now);
+        self.kernel.handle_time(now);
         self.operators.handle_time(now);
         self.acm.handle_time(now);
         self.neighbours.handle_time(now);
@@ -139,6 +145,7 @@ impl Parts {
             self.fabric.poll_timeout(),
             self.neighbours.poll_timeout(),
             self.libraries.poll_timeout(),
+            self.kernel.poll_timeout(),
             self.operators.poll_timeout(),
             self.acm.poll_timeout(),
         ];

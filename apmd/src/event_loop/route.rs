@@ -10,7 +10,7 @@ use super::configuration::Configuration;
 use super::parts::Parts;
 use crate::acm_thread;
 use crate::parts::ports::{PortNews, PresenceReceived};
-use crate::parts::{connections, fabric, libraries, operators, ports, sa, sources};
+use crate::parts::{connections, fabric, kernel, libraries, operators, ports, sa, sources};
 
 /// What is asked of subnet administration by every port: notices that a port is reachable, or no longer; that a
 /// switch's link went up or down; that a port's capabilities or link changed.
@@ -31,6 +31,7 @@ fn of_engine(trap: Trap) -> Option<Notice> {
 enum Note {
     Connections(connections::Note),
     Libraries(libraries::Note),
+    Kernel(kernel::Note),
     Operators(operators::Note),
     /// A question to a peer, or the answer to one.
     Presence(PresenceTransmit),
@@ -53,6 +54,9 @@ impl Parts {
         }
         if let Some(note) = self.libraries.poll_note() {
             return Some(Note::Libraries(note));
+        }
+        if let Some(note) = self.kernel.poll_note() {
+            return Some(Note::Kernel(note));
         }
         if let Some(send) = self.peers.poll_transmit(has_room) {
             return Some(Note::Presence(send));
@@ -83,9 +87,10 @@ impl Parts {
     pub(super) fn route(&mut self, now: Time, configuration: &Configuration) {
         while let Some(note) = self.poll_note(now) {
             match note {
-                Note::Connections(connections::Note::Order(conn, order)) => {
-                    self.libraries.order(now, conn, order);
-                }
+                Note::Connections(connections::Note::Order(conn, order)) => match conn.client {
+                    kernel::CLIENT => self.kernel.order(conn, order),
+                    _ => self.libraries.order(now, conn, order),
+                },
                 Note::Connections(connections::Note::Send(send)) => {
                     self.ports.send_association(now, &send);
                 }
@@ -105,8 +110,18 @@ impl Parts {
                 }
                 Note::Libraries(libraries::Note::Engine(input)) => {
                     self.remember_leaving(now, &input);
+                    self.kernel.handle_claim(now, &input);
                     self.connections.handle(now, *input);
                 }
+                Note::Kernel(kernel::Note::Engine(input)) => {
+                    self.remember_leaving(now, &input);
+                    self.connections.handle(now, *input);
+                }
+                Note::Kernel(kernel::Note::AskLibrary { id, pid }) => {
+                    let has_library = self.libraries.has_process(pid);
+                    self.kernel.handle_library(now, id, has_library);
+                }
+                Note::Kernel(kernel::Note::Forget(id)) => self.kernel.forget(id),
                 Note::Libraries(libraries::Note::AskPeer { question, uid, far }) => {
                     self.peers.ask(now, question, uid, far);
                 }
@@ -214,6 +229,7 @@ impl Parts {
         self.fabric.handle_port(now, &news);
         self.acm.handle_port(now, &news);
         self.libraries.handle_port(now, news.id, &news.status);
+        self.kernel.handle_port(now, news.id);
         self.peers.port_changed(now, news.id);
         let status = Some(news.status);
         self.connections.handle(now, Input::Port(news.id, status));
@@ -225,6 +241,7 @@ impl Parts {
         self.fabric.handle_port_gone(now, port);
         self.acm.handle_port_gone(now, port);
         self.libraries.handle_port_gone(port);
+        self.kernel.handle_port_gone(port);
         self.peers.port_changed(now, port);
         self.connections.handle(now, Input::Port(port, None));
     }

@@ -15,6 +15,7 @@ macro_rules! as_raw_fd {
 pub(crate) mod acm_stream;
 #[cfg(test)]
 mod any_datagram;
+pub(crate) mod apm_module;
 pub(crate) mod background;
 pub(crate) mod gid_table;
 pub(crate) mod host_name;

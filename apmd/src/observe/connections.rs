@@ -24,6 +24,7 @@ use super::request::Refused;
 use crate::client::Client;
 use crate::devices::Devices;
 use crate::io::seqpacket::Peer;
+use crate::parts::kernel;
 
 #[cfg(test)]
 mod tests;
@@ -46,7 +47,7 @@ pub(crate) struct Connections<'a> {
     pub(crate) now: Time,
     pub(crate) engine: &'a Engine,
     pub(crate) devices: &'a Devices,
-    pub(crate) client: &'a dyn Fn(u32) -> Option<&'a Client>,
+    pub(crate) client: &'a dyn Fn(ConnId) -> Option<&'a Client>,
     pub(crate) ssa: &'a Ssa,
     pub(crate) observer: Peer,
     /// Whether to say what happened to them.
@@ -108,7 +109,7 @@ impl Connections<'_> {
     }
 
     fn client(&self, view: &ConnectionView) -> Option<&Client> {
-        (self.client)(view.id.client)
+        (self.client)(view.id)
     }
 
     fn peer_node(&self, view: &ConnectionView) -> Option<String> {
@@ -156,6 +157,10 @@ impl Connections<'_> {
                 command: client
                     .and_then(|client| client.command.clone())
                     .unwrap_or_default(),
+                by: match view.id.client {
+                    kernel::CLIENT => "kernel".to_owned(),
+                    _ => "library".to_owned(),
+                },
             },
             standing: Standing {
                 policy: policy(&view),

@@ -10,6 +10,7 @@ pub(crate) mod filter;
 pub(crate) mod model;
 pub(crate) mod ports;
 pub(crate) mod problems;
+pub(crate) mod queue_pairs;
 pub(crate) mod request;
 pub(crate) mod sources;
 pub(crate) mod transition;

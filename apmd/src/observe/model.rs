@@ -98,12 +98,39 @@ pub(crate) struct Status {
     pub(crate) ports: PortSums,
     /// Libraries connected.
     pub(crate) libraries: usize,
+    #[serde(default)]
+    pub(crate) kernel: KernelModule,
     pub(crate) connections: ConnSums,
     /// What an operator should look at, in words, and what to do.
     pub(crate) problems: Vec<String>,
     /// Those of the problems that make `apmctl status` fail.
     #[serde(default)]
     pub(crate) degraded: Vec<String>,
+}
+
+/// The kernel module apm.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct KernelModule {
+    pub(crate) state: ModuleState,
+    /// Why it cannot be used.
+    pub(crate) reason: Option<String>,
+    /// `all`, `ulps` or `none`, as `[kernel]` says.
+    pub(crate) protect: String,
+    /// RC queue pairs that it knows.
+    pub(crate) queue_pairs: usize,
+    /// Of these, those that it leaves alone.
+    pub(crate) left_alone: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum ModuleState {
+    Loaded,
+    #[default]
+    Absent,
+    /// It is loaded, but apmd cannot speak to it.
+    Unusable,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -221,10 +248,13 @@ pub(crate) struct QueuePair {
 pub(crate) struct Program {
     /// The application asked for APM itself.
     pub(crate) opted_in: bool,
-    /// The application's process.
+    /// The application's process; 0 where the kernel owns the queue pair.
     pub(crate) pid: i32,
-    /// The application's command name.
+    /// The application's command name, or the kernel module's.
     pub(crate) command: String,
+    /// How it is protected: `library`, in the application, or `kernel`, by the module apm.
+    #[serde(default)]
+    pub(crate) by: String,
 }
 
 /// How well a connection is protected.

@@ -57,6 +57,9 @@ pub(crate) struct Request {
     /// `Show::Conn`: what happened to each, too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) history: bool,
+    /// `Show::Qp`: go on behind this queue pair: `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<String>,
 }
 
 fn is_false(is: &bool) -> bool {
@@ -70,6 +73,7 @@ impl From<Show> for Request {
             destinations: DestinationFilter::default(),
             connections: ConnectionFilter::default(),
             history: false,
+            after: None,
         }
     }
 }
@@ -79,6 +83,8 @@ impl From<Show> for Request {
 pub(crate) enum Show {
     /// A `ConnectionPage`.
     Conn,
+    /// A `QueuePairPage`.
+    Qp,
     /// A list of `Port`.
     Port,
     /// `Status`.

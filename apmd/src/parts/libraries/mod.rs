@@ -4,9 +4,6 @@
 
 mod check;
 mod pace;
-mod patrol;
-mod registrations;
-mod turnover;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
@@ -25,11 +22,11 @@ use crate::io::gid_table;
 use crate::io::nldev::{Maker, Nldev};
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
+use crate::parts::patrol::Patrol;
+use crate::parts::registrations::{Registrations, State};
 use crate::server::{Alive, Server};
 use check::{Holder, Objection, Ownership};
 use pace::Pace;
-use patrol::Patrol;
-use registrations::{Registrations, State};
 
 /// Name of the socket in the runtime directory.
 pub(crate) const SOCKET: &str = "apmd.sock";
@@ -131,6 +128,11 @@ impl Libraries {
     pub(crate) fn clients(&self) -> impl Iterator<Item = (u32, &Client)> {
         let all = self.clients.iter();
         all.map(|(&key, connected)| (key, &connected.client))
+    }
+
+    /// Whether a library is connected from this process.
+    pub(crate) fn has_process(&self, pid: i32) -> bool {
+        self.clients().any(|(_, client)| client.peer.pid == pid)
     }
 
     fn of(&self, id: ConnId) -> Option<&Connected> {
@@ -577,6 +579,3 @@ fn message(conn: u64, order: Order) -> FromDaemon {
         Order::Disconnected => FromDaemon::Disconnected { conn },
     }
 }
-
-#[cfg(test)]
-mod tests;

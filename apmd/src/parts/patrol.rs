@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// When to look at which device.
 #[derive(Debug)]
-pub(super) struct Patrol {
+pub(crate) struct Patrol {
     nldev: Option<Nldev>,
     at: Option<Time>,
     /// Being read.
@@ -31,7 +31,7 @@ pub(super) struct Patrol {
 
 impl Patrol {
     /// A socket of its own: other questions would end its answers.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             // Who has no netlink was told when the other socket was opened.
             nldev: Nldev::open().ok(),
@@ -42,17 +42,17 @@ impl Patrol {
     }
 
     /// There is something to look after.
-    pub(super) fn begin(&mut self, now: Time) {
+    pub(crate) fn begin(&mut self, now: Time) {
         self.at.get_or_insert(now + ROUND);
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Time> {
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.at.filter(|_| self.nldev.is_some())
     }
 
     /// Goes on, if it is time. `devices`: those with connections. Returns queue pairs of a device
     /// that are connected no more.
-    pub(super) fn handle_time(
+    pub(crate) fn handle_time(
         &mut self,
         now: Time,
         devices: impl FnOnce() -> VecDeque<Guid>,

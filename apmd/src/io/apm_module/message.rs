@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel module and its client say to each other, as values: the attributes of its netlink
+//! family (`kernel/apm.yaml`), all integers in the host's byte order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use cm_msgs::control::{MigrationState, QpState, Role, Snapshot};
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
+use netlink_packet_core::{
+    DecodeError, DefaultNla, Emitable, NLA_F_NESTED, NLA_HEADER_SIZE, NlasIterator,
+    ParseableParametrized,
+};
+use netlink_packet_generic::{GenlFamily, GenlHeader};
+use serde::{Deserialize, Serialize};
+use strum::Display;
+
+use super::constants::{FAMILY, VERSION, a_path, a_qp, a_rule, a_rule_list, cause, cmd, protect};
+use super::constants::{refusal, role};
+
+/// A queue pair's name; never used again for another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Cookie(pub(crate) u64);
+
+/// Why the module leaves a queue pair alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LeftAlone {
+    /// By the settings.
+    Owner,
+    /// Its owner loads alternates, or librdmacm-apm in it.
+    OwnApm,
+    /// It stays in RTR.
+    ResponderOnly,
+    /// It leads back to this host.
+    Loopback,
+    /// The device cannot, or the port is not InfiniBand.
+    NoApm,
+    /// A later module's reason.
+    Other(u32),
+}
+
+impl LeftAlone {
+    fn from_code(code: u32) -> Option<Self> {
+        Some(match code {
+            refusal::NONE => return None,
+            refusal::OWNER => Self::Owner,
+            refusal::OWN_APM => Self::OwnApm,
+            refusal::RESPONDER_ONLY => Self::ResponderOnly,
+            refusal::LOOPBACK => Self::Loopback,
+            refusal::NO_APM => Self::NoApm,
+            other => Self::Other(other),
+        })
+    }
+}
+
+impl fmt::Display for LeftAlone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner => f.write_str("[kernel] in apmd.toml leaves its owner alone"),
+            Self::OwnApm => {
+                f.write_str("its program, or librdmacm-apm in it, loads alternate paths")
+            }
+            Self::ResponderOnly => f.write_str(
+                "responder only: it stays in RTR, where no alternate path can be loaded",
+            ),
+            Self::Loopback => f.write_str("it leads back to its own device"),
+            Self::NoApm => f.write_str(
+                "the device has no automatic path migration, or the port is not infiniband",
+            ),
+            Self::Other(code) => write!(f, "the kernel module's reason {code}"),
+        }
+    }
+}
+
+/// Who made a queue pair.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Owner {
+    /// A kernel module's name, or a command.
+    pub(crate) name: String,
+    /// `None`: the kernel.
+    pub(crate) pid: Option<i32>,
+    pub(crate) uid: u32,
+}
+
+/// A queue pair as the module tells of it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KernelQp {
+    pub(crate) cookie: Cookie,
+    pub(crate) node_guid: Guid,
+    pub(crate) qpn: Qpn,
+    pub(crate) peer_qpn: Qpn,
+    /// `None`: no connection manager said.
+    pub(crate) role: Option<Role>,
+    pub(crate) left_alone: Option<LeftAlone>,
+    pub(crate) owner: Owner,
+    /// `None`: it has no primary path yet.
+    pub(crate) snapshot: Option<Snapshot>,
+}
+
+/// Why there is a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    Done,
+    Stale,
+    Failed,
+    Armed,
+    PathMigrated,
+    PathMigrationError,
+    /// Also what a later module may call otherwise.
+    Changed,
+    Broken,
+}
+
+impl Cause {
+    fn from_code(code: u32) -> Self {
+        match code {
+            cause::DONE => Self::Done,
+            cause::STALE => Self::Stale,
+            cause::FAILED => Self::Failed,
+            cause::ARMED => Self::Armed,
+            cause::PATH_MIGRATED => Self::PathMigrated,
+            cause::PATH_MIG_ERR => Self::PathMigrationError,
+            cause::BROKEN => Self::Broken,
+            _ => Self::Changed,
+        }
+    }
+}
+
+/// The answer to an order, or what has happened.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KernelReport {
+    pub(crate) cookie: Cookie,
+    pub(crate) cause: Cause,
+    /// Of the order that is answered.
+    pub(crate) token: Option<u32>,
+    /// A positive errno, of a failure.
+    pub(crate) errno: u32,
+    pub(crate) snapshot: Option<Snapshot>,
+}
+
+/// What is asked of a queue pair.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Ask {
+    Load {
+        primary: Path,
+        alternate: Path,
+        standing: bool,
+    },
+    Migrate {
+        primary: Path,
+    },
+    Stand {
+        primary: Path,
+        allowed: bool,
+    },
+    Query,
+}
+
+/// Which queue pairs the module cares for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum Protect {
+    None,
+    /// The kernel's own.
+    Ulps,
+    #[default]
+    All,
+}
+
+impl Protect {
+    const fn code(self) -> u32 {
+        match self {
+            Self::None => protect::NONE,
+            Self::Ulps => protect::ULPS,
+            Self::All => protect::ALL,
+        }
+    }
+}
+
+/// Whom the module leaves alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Rule {
+    /// A kernel module's name or a command.
+    Name(String),
+    Uid(u32),
+}
+
+/// A message of the family.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Message {
+    /// Names all queue pairs that are known.
+    Dump,
+    Order {
+        cookie: Cookie,
+        token: u32,
+        ask: Ask,
+    },
+    Configure {
+        protect: Protect,
+        rules: Vec<Rule>,
+    },
+    /// One is connected, or is now (not) left alone; or, in answer to `Dump`, is there.
+    New(Box<KernelQp>),
+    Gone(Cookie),
+    Report(Box<KernelReport>),
+    /// All settings, in answer to `Configure`; or what a later module says.
+    Other,
+}
+
+impl GenlFamily for Message {
+    fn family_name() -> &'static str {
+        FAMILY
+    }
+
+    fn command(&self) -> u8 {
+        match self {
+            Self::Dump => cmd::GET,
+            Self::Order { ask, .. } => match ask {
+                Ask::Load { .. } => cmd::LOAD,
+                Ask::Migrate { .. } => cmd::MIGRATE,
+                Ask::Stand { .. } => cmd::STANDING,
+                Ask::Query => cmd::QUERY,
+            },
+            Self::Configure { .. } | Self::Other => cmd::CONFIG,
+            Self::New(_) => cmd::NEW,
+            Self::Gone(_) => cmd::DEL,
+            Self::Report(_) => cmd::REPORT,
+        }
+    }
+
+    fn version(&self) -> u8 {
+        VERSION
+    }
+}
+
+impl Message {
+    /// Of what is sent.
+    fn attributes(&self) -> Vec<DefaultNla> {
+        match self {
+            Self::Order { cookie, token, ask } => order(*cookie, *token, ask),
+            Self::Configure { protect, rules } => {
+                let rules = rules
+                    .iter()
+                    .map(|rule| nest(a_rule_list::RULE, &of_rule(rule)));
+                vec![
+                    u32_of(a_qp::PROTECT, protect.code()),
+                    nest(a_qp::RULES, &rules.collect::<Vec<_>>()),
+                ]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn order(cookie: Cookie, token: u32, ask: &Ask) -> Vec<DefaultNla> {
+    let mut attributes = vec![
+        DefaultNla::new(a_qp::COOKIE, cookie.0.to_ne_bytes().to_vec()),
+        u32_of(a_qp::TOKEN, token),
+    ];
+    let primary = |path| nest(a_qp::PRIMARY, &of_path(path));
+    let standing = |allowed: bool| DefaultNla::new(a_qp::STANDING, vec![allowed.into()]);
+    match ask {
+        Ask::Load {
+            primary: from,
+            alternate,
+            standing: allowed,
+        } => attributes.extend([
+            primary(from),
+            nest(a_qp::ALTERNATE, &of_path(alternate)),
+            standing(*allowed),
+        ]),
+        Ask::Migrate { primary: from } => attributes.push(primary(from)),
+        Ask::Stand {
+            primary: from,
+            allowed,
+        } => attributes.extend([primary(from), standing(*allowed)]),
+        Ask::Query => {}
+    }
+    attributes
+}
+
+/// What an order says of a path.
+fn of_path(path: &Path) -> Vec<DefaultNla> {
+    let byte = |kind, value: u8| DefaultNla::new(kind, vec![value]);
+    let lid = |kind, lid: Lid| DefaultNla::new(kind, lid.0.to_ne_bytes().to_vec());
+    let mut attributes = vec![
+        byte(a_path::PORT, path.port),
+        byte(a_path::SL, path.sl),
+        byte(a_path::RATE, path.rate),
+        byte(a_path::ACK_TIMEOUT, path.ack_timeout),
+        lid(a_path::SLID, path.slid),
+        lid(a_path::DLID, path.dlid),
+    ];
+    if path.global {
+        attributes.push(DefaultNla::new(a_path::GLOBAL, Vec::new()));
+    }
+    attributes
+}
+
+fn of_rule(rule: &Rule) -> [DefaultNla; 1] {
+    match rule {
+        Rule::Name(name) => {
+            let mut name = name.clone().into_bytes();
+            name.push(0);
+            [DefaultNla::new(a_rule::NAME, name)]
+        }
+        Rule::Uid(uid) => [u32_of(a_rule::UID, *uid)],
+    }
+}
+
+fn u32_of(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_ne_bytes().to_vec())
+}
+
+fn nest(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
+    let mut value = vec![0; attributes.buffer_len()];
+    attributes.emit(&mut value);
+    DefaultNla::new(kind | NLA_F_NESTED, value)
+}
+
+impl Emitable for Message {
+    fn buffer_len(&self) -> usize {
+        self.attributes().as_slice().buffer_len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        self.attributes().as_slice().emit(buffer);
+    }
+}
+
+impl ParseableParametrized<[u8], GenlHeader> for Message {
+    fn parse_with_param(bytes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
+        let read = Attributes::read(bytes)?;
+        let without = |what: &str| DecodeError::from(format!("netlink family apm: no {what}"));
+        let cookie = || read.u64(a_qp::COOKIE).map(Cookie);
+        let cookie = || cookie().ok_or_else(|| without("cookie"));
+        Ok(match header.cmd {
+            cmd::NEW => Self::New(Box::new(KernelQp {
+                cookie: cookie()?,
+                node_guid: Guid(read.u64(a_qp::NODE_GUID).ok_or_else(|| without("device"))?),
+                qpn: read.qpn(a_qp::QPN).ok_or_else(|| without("queue pair"))?,
+                peer_qpn: read.qpn(a_qp::PEER_QPN).unwrap_or_default(),
+                role: match read.u32(a_qp::ROLE) {
+                    Some(role::ACTIVE) => Some(Role::Active),
+                    Some(role::PASSIVE) => Some(Role::Passive),
+                    _ => None,
+                },
+                left_alone: read.u32(a_qp::REFUSAL).and_then(LeftAlone::from_code),
+                owner: read.owner(),
+                snapshot: read.snapshot()?,
+            })),
+            cmd::DEL => Self::Gone(cookie()?),
+            cmd::REPORT => Self::Report(Box::new(KernelReport {
+                cookie: cookie()?,
+                cause: Cause::from_code(read.u32(a_qp::CAUSE).ok_or_else(|| without("cause"))?),
+                token: read.u32(a_qp::TOKEN),
+                errno: read.u32(a_qp::ERRNO).unwrap_or(0),
+                snapshot: read.snapshot()?,
+            })),
+            _ => Self::Other,
+        })
+    }
+}
+
+/// The attributes of a message or a nest, by their kinds.
+struct Attributes<'a>(BTreeMap<u16, &'a [u8]>);
+
+impl<'a> Attributes<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut all = BTreeMap::new();
+        for attribute in NlasIterator::new(bytes) {
+            let attribute = attribute?;
+            let (kind, len) = (attribute.kind(), usize::from(attribute.length()));
+            // `value` would borrow from `attribute`.
+            let whole: &'a [u8] = attribute.into_inner();
+            all.insert(kind, whole.get(NLA_HEADER_SIZE..len).unwrap_or_default());
+        }
+        Ok(Self(all))
+    }
+
+    fn chunk<const N: usize>(&self, kind: u16) -> Option<[u8; N]> {
+        (*self.0.get(&kind)?).try_into().ok()
+    }
+
+    fn u8(&self, kind: u16) -> Option<u8> {
+        self.chunk::<1>(kind).map(|[byte]| byte)
+    }
+
+    fn u16(&self, kind: u16) -> Option<u16> {
+        self.chunk(kind).map(u16::from_ne_bytes)
+    }
+
+    fn u32(&self, kind: u16) -> Option<u32> {
+        self.chunk(kind).map(u32::from_ne_bytes)
+    }
+
+    fn u64(&self, kind: u16) -> Option<u64> {
+        self.chunk(kind).map(u64::from_ne_bytes)
+    }
+
+    fn qpn(&self, kind: u16) -> Option<Qpn> {
+        self.u32(kind).map(Qpn)
+    }
+
+    fn owner(&self) -> Owner {
+        let name = self.0.get(&a_qp::OWNER_NAME).copied().unwrap_or_default();
+        let name = name.strip_suffix(b"\0").unwrap_or(name);
+        Owner {
+            // Operators see it on their terminals, which obey control characters.
+            name: String::from_utf8_lossy(name).replace(char::is_control, "?"),
+            pid: self
+                .u32(a_qp::OWNER_PID)
+                .and_then(|pid| i32::try_from(pid).ok()),
+            uid: self.u32(a_qp::OWNER_UID).unwrap_or(0),
+        }
+    }
+
+    fn snapshot(&self) -> Result<Option<Snapshot>, DecodeError> {
+        let state = self
+            .u32(a_qp::QP_STATE)
+            .and_then(|code| u8::try_from(code).ok());
+        let migration = self
+            .u32(a_qp::MIGRATION)
+            .and_then(|code| u8::try_from(code).ok());
+        let (Some(qp_state), Some(migration), Some(primary)) = (
+            state.and_then(QpState::from_code),
+            migration.and_then(MigrationState::from_code),
+            self.path(a_qp::PRIMARY)?,
+        ) else {
+            return Ok(None);
+        };
+        // As a library tells it: in state Migrated there is none that counts.
+        let alternate = self.path(a_qp::ALTERNATE)?;
+        Ok(Some(Snapshot {
+            qp_state,
+            migration,
+            primary,
+            alternate: alternate.filter(|_| migration != MigrationState::Migrated),
+        }))
+    }
+
+    fn path(&self, kind: u16) -> Result<Option<Path>, DecodeError> {
+        let Some(nested) = self.0.get(&kind) else {
+            return Ok(None);
+        };
+        let path = Attributes::read(nested)?;
+        let gid = |kind| path.chunk(kind).map(Gid).unwrap_or_default();
+        Ok(Some(Path {
+            port: path.u8(a_path::PORT).unwrap_or(0),
+            sl: path.u8(a_path::SL).unwrap_or(0),
+            mtu: path.u8(a_path::MTU).unwrap_or(0),
+            rate: path.u8(a_path::RATE).unwrap_or(0),
+            ack_timeout: path.u8(a_path::ACK_TIMEOUT).unwrap_or(0),
+            global: path.0.contains_key(&a_path::GLOBAL),
+            slid: Lid(path.u16(a_path::SLID).unwrap_or(0)),
+            dlid: Lid(path.u16(a_path::DLID).unwrap_or(0)),
+            pkey: PKey(path.u16(a_path::PKEY).unwrap_or(0)),
+            sgid: gid(a_path::SGID),
+            dgid: gid(a_path::DGID),
+            ..Path::default()
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_generic::GenlHeader;
+
+    use super::*;
+
+    fn primary() -> Path {
+        Path {
+            port: 1,
+            sl: 3,
+            rate: 2,
+            ack_timeout: 14,
+            slid: Lid(4),
+            dlid: Lid(9),
+            ..Path::default()
+        }
+    }
+
+    fn bytes(message: &Message) -> Vec<u8> {
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        bytes
+    }
+
+    fn read(cmd: u8, attributes: &[DefaultNla]) -> Result<Message, DecodeError> {
+        let mut bytes = vec![0; attributes.buffer_len()];
+        attributes.emit(&mut bytes);
+        Message::parse_with_param(&bytes, GenlHeader { cmd, version: 1 })
+    }
+
+    fn reported(migration: u32) -> Vec<DefaultNla> {
+        vec![
+            DefaultNla::new(a_qp::COOKIE, 7u64.to_ne_bytes().to_vec()),
+            u32_of(a_qp::CAUSE, cause::FAILED),
+            u32_of(a_qp::TOKEN, 5),
+            u32_of(a_qp::ERRNO, 22),
+            u32_of(a_qp::QP_STATE, 3),
+            u32_of(a_qp::MIGRATION, migration),
+            nest(a_qp::PRIMARY, &of_path(&primary())),
+            nest(a_qp::ALTERNATE, &of_path(&primary())),
+        ]
+    }
+
+    #[test]
+    fn an_order_names_the_path_that_it_is_for() {
+        let order = Message::Order {
+            cookie: Cookie(0x0102_0304_0506_0708),
+            token: 77,
+            ask: Ask::Load {
+                primary: primary(),
+                alternate: Path {
+                    port: 2,
+                    ..primary()
+                },
+                standing: true,
+            },
+        };
+        assert_eq!(order.command(), cmd::LOAD);
+        let bytes = bytes(&order);
+        let said = Attributes::read(&bytes).expect("well-formed");
+        assert_eq!(said.u64(a_qp::COOKIE), Some(0x0102_0304_0506_0708));
+        assert_eq!(said.u32(a_qp::TOKEN), Some(77));
+        assert_eq!(said.u8(a_qp::STANDING), Some(1));
+        assert_eq!(said.path(a_qp::PRIMARY).ok(), Some(Some(primary())));
+        let alternate = said.path(a_qp::ALTERNATE).expect("well-formed");
+        assert_eq!(alternate.map(|path| path.port), Some(2));
+    }
+
+    #[test]
+    fn rules_are_nests_in_a_nest() {
+        let rules = vec![Rule::Name("ib_ipoib".to_owned()), Rule::Uid(7)];
+        let bytes = bytes(&Message::Configure {
+            protect: Protect::Ulps,
+            rules,
+        });
+        let said = Attributes::read(&bytes).expect("well-formed");
+        assert_eq!(said.u32(a_qp::PROTECT), Some(protect::ULPS));
+        let rules: Vec<_> = NlasIterator::new(said.0[&a_qp::RULES])
+            .map(|rule| rule.expect("a rule").value().to_vec())
+            .collect();
+        let rules: Vec<_> = rules
+            .iter()
+            .map(|rule| Attributes::read(rule).expect("attributes"))
+            .collect();
+        assert_eq!(rules[0].0[&a_rule::NAME], b"ib_ipoib\0");
+        assert_eq!(rules[1].u32(a_rule::UID), Some(7));
+    }
+
+    #[test]
+    fn a_report_has_its_orders_token_and_what_is_loaded() {
+        for (code, loaded) in [(2, true), (1, true), (0, false)] {
+            let Ok(Message::Report(report)) = read(cmd::REPORT, &reported(code)) else {
+                panic!("not a report");
+            };
+            assert_eq!((report.cookie, report.cause), (Cookie(7), Cause::Failed));
+            assert_eq!((report.token, report.errno), (Some(5), 22));
+            let snapshot = report.snapshot.expect("it has a primary");
+            assert_eq!(snapshot.primary, primary());
+            assert_eq!(snapshot.alternate.is_some(), loaded);
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused_and_what_is_new_is_passed_over() {
+        assert!(read(cmd::REPORT, &reported(2)[1..]).is_err(), "no cookie");
+        assert!(read(cmd::NEW, &reported(2)).is_err(), "no device");
+        assert_eq!(read(200, &[]).ok(), Some(Message::Other));
+        let Ok(Message::Report(report)) = read(cmd::REPORT, &reported(9)) else {
+            panic!("not a report");
+        };
+        assert_eq!(report.snapshot, None, "no such migration state");
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel module `apm`, where it is loaded: every RC queue pair of the host, those of kernel ULPs
+//! included, as one more client of the engine.
+
+mod queue_pairs;
+
+pub(crate) use queue_pairs::{CLIENT, Care, Seen};
+
+use std::io;
+
+use cm_msgs::control::NO_TOKEN;
+use cm_msgs::{Guid, Qpn};
+use mio::Registry;
+use statemachine::{ConnId, Input, Order, PortId, Time};
+
+use crate::client::Client;
+use crate::config::{self, Config};
+use crate::io::apm_module::{ApmModule, Heard, Message};
+use crate::io::watched;
+use crate::parts::patrol::Patrol;
+use crate::token::Token;
+use queue_pairs::{Output, QueuePairs};
+
+/// Datagrams read before others have their turn.
+const TURN: usize = 64;
+
+/// What concerns others.
+#[derive(Debug)]
+pub(crate) enum Note {
+    Engine(Box<Input>),
+    /// Whether a library is connected from this process.
+    AskLibrary {
+        id: ConnId,
+        pid: i32,
+    },
+    /// See [`Kernel::forget`].
+    Forget(ConnId),
+}
+
+/// What is known of the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Presence {
+    Absent,
+    /// It is loaded, but does not speak to us, for this reason.
+    Unusable(String),
+    Present,
+}
+
+/// The module, and the queue pairs that it knows.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    module: Option<ApmModule>,
+    presence: Presence,
+    settings: config::Kernel,
+    queue_pairs: QueuePairs,
+    patrol: Patrol,
+    /// There may be more to read than one turn took.
+    unread: bool,
+}
+
+impl Kernel {
+    pub(crate) fn new(config: &Config, registry: &Registry) -> Self {
+        let opened = ApmModule::open().and_then(|module| watched(module, registry, Token::Kernel));
+        let module = opened.inspect_err(|error| tracing::warn!(%error, "no generic netlink"));
+        Self {
+            module: module.ok(),
+            presence: Presence::Absent,
+            settings: config.kernel.clone(),
+            queue_pairs: QueuePairs::new(config.control.max_connections),
+            patrol: Patrol::new(),
+            unread: false,
+        }
+    }
+
+    pub(crate) fn configure(&mut self, config: &Config) {
+        self.queue_pairs.set_limit(config.control.max_connections);
+        if self.settings != config.kernel {
+            self.settings = config.kernel.clone();
+            if self.presence == Presence::Present {
+                self.set_up();
+            }
+        }
+    }
+
+    pub(crate) fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    pub(crate) fn settings(&self) -> &config::Kernel {
+        &self.settings
+    }
+
+    /// How many queue pairs are known, and how many of these the module leaves alone.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        self.queue_pairs.count()
+    }
+
+    /// All queue pairs, by device and number, from behind this one.
+    pub(crate) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
+        self.queue_pairs.after(after)
+    }
+
+    /// Whose queue pair a connection is; of one that has just been closed, until it is forgotten.
+    pub(crate) fn client(&self, id: ConnId) -> Option<&Client> {
+        self.queue_pairs.client(id)
+    }
+
+    /// A closed connection has been told of.
+    pub(crate) fn forget(&mut self, id: ConnId) {
+        self.queue_pairs.forget(id);
+    }
+
+    /// The socket is ready.
+    pub(crate) fn handle_ready(&mut self, now: Time) {
+        for _ in 0..TURN {
+            let Some(module) = &mut self.module else {
+                return;
+            };
+            match module.receive() {
+                Ok(Some(heard)) => {
+                    for heard in heard {
+                        self.hear(now, heard);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::error!(%error, "the kernel module is not listened to any more: restart apmd");
+                    self.module = None;
+                    self.vanish(now, Presence::Unusable(error.to_string()));
+                    return;
+                }
+            }
+        }
+        // Readiness is told once (edge-triggered): nobody tells of what is left.
+        self.unread = true;
+    }
+
+    fn hear(&mut self, now: Time, heard: Heard) {
+        match heard {
+            Heard::Appeared => self.appear(),
+            Heard::Vanished => {
+                tracing::info!("kernel module apm unloaded: queue pairs keep what was loaded");
+                self.vanish(now, Presence::Absent);
+            }
+            Heard::Said(Message::New(queue_pair)) => {
+                self.patrol.begin(now);
+                self.queue_pairs.handle_new(now, *queue_pair);
+            }
+            Heard::Said(Message::Gone(cookie)) => self.queue_pairs.handle_gone(now, cookie),
+            Heard::Said(Message::Report(report)) => self.queue_pairs.handle_report(now, &report),
+            Heard::Said(_) => {}
+            Heard::Dumped => self.queue_pairs.end_dump(now),
+            Heard::Refused(NO_TOKEN, error) => {
+                // Asked for at the start, a family that is not there is an error, too.
+                if self.presence == Presence::Present {
+                    self.fail(now, &error);
+                }
+            }
+            Heard::Refused(token, error) => {
+                tracing::debug!(token, %error, "order refused by the kernel module");
+                let errno = error.raw_os_error().unwrap_or_default();
+                self.queue_pairs.handle_refused(token, errno.unsigned_abs());
+            }
+            Heard::Overrun => self.dump(true),
+        }
+    }
+
+    fn appear(&mut self) {
+        let Some(module) = &self.module else {
+            return;
+        };
+        self.queue_pairs.begin_dump(false);
+        match module.listen() {
+            Ok(()) => {
+                let (protect, except) = (self.settings.protect, &self.settings.except);
+                tracing::info!(%protect, ?except, "kernel module apm is there");
+                self.presence = Presence::Present;
+                self.set_up();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
+                self.presence = Presence::Unusable(error.to_string());
+            }
+        }
+    }
+
+    fn fail(&mut self, now: Time, error: &io::Error) {
+        tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
+        self.vanish(now, Presence::Unusable(error.to_string()));
+    }
+
+    fn vanish(&mut self, now: Time, presence: Presence) {
+        self.presence = presence;
+        self.queue_pairs.handle_vanished(now);
+    }
+
+    /// Says which queue pairs are to be cared for.
+    fn set_up(&mut self) {
+        let message = Message::Configure {
+            protect: self.settings.protect,
+            rules: self.settings.rules(),
+        };
+        if let Some(module) = &self.module
+            && let Err(error) = module.order(NO_TOKEN, message)
+        {
+            tracing::warn!(%error, "settings of the kernel module not changed");
+        }
+    }
+
+    fn dump(&mut self, lost: bool) {
+        if let Some(module) = &self.module {
+            self.queue_pairs.begin_dump(lost);
+            if let Err(error) = module.dump() {
+                tracing::warn!(%error, "queue pairs are not told anew");
+            }
+        }
+    }
+
+    /// Whether its program has a library.
+    pub(crate) fn handle_library(&mut self, now: Time, id: ConnId, has_library: bool) {
+        self.queue_pairs.handle_library(now, id, has_library);
+    }
+
+    /// What a library tells the engine of: a queue pair is looked after by one only.
+    pub(crate) fn handle_claim(&mut self, now: Time, input: &Input) {
+        match input {
+            Input::Register(id, register) => {
+                let number = (register.node_guid, register.qpn);
+                self.queue_pairs.claim(now, number, *id);
+            }
+            Input::Close(id) | Input::Disconnect(id) => self.queue_pairs.release(now, *id),
+            Input::ClientGone(client) => self.queue_pairs.release_client(now, *client),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn handle_port(&mut self, now: Time, port: PortId) {
+        self.queue_pairs.handle_port(now, port);
+    }
+
+    pub(crate) fn handle_port_gone(&mut self, port: PortId) {
+        self.queue_pairs.handle_port_gone(port);
+    }
+
+    /// Gives a queue pair an order.
+    pub(crate) fn order(&mut self, id: ConnId, order: Order) {
+        let (Some(module), Some((cookie, token, ask))) =
+            (&self.module, self.queue_pairs.order(id, order))
+        else {
+            return;
+        };
+        let message = Message::Order { cookie, token, ask };
+        if let Err(error) = module.order(token, message) {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            self.queue_pairs.handle_refused(token, errno.unsigned_abs());
+        }
+    }
+
+    pub(crate) fn handle_time(&mut self, now: Time) {
+        if std::mem::take(&mut self.unread) {
+            self.handle_ready(now);
+        }
+        self.queue_pairs.handle_time(now);
+        // A completion error puts a queue pair into state error, and the module hears nothing of it.
+        let devices = || self.queue_pairs.devices();
+        let Some((node_guid, dead)) = self.patrol.handle_time(now, devices) else {
+            return;
+        };
+        for qpn in dead {
+            if let Some(id) = self.queue_pairs.registered((node_guid, qpn)) {
+                self.order(id, Order::Query(NO_TOKEN));
+            }
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let unread = self.unread.then_some(Time(0));
+        let times = [
+            unread,
+            self.queue_pairs.poll_timeout(),
+            self.patrol.poll_timeout(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    pub(crate) fn poll_note(&mut self) -> Option<Note> {
+        Some(match self.queue_pairs.poll_output()? {
+            Output::Engine(input) => Note::Engine(Box::new(input)),
+            Output::AskLibrary { id, pid } => Note::AskLibrary { id, pid },
+            Output::Forget(id) => Note::Forget(id),
+        })
+    }
+}

@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The queue pairs that the kernel module tells of, and which of them the engine has. No I/O here.
+//!
+//! What a library has registered is the library's: the module sees a program's own loads and leaves such
+//! a queue pair alone. So a program whose library is connected is given a moment to register first.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter;
+use std::time::Duration;
+
+use cm_msgs::control::{self, PolicyOverride, QpState, Refusal, Register, Report, Role, Snapshot};
+use cm_msgs::{Guid, Qpn};
+use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
+
+use crate::client::Client;
+use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport};
+use crate::io::seqpacket::Peer;
+use crate::parts::registrations::{Registrations, State};
+
+/// The client of all connections that are registered here; libraries are counted from 1.
+pub(crate) const CLIENT: u32 = 0;
+
+/// What a library has to register a queue pair of its program, and one that it has closed to end.
+const FOR_LIBRARY: Duration = Duration::from_secs(1);
+
+/// Whose a queue pair is to look after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whose {
+    /// It is asked whether its program has a library.
+    Asked,
+    /// Its library may register it.
+    Awaited,
+    Ours,
+    /// The user has too many.
+    NoRoom,
+    /// The engine does not look after it.
+    Refused(Refusal),
+}
+
+#[derive(Debug)]
+struct Entry {
+    qp: KernelQp,
+    conn: u32,
+    whose: Whose,
+    /// As operators are shown it.
+    client: Client,
+    /// The dump that last told of it.
+    told: u32,
+}
+
+impl Entry {
+    fn id(&self) -> ConnId {
+        ConnId {
+            client: CLIENT,
+            conn: self.conn,
+        }
+    }
+
+    fn number(&self) -> (Guid, Qpn) {
+        (self.qp.node_guid, self.qp.qpn)
+    }
+}
+
+/// What the answer to an order is to the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Order(u32),
+    Query(u32),
+    /// It waits for none.
+    None,
+}
+
+/// What concerns others.
+#[derive(Debug)]
+pub(super) enum Output {
+    Engine(Input),
+    /// Whether a library is connected from this process.
+    AskLibrary {
+        id: ConnId,
+        pid: i32,
+    },
+    /// What its connection was need not be known any more.
+    Forget(ConnId),
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct QueuePairs {
+    all: BTreeMap<Cookie, Entry>,
+    by_number: BTreeMap<(Guid, Qpn), Cookie>,
+    by_conn: BTreeMap<u32, Cookie>,
+    /// What those were that have just been closed.
+    left: BTreeMap<ConnId, Client>,
+    next_conn: u32,
+    registrations: Registrations,
+    ports: BTreeSet<PortId>,
+    /// Registered by libraries.
+    claims: BTreeMap<(Guid, Qpn), ConnId>,
+    claimed_by: BTreeMap<ConnId, (Guid, Qpn)>,
+    awaited: Timers<Cookie>,
+    /// By the orders' tokens as the module knows them.
+    asked: BTreeMap<(Cookie, u32), Answer>,
+    next_token: u32,
+    dump: u32,
+    outputs: VecDeque<Output>,
+}
+
+impl QueuePairs {
+    /// At most so many are looked after.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            by_number: BTreeMap::new(),
+            by_conn: BTreeMap::new(),
+            left: BTreeMap::new(),
+            next_conn: 1,
+            registrations: Registrations::new(limit),
+            ports: BTreeSet::new(),
+            claims: BTreeMap::new(),
+            claimed_by: BTreeMap::new(),
+            awaited: Timers::default(),
+            asked: BTreeMap::new(),
+            next_token: 1,
+            dump: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.registrations.set_limit(limit);
+    }
+
+    pub(super) fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Whose connection it is, or was until just now.
+    pub(super) fn client(&self, id: ConnId) -> Option<&Client> {
+        let entry = self.by_conn.get(&id.conn).and_then(|it| self.all.get(it));
+        let entry = entry.filter(|_| id.client == CLIENT);
+        entry
+            .map(|entry| &entry.client)
+            .or_else(|| self.left.get(&id))
+    }
+
+    pub(super) fn forget(&mut self, id: ConnId) {
+        self.left.remove(&id);
+    }
+
+    /// All, in the order of their devices and numbers, from behind this one.
+    pub(super) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        let range = self.by_number.range((from, Unbounded));
+        range.filter_map(|(_, cookie)| self.all.get(cookie).map(|entry| self.seen(entry)))
+    }
+
+    fn seen<'a>(&'a self, entry: &'a Entry) -> Seen<'a> {
+        let state = self.registrations.get(entry.id()).map(|found| found.state);
+        let care = match (self.claims.get(&entry.number()), state, entry.whose) {
+            (Some(id), _, _) => Care::Connection(*id),
+            (_, Some(State::Accepted(_)), Whose::Refused(refusal)) => Care::Refused(refusal),
+            (_, Some(State::Accepted(_)), _) => Care::Connection(entry.id()),
+            (_, Some(State::NoPort), _) => Care::NoPort,
+            (_, Some(State::Turnover), _) => Care::Turnover,
+            (_, _, Whose::NoRoom) => Care::NoRoom,
+            (_, _, Whose::Asked | Whose::Awaited) => Care::Awaited,
+            _ => Care::NotConnected,
+        };
+        Seen {
+            qp: &entry.qp,
+            client: &entry.client,
+            care,
+        }
+    }
+
+    /// How many are known, and how many of these the module leaves alone.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let left_alone = |entry: &&Entry| entry.qp.left_alone.is_some();
+        (self.all.len(), self.all.values().filter(left_alone).count())
+    }
+
+    /// Devices with queue pairs that the engine has.
+    pub(super) fn devices(&self) -> VecDeque<Guid> {
+        self.registrations.devices()
+    }
+
+    /// A queue pair of the engine's.
+    pub(super) fn registered(&self, number: (Guid, Qpn)) -> Option<ConnId> {
+        self.registrations.holder(number)
+    }
+
+    /// One is there, or is now another.
+    pub(super) fn handle_new(&mut self, now: Time, qp: KernelQp) {
+        let (cookie, number) = (qp.cookie, (qp.node_guid, qp.qpn));
+        if let Some(before) = self.by_number.get(&number).filter(|it| **it != cookie) {
+            // Its end was not heard of.
+            self.handle_gone(now, *before);
+        }
+        match self.all.get_mut(&cookie) {
+            Some(entry) => {
+                entry.told = self.dump;
+                entry.qp = qp;
+                self.tell(cookie, control::Cause::Changed);
+            }
+            None => self.add(qp),
+        }
+        self.consider(now, cookie);
+    }
+
+    fn add(&mut self, qp: KernelQp) {
+        let (cookie, number) = (qp.cookie, (qp.node_guid, qp.qpn));
+        let conn = self.next_conn;
+        self.next_conn = conn.checked_add(1).unwrap_or(1);
+        self.by_number.insert(number, cookie);
+        self.by_conn.insert(conn, cookie);
+        let client = Client {
+            peer: Peer {
+                pid: qp.owner.pid.unwrap_or(0),
+                uid: qp.owner.uid,
+            },
+            command: Some(qp.owner.name.clone()),
+        };
+        let whose = match qp.owner.pid {
+            Some(pid) => {
+                let id = ConnId {
+                    client: CLIENT,
+                    conn,
+                };
+                self.outputs.push_back(Output::AskLibrary { id, pid });
+                Whose::Asked
+            }
+            None => Whose::Ours,
+        };
+        let entry = Entry {
+            qp,
+            conn,
+            whose,
+            client,
+            told: self.dump,
+        };
+        self.all.insert(cookie, entry);
+    }
+
+    /// Whether its program has a library.
+    pub(super) fn handle_library(&mut self, now: Time, id: ConnId, has_library: bool) {
+        let Some(&cookie) = self.by_conn.get(&id.conn) else {
+            return;
+        };
+        if let Some(entry) = self.all.get_mut(&cookie)
+            && entry.whose == Whose::Asked
+        {
+            entry.whose = Whose::Ours;
+            if has_library {
+                return self.await_library(now, cookie);
+            }
+            self.consider(now, cookie);
+        }
+    }
+
+    fn await_library(&mut self, now: Time, cookie: Cookie) {
+        if let Some(entry) = self.all.get_mut(&cookie) {
+            entry.whose = Whose::Awaited;
+            self.awaited.set(cookie, now + FOR_LIBRARY);
+        }
+    }
+
+    pub(super) fn handle_gone(&mut self, now: Time, cookie: Cookie) {
+        let Some(entry) = self.all.remove(&cookie) else {
+            return;
+        };
+        let id = entry.id();
+        self.by_conn.remove(&id.conn);
+        self.by_number.remove(&entry.number());
+        self.awaited.cancel(&cookie);
+        let asked = self.asked.range((cookie, 0)..=(cookie, u32::MAX));
+        for key in asked.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.asked.remove(&key);
+        }
+        if self.registrations.remove(now, id) {
+            self.left.insert(id, entry.client);
+            self.outputs.push_back(Output::Engine(Input::Close(id)));
+            self.outputs.push_back(Output::Forget(id));
+        }
+    }
+
+    /// The module is gone, and all that it knew.
+    pub(super) fn handle_vanished(&mut self, now: Time) {
+        self.all.clear();
+        self.by_number.clear();
+        self.by_conn.clear();
+        self.asked.clear();
+        self.awaited = Timers::default();
+        self.registrations.remove_client(now, CLIENT);
+        let gone = Output::Engine(Input::ClientGone(CLIENT));
+        self.outputs.push_back(gone);
+    }
+
+    /// All will be told again. `lost`: answers may have been lost.
+    pub(super) fn begin_dump(&mut self, lost: bool) {
+        self.dump = self.dump.wrapping_add(1);
+        if lost {
+            self.asked.clear();
+        }
+    }
+
+    /// What was not told any more is gone.
+    pub(super) fn end_dump(&mut self, now: Time) {
+        let old = self.all.iter().filter(|(_, it)| it.told != self.dump);
+        for cookie in old.map(|(cookie, _)| *cookie).collect::<Vec<_>>() {
+            self.handle_gone(now, cookie);
+        }
+    }
+
+    pub(super) fn handle_report(&mut self, now: Time, report: &KernelReport) {
+        let cookie = report.cookie;
+        let answers = report
+            .token
+            .and_then(|token| self.asked.remove(&(cookie, token)));
+        let Some(entry) = self.all.get_mut(&cookie) else {
+            return;
+        };
+        if let Some(snapshot) = report.snapshot {
+            entry.qp.snapshot = Some(snapshot);
+        }
+        self.tell(cookie, cause(report.cause, report.errno, answers));
+        self.consider(now, cookie);
+    }
+
+    /// What was asked with this token cannot be done.
+    pub(super) fn handle_refused(&mut self, token: u32, errno: u32) {
+        let mut asked = self.asked.keys();
+        let Some(&key) = asked.find(|(_, asked)| *asked == token) else {
+            return;
+        };
+        let answers = self.asked.remove(&key);
+        self.tell(key.0, cause(Cause::Failed, errno, answers));
+    }
+
+    /// Tells the engine of one that it has.
+    fn tell(&mut self, cookie: Cookie, cause: control::Cause) {
+        let Some(entry) = self.all.get(&cookie) else {
+            return;
+        };
+        let id = entry.id();
+        let is_registered = self
+            .registrations
+            .get(id)
+            .is_some_and(|found| matches!(found.state, State::Accepted(_)));
+        if let (true, Some(snapshot)) = (is_registered, entry.qp.snapshot) {
+            let input = Input::Report(id, Report { cause, snapshot });
+            self.outputs.push_back(Output::Engine(input));
+        }
+    }
+
+    /// Has the engine look after it, or no more.
+    fn consider(&mut self, now: Time, cookie: Cookie) {
+        let Some(entry) = self.all.get_mut(&cookie) else {
+            return;
+        };
+        let id = entry.id();
+        let is_ours = matches!(entry.whose, Whose::Ours | Whose::NoRoom | Whose::Refused(_))
+            && entry.qp.left_alone.is_none()
+            && !self.claims.contains_key(&entry.number());
+        let state = self.registrations.get(id).map(|found| found.state);
+        let register = registration(&entry.qp).filter(|_| is_ours);
+        let Some(register) = register else {
+            // One that has left RTS stays until it is gone: it is shown as broken.
+            if !is_ours && self.registrations.remove(now, id) {
+                self.outputs.push_back(Output::Engine(Input::Close(id)));
+            }
+            return;
+        };
+        match state {
+            Some(State::Accepted(_)) => return,
+            Some(_) => {}
+            None => {
+                if !self.registrations.add(id, entry.qp.owner.uid, register) {
+                    if entry.whose != Whose::NoRoom {
+                        let (uid, qpn) = (entry.qp.owner.uid, entry.qp.qpn);
+                        tracing::warn!(uid, %qpn, "queue pair not looked after: the user's share is used up");
+                    }
+                    entry.whose = Whose::NoRoom;
+                    return;
+                }
+                entry.whose = Whose::Ours;
+            }
+        }
+        let port = PortId::new(register.node_guid, register.snapshot.primary.port);
+        if !self.ports.contains(&port) {
+            if let Some(waiting) = self.registrations.get_mut(id) {
+                waiting.state = State::NoPort;
+            }
+            return;
+        }
+        if self.registrations.is_its_turn(now, id) {
+            self.registrations.accept(now, id, register);
+            let input = Input::Register(id, register);
+            self.outputs.push_back(Output::Engine(input));
+        }
+    }
+
+    pub(super) fn handle_port(&mut self, now: Time, port: PortId) {
+        if self.ports.insert(port) {
+            for id in self.registrations.without_port(port.node_guid) {
+                self.consider_conn(now, id);
+            }
+        }
+    }
+
+    pub(super) fn handle_port_gone(&mut self, port: PortId) {
+        self.ports.remove(&port);
+    }
+
+    fn consider_conn(&mut self, now: Time, id: ConnId) {
+        if let Some(&cookie) = self.by_conn.get(&id.conn) {
+            self.consider(now, cookie);
+        }
+    }
+
+    /// A library has registered it, as this connection.
+    pub(super) fn claim(&mut self, now: Time, number: (Guid, Qpn), id: ConnId) {
+        self.release(now, id);
+        if let Some(before) = self.claims.insert(number, id) {
+            self.claimed_by.remove(&before);
+        }
+        self.claimed_by.insert(id, number);
+        if let Some(&cookie) = self.by_number.get(&number) {
+            self.consider(now, cookie);
+        }
+    }
+
+    /// A library looks after a connection no more. Mostly the queue pair is about to end as well.
+    pub(super) fn release(&mut self, now: Time, id: ConnId) {
+        let Some(number) = self.claimed_by.remove(&id) else {
+            return;
+        };
+        self.claims.remove(&number);
+        if let Some(&cookie) = self.by_number.get(&number) {
+            self.await_library(now, cookie);
+        }
+    }
+
+    pub(super) fn release_client(&mut self, now: Time, client: u32) {
+        let claims = self.claimed_by.range(ConnId::of_client(client));
+        for id in claims.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.release(now, id);
+        }
+    }
+
+    pub(super) fn handle_time(&mut self, now: Time) {
+        for cookie in iter::from_fn(|| self.awaited.expired(now)).collect::<Vec<_>>() {
+            if let Some(entry) = self.all.get_mut(&cookie) {
+                entry.whose = Whose::Ours;
+                self.consider(now, cookie);
+            }
+        }
+        for id in self.registrations.due(now) {
+            self.consider_conn(now, id);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        let times = [self.awaited.next(), self.registrations.poll_timeout()];
+        times.into_iter().flatten().min()
+    }
+
+    /// What the module is to be asked because of an order, and with which token.
+    pub(super) fn order(&mut self, id: ConnId, order: Order) -> Option<(Cookie, u32, Ask)> {
+        let cookie = *self.by_conn.get(&id.conn)?;
+        let (answer, ask) = match order {
+            Order::Load(load) => (
+                Answer::Order(load.token),
+                Ask::Load {
+                    primary: load.primary,
+                    alternate: load.alternate,
+                    standing: load.standing,
+                },
+            ),
+            Order::Migrate(migrate) => {
+                let primary = migrate.primary;
+                (Answer::Order(migrate.token), Ask::Migrate { primary })
+            }
+            Order::Stand(stand) => {
+                let (primary, allowed) = (stand.primary, stand.allowed);
+                (Answer::None, Ask::Stand { primary, allowed })
+            }
+            Order::Query(token) => (Answer::Query(token), Ask::Query),
+            Order::Refuse(refusal) => {
+                self.all.get_mut(&cookie)?.whose = Whose::Refused(refusal);
+                return None;
+            }
+            // Nobody there asks for events, and nobody but its owner can end a kernel ULP's
+            // connection.
+            Order::Event(..) | Order::Disconnected => return None,
+        };
+        let token = self.next_token;
+        self.next_token = token.checked_add(1).unwrap_or(1);
+        self.asked.insert((cookie, token), answer);
+        Some((cookie, token, ask))
+    }
+}
+
+/// A queue pair, and what becomes of it here.
+pub(crate) struct Seen<'a> {
+    pub(crate) qp: &'a KernelQp,
+    pub(crate) client: &'a Client,
+    pub(crate) care: Care,
+}
+
+/// What becomes of a queue pair that the module does not leave alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Care {
+    /// The engine has it as this connection.
+    Connection(ConnId),
+    Refused(Refusal),
+    NoPort,
+    Turnover,
+    NoRoom,
+    /// Its library may register it.
+    Awaited,
+    NotConnected,
+}
+
+fn cause(cause: Cause, errno: u32, answers: Option<Answer>) -> control::Cause {
+    let errno = u8::try_from(errno).unwrap_or(u8::MAX);
+    match (cause, answers) {
+        (Cause::Done | Cause::Failed, Some(Answer::Query(token))) => {
+            control::Cause::Query { token }
+        }
+        (Cause::Done, Some(Answer::Order(token))) => control::Cause::Done { token },
+        (Cause::Stale, Some(Answer::Order(token))) => control::Cause::Stale { token },
+        (Cause::Failed, Some(Answer::Order(token))) => control::Cause::Failed { token, errno },
+        (Cause::Armed, _) => control::Cause::Armed,
+        (Cause::PathMigrated, _) => control::Cause::PathMigrated,
+        (Cause::PathMigrationError, _) => control::Cause::PathMigrationError,
+        (Cause::Broken, _) => control::Cause::Broken,
+        _ => control::Cause::Changed,
+    }
+}
+
+/// As a library would register it, if it is connected. The module's word needs no proof.
+fn registration(qp: &KernelQp) -> Option<Register> {
+    let snapshot = qp.snapshot?;
+    (snapshot.qp_state == QpState::Rts).then(|| Register {
+        role: qp.role.unwrap_or_else(|| role_without_cm(qp, &snapshot)),
+        opted_in: false,
+        node_guid: qp.node_guid,
+        qpn: qp.qpn,
+        peer_qpn: qp.peer_qpn,
+        policy: PolicyOverride::default(),
+        snapshot,
+    })
+}
+
+/// Where no connection manager says who called whom, the end with the lower LID and QPN is active: both
+/// ends know both pairs.
+fn role_without_cm(qp: &KernelQp, snapshot: &Snapshot) -> Role {
+    let Snapshot { primary, .. } = snapshot;
+    if (primary.slid, qp.qpn) < (primary.dlid, qp.peer_qpn) {
+        Role::Active
+    } else {
+        Role::Passive
+    }
+}
+
+#[cfg(test)]
+mod tests;

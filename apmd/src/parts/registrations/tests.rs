@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Role, Snapshot};
+use cm_msgs::path::Path as QpPath;
+use cm_msgs::{Gid, Guid, Lid, Qpn};
+
+use super::*;
+
+pub(crate) fn register() -> Register {
+    Register {
+        role: Role::Active,
+        opted_in: false,
+        node_guid: Guid(1),
+        qpn: Qpn(0x11),
+        peer_qpn: Qpn(0x22),
+        policy: PolicyOverride::default(),
+        snapshot: Snapshot {
+            qp_state: QpState::Rts,
+            migration: MigrationState::Migrated,
+            primary: QpPath {
+                port: 1,
+                slid: Lid(4),
+                dlid: Lid(9),
+                sgid: Gid([1; 16]),
+                ..QpPath::default()
+            },
+            alternate: None,
+        },
+    }
+}
+
+fn id(client: u32, conn: u32) -> ConnId {
+    ConnId { client, conn }
+}
+
+const QP: (Guid, Qpn) = (Guid(1), Qpn(0x11));
+
+#[test]
+fn a_users_registrations_are_bounded_and_end_with_the_client() {
+    let mut all = Registrations::new(100);
+    let taken = (0..200).take_while(|conn| all.add(id(1, *conn), 7, register()));
+    assert_eq!(taken.count(), 75);
+    assert!(all.add(id(2, 0), 8, register()), "another user's");
+    all.remove_client(Time(0), 1);
+    assert!(all.get(id(1, 0)).is_none() && all.get(id(2, 0)).is_some());
+    assert_eq!(all.share.total(), 1);
+}
+
+#[test]
+fn one_registration_holds_a_queue_pair() {
+    let mut all = Registrations::new(100);
+    assert!(all.add(id(1, 5), 7, register()));
+    assert_eq!(all.holder(QP), None, "it was not accepted yet");
+    assert_eq!(all.accept(Time(0), id(1, 5), register()), None);
+    assert!(all.add(id(2, 9), 8, register()));
+    assert_eq!(all.holder(QP), Some(id(1, 5)));
+    assert_eq!((all.accepted(7), all.accepted(8)), (1, 0));
+    assert_eq!(all.accept(Time(0), id(2, 9), register()), Some(id(1, 5)));
+    assert_eq!((all.accepted(7), all.accepted(8)), (0, 1));
+    assert!(!all.remove(Time(0), id(1, 5)), "gone already");
+    assert_eq!(all.holder(QP), Some(id(2, 9)));
+    assert!(all.remove(Time(0), id(2, 9)));
+    assert_eq!(all.holder(QP), None);
+}
+
+#[test]
+fn a_loop_of_false_registrations_waits() {
+    let mut all = Registrations::new(100);
+    let now = Time(1_000_000);
+    let checked = (0..1000).filter(|_| {
+        assert!(all.add(id(1, 1), 7, register()));
+        let checked = all.is_its_turn(now, id(1, 1));
+        if checked {
+            all.count_as_short(now, id(1, 1));
+        }
+        all.remove(now, id(1, 1));
+        checked
+    });
+    assert_eq!(checked.count(), 101);
+}
+
+#[test]
+fn a_loop_of_registrations_waits() {
+    let mut all = Registrations::new(100);
+    let now = Time(1_000_000);
+    let mut accepted = 0;
+    for _ in 0..1000 {
+        all.remove(now, id(1, 1));
+        assert!(all.add(id(1, 1), 7, register()));
+        if all.is_its_turn(now, id(1, 1)) {
+            all.accept(now, id(1, 1), register());
+            accepted += 1;
+        }
+    }
+    assert_eq!(accepted, 101);
+    let at = all.poll_timeout().expect("it is waited for");
+    assert!(all.due(now).is_empty());
+    assert_eq!(all.due(at), [id(1, 1)]);
+    assert!(all.is_its_turn(at, id(1, 1)));
+}
