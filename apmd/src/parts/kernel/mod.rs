@@ -285,7 +285,7 @@ impl Kernel {
 
     pub(crate) fn poll_note(&mut self) -> Option<Note> {
         Some(match self.queue_pairs.poll_output()? {
-            Output::Engine(input) => Note::Engine(Box::new(input)),
+            Output::Engine(input) => Note::Engine(input),
             Output::AskLibrary { id, pid } => Note::AskLibrary { id, pid },
             Output::Forget(id) => Note::Forget(id),
         })

@@ -73,7 +73,7 @@ enum Answer {
 /// What concerns others.
 #[derive(Debug)]
 pub(super) enum Output {
-    Engine(Input),
+    Engine(Box<Input>),
     /// Whether a library is connected from this process.
     AskLibrary {
         id: ConnId,
@@ -279,7 +279,8 @@ impl QueuePairs {
         }
         if self.registrations.remove(now, id) {
             self.left.insert(id, entry.client);
-            self.outputs.push_back(Output::Engine(Input::Close(id)));
+            self.outputs
+                .push_back(Output::Engine(Box::new(Input::Close(id))));
             self.outputs.push_back(Output::Forget(id));
         }
     }
@@ -292,7 +293,7 @@ impl QueuePairs {
         self.asked.clear();
         self.awaited = Timers::default();
         self.registrations.remove_client(now, CLIENT);
-        let gone = Output::Engine(Input::ClientGone(CLIENT));
+        let gone = Output::Engine(Box::new(Input::ClientGone(CLIENT)));
         self.outputs.push_back(gone);
     }
 
@@ -349,7 +350,7 @@ impl QueuePairs {
             .is_some_and(|found| matches!(found.state, State::Accepted(_)));
         if let (true, Some(snapshot)) = (is_registered, entry.qp.snapshot) {
             let input = Input::Report(id, Report { cause, snapshot });
-            self.outputs.push_back(Output::Engine(input));
+            self.outputs.push_back(Output::Engine(Box::new(input)));
         }
     }
 
@@ -367,7 +368,8 @@ impl QueuePairs {
         let Some(register) = register else {
             // One that has left RTS stays until it is gone: it is shown as broken.
             if !is_ours && self.registrations.remove(now, id) {
-                self.outputs.push_back(Output::Engine(Input::Close(id)));
+                self.outputs
+                    .push_back(Output::Engine(Box::new(Input::Close(id))));
             }
             return;
         };
@@ -396,7 +398,7 @@ impl QueuePairs {
         if self.registrations.is_its_turn(now, id) {
             self.registrations.accept(now, id, register);
             let input = Input::Register(id, register);
-            self.outputs.push_back(Output::Engine(input));
+            self.outputs.push_back(Output::Engine(Box::new(input)));
         }
     }
 

@@ -50,15 +50,13 @@ fn known() -> QueuePairs {
 fn outputs(all: &mut QueuePairs) -> Vec<String> {
     let outputs = iter::from_fn(|| all.poll_output());
     let words = outputs.map(|output| match output {
-        Output::Engine(Input::Register(id, register)) => {
-            format!("register {} {}", id.conn, register.role)
-        }
-        Output::Engine(Input::Report(id, report)) => {
-            format!("report {} {:?}", id.conn, report.cause)
-        }
-        Output::Engine(Input::Close(id)) => format!("close {}", id.conn),
-        Output::Engine(Input::ClientGone(client)) => format!("gone {client}"),
-        Output::Engine(other) => format!("{other:?}"),
+        Output::Engine(input) => match *input {
+            Input::Register(id, register) => format!("register {} {}", id.conn, register.role),
+            Input::Report(id, report) => format!("report {} {:?}", id.conn, report.cause),
+            Input::Close(id) => format!("close {}", id.conn),
+            Input::ClientGone(client) => format!("gone {client}"),
+            other => format!("{other:?}"),
+        },
         Output::AskLibrary { pid, .. } => format!("library of {pid}?"),
         Output::Forget(id) => format!("forget {}", id.conn),
     });
