@@ -19,6 +19,7 @@ mod cable_pull;
 mod disconnect;
 mod flap_storm;
 mod forgery;
+mod kernel;
 mod kernel_ls;
 mod memcheck;
 mod neigh;
@@ -54,6 +55,7 @@ pub static ALL: &[Drill] = &[
     acm_serve::DRILL,
     acm_rights::DRILL,
     kernel_ls::DRILL,
+    kernel::DRILL,
     abuse::DRILL,
     programs::DRILL,
     spine::DRILL,

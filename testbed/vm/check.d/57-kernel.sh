@@ -177,8 +177,8 @@ protected_pingpong() {
 }
 
 row kernel-load "modprobe apm" load_apm
-row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
-row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
+full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
+full_row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
 row kernel-unload "rmmod apm" unload_apm
