@@ -11,6 +11,7 @@ use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
+use crate::kernel_module::KernelModule;
 use crate::observe::Pair;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
@@ -37,11 +38,14 @@ const LIMIT: Duration = Duration::from_secs(90);
 const RETRIES: Duration = Duration::from_secs(2);
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
-    let module = Module::load()?;
     context.world.start_daemons(Policy::default())?;
-    status(Host::A, "loaded")?;
+    status(Host::A, "absent")?;
     let mut programs = exchange()?;
+    connected(&programs)?;
+    // What is older than it is taken up.
+    let module = KernelModule::load()?;
     let pairs = context.world.wait_disjoint(1)?;
+    status(Host::A, "loaded")?;
     shown(&pairs)?;
     for host in Host::ALL {
         leave(context, host)?;
@@ -60,30 +64,8 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         })?;
     }
     context.world.wait_for("no connection left", 0, |_| true)?;
-    drop(module);
+    module.unload()?;
     status(Host::A, "absent")
-}
-
-/// The module, loaded for as long as this lives.
-struct Module;
-
-impl Module {
-    fn load() -> Result<Self, Failure> {
-        command::run(&["modprobe", "apm"])?;
-        Ok(Self)
-    }
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        // Queue pairs end a moment after their programs; then it can go.
-        for _ in 0..50 {
-            if command::attempt(&["rmmod", "apm"]).is_ok_and(|tried| tried.status.success()) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-    }
 }
 
 /// Messages back and forth between two hosts: as fast as one answers the other, which leaves the emulated
@@ -97,6 +79,21 @@ fn exchange() -> Result<[Program; 2], Failure> {
     })?;
     let client = [&client[..], &["127.0.0.1"]].concat();
     Ok([server, Program::start("client", Host::B, &client)?])
+}
+
+/// Waits until both have queue pairs in RTS.
+fn connected(programs: &[Program]) -> Result<(), Failure> {
+    wait::until("the programs are connected", LIMIT, || {
+        let all = command::run(&["rdma", "resource", "show", "qp"])?;
+        let is_connected = |program: &Program| {
+            let pid = format!(" pid {} ", program.pid());
+            let connected = |line: &str| line.contains("type RC state RTS") && line.contains(&pid);
+            all.lines().any(connected)
+        };
+        Ok(Seen::when(programs.iter().all(is_connected), || {
+            all.clone()
+        }))
+    })
 }
 
 /// Whether somebody listens on perftest's port (`/proc/net/tcp`: the local port, then state LISTEN).

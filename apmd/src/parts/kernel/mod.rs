@@ -6,9 +6,10 @@ mod queue_pairs;
 
 pub(crate) use queue_pairs::{CLIENT, Care, Seen};
 
+use std::collections::BTreeSet;
 use std::io;
 
-use cm_msgs::control::NO_TOKEN;
+use cm_msgs::control::{NO_TOKEN, QpState};
 use cm_msgs::{Guid, Qpn};
 use mio::Registry;
 use statemachine::{ConnId, Input, Order, PortId, Time};
@@ -16,10 +17,14 @@ use statemachine::{ConnId, Input, Order, PortId, Time};
 use crate::client::Client;
 use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Heard, Message};
+use crate::io::nldev::{Nldev, QueuePair};
 use crate::io::watched;
-use crate::parts::patrol::Patrol;
+use crate::parts::patrol::{self, Patrol};
 use crate::token::Token;
 use queue_pairs::{Output, QueuePairs};
+
+/// Names what nobody waits for: a queue pair that is to be taken up may have gone.
+const ADOPTION: u32 = u32::MAX;
 
 /// Datagrams read before others have their turn.
 const TURN: usize = 64;
@@ -54,6 +59,9 @@ pub(crate) struct Kernel {
     settings: config::Kernel,
     queue_pairs: QueuePairs,
     patrol: Patrol,
+    nldev: Option<Nldev>,
+    /// Devices of which queue pairs may be older than the module.
+    unsearched: BTreeSet<Guid>,
     /// There may be more to read than one turn took.
     unread: bool,
 }
@@ -68,6 +76,9 @@ impl Kernel {
             settings: config.kernel.clone(),
             queue_pairs: QueuePairs::new(config.control.max_connections),
             patrol: Patrol::new(),
+            // Who has no netlink was told when the libraries' socket was opened.
+            nldev: Nldev::open().ok(),
+            unsearched: BTreeSet::new(),
             unread: false,
         }
     }
@@ -149,7 +160,10 @@ impl Kernel {
             Heard::Said(Message::Gone(cookie)) => self.queue_pairs.handle_gone(now, cookie),
             Heard::Said(Message::Report(report)) => self.queue_pairs.handle_report(now, &report),
             Heard::Said(_) => {}
-            Heard::Dumped => self.queue_pairs.end_dump(now),
+            Heard::Dumped => {
+                self.queue_pairs.end_dump(now);
+                self.search(now, self.queue_pairs.known_devices());
+            }
             Heard::Refused(NO_TOKEN, error) => {
                 // Asked for at the start, a family that is not there is an error, too.
                 if self.presence == Presence::Present {
@@ -216,6 +230,14 @@ impl Kernel {
         }
     }
 
+    /// Looks for queue pairs that are older than the module.
+    fn search(&mut self, now: Time, devices: BTreeSet<Guid>) {
+        if !devices.is_empty() {
+            self.unsearched.extend(devices);
+            self.patrol.begin_now(now);
+        }
+    }
+
     /// Whether its program has a library.
     pub(crate) fn handle_library(&mut self, now: Time, id: ConnId, has_library: bool) {
         self.queue_pairs.handle_library(now, id, has_library);
@@ -235,7 +257,10 @@ impl Kernel {
     }
 
     pub(crate) fn handle_port(&mut self, now: Time, port: PortId) {
-        self.queue_pairs.handle_port(now, port);
+        let is_new = self.queue_pairs.handle_port(now, port);
+        if is_new && self.presence == Presence::Present {
+            self.search(now, BTreeSet::from([port.node_guid]));
+        }
     }
 
     pub(crate) fn handle_port_gone(&mut self, port: PortId) {
@@ -261,14 +286,45 @@ impl Kernel {
             self.handle_ready(now);
         }
         self.queue_pairs.handle_time(now);
-        // A completion error puts a queue pair into state error, and the module hears nothing of it.
-        let devices = || self.queue_pairs.devices();
-        let Some((node_guid, dead)) = self.patrol.handle_time(now, devices) else {
+        let (all, unsearched) = (&self.queue_pairs, &self.unsearched);
+        let devices = || {
+            let mut devices: BTreeSet<_> = all.devices().into_iter().collect();
+            devices.extend(unsearched);
+            devices.into_iter().collect()
+        };
+        let is_due = self.patrol.poll_timeout().is_some_and(|at| at <= now);
+        let found = self.patrol.handle_time(now, devices);
+        let is_over = is_due && self.patrol.is_between_rounds();
+        if let Some((node_guid, found)) = found {
+            // A completion error puts a queue pair into state error, and the module hears nothing of it.
+            for qpn in patrol::disconnected(&found) {
+                if let Some(id) = self.queue_pairs.registered((node_guid, qpn)) {
+                    self.order(id, Order::Query(NO_TOKEN));
+                }
+            }
+            self.adopt(node_guid, &found);
+        }
+        if is_over {
+            self.unsearched.clear();
+        }
+    }
+
+    /// Has the module take up what it does not know. What is being connected just now it will tell of.
+    fn adopt(&mut self, node_guid: Guid, found: &[(Qpn, QueuePair)]) {
+        if self.presence != Presence::Present || !self.unsearched.contains(&node_guid) {
+            return;
+        }
+        let index = self.nldev.as_mut().map(|nldev| nldev.index_of(node_guid));
+        let (Some(module), Some(Ok(Some(index)))) = (&self.module, index) else {
             return;
         };
-        for qpn in dead {
-            if let Some(id) = self.queue_pairs.registered((node_guid, qpn)) {
-                self.order(id, Order::Query(NO_TOKEN));
+        for (qpn, queue_pair) in found {
+            let is_connected = queue_pair.reliable && queue_pair.state == Some(QpState::Rts);
+            if is_connected && !self.queue_pairs.knows((node_guid, *qpn)) {
+                let message = Message::Adopt { index, qpn: *qpn };
+                if let Err(error) = module.order(ADOPTION, message) {
+                    tracing::debug!(%node_guid, %qpn, %error, "queue pair not taken up");
+                }
             }
         }
     }

@@ -185,6 +185,15 @@ impl QueuePairs {
         self.registrations.devices()
     }
 
+    /// Devices with ports that are looked after.
+    pub(super) fn known_devices(&self) -> BTreeSet<Guid> {
+        self.ports.iter().map(|port| port.node_guid).collect()
+    }
+
+    pub(super) fn knows(&self, number: (Guid, Qpn)) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
     /// A queue pair of the engine's.
     pub(super) fn registered(&self, number: (Guid, Qpn)) -> Option<ConnId> {
         self.registrations.holder(number)
@@ -402,12 +411,15 @@ impl QueuePairs {
         }
     }
 
-    pub(super) fn handle_port(&mut self, now: Time, port: PortId) {
-        if self.ports.insert(port) {
+    /// A port is there. Whether it was not known before.
+    pub(super) fn handle_port(&mut self, now: Time, port: PortId) -> bool {
+        let is_new = self.ports.insert(port);
+        if is_new {
             for id in self.registrations.without_port(port.node_guid) {
                 self.consider_conn(now, id);
             }
         }
+        is_new
     }
 
     pub(super) fn handle_port_gone(&mut self, port: PortId) {
@@ -497,7 +509,8 @@ impl QueuePairs {
             Order::Event(..) | Order::Disconnected => return None,
         };
         let token = self.next_token;
-        self.next_token = token.checked_add(1).unwrap_or(1);
+        // The greatest is what orders to no known queue pair have.
+        self.next_token = if token < u32::MAX - 1 { token + 1 } else { 1 };
         self.asked.insert((cookie, token), answer);
         Some((cookie, token, ask))
     }
