@@ -23,7 +23,7 @@ use crate::io::nldev::{Maker, Nldev};
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol};
-use crate::parts::registrations::{Registrations, State};
+use crate::registrations::{Registrations, State};
 use crate::server::{Alive, Server};
 use check::{Holder, Objection, Ownership};
 use pace::Pace;

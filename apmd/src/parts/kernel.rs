@@ -2,10 +2,6 @@
 //! The kernel module `apm`, where it is loaded: every RC queue pair of the host, those of kernel ULPs
 //! included, as one more client of the engine.
 
-mod queue_pairs;
-
-pub(crate) use queue_pairs::{CLIENT, Care, Seen};
-
 use std::collections::BTreeSet;
 use std::io;
 
@@ -19,9 +15,9 @@ use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Heard, Message};
 use crate::io::nldev::{Nldev, QueuePair};
 use crate::io::watched;
+use crate::kernel::{Output, Presence, QueuePairs};
 use crate::parts::patrol::{self, Patrol};
 use crate::token::Token;
-use queue_pairs::{Output, QueuePairs};
 
 /// Names what nobody waits for: a queue pair that is to be taken up may have gone.
 const ADOPTION: u32 = u32::MAX;
@@ -42,13 +38,13 @@ pub(crate) enum Note {
     Forget(ConnId),
 }
 
-/// What is known of the module.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Presence {
-    Absent,
-    /// It is loaded, but does not speak to us, for this reason.
-    Unusable(String),
-    Present,
+/// How far the module is with telling of all queue pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Dump {
+    Over,
+    UnderWay,
+    /// Another has to follow it.
+    Outdated,
 }
 
 /// The module, and the queue pairs that it knows.
@@ -62,6 +58,7 @@ pub(crate) struct Kernel {
     nldev: Option<Nldev>,
     /// Devices of which queue pairs may be older than the module.
     unsearched: BTreeSet<Guid>,
+    dump: Dump,
     /// There may be more to read than one turn took.
     unread: bool,
 }
@@ -79,6 +76,7 @@ impl Kernel {
             // Who has no netlink was told when the libraries' socket was opened.
             nldev: Nldev::open().ok(),
             unsearched: BTreeSet::new(),
+            dump: Dump::Over,
             unread: false,
         }
     }
@@ -97,18 +95,8 @@ impl Kernel {
         &self.presence
     }
 
-    pub(crate) fn settings(&self) -> &config::Kernel {
-        &self.settings
-    }
-
-    /// How many queue pairs are known, and how many of these the module leaves alone.
-    pub(crate) fn count(&self) -> (usize, usize) {
-        self.queue_pairs.count()
-    }
-
-    /// All queue pairs, by device and number, from behind this one.
-    pub(crate) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
-        self.queue_pairs.after(after)
+    pub(crate) fn queue_pairs(&self) -> &QueuePairs {
+        &self.queue_pairs
     }
 
     /// Whose queue pair a connection is; of one that has just been closed, until it is forgotten.
@@ -160,7 +148,12 @@ impl Kernel {
             Heard::Said(Message::Gone(cookie)) => self.queue_pairs.handle_gone(now, cookie),
             Heard::Said(Message::Report(report)) => self.queue_pairs.handle_report(now, &report),
             Heard::Said(_) => {}
+            Heard::Dumped if self.dump == Dump::Outdated => {
+                self.dump = Dump::Over;
+                self.dump_again();
+            }
             Heard::Dumped => {
+                self.dump = Dump::Over;
                 self.queue_pairs.end_dump(now);
                 self.search(now, self.queue_pairs.known_devices());
             }
@@ -175,7 +168,7 @@ impl Kernel {
                 let errno = error.raw_os_error().unwrap_or_default();
                 self.queue_pairs.handle_refused(token, errno.unsigned_abs());
             }
-            Heard::Overrun => self.dump(true),
+            Heard::Overrun => self.dump_again(),
         }
     }
 
@@ -183,9 +176,10 @@ impl Kernel {
         let Some(module) = &self.module else {
             return;
         };
-        self.queue_pairs.begin_dump(false);
+        self.queue_pairs.begin_dump();
         match module.listen() {
             Ok(()) => {
+                self.dump = Dump::UnderWay;
                 let (protect, except) = (self.settings.protect, &self.settings.except);
                 tracing::info!(%protect, ?except, "kernel module apm is there");
                 self.presence = Presence::Present;
@@ -205,6 +199,7 @@ impl Kernel {
 
     fn vanish(&mut self, now: Time, presence: Presence) {
         self.presence = presence;
+        self.dump = Dump::Over;
         self.queue_pairs.handle_vanished(now);
     }
 
@@ -221,12 +216,21 @@ impl Kernel {
         }
     }
 
-    fn dump(&mut self, lost: bool) {
-        if let Some(module) = &self.module {
-            self.queue_pairs.begin_dump(lost);
-            if let Err(error) = module.dump() {
-                tracing::warn!(%error, "queue pairs are not told anew");
-            }
+    /// Something was lost: answers to orders, maybe, or a queue pair's end.
+    fn dump_again(&mut self) {
+        self.queue_pairs.forget_orders();
+        if self.dump != Dump::Over {
+            // The kernel dumps to a socket once at a time.
+            self.dump = Dump::Outdated;
+            return;
+        }
+        let Some(module) = &self.module else {
+            return;
+        };
+        self.queue_pairs.begin_dump();
+        match module.dump() {
+            Ok(()) => self.dump = Dump::UnderWay,
+            Err(error) => tracing::warn!(%error, "queue pairs are not told anew"),
         }
     }
 
