@@ -47,6 +47,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let pairs = context.world.wait_disjoint(1)?;
     status(Host::A, "loaded")?;
     shown(&pairs)?;
+    needs_no_library()?;
     for host in Host::ALL {
         leave(context, host)?;
     }
@@ -137,6 +138,18 @@ fn shown(pairs: &[Pair]) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+/// A command that nothing can be preloaded into is not said to be unprotected.
+fn needs_no_library() -> Result<(), Failure> {
+    let words = ["apmctl", "run", "--require", "/usr/bin/busybox", "true"];
+    let words = [&[Host::A.name()], &words[..]].concat();
+    let tried = command::attempt(&words)?;
+    let said = String::from_utf8_lossy(&tried.stderr).into_owned();
+    let is_right = tried.status.success() && said.contains("is not needed");
+    ensure(is_right, || {
+        format!("apmctl run of a static program: {said}")
+    })
 }
 
 /// A cable at this host is pulled and plugged.

@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::ask::ask;
 use super::{Failure, Options, Outcome, socket};
+use crate::observe::model::{self, ModuleState};
+use crate::observe::request::Show;
 
 /// Overrides where the library is.
 const PRELOAD_VARIABLE: &str = "APMD_PRELOAD";
@@ -66,18 +69,19 @@ impl Run {
                 .map(|error| error.to_string()),
         );
 
-        for why in &obstacles {
+        let name = program.display();
+        if is_protected_by_kernel(options) {
             eprintln!(
-                "apmctl: warning: {} is not protected: {why}",
-                program.display()
+                "apmctl: the kernel module apm is loaded: `apmctl run` is not needed to protect {name}"
             );
+            obstacles.clear();
+        }
+        for why in &obstacles {
+            eprintln!("apmctl: warning: {name} is not protected: {why}");
         }
         if self.require && !obstacles.is_empty() {
             return Err(Failure::NotRun {
-                what: format!(
-                    "{}: not run, because it would not be protected",
-                    program.display()
-                ),
+                what: format!("{name}: not run, because it would not be protected"),
                 status: REFUSED,
             });
         }
@@ -88,10 +92,19 @@ impl Run {
             _ => 126,
         };
         Err(Failure::NotRun {
-            what: format!("{}: {error}", program.display()),
+            what: format!("{name}: {error}"),
             status,
         })
     }
+}
+
+/// Whether the daemon says so; who may not ask it is told nothing.
+fn is_protected_by_kernel(options: &Options) -> bool {
+    let status: Result<model::Status, Failure> = ask(options, Show::Status);
+    status.is_ok_and(|status| {
+        let kernel = &status.kernel;
+        kernel.state == ModuleState::Loaded && kernel.protect == "all"
+    })
 }
 
 /// The libraries to preload: ours before what is there.
