@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * apm_fuzz COUNT SEED [user|namespace]: so many messages to the kernel module apm that are hardly orders:
- * any command, attributes of any type, length and nesting, cut off anywhere. As root; or as a user, or as the
- * root of a user and network namespace of its own, where nothing at all may be granted or told.
+ * any command, attributes of any type, length and nesting, cut off anywhere. As root, after orders that are
+ * wrong in one way each, with the reason that the module must give; or as a user, or as the root of a user and
+ * network namespace of its own, where nothing at all may be granted or told.
  *
  * Root's leaves the settings as they are when the module is loaded. Prints how many were refused, with how
  * many different reasons, and ends with 1 if what is to be refused was not, or if nothing was.
@@ -21,6 +22,7 @@ static unsigned int count;
 static unsigned long granted, told, refusals;
 static char reasons[REASONS][96];
 static unsigned int reason_count;
+static char last_reason[96];
 static uint64_t chances;
 
 /* xorshift: the same choices for the same seed. */
@@ -46,6 +48,7 @@ static void learn_reason(struct nlmsghdr *nl)
 	attributes((struct nlattr *)((char *)nl + skip), nl->nlmsg_len - skip, a);
 	if (!a[NLMSGERR_ATTR_MSG])
 		return;
+	snprintf(last_reason, sizeof(last_reason), "%s", (char *)data(a[NLMSGERR_ATTR_MSG]));
 	for (i = 0; i < reason_count; i++)
 		if (!strcmp(reasons[i], data(a[NLMSGERR_ATTR_MSG])))
 			return;
@@ -137,6 +140,80 @@ static void talk(void)
 	hear(MSG_DONTWAIT);
 }
 
+/* What a wrong order has. No queue pair has its cookie, and no device its index. */
+enum {
+	COOKIE = 1, DEVICE = 2, NUMBER = 4, PRIMARY = 8, ALTERNATE = 16, ENDS = 32, GLOBAL = 64, RULE = 128
+};
+
+static const struct {
+	uint8_t command;
+	unsigned int has;
+	const char *reason;
+} wrong[] = {
+	{ APM_CMD_LOAD, 0, "the order names no cookie" },
+	{ APM_CMD_LOAD, COOKIE, "the order names no primary path" },
+	{ APM_CMD_LOAD, COOKIE | PRIMARY, "a path needs port, slid and dlid" },
+	{ APM_CMD_LOAD, COOKIE | PRIMARY | ENDS, "the order names no alternate path" },
+	{ APM_CMD_LOAD, COOKIE | PRIMARY | ENDS | ALTERNATE | GLOBAL, "no alternate path with a GRH is loaded" },
+	{ APM_CMD_LOAD, COOKIE | PRIMARY | ENDS | ALTERNATE, "no queue pair has this cookie" },
+	{ APM_CMD_MIGRATE, PRIMARY | ENDS, "the order names no cookie" },
+	{ APM_CMD_MIGRATE, COOKIE | PRIMARY | ENDS, "no queue pair has this cookie" },
+	{ APM_CMD_STANDING, COOKIE | PRIMARY | ENDS, "no queue pair has this cookie" },
+	{ APM_CMD_QUERY, COOKIE, "no queue pair has this cookie" },
+	{ APM_CMD_QUERY, NUMBER, "name a cookie, or dev-index and qpn" },
+	{ APM_CMD_QUERY, DEVICE | NUMBER, "there is no such InfiniBand device here" },
+	{ APM_CMD_PEER, DEVICE, "a peer needs dev-index and primary" },
+	{ APM_CMD_PEER, PRIMARY | ENDS, "a peer needs dev-index and primary" },
+	{ APM_CMD_PEER, DEVICE | PRIMARY, "a peer's path needs port and dlid" },
+	{ APM_CMD_PEER, DEVICE | PRIMARY | ENDS, "there is no such InfiniBand device here" },
+	{ APM_CMD_CONFIG, RULE, "a rule needs a name or a uid" },
+};
+
+static void put_ends(struct message *m, uint16_t type, unsigned int has)
+{
+	struct nlattr *nest = put(m, type | NLA_F_NESTED, NULL, 0);
+
+	if (has & ENDS) {
+		put(m, APM_A_PATH_PORT, &(uint8_t){ 1 }, 1);
+		put(m, APM_A_PATH_SLID, &(uint16_t){ 1 }, 2);
+		put(m, APM_A_PATH_DLID, &(uint16_t){ 2 }, 2);
+	}
+	if ((has & GLOBAL) && type == APM_A_QP_ALTERNATE)
+		put(m, APM_A_PATH_GLOBAL, NULL, 0);
+	nest->nla_len = (char *)m + m->nl.nlmsg_len - (char *)nest;
+}
+
+static void order_wrongly(uint8_t command, unsigned int has, const char *reason)
+{
+	struct nlattr *list;
+	struct message m;
+
+	begin(&m, family, command, 0);
+	if (has & COOKIE)
+		put(&m, APM_A_QP_COOKIE, &(uint64_t){ 1 }, 8);
+	if (has & DEVICE)
+		put(&m, APM_A_QP_DEV_INDEX, &(uint32_t){ 4711 }, 4);
+	if (has & NUMBER)
+		put(&m, APM_A_QP_QPN, &(uint32_t){ 4711 }, 4);
+	if (has & PRIMARY)
+		put_ends(&m, APM_A_QP_PRIMARY, has);
+	if (has & ALTERNATE)
+		put_ends(&m, APM_A_QP_ALTERNATE, has);
+	if (has & RULE) {
+		list = put(&m, APM_A_QP_RULES | NLA_F_NESTED, NULL, 0);
+		put(&m, APM_A_RULE_LIST_RULE | NLA_F_NESTED, NULL, 0);
+		list->nla_len += NLA_HDRLEN;
+	}
+	last_reason[0] = 0;
+	send_message(&m);
+	hear(0);
+	if (strcmp(last_reason, reason)) {
+		fprintf(stderr, "apm_fuzz: command %u, with %#x: \"%s\", want \"%s\"\n", command, has,
+			last_reason, reason);
+		exit(1);
+	}
+}
+
 /* As they are at the beginning. */
 static void restore_settings(void)
 {
@@ -182,6 +259,8 @@ int main(int argc, char **argv)
 	if (!root)
 		become(argv[3]);
 	open_socket();
+	for (left = 0; root && left < (long)(sizeof(wrong) / sizeof(wrong[0])); left++)
+		order_wrongly(wrong[left].command, wrong[left].has, wrong[left].reason);
 	if (root)
 		subscribe();
 	for (left = atol(argv[1]); left > 0; left--)

@@ -20,6 +20,7 @@ mod disconnect;
 mod flap_storm;
 mod forgery;
 mod kernel_ls;
+mod kernel_ulps;
 mod memcheck;
 mod neigh;
 mod new_lid;
@@ -54,6 +55,10 @@ pub static ALL: &[Drill] = &[
     acm_serve::DRILL,
     acm_rights::DRILL,
     kernel_ls::DRILL,
+    kernel_ulps::SRP,
+    kernel_ulps::NVME,
+    kernel_ulps::NFS,
+    kernel_ulps::RDS,
     abuse::DRILL,
     programs::DRILL,
     spine::DRILL,

@@ -209,7 +209,7 @@ strangers() {
 
 # Messages that are hardly orders, while queue pairs are under care.
 fuzz() { # MESSAGES
-	local seed=$RANDOM reason
+	local seed=$RANDOM
 	long_pingpong 18605
 	for device in shca0 shca1; do await 10 is_known "$device"; done
 	arm shca0 shca1 1 2
@@ -218,11 +218,6 @@ fuzz() { # MESSAGES
 	output apm_fuzz "$(($1 / 10))" "$seed" user
 	output apm_fuzz "$(($1 / 10))" "$seed" namespace
 	output apm_fuzz "$1" "$seed"
-	for reason in 'the order names no cookie' 'the order names no primary path' 'a path needs port, slid and dlid' \
-		'a peer needs dev-index and primary' "a peer's path needs port and dlid" \
-		'name a cookie, or dev-index and qpn'; do
-		need "^  $reason\$"
-	done
 	still_run || fail "a program ended"
 	end_pingpong
 	await 20 is_alone
