@@ -412,8 +412,8 @@ impl fmt::Display for Reason {
             Self::NoApr => "the peer's apmd did not answer the LAP",
             Self::Apr(status) => return write!(f, "the peer answered the LAP: {status}"),
             Self::AprSent(status) => return write!(f, "the peer's LAP was answered: {status}"),
-            Self::WaitingForLibrary => "waiting for the program's library",
-            Self::LibrarySilent => "the program's library did not answer; is its process stopped?",
+            Self::WaitingForLibrary => "its queue pair is being modified",
+            Self::LibrarySilent => "who modifies its queue pair did not answer: is its process stopped?",
             Self::Stale => "the QP changed meanwhile",
             Self::LoadFailed(errno) => {
                 return write!(f, "loading the alternate failed: errno {errno}");

@@ -31,6 +31,7 @@ pub mod file;
 pub mod host;
 pub mod ib_acme;
 pub mod ibsim;
+pub mod kernel_module;
 pub mod link;
 pub mod memory;
 pub mod observe;

@@ -13,7 +13,7 @@ use crate::{packages, shell, workspace};
 pub(crate) const PROGRAM: &str = "apm-fabrics";
 
 /// The options of `cargo xtask test`.
-pub(crate) const OF_TEST: &[&str] = &["--quick", "--seeds", "2"];
+pub(crate) const OF_TEST: &[&str] = &["--quick", "--seeds", "1"];
 
 /// What the command line says.
 #[derive(Args)]

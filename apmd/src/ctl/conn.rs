@@ -203,7 +203,10 @@ fn details(conn: &model::Conn) -> String {
     line(
         "local loss",
         if conn.standing.standing_order {
-            "migrated at once by the program's library (standing order)"
+            match conn.program.by.as_str() {
+                "kernel" => "migrated at once by the kernel module (standing order)",
+                _ => "migrated at once by the program's library (standing order)",
+            }
         } else {
             "no standing order"
         }

@@ -10,6 +10,7 @@ use super::parts::Parts;
 use crate::client::Client;
 use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
+use crate::kernel;
 use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::{Counters, Source, Status};
@@ -18,7 +19,6 @@ use crate::observe::queue_pairs::QueuePairPage;
 use crate::observe::request::{Asked, Refused, Request, Show};
 use crate::observe::transition::{self, Subject, Transition};
 use crate::observe::{fabric, json, ports, queue_pairs, sources};
-use crate::parts::kernel;
 use crate::parts::operators::{Caller, Note};
 
 impl Parts {
@@ -90,7 +90,8 @@ impl Parts {
 
     fn queue_pairs(&self, now: Time, after: Option<&str>) -> Result<QueuePairPage, Refused> {
         let engine = self.connections.engine();
-        queue_pairs::page(now, &self.kernel, engine, self.ports.devices(), after)
+        let (presence, all) = (self.kernel.presence(), self.kernel.queue_pairs());
+        queue_pairs::page(now, presence, all, engine, self.ports.devices(), after)
     }
 
     /// Whose connection it is.
@@ -268,7 +269,11 @@ impl Parts {
             class: config.association.class,
             ports: ports::sums(&views),
             libraries: self.libraries.len(),
-            kernel: queue_pairs::module(&self.kernel),
+            kernel: queue_pairs::module(
+                self.kernel.presence(),
+                self.kernel.queue_pairs(),
+                &config.kernel,
+            ),
             connections,
             problems: degraded.iter().cloned().chain(others).collect(),
             degraded,

@@ -88,7 +88,7 @@ impl Parts {
         while let Some(note) = self.poll_note(now) {
             match note {
                 Note::Connections(connections::Note::Order(conn, order)) => match conn.client {
-                    kernel::CLIENT => self.kernel.order(conn, order),
+                    crate::kernel::CLIENT => self.kernel.order(conn, order),
                     _ => self.libraries.order(now, conn, order),
                 },
                 Note::Connections(connections::Note::Send(send)) => {

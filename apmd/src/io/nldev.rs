@@ -151,6 +151,14 @@ impl Nldev {
         Ok(true)
     }
 
+    /// The kernel's number for the device, as other families of netlink take it.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub(crate) fn index_of(&mut self, node_guid: Guid) -> io::Result<Option<u32>> {
+        Ok(self.device(node_guid)?.map(|device| device.index))
+    }
+
     /// The next of them, a hundred or so; `None`: there are no more. The kernel asks the device for
     /// the state of each, so they are taken at the reader's pace.
     ///

@@ -24,7 +24,7 @@ use super::request::Refused;
 use crate::client::Client;
 use crate::devices::Devices;
 use crate::io::seqpacket::Peer;
-use crate::parts::kernel;
+use crate::kernel;
 
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,9 @@ use statemachine::{ConnId, Engine, Time};
 use super::connections::name;
 use super::model::{KernelModule, ModuleState};
 use super::request::Refused;
+use crate::config;
 use crate::devices::Devices;
-use crate::parts::kernel::{Care, Kernel, Presence, Seen};
+use crate::kernel::{Care, Presence, QueuePairs, Seen};
 
 /// In one page.
 const SHOWN_MAX: usize = 256;
@@ -50,13 +51,14 @@ pub(crate) struct HostQueuePair {
 /// The module is not there, or `after` names none.
 pub(crate) fn page(
     now: Time,
-    kernel: &Kernel,
+    presence: &Presence,
+    all: &QueuePairs,
     engine: &Engine,
     devices: &Devices,
     after: Option<&str>,
 ) -> Result<QueuePairPage, Refused> {
     let refused = |error: String| Refused { error };
-    match kernel.presence() {
+    match presence {
         Presence::Present => {}
         Presence::Absent => {
             let error =
@@ -75,7 +77,7 @@ pub(crate) fn page(
     let after =
         after.map(|text| position(text).ok_or_else(|| refused(format!("{text}: no queue pair"))));
     let mut page = QueuePairPage::default();
-    let walked = kernel.after(after.transpose()?).try_for_each(|seen| {
+    let walked = all.after(after.transpose()?).try_for_each(|seen| {
         let at = (seen.qp.node_guid, seen.qp.qpn);
         page.queue_pairs.push(show(now, &seen, engine, devices));
         match page.queue_pairs.len() {
@@ -145,17 +147,21 @@ fn care(now: Time, seen: &Seen<'_>, engine: &Engine) -> (Option<ConnId>, String,
 }
 
 /// The module at a glance.
-pub(crate) fn module(kernel: &Kernel) -> KernelModule {
-    let (state, reason) = match kernel.presence() {
+pub(crate) fn module(
+    presence: &Presence,
+    all: &QueuePairs,
+    settings: &config::Kernel,
+) -> KernelModule {
+    let (state, reason) = match presence {
         Presence::Present => (ModuleState::Loaded, None),
         Presence::Absent => (ModuleState::Absent, None),
         Presence::Unusable(why) => (ModuleState::Unusable, Some(why.clone())),
     };
-    let (queue_pairs, left_alone) = kernel.count();
+    let (queue_pairs, left_alone) = all.count();
     KernelModule {
         state,
         reason,
-        protect: kernel.settings().protect.to_string(),
+        protect: settings.protect.to_string(),
         queue_pairs,
         left_alone,
     }

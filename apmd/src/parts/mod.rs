@@ -14,6 +14,5 @@ pub(crate) mod neighbours;
 pub(crate) mod operators;
 pub(crate) mod patrol;
 pub(crate) mod ports;
-pub(crate) mod registrations;
 pub(crate) mod sa;
 pub(crate) mod sources;

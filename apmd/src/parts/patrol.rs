@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queue pairs that died in silence. A completion error puts a queue pair into state error and
+//! Rounds over all queue pairs, for those that died in silence. A completion error puts a queue pair into state error and
 //! raises no event, and an application may go on for long without closing it. So the kernel is asked
 //! now and then for the states of all queue pairs, and the library of each that is not in RTS any
 //! more is told to look.
@@ -50,13 +50,23 @@ impl Patrol {
         self.at.filter(|_| self.nldev.is_some())
     }
 
-    /// Goes on, if it is time. `devices`: those with connections. Returns queue pairs of a device
-    /// that are connected no more.
+    /// A round begins now; one under way is given up.
+    pub(crate) fn begin_now(&mut self, now: Time) {
+        self.at = Some(now);
+        self.device = None;
+        self.devices.clear();
+    }
+
+    pub(crate) fn is_between_rounds(&self) -> bool {
+        self.device.is_none() && self.devices.is_empty()
+    }
+
+    /// Goes on, if it is time. `devices`: those to be looked at. Returns queue pairs of a device.
     pub(crate) fn handle_time(
         &mut self,
         now: Time,
         devices: impl FnOnce() -> VecDeque<Guid>,
-    ) -> Option<(Guid, Vec<Qpn>)> {
+    ) -> Option<(Guid, Vec<(Qpn, QueuePair)>)> {
         if self.at.is_none_or(|at| at > now) {
             return None;
         }
@@ -69,13 +79,18 @@ impl Patrol {
             }
         }
         let found = self.read();
-        let between_rounds = self.device.is_none() && self.devices.is_empty();
-        self.at = Some(now + if between_rounds { ROUND } else { PAUSE });
+        self.at = Some(
+            now + if self.is_between_rounds() {
+                ROUND
+            } else {
+                PAUSE
+            },
+        );
         found
     }
 
     /// The next part of the answer for a device, or the question for the next one.
-    fn read(&mut self) -> Option<(Guid, Vec<Qpn>)> {
+    fn read(&mut self) -> Option<(Guid, Vec<(Qpn, QueuePair)>)> {
         let nldev = self.nldev.as_mut()?;
         let Some(device) = self.device else {
             let device = self.devices.pop_front()?;
@@ -87,7 +102,7 @@ impl Patrol {
             return None;
         };
         match nldev.next_queue_pairs() {
-            Ok(Some(found)) => Some((device, disconnected(&found))),
+            Ok(Some(found)) => Some((device, found)),
             Ok(None) => {
                 self.device = None;
                 None
@@ -103,7 +118,7 @@ impl Patrol {
 
 /// Those that carry a connection no more. An application may drain its send queue for a while; what
 /// the kernel does not tell is no reason to look.
-fn disconnected(found: &[(Qpn, QueuePair)]) -> Vec<Qpn> {
+pub(crate) fn disconnected(found: &[(Qpn, QueuePair)]) -> Vec<Qpn> {
     let over = |state: Option<QpState>| {
         state.is_some_and(|state| !matches!(state, QpState::Rts | QpState::Sqd))
     };
@@ -150,7 +165,7 @@ mod tests {
         };
         let start = Time(1_000_000);
         let none = VecDeque::new;
-        assert_eq!(patrol.handle_time(start, none), None);
+        assert!(patrol.handle_time(start, none).is_none());
         patrol.begin(start);
         patrol.begin(start + PAUSE);
         assert_eq!(patrol.at, Some(start + ROUND), "the first counts");

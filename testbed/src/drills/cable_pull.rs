@@ -23,8 +23,9 @@ pub(super) const DRILL: Drill = Drill {
     }],
 };
 
-/// Unless the command line says another number.
+/// Unless the command line says another number; in the short form, each port of each host twice.
 const ROUNDS: u32 = 20;
+const SHORT_ROUNDS: u32 = 8;
 
 /// Rounds more, for those in which the machine itself stood still.
 const SPARE_ROUNDS: u32 = 20;
@@ -77,7 +78,13 @@ fn all_rounds(context: &mut Context<'_>, streams: &mut Streams) -> Result<Stalls
     let witnesses = Witnesses::start();
     let mut stalls = Vec::new();
     let mut longest = Millis::default();
-    let rounds = context.options.pulls.unwrap_or(ROUNDS);
+    let rounds = context
+        .options
+        .pulls
+        .unwrap_or(match context.options.short {
+            true => SHORT_ROUNDS,
+            false => ROUNDS,
+        });
     let (mut done, mut spare) = (0, SPARE_ROUNDS);
     while done < rounds {
         // Twice the one host, twice the other: so each port of each host has its turn.

@@ -19,6 +19,7 @@ mod cable_pull;
 mod disconnect;
 mod flap_storm;
 mod forgery;
+mod kernel;
 mod kernel_ls;
 mod kernel_ulps;
 mod memcheck;
@@ -55,6 +56,7 @@ pub static ALL: &[Drill] = &[
     acm_serve::DRILL,
     acm_rights::DRILL,
     kernel_ls::DRILL,
+    kernel::DRILL,
     kernel_ulps::SRP,
     kernel_ulps::NVME,
     kernel_ulps::NFS,

@@ -269,9 +269,9 @@ protected_pingpong() {
 }
 
 row kernel-load "modprobe apm" load_apm
-row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
-row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
-row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
+full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
+full_row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
+full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
 row kernel-strangers "apm_order, unshare" strangers
 row kernel-fuzz "apm_fuzz" fuzz 30000
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000

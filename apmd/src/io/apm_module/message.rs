@@ -197,6 +197,12 @@ pub(crate) enum Message {
         token: u32,
         ask: Ask,
     },
+    /// Takes up a queue pair that is older than the module.
+    Adopt {
+        /// The device's, as in nldev.
+        index: u32,
+        qpn: Qpn,
+    },
     Configure {
         protect: Protect,
         rules: Vec<Rule>,
@@ -217,6 +223,7 @@ impl GenlFamily for Message {
     fn command(&self) -> u8 {
         match self {
             Self::Dump => cmd::GET,
+            Self::Adopt { .. } => cmd::QUERY,
             Self::Order { ask, .. } => match ask {
                 Ask::Load { .. } => cmd::LOAD,
                 Ask::Migrate { .. } => cmd::MIGRATE,
@@ -239,6 +246,9 @@ impl Message {
     /// Of what is sent.
     fn attributes(&self) -> Vec<DefaultNla> {
         match self {
+            Self::Adopt { index, qpn } => {
+                vec![u32_of(a_qp::DEV_INDEX, *index), u32_of(a_qp::QPN, qpn.0)]
+            }
             Self::Order { cookie, token, ask } => order(*cookie, *token, ask),
             Self::Configure { protect, rules } => {
                 let rules = rules
@@ -530,6 +540,20 @@ mod tests {
         assert_eq!(said.path(a_qp::PRIMARY).ok(), Some(Some(primary())));
         let alternate = said.path(a_qp::ALTERNATE).expect("well-formed");
         assert_eq!(alternate.map(|path| path.port), Some(2));
+    }
+
+    #[test]
+    fn what_is_older_is_named_by_device_and_number() {
+        let adopt = Message::Adopt {
+            index: 3,
+            qpn: Qpn(0x22),
+        };
+        assert_eq!(adopt.command(), cmd::QUERY);
+        let bytes = bytes(&adopt);
+        let said = Attributes::read(&bytes).expect("well-formed");
+        assert_eq!(said.u32(a_qp::DEV_INDEX), Some(3));
+        assert_eq!(said.u32(a_qp::QPN), Some(0x22));
+        assert_eq!(said.u64(a_qp::COOKIE), None);
     }
 
     #[test]

@@ -22,8 +22,8 @@ use crate::io::gid_table;
 use crate::io::nldev::{Maker, Nldev};
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
-use crate::parts::patrol::Patrol;
-use crate::parts::registrations::{Registrations, State};
+use crate::parts::patrol::{self, Patrol};
+use crate::registrations::{Registrations, State};
 use crate::server::{Alive, Server};
 use check::{Holder, Objection, Ownership};
 use pace::Pace;
@@ -531,10 +531,10 @@ impl Libraries {
     /// Has libraries look at queue pairs that died in silence.
     fn look_for_the_dead(&mut self, now: Time) {
         let devices = || self.registrations.devices();
-        let Some((node_guid, dead)) = self.patrol.handle_time(now, devices) else {
+        let Some((node_guid, found)) = self.patrol.handle_time(now, devices) else {
             return;
         };
-        for qpn in dead {
+        for qpn in patrol::disconnected(&found) {
             if let Some(id) = self.registrations.holder((node_guid, qpn)) {
                 self.order(now, id, Order::Query(NO_TOKEN));
             }

@@ -14,8 +14,9 @@ use crate::host::Host;
 use crate::stream::{Options, Streams};
 use crate::unit::{self, Rights};
 
-/// Pulls of each kind of which the median is taken.
+/// Pulls of each kind of which the median is taken; and in the short form.
 const PULLS: usize = 7;
+const SHORT_PULLS: usize = 5;
 
 /// Until what an attack has put into queues is worked off.
 const CALM: Duration = Duration::from_secs(1);
@@ -88,7 +89,11 @@ impl Scene {
         attackers: &mut [Attacker],
     ) -> Result<(), Failure> {
         let (mut quiet, mut attacked) = (Vec::new(), Vec::new());
-        for _ in 0..PULLS {
+        let pulls = match context.options.short {
+            true => SHORT_PULLS,
+            false => PULLS,
+        };
+        for _ in 0..pulls {
             attacked.push(self.rearm(context)?);
             attackers.iter_mut().try_for_each(Attacker::pause)?;
             thread::sleep(CALM);

@@ -8,6 +8,10 @@ use crate::daemon::Policy;
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::link::Link;
+use crate::observe::Pair;
+use crate::port::Port;
+use crate::wait::{self, Seen};
+use crate::world::{LIMIT, World};
 
 use super::super::Context;
 use super::stream::Stream;
@@ -64,7 +68,7 @@ pub(super) fn protected(
     fault: Fault,
 ) -> Result<(), Failure> {
     let world = &mut *context.world;
-    let pairs = world.wait_disjoint(stream.connections())?;
+    let pairs = wait_armed(world, stream.ulp())?;
     let host = world.hosts()[usize::from(fault == Fault::Peer)];
     let port = pairs[0].active_port(host);
     if fault == Fault::NoDaemon {
@@ -82,19 +86,19 @@ pub(super) fn protected(
         stream.ensure_running()?;
         world.start_daemons(Policy::NORMAL)?;
     }
-    let moved = world.wait_moved(pairs.len(), port)?;
+    wait_moved(world, &pairs, port)?;
     stream.ensure_running()?;
     if fault == Fault::BlackHole {
         world.heal(port)?;
     } else {
         world.plug(port)?;
     }
-    world.wait_disjoint(moved.len())?;
+    wait_armed(world, stream.ulp())?;
     stream.ensure_running()?;
     let worst = stream.worst_since(since);
     let report = &mut *context.report;
-    report.migrations += moved.len() as u64;
-    report.rearmed += moved.len() as u64;
+    report.migrations += pairs.len() as u64;
+    report.rearmed += stream.ulp().busy as u64;
     let before = report
         .more
         .get(fault.key())
@@ -104,6 +108,35 @@ pub(super) fn protected(
         .timeline
         .note("drill", format!("{fault:?}: worst operation {worst} ms"));
     Ok(())
+}
+
+/// Waits until all connections are known, and those that carry the stream are armed over paths without a
+/// common port; which are.
+pub(super) fn wait_armed(world: &World, ulp: &Ulp) -> Result<Vec<Pair>, Failure> {
+    let what = "all known, and armed that carry the stream";
+    wait::until(what, LIMIT, || {
+        let mut pairs = world.pairs()?;
+        let all = pairs.len();
+        pairs.retain(Pair::is_disjoint);
+        if all == ulp.connections && pairs.len() >= ulp.busy {
+            return Ok(Seen::Ready(pairs));
+        }
+        Ok(Seen::NotYet(format!("{} armed of {all}", pairs.len())))
+    })
+}
+
+/// Waits until these do not use the port any more, seen from both ends.
+fn wait_moved(world: &World, pairs: &[Pair], port: Port) -> Result<(), Failure> {
+    let has_left = |pair: &Pair| pair.active_port(port.host) != port && pair.is_on_one_path();
+    let is_one = |pair: &Pair, of: &Pair| pair.end(port.host).qpn == of.end(port.host).qpn;
+    wait::until(&format!("moved away from {port}"), LIMIT, || {
+        let now = world.pairs()?;
+        let left = |of: &&Pair| now.iter().any(|pair| is_one(pair, of) && has_left(pair));
+        let count = pairs.iter().filter(left).count();
+        Ok(Seen::when(count == pairs.len(), || {
+            format!("{count} of {}", pairs.len())
+        }))
+    })
 }
 
 /// The same consumer with nothing that protects it: what a cable costs. Nothing is asked of it.

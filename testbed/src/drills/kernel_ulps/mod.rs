@@ -2,17 +2,19 @@
 //! Kernel consumers of RC connections, under the care of the module `apm` and the daemons.
 //!
 //! - [`ulp`]: the four, as data; [`stream`]: a target and a client that verifies what it reads.
-//! - [`faults`]: what happens to them, one after the other; [`module`]: the kernel's side.
+//! - [`faults`]: what happens to them, one after the other; [`complaints`]: what the kernel says to it.
 
+mod complaints;
 mod faults;
-mod module;
 mod stream;
 mod ulp;
 
+use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
+use crate::kernel_module::KernelModule;
+use crate::observe::Pair;
 
 use self::faults::Fault;
-use self::module::Module;
 use self::stream::Stream;
 use self::ulp::Ulp;
 use super::{Context, Drill, Part};
@@ -58,7 +60,7 @@ pub(super) const RDS: Drill = Drill {
 };
 
 fn run(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
-    let module = Module::load()?;
+    let module = KernelModule::load()?;
     let protected = protected(context, ulp);
     context.world.stop_daemons()?;
     context.world.mend()?;
@@ -71,33 +73,33 @@ fn run(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
 }
 
 fn protected(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
-    let complaints = module::complaints()?;
-    context.world.start_daemons(crate::daemon::Policy::NORMAL)?;
+    let complaints = complaints::all()?;
+    context.world.start_daemons(Policy::NORMAL)?;
     let mut stream = Stream::start(ulp, context.world.hosts())?;
-    let before = context.world.wait_disjoint(ulp.connections)?;
+    faults::wait_armed(context.world, ulp)?;
+    let before = numbers(&context.world.pairs()?);
     context.report.connections += ulp.connections as u64;
     for fault in Fault::of_run(context.options.short) {
         faults::protected(context, &mut stream, *fault)?;
     }
-    let after = context.world.wait_disjoint(ulp.connections)?;
-    let numbers = |pairs: &[crate::observe::Pair]| {
-        let mut all: Vec<_> = pairs
-            .iter()
-            .flat_map(|pair| &pair.ends)
-            .map(|end| end.qpn)
-            .collect();
-        all.sort_unstable();
-        all
-    };
-    ensure(numbers(&before) == numbers(&after), || {
+    let after = numbers(&context.world.pairs()?);
+    ensure(before == after, || {
         "other queue pairs than at the beginning".to_owned()
     })?;
     let said = stream.finish()?;
     context
         .timeline
         .note("drill", format!("{}: {said}", ulp.name));
-    let now = module::complaints()?;
+    let now = complaints::all()?;
     ensure(now.len() == complaints.len(), || {
         format!("the kernel says: {}", now[complaints.len()..].join("; "))
     })
+}
+
+/// The queue pairs at both ends.
+fn numbers(pairs: &[Pair]) -> Vec<u32> {
+    let ends = pairs.iter().flat_map(|pair| &pair.ends);
+    let mut numbers: Vec<_> = ends.map(|end| end.qpn).collect();
+    numbers.sort_unstable();
+    numbers
 }

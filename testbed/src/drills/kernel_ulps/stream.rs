@@ -52,9 +52,9 @@ impl Stream {
         later.filter_map(|line| took(&line.text)).max().unwrap_or(0)
     }
 
-    /// How many it has.
-    pub(super) fn connections(&self) -> usize {
-        self.ulp.connections
+    /// Whose it is.
+    pub(super) fn ulp(&self) -> &'static Ulp {
+        self.ulp
     }
 
     /// Neither side has ended.

@@ -17,6 +17,8 @@ pub(super) struct Ulp {
     pub(super) verifier: &'static str,
     /// Connections between the two hosts.
     pub(super) connections: usize,
+    /// Those that carry the stream. One that is idle stays in ReArm until something is sent over it.
+    pub(super) busy: usize,
 }
 
 /// One channel for each CPU of the VM.
@@ -27,6 +29,7 @@ pub(super) const SRP: Ulp = Ulp {
     forget: "forget",
     verifier: "block_writer",
     connections: 2,
+    busy: 1,
 };
 
 /// The queue of administration, and one for I/O.
@@ -37,6 +40,7 @@ pub(super) const NVME: Ulp = Ulp {
     forget: "forget",
     verifier: "block_writer",
     connections: 2,
+    busy: 1,
 };
 
 pub(super) const NFS: Ulp = Ulp {
@@ -46,6 +50,7 @@ pub(super) const NFS: Ulp = Ulp {
     forget: "stop",
     verifier: "block_writer",
     connections: 1,
+    busy: 1,
 };
 
 pub(super) const RDS: Ulp = Ulp {
@@ -55,4 +60,5 @@ pub(super) const RDS: Ulp = Ulp {
     forget: "forget",
     verifier: "rds_echo",
     connections: 1,
+    busy: 1,
 };

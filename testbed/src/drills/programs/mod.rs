@@ -22,6 +22,7 @@ use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::file;
 use crate::host::Host;
+use crate::kernel_module::KernelModule;
 use crate::world::Kind;
 
 use self::known::Known;
@@ -127,9 +128,15 @@ fn both_columns(
     let plain = trial.run(faults)?;
     trial.column = Column::Protected;
     trial.repeats = REPEATS;
+    // Nothing can be preloaded into the kernel.
+    let module = row
+        .is_of_the_kernel()
+        .then(KernelModule::load)
+        .transpose()?;
     trial.context.world.start_daemons(policy(faults))?;
     let protected = trial.run(faults)?;
     trial.context.world.stop_daemons()?;
+    module.map(KernelModule::unload).transpose()?;
     Ok(Outcome::new(row, faults, known, [plain, protected]))
 }
 

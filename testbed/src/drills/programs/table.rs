@@ -9,7 +9,7 @@ use crate::world::Kind;
 use super::row::{Amount, Data, Family, Row};
 
 /// The rows of the short form.
-const SHORT: &[&str] = &["rping", "rstream"];
+const SHORT: &[&str] = &["rping"];
 
 /// All rows, in the order in which they are run and listed.
 const ALL: &[&[Row]] = &[PERFTEST, RDMA_CM, LIBFABRIC, UCX, MPI, KERNEL, MANY];

@@ -15,7 +15,10 @@ use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 use crate::client::Client;
 use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport};
 use crate::io::seqpacket::Peer;
-use crate::parts::registrations::{Registrations, State};
+use crate::registrations::{Registrations, State};
+
+use super::claims::Claims;
+use super::orders::{Answer, Orders};
 
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;
@@ -61,18 +64,9 @@ impl Entry {
     }
 }
 
-/// What the answer to an order is to the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Answer {
-    Order(u32),
-    Query(u32),
-    /// It waits for none.
-    None,
-}
-
 /// What concerns others.
 #[derive(Debug)]
-pub(super) enum Output {
+pub(crate) enum Output {
     Engine(Box<Input>),
     /// Whether a library is connected from this process.
     AskLibrary {
@@ -85,7 +79,7 @@ pub(super) enum Output {
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct QueuePairs {
+pub(crate) struct QueuePairs {
     all: BTreeMap<Cookie, Entry>,
     by_number: BTreeMap<(Guid, Qpn), Cookie>,
     by_conn: BTreeMap<u32, Cookie>,
@@ -95,19 +89,16 @@ pub(super) struct QueuePairs {
     registrations: Registrations,
     ports: BTreeSet<PortId>,
     /// Registered by libraries.
-    claims: BTreeMap<(Guid, Qpn), ConnId>,
-    claimed_by: BTreeMap<ConnId, (Guid, Qpn)>,
+    claims: Claims,
     awaited: Timers<Cookie>,
-    /// By the orders' tokens as the module knows them.
-    asked: BTreeMap<(Cookie, u32), Answer>,
-    next_token: u32,
+    orders: Orders,
     dump: u32,
     outputs: VecDeque<Output>,
 }
 
 impl QueuePairs {
     /// At most so many are looked after.
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             all: BTreeMap::new(),
             by_number: BTreeMap::new(),
@@ -116,26 +107,24 @@ impl QueuePairs {
             next_conn: 1,
             registrations: Registrations::new(limit),
             ports: BTreeSet::new(),
-            claims: BTreeMap::new(),
-            claimed_by: BTreeMap::new(),
+            claims: Claims::default(),
             awaited: Timers::default(),
-            asked: BTreeMap::new(),
-            next_token: 1,
+            orders: Orders::default(),
             dump: 0,
             outputs: VecDeque::new(),
         }
     }
 
-    pub(super) fn set_limit(&mut self, limit: usize) {
+    pub(crate) fn set_limit(&mut self, limit: usize) {
         self.registrations.set_limit(limit);
     }
 
-    pub(super) fn poll_output(&mut self) -> Option<Output> {
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
     /// Whose connection it is, or was until just now.
-    pub(super) fn client(&self, id: ConnId) -> Option<&Client> {
+    pub(crate) fn client(&self, id: ConnId) -> Option<&Client> {
         let entry = self.by_conn.get(&id.conn).and_then(|it| self.all.get(it));
         let entry = entry.filter(|_| id.client == CLIENT);
         entry
@@ -143,12 +132,12 @@ impl QueuePairs {
             .or_else(|| self.left.get(&id))
     }
 
-    pub(super) fn forget(&mut self, id: ConnId) {
+    pub(crate) fn forget(&mut self, id: ConnId) {
         self.left.remove(&id);
     }
 
     /// All, in the order of their devices and numbers, from behind this one.
-    pub(super) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
+    pub(crate) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
         let range = self.by_number.range((from, Unbounded));
@@ -157,8 +146,8 @@ impl QueuePairs {
 
     fn seen<'a>(&'a self, entry: &'a Entry) -> Seen<'a> {
         let state = self.registrations.get(entry.id()).map(|found| found.state);
-        let care = match (self.claims.get(&entry.number()), state, entry.whose) {
-            (Some(id), _, _) => Care::Connection(*id),
+        let care = match (self.claims.of(entry.number()), state, entry.whose) {
+            (Some(id), _, _) => Care::Connection(id),
             (_, Some(State::Accepted(_)), Whose::Refused(refusal)) => Care::Refused(refusal),
             (_, Some(State::Accepted(_)), _) => Care::Connection(entry.id()),
             (_, Some(State::NoPort), _) => Care::NoPort,
@@ -175,23 +164,32 @@ impl QueuePairs {
     }
 
     /// How many are known, and how many of these the module leaves alone.
-    pub(super) fn count(&self) -> (usize, usize) {
+    pub(crate) fn count(&self) -> (usize, usize) {
         let left_alone = |entry: &&Entry| entry.qp.left_alone.is_some();
         (self.all.len(), self.all.values().filter(left_alone).count())
     }
 
     /// Devices with queue pairs that the engine has.
-    pub(super) fn devices(&self) -> VecDeque<Guid> {
+    pub(crate) fn devices(&self) -> VecDeque<Guid> {
         self.registrations.devices()
     }
 
+    /// Devices with ports that are looked after.
+    pub(crate) fn known_devices(&self) -> BTreeSet<Guid> {
+        self.ports.iter().map(|port| port.node_guid).collect()
+    }
+
+    pub(crate) fn knows(&self, number: (Guid, Qpn)) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
     /// A queue pair of the engine's.
-    pub(super) fn registered(&self, number: (Guid, Qpn)) -> Option<ConnId> {
+    pub(crate) fn registered(&self, number: (Guid, Qpn)) -> Option<ConnId> {
         self.registrations.holder(number)
     }
 
     /// One is there, or is now another.
-    pub(super) fn handle_new(&mut self, now: Time, qp: KernelQp) {
+    pub(crate) fn handle_new(&mut self, now: Time, qp: KernelQp) {
         let (cookie, number) = (qp.cookie, (qp.node_guid, qp.qpn));
         if let Some(before) = self.by_number.get(&number).filter(|it| **it != cookie) {
             // Its end was not heard of.
@@ -243,7 +241,7 @@ impl QueuePairs {
     }
 
     /// Whether its program has a library.
-    pub(super) fn handle_library(&mut self, now: Time, id: ConnId, has_library: bool) {
+    pub(crate) fn handle_library(&mut self, now: Time, id: ConnId, has_library: bool) {
         let Some(&cookie) = self.by_conn.get(&id.conn) else {
             return;
         };
@@ -265,7 +263,7 @@ impl QueuePairs {
         }
     }
 
-    pub(super) fn handle_gone(&mut self, now: Time, cookie: Cookie) {
+    pub(crate) fn handle_gone(&mut self, now: Time, cookie: Cookie) {
         let Some(entry) = self.all.remove(&cookie) else {
             return;
         };
@@ -273,10 +271,7 @@ impl QueuePairs {
         self.by_conn.remove(&id.conn);
         self.by_number.remove(&entry.number());
         self.awaited.cancel(&cookie);
-        let asked = self.asked.range((cookie, 0)..=(cookie, u32::MAX));
-        for key in asked.map(|(key, _)| *key).collect::<Vec<_>>() {
-            self.asked.remove(&key);
-        }
+        self.orders.forget(cookie);
         if self.registrations.remove(now, id) {
             self.left.insert(id, entry.client);
             self.outputs
@@ -286,38 +281,40 @@ impl QueuePairs {
     }
 
     /// The module is gone, and all that it knew.
-    pub(super) fn handle_vanished(&mut self, now: Time) {
+    pub(crate) fn handle_vanished(&mut self, now: Time) {
         self.all.clear();
         self.by_number.clear();
         self.by_conn.clear();
-        self.asked.clear();
+        self.orders.clear();
         self.awaited = Timers::default();
         self.registrations.remove_client(now, CLIENT);
         let gone = Output::Engine(Box::new(Input::ClientGone(CLIENT)));
         self.outputs.push_back(gone);
     }
 
-    /// All will be told again. `lost`: answers may have been lost.
-    pub(super) fn begin_dump(&mut self, lost: bool) {
+    /// All will be told again.
+    pub(crate) fn begin_dump(&mut self) {
         self.dump = self.dump.wrapping_add(1);
-        if lost {
-            self.asked.clear();
-        }
+    }
+
+    /// Answers to orders may have been lost: the engine asks how queue pairs are.
+    pub(crate) fn forget_orders(&mut self) {
+        self.orders.clear();
     }
 
     /// What was not told any more is gone.
-    pub(super) fn end_dump(&mut self, now: Time) {
+    pub(crate) fn end_dump(&mut self, now: Time) {
         let old = self.all.iter().filter(|(_, it)| it.told != self.dump);
         for cookie in old.map(|(cookie, _)| *cookie).collect::<Vec<_>>() {
             self.handle_gone(now, cookie);
         }
     }
 
-    pub(super) fn handle_report(&mut self, now: Time, report: &KernelReport) {
+    pub(crate) fn handle_report(&mut self, now: Time, report: &KernelReport) {
         let cookie = report.cookie;
         let answers = report
             .token
-            .and_then(|token| self.asked.remove(&(cookie, token)));
+            .and_then(|token| self.orders.take(cookie, token));
         let Some(entry) = self.all.get_mut(&cookie) else {
             return;
         };
@@ -329,13 +326,11 @@ impl QueuePairs {
     }
 
     /// What was asked with this token cannot be done.
-    pub(super) fn handle_refused(&mut self, token: u32, errno: u32) {
-        let mut asked = self.asked.keys();
-        let Some(&key) = asked.find(|(_, asked)| *asked == token) else {
-            return;
-        };
-        let answers = self.asked.remove(&key);
-        self.tell(key.0, cause(Cause::Failed, errno, answers));
+    pub(crate) fn handle_refused(&mut self, token: u32, errno: u32) {
+        if let Some(cookie) = self.orders.with_token(token) {
+            let answers = self.orders.take(cookie, token);
+            self.tell(cookie, cause(Cause::Failed, errno, answers));
+        }
     }
 
     /// Tells the engine of one that it has.
@@ -362,7 +357,7 @@ impl QueuePairs {
         let id = entry.id();
         let is_ours = matches!(entry.whose, Whose::Ours | Whose::NoRoom | Whose::Refused(_))
             && entry.qp.left_alone.is_none()
-            && !self.claims.contains_key(&entry.number());
+            && self.claims.of(entry.number()).is_none();
         let state = self.registrations.get(id).map(|found| found.state);
         let register = registration(&entry.qp).filter(|_| is_ours);
         let Some(register) = register else {
@@ -402,15 +397,18 @@ impl QueuePairs {
         }
     }
 
-    pub(super) fn handle_port(&mut self, now: Time, port: PortId) {
-        if self.ports.insert(port) {
+    /// A port is there. Whether it was not known before.
+    pub(crate) fn handle_port(&mut self, now: Time, port: PortId) -> bool {
+        let is_new = self.ports.insert(port);
+        if is_new {
             for id in self.registrations.without_port(port.node_guid) {
                 self.consider_conn(now, id);
             }
         }
+        is_new
     }
 
-    pub(super) fn handle_port_gone(&mut self, port: PortId) {
+    pub(crate) fn handle_port_gone(&mut self, port: PortId) {
         self.ports.remove(&port);
     }
 
@@ -421,36 +419,31 @@ impl QueuePairs {
     }
 
     /// A library has registered it, as this connection.
-    pub(super) fn claim(&mut self, now: Time, number: (Guid, Qpn), id: ConnId) {
+    pub(crate) fn claim(&mut self, now: Time, number: (Guid, Qpn), id: ConnId) {
         self.release(now, id);
-        if let Some(before) = self.claims.insert(number, id) {
-            self.claimed_by.remove(&before);
-        }
-        self.claimed_by.insert(id, number);
+        self.claims.add(number, id);
         if let Some(&cookie) = self.by_number.get(&number) {
             self.consider(now, cookie);
         }
     }
 
     /// A library looks after a connection no more. Mostly the queue pair is about to end as well.
-    pub(super) fn release(&mut self, now: Time, id: ConnId) {
-        let Some(number) = self.claimed_by.remove(&id) else {
+    pub(crate) fn release(&mut self, now: Time, id: ConnId) {
+        let Some(number) = self.claims.remove(id) else {
             return;
         };
-        self.claims.remove(&number);
         if let Some(&cookie) = self.by_number.get(&number) {
             self.await_library(now, cookie);
         }
     }
 
-    pub(super) fn release_client(&mut self, now: Time, client: u32) {
-        let claims = self.claimed_by.range(ConnId::of_client(client));
-        for id in claims.map(|(id, _)| *id).collect::<Vec<_>>() {
+    pub(crate) fn release_client(&mut self, now: Time, client: u32) {
+        for id in self.claims.of_client(client) {
             self.release(now, id);
         }
     }
 
-    pub(super) fn handle_time(&mut self, now: Time) {
+    pub(crate) fn handle_time(&mut self, now: Time) {
         for cookie in iter::from_fn(|| self.awaited.expired(now)).collect::<Vec<_>>() {
             if let Some(entry) = self.all.get_mut(&cookie) {
                 entry.whose = Whose::Ours;
@@ -462,13 +455,13 @@ impl QueuePairs {
         }
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Time> {
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let times = [self.awaited.next(), self.registrations.poll_timeout()];
         times.into_iter().flatten().min()
     }
 
     /// What the module is to be asked because of an order, and with which token.
-    pub(super) fn order(&mut self, id: ConnId, order: Order) -> Option<(Cookie, u32, Ask)> {
+    pub(crate) fn order(&mut self, id: ConnId, order: Order) -> Option<(Cookie, u32, Ask)> {
         let cookie = *self.by_conn.get(&id.conn)?;
         let (answer, ask) = match order {
             Order::Load(load) => (
@@ -496,9 +489,7 @@ impl QueuePairs {
             // connection.
             Order::Event(..) | Order::Disconnected => return None,
         };
-        let token = self.next_token;
-        self.next_token = token.checked_add(1).unwrap_or(1);
-        self.asked.insert((cookie, token), answer);
+        let token = self.orders.add(cookie, answer);
         Some((cookie, token, ask))
     }
 }

@@ -118,7 +118,7 @@ fn a_kernel_ulps_queue_pair_is_registered_and_answers_orders() {
     assert_eq!(outputs(&mut all), ["close 1", "forget 1"]);
     assert!(all.client(FIRST).is_some(), "until it is forgotten");
     all.forget(FIRST);
-    assert!(all.client(FIRST).is_none() && all.asked.is_empty());
+    assert!(all.client(FIRST).is_none() && all.orders.is_empty());
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn what_a_dump_does_not_tell_is_gone() {
         all.handle_new(NOW, queue_pair(cookie, None));
     }
     outputs(&mut all);
-    all.begin_dump(true);
+    all.begin_dump();
     all.handle_new(NOW, queue_pair(2, None));
     all.end_dump(NOW);
     assert_eq!(

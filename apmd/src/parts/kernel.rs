@@ -2,13 +2,10 @@
 //! The kernel module `apm`, where it is loaded: every RC queue pair of the host, those of kernel ULPs
 //! included, as one more client of the engine.
 
-mod queue_pairs;
-
-pub(crate) use queue_pairs::{CLIENT, Care, Seen};
-
+use std::collections::BTreeSet;
 use std::io;
 
-use cm_msgs::control::NO_TOKEN;
+use cm_msgs::control::{NO_TOKEN, QpState};
 use cm_msgs::{Guid, Qpn};
 use mio::Registry;
 use statemachine::{ConnId, Input, Order, PortId, Time};
@@ -16,10 +13,14 @@ use statemachine::{ConnId, Input, Order, PortId, Time};
 use crate::client::Client;
 use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Heard, Message};
+use crate::io::nldev::{Nldev, QueuePair};
 use crate::io::watched;
-use crate::parts::patrol::Patrol;
+use crate::kernel::{Output, Presence, QueuePairs};
+use crate::parts::patrol::{self, Patrol};
 use crate::token::Token;
-use queue_pairs::{Output, QueuePairs};
+
+/// Names what nobody waits for: a queue pair that is to be taken up may have gone.
+const ADOPTION: u32 = u32::MAX;
 
 /// Datagrams read before others have their turn.
 const TURN: usize = 64;
@@ -37,13 +38,13 @@ pub(crate) enum Note {
     Forget(ConnId),
 }
 
-/// What is known of the module.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Presence {
-    Absent,
-    /// It is loaded, but does not speak to us, for this reason.
-    Unusable(String),
-    Present,
+/// How far the module is with telling of all queue pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Dump {
+    Over,
+    UnderWay,
+    /// Another has to follow it.
+    Outdated,
 }
 
 /// The module, and the queue pairs that it knows.
@@ -54,6 +55,10 @@ pub(crate) struct Kernel {
     settings: config::Kernel,
     queue_pairs: QueuePairs,
     patrol: Patrol,
+    nldev: Option<Nldev>,
+    /// Devices of which queue pairs may be older than the module.
+    unsearched: BTreeSet<Guid>,
+    dump: Dump,
     /// There may be more to read than one turn took.
     unread: bool,
 }
@@ -68,6 +73,10 @@ impl Kernel {
             settings: config.kernel.clone(),
             queue_pairs: QueuePairs::new(config.control.max_connections),
             patrol: Patrol::new(),
+            // Who has no netlink was told when the libraries' socket was opened.
+            nldev: Nldev::open().ok(),
+            unsearched: BTreeSet::new(),
+            dump: Dump::Over,
             unread: false,
         }
     }
@@ -86,18 +95,8 @@ impl Kernel {
         &self.presence
     }
 
-    pub(crate) fn settings(&self) -> &config::Kernel {
-        &self.settings
-    }
-
-    /// How many queue pairs are known, and how many of these the module leaves alone.
-    pub(crate) fn count(&self) -> (usize, usize) {
-        self.queue_pairs.count()
-    }
-
-    /// All queue pairs, by device and number, from behind this one.
-    pub(crate) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
-        self.queue_pairs.after(after)
+    pub(crate) fn queue_pairs(&self) -> &QueuePairs {
+        &self.queue_pairs
     }
 
     /// Whose queue pair a connection is; of one that has just been closed, until it is forgotten.
@@ -149,7 +148,15 @@ impl Kernel {
             Heard::Said(Message::Gone(cookie)) => self.queue_pairs.handle_gone(now, cookie),
             Heard::Said(Message::Report(report)) => self.queue_pairs.handle_report(now, &report),
             Heard::Said(_) => {}
-            Heard::Dumped => self.queue_pairs.end_dump(now),
+            Heard::Dumped if self.dump == Dump::Outdated => {
+                self.dump = Dump::Over;
+                self.dump_again();
+            }
+            Heard::Dumped => {
+                self.dump = Dump::Over;
+                self.queue_pairs.end_dump(now);
+                self.search(now, self.queue_pairs.known_devices());
+            }
             Heard::Refused(NO_TOKEN, error) => {
                 // Asked for at the start, a family that is not there is an error, too.
                 if self.presence == Presence::Present {
@@ -161,7 +168,7 @@ impl Kernel {
                 let errno = error.raw_os_error().unwrap_or_default();
                 self.queue_pairs.handle_refused(token, errno.unsigned_abs());
             }
-            Heard::Overrun => self.dump(true),
+            Heard::Overrun => self.dump_again(),
         }
     }
 
@@ -169,9 +176,10 @@ impl Kernel {
         let Some(module) = &self.module else {
             return;
         };
-        self.queue_pairs.begin_dump(false);
+        self.queue_pairs.begin_dump();
         match module.listen() {
             Ok(()) => {
+                self.dump = Dump::UnderWay;
                 let (protect, except) = (self.settings.protect, &self.settings.except);
                 tracing::info!(%protect, ?except, "kernel module apm is there");
                 self.presence = Presence::Present;
@@ -191,6 +199,7 @@ impl Kernel {
 
     fn vanish(&mut self, now: Time, presence: Presence) {
         self.presence = presence;
+        self.dump = Dump::Over;
         self.queue_pairs.handle_vanished(now);
     }
 
@@ -207,12 +216,29 @@ impl Kernel {
         }
     }
 
-    fn dump(&mut self, lost: bool) {
-        if let Some(module) = &self.module {
-            self.queue_pairs.begin_dump(lost);
-            if let Err(error) = module.dump() {
-                tracing::warn!(%error, "queue pairs are not told anew");
-            }
+    /// Something was lost: answers to orders, maybe, or a queue pair's end.
+    fn dump_again(&mut self) {
+        self.queue_pairs.forget_orders();
+        if self.dump != Dump::Over {
+            // The kernel dumps to a socket once at a time.
+            self.dump = Dump::Outdated;
+            return;
+        }
+        let Some(module) = &self.module else {
+            return;
+        };
+        self.queue_pairs.begin_dump();
+        match module.dump() {
+            Ok(()) => self.dump = Dump::UnderWay,
+            Err(error) => tracing::warn!(%error, "queue pairs are not told anew"),
+        }
+    }
+
+    /// Looks for queue pairs that are older than the module.
+    fn search(&mut self, now: Time, devices: BTreeSet<Guid>) {
+        if !devices.is_empty() {
+            self.unsearched.extend(devices);
+            self.patrol.begin_now(now);
         }
     }
 
@@ -235,7 +261,10 @@ impl Kernel {
     }
 
     pub(crate) fn handle_port(&mut self, now: Time, port: PortId) {
-        self.queue_pairs.handle_port(now, port);
+        let is_new = self.queue_pairs.handle_port(now, port);
+        if is_new && self.presence == Presence::Present {
+            self.search(now, BTreeSet::from([port.node_guid]));
+        }
     }
 
     pub(crate) fn handle_port_gone(&mut self, port: PortId) {
@@ -261,14 +290,45 @@ impl Kernel {
             self.handle_ready(now);
         }
         self.queue_pairs.handle_time(now);
-        // A completion error puts a queue pair into state error, and the module hears nothing of it.
-        let devices = || self.queue_pairs.devices();
-        let Some((node_guid, dead)) = self.patrol.handle_time(now, devices) else {
+        let (all, unsearched) = (&self.queue_pairs, &self.unsearched);
+        let devices = || {
+            let mut devices: BTreeSet<_> = all.devices().into_iter().collect();
+            devices.extend(unsearched);
+            devices.into_iter().collect()
+        };
+        let is_due = self.patrol.poll_timeout().is_some_and(|at| at <= now);
+        let found = self.patrol.handle_time(now, devices);
+        let is_over = is_due && self.patrol.is_between_rounds();
+        if let Some((node_guid, found)) = found {
+            // A completion error puts a queue pair into state error, and the module hears nothing of it.
+            for qpn in patrol::disconnected(&found) {
+                if let Some(id) = self.queue_pairs.registered((node_guid, qpn)) {
+                    self.order(id, Order::Query(NO_TOKEN));
+                }
+            }
+            self.adopt(node_guid, &found);
+        }
+        if is_over {
+            self.unsearched.clear();
+        }
+    }
+
+    /// Has the module take up what it does not know. What is being connected just now it will tell of.
+    fn adopt(&mut self, node_guid: Guid, found: &[(Qpn, QueuePair)]) {
+        if self.presence != Presence::Present || !self.unsearched.contains(&node_guid) {
+            return;
+        }
+        let index = self.nldev.as_mut().map(|nldev| nldev.index_of(node_guid));
+        let (Some(module), Some(Ok(Some(index)))) = (&self.module, index) else {
             return;
         };
-        for qpn in dead {
-            if let Some(id) = self.queue_pairs.registered((node_guid, qpn)) {
-                self.order(id, Order::Query(NO_TOKEN));
+        for (qpn, queue_pair) in found {
+            let is_connected = queue_pair.reliable && queue_pair.state == Some(QpState::Rts);
+            if is_connected && !self.queue_pairs.knows((node_guid, *qpn)) {
+                let message = Message::Adopt { index, qpn: *qpn };
+                if let Err(error) = module.order(ADOPTION, message) {
+                    tracing::debug!(%node_guid, %qpn, %error, "queue pair not taken up");
+                }
             }
         }
     }

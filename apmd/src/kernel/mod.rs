@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known of the kernel module `apm` and of the queue pairs that it tells of (sans-IO).
+
+mod claims;
+mod orders;
+mod queue_pairs;
+
+pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen};
+
+/// What is known of the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Presence {
+    Absent,
+    /// It is loaded, but does not speak to us, for this reason.
+    Unusable(String),
+    Present,
+}

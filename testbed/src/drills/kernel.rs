@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! With the kernel module loaded, a program that knows nothing of apmd, has no library preloaded and
+//! exchanges its queue pair numbers over TCP is protected; also while no daemon runs.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::command;
+use crate::daemon::Policy;
+use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::kernel_module::KernelModule;
+use crate::observe::Pair;
+use crate::program::Program;
+use crate::stream::{Options, Streams};
+use crate::wait::{self, Seen};
+use crate::world::Kind;
+
+use super::{Context, Drill, Part};
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "kernel",
+    about: "with the module apm a bare ib_send_lat is protected, daemons dead or not",
+    parts: &[Part {
+        world: Kind::Flat,
+        run,
+    }],
+};
+
+/// For how long the program runs: the faults have to happen meanwhile.
+const SECONDS: &str = "40";
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// What a queue pair of a program under no care does not survive at its ACK timeout, 0.6 s at most.
+const RETRIES: Duration = Duration::from_secs(2);
+
+fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.start_daemons(Policy::default())?;
+    status(Host::A, "absent")?;
+    let mut programs = exchange()?;
+    connected(&programs)?;
+    // What is older than it is taken up.
+    let module = KernelModule::load()?;
+    let pairs = context.world.wait_disjoint(1)?;
+    status(Host::A, "loaded")?;
+    shown(&pairs)?;
+    for host in Host::ALL {
+        leave(context, host)?;
+    }
+    beside_the_library(context)?;
+    without_daemons(context, &mut programs)?;
+    let refused = command::attempt(&["rmmod", "apm"])?;
+    ensure(!refused.status.success(), || {
+        "rmmod apm: unloaded while queue pairs are under its care".to_owned()
+    })?;
+    for program in &mut programs {
+        let status = program.wait(LIMIT)?;
+        let name = program.name().to_owned();
+        ensure(status.success(), || {
+            format!("{name}: {status}: {}", program.last_line())
+        })?;
+    }
+    context.world.wait_for("no connection left", 0, |_| true)?;
+    module.unload()?;
+    status(Host::A, "absent")
+}
+
+/// Messages back and forth between two hosts: as fast as one answers the other, which leaves the emulated
+/// processors room for probes.
+fn exchange() -> Result<[Program; 2], Failure> {
+    let words = |host: Host| ["ib_send_lat", "-F", "-D", SECONDS, "-d", host.device()];
+    let [server, client] = [Host::A, Host::B].map(words);
+    let server = Program::start("server", Host::A, &server)?;
+    wait::until("the server listens", LIMIT, || {
+        Ok(Seen::when(listens()?, || "nobody does".to_owned()))
+    })?;
+    let client = [&client[..], &["127.0.0.1"]].concat();
+    Ok([server, Program::start("client", Host::B, &client)?])
+}
+
+/// Waits until both have queue pairs in RTS.
+fn connected(programs: &[Program]) -> Result<(), Failure> {
+    wait::until("the programs are connected", LIMIT, || {
+        let all = command::run(&["rdma", "resource", "show", "qp"])?;
+        let is_connected = |program: &Program| {
+            let pid = format!(" pid {} ", program.pid());
+            let connected = |line: &str| line.contains("type RC state RTS") && line.contains(&pid);
+            all.lines().any(connected)
+        };
+        Ok(Seen::when(programs.iter().all(is_connected), || {
+            all.clone()
+        }))
+    })
+}
+
+/// Whether somebody listens on perftest's port (`/proc/net/tcp`: the local port, then state LISTEN).
+fn listens() -> Result<bool, Failure> {
+    let tables = command::run(&["cat", "/proc/net/tcp", "/proc/net/tcp6"])?;
+    let is_it = |line: &str| line.contains(":4853 ") && line.contains(" 0A ");
+    Ok(tables.lines().any(is_it))
+}
+
+fn apmctl(host: Host, words: &[&str]) -> Result<Value, Failure> {
+    let json = command::run_as(host, &[&["apmctl", "-j"], words].concat())?;
+    serde_json::from_str(&json).map_err(|error| Failure::Output {
+        source_name: format!("apmctl -j {}", words.join(" ")),
+        problem: error.to_string(),
+    })
+}
+
+fn status(host: Host, wanted: &str) -> Result<(), Failure> {
+    let kernel = &apmctl(host, &["status"])?["kernel"];
+    ensure(kernel["state"] == wanted, || {
+        format!("apmctl status says {kernel} of the kernel module, not {wanted}")
+    })
+}
+
+/// What operators see of it.
+fn shown(pairs: &[Pair]) -> Result<(), Failure> {
+    for host in [Host::A, Host::B] {
+        let conns = apmctl(host, &["conn", "show", "command", "ib_send_lat"])?;
+        ensure(conns[0]["by"] == "kernel", || {
+            format!("apmctl conn on {host}: {conns}")
+        })?;
+        let id = &conns[0]["id"];
+        let all = apmctl(host, &["qp", "show", "ib_send_lat"])?;
+        let all = all.as_array().cloned().unwrap_or_default();
+        // Both hosts are in one kernel here, and each daemon sees the other's queue pair, too.
+        let own = all.iter().find(|qp| qp["device"] == host.device());
+        let own = own.cloned().unwrap_or_default();
+        let is_it = own["connection"] == *id && own["qpn"] == pairs[0].end(host).qpn;
+        ensure(is_it && own["protection"] == "armed", || {
+            format!("apmctl qp on {host}: {own}, not connection {id}, armed")
+        })?;
+    }
+    Ok(())
+}
+
+/// A cable at this host is pulled and plugged.
+fn leave(context: &mut Context<'_>, host: Host) -> Result<(), Failure> {
+    let port = context.world.wait_disjoint(1)?[0].active_port(host);
+    context.world.pull(port)?;
+    context.world.wait_moved(1, port)?;
+    context.report.migrations += 1;
+    context.world.plug(port)?;
+    context.world.wait_disjoint(1)?;
+    context.report.rearmed += 1;
+    Ok(())
+}
+
+/// The module's standing order is enough; daemons that come later find everything as it is.
+fn without_daemons(context: &mut Context<'_>, programs: &mut [Program]) -> Result<(), Failure> {
+    let port = context.world.wait_disjoint(1)?[0].active_port(Host::A);
+    for host in [Host::A, Host::B] {
+        context.world.kill_daemon(host)?;
+    }
+    context.world.pull(port)?;
+    thread::sleep(RETRIES);
+    for program in &mut *programs {
+        program.ensure_running()?;
+    }
+    context.world.plug(port)?;
+    context.world.start_daemons(Policy::default())?;
+    context.world.wait_moved(1, port)?;
+    context.world.wait_disjoint(1)?;
+    context.report.migrations += 1;
+    context.report.rearmed += 1;
+    Ok(())
+}
+
+/// What a library has registered stays the library's.
+fn beside_the_library(context: &mut Context<'_>) -> Result<(), Failure> {
+    let streams = Streams::start(&context.timeline, Options::default())?;
+    context.world.wait_disjoint(2)?;
+    let conns = apmctl(Host::A, &["conn", "show"])?;
+    let mut by: Vec<_> = conns
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|conn| conn["by"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    by.sort_unstable();
+    ensure(by == ["kernel", "library"], || {
+        format!("protected by {by:?}")
+    })?;
+    context.finish(streams)
+}
