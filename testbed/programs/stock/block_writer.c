@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * block_writer FILE SECONDS: writes blocks past the page cache, each at another place, and reads each
- * back at once; at the end all of them once more. Says of each operation that took 20 ms how long that was,
- * and how long the longest took. SIGTERM ends it as the time does.
+ * back at once; at the end all of them once more. Says "begun" after the first, of each operation that took
+ * 20 ms how long that was, and how long the longest took. SIGTERM ends it as the time does.
  * Exit status: 0 if every block came back as it was written; 1 otherwise; 2 usage.
  */
 #define _GNU_SOURCE
@@ -103,6 +103,10 @@ int main(int argc, char **argv)
 
 		write_one(file, place, number);
 		check(file, place);
+		if (number == 1) {
+			puts("begun");
+			fflush(stdout);
+		}
 	}
 	for (uint32_t place = 0; place < BLOCKS; place++)
 		if (written[place])

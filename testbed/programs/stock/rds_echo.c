@@ -2,8 +2,8 @@
 /*
  * rds_echo ADDRESS [PEER SECONDS]: messages over RDS and InfiniBand. With ADDRESS alone it says "ready" and
  * sends back all that comes; otherwise it sends numbered messages from ADDRESS to PEER and checks that
- * each comes back as it was, once. Says of each that took 20 ms how long that was, and how long the longest
- * took. SIGTERM ends it as the time does.
+ * each comes back as it was, once. Says "begun" after the first, of each that took 20 ms how long that was,
+ * and how long the longest took. SIGTERM ends it as the time does.
  * Exit status: 0 if all was right; 1 otherwise; 2 usage.
  */
 #include <arpa/inet.h>
@@ -122,6 +122,10 @@ int main(int argc, char **argv)
 
 		exchange(s, &peer, number++);
 		took = now() - start;
+		if (number == 1) {
+			puts("begun");
+			fflush(stdout);
+		}
 		if (took >= SLOW) {
 			printf("operation took %.3f s\n", took);
 			fflush(stdout);

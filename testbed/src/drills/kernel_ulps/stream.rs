@@ -28,7 +28,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Starts the target and, when it is ready, the client.
+    /// Starts the target and, when it is ready, the client, until that has its first data back.
     pub(super) fn start(ulp: &'static Ulp, hosts: [Host; 2]) -> Result<Self, Failure> {
         let [client, server] = hosts;
         let [script, listen, connect] = ulp.script;
@@ -36,7 +36,8 @@ impl Stream {
             Program::start(&format!("{} target", ulp.name), server, &[script, listen])?;
         server.wait_for_line("ready", LIMIT, |line| line.contains("ready"))?;
         let words = [script, connect, SECONDS];
-        let client = Program::start(&format!("{} client", ulp.name), client, &words)?;
+        let mut client = Program::start(&format!("{} client", ulp.name), client, &words)?;
+        client.wait_for_line("begun", LIMIT, |line| line == "begun")?;
         Ok(Self {
             ulp,
             hosts,
@@ -63,10 +64,19 @@ impl Stream {
         self.server.ensure_running()
     }
 
+    /// Signals the program that verifies.
+    fn signal_client(&mut self, signal: Signal) -> Result<(), Failure> {
+        let Some(name) = self.ulp.verifier else {
+            return self.client.signal(signal);
+        };
+        let line = format!("kill -{} $(pidof {name})", signal as i32);
+        command::run(&["sh", "-c", &line]).map(drop)
+    }
+
     /// Has the client end with a last look at all that it wrote; what it says.
     pub(super) fn finish(mut self) -> Result<String, Failure> {
         self.ensure_running()?;
-        signal(self.ulp, "TERM")?;
+        self.signal_client(Signal::SIGTERM)?;
         let status = self.client.wait(LIMIT)?;
         let said = self.client.last_line();
         ensure(status.success(), || {
@@ -79,7 +89,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // What it leaves is seen when the module does not go.
-        drop(signal(self.ulp, "KILL"));
+        drop(self.signal_client(Signal::SIGKILL));
         drop(self.client.wait(Duration::from_secs(5)));
         drop(self.server.signal(Signal::SIGKILL));
         drop(self.server.wait(Duration::from_secs(5)));
@@ -90,12 +100,6 @@ impl Drop for Stream {
             ));
         }
     }
-}
-
-/// Signals the program that verifies, which is a script's child.
-fn signal(ulp: &Ulp, name: &str) -> Result<(), Failure> {
-    let line = format!("kill -{name} $(pidof {})", ulp.verifier);
-    command::run(&["sh", "-c", &line]).map(drop)
 }
 
 /// Of a line that says how long an operation took, the ms.

@@ -13,8 +13,8 @@ pub(super) struct Ulp {
     pub(super) script: [&'static str; 3],
     /// What the script does at the end, on the host that listens; empty if nothing.
     pub(super) forget: &'static str,
-    /// The program that verifies.
-    pub(super) verifier: &'static str,
+    /// The program that verifies, where it is a child of the script and not what that becomes.
+    pub(super) verifier: Option<&'static str>,
     /// Connections between the two hosts.
     pub(super) connections: usize,
     /// Those that carry the stream. One that is idle stays in ReArm until something is sent over it.
@@ -27,7 +27,7 @@ pub(super) const SRP: Ulp = Ulp {
     world: Kind::Flat,
     script: ["srp", "target", "initiator"],
     forget: "forget",
-    verifier: "block_writer",
+    verifier: Some("block_writer"),
     connections: 2,
     busy: 1,
 };
@@ -38,7 +38,7 @@ pub(super) const NVME: Ulp = Ulp {
     world: Kind::Flat,
     script: ["nvme-rdma", "target", "host"],
     forget: "forget",
-    verifier: "block_writer",
+    verifier: Some("block_writer"),
     connections: 2,
     busy: 1,
 };
@@ -48,7 +48,7 @@ pub(super) const NFS: Ulp = Ulp {
     world: Kind::Netns,
     script: ["nfs-rdma", "server", "client"],
     forget: "stop",
-    verifier: "block_writer",
+    verifier: Some("block_writer"),
     connections: 1,
     busy: 1,
 };
@@ -58,7 +58,7 @@ pub(super) const RDS: Ulp = Ulp {
     world: Kind::Flat,
     script: ["rds", "server", "client"],
     forget: "forget",
-    verifier: "rds_echo",
+    verifier: None,
     connections: 1,
     busy: 1,
 };
