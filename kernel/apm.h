@@ -24,6 +24,7 @@
 /* A device that can have paths migrated. */
 struct apm_device {
 	struct ib_device *ib;	/* to be had by apm_device_hold only */
+	bool leaving;		/* takes no new entries */
 	bool gone;		/* ib is not to be touched any more */
 	refcount_t refs;
 	struct rcu_head rcu;
@@ -99,6 +100,7 @@ struct apm_qp {
 	enum apm_role role;
 	u16 peer_lid;		/* of a REQ: where peer_gid is */
 	union ib_gid peer_gid;
+	u16 primary_lid;	/* as its owner set it on the way to RTR */
 	unsigned long rtr_since;
 	void (*chained)(struct ib_event *event, void *context);
 	struct task_struct *modifier;	/* who modifies it by an order, to be compared only */
@@ -109,6 +111,11 @@ struct apm_qp {
 	bool standing;
 	u32 pause_ms;		/* until the next look, if it has to be looked at again */
 	struct delayed_work look;
+
+	spinlock_t look_lock;		/* for what follows */
+	bool look_waits;
+	unsigned long look_at;		/* the next */
+	unsigned long look_until;	/* what was heard is not to be seen before */
 
 	struct list_head orders;
 	struct work_struct carry_out;
@@ -203,6 +210,7 @@ int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);
 /* look.c */
 void apm_look_init(struct apm_qp *q);
 void apm_look_soon(struct apm_qp *q, unsigned int ms);
+void apm_look_after(struct apm_qp *q, unsigned int ms);
 void apm_saw(struct apm_qp *q, const struct apm_snapshot *now);
 
 /* order.c */
@@ -215,6 +223,15 @@ void apm_standing_work(struct work_struct *work);
 /* event.c */
 int apm_event_take(struct apm_qp *q, struct ib_qp *qp);
 void apm_event_handler(struct ib_event *event, void *context);
+
+/* peer.c */
+struct net;
+int apm_peers_init(void);
+void apm_peers_exit(void);
+int apm_peer_set(struct apm_device *dev, const struct apm_path *path, struct net *net, u32 portid);
+void apm_peer_forget_device(const struct apm_device *dev);
+void apm_peer_forget_socket(const struct net *net, u32 portid);
+u8 apm_peer_timeout(const struct apm_device *dev, u32 port, u16 dlid, u8 timeout);
 
 /* message.c */
 struct sk_buff;

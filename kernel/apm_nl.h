@@ -110,6 +110,7 @@ enum apm_cmd {
 	APM_CMD_NEW,
 	APM_CMD_DEL,
 	APM_CMD_REPORT,
+	APM_CMD_PEER,
 
 	__APM_CMD_MAX,
 	APM_CMD_MAX = (__APM_CMD_MAX - 1)

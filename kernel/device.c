@@ -59,10 +59,16 @@ static void remove_device(struct ib_device *ib, void *data)
 	mutex_lock(&devices_mutex);
 	list_del(&dev->all);
 	mutex_unlock(&devices_mutex);
-	WRITE_ONCE(dev->gone, true);
-	/* For probes that found the data, and whoever is in apm_device_hold(). */
+	WRITE_ONCE(dev->leaving, true);
+	/* For probes that found the data. */
 	synchronize_rcu();
+	apm_peer_forget_device(dev);
 	apm_qp_forget_device(dev);
+	/* Their end is told by looks, which want to know who may use the device. */
+	flush_workqueue(apm_wq);
+	WRITE_ONCE(dev->gone, true);
+	/* For whoever is in apm_device_hold(). */
+	synchronize_rcu();
 	apm_device_put(dev);
 }
 

@@ -77,18 +77,21 @@ void apm_saw(struct apm_qp *q, const struct apm_snapshot *now)
 /* One that is not in RTS (yet). Whether there is something to be told. */
 static bool is_settled(struct apm_qp *q, const struct apm_snapshot *now)
 {
-	unsigned long in_rtr = q->rtr_since;
+	bool to_rts = test_bit(APM_QP_TO_RTS, &q->flags);
+	unsigned long in_rtr = READ_ONCE(q->rtr_since);
+	unsigned long end = in_rtr + msecs_to_jiffies(to_rts ? RTR_MS + RTS_MS : RTR_MS);
+	unsigned long here = jiffies;
 
-	if (test_bit(APM_QP_ANNOUNCED, &q->flags))
+	if (test_bit(APM_QP_ANNOUNCED, &q->flags) || is_open(now))
 		return true;
-	if (now->state != IB_QPS_RTR)
-		return is_open(now);
-	if (test_bit(APM_QP_TO_RTS, &q->flags)) {
-		if (time_before(jiffies, in_rtr + msecs_to_jiffies(RTR_MS + RTS_MS)))
-			apm_look_soon(q, RTS_MS / 20);
+	/* The modify may not be done with yet. */
+	if (!in_rtr || now->state > IB_QPS_RTR)
+		return false;
+	if (time_before(here, end)) {
+		apm_look_soon(q, to_rts ? RTS_MS / 20 : jiffies_to_msecs(end - here) + 1);
 		return false;
 	}
-	return !time_before(jiffies, in_rtr + msecs_to_jiffies(RTR_MS));
+	return now->state == IB_QPS_RTR && !to_rts;
 }
 
 static void judge(struct apm_qp *q, struct ib_device *ib, const struct apm_snapshot *now)
@@ -123,6 +126,40 @@ static void retire(struct apm_qp *q)
 	spin_unlock_irqrestore(&apm_lock, flags);
 }
 
+static void begin(struct apm_qp *q)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	q->look_waits = false;
+	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
+/* With look_lock held. The work holds a reference of the entry. */
+static void look_at(struct apm_qp *q, unsigned long when)
+{
+	unsigned long here = jiffies;
+
+	if (q->look_waits && !time_before(when, q->look_at))
+		return;
+	q->look_waits = true;
+	q->look_at = when;
+	apm_qp_get(q);
+	if (mod_delayed_work(apm_wq, &q->look, time_after(when, here) ? when - here : 0))
+		apm_qp_put(q);
+}
+
+/* A look that came sooner than what was heard can be seen is followed by another. */
+static void look_later(struct apm_qp *q)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	if (time_before(jiffies, q->look_until))
+		look_at(q, q->look_until);
+	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
 static void look(struct work_struct *work)
 {
 	struct apm_qp *q = container_of(to_delayed_work(work), struct apm_qp, look);
@@ -131,6 +168,7 @@ static void look(struct work_struct *work)
 	struct ib_qp *qp;
 	int ret;
 
+	begin(q);
 	mutex_lock(&q->mutex);
 	if (test_bit(APM_QP_DYING, &q->flags)) {
 		if (test_and_clear_bit(APM_QP_ANNOUNCED, &q->flags))
@@ -148,6 +186,7 @@ static void look(struct work_struct *work)
 	if (!ret)
 		judge(q, qp->device, &now);
 	apm_qp_release(qp);
+	look_later(q);
 out:
 	mutex_unlock(&q->mutex);
 	apm_qp_put(q);
@@ -157,13 +196,33 @@ out:
 void apm_look_init(struct apm_qp *q)
 {
 	q->pause_ms = REARM_MS;
+	spin_lock_init(&q->look_lock);
+	q->look_until = jiffies;
 	INIT_DELAYED_WORK(&q->look, look);
 }
 
-/* From anywhere, probes and event handlers included. The work holds a reference of the entry. */
+/*
+ * In so many ms at the latest; one that waits is never postponed, and decides itself when the next
+ * is due. From anywhere, probes and event handlers included.
+ */
 void apm_look_soon(struct apm_qp *q, unsigned int ms)
 {
-	apm_qp_get(q);
-	if (mod_delayed_work(apm_wq, &q->look, msecs_to_jiffies(ms)))
-		apm_qp_put(q);
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	look_at(q, jiffies + msecs_to_jiffies(ms));
+	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
+/* And not only before: in so many ms there is something to be seen. */
+void apm_look_after(struct apm_qp *q, unsigned int ms)
+{
+	unsigned long when = jiffies + msecs_to_jiffies(ms);
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	if (time_after(when, q->look_until))
+		q->look_until = when;
+	look_at(q, when);
+	spin_unlock_irqrestore(&q->look_lock, flags);
 }

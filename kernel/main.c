@@ -30,6 +30,9 @@ static int __init apm_init(void)
 	ret = apm_devices_init();
 	if (ret)
 		goto no_devices;
+	ret = apm_peers_init();
+	if (ret)
+		goto no_peers;
 	ret = apm_netlink_init();
 	if (ret)
 		goto no_netlink;
@@ -41,6 +44,8 @@ static int __init apm_init(void)
 no_probes:
 	apm_netlink_exit();
 no_netlink:
+	apm_peers_exit();
+no_peers:
 	apm_devices_exit();
 no_devices:
 	destroy_workqueue(apm_urgent_wq);
@@ -51,14 +56,15 @@ no_urgent:
 
 /*
  * Not reached while a queue pair's event handler is ours. The probes go first, since they make
- * entries and queue work; then the entries go with their devices, which is told to nobody; then
- * there is nothing left to give orders to.
+ * entries and queue work; then the entries go with their devices, which is told while the family is
+ * there; then there is nothing left to give orders to.
  */
 static void __exit apm_exit(void)
 {
 	apm_probes_exit();
 	apm_devices_exit();
 	apm_netlink_exit();
+	apm_peers_exit();
 	destroy_workqueue(apm_urgent_wq);
 	destroy_workqueue(apm_wq);
 }

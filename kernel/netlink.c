@@ -158,6 +158,44 @@ static int on_order(struct sk_buff *skb, struct genl_info *info)
 	return ret;
 }
 
+/* Names a peer by device, and the primary path's port, dlid and ack-timeout. */
+static int on_peer(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nlattr *a[APM_A_PATH_MAX + 1];
+	struct apm_path path = {};
+	struct apm_device *dev;
+	int ret;
+
+	if (!info->attrs[APM_A_QP_DEV_INDEX] && !info->attrs[APM_A_QP_PRIMARY]) {
+		apm_peer_forget_socket(genl_info_net(info), info->snd_portid);
+		return 0;
+	}
+	if (!info->attrs[APM_A_QP_DEV_INDEX] || !info->attrs[APM_A_QP_PRIMARY])
+		return refuse(info, -EINVAL, "a peer needs dev-index and primary");
+	ret = nla_parse_nested(a, APM_A_PATH_MAX, info->attrs[APM_A_QP_PRIMARY], path_policy,
+			       info->extack);
+	if (ret)
+		return ret;
+	if (!a[APM_A_PATH_PORT] || !a[APM_A_PATH_DLID])
+		return refuse(info, -EINVAL, "a peer's path needs port and dlid");
+	path.port = nla_get_u8(a[APM_A_PATH_PORT]);
+	path.dlid = nla_get_u16(a[APM_A_PATH_DLID]);
+	if (a[APM_A_PATH_ACK_TIMEOUT])
+		path.ack_timeout = nla_get_u8(a[APM_A_PATH_ACK_TIMEOUT]);
+	dev = apm_device_by_index(nla_get_u32(info->attrs[APM_A_QP_DEV_INDEX]));
+	if (!dev || !may_see(dev, genl_info_net(info)))
+		ret = refuse(info, -ENODEV, "there is no such InfiniBand device here");
+	else
+		ret = apm_peer_set(dev, &path, genl_info_net(info), info->snd_portid);
+	if (ret == -ENOENT)
+		refuse(info, ret, "there is no such peer");
+	else if (ret == -ENOSPC)
+		refuse(info, ret, "too many peers");
+	if (dev)
+		apm_device_put(dev);
+	return ret;
+}
+
 static int dump_one(struct sk_buff *skb, struct netlink_callback *cb, struct apm_qp *q)
 {
 	void *head;
@@ -322,6 +360,7 @@ static const struct genl_ops ops[] = {
 	{ .cmd = APM_CMD_QUERY, .doit = on_order, .flags = GENL_ADMIN_PERM },
 	{ .cmd = APM_CMD_STANDING, .doit = on_order, .flags = GENL_ADMIN_PERM },
 	{ .cmd = APM_CMD_CONFIG, .doit = on_config, .flags = GENL_ADMIN_PERM },
+	{ .cmd = APM_CMD_PEER, .doit = on_peer, .flags = GENL_ADMIN_PERM },
 };
 
 static const struct genl_multicast_group groups[] = {

@@ -11,9 +11,8 @@
 
 #include "apm.h"
 
-/* How long a queue pair may be on its way to RTS before it is looked at, and how long in RTR. */
-#define RTS_MS 20
-#define RTR_MS 3000
+/* How long a queue pair may be on its way before it is looked at. */
+#define ON_ITS_WAY_MS 20
 
 /* More destructions at a time than these leave the module pinned. */
 #define DESTRUCTIONS 1024
@@ -45,8 +44,25 @@ static bool loads_paths(const struct ib_qp_attr *attr, int mask)
 	       ((mask & IB_QP_PATH_MIG_STATE) && attr->path_mig_state != IB_MIG_MIGRATED);
 }
 
+/*
+ * Where a connection leads is set on the way to RTR, its ACK timeout on that to RTS. The attributes
+ * are the caller's own for this one call. With apm_lock held.
+ */
+static void bound_timeout(struct apm_qp *q, const struct ib_qp *qp, struct ib_qp_attr *attr,
+			  int mask)
+{
+	if ((mask & IB_QP_AV) && attr->ah_attr.type == RDMA_AH_ATTR_TYPE_IB)
+		q->primary_lid = rdma_ah_get_dlid(&attr->ah_attr);
+	if (!(mask & IB_QP_STATE) || attr->qp_state != IB_QPS_RTS || !(mask & IB_QP_TIMEOUT))
+		return;
+	if (test_bit(APM_QP_OWN_APM, &q->flags) || !apm_owner_is_protected(&q->owner) ||
+	    !(qp->device->attrs.device_cap_flags & IB_DEVICE_AUTO_PATH_MIG))
+		return;
+	attr->timeout = apm_peer_timeout(q->dev, qp->port, q->primary_lid, attr->timeout);
+}
+
 /* With apm_lock held. */
-static void note_modify(struct apm_device *dev, struct ib_qp *qp, const struct ib_qp_attr *attr,
+static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_attr *attr,
 			int mask)
 {
 	struct apm_qp *q = apm_qp_find(qp->device, qp->qp_num);
@@ -68,29 +84,30 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, const struct i
 		return;
 	if (loads_paths(attr, mask))
 		set_bit(APM_QP_OWN_APM, &q->flags);
+	bound_timeout(q, qp, attr, mask);
 	if (!(mask & IB_QP_STATE)) {
 		if (mask & (IB_QP_AV | IB_QP_PORT | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE))
-			apm_look_soon(q, RTS_MS);
+			apm_look_after(q, ON_ITS_WAY_MS);
 		return;
 	}
 	switch (attr->qp_state) {
 	case IB_QPS_RTR:
 		q->rtr_since = jiffies | 1;
-		apm_look_soon(q, RTR_MS);
 		break;
 	case IB_QPS_RTS:
 		set_bit(APM_QP_TO_RTS, &q->flags);
-		fallthrough;
+		break;
 	default:
-		apm_look_soon(q, RTS_MS);
+		break;
 	}
+	apm_look_after(q, ON_ITS_WAY_MS);
 }
 
 /* The arguments of both functions begin alike. */
 static int on_modify(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
-	const struct ib_qp_attr *attr = (void *)regs_get_kernel_argument(regs, 1);
+	struct ib_qp_attr *attr = (void *)regs_get_kernel_argument(regs, 1);
 	int mask = regs_get_kernel_argument(regs, 2);
 	struct apm_device *dev;
 	unsigned long flags;

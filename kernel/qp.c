@@ -78,7 +78,7 @@ int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 			set_bit(APM_QP_OWN_APM, &q->flags);
 		if (q && attr.qp_state >= IB_QPS_RTR) {
 			q->rtr_since = jiffies | 1;
-			apm_look_soon(q, attr.qp_state == IB_QPS_RTR ? 3000 : 0);
+			apm_look_soon(q, 0);
 		}
 		ret = q ? 0 : -ENOMEM;
 	}

@@ -118,7 +118,7 @@ struct apm_qp *apm_qp_add(struct apm_device *dev, struct ib_qp *qp)
 	struct apm_qp *q;
 
 	/* Nobody would forget it any more. */
-	if (READ_ONCE(dev->gone))
+	if (READ_ONCE(dev->leaving))
 		return NULL;
 	q = kzalloc(sizeof(*q), GFP_ATOMIC);
 	if (!q)

@@ -9,6 +9,7 @@
  *   apm_order query COOKIE
  *   apm_order adopt DEV_INDEX QPN
  *   apm_order protect none|ulps|all
+ *   apm_order peer DEV_INDEX PORT DLID BOUND      bounds ACK timeouts towards it, until it is ended
  *   apm_order listen COUNT                        until so many were told
  *
  * A PATH is PORT:SLID:DLID. Exit status 1 is a refusal, with the module's reason.
@@ -55,6 +56,7 @@ static void print_path(const char *name, struct nlattr *nest)
 	printf(" %s=%u:%u:%u", name, (unsigned int)number(a[APM_A_PATH_PORT]),
 	       (unsigned int)number(a[APM_A_PATH_SLID]), (unsigned int)number(a[APM_A_PATH_DLID]));
 	printf(" %s-pkey=%#x", name, (unsigned int)number(a[APM_A_PATH_PKEY]));
+	printf(" %s-timeout=%u", name, (unsigned int)number(a[APM_A_PATH_ACK_TIMEOUT]));
 }
 
 static const char *const role[] = { "unknown", "active", "passive" };
@@ -163,7 +165,7 @@ static int usage(void)
 {
 	fprintf(stderr, "usage: apm_order get | load COOKIE PATH PATH [standing] | migrate COOKIE PATH |\n"
 			"       standing COOKIE PATH [standing] | query COOKIE | adopt DEV_INDEX QPN |\n"
-			"       protect none|ulps|all | listen COUNT\n");
+			"       protect none|ulps|all | peer DEV_INDEX PORT DLID BOUND | listen COUNT\n");
 	return 2;
 }
 
@@ -215,6 +217,31 @@ static int adopt(const char *device, const char *qpn)
 	return converse(true, 0, 0);
 }
 
+/* What is named lasts as long as the socket. */
+static int name_peer(char **argv)
+{
+	uint32_t index = atoi(argv[0]);
+	struct nlattr *nest;
+	struct message m;
+	int status;
+
+	begin(&m, family, APM_CMD_PEER, 0);
+	put(&m, APM_A_QP_DEV_INDEX, &index, sizeof(index));
+	nest = put(&m, APM_A_QP_PRIMARY | NLA_F_NESTED, NULL, 0);
+	put(&m, APM_A_PATH_PORT, &(uint8_t){ atoi(argv[1]) }, 1);
+	put(&m, APM_A_PATH_DLID, &(uint16_t){ atoi(argv[2]) }, 2);
+	put(&m, APM_A_PATH_ACK_TIMEOUT, &(uint8_t){ atoi(argv[3]) }, 1);
+	nest->nla_len = (char *)&m + m.nl.nlmsg_len - (char *)nest;
+	send_message(&m);
+	status = converse(true, 0, 0);
+	if (status)
+		return status;
+	puts("named");
+	fflush(stdout);
+	pause();
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -238,6 +265,8 @@ int main(int argc, char **argv)
 		return adopt(argv[2], argv[3]);
 	if (!strcmp(what, "protect") && argc > 2)
 		return configure(argv[2]);
+	if (!strcmp(what, "peer") && argc > 5)
+		return name_peer(argv + 2);
 	if (!strcmp(what, "listen") && argc > 2) {
 		subscribe();
 		return converse(false, 0, atoi(argv[2]));

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * block_writer FILE SECONDS: writes blocks past the page cache, each at another place, and reads each
- * back at once; at the end all of them once more. Says how long the longest operation took.
+ * back at once; at the end all of them once more. Says "begun" after the first, of each operation that took
+ * 20 ms how long that was, and how long the longest took. SIGTERM ends it as the time does.
  * Exit status: 0 if every block came back as it was written; 1 otherwise; 2 usage.
  */
 #define _GNU_SOURCE
 #include <err.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +18,12 @@
 
 #define BLOCK 4096
 #define BLOCKS 2048	/* 8 MiB */
+#define SLOW 0.02	/* s */
 
 static uint32_t written[BLOCKS];	/* the number of the writing that each block holds, 0: none */
 static uint32_t *block, *back;
 static double longest;
+static volatile sig_atomic_t enough;
 
 static double now(void)
 {
@@ -41,6 +45,10 @@ static void note(double since)
 {
 	double took = now() - since;
 
+	if (took >= SLOW) {
+		printf("operation took %.3f s\n", took);
+		fflush(stdout);
+	}
 	if (took > longest)
 		longest = took;
 }
@@ -68,6 +76,11 @@ static void write_one(int file, uint32_t place, uint32_t number)
 	written[place] = number;
 }
 
+static void end_now(int signal)
+{
+	enough = signal;
+}
+
 int main(int argc, char **argv)
 {
 	uint32_t number = 0;
@@ -83,12 +96,17 @@ int main(int argc, char **argv)
 		err(1, "%s", argv[1]);
 	block = aligned_alloc(BLOCK, BLOCK);
 	back = aligned_alloc(BLOCK, BLOCK);
+	signal(SIGTERM, end_now);
 	end = now() + atof(argv[2]);
-	while (now() < end) {
+	while (!enough && now() < end) {
 		uint32_t place = number++ * 797 % BLOCKS;
 
 		write_one(file, place, number);
 		check(file, place);
+		if (number == 1) {
+			puts("begun");
+			fflush(stdout);
+		}
 	}
 	for (uint32_t place = 0; place < BLOCKS; place++)
 		if (written[place])

@@ -21,6 +21,7 @@ mod flap_storm;
 mod forgery;
 mod kernel;
 mod kernel_ls;
+mod kernel_ulps;
 mod memcheck;
 mod neigh;
 mod new_lid;
@@ -56,6 +57,10 @@ pub static ALL: &[Drill] = &[
     acm_rights::DRILL,
     kernel_ls::DRILL,
     kernel::DRILL,
+    kernel_ulps::SRP,
+    kernel_ulps::NVME,
+    kernel_ulps::NFS,
+    kernel_ulps::RDS,
     abuse::DRILL,
     programs::DRILL,
     spine::DRILL,

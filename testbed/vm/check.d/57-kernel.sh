@@ -128,8 +128,100 @@ adoption() {
 	need 'cause=failed .* errno=1 '
 	output apm_order protect all
 	await 10 reads shca0 refusal none
+	farewell
 	end_pingpong
 	await 10 is_alone
+}
+
+# The end of what is known is told before the module goes; what it knew goes on.
+farewell() {
+	local cookie told
+	cookie=$(cookie_of shca0)
+	apm_order listen 1 >"$logs/told.farewell" &
+	told=$!
+	sleep 0.5
+	rmmod apm
+	wait "$told"
+	output cat "$logs/told.farewell"
+	need "^del cookie=$cookie\$"
+	still_run || fail "a program ended"
+	modprobe apm
+}
+
+index_of() { rdma dev show "$1" | cut -d: -f1; }
+
+# timeouts FROM_A FROM_B: the ACK timeouts of a new connection's ends.
+timeouts() {
+	long_pingpong 18603
+	await 10 reads shca0 primary-timeout "$1"
+	await 10 reads shca1 primary-timeout "$2"
+	end_pingpong
+	await 10 is_alone
+}
+
+# Of connections that begin towards a peer that a client has named, as long as that is there; never raised.
+timeout_bound() {
+	local peer
+	refused 'there is no such peer' peer "$(index_of shca0)" 1 "$(lid_of shca1 1)" 0
+	refused 'no such InfiniBand device' peer 4711 1 "$(lid_of shca1 1)" 10
+	timeouts 14 14
+	apm_order peer "$(index_of shca0)" 1 "$(lid_of shca1 1)" 10 >"$logs/peer" &
+	peer=$!
+	await 10 grep -q named "$logs/peer"
+	timeouts 10 14
+	output apm_order protect ulps
+	timeouts 14 14
+	output apm_order protect all
+	kill -KILL "$peer"
+	wait "$peer" || true
+	timeouts 14 14
+	apm_order peer "$(index_of shca0)" 1 "$(lid_of shca1 1)" 20 >"$logs/peer" &
+	peer=$!
+	await 10 grep -q named "$logs/peer"
+	timeouts 14 14
+	kill -KILL "$peer"
+	wait "$peer" || true
+}
+
+# Who may not, and from where the device is not to be seen.
+strangers() {
+	local a
+	long_pingpong 18604
+	for device in shca0 shca1; do await 10 is_known "$device"; done
+	a=$(cookie_of shca0)
+	output unshare -n apm_order get
+	need_count 0 .
+	out=$(unshare -n apm_order query "$a" 2>&1) && fail "a stranger may ask"
+	need 'no queue pair has this cookie'
+	out=$(unshare -n apm_order peer "$(index_of shca0)" 1 2 10 2>&1) && fail "a stranger may name peers"
+	need 'there is no such InfiniBand device here'
+	out=$(unshare -n apm_order adopt "$(index_of shca0)" 2 2>&1) && fail "a stranger may adopt"
+	need 'there is no such InfiniBand device here'
+	refused 'there is no such queue pair' adopt "$(index_of shca0)" 16777215
+	# Migrated and with nothing loaded: no order that needs an alternate.
+	output apm_order migrate "$a" "$(path shca0 shca1 1)"
+	need 'cause=stale .* migration=migrated'
+	output apm_order standing "$a" "$(path shca0 shca1 1)" standing
+	need 'cause=stale .* standing=0$'
+	end_pingpong
+	await 10 is_alone
+}
+
+# Messages that are hardly orders, while queue pairs are under care.
+fuzz() { # MESSAGES
+	local seed=$RANDOM
+	long_pingpong 18605
+	for device in shca0 shca1; do await 10 is_known "$device"; done
+	arm shca0 shca1 1 2
+	arm shca1 shca0 1 2
+	echo "seed $seed"
+	output apm_fuzz "$(($1 / 10))" "$seed" user
+	output apm_fuzz "$(($1 / 10))" "$seed" namespace
+	output apm_fuzz "$1" "$seed"
+	still_run || fail "a program ended"
+	end_pingpong
+	await 20 is_alone
+	heap_is_sound
 }
 
 # A program that migrates paths by itself, and the module beside it.
@@ -179,6 +271,10 @@ protected_pingpong() {
 row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
 full_row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
+full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
+row kernel-strangers "apm_order, unshare" strangers
+row kernel-fuzz "apm_fuzz" fuzz 30000
+named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
 row kernel-unload "rmmod apm" unload_apm

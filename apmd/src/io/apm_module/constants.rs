@@ -98,4 +98,5 @@ pub(super) mod cmd {
     pub(in crate::io::apm_module) const NEW: u8 = 7;
     pub(in crate::io::apm_module) const DEL: u8 = 8;
     pub(in crate::io::apm_module) const REPORT: u8 = 9;
+    pub(in crate::io::apm_module) const PEER: u8 = 10;
 }

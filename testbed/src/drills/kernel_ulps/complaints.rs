@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel's consumers print when something goes wrong.
+
+use crate::command;
+use crate::failure::Failure;
+
+/// Lines of the kernel's log in which a consumer, or the disk above it, says that something went wrong.
+pub(super) fn all() -> Result<Vec<String>, Failure> {
+    const WHO: [&str; 9] = [
+        "ib_srp",
+        "ib_srpt",
+        "nvme",
+        "rpcrdma",
+        "svcrdma",
+        "nfs",
+        "RDS",
+        "scsi",
+        "I/O error",
+    ];
+    const WHAT: [&str; 9] = [
+        "fail",
+        "error",
+        "timeout",
+        "timed out",
+        "reset",
+        "abort",
+        "drop",
+        "lost",
+        "disconnect",
+    ];
+    let log = command::run(&["dmesg"])?;
+    let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
+    let complains = |line: &&str| has(line, &WHO) && has(line, &WHAT);
+    Ok(log.lines().filter(complains).map(str::to_owned).collect())
+}

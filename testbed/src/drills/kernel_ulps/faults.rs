@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens to a stream, one thing after the other, and what each costs.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::daemon::Policy;
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::link::Link;
+use crate::observe::Pair;
+use crate::port::Port;
+use crate::wait::{self, Seen};
+use crate::world::{LIMIT, World};
+
+use super::super::Context;
+use super::stream::Stream;
+use super::ulp::Ulp;
+
+/// How long the plain run's cable is out, and how long it is looked at afterwards.
+const OUT: Duration = Duration::from_secs(30);
+
+/// What a fault is given to show itself where no daemon tells.
+const SHOWS: Duration = Duration::from_secs(3);
+
+/// A fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// The cable of the client's port that it uses.
+    Local,
+    /// The same at the target.
+    Peer,
+    /// The client's port is up, and nothing passes.
+    BlackHole,
+    /// Both daemons are killed, then the client's cable goes; then the daemons come again.
+    NoDaemon,
+}
+
+impl Fault {
+    /// Local comes twice: once for each port.
+    const ALL: [Self; 5] = [
+        Self::Local,
+        Self::Local,
+        Self::Peer,
+        Self::BlackHole,
+        Self::NoDaemon,
+    ];
+    const SHORT: [Self; 2] = [Self::NoDaemon, Self::BlackHole];
+
+    pub(super) fn of_run(short: bool) -> &'static [Self] {
+        if short { &Self::SHORT } else { &Self::ALL }
+    }
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::Local => "worst_ms_local_cable",
+            Self::Peer => "worst_ms_peer_cable",
+            Self::BlackHole => "worst_ms_black_hole",
+            Self::NoDaemon => "worst_ms_no_daemon",
+        }
+    }
+}
+
+/// One fault and its end: the stream goes on, on another port, and is armed again.
+pub(super) fn protected(
+    context: &mut Context<'_>,
+    stream: &mut Stream,
+    fault: Fault,
+) -> Result<(), Failure> {
+    let world = &mut *context.world;
+    let pairs = wait_armed(world, stream.ulp())?;
+    let host = world.hosts()[usize::from(fault == Fault::Peer)];
+    let port = pairs[0].active_port(host);
+    if fault == Fault::NoDaemon {
+        for host in Host::ALL {
+            world.kill_daemon(host)?;
+        }
+    }
+    let since = if fault == Fault::BlackHole {
+        world.blackhole(port)?
+    } else {
+        world.pull(port)?
+    };
+    if fault == Fault::NoDaemon {
+        thread::sleep(SHOWS);
+        stream.ensure_running()?;
+        world.start_daemons(Policy::NORMAL)?;
+    }
+    wait_moved(world, &pairs, port)?;
+    stream.ensure_running()?;
+    if fault == Fault::BlackHole {
+        world.heal(port)?;
+    } else {
+        world.plug(port)?;
+    }
+    wait_armed(world, stream.ulp())?;
+    stream.ensure_running()?;
+    let worst = stream.worst_since(since);
+    let report = &mut *context.report;
+    report.migrations += pairs.len() as u64;
+    report.rearmed += stream.ulp().busy as u64;
+    let before = report
+        .more
+        .get(fault.key())
+        .and_then(serde_json::Value::as_u64);
+    report.set(fault.key(), worst.max(before.unwrap_or(0)));
+    context
+        .timeline
+        .note("drill", format!("{fault:?}: worst operation {worst} ms"));
+    Ok(())
+}
+
+/// Waits until all connections are known, and those that carry the stream are armed over paths without a
+/// common port; which are.
+pub(super) fn wait_armed(world: &World, ulp: &Ulp) -> Result<Vec<Pair>, Failure> {
+    let what = "all known, and armed that carry the stream";
+    wait::until(what, LIMIT, || {
+        let mut pairs = world.pairs()?;
+        let all = pairs.len();
+        pairs.retain(Pair::is_disjoint);
+        if all == ulp.connections && pairs.len() >= ulp.busy {
+            return Ok(Seen::Ready(pairs));
+        }
+        Ok(Seen::NotYet(format!("{} armed of {all}", pairs.len())))
+    })
+}
+
+/// Waits until these do not use the port any more, seen from both ends.
+fn wait_moved(world: &World, pairs: &[Pair], port: Port) -> Result<(), Failure> {
+    let has_left = |pair: &Pair| pair.active_port(port.host) != port && pair.is_on_one_path();
+    let is_one = |pair: &Pair, of: &Pair| pair.end(port.host).qpn == of.end(port.host).qpn;
+    wait::until(&format!("moved away from {port}"), LIMIT, || {
+        let now = world.pairs()?;
+        let left = |of: &&Pair| now.iter().any(|pair| is_one(pair, of) && has_left(pair));
+        let count = pairs.iter().filter(left).count();
+        Ok(Seen::when(count == pairs.len(), || {
+            format!("{count} of {}", pairs.len())
+        }))
+    })
+}
+
+/// The same consumer with nothing that protects it: what a cable costs. Nothing is asked of it.
+pub(super) fn plain(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
+    let mut stream = Stream::start(ulp, context.world.hosts())?;
+    thread::sleep(SHOWS);
+    stream.ensure_running()?;
+    let port = context.world.hosts()[0].port(1);
+    let since = context.world.pull(Link::Port(port))?;
+    thread::sleep(OUT);
+    context.world.plug(port)?;
+    thread::sleep(OUT * 2);
+    let text = match stream.ensure_running() {
+        Ok(()) => {
+            let worst = stream.worst_since(since);
+            context.report.set("plain_worst_ms", worst);
+            format!(
+                "plain: worst operation {worst} ms, cable out for {} s",
+                OUT.as_secs()
+            )
+        }
+        Err(failure) => {
+            context.report.set("plain_worst_ms", "lost");
+            format!("plain: lost: {failure}")
+        }
+    };
+    context.timeline.note("drill", text);
+    Ok(())
+}
