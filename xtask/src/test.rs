@@ -14,6 +14,9 @@ use crate::{drill, fabrics, packages, shell};
 /// machine may have had other things to do.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
+/// Drills that are run by name only.
+const BY_NAME_ONLY: &[&str] = &["kernel-srp", "kernel-nvme", "kernel-nfs", "kernel-rds"];
+
 /// One thing to be done and how.
 struct Step {
     name: &'static str,
@@ -138,13 +141,22 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
         Step {
             name: "drills",
             // The long ones in their short form.
-            command: xtask(&[&["drill", "--short"], &drill::names()[..]].concat()),
+            command: xtask(&[&["drill", "--short"], &drills()[..]].concat()),
         },
         Step {
             name: "newer kernel, drill",
-            command: xtask(&["drill", "--kernel", "backports", "--pulls", "8"]),
+            command: xtask(&["drill", "--kernel", "backports", "--pulls", "4"]),
         },
     ]
+}
+
+/// All drills but those of which the tests have a like one: kernel ULPs differ in what they make of the same queue
+/// pairs' care.
+fn drills() -> Vec<&'static str> {
+    let is_left_out = |name: &&str| BY_NAME_ONLY.contains(name);
+    let mut names = drill::names();
+    names.retain(|name| !is_left_out(name));
+    names
 }
 
 /// Runs a step; what it prints is shown at once and kept.

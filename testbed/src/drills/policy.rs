@@ -29,7 +29,8 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
     let gids = [Host::A.port(1).gid()?, Host::B.port(1).gid()?];
     let subject = rstream(&gids);
-    let count = measure(context, &subject)?;
+    // Twice what going there and back takes from either side.
+    let count = measure(context, &subject)? / 2;
     let mut running = start(&subject, count, true)?;
     for host in [Host::A, Host::B] {
         there_and_back(context, &mut running, host)?;
