@@ -99,7 +99,9 @@ struct apm_qp {
 	struct apm_owner owner;
 	enum apm_role role;
 	u16 peer_lid;		/* of a REQ: where peer_gid is */
+	u16 peer_pkey;
 	union ib_gid peer_gid;
+	struct work_struct connecting;
 	u16 primary_lid;	/* as its owner set it on the way to RTR */
 	unsigned long rtr_since;
 	void (*chained)(struct ib_event *event, void *context);
@@ -233,10 +235,15 @@ void apm_peer_forget_device(const struct apm_device *dev);
 void apm_peer_forget_socket(const struct net *net, u32 portid);
 u8 apm_peer_timeout(const struct apm_device *dev, u32 port, u16 dlid, u8 timeout);
 
+/* connecting.c */
+void apm_connecting_init(struct apm_qp *q);
+void apm_connecting(struct apm_qp *q, const struct ib_device *ib);
+
 /* message.c */
 struct sk_buff;
 int apm_message_qp(struct sk_buff *skb, struct apm_qp *q);
 void apm_tell_new(struct apm_qp *q);
+void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path);
 void apm_tell_del(struct apm_qp *q);
 void apm_tell(struct apm_qp *q, const struct apm_news *news);
 

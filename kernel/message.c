@@ -137,6 +137,18 @@ void apm_tell_new(struct apm_qp *q)
 		finish(q, skb, head, apm_message_qp(skb, q));
 }
 
+/* Of the path what a REQ says, and the port. With the mutex held. */
+void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path)
+{
+	void *head;
+	struct sk_buff *skb = begin(APM_CMD_CONNECTING, &head);
+
+	if (skb)
+		finish(q, skb, head,
+		       put_device_names(skb, q) || put_owner(skb, &q->owner) ||
+		       put_path(skb, APM_A_QP_PRIMARY, path));
+}
+
 void apm_tell_del(struct apm_qp *q)
 {
 	void *head;

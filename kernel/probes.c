@@ -169,7 +169,9 @@ static int on_req(struct kprobe *probe, struct pt_regs *regs)
 		/* A GID belongs to its LID: after a migration it says nothing. */
 		if (path && path->rec_type == SA_PATH_REC_TYPE_IB) {
 			q->peer_lid = be16_to_cpu(path->ib.dlid);
+			q->peer_pkey = be16_to_cpu(path->pkey);
 			q->peer_gid = path->dgid;
+			apm_connecting(q, id->device);
 		}
 	}
 	spin_unlock_irqrestore(&apm_lock, flags);

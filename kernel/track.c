@@ -135,6 +135,7 @@ struct apm_qp *apm_qp_add(struct apm_device *dev, struct ib_qp *qp)
 	mutex_init(&q->mutex);
 	apm_owner_of(qp, &q->owner);
 	INIT_LIST_HEAD(&q->leaving);
+	apm_connecting_init(q);
 	apm_look_init(q);
 	apm_order_init(q);
 	hash_add_rcu(by_number, &q->by_number, key_of(qp->device, q->qpn));

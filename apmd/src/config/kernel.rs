@@ -9,6 +9,9 @@ use crate::io::apm_module::{Protect, Rule};
 const NAME_MAX: usize = 31;
 const RULES_MAX: usize = 16;
 
+/// What a QP takes, five bits.
+const ACK_TIMEOUT_MAX: u8 = 31;
+
 section! {
     /// `[kernel]`
     Kernel {
@@ -16,12 +19,16 @@ section! {
         protect: Protect = Protect::All,
         /// Owners left alone: kernel modules, commands, or `uid:NUMBER`.
         except: Vec<String> = vec!["ib_ipoib".to_owned()],
+        /// ACK timeout of new connections between hosts with apmd and a second path at most: 4.096 us * 2^n; 0 leaves
+        /// it alone.
+        ack_timeout: u8 = 14,
     }
 }
 
 impl Kernel {
     pub(super) fn check(&self, wrongs: &mut Wrongs) {
         wrongs.want_within(self.except.len(), 0..=RULES_MAX, "except");
+        wrongs.want_within(self.ack_timeout, 0..=ACK_TIMEOUT_MAX, "ack_timeout");
         for owner in &self.except {
             let is_good = rule(owner).is_some();
             let want = "want a kernel module's name, a command or uid:NUMBER, of 31 bytes at most";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who hears of what.
 
+use cm_msgs::Presence;
 use cm_msgs::sa::Trap;
 use paths::sa::{Ask, Report, User};
 use paths::source::{Answer, Question, Urgency};
@@ -122,7 +123,8 @@ impl Parts {
                     self.kernel.handle_library(now, id, has_library);
                 }
                 Note::Kernel(kernel::Note::Forget(id)) => self.kernel.forget(id),
-                Note::Libraries(libraries::Note::AskPeer { question, uid, far }) => {
+                Note::Libraries(libraries::Note::AskPeer { question, uid, far })
+                | Note::Kernel(kernel::Note::AskPeer { question, uid, far }) => {
                     self.peers.ask(now, question, uid, far);
                 }
                 Note::Libraries(libraries::Note::Gone(client)) => {
@@ -130,9 +132,10 @@ impl Parts {
                     self.operators.watchers().forget(client);
                 }
                 Note::Presence(send) => self.ports.send_presence(now, &send),
-                Note::PeerAnswers(question, answers) => {
-                    self.libraries.answer_peer(now, question, answers);
-                }
+                Note::PeerAnswers(question, answers) => match question.client {
+                    crate::kernel::CLIENT => self.kernel.handle_peer(question, answers),
+                    _ => self.libraries.answer_peer(now, question, answers),
+                },
                 Note::Operators(note) => self.answer_operator(now, configuration, note),
                 Note::Ports(ports::Note::Changed(news)) => self.port_changed(now, *news),
                 Note::Ports(ports::Note::CameUp(port)) => self.sa.handle_port_up(port),
@@ -212,6 +215,9 @@ impl Parts {
                     transaction_id,
                     ..
                 } = *mad;
+                if mad.message == Presence::Get {
+                    self.kernel.handle_peer_asks(now, from);
+                }
                 self.peers
                     .handle(now, from, way, transaction_id, &mad.message);
             }
@@ -229,7 +235,7 @@ impl Parts {
         self.fabric.handle_port(now, &news);
         self.acm.handle_port(now, &news);
         self.libraries.handle_port(now, news.id, &news.status);
-        self.kernel.handle_port(now, news.id);
+        self.kernel.handle_port(now, news.id, &news.status);
         self.peers.port_changed(now, news.id);
         let status = Some(news.status);
         self.connections.handle(now, Input::Port(news.id, status));

@@ -3,8 +3,10 @@
 
 mod claims;
 mod orders;
+mod peers;
 mod queue_pairs;
 
+pub(crate) use peers::{Peers, Told, Way};
 pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen};
 
 /// What is known of the module.

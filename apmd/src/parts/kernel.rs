@@ -2,25 +2,26 @@
 //! The kernel module `apm`, where it is loaded: every RC queue pair of the host, those of kernel ULPs
 //! included, as one more client of the engine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use cm_msgs::control::{NO_TOKEN, QpState};
+use cm_msgs::path::Path;
 use cm_msgs::{Guid, Qpn};
 use mio::Registry;
-use statemachine::{ConnId, Input, Order, PortId, Time};
+use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time};
 
 use crate::client::Client;
 use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Heard, Message};
 use crate::io::nldev::{Nldev, QueuePair};
 use crate::io::watched;
-use crate::kernel::{Output, Presence, QueuePairs};
+use crate::kernel::{Output, Peers, Presence, QueuePairs, Told, Way};
 use crate::parts::patrol::{self, Patrol};
 use crate::token::Token;
 
-/// Names what nobody waits for: a queue pair that is to be taken up may have gone.
-const ADOPTION: u32 = u32::MAX;
+/// Names what nobody waits for: a queue pair that is to be taken up may have gone, and so may a device.
+const UNANSWERED: u32 = u32::MAX;
 
 /// Datagrams read before others have their turn.
 const TURN: usize = 64;
@@ -33,6 +34,12 @@ pub(crate) enum Note {
     AskLibrary {
         id: ConnId,
         pid: i32,
+    },
+    /// Whether a daemon answers there.
+    AskPeer {
+        question: PeerQuestion,
+        uid: u32,
+        far: FarPort,
     },
     /// See [`Kernel::forget`].
     Forget(ConnId),
@@ -54,6 +61,9 @@ pub(crate) struct Kernel {
     presence: Presence,
     settings: config::Kernel,
     queue_pairs: QueuePairs,
+    peers: Peers,
+    /// Devices' numbers, as nldev and the module name them.
+    indexes: BTreeMap<Guid, u32>,
     patrol: Patrol,
     nldev: Option<Nldev>,
     /// Devices of which queue pairs may be older than the module.
@@ -72,6 +82,8 @@ impl Kernel {
             presence: Presence::Absent,
             settings: config.kernel.clone(),
             queue_pairs: QueuePairs::new(config.control.max_connections),
+            peers: Peers::new(config.kernel.ack_timeout),
+            indexes: BTreeMap::new(),
             patrol: Patrol::new(),
             // Who has no netlink was told when the libraries' socket was opened.
             nldev: Nldev::open().ok(),
@@ -83,6 +95,7 @@ impl Kernel {
 
     pub(crate) fn configure(&mut self, config: &Config) {
         self.queue_pairs.set_limit(config.control.max_connections);
+        self.peers.set_ack_timeout(config.kernel.ack_timeout);
         if self.settings != config.kernel {
             self.settings = config.kernel.clone();
             if self.presence == Presence::Present {
@@ -143,8 +156,17 @@ impl Kernel {
             }
             Heard::Said(Message::New(queue_pair)) => {
                 self.patrol.begin(now);
+                if let (Some(snapshot), None) = (&queue_pair.snapshot, queue_pair.left_alone) {
+                    let far = far_port(queue_pair.node_guid, &snapshot.primary);
+                    self.peers.expect(now, far, queue_pair.owner.uid);
+                }
                 self.queue_pairs.handle_new(now, *queue_pair);
             }
+            Heard::Said(Message::Connecting {
+                node_guid,
+                uid,
+                primary,
+            }) => self.peers.expect(now, far_port(node_guid, &primary), uid),
             Heard::Said(Message::Gone(cookie)) => self.queue_pairs.handle_gone(now, cookie),
             Heard::Said(Message::Report(report)) => self.queue_pairs.handle_report(now, &report),
             Heard::Said(_) => {}
@@ -201,6 +223,7 @@ impl Kernel {
         self.presence = presence;
         self.dump = Dump::Over;
         self.queue_pairs.handle_vanished(now);
+        self.peers.clear();
     }
 
     /// Says which queue pairs are to be cared for.
@@ -260,7 +283,20 @@ impl Kernel {
         }
     }
 
-    pub(crate) fn handle_port(&mut self, now: Time, port: PortId) {
+    /// A daemon at this port asks for ours.
+    pub(crate) fn handle_peer_asks(&mut self, now: Time, far: FarPort) {
+        if self.presence == Presence::Present {
+            self.peers.asked_by(now, far);
+        }
+    }
+
+    /// Whether a daemon answers where was asked.
+    pub(crate) fn handle_peer(&mut self, question: PeerQuestion, answers: bool) {
+        self.peers.handle_answer(question, answers);
+    }
+
+    pub(crate) fn handle_port(&mut self, now: Time, port: PortId, status: &PortStatus) {
+        self.peers.handle_port(port, Some(status));
         let is_new = self.queue_pairs.handle_port(now, port);
         if is_new && self.presence == Presence::Present {
             self.search(now, BTreeSet::from([port.node_guid]));
@@ -269,6 +305,8 @@ impl Kernel {
 
     pub(crate) fn handle_port_gone(&mut self, port: PortId) {
         self.queue_pairs.handle_port_gone(port);
+        self.peers.handle_port(port, None);
+        self.indexes.remove(&port.node_guid);
     }
 
     /// Gives a queue pair an order.
@@ -290,6 +328,7 @@ impl Kernel {
             self.handle_ready(now);
         }
         self.queue_pairs.handle_time(now);
+        self.peers.handle_time(now, || self.queue_pairs.ways());
         let (all, unsearched) = (&self.queue_pairs, &self.unsearched);
         let devices = || {
             let mut devices: BTreeSet<_> = all.devices().into_iter().collect();
@@ -318,15 +357,15 @@ impl Kernel {
         if self.presence != Presence::Present || !self.unsearched.contains(&node_guid) {
             return;
         }
-        let index = self.nldev.as_mut().map(|nldev| nldev.index_of(node_guid));
-        let (Some(module), Some(Ok(Some(index)))) = (&self.module, index) else {
+        let index = self.index_of(node_guid);
+        let (Some(module), Some(index)) = (&self.module, index) else {
             return;
         };
         for (qpn, queue_pair) in found {
             let is_connected = queue_pair.reliable && queue_pair.state == Some(QpState::Rts);
             if is_connected && !self.queue_pairs.knows((node_guid, *qpn)) {
                 let message = Message::Adopt { index, qpn: *qpn };
-                if let Err(error) = module.order(ADOPTION, message) {
+                if let Err(error) = module.order(UNANSWERED, message) {
                     tracing::debug!(%node_guid, %qpn, %error, "queue pair not taken up");
                 }
             }
@@ -338,16 +377,59 @@ impl Kernel {
         let times = [
             unread,
             self.queue_pairs.poll_timeout(),
+            self.peers.poll_timeout(),
             self.patrol.poll_timeout(),
         ];
         times.into_iter().flatten().min()
     }
 
+    /// Has the module bound ACK timeouts towards a peer, or no more.
+    fn bound(&mut self, (port, dlid): Way, ack_timeout: u8) {
+        let index = self.index_of(port.node_guid);
+        let (Some(module), Some(index)) = (&self.module, index) else {
+            return;
+        };
+        let message = Message::Peer {
+            index,
+            port: port.port,
+            dlid,
+            ack_timeout,
+        };
+        if let Err(error) = module.order(UNANSWERED, message) {
+            tracing::debug!(port = port.port, %dlid, %error, "peer not named to the kernel module");
+        }
+    }
+
+    fn index_of(&mut self, node_guid: Guid) -> Option<u32> {
+        if let Some(index) = self.indexes.get(&node_guid) {
+            return Some(*index);
+        }
+        let index = self.nldev.as_mut()?.index_of(node_guid).ok()??;
+        self.indexes.insert(node_guid, index);
+        Some(index)
+    }
+
     pub(crate) fn poll_note(&mut self) -> Option<Note> {
+        while let Some(told) = self.peers.poll() {
+            match told {
+                Told::Ask { question, uid, far } => {
+                    return Some(Note::AskPeer { question, uid, far });
+                }
+                Told::Bound { way, ack_timeout } => self.bound(way, ack_timeout),
+            }
+        }
         Some(match self.queue_pairs.poll_output()? {
             Output::Engine(input) => Note::Engine(input),
             Output::AskLibrary { id, pid } => Note::AskLibrary { id, pid },
             Output::Forget(id) => Note::Forget(id),
         })
+    }
+}
+
+fn far_port(node_guid: Guid, primary: &Path) -> FarPort {
+    FarPort {
+        port: PortId::new(node_guid, primary.port),
+        lid: primary.dlid,
+        partition: primary.pkey.partition(),
     }
 }

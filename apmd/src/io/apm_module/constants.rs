@@ -99,4 +99,5 @@ pub(super) mod cmd {
     pub(in crate::io::apm_module) const DEL: u8 = 8;
     pub(in crate::io::apm_module) const REPORT: u8 = 9;
     pub(in crate::io::apm_module) const PEER: u8 = 10;
+    pub(in crate::io::apm_module) const CONNECTING: u8 = 11;
 }

@@ -207,6 +207,21 @@ pub(crate) enum Message {
         protect: Protect,
         rules: Vec<Rule>,
     },
+    /// Bounds the ACK timeout of connections that begin towards a peer's port.
+    Peer {
+        /// The device's, as in nldev.
+        index: u32,
+        port: u8,
+        dlid: Lid,
+        /// An exponent; 0: no more.
+        ack_timeout: u8,
+    },
+    /// A queue pair asks for a connection, over this path: port, dlid and pkey are known of it.
+    Connecting {
+        node_guid: Guid,
+        uid: u32,
+        primary: Path,
+    },
     /// One is connected, or is now (not) left alone; or, in answer to `Dump`, is there.
     New(Box<KernelQp>),
     Gone(Cookie),
@@ -231,6 +246,8 @@ impl GenlFamily for Message {
                 Ask::Query => cmd::QUERY,
             },
             Self::Configure { .. } | Self::Other => cmd::CONFIG,
+            Self::Peer { .. } => cmd::PEER,
+            Self::Connecting { .. } => cmd::CONNECTING,
             Self::New(_) => cmd::NEW,
             Self::Gone(_) => cmd::DEL,
             Self::Report(_) => cmd::REPORT,
@@ -258,6 +275,21 @@ impl Message {
                     u32_of(a_qp::PROTECT, protect.code()),
                     nest(a_qp::RULES, &rules.collect::<Vec<_>>()),
                 ]
+            }
+            Self::Peer {
+                index,
+                port,
+                dlid,
+                ack_timeout,
+            } => {
+                let path = Path {
+                    port: *port,
+                    dlid: *dlid,
+                    ack_timeout: *ack_timeout,
+                    ..Path::default()
+                };
+                let path = nest(a_qp::PRIMARY, &of_path(&path));
+                vec![u32_of(a_qp::DEV_INDEX, *index), path]
             }
             _ => Vec::new(),
         }
@@ -346,10 +378,12 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
         let without = |what: &str| DecodeError::from(format!("netlink family apm: no {what}"));
         let cookie = || read.u64(a_qp::COOKIE).map(Cookie);
         let cookie = || cookie().ok_or_else(|| without("cookie"));
+        let device = || read.u64(a_qp::NODE_GUID).map(Guid);
+        let device = || device().ok_or_else(|| without("device"));
         Ok(match header.cmd {
             cmd::NEW => Self::New(Box::new(KernelQp {
                 cookie: cookie()?,
-                node_guid: Guid(read.u64(a_qp::NODE_GUID).ok_or_else(|| without("device"))?),
+                node_guid: device()?,
                 qpn: read.qpn(a_qp::QPN).ok_or_else(|| without("queue pair"))?,
                 peer_qpn: read.qpn(a_qp::PEER_QPN).unwrap_or_default(),
                 role: match read.u32(a_qp::ROLE) {
@@ -369,6 +403,11 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
                 errno: read.u32(a_qp::ERRNO).unwrap_or(0),
                 snapshot: read.snapshot()?,
             })),
+            cmd::CONNECTING => Self::Connecting {
+                node_guid: device()?,
+                uid: read.owner().uid,
+                primary: read.path(a_qp::PRIMARY)?.ok_or_else(|| without("path"))?,
+            },
             _ => Self::Other,
         })
     }
