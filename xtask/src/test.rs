@@ -16,7 +16,13 @@ use crate::{drill, fabrics, packages, shell};
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// Drills that are run by name only.
-const BY_NAME_ONLY: &[&str] = &["kernel-srp", "kernel-nvme", "kernel-nfs", "kernel-rds"];
+const BY_NAME_ONLY: &[&str] = &[
+    "kernel-srp",
+    "kernel-nvme",
+    "kernel-nfs",
+    "kernel-rds",
+    "kernel-spine",
+];
 
 /// One thing to be done and how.
 struct Step {

@@ -32,11 +32,18 @@ impl Stream {
     pub(super) fn start(ulp: &'static Ulp, hosts: [Host; 2]) -> Result<Self, Failure> {
         let [client, server] = hosts;
         let [script, listen, connect] = ulp.script;
-        let mut server =
-            Program::start(&format!("{} target", ulp.name), server, &[script, listen])?;
+        let devices = [
+            format!("CLIENT_DEVICE={}", client.device()),
+            format!("TARGET_DEVICE={}", server.device()),
+        ];
+        let start = |side: &str, host: Host, words: &[&str]| {
+            let [client, target] = &devices;
+            let words = [&["env", client, target, script], words].concat();
+            Program::start(&format!("{} {side}", ulp.name), host, &words)
+        };
+        let mut server = start("target", server, &[listen])?;
         server.wait_for_line("ready", LIMIT, |line| line.contains("ready"))?;
-        let words = [script, connect, SECONDS];
-        let mut client = Program::start(&format!("{} client", ulp.name), client, &words)?;
+        let mut client = start("client", client, &[connect, SECONDS])?;
         client.wait_for_line("begun", LIMIT, |line| line == "begun")?;
         Ok(Self {
             ulp,

@@ -21,6 +21,9 @@ pub(super) struct Ulp {
     pub(super) busy: usize,
 }
 
+/// Those that need no network namespaces.
+pub(super) const FLAT: [&Ulp; 3] = [&SRP, &NVME, &RDS];
+
 /// One channel for each CPU of the VM.
 pub(super) const SRP: Ulp = Ulp {
     name: "srp",
