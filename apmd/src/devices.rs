@@ -155,11 +155,18 @@ pub(crate) struct Port {
     pub(crate) watch: PortWatch,
 }
 
-/// An opened device.
+/// A device that is looked after.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Its verbs side.
-    pub(crate) verbs: verbs::Device,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its node GUID.
+    pub(crate) node_guid: Guid,
+    /// It claims automatic path migration.
+    pub(crate) apm: bool,
+    /// Its verbs side. Closed where no port is InfiniBand: some drivers of such devices (rdma_rxe, siw) have whoever
+    /// removes a device wait until nobody has it open.
+    pub(crate) verbs: Option<verbs::Device>,
     /// Its ports, the first is port 1.
     pub(crate) ports: Vec<Port>,
 }
@@ -280,25 +287,44 @@ impl Devices {
             ports: device.ports,
         };
         let node_guid = device.node_guid;
-        tracing::info!(
-            device = name,
-            %node_guid,
-            ports = facts.ports,
-            apm = facts.apm,
-            "device opened"
-        );
         let key = self.next_key;
         self.next_key += 1;
-        let ports = (1..=facts.ports).map(|port| Port {
-            id: PortId { node_guid, port },
-            mad: None,
-            watch: PortWatch::new(facts),
+        let ports = (1..=facts.ports).map(|port| {
+            let mut watch = PortWatch::new(facts);
+            // First of all: whether it has MADs. What cannot be read now is asked for again.
+            if let Ok(facts) = device.port_facts(port) {
+                watch.set_facts(facts);
+            }
+            Port {
+                id: PortId { node_guid, port },
+                mad: None,
+                watch,
+            }
         });
+        let ports: Vec<_> = ports.collect();
+        let foreign = ports.iter().all(|port| port.watch.is_foreign());
+        match foreign {
+            true => tracing::info!(
+                device = name,
+                %node_guid,
+                "device left alone: no InfiniBand port, and others have no automatic path migration"
+            ),
+            false => tracing::info!(
+                device = name,
+                %node_guid,
+                ports = facts.ports,
+                apm = facts.apm,
+                "device opened"
+            ),
+        }
         self.devices.insert(
             key,
             Device {
-                ports: ports.collect(),
-                verbs: device,
+                name: name.to_owned(),
+                node_guid,
+                apm: facts.apm,
+                verbs: (!foreign).then_some(device),
+                ports,
             },
         );
         (1..=facts.ports)
@@ -336,8 +362,17 @@ impl Devices {
         let Some(device) = self.devices.remove(&key) else {
             return Vec::new();
         };
-        tracing::warn!(device = device.verbs.name, "device gone");
+        tracing::warn!(device = device.name, "device gone");
         device.ports.iter().map(|port| port.id).collect()
+    }
+
+    /// Whether a device that is not open has gone, or is another than it was: nobody tells of that.
+    pub(crate) fn has_changed(&self, key: u32) -> bool {
+        self.devices.get(&key).is_some_and(|device| {
+            let count = device.ports.len() as u8;
+            device.verbs.is_none()
+                && !verbs::is_still_foreign(&device.name, device.node_guid, count)
+        })
     }
 
     /// Drops the umad file of a port, which is broken.
@@ -368,14 +403,14 @@ impl Devices {
     /// The device of this name, with its key.
     pub(crate) fn by_name(&self, name: &str) -> Option<(&u32, &Device)> {
         let mut devices = self.devices.iter();
-        devices.find(|(_, device)| device.verbs.name == name)
+        devices.find(|(_, device)| device.name == name)
     }
 
     /// The device with this node GUID.
     pub(crate) fn by_guid(&self, node_guid: Guid) -> Option<&Device> {
         self.devices
             .values()
-            .find(|device| device.verbs.node_guid == node_guid)
+            .find(|device| device.node_guid == node_guid)
     }
 
     pub(crate) fn by_id(&self, id: PortId) -> Option<&Port> {

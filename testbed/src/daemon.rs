@@ -29,6 +29,8 @@ pub struct Policy {
     pub log: &'static str,
     /// What they may do.
     pub rights: Rights,
+    /// Devices that they look after besides the host's own.
+    pub devices: &'static [&'static str],
     /// Sections of the configuration besides `policy` and `log`: TOML.
     pub sections: &'static str,
 }
@@ -39,6 +41,7 @@ impl Policy {
         port_down: PortDown::Migrate,
         log: "info,apmd::engine=debug",
         rights: Rights::Root,
+        devices: &[],
         sections: "",
     };
 
@@ -57,11 +60,12 @@ impl Default for Policy {
 
 /// The configuration file of a host's daemon.
 fn config(host: Host, policy: Policy) -> String {
+    let mut devices = vec![host.device()];
+    devices.extend(policy.devices);
     format!(
-        "devices = [\"{}\"]\nruntime_dir = \"{}\"\n\
+        "devices = {devices:?}\nruntime_dir = \"{}\"\n\
          [policy]\ndefault = \"port-down {}\"\n\
          [log]\nlevel = \"{}\"\nformat = \"json\"\n{}",
-        host.device(),
         host.runtime_dir(),
         policy.port_down,
         policy.log,

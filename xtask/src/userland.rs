@@ -54,8 +54,10 @@ const PACKAGES: &[(&str, Programs)] = &[
 /// What is loaded by name at run time, so that no program's list of libraries shows it, and data.
 const LOADED_BY_NAME: &[&str] = &[
     "/etc/libibverbs.d/hfi1verbs.driver",
+    "/etc/libibverbs.d/rxe.driver",
     "/usr/lib/x86_64-linux-gnu/ibacm/libibacmp.so",
     "/usr/lib/x86_64-linux-gnu/libibverbs/libhfi1verbs-rdmav34.so",
+    "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
     "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so",
     "/lib/x86_64-linux-gnu/libgcc_s.so.1",
     "/usr/libexec/valgrind/default.supp",

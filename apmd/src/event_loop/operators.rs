@@ -195,9 +195,7 @@ impl Parts {
         let device = self.ports.devices().by_guid(view.node_guid);
         Subject {
             id: connections::name(view.id),
-            device: device
-                .map(|device| device.verbs.name.clone())
-                .unwrap_or_default(),
+            device: device.map(|device| device.name.clone()).unwrap_or_default(),
             qpn: view.qpn.0,
             peer_qpn: view.peer_qpn.0,
             pid: program.map_or(0, |program| program.peer.pid),
@@ -245,7 +243,7 @@ impl Parts {
             .ports
             .devices()
             .iter()
-            .map(|d| d.verbs.name.clone())
+            .map(|d| d.name.clone())
             .collect();
         let ports = ports::show(self.ports.devices(), &views, self.ports.rtnl());
         let Problems {

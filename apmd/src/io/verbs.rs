@@ -3,9 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -25,6 +27,8 @@ const EVENT_GID_CHANGE: u32 = 18;
 const DEVICE_AUTO_PATH_MIG: u32 = 1 << 4;
 const LINK_LAYER_UNSPECIFIED: u8 = 0;
 const LINK_LAYER_INFINIBAND: u8 = 1;
+
+const SYSFS: &str = "/sys/class/infiniband";
 
 /// An asynchronous event, as far as ports go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +95,23 @@ pub(crate) fn list() -> Vec<String> {
     });
     names.sort();
     names
+}
+
+/// Whether the device that has this node GUID and so many ports is still there, without an InfiniBand port. Nothing
+/// is opened for it.
+pub(crate) fn is_still_foreign(name: &str, node_guid: Guid, ports: u8) -> bool {
+    is_foreign_in(&Path::new(SYSFS).join(name), node_guid, ports)
+}
+
+fn is_foreign_in(device: &Path, node_guid: Guid, ports: u8) -> bool {
+    let says = |file: &str, wanted: &str| {
+        let text = fs::read_to_string(device.join(file));
+        text.is_ok_and(|text| text.trim() == wanted)
+    };
+    let [a, b, c, d, e, f, g, h] = node_guid.0.to_be_bytes();
+    let guid = format!("{a:02x}{b:02x}:{c:02x}{d:02x}:{e:02x}{f:02x}:{g:02x}{h:02x}");
+    says("node_guid", &guid)
+        && (1..=ports).all(|port| says(&format!("ports/{port}/link_layer"), "Ethernet"))
 }
 
 /// Shows `f` each device until it returns something.
@@ -291,6 +312,27 @@ mod tests {
             DEVICE_AUTO_PATH_MIG,
             ffi::ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG.0
         );
+    }
+
+    #[test]
+    fn a_device_that_is_closed_is_known_by_its_files() {
+        let device = std::env::temp_dir().join(format!("apmd-foreign-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            let path = device.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let is_foreign = || is_foreign_in(&device, Guid(0x04d4_12ff_fe60_8ceb), 1);
+        assert!(!is_foreign(), "it is not there");
+        write("node_guid", "04d4:12ff:fe60:8ceb\n");
+        write("ports/1/link_layer", "Ethernet\n");
+        assert!(is_foreign());
+        write("ports/1/link_layer", "InfiniBand\n");
+        assert!(!is_foreign(), "its port's type was changed");
+        write("ports/1/link_layer", "Ethernet\n");
+        write("node_guid", "04d4:12ff:fe60:8cec\n");
+        assert!(!is_foreign(), "it is another one");
+        fs::remove_dir_all(device).unwrap();
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Connections<'_> {
         let device = self.devices.by_name(name);
         let (_, device) = device
             .ok_or_else(|| refused(format!("device {name}: not one that apmd looks after")))?;
-        Ok(Some(device.verbs.node_guid))
+        Ok(Some(device.node_guid))
     }
 
     fn fits(&self, filter: &ConnectionFilter, device: Option<Guid>, view: &ConnectionView) -> bool {
@@ -140,9 +140,7 @@ impl Connections<'_> {
                 .history
                 .then(|| view.history.iter().map(past).collect()),
             qp: QueuePair {
-                device: device
-                    .map(|device| device.verbs.name.clone())
-                    .unwrap_or_default(),
+                device: device.map(|device| device.name.clone()).unwrap_or_default(),
                 node_guid: view.node_guid.to_string(),
                 qpn: view.qpn.0,
                 peer_qpn: view.peer_qpn.0,

@@ -36,11 +36,11 @@ fn show_port(
     let status = port.watch.status();
     let gid = status.map(|status| status.gid).unwrap_or_default();
     Port {
-        device: device.verbs.name.clone(),
+        device: device.name.clone(),
         port: port.id.port,
         node_guid: port.id.node_guid.to_string(),
         state: view.map_or("unknown".to_owned(), |view| view.state.to_string()),
-        apm: device.verbs.apm,
+        apm: device.apm,
         mads: port
             .mad
             .as_ref()

@@ -104,10 +104,7 @@ fn show(now: Time, seen: &Seen<'_>, engine: &Engine, devices: &Devices) -> HostQ
     let (connection, protection, reason) = care(now, seen, engine);
     let device = devices.by_guid(qp.node_guid);
     HostQueuePair {
-        device: device.map_or_else(
-            || qp.node_guid.to_string(),
-            |device| device.verbs.name.clone(),
-        ),
+        device: device.map_or_else(|| qp.node_guid.to_string(), |device| device.name.clone()),
         node_guid: qp.node_guid.to_string(),
         qpn: qp.qpn.0,
         peer_qpn: qp.peer_qpn.0,

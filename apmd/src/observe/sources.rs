@@ -24,10 +24,7 @@ fn source(now: Time, member: &Member, devices: &Devices, detail: Option<String>)
     let failure = health.failure();
     let ports = health.failing_ports().map(|port| {
         let device = devices.by_guid(port.node_guid);
-        let name = device.map_or_else(
-            || port.node_guid.to_string(),
-            |device| device.verbs.name.clone(),
-        );
+        let name = device.map_or_else(|| port.node_guid.to_string(), |device| device.name.clone());
         format!("{name}/{}", port.port)
     });
     Source {

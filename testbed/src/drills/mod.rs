@@ -30,6 +30,7 @@ mod operate;
 mod pkey;
 mod policy;
 mod programs;
+mod refused;
 mod sa_source;
 mod sm_failover;
 mod soak;
@@ -66,6 +67,7 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
+    refused::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,

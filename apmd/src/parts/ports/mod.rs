@@ -229,6 +229,9 @@ impl Ports {
     }
 
     fn unreadable(&mut self, now: Time, key: PortKey) {
+        if self.devices.has_changed(key.device) {
+            return self.lose_device(now, key.device);
+        }
         self.refresh_facts(key);
         let status = self
             .devices
@@ -251,8 +254,9 @@ impl Ports {
     /// A device's asynchronous events.
     pub(crate) fn handle_device(&mut self, now: Time, device: u32) {
         while let Some(opened) = self.devices.device(device) {
-            let name = &opened.verbs.name;
-            let event = match opened.verbs.next_event() {
+            let name = &opened.name;
+            let Some(verbs) = &opened.verbs else { return };
+            let event = match verbs.next_event() {
                 Ok(Some(event)) => event,
                 Ok(None) => return,
                 Err(error) => {
@@ -334,14 +338,15 @@ impl Ports {
         let Some(device) = self.devices.device(key.device) else {
             return;
         };
-        match device.verbs.port_facts(key.port) {
+        let Some(verbs) = &device.verbs else { return };
+        match verbs.port_facts(key.port) {
             Ok(facts) => {
                 if let Some(port) = self.devices.port_mut(key) {
                     port.watch.set_facts(facts);
                 }
             }
             Err(error) => {
-                tracing::debug!(device = device.verbs.name, port = key.port, %error, "port not asked");
+                tracing::debug!(device = device.name, port = key.port, %error, "port not asked");
             }
         }
     }

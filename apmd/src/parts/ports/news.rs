@@ -27,7 +27,7 @@ impl PortNews {
         let watch = &port.watch;
         Some(Self {
             id: port.id,
-            device: device.verbs.name.clone(),
+            device: device.name.clone(),
             status: watch.status()?.clone(),
             rate: watch.rate(),
             subnet_timeout: watch.subnet_timeout(),
