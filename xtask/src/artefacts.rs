@@ -118,7 +118,12 @@ fn static_program(vm_dir: &Path) -> Result<Artefact, Error> {
         "-lnl-3",
         "-Wl,--end-group",
     ];
-    compile_as("cm_peers_static", &source, vm_dir, &[STRICT, &flags].concat())
+    compile_as(
+        "cm_peers_static",
+        &source,
+        vm_dir,
+        &[STRICT, &flags].concat(),
+    )
 }
 
 /// Compiles each C program of testbed/programs: these use our library, which is among `ours`.

@@ -248,7 +248,11 @@ fn judge(outcomes: &[Outcome]) -> Result<(), Failure> {
     let failed: Vec<_> = outcomes
         .iter()
         .filter_map(|outcome| match &outcome.verdict {
-            Verdict::Fails(why) => Some(format!("{} by the {} ({why})", outcome.name, outcome.by.name())),
+            Verdict::Fails(why) => Some(format!(
+                "{} by the {} ({why})",
+                outcome.name,
+                outcome.by.name()
+            )),
             _ => None,
         })
         .collect();
@@ -258,4 +262,32 @@ fn judge(outcomes: &[Outcome]) -> Result<(), Failure> {
             failed.join(", ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_protects_if_nothing_is_said_and_in_the_short_form_both_do() {
+        let ways = |short, only: &[&str], by| {
+            let only = only.iter().map(ToString::to_string).collect();
+            super::ways(&Options {
+                short,
+                only,
+                by,
+                ..Options::default()
+            })
+        };
+        assert_eq!(ways(false, &[], None), [Way::Kernel]);
+        assert_eq!(ways(true, &["rping"], None), [Way::Kernel]);
+        assert_eq!(ways(true, &[], None), Way::ALL);
+        assert_eq!(ways(true, &[], Some(By::Library)), [Way::Library]);
+        assert_eq!(ways(false, &["rping"], Some(By::Both)), Way::ALL);
+    }
+
+    #[test]
+    fn a_run_of_no_row_is_no_success() {
+        assert!(judge(&[]).is_err());
+    }
 }
