@@ -270,20 +270,20 @@ mod tests {
 
     #[test]
     fn the_kernel_protects_if_nothing_is_said_and_in_the_short_form_both_do() {
-        let ways = |short, only: &[&str], by| {
+        let chosen = |short, only: &[&str], by| {
             let only = only.iter().map(ToString::to_string).collect();
-            super::ways(&Options {
+            ways(&Options {
                 short,
                 only,
                 by,
                 ..Options::default()
             })
         };
-        assert_eq!(ways(false, &[], None), [Way::Kernel]);
-        assert_eq!(ways(true, &["rping"], None), [Way::Kernel]);
-        assert_eq!(ways(true, &[], None), Way::ALL);
-        assert_eq!(ways(true, &[], Some(By::Library)), [Way::Library]);
-        assert_eq!(ways(false, &["rping"], Some(By::Both)), Way::ALL);
+        assert_eq!(chosen(false, &[], None), [Way::Kernel]);
+        assert_eq!(chosen(true, &["rping"], None), [Way::Kernel]);
+        assert_eq!(chosen(true, &[], None), Way::ALL);
+        assert_eq!(chosen(true, &[], Some(By::Library)), [Way::Library]);
+        assert_eq!(chosen(false, &["rping"], Some(By::Both)), Way::ALL);
     }
 
     #[test]
