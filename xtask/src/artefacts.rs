@@ -99,7 +99,31 @@ pub(crate) fn stock_programs(vm_dir: &Path) -> Result<Vec<Artefact>, Error> {
     programs.extend(compile("testbed/programs/mpi", vm_dir, &mpi)?);
     let ucx = ["-lucp", "-lucs"];
     programs.push(compile_file(Path::new(UCX_EXAMPLE), vm_dir, &[], &ucx)?);
+    programs.push(static_program(vm_dir)?);
     Ok(programs)
+}
+
+/// A program with librdmacm, libibverbs and the driver of the VM's HCA in it, from Debian's archives.
+fn static_program(vm_dir: &Path) -> Result<Artefact, Error> {
+    let source = workspace::root().join("testbed/programs/stock/cm_peers.c");
+    // Of the linker's warnings some stay: glibc's resolver is opened at run time even so.
+    let flags = [
+        "-static",
+        "-DRDMA_STATIC_PROVIDERS=hfi1verbs",
+        "-Wl,--start-group",
+        "-lrdmacm",
+        "-libverbs",
+        "-lhfi1verbs-rdmav34",
+        "-lnl-route-3",
+        "-lnl-3",
+        "-Wl,--end-group",
+    ];
+    compile_as(
+        "cm_peers_static",
+        &source,
+        vm_dir,
+        &[STRICT, &flags].concat(),
+    )
 }
 
 /// Compiles each C program of testbed/programs: these use our library, which is among `ours`.
@@ -149,14 +173,17 @@ fn compile_file(
     warnings: &[&str],
     flags: &[&str],
 ) -> Result<Artefact, Error> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    compile_as(&name, path, vm_dir, &[warnings, flags].concat())
+}
+
+/// Compiles one C file to a program of this name.
+fn compile_as(name: &str, path: &Path, vm_dir: &Path, flags: &[&str]) -> Result<Artefact, Error> {
     let out = vm_dir.join("programs");
     fs::create_dir_all(&out).in_file(&out)?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let program = out.join(name.as_ref());
+    let program = out.join(name);
     let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-g"])
-        .args(warnings)
-        .arg("-o")
+    gcc.args(["-O2", "-g", "-o"])
         .arg(&program)
         .arg(path)
         .args(flags)

@@ -60,6 +60,10 @@ pub(crate) struct Options {
     /// Rows or families of the drill `programs` to run (repeatable); all without it
     #[arg(long, value_name = "NAME", value_parser = find_row)]
     only: Vec<String>,
+    /// What protects the rows of `programs`: the kernel module with nothing preloaded, or the library by
+    /// apmctl run. Kernel if this is not said; of the short form's own rows, both
+    #[arg(long, value_name = "WAY", value_parser = ["kernel", "library", "both"])]
+    by: Option<String>,
     /// Fabric in which `programs` runs; in `leaf-spine` the hosts have one port and lose a spine
     #[arg(long, value_name = "NAME", value_parser = [fabric::DEFAULT, LEAF_SPINE], default_value = fabric::DEFAULT)]
     fabric: String,
@@ -156,6 +160,9 @@ fn arguments(options: &Options) -> Vec<String> {
     for name in &options.only {
         arguments.extend(["--only".to_owned(), name.clone()]);
     }
+    if let Some(by) = &options.by {
+        arguments.extend(["--by".to_owned(), by.clone()]);
+    }
     if let Some(pulls) = options.pulls {
         arguments.extend(["--pulls".to_owned(), pulls.to_string()]);
     }
@@ -177,7 +184,8 @@ fn is_table(options: &Options) -> bool {
 }
 
 fn limit(options: &Options) -> Duration {
-    if is_table(options) {
+    let rows_are_named = options.names == [PROGRAMS] && !options.only.is_empty();
+    if is_table(options) || rows_are_named {
         return TABLE_LIMIT;
     }
     LIMIT * options.names.len().max(1) as u32

@@ -13,6 +13,8 @@
  *     -o          queue pairs of the program's own (rdma_init_qp_attr, rdma_establish)
  *     -e          the server never reads ESTABLISHED, nor any event after it
  *
+ * Linked statically it is cm_peers_static, which has no -l.
+ *
  * Exit status: 0 if every message came, unaltered, in its turn; 1 otherwise; 2 usage.
  */
 #define _GNU_SOURCE
@@ -512,6 +514,10 @@ int main(int argc, char **argv)
 
 	parse(argc, argv);
 	setlinebuf(stdout);
+#ifdef RDMA_STATIC_PROVIDERS
+	/* Names the drivers that are linked in: libibverbs opens none at run time then. */
+	ibv_free_device_list(ibv_get_device_list(NULL));
+#endif
 	if (option.forks && ibv_fork_init())
 		errx(1, "ibv_fork_init");
 	find_calls();

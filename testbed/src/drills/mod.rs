@@ -9,6 +9,8 @@ use crate::stream::Streams;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
+pub use self::programs::By;
+
 mod abuse;
 mod acm_multicast;
 mod acm_rights;
@@ -79,6 +81,10 @@ pub struct Options {
     /// Rows or families of the drill `programs` to run (repeatable)
     #[arg(long, value_name = "NAME", value_parser = find_program)]
     pub only: Vec<String>,
+    /// What protects the rows of the drill `programs`: the kernel module if this is not said; of the
+    /// short form's own rows, both
+    #[arg(long, value_name = "WAY", value_enum)]
+    pub by: Option<By>,
     /// Long drills in their short form
     #[arg(long)]
     pub short: bool,

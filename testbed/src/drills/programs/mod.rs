@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Real programs from Debian between the two hosts, plain and protected, with a fault at a time.
 //!
+//! - [`way`]: by what they are protected.
 //! - [`row`]: what a row is; [`table`]: all of them, as data.
 //! - [`running`]: a client and a server; [`flow`]: whether they move data; [`trial`]: the faults.
 //! - [`spines`]: which spine carries the traffic, where the fabric has spines.
@@ -15,6 +16,7 @@ mod sheet;
 mod spines;
 mod table;
 mod trial;
+mod way;
 
 use serde_json::{Value, json};
 
@@ -26,12 +28,14 @@ use crate::kernel_module::KernelModule;
 use crate::world::Kind;
 
 use self::known::Known;
-use self::outcome::{Outcome, Verdict};
+use self::outcome::{Cell, Outcome, Verdict};
 use self::row::{Column, Fault, Row};
 use self::trial::{Trial, measure};
-use super::{Context, Drill, Part};
+use self::way::Way;
+use super::{Context, Drill, Options, Part};
 
 pub(crate) use self::table::names;
+pub use self::way::By;
 
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
@@ -59,6 +63,7 @@ const REPEATS: u32 = 3;
 fn run(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
     let known = Known::read()?;
     let short = context.options.short;
+    let ways = ways(context.options);
     let spines = spines::has_fabric()?;
     let faults = Fault::of_run(short, spines);
     if spines {
@@ -68,7 +73,11 @@ fn run(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
     for row in table::chosen(&context.options.only, short) {
         // The kernel's have their hosts in their own scripts.
         if row.world == kind && !(spines && row.is_of_the_kernel()) {
-            outcomes.push(try_row(context, row, faults, &known)?);
+            let mut ways = ways.to_vec();
+            ways.retain(|way| row.ways.contains(way));
+            if !ways.is_empty() {
+                outcomes.extend(try_row(context, row, &ways, faults, &known)?);
+            }
         }
     }
     keep(context, &outcomes);
@@ -84,39 +93,85 @@ fn run_last(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
     judge(&outcomes)
 }
 
-/// A row in both columns. What breaks in the drill itself is the row's failure, not the table's.
+/// What protects the rows of this run. The short form's own rows are few enough for both.
+fn ways(options: &Options) -> &'static [Way] {
+    let few = options.short && options.only.is_empty();
+    let usual = if few { By::Both } else { By::Kernel };
+    options.by.unwrap_or(usual).ways()
+}
+
+/// A row plain, and by each of these ways. What breaks in the drill itself is the row's failure, not the
+/// table's.
 fn try_row(
     context: &mut Context<'_>,
     row: &'static Row,
+    ways: &[Way],
     faults: &[Fault],
     known: &Known,
-) -> Result<Outcome, Failure> {
+) -> Result<Vec<Outcome>, Failure> {
     context.timeline.note("drill", format!("{} ...", row.name));
-    let outcome = match both_columns(context, row, faults, known) {
-        Ok(outcome) => outcome,
-        Err(failure) => {
-            context.world.stop_daemons()?;
-            if faults.contains(&Fault::Spine) {
-                context.world.start_subnet_manager()?;
-            }
-            context.world.mend()?;
-            Outcome::of_no_run(row, faults, known, &failure.to_string())
-        }
+    let control = match control(context, row, faults) {
+        Ok(control) => control,
+        Err(failure) => Err(recover(context, faults, &failure)?),
     };
-    let text = format!("{}: {}", row.name, outcome.verdict.text());
-    context.timeline.note("drill", text);
-    Ok(outcome)
+    let mut outcomes = Vec::new();
+    for by in ways {
+        let outcome = match &control {
+            Err(why) => Outcome::of_no_run(row, *by, faults, known, why),
+            Ok(control) => {
+                let protected = match protected(context, row, *by, control.amount, faults) {
+                    Ok(cells) => cells,
+                    Err(failure) => {
+                        let why = recover(context, faults, &failure)?;
+                        faults.iter().map(|_| Cell::not_run(&why)).collect()
+                    }
+                };
+                let cells = [control.cells.clone(), protected];
+                Outcome::new(row, *by, faults, known, cells)
+            }
+        };
+        let text = format!(
+            "{} by the {}: {}",
+            row.name,
+            by.name(),
+            outcome.verdict.text()
+        );
+        context.timeline.note("drill", text);
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
 }
 
-fn both_columns(
+/// Puts everything back after a failure of the drill itself, in whatever it was; its text.
+fn recover(
+    context: &mut Context<'_>,
+    faults: &[Fault],
+    failure: &Failure,
+) -> Result<String, Failure> {
+    context.world.stop_daemons()?;
+    if faults.contains(&Fault::Spine) {
+        context.world.start_subnet_manager()?;
+    }
+    context.world.mend()?;
+    Ok(failure.to_string())
+}
+
+/// A row without protection.
+struct Control {
+    /// How much it has to do to run long enough.
+    amount: u64,
+    cells: Vec<Cell>,
+}
+
+/// `Err` in the result is why it does not run.
+fn control(
     context: &mut Context<'_>,
     row: &'static Row,
     faults: &[Fault],
-    known: &Known,
-) -> Result<Outcome, Failure> {
+) -> Result<Result<Control, String>, Failure> {
     let amount = match measure(row, context.world.hosts())? {
         Ok(amount) => amount,
-        Err(why) => return Ok(Outcome::of_no_run(row, faults, known, &why)),
+        Err(why) => return Ok(Err(why)),
     };
     let mut trial = Trial {
         context,
@@ -125,19 +180,36 @@ fn both_columns(
         amount,
         repeats: REPEATS,
     };
-    let plain = trial.run(faults)?;
-    trial.column = Column::Protected;
-    trial.repeats = REPEATS;
-    // Nothing can be preloaded into the kernel.
-    let module = row
-        .is_of_the_kernel()
-        .then(KernelModule::load)
-        .transpose()?;
-    trial.context.world.start_daemons(policy(faults))?;
-    let protected = trial.run(faults)?;
-    trial.context.world.stop_daemons()?;
+    let cells = trial.run(faults)?;
+    Ok(Ok(Control {
+        amount: trial.amount,
+        cells,
+    }))
+}
+
+fn protected(
+    context: &mut Context<'_>,
+    row: &'static Row,
+    by: Way,
+    amount: u64,
+    faults: &[Fault],
+) -> Result<Vec<Cell>, Failure> {
+    let module = match by {
+        Way::Kernel => Some(KernelModule::load()?),
+        Way::Library => None,
+    };
+    context.world.start_daemons(policy(faults))?;
+    let mut trial = Trial {
+        context,
+        row,
+        column: Column::Protected(by),
+        amount,
+        repeats: REPEATS,
+    };
+    let cells = trial.run(faults)?;
+    context.world.stop_daemons()?;
     module.map(KernelModule::unload).transpose()?;
-    Ok(Outcome::new(row, faults, known, [plain, protected]))
+    Ok(cells)
 }
 
 /// To which spine a path goes the daemons know only from the fabric's own data.
@@ -170,10 +242,17 @@ fn kept(context: &Context<'_>) -> Result<Vec<Outcome>, Failure> {
 }
 
 fn judge(outcomes: &[Outcome]) -> Result<(), Failure> {
+    ensure(!outcomes.is_empty(), || {
+        "no row: none of them can be protected that way, or not in this fabric".to_owned()
+    })?;
     let failed: Vec<_> = outcomes
         .iter()
         .filter_map(|outcome| match &outcome.verdict {
-            Verdict::Fails(why) => Some(format!("{} ({why})", outcome.name)),
+            Verdict::Fails(why) => Some(format!(
+                "{} by the {} ({why})",
+                outcome.name,
+                outcome.by.name()
+            )),
             _ => None,
         })
         .collect();
@@ -183,4 +262,32 @@ fn judge(outcomes: &[Outcome]) -> Result<(), Failure> {
             failed.join(", ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_protects_if_nothing_is_said_and_in_the_short_form_both_do() {
+        let chosen = |short, only: &[&str], by| {
+            let only = only.iter().map(ToString::to_string).collect();
+            ways(&Options {
+                short,
+                only,
+                by,
+                ..Options::default()
+            })
+        };
+        assert_eq!(chosen(false, &[], None), [Way::Kernel]);
+        assert_eq!(chosen(true, &["rping"], None), [Way::Kernel]);
+        assert_eq!(chosen(true, &[], None), Way::ALL);
+        assert_eq!(chosen(true, &[], Some(By::Library)), [Way::Library]);
+        assert_eq!(chosen(false, &["rping"], Some(By::Both)), Way::ALL);
+    }
+
+    #[test]
+    fn a_run_of_no_row_is_no_success() {
+        assert!(judge(&[]).is_err());
+    }
 }

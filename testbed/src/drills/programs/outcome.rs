@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Millis;
 
 use super::known::Known;
-use super::row::{Column, Family, Fault, Row};
+use super::row::{Family, Fault, Row};
+use super::way::Way;
 
 /// What came of one fault in one column.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -78,11 +79,12 @@ impl Cell {
     }
 }
 
-/// What came of a row.
+/// What came of a row with one way of protection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) family: Family,
     pub(super) name: String,
+    pub(super) by: Way,
     pub(super) data: String,
     pub(super) faults: Vec<Fault>,
     pub(super) plain: Vec<Cell>,
@@ -119,12 +121,20 @@ impl Verdict {
 }
 
 impl Outcome {
-    pub(super) fn new(row: &Row, faults: &[Fault], known: &Known, cells: [Vec<Cell>; 2]) -> Self {
+    /// `cells` are those of the plain run, and of the protected one.
+    pub(super) fn new(
+        row: &Row,
+        by: Way,
+        faults: &[Fault],
+        known: &Known,
+        cells: [Vec<Cell>; 2],
+    ) -> Self {
         let [plain, protected] = cells;
         let verdict = judge(row, faults, known, &plain, &protected);
         Self {
             family: row.family,
             name: row.name.to_owned(),
+            by,
             data: row.data.name().to_owned(),
             faults: faults.to_vec(),
             plain,
@@ -134,16 +144,15 @@ impl Outcome {
     }
 
     /// A row of which not even the undisturbed run was good.
-    pub(super) fn of_no_run(row: &Row, faults: &[Fault], known: &Known, why: &str) -> Self {
+    pub(super) fn of_no_run(
+        row: &Row,
+        by: Way,
+        faults: &[Fault],
+        known: &Known,
+        why: &str,
+    ) -> Self {
         let cells: Vec<_> = faults.iter().map(|_| Cell::not_run(why)).collect();
-        Self::new(row, faults, known, [cells.clone(), cells])
-    }
-
-    pub(super) fn cells(&self, column: Column) -> &[Cell] {
-        match column {
-            Column::Plain => &self.plain,
-            Column::Protected => &self.protected,
-        }
+        Self::new(row, by, faults, known, [cells.clone(), cells])
     }
 }
 
@@ -201,7 +210,7 @@ mod tests {
             }
         };
         let cells = [plain.map(cell).to_vec(), protected.map(cell).to_vec()];
-        Outcome::new(&row, FAULTS, &known, cells).verdict
+        Outcome::new(&row, Way::Kernel, FAULTS, &known, cells).verdict
     }
 
     #[test]
@@ -228,7 +237,7 @@ mod tests {
     fn what_is_known_excuses_no_control_that_does_not_run() {
         let row = Row::new(Family::RdmaCm, "rping", "", "");
         let known = Known::parse("[rping]\nreason = \"seen by nobody\"\n").expect("well formed");
-        let outcome = Outcome::of_no_run(&row, FAULTS, &known, "no such file");
+        let outcome = Outcome::of_no_run(&row, Way::Library, FAULTS, &known, "no such file");
         let why = "plain: does not run: no such file";
         assert_eq!(outcome.verdict, Verdict::Fails(why.to_owned()));
     }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::host::Host;
 use crate::world::Kind;
 
+use super::way::Way;
+
 /// What stands together in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -66,7 +68,19 @@ impl Data {
     }
 }
 
-/// A program of the table. In its command lines `{run}` stands for what protects it, `{n}` for how
+/// How a program comes to its end when all faults are over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// By itself, when it has done what it was told.
+    OfItself,
+    /// By SIGTERM to the client.
+    Told,
+    /// By SIGTERM to the program of this name, which the client has started.
+    ToldTo(&'static str),
+}
+
+/// A program of the table. In its command lines `{run}` stands for what is put before a program that is to
+/// be protected, `{n}` for how
 /// much it has to do.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -89,6 +103,9 @@ pub(super) struct Row {
     pub(super) amount: Amount,
     /// Connections that must be armed before anything is broken.
     pub(super) connections: usize,
+    /// What can protect it.
+    pub(super) ways: &'static [Way],
+    pub(super) end: End,
     pub(super) data: Data,
     /// What the client says when all went well, where its exit status does not tell.
     pub(super) says: Option<&'static str>,
@@ -119,6 +136,8 @@ impl Row {
             client,
             amount: Amount::Seconds,
             connections: 1,
+            ways: Way::ALL,
+            end: End::OfItself,
             data: Data::Unchecked,
             says: None,
             tolerates: TOLERATES,
@@ -185,23 +204,24 @@ impl Fault {
 pub(super) enum Column {
     /// Nothing: no daemon runs.
     Plain,
-    /// Daemons on both hosts, and both ends under `apmctl run`.
-    Protected,
+    /// Daemons on both hosts, and this.
+    Protected(Way),
 }
 
 impl Column {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
-            Self::Protected => "protected",
+            Self::Protected(Way::Kernel) => "by the kernel",
+            Self::Protected(Way::Library) => "by the library",
         }
     }
 
     /// A command line of a row as this column has it on these hosts.
     pub(super) fn words(self, line: &str, amount: u64, hosts: [Host; 2]) -> Vec<String> {
         let run = match self {
-            Self::Plain => "",
-            Self::Protected => "apmctl run --",
+            Self::Plain | Self::Protected(Way::Kernel) => "",
+            Self::Protected(Way::Library) => "apmctl run --",
         };
         on_hosts(line, hosts)
             .replace("{run}", run)
@@ -256,10 +276,12 @@ mod tests {
     #[test]
     fn command_lines_are_filled_in() {
         let line = "{run} rping -c -C {n}";
-        let plain = Column::Plain.words(line, 7, Host::ALL);
-        assert_eq!(plain, ["rping", "-c", "-C", "7"]);
+        for column in [Column::Plain, Column::Protected(Way::Kernel)] {
+            let words = column.words(line, 7, Host::ALL);
+            assert_eq!(words, ["rping", "-c", "-C", "7"]);
+        }
         assert_eq!(
-            Column::Protected.words(line, 7, Host::ALL),
+            Column::Protected(Way::Library).words(line, 7, Host::ALL),
             ["apmctl", "run", "--", "rping", "-c", "-C", "7"]
         );
     }

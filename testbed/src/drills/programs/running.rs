@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::program::Program;
 
 use super::flow::Flow;
-use super::row::{Column, Data, Row};
+use super::row::{Column, Data, End, Row};
 
 /// Bound for a client to find its server.
 const START: Duration = Duration::from_secs(30);
@@ -139,6 +139,23 @@ impl Running {
         Ok(self.client.ended()?.is_some() || ended(&mut self.server)?.is_some())
     }
 
+    /// Has it end, if it can be told to.
+    pub(super) fn tell_to_end(&mut self) -> Result<(), Failure> {
+        self.signal_client(Signal::SIGTERM)
+    }
+
+    /// Signals the client's program that can be told to end, if there is one and it runs.
+    fn signal_client(&mut self, signal: Signal) -> Result<(), Failure> {
+        match self.row.end {
+            End::OfItself => Ok(()),
+            End::Told => self.client.signal(signal),
+            End::ToldTo(name) => {
+                let line = format!("kill -{} $(pidof {name})", signal as i32);
+                command::attempt(&["sh", "-c", &line]).map(drop)
+            }
+        }
+    }
+
     /// Waits for the end; `Err` in the result is what is wrong with it.
     pub(super) fn finish(&mut self, seconds: Duration) -> Result<Result<(), String>, Failure> {
         let deadline = self.started + seconds + END;
@@ -213,8 +230,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(after) = self.row.after {
-            // What it leaves is seen when the next run does not start.
-            drop(self.client.signal(Signal::SIGKILL));
+            // What it leaves is seen when the next run does not start, or the module does not go.
+            drop(self.signal_client(Signal::SIGKILL));
+            for program in self.server.iter_mut().chain([&mut self.client]) {
+                drop(program.signal(Signal::SIGKILL));
+                drop(program.wait(GRACE));
+            }
             drop(command::run_as(self.hosts[1], &["sh", "-c", after]));
         }
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::outcome::Outcome;
+use super::outcome::{Cell, Outcome};
 use super::row::{Column, Fault};
 
 /// The faults that any of the rows was tried with.
@@ -13,19 +13,17 @@ fn faults(outcomes: &[Outcome]) -> &[Fault] {
 
 /// What came of a row's fault: `plain / protected`.
 fn cell(outcome: &Outcome, index: usize) -> String {
-    let short = |column| {
-        let cells = outcome.cells(column);
-        cells.get(index).map_or("?".to_owned(), |cell| cell.short())
-    };
-    format!("{} / {}", short(Column::Plain), short(Column::Protected))
+    let short = |cells: &[Cell]| cells.get(index).map_or("?".to_owned(), Cell::short);
+    format!("{} / {}", short(&outcome.plain), short(&outcome.protected))
 }
 
 /// What each program did that did not survive.
 fn reasons(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
     for outcome in outcomes {
-        for column in [Column::Plain, Column::Protected] {
-            for (fault, cell) in outcome.faults.iter().zip(outcome.cells(column)) {
+        let protected = (Column::Protected(outcome.by), &outcome.protected);
+        for (column, cells) in [(Column::Plain, &outcome.plain), protected] {
+            for (fault, cell) in outcome.faults.iter().zip(cells) {
                 let place = [outcome.name.as_str(), column.name(), fault.name()].join(", ");
                 lines.extend(cell.why().map(|why| format!("{place}: {why}")));
             }
@@ -36,14 +34,14 @@ fn reasons(outcomes: &[Outcome]) -> Vec<String> {
 
 /// For a terminal.
 pub(super) fn text(outcomes: &[Outcome]) -> String {
-    let mut text = format!("{:<18}", "PROGRAM");
+    let mut text = format!("{:<18} {:<7}", "PROGRAM", "BY");
     for fault in faults(outcomes) {
         // Writing to a String does not fail, here and below.
         let _ = write!(text, " {:<18}", fault.name().to_uppercase());
     }
     text.push_str(" VERDICT (plain / protected: longest stall, or breaks)\n");
     for outcome in outcomes {
-        let _ = write!(text, "{:<18}", outcome.name);
+        let _ = write!(text, "{:<18} {:<7}", outcome.name, outcome.by.name());
         for index in 0..outcome.faults.len() {
             let _ = write!(text, " {:<18}", cell(outcome, index));
         }
@@ -63,16 +61,20 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
          program went on and ended with its own success, `breaks` where it did not, `-` where the \
          fault before had broken it.\n\n",
     );
-    let mut header = String::from("| family | program | data |");
-    let mut rule = String::from("|---|---|---|");
+    let mut header = String::from("| family | program | by | data |");
+    let mut rule = String::from("|---|---|---|---|");
     for fault in faults(outcomes) {
         let _ = write!(header, " {} |", fault.name());
         rule.push_str("---|");
     }
     let _ = writeln!(text, "{header} verdict |\n{rule}---|");
     for outcome in outcomes {
-        let family = outcome.family.name();
-        let _ = write!(text, "| {family} | {} | {} |", outcome.name, outcome.data);
+        let (family, by) = (outcome.family.name(), outcome.by.name());
+        let _ = write!(
+            text,
+            "| {family} | {} | {by} | {} |",
+            outcome.name, outcome.data
+        );
         for index in 0..outcome.faults.len() {
             let _ = write!(text, " {} |", cell(outcome, index));
         }
@@ -93,6 +95,7 @@ mod tests {
     use crate::drills::programs::known::Known;
     use crate::drills::programs::outcome::Cell;
     use crate::drills::programs::row::{Family, Row};
+    use crate::drills::programs::way::Way;
 
     #[test]
     fn rows_have_a_line_with_both_columns() {
@@ -106,8 +109,9 @@ mod tests {
             ],
         ];
         let faults = [Fault::LocalCable, Fault::OtherCable];
-        let outcome = Outcome::new(&row, &faults, &known, cells);
-        let expected = "| rdma_cm | rping | not checked | breaks / 61 ms | - / 17 s | protected |";
+        let outcome = Outcome::new(&row, Way::Library, &faults, &known, cells);
+        let expected =
+            "| rdma_cm | rping | library | not checked | breaks / 61 ms | - / 17 s | protected |";
         let markdown = markdown(std::slice::from_ref(&outcome));
         assert!(markdown.lines().any(|line| line == expected), "{markdown}");
         let why = "- rping, plain, local cable: QP in error";

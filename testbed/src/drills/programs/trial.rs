@@ -153,6 +153,7 @@ impl Trial<'_, '_> {
                 return Ok(Some(cells));
             }
         }
+        running.tell_to_end()?;
         let ending = running.finish(duration(running.row))?;
         match ending {
             Ok(()) if cells.is_empty() && self.may_repeat() => return Ok(None),
