@@ -34,9 +34,12 @@ enum Subject {
     Rearm,
     /// How long 200 connections take under `apmctl run` and without, in the VM
     Connect,
-    /// How long a busy connection stands still for a pulled cable: moved by its library, by the daemon, by
-    /// hardware armed by hand, by an application that connects again, in the VM
+    /// How long a busy connection stands still for a pulled cable: moved by its library, by the kernel module,
+    /// by the daemon, by hardware armed by hand, by an application that connects again; and kernel ULPs', in
+    /// the VM
     Failover,
+    /// What the kernel module costs connections and messages where it is loaded, in the VM
+    Overhead,
 }
 
 /// What measures.
@@ -70,6 +73,7 @@ impl Subject {
             ],
             Self::Connect => &["--no-goals", "--pairs=1", "--connections=20"],
             Self::Failover => &["--no-goals", "--repetitions=1", "--quick"],
+            Self::Overhead => &["--no-goals", "--rounds=1", "--connections=20"],
         }
     }
 
@@ -108,6 +112,9 @@ impl Subject {
             },
             Self::Failover => Place::Vm {
                 program: "apm-failover-bench",
+            },
+            Self::Overhead => Place::Vm {
+                program: "apm-overhead-bench",
             },
         }
     }
@@ -160,6 +167,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         Subject::Acm,
         Subject::Connect,
         Subject::Failover,
+        Subject::Overhead,
     ];
     let mut subjects = options.subjects.iter();
     if options.end_ports.is_some()

@@ -7,15 +7,11 @@ use std::time::Duration;
 use crate::daemon::Policy;
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::kernel_ulp::Ulp;
+use crate::kernel_ulp::stream::{self, Stream};
 use crate::link::Link;
-use crate::observe::Pair;
-use crate::port::Port;
-use crate::wait::{self, Seen};
-use crate::world::{LIMIT, World};
 
 use super::super::Context;
-use super::stream::Stream;
-use super::ulp::Ulp;
 
 /// How long the plain run's cable is out, and how long it is looked at afterwards.
 const OUT: Duration = Duration::from_secs(30);
@@ -68,7 +64,7 @@ pub(super) fn protected(
     fault: Fault,
 ) -> Result<(), Failure> {
     let world = &mut *context.world;
-    let pairs = wait_armed(world, stream.ulp())?;
+    let pairs = stream.wait_armed(world)?;
     let host = world.hosts()[usize::from(fault == Fault::Peer)];
     let port = pairs[0].active_port(host);
     if fault == Fault::NoDaemon {
@@ -86,14 +82,14 @@ pub(super) fn protected(
         stream.ensure_running()?;
         world.start_daemons(Policy::NORMAL)?;
     }
-    wait_moved(world, &pairs, port)?;
+    stream::wait_moved(world, &pairs, port)?;
     stream.ensure_running()?;
     if fault == Fault::BlackHole {
         world.heal(port)?;
     } else {
         world.plug(port)?;
     }
-    wait_armed(world, stream.ulp())?;
+    stream.wait_armed(world)?;
     stream.ensure_running()?;
     let worst = stream.worst_since(since);
     let report = &mut *context.report;
@@ -108,35 +104,6 @@ pub(super) fn protected(
         .timeline
         .note("drill", format!("{fault:?}: worst operation {worst} ms"));
     Ok(())
-}
-
-/// Waits until all connections are known, and those that carry the stream are armed over paths without a
-/// common port; which are.
-pub(super) fn wait_armed(world: &World, ulp: &Ulp) -> Result<Vec<Pair>, Failure> {
-    let what = "all known, and armed that carry the stream";
-    wait::until(what, LIMIT, || {
-        let mut pairs = world.pairs()?;
-        let all = pairs.len();
-        pairs.retain(Pair::is_disjoint);
-        if all == ulp.connections && pairs.len() >= ulp.busy {
-            return Ok(Seen::Ready(pairs));
-        }
-        Ok(Seen::NotYet(format!("{} armed of {all}", pairs.len())))
-    })
-}
-
-/// Waits until these do not use the port any more, seen from both ends.
-fn wait_moved(world: &World, pairs: &[Pair], port: Port) -> Result<(), Failure> {
-    let has_left = |pair: &Pair| pair.active_port(port.host) != port && pair.is_on_one_path();
-    let is_one = |pair: &Pair, of: &Pair| pair.end(port.host).qpn == of.end(port.host).qpn;
-    wait::until(&format!("moved away from {port}"), LIMIT, || {
-        let now = world.pairs()?;
-        let left = |of: &&Pair| now.iter().any(|pair| is_one(pair, of) && has_left(pair));
-        let count = pairs.iter().filter(left).count();
-        Ok(Seen::when(count == pairs.len(), || {
-            format!("{count} of {}", pairs.len())
-        }))
-    })
 }
 
 /// The same consumer with nothing that protects it: what a cable costs. Nothing is asked of it.

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kernel consumers of RC connections, under the care of the module `apm` and the daemons.
 //!
-//! - [`ulp`]: the four, as data; [`stream`]: a target and a client that verifies what it reads.
+//! - [`crate::kernel_ulp`]: the four, and their streams.
 //! - [`faults`]: what happens to them, one after the other; [`complaints`]: what the kernel says to it.
 
 mod complaints;
 mod faults;
-mod stream;
-mod ulp;
 
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::kernel_module::KernelModule;
+use crate::kernel_ulp::stream::Stream;
+use crate::kernel_ulp::{self, Ulp};
 use crate::observe::Pair;
 
 use self::faults::Fault;
-use self::stream::Stream;
-use self::ulp::Ulp;
 use super::{Context, Drill, Part};
 
 /// SCSI disks.
@@ -24,8 +22,8 @@ pub(super) const SRP: Drill = Drill {
     name: "kernel-srp",
     about: "a disk by SRP, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::SRP.world,
-        run: |context| run(context, &ulp::SRP),
+        world: kernel_ulp::SRP.world,
+        run: |context| run(context, &kernel_ulp::SRP),
     }],
 };
 
@@ -34,8 +32,8 @@ pub(super) const NVME: Drill = Drill {
     name: "kernel-nvme",
     about: "a disk by NVMe, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::NVME.world,
-        run: |context| run(context, &ulp::NVME),
+        world: kernel_ulp::NVME.world,
+        run: |context| run(context, &kernel_ulp::NVME),
     }],
 };
 
@@ -44,8 +42,8 @@ pub(super) const NFS: Drill = Drill {
     name: "kernel-nfs",
     about: "a file by NFS/RDMA, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::NFS.world,
-        run: |context| run(context, &ulp::NFS),
+        world: kernel_ulp::NFS.world,
+        run: |context| run(context, &kernel_ulp::NFS),
     }],
 };
 
@@ -54,8 +52,8 @@ pub(super) const RDS: Drill = Drill {
     name: "kernel-rds",
     about: "messages by RDS, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::RDS.world,
-        run: |context| run(context, &ulp::RDS),
+        world: kernel_ulp::RDS.world,
+        run: |context| run(context, &kernel_ulp::RDS),
     }],
 };
 
@@ -76,7 +74,7 @@ fn protected(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure
     let complaints = complaints::all()?;
     context.world.start_daemons(Policy::NORMAL)?;
     let mut stream = Stream::start(ulp, context.world.hosts())?;
-    faults::wait_armed(context.world, ulp)?;
+    stream.wait_armed(context.world)?;
     let before = numbers(&context.world.pairs()?);
     context.report.connections += ulp.connections as u64;
     for fault in Fault::of_run(context.options.short) {
