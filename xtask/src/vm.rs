@@ -74,8 +74,8 @@ pub(crate) struct Options {
     /// Open a second shell in the VM that is running, or in that of the xtask process PID
     #[arg(long, value_name = "PID", num_args = 0..=1, exclusive = true)]
     attach: Option<Option<u32>>,
-    /// Count time in instructions (8 ns each), whatever else this machine does: for measurements. Both processors
-    /// together do what one does
+    /// Count time in instructions (8 ns each), whatever else this machine does: for measurements. The VM has one
+    /// processor
     #[arg(long)]
     counted: bool,
     /// Go on even if the software HCA does not compile or the fabric does not come up

@@ -287,7 +287,11 @@ mod tests {
 
     /// Up to so much more, by no rule that a round follows.
     fn spread(by: f64) -> impl Fn(usize) -> f64 {
-        move |at| 1.0 + by * ((at * 7919 + 13) % 101) as f64 / 100.0
+        move |at| {
+            let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            1.0 + by * (mixed >> 40) as f64 / f64::from(1 << 24)
+        }
     }
 
     fn said(rounds: &[Round]) -> Vec<Said> {
