@@ -12,6 +12,15 @@
 #define RTR_MS 3000
 #define RTS_MS 2000
 
+/*
+ * Who makes many connections does that first: what is new is read, and told, when none has followed
+ * it for so long, or after the longest time in any case.
+ */
+#define CALM_MS 50
+#define BURST_MS 1000
+
+static unsigned long last_connected;
+
 static bool is_open(const struct apm_snapshot *s)
 {
 	return s->state == IB_QPS_RTS || s->state == IB_QPS_SQD;
@@ -160,6 +169,19 @@ static void look_later(struct apm_qp *q)
 	spin_unlock_irqrestore(&q->look_lock, flags);
 }
 
+static bool waits_for_calm(struct apm_qp *q)
+{
+	unsigned long since = READ_ONCE(q->rts_since);
+	unsigned long last = READ_ONCE(last_connected);
+
+	if (test_bit(APM_QP_ANNOUNCED, &q->flags) || !test_bit(APM_QP_TO_RTS, &q->flags) ||
+	    !time_after(last, since) || time_after(jiffies, last + msecs_to_jiffies(CALM_MS)) ||
+	    time_after(jiffies, since + msecs_to_jiffies(BURST_MS)))
+		return false;
+	apm_look_soon(q, CALM_MS);
+	return true;
+}
+
 static void look(struct work_struct *work)
 {
 	struct apm_qp *q = container_of(to_delayed_work(work), struct apm_qp, look);
@@ -175,6 +197,8 @@ static void look(struct work_struct *work)
 			apm_tell_del(q);
 		goto out;
 	}
+	if (waits_for_calm(q))
+		goto out;
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp)) {
 		/* Taken up while it was being destroyed. */
@@ -225,4 +249,17 @@ void apm_look_after(struct apm_qp *q, unsigned int ms)
 		q->look_until = when;
 	look_at(q, when);
 	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
+/* There is nothing to be seen before it is connected, or stays as it is. */
+void apm_look_in_rtr(struct apm_qp *q)
+{
+	apm_look_soon(q, RTR_MS + 1);
+}
+
+/* It goes to RTS. */
+void apm_look_connected(struct apm_qp *q)
+{
+	WRITE_ONCE(q->rts_since, jiffies);
+	WRITE_ONCE(last_connected, q->rts_since);
 }

@@ -3,7 +3,8 @@
 //! at once and takes them down again, and perftest sends, where the module is not loaded, where it is, and
 //! where daemons use it, in the VM.
 //!
-//! All are measured in each round, one after the other, and compared within it.
+//! All are measured in each round, one after the other, and compared within it. `cargo xtask bench` runs it where
+//! the clock counts instructions, so that what else the machine does is not measured.
 
 mod figures;
 mod perftest;
