@@ -13,13 +13,16 @@
 #define RTS_MS 2000
 
 /*
- * Who makes many connections does that first: what is new is read, and told, when none has followed
- * it for so long, or after the longest time in any case.
+ * Who makes many connections does that first: one that is followed by others is read, and told, when
+ * none has come for so long, or after the longest time in any case.
  */
 #define CALM_MS 50
 #define BURST_MS 1000
 
-static unsigned long last_connected;
+static struct {
+	u64 cookie;
+	unsigned long since;
+} newest;
 
 static bool is_open(const struct apm_snapshot *s)
 {
@@ -171,12 +174,12 @@ static void look_later(struct apm_qp *q)
 
 static bool waits_for_calm(struct apm_qp *q)
 {
-	unsigned long since = READ_ONCE(q->rts_since);
-	unsigned long last = READ_ONCE(last_connected);
+	unsigned long here = jiffies;
 
 	if (test_bit(APM_QP_ANNOUNCED, &q->flags) || !test_bit(APM_QP_TO_RTS, &q->flags) ||
-	    !time_after(last, since) || time_after(jiffies, last + msecs_to_jiffies(CALM_MS)) ||
-	    time_after(jiffies, since + msecs_to_jiffies(BURST_MS)))
+	    READ_ONCE(newest.cookie) == q->cookie ||
+	    time_after(here, READ_ONCE(newest.since) + msecs_to_jiffies(CALM_MS)) ||
+	    time_after(here, READ_ONCE(q->rts_since) + msecs_to_jiffies(BURST_MS)))
 		return false;
 	apm_look_soon(q, CALM_MS);
 	return true;
@@ -257,9 +260,10 @@ void apm_look_in_rtr(struct apm_qp *q)
 	apm_look_soon(q, RTR_MS + 1);
 }
 
-/* It goes to RTS. */
+/* It goes to RTS. With apm_lock held. */
 void apm_look_connected(struct apm_qp *q)
 {
 	WRITE_ONCE(q->rts_since, jiffies);
-	WRITE_ONCE(last_connected, q->rts_since);
+	WRITE_ONCE(newest.since, q->rts_since);
+	WRITE_ONCE(newest.cookie, q->cookie);
 }

@@ -131,7 +131,7 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
             name: "benches",
             command: xtask(&[
                 "bench", "--short", "pathdb", "sa", "codec", "engine", "rearm", "acm", "connect",
-                "failover",
+                "failover", "overhead",
             ]),
         },
         Step {
