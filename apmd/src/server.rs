@@ -105,7 +105,7 @@ impl Server {
         listening: Token,
         token: fn(u32) -> Token,
     ) -> Result<Self, ListenError> {
-        let listener = Listener::bind(path, config.mode, &config.group)?;
+        let listener = Listener::bind(path, config.mode(), &config.group)?;
         let registered = registry.try_clone().and_then(|registry| {
             watched(listener.as_raw_fd(), &registry, listening)?;
             Ok(registry)

@@ -53,6 +53,9 @@ const FIXED: [(&str, &str); 8] = [
     ),
 ];
 
+/// Where ibacm serves TCP unless it is told.
+const PORT: u16 = 6125;
+
 /// Options of ibacm's own workings.
 const OF_IBACM: [&str; 11] = [
     "log_file",
@@ -84,6 +87,7 @@ pub fn import(text: &str) -> String {
             _ => imported.remark(format!("line {number}: want a name and a value")),
         }
     }
+    imported.take_tcp(&options);
     imported.take_data(&options);
     imported.text()
 }
@@ -105,17 +109,16 @@ impl Imported {
     fn take(&mut self, number: usize, name: &str, value: &str) {
         let lower = value.to_ascii_lowercase();
         let taken = match (name, lower.as_str()) {
-            ("server_mode", "unix") => ("tcp", "\"off\"".to_owned()),
-            ("server_mode", "loop") => ("tcp", "\"loop\"".to_owned()),
-            ("server_mode", "open") => {
-                let what = "tcp = \"open\" and tcp_networks = [...] let hosts of these networks in";
-                self.remark(format!("server_mode open: {what}"));
-                ("tcp", "\"loop\"".to_owned())
+            ("server_mode", "unix" | "loop" | "open") => return,
+            ("server_port", port) if port.parse().is_ok_and(|port: u16| port != 0) => return,
+            ("acme_plus_kernel_only", value) => {
+                if is_yes(value) {
+                    let what =
+                        "no key; librdmacm finds what is served in /run: name another directory";
+                    self.remark(format!("{name} {value}: {what}"));
+                }
+                return;
             }
-            ("server_port", port) if port.parse().is_ok_and(|port: u16| port != 0) => {
-                ("tcp_port", port.to_owned())
-            }
-            ("acme_plus_kernel_only", value) => ("librdmacm", (!is_yes(value)).to_string()),
             ("route_prot", "sa") => ("multicast", "\"addresses\"".to_owned()),
             ("route_prot", "acm") => ("multicast", "\"paths\"".to_owned()),
             _ => return self.take_other(number, name, value),
@@ -132,6 +135,26 @@ impl Imported {
             self.remark(format!("{name} {value}: ibacm's own workings, no key"));
         } else if !is_data {
             self.remark(format!("line {number}: {name} {value}: not understood"));
+        }
+    }
+
+    /// ibacm has a port, and says apart from it who may use it.
+    fn take_tcp(&mut self, options: &BTreeMap<String, &str>) {
+        let mode = options
+            .get("server_mode")
+            .map(|mode| mode.to_ascii_lowercase());
+        if !matches!(mode.as_deref(), Some("loop" | "open")) {
+            return;
+        }
+        let named = options
+            .get("server_port")
+            .and_then(|port| port.parse().ok());
+        let port = named.filter(|port: &u16| *port != 0).unwrap_or(PORT);
+        self.keys.insert("tcp_port", port.to_string());
+        if mode.as_deref() == Some("open") {
+            self.remark(
+                "server_mode open: tcp_networks = [...] lets hosts of these networks in".to_owned(),
+            );
         }
     }
 
@@ -188,23 +211,19 @@ mod tests {
     fn what_has_a_counterpart_becomes_that() {
         let text = "# comment\n\nserver_mode loop\nSERVER_PORT 7000\nacme_plus_kernel_only yes\n\
                     route_prot ACM\n";
-        let want = [
-            "librdmacm = false",
-            "multicast = \"paths\"",
-            "tcp = \"loop\"",
-            "tcp_port = 7000",
-        ];
-        assert_eq!(keys(text), want);
+        assert_eq!(keys(text), ["multicast = \"paths\"", "tcp_port = 7000"]);
+        assert!(import(text).contains("# acme_plus_kernel_only yes: no key; "));
         assert_eq!(
-            keys("server_mode loop\nserver_mode unix\n"),
-            ["tcp = \"off\""]
+            keys("server_mode loop\nserver_mode unix\nserver_port 7000\n"),
+            [""; 0]
         );
+        assert_eq!(keys("server_mode loop\n"), ["tcp_port = 6125"]);
     }
 
     #[test]
     fn nobody_is_let_in_by_it() {
-        assert_eq!(keys("server_mode open\n"), ["tcp = \"loop\""]);
-        assert!(import("server_mode open\n").contains("# server_mode open: tcp = \"open\" and"));
+        assert_eq!(keys("server_mode open\n"), ["tcp_port = 6125"]);
+        assert!(import("server_mode open\n").contains("# server_mode open: tcp_networks = "));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The streams of ACM's clients: taken in, read and written to.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use acm::{Breach, Client, Clients, Ended, Served, User};
@@ -15,7 +15,7 @@ use statemachine::Time;
 use super::latest::{Latest, Woken, interest, look_for};
 use super::opened::Opened;
 use super::token::Token;
-use crate::config::{self, Tcp};
+use crate::config;
 use crate::descriptors;
 use crate::io::seqpacket::ListenError;
 use crate::io::stream::{Listener, Stream};
@@ -421,18 +421,13 @@ fn lets_in(networks: &[IpNet], address: IpAddr) -> bool {
 const MODE: u32 = 0o666;
 
 fn unix(config: &config::Acm) -> Result<Listener, ListenError> {
-    Listener::unix(&config.socket(), config.socket_link().as_deref(), MODE)
+    Listener::unix(&config.socket(), Some(&config.socket_link()), MODE)
 }
 
 fn tcp(config: &config::Acm) -> Option<Result<Listener, ListenError>> {
-    let ip = match config.tcp {
-        Tcp::Off => return None,
-        Tcp::Loop => Ipv4Addr::LOCALHOST,
-        Tcp::Open => Ipv4Addr::UNSPECIFIED,
-    };
-    let address = SocketAddr::from((ip, config.tcp_port));
+    let address = config.tcp()?;
     let link = config.port_link();
-    Some(Listener::tcp(address, &config.port_file(), link.as_deref()))
+    Some(Listener::tcp(address, &config.port_file(), Some(&link)))
 }
 
 #[cfg(test)]

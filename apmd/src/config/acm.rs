@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[acm]`: ACM served, in ibacm's place.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,13 +20,9 @@ section! {
         serve: bool = false,
         /// Directory of the Unix socket, and of the file that names the TCP port. Takes effect at start.
         directory: PathBuf = PathBuf::from("/run"),
-        /// Give both the names by which librdmacm finds them. Takes effect at start.
-        librdmacm: bool = true,
-        /// Whether TCP is served as well, and to whom. Takes effect at start.
-        tcp: Tcp = Tcp::Off,
-        /// The TCP port. Takes effect at start.
-        tcp_port: u16 = 6125,
-        /// The networks whose hosts `open` lets in. Takes effect at start.
+        /// Serve TCP as well, at this port (ibacm's is 6125); 0 is none. Takes effect at start.
+        tcp_port: u16 = 0,
+        /// The networks whose hosts may use it, besides this host. Takes effect at start.
         tcp_networks: Vec<IpNet> = Vec::new(),
         /// Answer the kernel's path requests. Takes effect at start.
         kernel: bool = true,
@@ -34,18 +31,6 @@ section! {
         /// Directory of ibacm's files of names, addresses and routes; empty: none are read.
         data_dir: PathBuf = PathBuf::from("/etc/rdma"),
     }
-}
-
-/// Who may use TCP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Tcp {
-    /// Nobody.
-    Off,
-    /// This host.
-    Loop,
-    /// The hosts of `tcp_networks`.
-    Open,
 }
 
 /// What the ACM services of other hosts are asked for, and told.
@@ -63,14 +48,27 @@ pub(crate) enum Multicast {
 impl Acm {
     pub(super) fn check(&self, wrongs: &mut Wrongs) {
         wrongs.want_absolute(&self.directory, "directory");
-        wrongs.want_within(self.tcp_port, 1..=u16::MAX, "tcp_port");
         wrongs.want_absolute_or_none(&self.data_dir, "data_dir");
+        let everybody = |network: &IpNet| network.prefix_len() == 0;
+        let good = !self.tcp_networks.iter().any(everybody);
+        let what =
+            "a network of all addresses lets everybody in: name those whose hosts are to come";
+        wrongs.want(good, "tcp_networks", what);
     }
 
     pub(super) fn check_together(&self, wrongs: &mut Wrongs) {
-        let good = self.tcp != Tcp::Open || !self.tcp_networks.is_empty();
-        let what = "\"open\" is for the hosts of tcp_networks: name some, as in [\"10.0.0.0/8\"]";
-        wrongs.want(good, "tcp", what);
+        let good = self.tcp_networks.is_empty() || self.tcp_port != 0;
+        let what = "nobody can come from there without a tcp_port (ibacm's is 6125)";
+        wrongs.want(good, "tcp_networks", what);
+    }
+
+    /// The address to listen at for TCP, if it is served.
+    pub(crate) fn tcp(&self) -> Option<SocketAddr> {
+        let ip = match self.tcp_networks.is_empty() {
+            true => Ipv4Addr::LOCALHOST,
+            false => Ipv4Addr::UNSPECIFIED,
+        };
+        (self.tcp_port != 0).then(|| (ip, self.tcp_port).into())
     }
 
     /// The Unix socket.
@@ -79,8 +77,8 @@ impl Acm {
     }
 
     /// Its second name, which librdmacm looks for.
-    pub(crate) fn socket_link(&self) -> Option<PathBuf> {
-        self.librdmacm.then(|| self.directory.join("ibacm.sock"))
+    pub(crate) fn socket_link(&self) -> PathBuf {
+        self.directory.join("ibacm.sock")
     }
 
     /// The file that names the TCP port.
@@ -89,8 +87,8 @@ impl Acm {
     }
 
     /// Its second name: librdmacm, where there is one, calls by TCP.
-    pub(crate) fn port_link(&self) -> Option<PathBuf> {
-        self.librdmacm.then(|| self.directory.join("ibacm.port"))
+    pub(crate) fn port_link(&self) -> PathBuf {
+        self.directory.join("ibacm.port")
     }
 
     /// One of ibacm's data files, if any are to be read.

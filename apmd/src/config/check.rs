@@ -68,12 +68,6 @@ impl Wrongs {
         self.want_number(range.contains(&number), number, key, &what);
     }
 
-    /// The access mode of a socket.
-    pub(super) fn want_mode(&mut self, mode: u32, key: &'static str) {
-        let octal = format!("{mode:#o}");
-        self.want_number(mode <= 0o777, octal, key, "want 0 to 0o777");
-    }
-
     /// The path of a file.
     pub(super) fn want_absolute(&mut self, path: &Path, key: &'static str) {
         let what = "want a path that begins with a slash";

@@ -4,21 +4,30 @@
 use super::check::Wrongs;
 use super::section::section;
 
+/// Stands for all groups.
+pub(super) const EVERYBODY: &str = "*";
+
 section! {
     /// `[control]`
     Control {
-        /// Group that may use the sockets; the default one need not exist. Takes effect at start.
+        /// Group that may use the sockets, or [`EVERYBODY`]; the default one need not exist. Takes effect at
+        /// start.
         group: String = "rdma".to_owned(),
-        /// Access mode of the sockets. Takes effect at start.
-        mode: u32 = 0o660,
         /// Connections looked after at the same time.
         max_connections: usize = statemachine::Config::default().connection_limit,
     }
 }
 
 impl Control {
+    /// Access mode of the sockets.
+    pub(crate) fn mode(&self) -> u32 {
+        match self.group.as_str() {
+            EVERYBODY => 0o666,
+            _ => 0o660,
+        }
+    }
+
     pub(super) fn check(&self, wrongs: &mut Wrongs) {
-        wrongs.want_mode(self.mode, "mode");
         wrongs.want_within(self.max_connections, 0..=1_048_576, "max_connections");
     }
 }

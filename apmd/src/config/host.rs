@@ -10,6 +10,7 @@ use statemachine::Origin;
 
 use super::Config;
 use super::check::Wrongs;
+use super::control::EVERYBODY;
 use super::finding::near_word;
 
 /// Of what there is nothing, or nothing good.
@@ -26,17 +27,16 @@ impl Absent {
     pub(super) fn of(config: &Config, is_named: impl Fn(&str, &str) -> bool) -> Self {
         let mut absent = Self::default();
         absent.devices(&config.devices);
-        if is_named("control", "group") {
+        if is_named("control", "group") && config.control.group != EVERYBODY {
             absent.group(&config.control.group);
         }
         let has_static = config.source.has(Origin::Static);
         let fixed = has_static.then_some(config.fixed.file.as_path());
-        let neighbours = (config.neigh.mode != 0).then_some(config.neigh.file.as_path());
         for (section, key, path) in [
             ("ssa", "snapshot", Some(config.ssa.snapshot.as_path())),
             ("ssa", "risks", Some(config.ssa.risks.as_path())),
             ("static", "file", fixed),
-            ("neigh", "file", neighbours),
+            ("neigh", "file", Some(config.neigh.file.as_path())),
         ] {
             if let Some(path) =
                 path.filter(|path| !path.as_os_str().is_empty() && is_named(section, key))

@@ -19,8 +19,7 @@ section! {
         protect: Protect = Protect::All,
         /// Owners left alone: kernel modules, commands, or `uid:NUMBER`.
         except: Vec<String> = vec!["ib_ipoib".to_owned()],
-        /// ACK timeout of new connections between hosts with apmd and a second path at most: 4.096 us * 2^n; 0 leaves
-        /// it alone.
+        /// What new connections towards peers with a daemon have at most, 4.096 us * 2^n; 0 leaves it alone.
         ack_timeout: u8 = 14,
     }
 }

@@ -24,7 +24,7 @@ mod ssa;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use acm::{Acm, Multicast, Tcp};
+pub(crate) use acm::{Acm, Multicast};
 pub(crate) use acm_client::AcmClient;
 pub(crate) use association::Association;
 pub(crate) use control::Control;
@@ -168,7 +168,6 @@ impl Config {
         self.association.class = running.association.class;
         self.acm = self.acm.with_fixed_of(&running.acm);
         self.control.group.clone_from(&running.control.group);
-        self.control.mode = running.control.mode;
         self.log.format = running.log.format;
         self
     }

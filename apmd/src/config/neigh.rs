@@ -1,36 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[neigh]`: the kernel's neighbours on IPoIB interfaces.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::check::Wrongs;
 use super::section::section;
-use crate::neigh::Mode;
 
 section! {
     /// `[neigh]`
     Neigh {
-        /// Which of the kernel's tables are filled: 0 none, 1 IPv4, 2 IPv6, 3 both.
-        mode: u8 = 0,
-        /// The file of addresses, GIDs and queue pairs; read at start and with the configuration.
-        file: PathBuf = PathBuf::from("/etc/rdma/ibssa_hosts.data"),
+        /// The file of addresses, GIDs and queue pairs, read at start and with the configuration; empty: no tables
+        /// are filled.
+        file: PathBuf = PathBuf::new(),
     }
 }
 
 impl Neigh {
     pub(super) fn check(&self, wrongs: &mut Wrongs) {
-        let is_mode = Mode::from_number(self.mode).is_some();
-        wrongs.want_number(
-            is_mode,
-            self.mode,
-            "mode",
-            "want 0 none, 1 ipv4, 2 ipv6 or 3 both",
-        );
-        wrongs.want_absolute(&self.file, "file");
+        wrongs.want_absolute_or_none(&self.file, "file");
     }
 
-    /// The tables.
-    pub(crate) fn mode(&self) -> Mode {
-        Mode::from_number(self.mode).unwrap_or_default()
+    /// The file, if tables are to be filled.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        let file = self.file.as_path();
+        (file != Path::new("")).then_some(file)
     }
 }

@@ -28,30 +28,6 @@ const DEPTH: usize = 64;
 /// Changes are looked at together, this long after the first.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Which of the kernel's tables are filled: `neigh_mode` of ibacm's successor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Mode {
-    /// IPv4 (ARP).
-    pub(crate) v4: bool,
-    /// IPv6 (neighbour discovery).
-    pub(crate) v6: bool,
-}
-
-impl Mode {
-    /// 0 none, 1 IPv4, 2 IPv6, 3 both.
-    pub(crate) fn from_number(number: u8) -> Option<Self> {
-        let (v4, v6) = (number & 1 != 0, number & 2 != 0);
-        (number <= 3).then_some(Self { v4, v6 })
-    }
-
-    fn includes(self, ip: IpAddr) -> bool {
-        match ip {
-            IpAddr::V4(_) => self.v4,
-            IpAddr::V6(_) => self.v6,
-        }
-    }
-}
-
 /// An IPoIB interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Interface {
@@ -171,7 +147,6 @@ impl Kernel {
 /// The neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
-    mode: Mode,
     records: Vec<Record>,
     kernel: Kernel,
     /// What we last set each entry to.
@@ -185,14 +160,6 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Other tables are to be filled. Entries of those that no longer are get removed.
-    pub(crate) fn set_mode(&mut self, now: Time, mode: Mode) {
-        if self.mode != mode {
-            self.mode = mode;
-            self.look_soon(now);
-        }
-    }
-
     /// These addresses are known. Entries for what is not among them get removed.
     pub(crate) fn set_records(&mut self, now: Time, records: Vec<Record>) {
         if self.records != records {
@@ -280,7 +247,6 @@ impl Neighbours {
             &self.kernel.interfaces,
             &self.kernel.subnets,
             &self.kernel.entries,
-            self.mode,
         );
         self.census = Census {
             refused: self.census.refused,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use cm_msgs::{Gid, PKey, Qpn};
 
-use super::{Census, Entry, Interface, Key, LinkAddress, Mode, Subnet};
+use super::{Census, Entry, Interface, Key, LinkAddress, Subnet};
 
 /// An address and where it is, as a file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,6 @@ pub(super) fn plan(
     interfaces: &BTreeMap<u32, Interface>,
     subnets: &[Subnet],
     entries: &HashMap<Key, Entry>,
-    mode: Mode,
 ) -> Plan {
     let learnt = learnt(entries);
     // A host is no neighbour of itself, though the file, which is the same everywhere, has it.
@@ -47,8 +46,7 @@ pub(super) fn plan(
         all: HashSet::new(),
         census: Census::default(),
     };
-    let asked_for = |record: &&Record| mode.includes(record.ip) && !own.contains(&record.ip);
-    for record in records.iter().filter(asked_for) {
+    for record in records.iter().filter(|record| !own.contains(&record.ip)) {
         let places: Vec<_> = places(record, interfaces, subnets).collect();
         if places.is_empty() {
             plan.census.off_link += 1;

@@ -64,13 +64,10 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn new(mode: u8, records: &[Record]) -> Self {
+    fn new(records: &[Record]) -> Self {
         let mut kernel = Self {
             now: Time(0),
-            neighbours: Neighbours {
-                mode: Mode::from_number(mode).unwrap(),
-                ..Neighbours::default()
-            },
+            neighbours: Neighbours::default(),
             changes: Vec::new(),
         };
         kernel.neighbours.set_records(Time(0), records.to_vec());
@@ -123,9 +120,10 @@ fn addresses_in_the_subnet_become_entries_and_go_with_their_records() {
         record("fd00::2", 2, Some(0x12)),
         record("10.0.1.3", 4, None),
     ];
-    let mut kernel = Kernel::new(1, &records);
+    let mut kernel = Kernel::new(&records);
     let two = Change::Set(key(IB0, "10.0.1.2"), address(2, 0x12));
-    assert_eq!(kernel.settle(), [two]);
+    let sixth = Change::Set(key(IB0, "fd00::2"), address(2, 0x12));
+    assert_eq!(kernel.settle(), [two, sixth]);
     let census = kernel.neighbours.census();
     assert_eq!(
         (
@@ -134,27 +132,20 @@ fn addresses_in_the_subnet_become_entries_and_go_with_their_records() {
             census.without_qpn,
             census.off_link
         ),
-        (2, 1, 1, 1)
-    );
-    kernel
-        .neighbours
-        .set_mode(kernel.now, Mode::from_number(3).unwrap());
-    assert_eq!(
-        kernel.settle(),
-        [Change::Set(key(IB0, "fd00::2"), address(2, 0x12))]
+        (3, 2, 1, 1)
     );
     kernel
         .neighbours
         .set_records(kernel.now, records[3..].to_vec());
     assert_eq!(kernel.settle(), [Change::Remove(key(IB0, "10.0.1.2"))]);
-    kernel.neighbours.set_mode(kernel.now, Mode::default());
+    kernel.neighbours.set_records(kernel.now, Vec::new());
     assert_eq!(kernel.settle(), [Change::Remove(key(IB0, "fd00::2"))]);
     assert_eq!(kernel.neighbours.census().ours, 0);
 }
 
 #[test]
 fn a_changed_record_changes_the_entry() {
-    let mut kernel = Kernel::new(1, &[record("10.0.1.2", 2, Some(0x12))]);
+    let mut kernel = Kernel::new(&[record("10.0.1.2", 2, Some(0x12))]);
     kernel.settle();
     let moved = record("10.0.1.2", 5, Some(0x15));
     kernel.neighbours.set_records(kernel.now, vec![moved]);
@@ -164,7 +155,7 @@ fn a_changed_record_changes_the_entry() {
 
 #[test]
 fn what_the_kernel_found_is_the_truth() {
-    let mut kernel = Kernel::new(1, &[record("10.0.1.2", 2, Some(0x12))]);
+    let mut kernel = Kernel::new(&[record("10.0.1.2", 2, Some(0x12))]);
     let two = key(IB0, "10.0.1.2");
     kernel.kernels_own(two, Some(address(2, 0x99)));
     assert_eq!(kernel.settle(), [], "an entry that is not ours stays");
@@ -184,7 +175,7 @@ fn what_the_kernel_found_is_the_truth() {
 
 #[test]
 fn an_entry_that_found_nobody_is_not_made_again_and_again() {
-    let mut kernel = Kernel::new(1, &[record("10.0.1.2", 2, Some(0x12))]);
+    let mut kernel = Kernel::new(&[record("10.0.1.2", 2, Some(0x12))]);
     let two = key(IB0, "10.0.1.2");
     kernel.kernels_own(two, None);
     assert_eq!(
@@ -202,7 +193,7 @@ fn an_entry_that_found_nobody_is_not_made_again_and_again() {
 
 #[test]
 fn a_queue_pair_is_learnt_from_another_address_of_the_port() {
-    let mut kernel = Kernel::new(3, &[record("fd00::2", 2, None)]);
+    let mut kernel = Kernel::new(&[record("fd00::2", 2, None)]);
     assert_eq!(kernel.settle(), []);
     kernel.kernels_own(key(IB0, "10.0.1.2"), Some(address(2, 0x44)));
     let learnt = Change::Set(key(IB0, "fd00::2"), address(2, 0x44));
@@ -211,7 +202,7 @@ fn a_queue_pair_is_learnt_from_another_address_of_the_port() {
 
 #[test]
 fn entries_of_an_earlier_daemon_are_taken_over() {
-    let mut kernel = Kernel::new(1, &[record("10.0.1.2", 2, Some(0x12))]);
+    let mut kernel = Kernel::new(&[record("10.0.1.2", 2, Some(0x12))]);
     let ours = |last, qpn| Entry {
         address: Some(address(last, qpn)),
         ours: true,
@@ -227,7 +218,7 @@ fn entries_of_an_earlier_daemon_are_taken_over() {
 
 #[test]
 fn only_interfaces_that_reach_the_port_count() {
-    let mut kernel = Kernel::new(1, &[record("10.0.1.2", 2, Some(0x12))]);
+    let mut kernel = Kernel::new(&[record("10.0.1.2", 2, Some(0x12))]);
     let mut other = interface("ib1", 7);
     other.pkey = PKey(0x8001);
     kernel.tell(Event::Interface(IB1, other.clone()));
@@ -258,7 +249,7 @@ fn the_kernel_is_not_asked_for_everything_at_once() {
     let records: Vec<_> = (2..=250)
         .map(|last| record(&format!("10.0.1.{last}"), last, Some(last.into())))
         .collect();
-    let mut neighbours = Kernel::new(1, &records).neighbours;
+    let mut neighbours = Kernel::new(&records).neighbours;
     let now = neighbours.poll_timeout().unwrap();
     assert!(neighbours.handle_time(now));
     let first: Vec<_> = std::iter::from_fn(|| neighbours.poll_change()).collect();
@@ -272,7 +263,7 @@ fn the_kernel_is_not_asked_for_everything_at_once() {
 
 #[test]
 fn what_was_lost_is_told_again() {
-    let mut kernel = Kernel::new(1, &[record("10.0.1.2", 2, Some(0x12))]);
+    let mut kernel = Kernel::new(&[record("10.0.1.2", 2, Some(0x12))]);
     kernel.settle();
     kernel.tell(Event::Lost);
     assert_eq!(kernel.neighbours.poll_timeout(), None, "nothing is known");

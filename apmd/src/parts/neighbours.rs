@@ -39,17 +39,16 @@ impl Neighbours {
     }
 
     pub(crate) fn configure(&mut self, now: Time, config: &Config) {
-        let mode = config.mode();
-        if mode != neigh::Mode::default() {
-            self.open_table();
-            match read(&config.file) {
-                Ok(records) => self.core.set_records(now, records),
-                // What was read before stays: hosts are not to lose each other by a slip of the
-                // pen.
-                Err(error) => tracing::error!(%error, "neighbours: file not taken"),
-            }
+        let Some(file) = config.file() else {
+            return self.core.set_records(now, Vec::new());
+        };
+        self.open_table();
+        match read(file) {
+            Ok(records) => self.core.set_records(now, records),
+            // What was read before stays: hosts are not to lose each other by a slip of the
+            // pen.
+            Err(error) => tracing::error!(%error, "neighbours: file not taken"),
         }
-        self.core.set_mode(now, mode);
     }
 
     fn open_table(&mut self) {

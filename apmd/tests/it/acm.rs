@@ -156,7 +156,7 @@ fn what_cannot_be_listened_on_is_a_problem_until_a_reload_mends_it() {
     let directory = Directory::new();
     let path = directory.path().join("ibacm-unix.sock");
     fs::write(&path, "in the way").expect("writable");
-    let daemon = start(&directory, "tcp = \"off\"\n");
+    let daemon = start(&directory, "tcp_port = 0\n");
     let problems = || daemon.status()["problems"].to_string();
     assert!(
         problems().contains("acm is not served at"),
@@ -240,7 +240,7 @@ fn a_user_with_many_connections_leaves_some_to_others() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = unused.local_addr().expect("its number").port();
     drop(unused);
-    let further = format!("tcp = \"loop\"\ntcp_port = {port}\n");
+    let further = format!("tcp_port = {port}\n");
     let config = config(&directory, &further);
     let daemon = Daemon::start_with_descriptors(256 + 2 * 20, directory.path(), &config);
     let _many: Vec<_> = (0..100).map(|_| call(&directory)).collect();

@@ -48,7 +48,7 @@ fn serving() -> (Daemon, PathBuf, Directory) {
     let directory = Directory::new();
     let socket = directory.path().join("ibacm-unix.sock");
     let config = format!(
-        "[acm]\nserve = true\nkernel = false\ndirectory = {:?}\nlibrdmacm = false\n",
+        "[acm]\nserve = true\nkernel = false\ndirectory = {:?}\n",
         directory.path().to_str().expect("text")
     );
     let daemon = Daemon::try_start(directory.path(), &config).expect("apmd starts");

@@ -42,7 +42,7 @@ fn all_that_is_wrong_is_said_at_once() {
     directory.write(
         "apmd.toml",
         "[policy]\nholdoff = 3\n[log]\nlevel = \"=\"\n[control]\ngroup = \"no-such-group\"\n\
-         [ssa]\nsnapshot = \"/\"\n[acm]\ntcp = \"opn\"\n",
+         [ssa]\nsnapshot = \"/\"\n[acm]\nmulticast = \"pths\"\n",
     );
     fs::create_dir(directory.path().join("apmd.d")).expect("a new directory");
     directory.write(
@@ -62,7 +62,7 @@ fn all_that_is_wrong_is_said_at_once() {
         "apmd: apmd.toml:4: log.level: ",
         "apmd: apmd.toml:6: control.group: there is no group \"no-such-group\"",
         "apmd: apmd.toml:8: ssa.snapshot: /: no regular file",
-        "apmd: apmd.toml:10: acm.tcp: is \"opn\", want off, loop, open; is \"open\" meant?",
+        "apmd: apmd.toml:10: acm.multicast: is \"pths\", want off, addresses, paths; is \"paths\" meant?",
     ];
     assert_eq!(errors.len(), starts.len(), "{errors:#?}");
     for (error, start) in errors.iter().zip(starts) {

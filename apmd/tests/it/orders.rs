@@ -67,7 +67,7 @@ fn what_is_not_there_is_1_and_says_so() {
 
 #[test]
 fn who_may_look_may_not_change() {
-    let daemon = Daemon::start("[control]\nmode = 0o666\n");
+    let daemon = Daemon::start("[control]\ngroup = \"*\"\n");
     // Where everybody may run it.
     let directory = crate::directory::Directory::new();
     let program = directory.copy(env!("CARGO_BIN_EXE_apmctl"), "apmctl");

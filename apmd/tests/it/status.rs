@@ -73,10 +73,10 @@ fn a_reload_says_which_changes_need_a_restart() {
         texts.find(|text| text.starts_with("takes effect with the next restart"))
     };
     assert_eq!(restart(), None);
-    let changed = "[acm]\nserve = true\n[control]\nmode = 0o600\n";
+    let changed = "[acm]\nserve = true\n[control]\ngroup = \"root\"\n";
     reload(&daemon, changed, "reloads", 1);
     let text = restart().expect("two keys are not in effect");
-    assert!(text.ends_with(": acm.serve, control.mode"), "{text}");
+    assert!(text.ends_with(": acm.serve, control.group"), "{text}");
     reload(&daemon, "", "reloads", 2);
     assert_eq!(restart(), None, "they are as they were at the start");
 }

@@ -115,7 +115,8 @@ fn one_user_leaves_places_for_others() {
         return;
     }
     let directory = Directory::new();
-    let daemon = Daemon::start_with_descriptors(600, directory.path(), "[control]\nmode = 0o666\n");
+    let daemon =
+        Daemon::start_with_descriptors(600, directory.path(), "[control]\ngroup = \"*\"\n");
     let socket = libraries(&daemon);
     let first = crowd(&socket, 300, 1001);
     assert!((100..150).contains(&first.len()), "{}", first.len());

@@ -107,8 +107,8 @@ impl Server {
         let text = format!(
             "devices = [\"{}\"]\nruntime_dir = \"{DIRECTORY}/apmd\"\n\
              [log]\nlevel = \"warn\"\n\
-             [acm]\nserve = true\ndirectory = \"{DIRECTORY}\"\nlibrdmacm = false\n\
-             tcp = \"loop\"\ntcp_port = {port}\nkernel = false\n\
+             [acm]\nserve = true\ndirectory = \"{DIRECTORY}\"\n\
+             tcp_port = {port}\nkernel = false\n\
              data_dir = \"{DIRECTORY}\"\n",
             Host::A.device(),
         );

@@ -47,7 +47,7 @@ pub(super) const DRILL: Drill = Drill {
 
 /// What host A's daemon is told.
 const POLICY: Policy = Policy {
-    sections: "[acm]\nserve = true\ntcp = \"loop\"\nkernel = false\n\
+    sections: "[acm]\nserve = true\ntcp_port = 6125\nkernel = false\n\
         data_dir = \"/run/drill\"\n",
     ..Policy::NORMAL
 };

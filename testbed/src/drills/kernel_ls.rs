@@ -31,7 +31,7 @@ pub(super) const DRILL: Drill = Drill {
 /// One daemon for all devices: to the kernel, which multicasts its requests to all who listen, the
 /// VM is one host. librdmacm, which would ask apmd itself before the kernel does, does not find it.
 const CONFIG: &str = "runtime_dir = \"/run/apmd\"\n\
-    [acm]\nserve = true\nlibrdmacm = false\n[log]\nformat = \"json\"\n";
+    [acm]\nserve = true\ndirectory = \"/run/drill\"\n[log]\nformat = \"json\"\n";
 const CONFIG_PATH: &str = "/run/drill/kernel.toml";
 
 /// Bound for something to be seen.

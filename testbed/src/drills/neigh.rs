@@ -35,7 +35,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         command::run_as(host, &["ip", "neigh", "flush", "dev", "ib0"])?;
     }
     context.world.start_daemons(Policy {
-        sections: "[neigh]\nmode = 1\nfile = \"/run/drill/hosts.data\"\n",
+        sections: "[neigh]\nfile = \"/run/drill/hosts.data\"\n",
         ..Policy::default()
     })?;
     for host in Host::ALL {

@@ -89,8 +89,8 @@ fn one(mut pairs: Vec<Pair>) -> Result<Pair, Failure> {
         .ok_or_else(|| Failure::not_shown("there is no connection"))
 }
 
-/// A spine of a path, there and back.
-fn both_ways(path: &Path) -> Result<BTreeSet<String>, Failure> {
+/// The spines of a path, there and back.
+pub(super) fn both_ways(path: &Path) -> Result<BTreeSet<String>, Failure> {
     let mut all = spines(path.slid, path.dlid)?;
     all.extend(spines(path.dlid, path.slid)?);
     Ok(all)
@@ -108,7 +108,8 @@ fn spines_in(route: &str) -> BTreeSet<String> {
     spines.map(str::to_owned).collect()
 }
 
-fn one_spine(names: &BTreeSet<String>) -> Result<Link, Failure> {
+/// One of these.
+pub(super) fn one_spine(names: &BTreeSet<String>) -> Result<Link, Failure> {
     let number = names.first().and_then(|name| name.strip_prefix("spine"));
     let number = number.and_then(|digits| digits.parse().ok());
     number

@@ -27,6 +27,9 @@ pub struct Ulp {
     pub busy: usize,
 }
 
+/// Those that need no network namespaces.
+pub const FLAT: [&Ulp; 3] = [&SRP, &NVME, &RDS];
+
 /// A SCSI disk: one channel for each CPU of the VM.
 pub const SRP: Ulp = Ulp {
     name: "srp",

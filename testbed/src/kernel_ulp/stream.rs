@@ -39,11 +39,18 @@ impl Stream {
     pub fn start(ulp: &'static Ulp, hosts: [Host; 2]) -> Result<Self, Failure> {
         let [client, server] = hosts;
         let [script, listen, connect] = ulp.script;
-        let mut server =
-            Program::start(&format!("{} target", ulp.name), server, &[script, listen])?;
+        let devices = [
+            format!("CLIENT_DEVICE={}", client.device()),
+            format!("TARGET_DEVICE={}", server.device()),
+        ];
+        let start = |side: &str, host: Host, words: &[&str]| {
+            let [client, target] = &devices;
+            let words = [&["env", client, target, script], words].concat();
+            Program::start(&format!("{} {side}", ulp.name), host, &words)
+        };
+        let mut server = start("target", server, &[listen])?;
         server.wait_for_line("ready", LIMIT, |line| line.contains("ready"))?;
-        let words = [script, connect, SECONDS];
-        let mut client = Program::start(&format!("{} client", ulp.name), client, &words)?;
+        let mut client = start("client", client, &[connect, SECONDS])?;
         client.wait_for_line("begun", LIMIT, |line| line == "begun")?;
         Ok(Self {
             ulp,
@@ -71,12 +78,24 @@ impl Stream {
     /// # Errors
     /// [`Failure::Timeout`] with what is instead.
     pub fn wait_armed(&self, world: &World) -> Result<Vec<Pair>, Failure> {
+        self.wait_for(world, Pair::is_disjoint)
+    }
+
+    /// The same, as `armed` means it.
+    ///
+    /// # Errors
+    /// As [`Self::wait_armed`].
+    pub fn wait_for(
+        &self,
+        world: &World,
+        armed: impl Fn(&Pair) -> bool,
+    ) -> Result<Vec<Pair>, Failure> {
         let ulp = self.ulp;
         let what = "all known, and armed that carry the stream";
         wait::until(what, world::LIMIT, || {
             let mut pairs = world.pairs()?;
             let all = pairs.len();
-            pairs.retain(Pair::is_disjoint);
+            pairs.retain(&armed);
             if all == ulp.connections && pairs.len() >= ulp.busy {
                 return Ok(Seen::Ready(pairs));
             }
@@ -145,8 +164,21 @@ impl Drop for Stream {
 /// [`Failure::Timeout`] with how many have left it.
 pub fn wait_moved(world: &World, pairs: &[Pair], port: Port) -> Result<(), Failure> {
     let has_left = |pair: &Pair| pair.active_port(port.host) != port && pair.is_on_one_path();
-    let is_one = |pair: &Pair, of: &Pair| pair.end(port.host).qpn == of.end(port.host).qpn;
-    wait::until(&format!("moved away from {port}"), world::LIMIT, || {
+    wait_left(world, pairs, &format!("moved away from {port}"), has_left)
+}
+
+/// Waits until these have left, as `has_left` means it.
+///
+/// # Errors
+/// [`Failure::Timeout`] with how many have.
+pub fn wait_left(
+    world: &World,
+    pairs: &[Pair],
+    what: &str,
+    has_left: impl Fn(&Pair) -> bool,
+) -> Result<(), Failure> {
+    let is_one = |pair: &Pair, of: &Pair| pair.ends[0].qpn == of.ends[0].qpn;
+    wait::until(what, world::LIMIT, || {
         let now = world.pairs()?;
         let left = |of: &&Pair| now.iter().any(|pair| is_one(pair, of) && has_left(pair));
         let count = pairs.iter().filter(left).count();

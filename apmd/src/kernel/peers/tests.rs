@@ -1,1 +1,227 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use cm_msgs::Guid;
+
+use super::*;
+
+const UID: u32 = 1000;
+const SOON: Time = Time(1);
+
+const NEAR: PortId = PortId {
+    node_guid: Guid(1),
+    port: 1,
+};
+const SECOND: PortId = PortId {
+    node_guid: Guid(1),
+    port: 2,
+};
+
+const FAR: FarPort = FarPort {
+    port: NEAR,
+    lid: Lid(9),
+    partition: 0x7fff,
+};
+const WAY: Way = (NEAR, Lid(9));
+
+fn up(lid: u16, lmc: u8) -> PortStatus {
+    PortStatus {
+        active: true,
+        infiniband: true,
+        apm: true,
+        lid: Lid(lid),
+        lmc,
+        ..PortStatus::default()
+    }
+}
+
+fn down() -> PortStatus {
+    PortStatus {
+        active: false,
+        ..up(2, 0)
+    }
+}
+
+/// A host with two ports, of LIDs 1 and 2.
+fn peers() -> Peers {
+    let mut peers = Peers::new(14);
+    peers.handle_port(NEAR, Some(&up(1, 0)));
+    peers.handle_port(SECOND, Some(&up(2, 0)));
+    peers
+}
+
+fn told(peers: &mut Peers) -> Vec<Told> {
+    std::iter::from_fn(|| peers.poll()).collect()
+}
+
+/// The one question that it asks now.
+fn question(peers: &mut Peers) -> PeerQuestion {
+    let told = told(peers);
+    let [Told::Ask { question, far, .. }] = told[..] else {
+        panic!("not one question: {told:?}");
+    };
+    assert_eq!(far, FAR);
+    question
+}
+
+fn bound(ack_timeout: u8) -> [Told; 1] {
+    [Told::Bound {
+        way: WAY,
+        ack_timeout,
+    }]
+}
+
+/// The peer is named.
+fn named() -> Peers {
+    let mut peers = peers();
+    peers.expect(SOON, FAR, UID);
+    let question = question(&mut peers);
+    peers.handle_answer(question, true);
+    assert_eq!(told(&mut peers), bound(14));
+    peers
+}
+
+#[test]
+fn who_answers_is_named_once() {
+    let mut peers = named();
+    assert_eq!(peers.count(), 1);
+    peers.expect(SOON, FAR, UID);
+    peers.asked_by(SOON, FAR);
+    assert_eq!(told(&mut peers), []);
+}
+
+#[test]
+fn one_question_is_open_for_a_peer() {
+    let mut peers = peers();
+    peers.expect(SOON, FAR, UID);
+    peers.expect(SOON, FAR, UID + 1);
+    question(&mut peers);
+}
+
+#[test]
+fn who_does_not_answer_is_asked_about_at_the_next_connection() {
+    let mut peers = peers();
+    peers.expect(SOON, FAR, UID);
+    let first = question(&mut peers);
+    peers.handle_answer(first, false);
+    assert_eq!(told(&mut peers), []);
+    peers.expect(SOON, FAR, UID);
+    assert_ne!(question(&mut peers), first);
+    // The old answer again is nobody's.
+    peers.handle_answer(first, true);
+    assert_eq!(told(&mut peers), []);
+}
+
+#[test]
+fn who_asks_for_this_daemon_is_asked_about() {
+    let mut peers = peers();
+    peers.asked_by(SOON, FAR);
+    let told = told(&mut peers);
+    assert!(
+        matches!(told[..], [Told::Ask { uid: STRANGERS, .. }]),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn without_a_second_path_nobody_is_named() {
+    let mut peers = peers();
+    peers.handle_port(SECOND, Some(&down()));
+    peers.expect(SOON, FAR, UID);
+    assert_eq!(told(&mut peers), []);
+    // Several LIDs of one port are several paths.
+    peers.handle_port(NEAR, Some(&up(4, 1)));
+    peers.expect(SOON, FAR, UID);
+    question(&mut peers);
+}
+
+#[test]
+fn a_second_path_that_goes_while_the_peer_is_asked_counts() {
+    let mut peers = peers();
+    peers.expect(SOON, FAR, UID);
+    let question = question(&mut peers);
+    peers.handle_port(SECOND, None);
+    peers.handle_answer(question, true);
+    assert_eq!(told(&mut peers), []);
+    assert_eq!(peers.count(), 0);
+}
+
+#[test]
+fn the_host_itself_is_no_peer() {
+    let mut peers = peers();
+    peers.expect(SOON, FarPort { lid: Lid(2), ..FAR }, UID);
+    assert_eq!(told(&mut peers), []);
+}
+
+#[test]
+fn who_is_not_connected_to_is_forgotten_in_time() {
+    let mut peers = named();
+    peers.handle_time(SOON + NAMED_FOR, BTreeSet::new);
+    assert_eq!(told(&mut peers), bound(0));
+    assert_eq!(peers.poll_timeout(), Some(SOON + NAMED_FOR + NAMED_FOR));
+    peers.handle_time(SOON + NAMED_FOR + NAMED_FOR, BTreeSet::new);
+    // With nobody to ask about nothing is due.
+    assert_eq!(peers.poll_timeout(), None);
+}
+
+#[test]
+fn who_is_connected_to_is_asked_again_and_stays_named_while_it_answers() {
+    let mut peers = named();
+    let connected = || BTreeSet::from([WAY]);
+    peers.handle_time(SOON + NAMED_FOR, connected);
+    let again = question(&mut peers);
+    peers.handle_answer(again, true);
+    assert_eq!(told(&mut peers), []);
+    peers.handle_time(SOON + NAMED_FOR + NAMED_FOR, connected);
+    let again = question(&mut peers);
+    peers.handle_answer(again, false);
+    assert_eq!(told(&mut peers), bound(0));
+}
+
+#[test]
+fn peers_of_a_device_that_has_lost_its_second_path_are_named_no_more() {
+    let mut peers = named();
+    peers.handle_port(SECOND, Some(&down()));
+    assert_eq!(peers.poll_timeout(), Some(Time(0)));
+    peers.handle_time(SOON, || BTreeSet::from([WAY]));
+    assert_eq!(told(&mut peers), bound(0));
+}
+
+#[test]
+fn another_bound_ends_the_old_one_and_none_is_given_when_it_is_0() {
+    let mut peers = named();
+    peers.set_ack_timeout(0);
+    assert_eq!(told(&mut peers), bound(0));
+    peers.expect(SOON, FAR, UID);
+    assert_eq!(told(&mut peers), []);
+    peers.set_ack_timeout(15);
+    peers.expect(SOON, FAR, UID);
+    let question = question(&mut peers);
+    peers.handle_answer(question, true);
+    assert_eq!(told(&mut peers), bound(15));
+}
+
+#[test]
+fn a_module_that_comes_anew_is_told_anew() {
+    let mut peers = named();
+    peers.clear();
+    assert_eq!(told(&mut peers), []);
+    peers.expect(SOON, FAR, UID);
+    let question = question(&mut peers);
+    peers.handle_answer(question, true);
+    assert_eq!(told(&mut peers), bound(14));
+}
+
+#[test]
+fn a_flood_of_peers_is_bounded() {
+    let mut peers = peers();
+    for lid in 10..10 + 2 * MAX as u16 {
+        peers.expect(
+            SOON,
+            FarPort {
+                lid: Lid(lid),
+                ..FAR
+            },
+            UID,
+        );
+    }
+    assert_eq!(told(&mut peers).len(), MAX);
+}

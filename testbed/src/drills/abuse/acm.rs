@@ -14,8 +14,8 @@ const CLIENTS: u32 = 16;
 
 /// A daemon that lets everybody come by TCP.
 const OPEN: &str = "runtime_dir = \"/run/drill/open\"\n[acm]\nserve = true\n\
-    directory = \"/run/drill/open\"\nlibrdmacm = false\nkernel = false\n\
-    tcp = \"open\"\ntcp_port = 6127\n";
+    directory = \"/run/drill/open\"\nkernel = false\n\
+    tcp_port = 6127\ntcp_networks = [\"0.0.0.0/0\"]\n";
 
 /// Re-arming does not wait for what strangers ask of ACM.
 pub(super) fn flood(context: &mut Context<'_>, scene: &mut Scene) -> Result<(), Failure> {
@@ -52,10 +52,13 @@ pub(super) fn open_tcp(context: &mut Context<'_>, _: &mut Scene) -> Result<(), F
     let output = command::attempt(&words)?;
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.lines().last().unwrap_or_default();
-    let text = format!("tcp = \"open\" without networks: {}: {said}", output.status);
+    let text = format!(
+        "tcp_networks with everybody in it: {}: {said}",
+        output.status
+    );
     context.timeline.note("drill", text.clone());
     ensure(
-        output.status.code() == Some(1) && said.contains("tcp"),
+        output.status.code() == Some(1) && said.contains("tcp_networks"),
         || text,
     )
 }

@@ -13,6 +13,7 @@ use crate::kernel_module::KernelModule;
 use crate::kernel_ulp::stream::Stream;
 use crate::kernel_ulp::{self, Ulp};
 use crate::observe::Pair;
+use crate::world::Kind;
 
 use self::faults::Fault;
 use super::{Context, Drill, Part};
@@ -57,29 +58,87 @@ pub(super) const RDS: Drill = Drill {
     }],
 };
 
+/// Over the spines of a larger fabric.
+pub(super) const SPINE: Drill = Drill {
+    name: "kernel-spine",
+    about: "SRP, NVMe, RDS, with the module apm: a spine is a black hole",
+    parts: &[Part {
+        world: Kind::LeafSpine,
+        run: |context| {
+            let over_spine = |ulp: &'static Ulp| {
+                under_care(context, Policy::LIVE, |context, module| {
+                    verified(context, ulp, |context, stream| {
+                        stream.wait_for(context.world, Pair::shares_nothing)?;
+                        faults::spine(context, stream)
+                    })?;
+                    Ok(module)
+                })
+            };
+            kernel_ulp::FLAT.into_iter().try_for_each(over_spine)
+        },
+    }],
+};
+
 fn run(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
-    let module = KernelModule::load()?;
-    let protected = protected(context, ulp);
-    context.world.stop_daemons()?;
-    context.world.mend()?;
-    let unloaded = module.unload();
-    protected.and(unloaded)?;
+    under_care(context, Policy::NORMAL, |context, module| {
+        protected(context, ulp, module)
+    })?;
     if !context.options.short {
         faults::plain(context, ulp)?;
     }
     Ok(())
 }
 
-fn protected(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
+/// Does what is to be done with the module loaded and the daemons there; in the end there is neither.
+fn under_care(
+    context: &mut Context<'_>,
+    policy: Policy,
+    work: impl FnOnce(&mut Context<'_>, KernelModule) -> Result<KernelModule, Failure>,
+) -> Result<(), Failure> {
+    let module = KernelModule::load()?;
+    context.world.start_daemons(policy)?;
+    let worked = work(context, module);
+    context.world.stop_daemons()?;
+    context.world.mend()?;
+    worked?.unload()
+}
+
+fn protected(
+    context: &mut Context<'_>,
+    ulp: &'static Ulp,
+    module: KernelModule,
+) -> Result<KernelModule, Failure> {
+    let suffer = |all: &'static [Fault]| {
+        move |context: &mut Context<'_>, stream: &mut Stream| {
+            all.iter()
+                .try_for_each(|fault| faults::protected(context, stream, *fault))
+        }
+    };
+    let short = context.options.short;
+    verified(context, ulp, suffer(Fault::of_run(short)))?;
+    if short {
+        return Ok(module);
+    }
+    // Under the running daemons.
+    module.unload()?;
+    let module = KernelModule::load()?;
+    verified(context, ulp, suffer(&[Fault::Local]))?;
+    Ok(module)
+}
+
+/// A stream that suffers: in the end its data are right, its queue pairs are the same, and the kernel has
+/// said nothing.
+fn verified(
+    context: &mut Context<'_>,
+    ulp: &'static Ulp,
+    suffer: impl FnOnce(&mut Context<'_>, &mut Stream) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let complaints = complaints::all()?;
-    context.world.start_daemons(Policy::NORMAL)?;
     let mut stream = Stream::start(ulp, context.world.hosts())?;
-    stream.wait_armed(context.world)?;
+    stream.wait_for(context.world, Pair::is_armed)?;
     let before = numbers(&context.world.pairs()?);
     context.report.connections += ulp.connections as u64;
-    for fault in Fault::of_run(context.options.short) {
-        faults::protected(context, &mut stream, *fault)?;
-    }
+    suffer(context, &mut stream)?;
     let after = numbers(&context.world.pairs()?);
     ensure(before == after, || {
         "other queue pairs than at the beginning".to_owned()
