@@ -102,8 +102,10 @@ struct apm_qp {
 	u16 peer_pkey;
 	union ib_gid peer_gid;
 	struct work_struct connecting;
-	u16 primary_lid;	/* as its owner set it on the way to RTR */
+	u8 primary_port;	/* as its owner set it on the way to INIT */
+	u16 primary_lid;	/* and to RTR */
 	unsigned long rtr_since;
+	unsigned long rts_since;
 	void (*chained)(struct ib_event *event, void *context);
 	struct task_struct *modifier;	/* who modifies it by an order, to be compared only */
 
@@ -213,6 +215,8 @@ int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);
 void apm_look_init(struct apm_qp *q);
 void apm_look_soon(struct apm_qp *q, unsigned int ms);
 void apm_look_after(struct apm_qp *q, unsigned int ms);
+void apm_look_in_rtr(struct apm_qp *q);
+void apm_look_connected(struct apm_qp *q);
 void apm_saw(struct apm_qp *q, const struct apm_snapshot *now);
 
 /* order.c */
@@ -233,6 +237,7 @@ void apm_peers_exit(void);
 int apm_peer_set(struct apm_device *dev, const struct apm_path *path, struct net *net, u32 portid);
 void apm_peer_forget_device(const struct apm_device *dev);
 void apm_peer_forget_socket(const struct net *net, u32 portid);
+bool apm_peer_is_named(const struct apm_device *dev, u32 port, u16 dlid);
 u8 apm_peer_timeout(const struct apm_device *dev, u32 port, u16 dlid, u8 timeout);
 
 /* connecting.c */

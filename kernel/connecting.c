@@ -49,6 +49,9 @@ void apm_connecting(struct apm_qp *q, const struct ib_device *ib)
 	if (test_bit(APM_QP_OWN_APM, &q->flags) || !apm_owner_is_protected(&q->owner) ||
 	    !(ib->attrs.device_cap_flags & IB_DEVICE_AUTO_PATH_MIG))
 		return;
+	/* Nothing has to be found out. */
+	if (apm_peer_is_named(q->dev, q->primary_port, q->peer_lid))
+		return;
 	apm_qp_get(q);
 	if (!queue_work(apm_urgent_wq, &q->connecting))
 		apm_qp_put(q);

@@ -12,6 +12,18 @@
 #define RTR_MS 3000
 #define RTS_MS 2000
 
+/*
+ * Who makes many connections does that first: one that is followed by others is read, and told, when
+ * none has come for so long, or after the longest time in any case.
+ */
+#define CALM_MS 50
+#define BURST_MS 1000
+
+static struct {
+	u64 cookie;
+	unsigned long since;
+} newest;
+
 static bool is_open(const struct apm_snapshot *s)
 {
 	return s->state == IB_QPS_RTS || s->state == IB_QPS_SQD;
@@ -160,6 +172,19 @@ static void look_later(struct apm_qp *q)
 	spin_unlock_irqrestore(&q->look_lock, flags);
 }
 
+static bool waits_for_calm(struct apm_qp *q)
+{
+	unsigned long here = jiffies;
+
+	if (test_bit(APM_QP_ANNOUNCED, &q->flags) || !test_bit(APM_QP_TO_RTS, &q->flags) ||
+	    READ_ONCE(newest.cookie) == q->cookie ||
+	    time_after(here, READ_ONCE(newest.since) + msecs_to_jiffies(CALM_MS)) ||
+	    time_after(here, READ_ONCE(q->rts_since) + msecs_to_jiffies(BURST_MS)))
+		return false;
+	apm_look_soon(q, CALM_MS);
+	return true;
+}
+
 static void look(struct work_struct *work)
 {
 	struct apm_qp *q = container_of(to_delayed_work(work), struct apm_qp, look);
@@ -175,6 +200,8 @@ static void look(struct work_struct *work)
 			apm_tell_del(q);
 		goto out;
 	}
+	if (waits_for_calm(q))
+		goto out;
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp)) {
 		/* Taken up while it was being destroyed. */
@@ -225,4 +252,18 @@ void apm_look_after(struct apm_qp *q, unsigned int ms)
 		q->look_until = when;
 	look_at(q, when);
 	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
+/* There is nothing to be seen before it is connected, or stays as it is. */
+void apm_look_in_rtr(struct apm_qp *q)
+{
+	apm_look_soon(q, RTR_MS + 1);
+}
+
+/* It goes to RTS. With apm_lock held. */
+void apm_look_connected(struct apm_qp *q)
+{
+	WRITE_ONCE(q->rts_since, jiffies);
+	WRITE_ONCE(newest.since, q->rts_since);
+	WRITE_ONCE(newest.cookie, q->cookie);
 }

@@ -108,10 +108,22 @@ static void tell(struct apm_qp *q, struct sk_buff *skb)
 	nlmsg_free(skb);
 }
 
+/*
+ * Without a client nothing is put together: one that comes later asks for all. Who listens is known for
+ * all network namespaces at once (netlink_has_listeners), by the group's place among ours.
+ */
+static bool somebody_listens(void)
+{
+	return genl_has_listeners(&apm_family, &init_net, 0);
+}
+
 static struct sk_buff *begin(u8 command, void **head)
 {
-	struct sk_buff *skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
+	struct sk_buff *skb;
 
+	if (!somebody_listens())
+		return NULL;
+	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
 	if (!skb)
 		return NULL;
 	*head = genlmsg_put(skb, 0, 0, &apm_family, 0, command);

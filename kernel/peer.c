@@ -137,6 +137,18 @@ u8 apm_peer_timeout(const struct apm_device *dev, u32 port, u16 dlid, u8 timeout
 	return timeout;
 }
 
+/* Whether somebody has named it: with apm_lock held, from probes. */
+bool apm_peer_is_named(const struct apm_device *dev, u32 port, u16 dlid)
+{
+	unsigned long flags;
+	bool yes;
+
+	spin_lock_irqsave(&peers_lock, flags);
+	yes = find(dev, port, dlid);
+	spin_unlock_irqrestore(&peers_lock, flags);
+	return yes;
+}
+
 static int on_notify(struct notifier_block *block, unsigned long event, void *data)
 {
 	const struct netlink_notify *gone = data;

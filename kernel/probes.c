@@ -77,7 +77,9 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 			q = NULL;
 		}
 		if (!q && attr->qp_state == IB_QPS_INIT)
-			apm_qp_add(dev, qp);
+			q = apm_qp_add(dev, qp);
+		if (q && (mask & IB_QP_PORT))
+			q->primary_port = attr->port_num;
 		return;
 	}
 	if (!q)
@@ -93,9 +95,11 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 	switch (attr->qp_state) {
 	case IB_QPS_RTR:
 		q->rtr_since = jiffies | 1;
-		break;
+		apm_look_in_rtr(q);
+		return;
 	case IB_QPS_RTS:
-		set_bit(APM_QP_TO_RTS, &q->flags);
+		if (!test_and_set_bit(APM_QP_TO_RTS, &q->flags))
+			apm_look_connected(q);
 		break;
 	default:
 		break;

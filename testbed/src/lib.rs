@@ -9,17 +9,19 @@
 //! - [`world`]: what a drill acts on: cables, the daemons of both hosts. [`port`]: their ports.
 //! - [`subnet_manager`]: the subnet managers, to be killed and replaced. [`partitions`]: those they make.
 //! - [`unit`]: what its daemons may do, as systemd would have it.
-//! - [`program`], [`stream`]: what it runs. [`observe`], [`ib_acme`], [`saquery`],
+//! - [`program`], [`stream`], [`cmtime`]: what it runs. [`observe`], [`ib_acme`], [`saquery`],
 //!   [`memory`]: what it sees.
+//! - [`kernel_module`], [`kernel_ulp`]: the module `apm`, and the kernel's own connections.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
 //! - [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs. [`failover_bench`]:
-//!   how long a pulled cable stops a program.
+//!   how long a pulled cable stops a program. [`overhead_bench`]: what the kernel module costs.
 //! - [`sim`]: no drill: the real engine on many hosts in virtual time.
 //! - [`runner`]: which drills run in which order, and the command line.
 
 pub mod abuse;
 pub mod acm_bench;
 pub mod clock;
+pub mod cmtime;
 pub mod command;
 pub mod connect_bench;
 pub mod daemon;
@@ -32,9 +34,11 @@ pub mod host;
 pub mod ib_acme;
 pub mod ibsim;
 pub mod kernel_module;
+pub mod kernel_ulp;
 pub mod link;
 pub mod memory;
 pub mod observe;
+pub mod overhead_bench;
 pub mod partitions;
 pub mod port;
 pub mod program;

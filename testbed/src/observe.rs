@@ -17,6 +17,8 @@ pub struct Connection {
     pub id: String,
     /// `active` or `passive`.
     pub role: String,
+    /// Who changes its QP: `library` or `kernel`.
+    pub by: String,
     /// Its QP.
     pub qpn: u32,
     /// The peer's QP.
@@ -299,7 +301,7 @@ mod tests {
             "\"no second port is up\""
         };
         format!(
-            r#"[{{"id":"1.1","device":"shca0","qpn":{qpn},"peer_qpn":{peer_qpn},"role":"{role}",
+            r#"[{{"id":"1.1","device":"shca0","qpn":{qpn},"peer_qpn":{peer_qpn},"role":"{role}","by":"library",
             "opted_in":true,"standing_order":true,"migration":"armed","protection":"{protection}","reason":{reason},
             "primary":{{"port":1,"slid":{slid},"dlid":{dlid},"pkey":65535,"ack_timeout":14,
                 "sgid":"fe80::1","dgid":"fe80::2"}},

@@ -129,6 +129,8 @@ pub enum Armed {
     ByDaemons,
     /// The program itself, once, from port 2 to port 2: it does not opt in.
     ByHand,
+    /// The daemons, with the kernel module: the program does not opt in.
+    ByModule,
 }
 
 /// How a client and a server are run.
@@ -197,7 +199,7 @@ impl Streams {
         let debug = format!("RDMA_APM_DEBUG={debug}");
         let settings = ["env", &timeout, &debug, "apm_stream"];
         let mut words = settings.to_vec();
-        let by_hand = |peer: Host| -> Result<Vec<String>, Failure> {
+        let by_whom = |peer: Host| -> Result<Vec<String>, Failure> {
             Ok(match options.armed {
                 Armed::ByDaemons => Vec::new(),
                 Armed::ByHand => {
@@ -205,10 +207,14 @@ impl Streams {
                     let words = format!("-x -T {timeout} -a {lid}");
                     words.split(' ').map(str::to_owned).collect()
                 }
+                Armed::ByModule => {
+                    let words = format!("-x -T {}", options.ack_timeout);
+                    words.split(' ').map(str::to_owned).collect()
+                }
             })
         };
         words.extend(["-s", "-b", &gid_b]);
-        let armed = by_hand(at_client)?;
+        let armed = by_whom(at_client)?;
         words.extend(armed.iter().map(String::as_str));
         words.extend(&common);
         let mut server =
@@ -217,7 +223,7 @@ impl Streams {
 
         let mut words = settings.to_vec();
         words.extend(["-b", &gid_a]);
-        let armed = by_hand(at_server)?;
+        let armed = by_whom(at_server)?;
         words.extend(armed.iter().map(String::as_str));
         words.extend(common);
         let route = options

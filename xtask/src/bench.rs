@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::{fabric, packages, vm, workspace};
 
 /// How long a benchmark in the VM may take, on a very busy machine.
-const LIMIT: Duration = Duration::from_secs(3600);
+const LIMIT: Duration = Duration::from_secs(7200);
 
 /// What can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -34,9 +34,12 @@ enum Subject {
     Rearm,
     /// How long 200 connections take under `apmctl run` and without, in the VM
     Connect,
-    /// How long a busy connection stands still for a pulled cable: moved by its library, by the daemon, by
-    /// hardware armed by hand, by an application that connects again, in the VM
+    /// How long a busy connection stands still for a pulled cable: moved by its library, by the kernel module,
+    /// by the daemon, by hardware armed by hand, by an application that connects again; and kernel ULPs', in
+    /// the VM
     Failover,
+    /// What the kernel module costs connections and messages where it is loaded, in the VM
+    Overhead,
 }
 
 /// What measures.
@@ -47,8 +50,11 @@ enum Place {
         bench: &'static str,
         needs: &'static [&'static str],
     },
-    /// A program of the testbed, in the VM.
-    Vm { program: &'static str },
+    /// A program of the testbed, in the VM; `counted` where its clock is (`xtask vm --counted`).
+    Vm {
+        program: &'static str,
+        counted: bool,
+    },
 }
 
 impl Subject {
@@ -70,6 +76,7 @@ impl Subject {
             ],
             Self::Connect => &["--no-goals", "--pairs=1", "--connections=20"],
             Self::Failover => &["--no-goals", "--repetitions=1", "--quick"],
+            Self::Overhead => &["--no-goals", "--rounds=1", "--connections=20"],
         }
     }
 
@@ -102,12 +109,19 @@ impl Subject {
             },
             Self::Acm => Place::Vm {
                 program: "apm-acm-bench",
+                counted: false,
             },
             Self::Connect => Place::Vm {
                 program: "apm-connect-bench",
+                counted: false,
             },
             Self::Failover => Place::Vm {
                 program: "apm-failover-bench",
+                counted: false,
+            },
+            Self::Overhead => Place::Vm {
+                program: "apm-overhead-bench",
+                counted: true,
             },
         }
     }
@@ -160,6 +174,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         Subject::Acm,
         Subject::Connect,
         Subject::Failover,
+        Subject::Overhead,
     ];
     let mut subjects = options.subjects.iter();
     if options.end_ports.is_some()
@@ -183,7 +198,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
                     return Ok(USAGE);
                 }
             }
-            Place::Vm { program } => in_vm(program, &arguments)?,
+            Place::Vm { program, counted } => in_vm(program, &arguments, counted)?,
         }
         if options.short && !options.json {
             println!("bench {}: ok", subject.name());
@@ -220,11 +235,12 @@ fn here(package: &str, bench: &str, arguments: &[String]) -> Result<Measured, Er
 }
 
 /// The daemons of the drills stay away: the program starts the servers that it measures.
-fn in_vm(program: &str, arguments: &[String]) -> Result<(), Error> {
+fn in_vm(program: &str, arguments: &[String], counted: bool) -> Result<(), Error> {
     let arguments: String = arguments.iter().map(|word| format!(" {word}")).collect();
     let mut run = vm::Run::script(format!("exec {program}{arguments}\n"), fabric::DEFAULT)?;
     run.daemons = false;
     run.limit = Some(LIMIT);
+    run.counted = counted;
     let status = vm::start(&run)?;
     ended(program, status == 0, format!("exit status {status}"))
 }

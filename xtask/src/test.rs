@@ -142,7 +142,7 @@ fn other_vms() -> Vec<Step> {
     ];
     let benches = [
         "bench", "--short", "pathdb", "sa", "codec", "engine", "rearm", "acm", "connect",
-        "failover",
+        "failover", "overhead",
     ];
     vec![
         step("vm --check", xtask(&["vm", "--check"])),

@@ -74,6 +74,10 @@ pub(crate) struct Options {
     /// Open a second shell in the VM that is running, or in that of the xtask process PID
     #[arg(long, value_name = "PID", num_args = 0..=1, exclusive = true)]
     attach: Option<Option<u32>>,
+    /// Count time in instructions (8 ns each), whatever else this machine does: for measurements. The VM has one
+    /// processor
+    #[arg(long)]
+    counted: bool,
     /// Go on even if the software HCA does not compile or the fabric does not come up
     #[arg(long)]
     force: bool,
@@ -116,6 +120,8 @@ pub(crate) struct Run {
     pub(crate) daemons: bool,
     /// Whether the script runs even if the fabric does not come up.
     pub(crate) force: bool,
+    /// Whether its time is counted in instructions.
+    pub(crate) counted: bool,
 }
 
 impl Run {
@@ -133,6 +139,7 @@ impl Run {
             slab_debug: false,
             daemons: true,
             force: false,
+            counted: false,
         })
     }
 }
@@ -167,6 +174,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         slab_debug: options.slab_debug || options.check,
         daemons: !options.no_daemons,
         force: options.force,
+        counted: options.counted,
     })
 }
 
@@ -199,6 +207,7 @@ fn boot(run: &Run, kernel: &Kernel, files: &RunFiles) -> Result<u8, Error> {
         interactive: run.script.is_none(),
         out: run.out.as_deref(),
         limit: run.limit,
+        counted: run.counted,
     };
     let end = qemu::run(&machine, |stage| {
         shell::progress(&format!(

@@ -4,31 +4,19 @@
 use serde_json::{Value, json};
 
 use crate::clock::{Millis, median};
+use crate::cmtime::{CONNECT, Run};
 
 /// What connecting may cost under `apmctl run` at most, by what it costs without.
 const AT_MOST: f64 = 1.2;
 
-/// A run of cmtime's client.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Run {
-    /// All its steps, from the first id made to the last one destroyed.
-    pub(super) steps: Millis,
-    /// The step in which the connections are made.
-    pub(super) connect: Millis,
-    /// The whole program, with what it loads.
-    pub(super) program: Millis,
-}
-
 /// A figure of a run, and its name.
 type Figure = (&'static str, fn(&Run) -> Millis);
 
-impl Run {
-    const FIGURES: [Figure; 3] = [
-        ("steps", |run| run.steps),
-        ("connect", |run| run.connect),
-        ("program", |run| run.program),
-    ];
-}
+const FIGURES: [Figure; 3] = [
+    ("steps", Run::all),
+    ("connect", |run| run.step(CONNECT)),
+    ("program", |run| run.program),
+];
 
 /// Two runs, one after the other.
 pub(super) struct Pair {
@@ -40,7 +28,7 @@ impl Pair {
     pub(super) const HEAD: &'static str = "ms  steps: plain protected ratio  connect: plain protected ratio  program: plain protected ratio";
 
     pub(super) fn row(&self) -> String {
-        let [steps, connect, program] = Run::FIGURES.map(|(_, figure)| {
+        let [steps, connect, program] = FIGURES.map(|(_, figure)| {
             let [plain, protected] = [figure(&self.plain).0, figure(&self.protected).0];
             [plain, protected, protected / plain]
         });
@@ -60,7 +48,7 @@ impl Pair {
 
     pub(super) fn json(&self) -> String {
         let side = |run: &Run| {
-            let figures = Run::FIGURES.map(|(name, figure)| {
+            let figures = FIGURES.map(|(name, figure)| {
                 let name = format!("{name}_ms");
                 (name, Value::from(figure(run).rounded()))
             });
@@ -114,7 +102,7 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub(super) fn on(pairs: &[Pair]) -> Self {
-        let medians = Run::FIGURES.map(|(name, figure)| Medians {
+        let medians = FIGURES.map(|(name, figure)| Medians {
             name,
             plain: median(pairs.iter().map(|pair| figure(&pair.plain))),
             protected: median(pairs.iter().map(|pair| figure(&pair.protected))),
@@ -161,9 +149,9 @@ mod tests {
     use super::*;
 
     fn pair(plain: f64, protected: f64) -> Pair {
+        let step = |name: &str, ms: f64| (name.to_owned(), Millis(ms));
         let run = |steps: f64| Run {
-            steps: Millis(steps),
-            connect: Millis(steps / 2.0),
+            steps: vec![step(CONNECT, steps / 2.0), step("destroy", steps / 2.0)],
             program: Millis(steps + 100.0),
         };
         Pair {

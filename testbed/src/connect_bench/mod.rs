@@ -7,7 +7,6 @@
 //! Runs of the two alternate, and the medians are compared: what the machine below the VM does besides
 //! meets both.
 
-mod cmtime;
 mod figures;
 
 use std::ffi::OsString;
@@ -15,12 +14,24 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use self::cmtime::{Server, Side};
 use self::figures::{Pair, Verdict};
+use crate::cmtime::{Server, Side};
 use crate::command;
 use crate::failure::Failure;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
+
+const PLAIN: Side = Side {
+    name: "plain",
+    run: &[],
+    port: "7470",
+};
+
+const PROTECTED: Side = Side {
+    name: "protected",
+    run: &["apmctl", "run", "--"],
+    port: "7471",
+};
 
 /// Measures what it costs to connect under apmctl run
 #[derive(Parser)]
@@ -68,8 +79,8 @@ fn run(options: &Options) -> Result<Verdict, Failure> {
     World::prepare(Kind::Netns, &Timeline::new(false))?;
     // Not a drill's: those tell of all that they do.
     command::run(&["daemons", "start"])?;
-    let plain = Server::start(Side::Plain, options.connections)?;
-    let protected = Server::start(Side::Protected, options.connections)?;
+    let plain = Server::start(PLAIN, options.connections)?;
+    let protected = Server::start(PROTECTED, options.connections)?;
     // The first run of each side fills caches: of addresses, and of what the daemons know.
     plain.connect()?;
     protected.connect()?;

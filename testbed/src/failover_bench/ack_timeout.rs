@@ -7,23 +7,28 @@ pub(super) enum AckTimeout {
     Default,
     /// 67 ms a try.
     Fourteen,
+    /// This exponent, which a kernel ULP's connection was found with.
+    Found(u8),
 }
 
 impl AckTimeout {
-    pub(super) const ALL: [Self; 2] = [Self::Fourteen, Self::Default];
+    /// Those that programs are given.
+    pub(super) const GIVEN: [Self; 2] = [Self::Fourteen, Self::Default];
 
     /// As programs are told it: 0 leaves rdma_cm's.
     pub(super) fn option(self) -> u8 {
         match self {
             Self::Default => 0,
             Self::Fourteen => 14,
+            Self::Found(exponent) => exponent,
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn name(self) -> String {
         match self {
-            Self::Default => "default",
-            Self::Fourteen => "14",
+            Self::Default => "default".to_owned(),
+            Self::Fourteen => "14".to_owned(),
+            Self::Found(exponent) => exponent.to_string(),
         }
     }
 }

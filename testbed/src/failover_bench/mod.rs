@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long a busy connection stands still when its local cable is pulled, by who moves it: its library by
-//! a standing order, the daemon, hardware that somebody armed once, or the application, which connects
-//! again. Each with the ACK timeout that rdma_cm gives and with 14, in the VM, one after the other.
+//! a standing order, the kernel module by one, the daemon, hardware that somebody armed once, or the
+//! application, which connects again. Each with the ACK timeout that rdma_cm gives and with 14, in the VM,
+//! one after the other; then the kernel's own connections, as the module moves them.
 
 mod ack_timeout;
 mod figures;
+mod kernel;
+mod pulls;
 mod reconnect;
 mod ways;
 
@@ -36,8 +39,8 @@ struct Options {
     /// Measure only: a missed goal is no failure
     #[arg(long)]
     no_goals: bool,
-    /// Leave out what takes 17 s and more for each cable: rdma_cm's ACK timeout where hardware's retries
-    /// have to run out
+    /// Leave out what takes 17 s and more for each cable, which is rdma_cm's ACK timeout where hardware's retries
+    /// have to run out, and all kernel ULPs but SRP
     #[arg(long, requires = "no_goals")]
     quick: bool,
 }
@@ -65,28 +68,48 @@ impl Options {
         if self.json { json } else { text }
     }
 
+    fn wants(&self, way: Way) -> bool {
+        self.way.is_empty() || self.way.contains(&way)
+    }
+
     fn takes(&self, way: Way, timeout: AckTimeout) -> bool {
-        let wanted = self.way.is_empty() || self.way.contains(&way);
-        wanted && !(self.quick && way.waits_for_hardware() && timeout == AckTimeout::Default)
+        let is_long = way.waits_for_hardware() && timeout == AckTimeout::Default;
+        self.wants(way) && !(self.quick && is_long)
+    }
+
+    fn takes_ulp(&self, way: Way) -> bool {
+        self.wants(way) && (way == Way::Srp || !self.quick)
+    }
+
+    /// Programs with both ACK timeouts, then the kernel's connections with their own.
+    fn plan(&self) -> Vec<(Way, AckTimeout)> {
+        let given = |timeout| Way::PROGRAMS.map(|way| (way, timeout));
+        let programs = AckTimeout::GIVEN.into_iter().flat_map(given);
+        let programs = programs.filter(|(way, timeout)| self.takes(*way, *timeout));
+        let ulps = Way::ULPS.into_iter().filter(|way| self.takes_ulp(*way));
+        programs
+            .chain(ulps.map(|way| (way, AckTimeout::Default)))
+            .collect()
     }
 }
 
 fn run(options: &Options) -> Result<Vec<Row>, Failure> {
-    let mut world = World::prepare(Kind::Flat, &Timeline::new(false))?;
+    let timeline = Timeline::new(false);
+    let mut kind = Kind::Flat;
+    let mut world = World::prepare(kind, &timeline)?;
     if !options.json {
         println!("{}", Row::HEAD);
     }
     let mut rows = Vec::new();
-    for timeout in AckTimeout::ALL {
-        for way in Way::ALL {
-            if !options.takes(way, timeout) {
-                continue;
-            }
-            let stalls = way.measure(&mut world, timeout, options.repetitions)?;
-            let row = Row::new(way, timeout, stalls);
-            println!("{}", options.choose(row.json(), row.text()));
-            rows.push(row);
+    for (way, timeout) in options.plan() {
+        if way.world() != kind {
+            kind = way.world();
+            world = World::prepare(kind, &timeline)?;
         }
+        let (timeout, stalls) = way.measure(&mut world, timeout, options.repetitions)?;
+        let row = Row::new(way, timeout, stalls);
+        println!("{}", options.choose(row.json(), row.text()));
+        rows.push(row);
     }
     Ok(rows)
 }

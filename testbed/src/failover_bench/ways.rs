@@ -5,15 +5,13 @@ use clap::ValueEnum;
 use statemachine::PortDown;
 
 use super::ack_timeout::AckTimeout;
-use super::reconnect;
-use crate::clock::{Millis, Moment};
+use super::{kernel, pulls, reconnect};
+use crate::clock::Millis;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
-use crate::host::Host;
-use crate::report::Report;
-use crate::stream::{Armed, Options, Stall, Streams};
-use crate::timeline::Timeline;
-use crate::world::World;
+use crate::kernel_ulp;
+use crate::stream::Options;
+use crate::world::{Kind, World};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Way {
@@ -25,13 +23,29 @@ pub(super) enum Way {
     ByHand,
     /// The application: it connects again over its other port.
     Reconnect,
+    /// The kernel module, by its standing order: nothing is preloaded.
+    Module,
+    /// The same, of a kernel ULP's connection: a SCSI disk.
+    Srp,
+    /// An NVMe disk.
+    Nvme,
+    /// Messages over RDS.
+    Rds,
+    /// A file over NFS.
+    Nfs,
 }
 
-/// A stall that is shorter is not noted by the programs: it counts as this.
-const SHORTEST: Millis = Millis(20.0);
-
 impl Way {
-    pub(super) const ALL: [Self; 4] = [Self::Standing, Self::Order, Self::ByHand, Self::Reconnect];
+    /// Of programs.
+    pub(super) const PROGRAMS: [Self; 5] = [
+        Self::Standing,
+        Self::Module,
+        Self::Order,
+        Self::ByHand,
+        Self::Reconnect,
+    ];
+    /// Of the kernel's own connections. The last ones are in another world.
+    pub(super) const ULPS: [Self; 4] = [Self::Srp, Self::Nvme, Self::Rds, Self::Nfs];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -39,6 +53,11 @@ impl Way {
             Self::Order => "daemons-order",
             Self::ByHand => "armed-by-hand",
             Self::Reconnect => "reconnect",
+            Self::Module => "module",
+            Self::Srp => "module: srp",
+            Self::Nvme => "module: nvme",
+            Self::Rds => "module: rds",
+            Self::Nfs => "module: nfs",
         }
     }
 
@@ -46,24 +65,39 @@ impl Way {
         matches!(self, Self::ByHand | Self::Reconnect)
     }
 
-    /// Pulls the connection's local cable so many times; how long it stood still each time.
+    /// Where its connection is.
+    pub(super) fn world(self) -> Kind {
+        match self {
+            Self::Nfs => kernel_ulp::NFS.world,
+            _ => Kind::Flat,
+        }
+    }
+
+    /// Pulls the connection's local cable so many times: the ACK timeout that it had, which a kernel ULP chooses
+    /// itself, and how long it stood still each time.
     pub(super) fn measure(
         self,
         world: &mut World,
         timeout: AckTimeout,
         repetitions: u32,
-    ) -> Result<Vec<Millis>, Failure> {
+    ) -> Result<(AckTimeout, Vec<Millis>), Failure> {
+        let given = |stalls: Result<Vec<Millis>, Failure>| Ok((timeout, stalls?));
         match self {
-            Self::Standing => protected(world, timeout, repetitions, PortDown::Migrate),
-            Self::Order => protected(world, timeout, repetitions, PortDown::Order),
-            Self::ByHand => (0..repetitions).map(|_| by_hand(world, timeout)).collect(),
-            Self::Reconnect => reconnect::stalls(world, timeout, repetitions),
+            Self::Standing => given(by_library(world, timeout, repetitions, PortDown::Migrate)),
+            Self::Order => given(by_library(world, timeout, repetitions, PortDown::Order)),
+            Self::ByHand => given(pulls::by_hand(world, timeout, repetitions)),
+            Self::Reconnect => given(reconnect::stalls(world, timeout, repetitions)),
+            Self::Module => given(kernel::program(world, timeout, repetitions)),
+            Self::Srp => kernel::ulp(world, &kernel_ulp::SRP, repetitions),
+            Self::Nvme => kernel::ulp(world, &kernel_ulp::NVME, repetitions),
+            Self::Rds => kernel::ulp(world, &kernel_ulp::RDS, repetitions),
+            Self::Nfs => kernel::ulp(world, &kernel_ulp::NFS, repetitions),
         }
     }
 }
 
-/// One connection under apmd, armed again after each pull.
-fn protected(
+/// One connection under apmd with the library, armed again after each pull.
+fn by_library(
     world: &mut World,
     timeout: AckTimeout,
     repetitions: u32,
@@ -77,46 +111,12 @@ fn protected(
         ack_timeout: timeout.option(),
         ..Options::default()
     };
-    let timeline = Timeline::new(false);
-    let mut streams = Streams::start(&timeline, options)?;
-    let mut stalls = Vec::new();
-    for _ in 0..repetitions {
-        let pairs = world.wait_disjoint(1)?;
-        let connection = pairs[0].end(Host::A);
+    let stalls = pulls::protected(world, options, repetitions, |connection| {
         let stands = connection.standing_order;
         ensure(stands == (port_down == PortDown::Migrate), || {
             format!("the library's standing order: {stands}")
-        })?;
-        let port = pairs[0].active_port(Host::A);
-        let pulled = world.pull(port)?;
-        world.wait_moved(1, port)?;
-        streams.wait_flowing()?;
-        stalls.push(length(streams.longest_stall(pulled, Moment::now())));
-        world.plug(port)?;
-    }
-    streams.finish(&timeline, &mut Report::default())?;
+        })
+    })?;
     world.stop_daemons()?;
     Ok(stalls)
-}
-
-/// A new connection each time: nobody arms it again.
-fn by_hand(world: &World, timeout: AckTimeout) -> Result<Millis, Failure> {
-    let options = Options {
-        ack_timeout: timeout.option(),
-        armed: Armed::ByHand,
-        ..Options::default()
-    };
-    let timeline = Timeline::new(false);
-    let mut streams = Streams::start(&timeline, options)?;
-    let port = Host::A.port(1);
-    let pulled = world.pull(port)?;
-    streams.wait_flowing()?;
-    let stall = length(streams.longest_stall(pulled, Moment::now()));
-    world.plug(port)?;
-    streams.finish(&timeline, &mut Report::default())?;
-    Ok(stall)
-}
-
-fn length(stall: Option<Stall>) -> Millis {
-    stall.map_or(SHORTEST, |stall| stall.length)
 }

@@ -7,15 +7,12 @@ use std::time::Duration;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
+use crate::kernel_ulp::Ulp;
+use crate::kernel_ulp::stream::{self, Stream};
 use crate::link::Link;
 use crate::observe::Pair;
-use crate::port::Port;
-use crate::wait::{self, Seen};
-use crate::world::{LIMIT, World};
 
 use super::super::{Context, spine};
-use super::stream::Stream;
-use super::ulp::Ulp;
 
 /// How long the plain run's cable is out, and how long it is looked at afterwards.
 const OUT: Duration = Duration::from_secs(30);
@@ -78,7 +75,7 @@ pub(super) fn protected(
     fault: Fault,
 ) -> Result<(), Failure> {
     let world = &mut *context.world;
-    let pairs = wait_armed(world, stream.ulp())?;
+    let pairs = stream.wait_armed(world)?;
     let host = world.hosts()[usize::from(fault == Fault::Peer)];
     let port = pairs[0].active_port(host);
     if fault == Fault::NoDaemon {
@@ -96,14 +93,14 @@ pub(super) fn protected(
         stream.ensure_running()?;
         world.start_daemons(Policy::NORMAL)?;
     }
-    wait_moved(world, &pairs, port)?;
+    stream::wait_moved(world, &pairs, port)?;
     stream.ensure_running()?;
     if fault == Fault::BlackHole {
         world.heal(port)?;
     } else {
         world.plug(port)?;
     }
-    wait_armed(world, stream.ulp())?;
+    stream.wait_armed(world)?;
     stream.ensure_running()?;
     let worst = stream.worst_since(since);
     let report = &mut *context.report;
@@ -126,13 +123,13 @@ pub(super) fn protected(
 /// A spine swallows everything while nobody reroutes the fabric; both hosts have one port.
 pub(super) fn spine(context: &mut Context<'_>, stream: &mut Stream) -> Result<(), Failure> {
     let world = &mut *context.world;
-    let pairs = wait_for(world, stream.ulp(), Pair::shares_nothing)?;
+    let pairs = stream.wait_for(world, Pair::shares_nothing)?;
     let primary = &pairs[0].ends[0].primary;
     let lost = spine::one_spine(&spine::both_ways(primary)?)?;
     world.stop_subnet_manager()?;
     let since = world.blackhole(lost)?;
     let has_left = |pair: &Pair| pair.ends[0].primary.dlid != primary.dlid && pair.is_on_one_path();
-    wait_left(
+    stream::wait_left(
         world,
         &pairs[..1],
         &format!("moved away from {lost}"),
@@ -141,7 +138,7 @@ pub(super) fn spine(context: &mut Context<'_>, stream: &mut Stream) -> Result<()
     stream.ensure_running()?;
     world.heal(lost)?;
     world.start_subnet_manager()?;
-    wait_for(world, stream.ulp(), Pair::shares_nothing)?;
+    stream.wait_for(world, Pair::shares_nothing)?;
     let worst = stream.worst_since(since);
     context.report.migrations += 1;
     context.report.rearmed += 1;
@@ -152,53 +149,6 @@ pub(super) fn spine(context: &mut Context<'_>, stream: &mut Stream) -> Result<()
         format!("{name}, {lost}: worst operation {worst} ms"),
     );
     Ok(())
-}
-
-/// Waits until all connections are known, and those that carry the stream are armed over paths without a
-/// common port; which are.
-pub(super) fn wait_armed(world: &World, ulp: &Ulp) -> Result<Vec<Pair>, Failure> {
-    wait_for(world, ulp, Pair::is_disjoint)
-}
-
-/// The same, as `armed` means it.
-pub(super) fn wait_for(
-    world: &World,
-    ulp: &Ulp,
-    armed: impl Fn(&Pair) -> bool,
-) -> Result<Vec<Pair>, Failure> {
-    let what = "all known, and armed that carry the stream";
-    wait::until(what, LIMIT, || {
-        let mut pairs = world.pairs()?;
-        let all = pairs.len();
-        pairs.retain(&armed);
-        if all == ulp.connections && pairs.len() >= ulp.busy {
-            return Ok(Seen::Ready(pairs));
-        }
-        Ok(Seen::NotYet(format!("{} armed of {all}", pairs.len())))
-    })
-}
-
-/// Waits until these do not use the port any more, seen from both ends.
-fn wait_moved(world: &World, pairs: &[Pair], port: Port) -> Result<(), Failure> {
-    let has_left = |pair: &Pair| pair.active_port(port.host) != port && pair.is_on_one_path();
-    wait_left(world, pairs, &format!("moved away from {port}"), has_left)
-}
-
-fn wait_left(
-    world: &World,
-    pairs: &[Pair],
-    what: &str,
-    has_left: impl Fn(&Pair) -> bool,
-) -> Result<(), Failure> {
-    let is_one = |pair: &Pair, of: &Pair| pair.ends[0].qpn == of.ends[0].qpn;
-    wait::until(what, LIMIT, || {
-        let now = world.pairs()?;
-        let left = |of: &&Pair| now.iter().any(|pair| is_one(pair, of) && has_left(pair));
-        let count = pairs.iter().filter(left).count();
-        Ok(Seen::when(count == pairs.len(), || {
-            format!("{count} of {}", pairs.len())
-        }))
-    })
 }
 
 /// The same consumer with nothing that protects it: what a cable costs. Nothing is asked of it.

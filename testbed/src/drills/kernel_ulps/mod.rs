@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kernel consumers of RC connections, under the care of the module `apm` and the daemons.
 //!
-//! - [`ulp`]: the four, as data; [`stream`]: a target and a client that verifies what it reads.
+//! - [`crate::kernel_ulp`]: the four, and their streams.
 //! - [`faults`]: what happens to them, one after the other; [`complaints`]: what the kernel says to it.
 
 mod complaints;
 mod faults;
-mod stream;
-mod ulp;
 
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::kernel_module::KernelModule;
+use crate::kernel_ulp::stream::Stream;
+use crate::kernel_ulp::{self, Ulp};
 use crate::observe::Pair;
 use crate::world::Kind;
 
 use self::faults::Fault;
-use self::stream::Stream;
-use self::ulp::Ulp;
 use super::{Context, Drill, Part};
 
 /// SCSI disks.
@@ -25,8 +23,8 @@ pub(super) const SRP: Drill = Drill {
     name: "kernel-srp",
     about: "a disk by SRP, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::SRP.world,
-        run: |context| run(context, &ulp::SRP),
+        world: kernel_ulp::SRP.world,
+        run: |context| run(context, &kernel_ulp::SRP),
     }],
 };
 
@@ -35,8 +33,8 @@ pub(super) const NVME: Drill = Drill {
     name: "kernel-nvme",
     about: "a disk by NVMe, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::NVME.world,
-        run: |context| run(context, &ulp::NVME),
+        world: kernel_ulp::NVME.world,
+        run: |context| run(context, &kernel_ulp::NVME),
     }],
 };
 
@@ -45,8 +43,8 @@ pub(super) const NFS: Drill = Drill {
     name: "kernel-nfs",
     about: "a file by NFS/RDMA, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::NFS.world,
-        run: |context| run(context, &ulp::NFS),
+        world: kernel_ulp::NFS.world,
+        run: |context| run(context, &kernel_ulp::NFS),
     }],
 };
 
@@ -55,8 +53,8 @@ pub(super) const RDS: Drill = Drill {
     name: "kernel-rds",
     about: "messages by RDS, with the module apm: cables, a black hole, daemons killed",
     parts: &[Part {
-        world: ulp::RDS.world,
-        run: |context| run(context, &ulp::RDS),
+        world: kernel_ulp::RDS.world,
+        run: |context| run(context, &kernel_ulp::RDS),
     }],
 };
 
@@ -70,13 +68,13 @@ pub(super) const SPINE: Drill = Drill {
             let over_spine = |ulp: &'static Ulp| {
                 under_care(context, Policy::LIVE, |context, module| {
                     verified(context, ulp, |context, stream| {
-                        faults::wait_for(context.world, ulp, Pair::shares_nothing)?;
+                        stream.wait_for(context.world, Pair::shares_nothing)?;
                         faults::spine(context, stream)
                     })?;
                     Ok(module)
                 })
             };
-            ulp::FLAT.into_iter().try_for_each(over_spine)
+            kernel_ulp::FLAT.into_iter().try_for_each(over_spine)
         },
     }],
 };
@@ -137,7 +135,7 @@ fn verified(
 ) -> Result<(), Failure> {
     let complaints = complaints::all()?;
     let mut stream = Stream::start(ulp, context.world.hosts())?;
-    faults::wait_for(context.world, ulp, Pair::is_armed)?;
+    stream.wait_for(context.world, Pair::is_armed)?;
     let before = numbers(&context.world.pairs()?);
     context.report.connections += ulp.connections as u64;
     suffer(context, &mut stream)?;

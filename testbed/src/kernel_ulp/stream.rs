@@ -9,9 +9,13 @@ use crate::clock::Moment;
 use crate::command;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
+use crate::observe::Pair;
+use crate::port::Port;
 use crate::program::Program;
+use crate::wait::{self, Seen};
+use crate::world::{self, World};
 
-use super::ulp::Ulp;
+use super::Ulp;
 
 /// Bound for either side to come up, and for the client's last look at all blocks.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -20,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SECONDS: &str = "7200";
 
 /// The two, while they run.
-pub(super) struct Stream {
+pub struct Stream {
     ulp: &'static Ulp,
     hosts: [Host; 2],
     client: Program,
@@ -29,7 +33,10 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Starts the target and, when it is ready, the client, until that has its first data back.
-    pub(super) fn start(ulp: &'static Ulp, hosts: [Host; 2]) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// If one does not come up.
+    pub fn start(ulp: &'static Ulp, hosts: [Host; 2]) -> Result<Self, Failure> {
         let [client, server] = hosts;
         let [script, listen, connect] = ulp.script;
         let devices = [
@@ -54,19 +61,58 @@ impl Stream {
     }
 
     /// The longest operation, in ms, of those that ended since then and were slow; 0 if none was.
-    pub(super) fn worst_since(&self, since: Moment) -> u64 {
+    pub fn worst_since(&self, since: Moment) -> u64 {
+        self.worst_between(since, Moment::now())
+    }
+
+    /// The same, of those that ended between the two moments.
+    pub fn worst_between(&self, from: Moment, to: Moment) -> u64 {
         let lines = self.client.lines();
-        let later = lines.iter().filter(|line| line.at >= since);
-        later.filter_map(|line| took(&line.text)).max().unwrap_or(0)
+        let ended = lines.iter().filter(|line| line.at >= from && line.at < to);
+        ended.filter_map(|line| took(&line.text)).max().unwrap_or(0)
+    }
+
+    /// Waits until all its connections are known, and those that carry it are armed over paths without a
+    /// common port; which are.
+    ///
+    /// # Errors
+    /// [`Failure::Timeout`] with what is instead.
+    pub fn wait_armed(&self, world: &World) -> Result<Vec<Pair>, Failure> {
+        self.wait_for(world, Pair::is_disjoint)
+    }
+
+    /// The same, as `armed` means it.
+    ///
+    /// # Errors
+    /// As [`Self::wait_armed`].
+    pub fn wait_for(
+        &self,
+        world: &World,
+        armed: impl Fn(&Pair) -> bool,
+    ) -> Result<Vec<Pair>, Failure> {
+        let ulp = self.ulp;
+        let what = "all known, and armed that carry the stream";
+        wait::until(what, world::LIMIT, || {
+            let mut pairs = world.pairs()?;
+            let all = pairs.len();
+            pairs.retain(&armed);
+            if all == ulp.connections && pairs.len() >= ulp.busy {
+                return Ok(Seen::Ready(pairs));
+            }
+            Ok(Seen::NotYet(format!("{} armed of {all}", pairs.len())))
+        })
     }
 
     /// Whose it is.
-    pub(super) fn ulp(&self) -> &'static Ulp {
+    pub fn ulp(&self) -> &'static Ulp {
         self.ulp
     }
 
     /// Neither side has ended.
-    pub(super) fn ensure_running(&mut self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// What the one that has ended said.
+    pub fn ensure_running(&mut self) -> Result<(), Failure> {
         self.client.ensure_running()?;
         self.server.ensure_running()
     }
@@ -81,7 +127,10 @@ impl Stream {
     }
 
     /// Has the client end with a last look at all that it wrote; what it says.
-    pub(super) fn finish(mut self) -> Result<String, Failure> {
+    ///
+    /// # Errors
+    /// If it does not come to its end, or a block is not what was written.
+    pub fn finish(mut self) -> Result<String, Failure> {
         self.ensure_running()?;
         self.signal_client(Signal::SIGTERM)?;
         let status = self.client.wait(LIMIT)?;
@@ -107,6 +156,36 @@ impl Drop for Stream {
             ));
         }
     }
+}
+
+/// Waits until these do not use the port any more, seen from both ends.
+///
+/// # Errors
+/// [`Failure::Timeout`] with how many have left it.
+pub fn wait_moved(world: &World, pairs: &[Pair], port: Port) -> Result<(), Failure> {
+    let has_left = |pair: &Pair| pair.active_port(port.host) != port && pair.is_on_one_path();
+    wait_left(world, pairs, &format!("moved away from {port}"), has_left)
+}
+
+/// Waits until these have left, as `has_left` means it.
+///
+/// # Errors
+/// [`Failure::Timeout`] with how many have.
+pub fn wait_left(
+    world: &World,
+    pairs: &[Pair],
+    what: &str,
+    has_left: impl Fn(&Pair) -> bool,
+) -> Result<(), Failure> {
+    let is_one = |pair: &Pair, of: &Pair| pair.ends[0].qpn == of.ends[0].qpn;
+    wait::until(what, world::LIMIT, || {
+        let now = world.pairs()?;
+        let left = |of: &&Pair| now.iter().any(|pair| is_one(pair, of) && has_left(pair));
+        let count = pairs.iter().filter(left).count();
+        Ok(Seen::when(count == pairs.len(), || {
+            format!("{count} of {}", pairs.len())
+        }))
+    })
 }
 
 /// Of a line that says how long an operation took, the ms.

@@ -1,31 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The four, and the scripts of `testbed/programs/kernel` that set them up.
+//! The kernel's own users of RC connections: four, and the scripts of `testbed/programs/kernel` that set
+//! them up.
+//!
+//! - [`stream`]: a target and a client that verifies what it reads.
+
+pub mod stream;
 
 use crate::world::Kind;
 
 /// A kernel consumer.
-pub(super) struct Ulp {
+#[derive(Debug)]
+pub struct Ulp {
     /// Its name in reports.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Where it runs.
-    pub(super) world: Kind,
+    pub world: Kind,
     /// Its script, and what that calls the side that listens, and the other.
-    pub(super) script: [&'static str; 3],
+    pub script: [&'static str; 3],
     /// What the script does at the end, on the host that listens; empty if nothing.
-    pub(super) forget: &'static str,
+    pub forget: &'static str,
     /// The program that verifies, where it is a child of the script and not what that becomes.
-    pub(super) verifier: Option<&'static str>,
+    pub verifier: Option<&'static str>,
     /// Connections between the two hosts.
-    pub(super) connections: usize,
+    pub connections: usize,
     /// Those that carry the stream. One that is idle stays in ReArm until something is sent over it.
-    pub(super) busy: usize,
+    pub busy: usize,
 }
 
 /// Those that need no network namespaces.
-pub(super) const FLAT: [&Ulp; 3] = [&SRP, &NVME, &RDS];
+pub const FLAT: [&Ulp; 3] = [&SRP, &NVME, &RDS];
 
-/// One channel for each CPU of the VM.
-pub(super) const SRP: Ulp = Ulp {
+/// A SCSI disk: one channel for each CPU of the VM.
+pub const SRP: Ulp = Ulp {
     name: "srp",
     world: Kind::Flat,
     script: ["srp", "target", "initiator"],
@@ -35,8 +41,8 @@ pub(super) const SRP: Ulp = Ulp {
     busy: 1,
 };
 
-/// The queue of administration, and one for I/O.
-pub(super) const NVME: Ulp = Ulp {
+/// An NVMe disk: the queue of administration, and one for I/O.
+pub const NVME: Ulp = Ulp {
     name: "nvme",
     world: Kind::Flat,
     script: ["nvme-rdma", "target", "host"],
@@ -46,7 +52,8 @@ pub(super) const NVME: Ulp = Ulp {
     busy: 1,
 };
 
-pub(super) const NFS: Ulp = Ulp {
+/// Files: one connection.
+pub const NFS: Ulp = Ulp {
     name: "nfs",
     world: Kind::Netns,
     script: ["nfs-rdma", "server", "client"],
@@ -56,7 +63,8 @@ pub(super) const NFS: Ulp = Ulp {
     busy: 1,
 };
 
-pub(super) const RDS: Ulp = Ulp {
+/// Messages: one connection.
+pub const RDS: Ulp = Ulp {
     name: "rds",
     world: Kind::Flat,
     script: ["rds", "server", "client"],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server of cmtime's on host B, and clients on host A.
+//! librdmacm's cmtime, which makes many connections at once and takes them down again: a server on host B, and
+//! clients on host A.
 
 use std::time::Duration;
 
@@ -9,83 +10,84 @@ use crate::host::Host;
 use crate::program::{Line, Program};
 use crate::wait::{self, Seen};
 
-use super::figures::Run;
+/// The step in which the connections are made.
+pub const CONNECT: &str = "connect";
 
 /// Bound for a run of a client, which tries again where it is not answered.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// With what both ends are run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
-    Plain,
-    Protected,
+/// A run of a client.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// Its steps, and how long all connections together took for each.
+    pub steps: Vec<(String, Millis)>,
+    /// The whole program, with what it loads.
+    pub program: Millis,
 }
 
-impl Side {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Protected => "protected",
-        }
+impl Run {
+    /// All its steps, from the first id made to the last one destroyed.
+    pub fn all(&self) -> Millis {
+        Millis(self.steps.iter().map(|(_, took)| took.0).sum())
     }
 
-    /// The servers of both sides are there at the same time.
-    fn port(self) -> &'static str {
-        match self {
-            Self::Plain => "7470",
-            Self::Protected => "7471",
-        }
+    /// A step; NaN if there is no such step.
+    pub fn step(&self, name: &str) -> Millis {
+        let step = self.steps.iter().find(|(step, _)| step == name);
+        step.map_or(Millis(f64::NAN), |(_, took)| *took)
     }
+}
 
-    fn words<'a>(self, cmtime: &[&'a str]) -> Vec<&'a str> {
-        let run: &[&str] = match self {
-            Self::Plain => &[],
-            Self::Protected => &["apmctl", "run", "--"],
-        };
-        [run, cmtime].concat()
-    }
+/// How both ends are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Side {
+    /// Its name where something is wrong.
+    pub name: &'static str,
+    /// What runs them.
+    pub run: &'static [&'static str],
+    /// Of the server: those of several sides are there at the same time.
+    pub port: &'static str,
 }
 
 /// It serves one client after the other.
-pub(super) struct Server {
+pub struct Server {
     side: Side,
     connections: String,
     _program: Program,
 }
 
 impl Server {
-    pub(super) fn start(side: Side, connections: u32) -> Result<Self, Failure> {
-        let connections = connections.to_string();
-        let words = side.words(&["cmtime", "-b", "10.0.1.2", "-p", side.port()]);
-        let mut program = Program::start(&format!("{} server", side.name()), Host::B, &words)?;
+    /// Starts one for clients that make so many connections.
+    ///
+    /// # Errors
+    /// If it does not listen.
+    pub fn start(side: Side, connections: u32) -> Result<Self, Failure> {
+        let Side { name, run, port } = side;
+        let words = [run, &["cmtime", "-b", "10.0.1.2", "-p", port]].concat();
+        let mut program = Program::start(&format!("{name} server"), Host::B, &words)?;
         wait::until("cmtime listens", LIMIT, || {
             program.ensure_running()?;
             let ids = crate::command::run_as(Host::B, &["rdma", "res", "show", "cm_id"])?;
-            let address = format!("10.0.1.2:{}", side.port());
+            let address = format!("10.0.1.2:{port}");
             let listens = |line: &str| line.contains("LISTEN") && line.contains(&address);
             Ok(Seen::when(ids.lines().any(listens), || ids.clone()))
         })?;
         Ok(Self {
             side,
-            connections,
+            connections: connections.to_string(),
             _program: program,
         })
     }
 
     /// Lets a client make all connections and take them down.
-    pub(super) fn connect(&self) -> Result<Run, Failure> {
-        let words = self.side.words(&[
-            "cmtime",
-            "-b",
-            "10.0.1.1",
-            "-s",
-            "10.0.1.2",
-            "-p",
-            self.side.port(),
-            "-c",
-            &self.connections,
-        ]);
-        let name = format!("{} client", self.side.name());
+    ///
+    /// # Errors
+    /// If one is not made, or the client does not end.
+    pub fn connect(&self) -> Result<Run, Failure> {
+        let Side { name, run, port } = self.side;
+        let ends = ["cmtime", "-b", "10.0.1.1", "-s", "10.0.1.2", "-p", port];
+        let words = [run, &ends, &["-c", &self.connections]].concat();
+        let name = format!("{name} client");
         let started = Moment::now();
         let mut client = Program::start(&name, Host::A, &words)?;
         let status = client.wait(LIMIT)?;
@@ -106,19 +108,18 @@ fn parse(name: &str, lines: &[Line], program: Duration) -> Result<Run, Failure> 
     if let Some(complaint) = complaint {
         return Err(Failure::not_shown(format!("{name}: {}", complaint.text)));
     }
-    let steps: Vec<_> = lines.iter().filter_map(|line| step(&line.text)).collect();
-    let connect = steps.iter().find(|(name, _)| *name == "connect");
-    let Some((_, connect)) = connect else {
+    let steps = lines.iter().filter_map(|line| step(&line.text));
+    let run = Run {
+        steps: steps.map(|(name, took)| (name.to_owned(), took)).collect(),
+        program: Millis::from(program),
+    };
+    if run.step(CONNECT).0.is_nan() {
         return Err(Failure::Output {
             source_name: name.to_owned(),
             problem: "it does not say how long it took to connect".to_owned(),
         });
-    };
-    Ok(Run {
-        steps: Millis(steps.iter().map(|(_, total)| total.0).sum()),
-        connect: *connect,
-        program: Millis::from(program),
-    })
+    }
+    Ok(run)
 }
 
 /// A step, and how long all connections together took for it.
@@ -152,8 +153,8 @@ mod tests {
     #[test]
     fn the_steps_are_added_up() {
         let run = parse("client", &lines(TABLE), Duration::from_secs(1)).expect("a table");
-        assert_eq!(run.steps, Millis(730.0));
-        assert_eq!(run.connect, Millis(700.25));
+        assert_eq!(run.all(), Millis(730.0));
+        assert_eq!(run.step(CONNECT), Millis(700.25));
         assert_eq!(run.program, Millis(1000.0));
     }
 

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A busy connection of apm_stream's whose local cable is pulled.
+
+use super::ack_timeout::AckTimeout;
+use crate::clock::{Millis, Moment};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::observe::Connection;
+use crate::report::Report;
+use crate::stream::{Armed, Options, Stall, Streams};
+use crate::timeline::Timeline;
+use crate::world::World;
+
+/// A stall that is shorter is not noted by the programs: it counts as this.
+pub(super) const SHORTEST: Millis = Millis(20.0);
+
+/// One connection whose local cable is pulled again and again, each time once it is armed and is what the row
+/// says.
+pub(super) fn protected(
+    world: &World,
+    options: Options,
+    repetitions: u32,
+    is_it: impl Fn(&Connection) -> Result<(), Failure>,
+) -> Result<Vec<Millis>, Failure> {
+    let timeline = Timeline::new(false);
+    let mut streams = Streams::start(&timeline, options)?;
+    let mut stalls = Vec::new();
+    for _ in 0..repetitions {
+        let pairs = world.wait_disjoint(1)?;
+        is_it(pairs[0].end(Host::A))?;
+        let port = pairs[0].active_port(Host::A);
+        let pulled = world.pull(port)?;
+        world.wait_moved(1, port)?;
+        streams.wait_flowing()?;
+        stalls.push(length(streams.longest_stall(pulled, Moment::now())));
+        world.plug(port)?;
+    }
+    streams.finish(&timeline, &mut Report::default())?;
+    Ok(stalls)
+}
+
+/// A new connection each time: nobody arms it again.
+pub(super) fn by_hand(
+    world: &World,
+    timeout: AckTimeout,
+    repetitions: u32,
+) -> Result<Vec<Millis>, Failure> {
+    (0..repetitions).map(|_| once(world, timeout)).collect()
+}
+
+fn once(world: &World, timeout: AckTimeout) -> Result<Millis, Failure> {
+    let options = Options {
+        ack_timeout: timeout.option(),
+        armed: Armed::ByHand,
+        ..Options::default()
+    };
+    let timeline = Timeline::new(false);
+    let mut streams = Streams::start(&timeline, options)?;
+    let port = Host::A.port(1);
+    let pulled = world.pull(port)?;
+    streams.wait_flowing()?;
+    let stall = length(streams.longest_stall(pulled, Moment::now()));
+    world.plug(port)?;
+    streams.finish(&timeline, &mut Report::default())?;
+    Ok(stall)
+}
+
+fn length(stall: Option<Stall>) -> Millis {
+    stall.map_or(SHORTEST, |stall| stall.length)
+}
