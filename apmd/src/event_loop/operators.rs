@@ -96,10 +96,8 @@ impl Parts {
 
     /// Whose connection it is.
     fn client(&self, id: ConnId) -> Option<&Client> {
-        match id.client {
-            kernel::CLIENT => self.kernel.client(id),
-            client => self.libraries.client(client),
-        }
+        let known = self.kernel.client(id);
+        known.or_else(|| self.libraries.client(id.client))
     }
 
     pub(super) fn shown<T>(
