@@ -13,6 +13,7 @@ use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::kernel_module::KernelModule;
 use crate::observe::Pair;
+use crate::port::Port;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
 use crate::wait::{self, Seen};
