@@ -28,6 +28,7 @@ static const char *kernel_name(const struct ib_qp *qp)
 void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 {
 	struct task_struct *task = qp->res.task;
+	struct task_struct *leader;
 
 	memset(owner, 0, sizeof(*owner));
 	owner->user = !rdma_is_kernel_res(&qp->res);
@@ -39,12 +40,14 @@ void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 	if (!task)
 		return;
 	rcu_read_lock();
-	task = task->group_leader;
+	/* A thread that has ended leads to no process any more: its start is not known. */
+	leader = pid_alive(task) ? task->group_leader : NULL;
+	owner->start_ns = leader ? leader->start_boottime : 0;
+	owner->pid = task->tgid;
+	task = leader ?: task;
 	/* Its lock may not be taken here; torn between two names it still ends. */
 	strscpy(owner->name, task->comm, TASK_COMM_LEN);
-	owner->pid = task->tgid;
 	owner->uid = task_uid(task);
-	owner->start_ns = task->start_boottime;
 	rcu_read_unlock();
 }
 

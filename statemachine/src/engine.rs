@@ -83,7 +83,8 @@ impl Engine {
         match input {
             Input::Timeout => {}
             Input::Port(id, status) => self.port(id, status),
-            Input::Register(id, register) => self.register(id, &register),
+            Input::Register(id, register) => self.register(id, &register, None),
+            Input::Refused(id, register, why) => self.register(id, &register, Some(why)),
             Input::Report(id, report) => match self.conns.get_mut(&id) {
                 Some(conn) => conn.report(&mut self.cx, &report),
                 None => self.cx.counters.reports_out_of_place += 1,
@@ -372,7 +373,7 @@ impl Engine {
         self.by_qp.get(&node_guid)?.get(&qpn).copied()
     }
 
-    fn register(&mut self, id: ConnId, register: &Register) {
+    fn register(&mut self, id: ConnId, register: &Register, refused: Option<Refusal>) {
         self.close(id, Ending::Gone);
         if let Some(old) = self.by_qp(register.node_guid, register.qpn) {
             // The kernel has given the number out again: its former owner is gone, and did not say
@@ -384,7 +385,7 @@ impl Engine {
             self.cx.order(id, Order::Refuse(Refusal::Full));
             return;
         }
-        let conn = Connection::new(&mut self.cx, id, register);
+        let conn = Connection::new(&mut self.cx, id, register, refused);
         let qps = self.by_qp.entry(register.node_guid).or_default();
         qps.insert(register.qpn, id);
         let conn = self.conns.entry(id).or_insert(Box::new(conn));

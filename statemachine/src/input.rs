@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use cm_msgs::control::{PolicyOverride, Register, Report};
+use cm_msgs::control::{PolicyOverride, Refusal, Register, Report};
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Gid, Lid, PKey, cm};
 use serde::{Deserialize, Serialize};
@@ -152,6 +152,8 @@ pub enum Input {
     Port(PortId, Option<PortStatus>),
     /// A library registers a connection.
     Register(ConnId, Register),
+    /// A connection that whoever has its QP cannot give an alternate: operators and its peer are told.
+    Refused(ConnId, Register, Refusal),
     /// A library reports on a connection.
     Report(ConnId, Report),
     /// How a connection is to be protected, from now on: all that is said of it in particular.

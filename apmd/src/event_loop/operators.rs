@@ -10,7 +10,6 @@ use super::parts::Parts;
 use crate::client::Client;
 use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
-use crate::kernel;
 use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::{Counters, Source, Status};
@@ -96,10 +95,8 @@ impl Parts {
 
     /// Whose connection it is.
     fn client(&self, id: ConnId) -> Option<&Client> {
-        match id.client {
-            kernel::CLIENT => self.kernel.client(id),
-            client => self.libraries.client(client),
-        }
+        let known = self.kernel.client(id);
+        known.or_else(|| self.libraries.client(id.client))
     }
 
     pub(super) fn shown<T>(
@@ -183,15 +180,11 @@ impl Parts {
     fn subject(&mut self, view: &ConnectionView) -> Subject {
         let client = view.id.client;
         let watchers = self.operators.watchers();
-        let program = match client {
-            kernel::CLIENT => self.kernel.client(view.id),
-            _ => {
-                if let Some(program) = self.libraries.client(client) {
-                    watchers.know(client, program);
-                }
-                watchers.program(client)
-            }
-        };
+        if let Some(program) = self.libraries.client(client) {
+            watchers.know(client, program);
+        }
+        let owner = self.kernel.client(view.id);
+        let program = owner.or_else(|| watchers.program(client));
         let device = self.ports.devices().by_guid(view.node_guid);
         Subject {
             id: connections::name(view.id),

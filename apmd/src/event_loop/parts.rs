@@ -22,6 +22,7 @@ use crate::parts::operators::Operators;
 use crate::parts::ports::Ports;
 use crate::parts::sa::Sa;
 use crate::parts::sources::Sources;
+use crate::registrations::Room;
 use crate::server::Server;
 use crate::token::Token;
 
@@ -57,7 +58,8 @@ impl Parts {
         };
         let budget = descriptors::libraries(&config.acm);
         let server = listen(libraries::SOCKET, budget, Token::Control, Token::Library)?;
-        let libraries = Libraries::new(server, config.control.max_connections);
+        let room = Room::new(config.control.max_connections);
+        let libraries = Libraries::new(server, room.clone());
         let budget = descriptors::OPERATORS;
         let server = listen(observe::SOCKET, budget, Token::Observe, Token::Operator)?;
         let operators = Operators::new(server);
@@ -77,7 +79,7 @@ impl Parts {
             fabric: Fabric::new(config, waker).map_err(system("thread"))?,
             neighbours: Neighbours::new(&config.neigh, own_registry()?),
             libraries,
-            kernel: Kernel::new(config, registry),
+            kernel: Kernel::new(config, room, registry),
             operators,
             acm,
         })

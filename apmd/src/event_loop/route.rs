@@ -111,8 +111,15 @@ impl Parts {
                 }
                 Note::Libraries(libraries::Note::Engine(input)) => {
                     self.remember_leaving(now, &input);
-                    self.kernel.handle_claim(now, &input);
-                    self.connections.handle(now, *input);
+                    if self.kernel.handle_claim(now, &input) {
+                        self.connections.handle(now, *input);
+                    }
+                }
+                Note::Libraries(libraries::Note::AskKernel { id, number }) => {
+                    self.kernel.ask(now, id, number);
+                }
+                Note::Kernel(kernel::Note::Known { id, number, qp }) => {
+                    self.libraries.handle_known(now, id, number, qp.as_deref());
                 }
                 Note::Kernel(kernel::Note::Engine(input)) => {
                     self.remember_leaving(now, &input);

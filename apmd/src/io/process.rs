@@ -45,6 +45,23 @@ impl Process {
         let thread = format!("/proc/{}/task/{tid}", self.pid);
         (tid == self.pid || Path::new(&thread).exists()) && self.is_alive()
     }
+
+    /// Whether it is the one of this number that started then, in nanoseconds since the host did.
+    pub(crate) fn is(&self, pid: i32, started: Option<u64>) -> bool {
+        // In this order, as above.
+        let same_start = started.is_none_or(|at| start_ticks(pid) == Some(at / NS_PER_TICK));
+        pid == self.pid && same_start && self.is_alive()
+    }
+}
+
+/// `/proc` counts in hundredths of a second (`USER_HZ`), on every architecture that has InfiniBand.
+const NS_PER_TICK: u64 = 10_000_000;
+
+/// Field 22 of `/proc/PID/stat`; the second is a name in parentheses, in which anything may be.
+fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 #[allow(unsafe_code)]
@@ -95,6 +112,16 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!process.is_alive() && !process.has_thread(process.pid));
+    }
+
+    #[test]
+    fn a_process_has_its_number_and_its_start() {
+        let this = process(std::process::id());
+        let at = start_ticks(this.pid).unwrap() * NS_PER_TICK;
+        assert!(at > 0 && this.is(this.pid, Some(at)) && this.is(this.pid, Some(at + 9_999_999)));
+        assert!(!this.is(this.pid, Some(at + NS_PER_TICK)) && this.is(this.pid, None));
+        let parent = nix::unistd::getppid().as_raw();
+        assert!(!this.is(parent, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod peers;
 mod queue_pairs;
 
 pub(crate) use peers::{Peers, Told, Way};
-pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen};
+pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen, kernels};
 
 /// What is known of the module.
 #[derive(Clone, PartialEq, Eq, Debug)]

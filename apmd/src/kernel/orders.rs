@@ -3,13 +3,20 @@
 
 use std::collections::BTreeMap;
 
+use cm_msgs::control::Report;
+use statemachine::ConnId;
+
 use crate::io::apm_module::Cookie;
 
-/// What the answer to an order is to the engine, and the engine's token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What the answer to an order is to the engine, and the engine's token; or to a library.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Answer {
     Order(u32),
     Query(u32),
+    /// What a registration of the queue pair is held against.
+    Registration(ConnId),
+    /// How the queue pair is of which this was reported.
+    Report(ConnId, Report),
     /// It waits for none.
     None,
 }
@@ -44,17 +51,18 @@ impl Orders {
         Some(*cookie)
     }
 
-    /// A queue pair is gone.
-    pub(super) fn forget(&mut self, cookie: Cookie) {
-        let waiting = self.waiting.range((cookie, 0)..=(cookie, u32::MAX));
-        for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
-            self.waiting.remove(&key);
-        }
+    /// A queue pair is gone: what nobody answers any more.
+    pub(super) fn forget(&mut self, cookie: Cookie) -> Vec<Answer> {
+        let of_it = (cookie, 0)..=(cookie, u32::MAX);
+        let gone = self.waiting.extract_if(of_it, |_, _| true);
+        gone.map(|(_, answer)| answer).collect()
     }
 
-    /// Answers may have been lost.
-    pub(super) fn clear(&mut self) {
-        self.waiting.clear();
+    /// Answers may have been lost: to which orders, as they were given.
+    pub(super) fn clear(&mut self) -> Vec<(Cookie, Answer)> {
+        let all = std::mem::take(&mut self.waiting);
+        let all = all.into_iter();
+        all.map(|((cookie, _), answer)| (cookie, answer)).collect()
     }
 
     #[cfg(test)]

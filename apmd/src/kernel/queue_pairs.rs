@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queue pairs that the kernel module tells of, and which of them the engine has. No I/O here.
-//!
-//! What a library has registered is the library's: the module sees a program's own loads and leaves such
-//! a queue pair alone. So a program whose library is connected is given a moment to register first.
+
+mod libraries;
+mod truth;
+
+pub(crate) use truth::kernels;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
-use std::time::Duration;
 
 use cm_msgs::control::{self, PolicyOverride, QpState, Refusal, Register, Report, Role, Snapshot};
 use cm_msgs::{Guid, Qpn};
@@ -15,7 +16,7 @@ use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 use crate::client::Client;
 use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport};
 use crate::io::seqpacket::Peer;
-use crate::registrations::{Registrations, State};
+use crate::registrations::{Registrations, Room, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
@@ -23,9 +24,6 @@ use super::peers::Way;
 
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;
-
-/// What a library has to register a queue pair of its program, and one that it has closed to end.
-const FOR_LIBRARY: Duration = Duration::from_secs(1);
 
 /// Whose a queue pair is to look after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +72,18 @@ pub(crate) enum Output {
         id: ConnId,
         pid: i32,
     },
+    /// What the kernel says of a queue pair that a library has registered. `None`: the module tells
+    /// nothing of it.
+    Known {
+        id: ConnId,
+        number: (Guid, Qpn),
+        qp: Option<Box<KernelQp>>,
+    },
+    /// The module is to tell how a queue pair is now.
+    Query {
+        cookie: Cookie,
+        token: u32,
+    },
     /// What its connection was need not be known any more.
     Forget(ConnId),
 }
@@ -98,15 +108,15 @@ pub(crate) struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// At most so many are looked after.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// As many are looked after as there is room for.
+    pub(crate) fn new(room: Room) -> Self {
         Self {
             all: BTreeMap::new(),
             by_number: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             left: BTreeMap::new(),
             next_conn: 1,
-            registrations: Registrations::new(limit),
+            registrations: Registrations::new(room),
             ports: BTreeSet::new(),
             claims: Claims::default(),
             awaited: Timers::default(),
@@ -116,18 +126,17 @@ impl QueuePairs {
         }
     }
 
-    pub(crate) fn set_limit(&mut self, limit: usize) {
-        self.registrations.set_limit(limit);
-    }
-
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Whose connection it is, or was until just now.
+    /// Whose connection it is, or was until just now: as the kernel has it, of a library's as well.
     pub(crate) fn client(&self, id: ConnId) -> Option<&Client> {
-        let entry = self.by_conn.get(&id.conn).and_then(|it| self.all.get(it));
-        let entry = entry.filter(|_| id.client == CLIENT);
+        let cookie = match (id.client, self.claims.get(id)) {
+            (CLIENT, _) => self.by_conn.get(&id.conn),
+            (_, claim) => claim.and_then(|claim| self.by_number.get(&claim.number)),
+        };
+        let entry = cookie.and_then(|cookie| self.all.get(cookie));
         entry
             .map(|entry| &entry.client)
             .or_else(|| self.left.get(&id))
@@ -249,29 +258,7 @@ impl QueuePairs {
             told: self.dump,
         };
         self.all.insert(cookie, entry);
-    }
-
-    /// Whether its program has a library.
-    pub(crate) fn handle_library(&mut self, now: Time, id: ConnId, has_library: bool) {
-        let Some(&cookie) = self.by_conn.get(&id.conn) else {
-            return;
-        };
-        if let Some(entry) = self.all.get_mut(&cookie)
-            && entry.whose == Whose::Asked
-        {
-            entry.whose = Whose::Ours;
-            if has_library {
-                return self.await_library(now, cookie);
-            }
-            self.consider(now, cookie);
-        }
-    }
-
-    fn await_library(&mut self, now: Time, cookie: Cookie) {
-        if let Some(entry) = self.all.get_mut(&cookie) {
-            entry.whose = Whose::Awaited;
-            self.awaited.set(cookie, now + FOR_LIBRARY);
-        }
+        self.meet(cookie, number);
     }
 
     pub(crate) fn handle_gone(&mut self, now: Time, cookie: Cookie) {
@@ -282,7 +269,11 @@ impl QueuePairs {
         self.by_conn.remove(&id.conn);
         self.by_number.remove(&entry.number());
         self.awaited.cancel(&cookie);
-        self.orders.forget(cookie);
+        for answer in self.orders.forget(cookie) {
+            if let Answer::Registration(id) = answer {
+                self.tell_registrant(id, entry.number());
+            }
+        }
         if self.registrations.remove(now, id) {
             self.left.insert(id, entry.client);
             self.outputs
@@ -293,10 +284,10 @@ impl QueuePairs {
 
     /// The module is gone, and all that it knew.
     pub(crate) fn handle_vanished(&mut self, now: Time) {
+        self.believe_libraries();
         self.all.clear();
         self.by_number.clear();
         self.by_conn.clear();
-        self.orders.clear();
         self.awaited = Timers::default();
         self.registrations.remove_client(now, CLIENT);
         let gone = Output::Engine(Box::new(Input::ClientGone(CLIENT)));
@@ -310,7 +301,11 @@ impl QueuePairs {
 
     /// Answers to orders may have been lost: the engine asks how queue pairs are.
     pub(crate) fn forget_orders(&mut self) {
-        self.orders.clear();
+        for (cookie, answer) in self.orders.clear() {
+            if let Answer::Registration(_) | Answer::Report(..) = answer {
+                self.query(cookie, answer);
+            }
+        }
     }
 
     /// What was not told any more is gone.
@@ -332,6 +327,7 @@ impl QueuePairs {
         if let Some(snapshot) = report.snapshot {
             entry.qp.snapshot = Some(snapshot);
         }
+        self.answer_library(cookie, answers);
         self.tell(cookie, cause(report.cause, report.errno, answers));
         self.consider(now, cookie);
     }
@@ -340,6 +336,7 @@ impl QueuePairs {
     pub(crate) fn handle_refused(&mut self, token: u32, errno: u32) {
         if let Some(cookie) = self.orders.with_token(token) {
             let answers = self.orders.take(cookie, token);
+            self.answer_library(cookie, answers);
             self.tell(cookie, cause(Cause::Failed, errno, answers));
         }
     }
@@ -429,31 +426,6 @@ impl QueuePairs {
         }
     }
 
-    /// A library has registered it, as this connection.
-    pub(crate) fn claim(&mut self, now: Time, number: (Guid, Qpn), id: ConnId) {
-        self.release(now, id);
-        self.claims.add(number, id);
-        if let Some(&cookie) = self.by_number.get(&number) {
-            self.consider(now, cookie);
-        }
-    }
-
-    /// A library looks after a connection no more. Mostly the queue pair is about to end as well.
-    pub(crate) fn release(&mut self, now: Time, id: ConnId) {
-        let Some(number) = self.claims.remove(id) else {
-            return;
-        };
-        if let Some(&cookie) = self.by_number.get(&number) {
-            self.await_library(now, cookie);
-        }
-    }
-
-    pub(crate) fn release_client(&mut self, now: Time, client: u32) {
-        for id in self.claims.of_client(client) {
-            self.release(now, id);
-        }
-    }
-
     pub(crate) fn handle_time(&mut self, now: Time) {
         for cookie in iter::from_fn(|| self.awaited.expired(now)).collect::<Vec<_>>() {
             if let Some(entry) = self.all.get_mut(&cookie) {
@@ -464,17 +436,42 @@ impl QueuePairs {
         for id in self.registrations.due(now) {
             self.consider_conn(now, id);
         }
+        for (id, number) in self.claims.unmet(now) {
+            self.tell_registrant(id, number);
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        let times = [self.awaited.next(), self.registrations.poll_timeout()];
+        let times = [
+            self.awaited.next(),
+            self.registrations.poll_timeout(),
+            self.claims.poll_timeout(),
+        ];
         times.into_iter().flatten().min()
+    }
+
+    /// The module loads no alternate with a GRH, however often it is asked: the connection is shown as
+    /// refused, and its peer told.
+    fn refuse_global_route(&mut self, cookie: Cookie) {
+        let Some(entry) = self.all.get_mut(&cookie) else {
+            return;
+        };
+        let why = Refusal::GlobalRoute;
+        entry.whose = Whose::Refused(why);
+        if let Some(register) = registration(&entry.qp) {
+            let input = Input::Refused(entry.id(), register, why);
+            self.outputs.push_back(Output::Engine(Box::new(input)));
+        }
     }
 
     /// What the module is to be asked because of an order, and with which token.
     pub(crate) fn order(&mut self, id: ConnId, order: Order) -> Option<(Cookie, u32, Ask)> {
         let cookie = *self.by_conn.get(&id.conn)?;
         let (answer, ask) = match order {
+            Order::Load(load) if load.alternate.global => {
+                self.refuse_global_route(cookie);
+                return None;
+            }
             Order::Load(load) => (
                 Answer::Order(load.token),
                 Ask::Load {

@@ -13,11 +13,12 @@ use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStat
 
 use crate::client::Client;
 use crate::config::{self, Config};
-use crate::io::apm_module::{ApmModule, Heard, Message};
+use crate::io::apm_module::{ApmModule, Ask, Cookie, Heard, KernelQp, Message};
 use crate::io::nldev::{Nldev, QueuePair};
 use crate::io::watched;
 use crate::kernel::{Output, Peers, Presence, QueuePairs, Told, Way};
 use crate::parts::patrol::{self, Patrol};
+use crate::registrations::Room;
 use crate::token::Token;
 
 /// Names what nobody waits for: a queue pair that is to be taken up may have gone, and so may a device.
@@ -34,6 +35,12 @@ pub(crate) enum Note {
     AskLibrary {
         id: ConnId,
         pid: i32,
+    },
+    /// What the module says of a queue pair that a library has registered, if it says anything.
+    Known {
+        id: ConnId,
+        number: (Guid, Qpn),
+        qp: Option<Box<KernelQp>>,
     },
     /// Whether a daemon answers there.
     AskPeer {
@@ -74,14 +81,14 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn new(config: &Config, registry: &Registry) -> Self {
+    pub(crate) fn new(config: &Config, room: Room, registry: &Registry) -> Self {
         let opened = ApmModule::open().and_then(|module| watched(module, registry, Token::Kernel));
         let module = opened.inspect_err(|error| tracing::warn!(%error, "no generic netlink"));
         Self {
             module: module.ok(),
             presence: Presence::Absent,
             settings: config.kernel.clone(),
-            queue_pairs: QueuePairs::new(config.control.max_connections),
+            queue_pairs: QueuePairs::new(room),
             peers: Peers::new(config.kernel.ack_timeout),
             indexes: BTreeMap::new(),
             patrol: Patrol::new(),
@@ -94,7 +101,6 @@ impl Kernel {
     }
 
     pub(crate) fn configure(&mut self, config: &Config) {
-        self.queue_pairs.set_limit(config.control.max_connections);
         self.peers.set_ack_timeout(config.kernel.ack_timeout);
         if self.settings != config.kernel {
             self.settings = config.kernel.clone();
@@ -270,8 +276,17 @@ impl Kernel {
         self.queue_pairs.handle_library(now, id, has_library);
     }
 
-    /// What a library tells the engine of: a queue pair is looked after by one only.
-    pub(crate) fn handle_claim(&mut self, now: Time, input: &Input) {
+    /// A library wants to register a queue pair: what the module says of it is told as [`Note::Known`].
+    pub(crate) fn ask(&mut self, now: Time, id: ConnId, number: (Guid, Qpn)) {
+        match self.presence {
+            Presence::Present => self.queue_pairs.ask(now, id, number),
+            _ => self.queue_pairs.tell_registrant(id, number),
+        }
+    }
+
+    /// What a library tells the engine of: a queue pair is looked after by one only. Whether it is told
+    /// as it is.
+    pub(crate) fn handle_claim(&mut self, now: Time, input: &Input) -> bool {
         match input {
             Input::Register(id, register) => {
                 let number = (register.node_guid, register.qpn);
@@ -279,8 +294,10 @@ impl Kernel {
             }
             Input::Close(id) | Input::Disconnect(id) => self.queue_pairs.release(now, *id),
             Input::ClientGone(client) => self.queue_pairs.release_client(now, *client),
+            Input::Report(id, report) => return self.queue_pairs.believes(*id, *report),
             _ => {}
         }
+        true
     }
 
     /// A daemon at this port asks for ours.
@@ -311,9 +328,13 @@ impl Kernel {
 
     /// Gives a queue pair an order.
     pub(crate) fn order(&mut self, id: ConnId, order: Order) {
-        let (Some(module), Some((cookie, token, ask))) =
-            (&self.module, self.queue_pairs.order(id, order))
-        else {
+        if let Some((cookie, token, ask)) = self.queue_pairs.order(id, order) {
+            self.send(cookie, token, ask);
+        }
+    }
+
+    fn send(&mut self, cookie: Cookie, token: u32, ask: Ask) {
+        let Some(module) = &self.module else {
             return;
         };
         let message = Message::Order { cookie, token, ask };
@@ -418,11 +439,18 @@ impl Kernel {
                 Told::Bound { way, ack_timeout } => self.bound(way, ack_timeout),
             }
         }
-        Some(match self.queue_pairs.poll_output()? {
-            Output::Engine(input) => Note::Engine(input),
-            Output::AskLibrary { id, pid } => Note::AskLibrary { id, pid },
-            Output::Forget(id) => Note::Forget(id),
-        })
+        loop {
+            return Some(match self.queue_pairs.poll_output()? {
+                Output::Engine(input) => Note::Engine(input),
+                Output::AskLibrary { id, pid } => Note::AskLibrary { id, pid },
+                Output::Known { id, number, qp } => Note::Known { id, number, qp },
+                Output::Query { cookie, token } => {
+                    self.send(cookie, token, Ask::Query);
+                    continue;
+                }
+                Output::Forget(id) => Note::Forget(id),
+            });
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 mod tests;
 mod turnover;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use cm_msgs::control::Register;
 use cm_msgs::{Guid, Qpn};
@@ -36,13 +38,36 @@ pub(crate) struct Registration {
     pub(crate) state: State,
 }
 
+/// Room for connections, of which a user has a share: one for those of libraries and those of the kernel
+/// module together, since what both register is the engine's.
+#[derive(Clone, Debug)]
+pub(crate) struct Room(Rc<RefCell<FairShare<u32>>>);
+
+impl Room {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self(Rc::new(RefCell::new(FairShare::new(limit, 0))))
+    }
+
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.0.borrow_mut().set_limit(limit);
+    }
+
+    fn take(&self, uid: u32) -> bool {
+        self.0.borrow_mut().take(uid, 1, uid == 0)
+    }
+
+    fn give_back(&self, uid: u32) {
+        self.0.borrow_mut().give_back(uid, 1);
+    }
+}
+
 /// All registrations.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     table: BTreeMap<ConnId, Registration>,
     /// Those that the engine has.
     by_qp: BTreeMap<(Guid, Qpn), ConnId>,
-    share: FairShare<u32>,
+    room: Room,
     /// How many of a user's the engine has.
     accepted: BTreeMap<u32, usize>,
     turnover: Turnover,
@@ -51,26 +76,27 @@ pub(crate) struct Registrations {
 }
 
 impl Registrations {
-    /// At most `limit`.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// None.
+    pub(crate) fn new(room: Room) -> Self {
         Self {
             table: BTreeMap::new(),
             by_qp: BTreeMap::new(),
-            share: FairShare::new(limit, 0),
+            room,
             accepted: BTreeMap::new(),
             turnover: Turnover::default(),
             turn_at: None,
         }
     }
 
-    pub(crate) fn set_limit(&mut self, limit: usize) {
-        self.share.set_limit(limit);
+    /// Of the room, which others may share.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.room.set_limit(limit);
     }
 
     /// Takes in a new registration. Whether there is room.
     #[must_use]
     pub(crate) fn add(&mut self, id: ConnId, uid: u32, register: Register) -> bool {
-        if !self.share.take(uid, 1, uid == 0) {
+        if !self.room.take(uid) {
             return false;
         }
         let state = State::New;
@@ -155,7 +181,7 @@ impl Registrations {
         else {
             return false;
         };
-        self.share.give_back(uid, 1);
+        self.room.give_back(uid);
         let State::Accepted(since) = state else {
             return false;
         };

@@ -36,18 +36,35 @@ const QP: (Guid, Qpn) = (Guid(1), Qpn(0x11));
 
 #[test]
 fn a_users_registrations_are_bounded_and_end_with_the_client() {
-    let mut all = Registrations::new(100);
+    let mut all = Registrations::new(Room::new(100));
     let taken = (0..200).take_while(|conn| all.add(id(1, *conn), 7, register()));
     assert_eq!(taken.count(), 75);
     assert!(all.add(id(2, 0), 8, register()), "another user's");
     all.remove_client(Time(0), 1);
     assert!(all.get(id(1, 0)).is_none() && all.get(id(2, 0)).is_some());
-    assert_eq!(all.share.total(), 1);
+    assert_eq!(all.room.0.borrow().total(), 1);
+}
+
+/// A user who has its share by libraries has none left for queue pairs that the kernel tells of.
+#[test]
+fn libraries_and_the_kernel_share_one_room() {
+    let room = Room::new(100);
+    let [mut libraries, mut kernel] = [&room, &room].map(|room| Registrations::new(room.clone()));
+    let fill = |all: &mut Registrations, client, uid| {
+        (0..200)
+            .take_while(|conn| all.add(id(client, *conn), uid, register()))
+            .count()
+    };
+    assert_eq!(fill(&mut libraries, 1, 7), 75);
+    assert_eq!(fill(&mut kernel, 0, 7), 0);
+    assert!(fill(&mut kernel, 0, 8) > 0, "another user's");
+    libraries.remove_client(Time(0), 1);
+    assert!(kernel.add(id(0, 1000), 7, register()));
 }
 
 #[test]
 fn one_registration_holds_a_queue_pair() {
-    let mut all = Registrations::new(100);
+    let mut all = Registrations::new(Room::new(100));
     assert!(all.add(id(1, 5), 7, register()));
     assert_eq!(all.holder(QP), None, "it was not accepted yet");
     assert_eq!(all.accept(Time(0), id(1, 5), register()), None);
@@ -64,7 +81,7 @@ fn one_registration_holds_a_queue_pair() {
 
 #[test]
 fn a_loop_of_false_registrations_waits() {
-    let mut all = Registrations::new(100);
+    let mut all = Registrations::new(Room::new(100));
     let now = Time(1_000_000);
     let checked = (0..1000).filter(|_| {
         assert!(all.add(id(1, 1), 7, register()));
@@ -80,7 +97,7 @@ fn a_loop_of_false_registrations_waits() {
 
 #[test]
 fn a_loop_of_registrations_waits() {
-    let mut all = Registrations::new(100);
+    let mut all = Registrations::new(Room::new(100));
     let now = Time(1_000_000);
     let mut accepted = 0;
     for _ in 0..1000 {

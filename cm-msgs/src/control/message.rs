@@ -313,6 +313,8 @@ closed_codes! {
         Full = 6, "the daemon's connection limit is reached";
         /// What is registered contradicts what the kernel says.
         Contradicted = 7, "the registration contradicts what the kernel says of the QP or its port";
+        /// Only an alternate with a GRH would do, and who owns the QP loads none.
+        GlobalRoute = 8, "its alternate path would have a GRH, and the kernel module loads none with one";
     }
 }
 

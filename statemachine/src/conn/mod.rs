@@ -86,8 +86,13 @@ struct Seen {
 }
 
 impl Connection {
-    /// Takes a connection over, or refuses it.
-    pub(crate) fn new(cx: &mut Context, id: ConnId, register: &Register) -> Self {
+    /// Takes a connection over, or refuses it; `refused`: its owner has said so.
+    pub(crate) fn new(
+        cx: &mut Context,
+        id: ConnId,
+        register: &Register,
+        refused: Option<Refusal>,
+    ) -> Self {
         let Register {
             role,
             opted_in,
@@ -99,7 +104,7 @@ impl Connection {
         } = *register;
         let snapshot = counting(snapshot);
         cx.path_index.add(id, node_guid, &snapshot);
-        let refused = refusal(cx, node_guid, snapshot.primary.port);
+        let refused = refused.or_else(|| refusal(cx, node_guid, snapshot.primary.port));
         let core = Core {
             id,
             opted_in,
@@ -271,7 +276,8 @@ impl Connection {
     /// What was refused for want of a port or a LID may be possible now: a daemon that has just
     /// started hears of its libraries and of its ports in any order.
     fn reconsider(&mut self, cx: &mut Context) {
-        if refusal(cx, self.core.node_guid, self.core.qp.primary.port).is_some() {
+        let by_owner = self.core.refused == Some(Refusal::GlobalRoute);
+        if by_owner || refusal(cx, self.core.node_guid, self.core.qp.primary.port).is_some() {
             return;
         }
         self.core.refused = None;

@@ -340,7 +340,7 @@ fn refused_rep(core: &Core, ids: CommIds, refusal: Refusal) -> Rep {
             FailoverAccepted::Rejected,
             association::Refusal::NoSecondPath,
         ),
-        Refusal::NoDevice | Refusal::NotInfiniBand | Refusal::NoApm => (
+        Refusal::NoDevice | Refusal::NotInfiniBand | Refusal::NoApm | Refusal::GlobalRoute => (
             FailoverAccepted::NotSupported,
             association::Refusal::DeviceCannot,
         ),

@@ -208,9 +208,11 @@ impl World {
         };
         let (lap, sap) = match input {
             // A path that is proposed may have lost its sense.
-            Input::Port(..) | Input::Report(..) | Input::Register(..) | Input::Close(_) => {
-                (true, false)
-            }
+            Input::Port(..)
+            | Input::Report(..)
+            | Input::Register(..)
+            | Input::Refused(..)
+            | Input::Close(_) => (true, false),
             Input::Mad(source, message) => match message {
                 Message::Spr(_) => (false, ends(here.sap, source.transaction_id)),
                 // The peer may say that the far port is down.

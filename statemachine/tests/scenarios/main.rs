@@ -30,3 +30,4 @@ mod sharing;
 mod standing;
 mod stranger;
 mod turns;
+mod unknown_gid;

@@ -2,9 +2,9 @@
 //! Connections that nobody can look after.
 
 use cm_msgs::association;
-use cm_msgs::control::Refusal;
-use statemachine::PortStatus;
+use cm_msgs::control::{PolicyOverride, Refusal, Register};
 use statemachine::view::{AssociationState, Protection, Reason};
+use statemachine::{Input, PortStatus};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, random};
 
@@ -119,4 +119,40 @@ fn no_more_connections_than_configured() {
     let refused: Vec<_> = pair.hosts[ACTIVE].refused.clone();
     assert_eq!(refused, [None, None, Some(Refusal::Full)]);
     assert_eq!(pair.views(ACTIVE).len(), 2);
+}
+
+#[test]
+fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::running(1);
+        let qp = pair.qp(host);
+        let register = Register {
+            role: pair.roles[host],
+            opted_in: false,
+            node_guid: pair.view(host).node_guid,
+            qpn: pair.view(host).qpn,
+            peer_qpn: pair.view(host).peer_qpn,
+            policy: PolicyOverride::default(),
+            snapshot: qp.snapshot(),
+        };
+        let why = Refusal::GlobalRoute;
+        pair.tell(host, Input::Refused(pair.id(host, 0), register, why));
+        pair.run(120_000);
+        assert_refused(&pair, host, why);
+        let told = pair.view(PASSIVE + ACTIVE - host);
+        if host == PASSIVE {
+            let why = association::Refusal::DeviceCannot;
+            assert_eq!(told.reason, Some(Reason::PeerRefused(Some(why))));
+        }
+        assert_eq!(told.protection, Protection::Unprotected);
+        // Ports come and go, and it stays so.
+        let laps = |pair: &Pair| pair.view(PASSIVE).counters.laps_received;
+        let before = laps(&pair);
+        pair.pull(host, 2);
+        pair.run(5_000);
+        pair.plug(host, 2);
+        pair.run(60_000);
+        assert_refused(&pair, host, why);
+        assert_eq!(laps(&pair), before);
+    }
 }

@@ -13,6 +13,7 @@ use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::kernel_module::KernelModule;
 use crate::observe::Pair;
+use crate::port::Port;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
 use crate::wait::{self, Seen};
@@ -49,7 +50,8 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     shown(&pairs)?;
     needs_no_library()?;
     for host in Host::ALL {
-        leave(context, host)?;
+        let port = context.world.wait_disjoint(1)?[0].active_port(host);
+        leave(context, port, 1)?;
     }
     beside_the_library(context)?;
     without_daemons(context, &mut programs)?;
@@ -152,14 +154,13 @@ fn needs_no_library() -> Result<(), Failure> {
     })
 }
 
-/// A cable at this host is pulled and plugged.
-fn leave(context: &mut Context<'_>, host: Host) -> Result<(), Failure> {
-    let port = context.world.wait_disjoint(1)?[0].active_port(host);
+/// The cable of this port is pulled and plugged, under so many connections.
+fn leave(context: &mut Context<'_>, port: Port, connections: usize) -> Result<(), Failure> {
     context.world.pull(port)?;
-    context.world.wait_moved(1, port)?;
+    context.world.wait_moved(connections, port)?;
     context.report.migrations += 1;
     context.world.plug(port)?;
-    context.world.wait_disjoint(1)?;
+    context.world.wait_disjoint(connections)?;
     context.report.rearmed += 1;
     Ok(())
 }
@@ -184,20 +185,41 @@ fn without_daemons(context: &mut Context<'_>, programs: &mut [Program]) -> Resul
     Ok(())
 }
 
-/// What a library has registered stays the library's.
+/// What a library has registered stays the library's, and is one connection for both: also when it moves,
+/// of which the module has no event.
 fn beside_the_library(context: &mut Context<'_>) -> Result<(), Failure> {
     let streams = Streams::start(&context.timeline, Options::default())?;
-    context.world.wait_disjoint(2)?;
-    let conns = apmctl(Host::A, &["conn", "show"])?;
-    let mut by: Vec<_> = conns
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|conn| conn["by"].as_str().unwrap_or_default().to_owned())
-        .collect();
-    by.sort_unstable();
-    ensure(by == ["kernel", "library"], || {
-        format!("protected by {by:?}")
+    let pairs = context.world.wait_disjoint(2)?;
+    let qpn = by_library()?;
+    let mut pairs = pairs.iter();
+    let pair = pairs.find(|pair| pair.end(Host::A).qpn == qpn);
+    let pair = pair.ok_or_else(|| Failure::not_shown("not armed on both ends"))?;
+    leave(context, pair.active_port(Host::A), 2)?;
+    ensure(by_library()? == qpn, || {
+        "another queue pair is the library's".to_owned()
     })?;
     context.finish(streams)
+}
+
+/// The queue pair of the one connection of two that is a library's, shown once and with the kernel's owner.
+fn by_library() -> Result<u32, Failure> {
+    let conns = apmctl(Host::A, &["conn", "show"])?;
+    let conns = conns.as_array().cloned().unwrap_or_default();
+    let of = |by: &str| conns.iter().filter(|conn| conn["by"] == by).count();
+    ensure((of("kernel"), of("library")) == (1, 1), || {
+        format!("apmctl conn: {conns:?}")
+    })?;
+    let conn = conns.iter().find(|conn| conn["by"] == "library");
+    let conn = conn.cloned().unwrap_or_default();
+    let all = apmctl(Host::A, &["qp", "show"])?;
+    let all = all.as_array().cloned().unwrap_or_default();
+    let its = |qp: &&Value| qp["device"] == Host::A.device() && qp["qpn"] == conn["qpn"];
+    let qp = all.iter().find(its).cloned().unwrap_or_default();
+    let is_one = qp["connection"] == conn["id"]
+        && qp["protection"] == conn["protection"]
+        && qp["owner"] == conn["command"]
+        && qp["pid"] == conn["pid"];
+    ensure(is_one, || format!("apmctl qp: {qp}, apmctl conn: {conn}"))?;
+    let qpn = conn["qpn"].as_u64().and_then(|qpn| qpn.try_into().ok());
+    Ok(qpn.unwrap_or_default())
 }

@@ -159,6 +159,7 @@ pub(super) fn word(input: &Input) -> String {
         Input::Timeout => "time",
         Input::Port(..) => "port",
         Input::Register(..) => "registered",
+        Input::Refused(..) => "refused",
         Input::Close(_) | Input::Disconnect(_) | Input::ClientGone(_) => "closed",
         Input::Mad(_, message) => message.name(),
         Input::Paths { result: Ok(_), .. } => "paths",

@@ -81,6 +81,8 @@ pub(crate) struct Owner {
     /// `None`: the kernel.
     pub(crate) pid: Option<i32>,
     pub(crate) uid: u32,
+    /// When its process started, in nanoseconds since the host did. `None`: that is not known.
+    pub(crate) started: Option<u64>,
 }
 
 /// A queue pair as the module tells of it.
@@ -463,6 +465,7 @@ impl<'a> Attributes<'a> {
                 .u32(a_qp::OWNER_PID)
                 .and_then(|pid| i32::try_from(pid).ok()),
             uid: self.u32(a_qp::OWNER_UID).unwrap_or(0),
+            started: self.u64(a_qp::OWNER_START).filter(|at| *at != 0),
         }
     }
 

@@ -5,9 +5,11 @@
 mod constants;
 mod message;
 
-pub(crate) use message::{Ask, Cause, Cookie, KernelQp, KernelReport, Message, Protect, Rule};
 #[cfg(test)]
-pub(crate) use message::{LeftAlone, Owner};
+pub(crate) use message::LeftAlone;
+pub(crate) use message::{
+    Ask, Cause, Cookie, KernelQp, KernelReport, Message, Owner, Protect, Rule,
+};
 
 use std::io::{self, ErrorKind};
 

@@ -36,13 +36,14 @@ fn queue_pair(cookie: u64, pid: Option<i32>) -> KernelQp {
             name: "ib_srp".to_owned(),
             pid,
             uid: 0,
+            started: None,
         },
         snapshot: Some(snapshot(1)),
     }
 }
 
 fn known() -> QueuePairs {
-    let mut all = QueuePairs::new(100);
+    let mut all = QueuePairs::new(Room::new(100));
     all.handle_port(NOW, PortId::new(DEVICE, 1));
     all
 }
@@ -53,11 +54,20 @@ fn outputs(all: &mut QueuePairs) -> Vec<String> {
         Output::Engine(input) => match *input {
             Input::Register(id, register) => format!("register {} {}", id.conn, register.role),
             Input::Report(id, report) => format!("report {} {:?}", id.conn, report.cause),
+            Input::Refused(id, _, why) => format!("refused {} {why:?}", id.conn),
             Input::Close(id) => format!("close {}", id.conn),
             Input::ClientGone(client) => format!("gone {client}"),
             other => format!("{other:?}"),
         },
         Output::AskLibrary { pid, .. } => format!("library of {pid}?"),
+        Output::Known { id, qp, .. } => match qp {
+            Some(qp) => {
+                let primary = qp.snapshot.map(|it| it.primary.port);
+                format!("{}.{} is on {primary:?}", id.client, id.conn)
+            }
+            None => format!("{}.{} is not known", id.client, id.conn),
+        },
+        Output::Query { token, .. } => format!("query {token}"),
         Output::Forget(id) => format!("forget {}", id.conn),
     });
     words.collect()
@@ -143,19 +153,190 @@ fn a_program_with_a_library_registers_itself_first() {
     assert!(outputs(&mut all).is_empty());
     let library = ConnId { client: 5, conn: 3 };
     all.claim(NOW, (DEVICE, Qpn(0x101)), library);
-    let late = NOW + FOR_LIBRARY;
+    let late = NOW + libraries::FOR_LIBRARY;
     all.handle_time(late);
     assert!(outputs(&mut all).is_empty(), "it is the library's");
     all.release(late, library);
     assert!(outputs(&mut all).is_empty(), "it may be about to end");
-    all.handle_time(late + FOR_LIBRARY);
+    all.handle_time(late + libraries::FOR_LIBRARY);
     assert_eq!(outputs(&mut all), ["register 1 passive"]);
     // A library that comes late gets it.
     all.claim(late, (DEVICE, Qpn(0x101)), library);
     assert_eq!(outputs(&mut all), ["close 1"]);
     all.release_client(late, 5);
-    all.handle_time(late + FOR_LIBRARY * 2);
+    all.handle_time(late + libraries::FOR_LIBRARY * 2);
     assert_eq!(outputs(&mut all), ["register 1 passive"]);
+}
+
+const LIBRARY: ConnId = ConnId { client: 5, conn: 3 };
+const NUMBER: (Guid, Qpn) = (DEVICE, Qpn(0x101));
+
+fn answer(cookie: u64, token: u32, port: u8) -> KernelReport {
+    KernelReport {
+        snapshot: Some(snapshot(port)),
+        ..report(cookie, Cause::Done, Some(token))
+    }
+}
+
+fn said(cause: control::Cause, port: u8) -> Report {
+    Report {
+        cause,
+        snapshot: snapshot(port),
+    }
+}
+
+#[test]
+fn a_registration_is_held_against_what_the_module_reads_now() {
+    let mut all = known();
+    all.handle_new(NOW, queue_pair(1, Some(7)));
+    outputs(&mut all);
+    all.ask(NOW, LIBRARY, NUMBER);
+    assert_eq!(outputs(&mut all), ["query 1"]);
+    // It has migrated since the module told of it, of which no event told.
+    all.handle_report(NOW, &answer(1, 1, 2));
+    assert_eq!(outputs(&mut all), ["5.3 is on Some(2)"]);
+    // Refused to be read: what was told last.
+    all.ask(NOW, LIBRARY, NUMBER);
+    all.handle_refused(2, 105);
+    assert_eq!(outputs(&mut all), ["query 2", "5.3 is on Some(2)"]);
+    // Gone before it could be.
+    all.ask(NOW, LIBRARY, NUMBER);
+    all.handle_gone(NOW, Cookie(1));
+    assert_eq!(outputs(&mut all), ["query 3", "5.3 is not known"]);
+}
+
+#[test]
+fn what_the_module_has_not_told_of_yet_is_waited_for() {
+    let mut all = known();
+    all.ask(NOW, LIBRARY, NUMBER);
+    assert!(outputs(&mut all).is_empty());
+    all.handle_new(NOW, queue_pair(1, Some(7)));
+    assert_eq!(outputs(&mut all), ["library of 7?", "query 1"]);
+    all.handle_report(NOW, &answer(1, 1, 1));
+    assert_eq!(outputs(&mut all), ["5.3 is on Some(1)"]);
+    // A kind that it does not see.
+    let other = ConnId { client: 5, conn: 4 };
+    all.ask(NOW, other, (DEVICE, Qpn(0x999)));
+    assert_eq!(all.poll_timeout(), Some(NOW + libraries::FOR_MODULE));
+    all.handle_time(NOW + libraries::FOR_MODULE);
+    assert_eq!(outputs(&mut all), ["5.4 is not known"]);
+    // One that was registered before the module was there is held against it then.
+    all.claim(NOW, (DEVICE, Qpn(0x102)), other);
+    all.handle_new(NOW, queue_pair(2, Some(7)));
+    assert_eq!(outputs(&mut all), ["library of 7?", "query 2"]);
+}
+
+#[test]
+fn a_librarys_report_goes_on_with_the_kernels_truth() {
+    let mut all = known();
+    let done = control::Cause::Done { token: 77 };
+    assert!(all.believes(LIBRARY, said(done, 1)), "nobody knows better");
+    all.claim(NOW, NUMBER, LIBRARY);
+    assert!(all.believes(LIBRARY, said(done, 1)), "nobody knows better");
+    all.handle_new(NOW, queue_pair(1, Some(7)));
+    all.handle_report(NOW, &answer(1, 1, 1));
+    outputs(&mut all);
+    assert!(!all.believes(LIBRARY, said(done, 1)));
+    assert!(!all.believes(LIBRARY, said(control::Cause::PathMigrated, 2)));
+    assert_eq!(outputs(&mut all), ["query 2", "query 3"]);
+    all.handle_report(NOW, &answer(1, 2, 1));
+    assert_eq!(outputs(&mut all), ["report 3 Done { token: 77 }"]);
+    // A lie: it is where it was.
+    all.handle_report(NOW, &answer(1, 3, 1));
+    let Some(Output::Engine(input)) = all.poll_output() else {
+        panic!("no report");
+    };
+    let Input::Report(LIBRARY, report) = *input else {
+        panic!("{input:?}");
+    };
+    assert_eq!(report.snapshot, snapshot(1));
+    // Answers may be lost, and are asked for again.
+    assert!(!all.believes(LIBRARY, said(done, 1)));
+    all.forget_orders();
+    assert_eq!(outputs(&mut all), ["query 4", "query 5"]);
+    // What was closed meanwhile reports no more, whatever its number is given to.
+    all.release(NOW, LIBRARY);
+    all.handle_report(NOW, &answer(1, 5, 1));
+    assert!(outputs(&mut all).is_empty());
+}
+
+#[test]
+fn a_queue_pair_that_is_gone_reports_nothing_and_without_the_module_libraries_are_believed() {
+    let mut all = known();
+    all.handle_new(NOW, queue_pair(1, Some(7)));
+    all.claim(NOW, NUMBER, LIBRARY);
+    outputs(&mut all);
+    let lost = said(control::Cause::PathMigrated, 2);
+    assert!(!all.believes(LIBRARY, lost));
+    all.ask(NOW, ConnId { client: 6, conn: 0 }, (DEVICE, Qpn(0x999)));
+    all.handle_vanished(NOW);
+    let want = [
+        "query 1",
+        "report 3 PathMigrated",
+        "6.0 is not known",
+        "gone 0",
+    ];
+    assert_eq!(outputs(&mut all), want);
+    assert!(all.believes(LIBRARY, lost));
+    all.handle_new(NOW, queue_pair(2, Some(7)));
+    let renumbered = KernelQp {
+        qpn: NUMBER.1,
+        ..queue_pair(3, Some(7))
+    };
+    all.handle_new(NOW, renumbered);
+    all.handle_gone(NOW, Cookie(3));
+    outputs(&mut all);
+    assert!(!all.believes(LIBRARY, lost));
+    assert!(outputs(&mut all).is_empty());
+}
+
+#[test]
+fn a_librarys_connection_is_shown_once_with_the_kernels_owner() {
+    let mut all = known();
+    all.handle_new(NOW, queue_pair(1, Some(7)));
+    all.claim(NOW, NUMBER, LIBRARY);
+    let left_alone = KernelQp {
+        left_alone: Some(LeftAlone::OwnApm),
+        ..queue_pair(1, Some(7))
+    };
+    all.handle_new(NOW, left_alone);
+    let seen: Vec<_> = all.after(None).map(|seen| seen.care).collect();
+    assert_eq!(seen, [Care::Connection(LIBRARY)]);
+    let owner = all.client(LIBRARY).expect("known");
+    assert_eq!(
+        (owner.command.as_deref(), owner.peer.pid),
+        (Some("ib_srp"), 7)
+    );
+    assert!(all.client(ConnId { client: 5, conn: 4 }).is_none());
+}
+
+#[test]
+fn an_alternate_with_a_grh_is_asked_for_never() {
+    let mut all = known();
+    all.handle_new(NOW, queue_pair(1, None));
+    outputs(&mut all);
+    let path = snapshot(1).primary;
+    let global = Path {
+        port: 2,
+        global: true,
+        ..path
+    };
+    let load = Order::Load(Load {
+        token: 7,
+        primary: path,
+        alternate: global,
+        standing: false,
+    });
+    assert!(all.order(FIRST, load).is_none());
+    assert_eq!(outputs(&mut all), ["refused 1 GlobalRoute"]);
+    let seen: Vec<_> = all.after(None).map(|seen| seen.care).collect();
+    assert_eq!(seen, [Care::Refused(Refusal::GlobalRoute)]);
+    all.handle_report(NOW, &report(1, Cause::PathMigrated, None));
+    assert_eq!(
+        outputs(&mut all),
+        ["report 1 PathMigrated"],
+        "and not registered again"
+    );
 }
 
 #[test]
@@ -204,7 +385,7 @@ fn what_a_dump_does_not_tell_is_gone() {
 
 #[test]
 fn it_waits_for_its_port_and_is_shown_so() {
-    let mut all = QueuePairs::new(100);
+    let mut all = QueuePairs::new(Room::new(100));
     all.handle_new(NOW, queue_pair(1, None));
     assert!(outputs(&mut all).is_empty());
     let care = |all: &QueuePairs| all.after(None).map(|seen| seen.care).collect::<Vec<_>>();

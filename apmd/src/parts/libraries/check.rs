@@ -3,13 +3,16 @@
 //! where the kernel can be asked.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid, PKey};
 use statemachine::{PortId, PortStatus};
 
+use crate::io::apm_module::KernelQp;
 use crate::io::nldev::QueuePair;
+use crate::kernel::kernels;
 
 /// Whose a queue pair is, as far as the kernel knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +53,8 @@ pub(super) enum Objection {
     NotInRts,
     #[error("the snapshot of the queue pair is not as the kernel has it")]
     OldSnapshot,
+    #[error("its primary path is said to be {said}, and is {is}")]
+    Primary { said: Way, is: Way },
     #[error("the device has no port {0}")]
     Port(u8),
     #[error("source LID {lid} is not port {port}'s")]
@@ -60,6 +65,30 @@ pub(super) enum Objection {
     DestinationLid(Lid),
     #[error("the kernel does not say whose the queue pair is: {0}")]
     NoAnswer(String),
+}
+
+/// Where a path leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Way {
+    port: u8,
+    slid: Lid,
+    dlid: Lid,
+}
+
+impl From<&Path> for Way {
+    fn from(path: &Path) -> Self {
+        let Path {
+            port, slid, dlid, ..
+        } = *path;
+        Self { port, slid, dlid }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { port, slid, dlid } = self;
+        write!(f, "from port {port}, LID {slid}, to LID {dlid}")
+    }
 }
 
 impl Objection {
@@ -76,7 +105,10 @@ impl Objection {
     pub(super) fn may_be_outdated(&self) -> bool {
         matches!(
             self,
-            Self::OldSnapshot | Self::SourceLid { .. } | Self::SourceGid { .. }
+            Self::OldSnapshot
+                | Self::Primary { .. }
+                | Self::SourceLid { .. }
+                | Self::SourceGid { .. }
         )
     }
 }
@@ -151,6 +183,28 @@ pub(super) fn corrected(register: &Register, kernel: &QueuePair) -> Register {
     register
 }
 
+/// The registration with the kernel module's word in place of what it claims, unless its primary path is
+/// another. Roles are known to the connection manager, of which the module may have heard.
+pub(super) fn told(register: &Register, kernel: &KernelQp) -> Result<Register, Objection> {
+    let snapshot = kernel.snapshot.ok_or(Objection::NotInRts)?;
+    if snapshot.qp_state != QpState::Rts {
+        return Err(Objection::NotInRts);
+    }
+    let said = &register.snapshot;
+    if !said.primary.same_way(&snapshot.primary) {
+        return Err(Objection::Primary {
+            said: Way::from(&said.primary),
+            is: Way::from(&snapshot.primary),
+        });
+    }
+    Ok(Register {
+        role: kernel.role.unwrap_or(register.role),
+        peer_qpn: kernel.peer_qpn,
+        snapshot: kernels(said, &snapshot),
+        ..*register
+    })
+}
+
 /// Whether a path begins at a port as it is and can end anywhere. `has_gid`: whether the port has a
 /// GID besides its first.
 pub(super) fn path(
@@ -198,8 +252,10 @@ pub(super) fn report(snapshot: &Snapshot, device: Option<&PortStatus>) -> Result
 #[cfg(test)]
 mod tests {
     use cm_msgs::Qpn;
+    use cm_msgs::control::Role;
 
     use super::*;
+    use crate::io::apm_module::{Cookie, Owner};
 
     const GID: Gid = Gid([1; 16]);
 
@@ -286,6 +342,18 @@ mod tests {
         }
     }
 
+    fn registered() -> Register {
+        Register {
+            role: Role::Active,
+            opted_in: false,
+            node_guid: cm_msgs::Guid(1),
+            qpn: Qpn(0x11),
+            peer_qpn: Qpn(0x99),
+            policy: cm_msgs::control::PolicyOverride::default(),
+            snapshot: snapshot(),
+        }
+    }
+
     #[test]
     fn a_live_registration_is_never_displaced_by_a_stranger() {
         use Holder::{Nobody, Other, Same};
@@ -347,19 +415,82 @@ mod tests {
         for (kernel, objection) in cases {
             assert_eq!(queue_pair(&snapshot(), &kernel), Err(objection));
         }
-        let register = Register {
-            role: cm_msgs::control::Role::Active,
-            opted_in: false,
-            node_guid: cm_msgs::Guid(1),
-            qpn: Qpn(0x11),
-            peer_qpn: Qpn(0x99),
-            policy: cm_msgs::control::PolicyOverride::default(),
-            snapshot: snapshot(),
-        };
-        let corrected = corrected(&register, &migrated);
+        let corrected = corrected(&registered(), &migrated);
         assert_eq!(corrected.peer_qpn, Qpn(0x22));
         assert_eq!(corrected.snapshot.migration, MigrationState::Migrated);
         assert_eq!(corrected.snapshot.alternate, None);
+    }
+
+    #[test]
+    fn the_kernel_module_is_believed_and_a_made_up_path_is_not() {
+        let kernel = KernelQp {
+            cookie: Cookie(1),
+            node_guid: cm_msgs::Guid(1),
+            qpn: Qpn(0x11),
+            peer_qpn: Qpn(0x22),
+            role: None,
+            left_alone: None,
+            owner: Owner::default(),
+            snapshot: Some(Snapshot {
+                migration: MigrationState::Migrated,
+                primary: Path {
+                    mtu: 4,
+                    ..primary()
+                },
+                alternate: None,
+                ..snapshot()
+            }),
+        };
+        let true_one = registered();
+        let told = |register: &Register, kernel: &KernelQp| super::told(register, kernel);
+        let register = told(&true_one, &kernel).expect("true");
+        assert_eq!(register.peer_qpn, Qpn(0x22), "not as is claimed");
+        assert_eq!(register.role, Role::Active, "the library's word");
+        assert_eq!(register.snapshot.migration, MigrationState::Migrated);
+        assert_eq!(register.snapshot.primary.mtu, 4);
+        assert_eq!(register.snapshot.alternate, None);
+        let passive = KernelQp {
+            role: Some(Role::Passive),
+            ..kernel.clone()
+        };
+        let register = told(&true_one, &passive).expect("true");
+        assert_eq!(register.role, Role::Passive);
+        for lie in [
+            Path {
+                port: 2,
+                ..primary()
+            },
+            Path {
+                slid: Lid(11),
+                ..primary()
+            },
+            Path {
+                dlid: Lid(21),
+                ..primary()
+            },
+        ] {
+            let mut register = true_one;
+            register.snapshot.primary = lie;
+            let objection = told(&register, &kernel).expect_err("a lie");
+            assert!(objection.may_be_outdated());
+            assert_eq!(objection.refusal(), Refusal::Contradicted);
+        }
+        let mut register = true_one;
+        register.snapshot.primary.dlid = Lid(21);
+        let objection = told(&register, &kernel).expect_err("a lie").to_string();
+        assert_eq!(
+            objection,
+            "its primary path is said to be from port 1, LID 10, to LID 21, and is from port 1, \
+             LID 10, to LID 20"
+        );
+        let broken = KernelQp {
+            snapshot: kernel.snapshot.map(|snapshot| Snapshot {
+                qp_state: QpState::Error,
+                ..snapshot
+            }),
+            ..kernel
+        };
+        assert_eq!(told(&true_one, &broken), Err(Objection::NotInRts));
     }
 
     #[test]

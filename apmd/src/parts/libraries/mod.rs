@@ -8,22 +8,23 @@ mod pace;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
-use cm_msgs::PKey;
 use cm_msgs::control::{
-    DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal, Register,
-    Report,
+    Cause, DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal,
+    Register, Report,
 };
+use cm_msgs::{Guid, PKey, Qpn};
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
 use crate::client::Client;
 use crate::config::Config;
 use crate::counters::LibraryCounters;
+use crate::io::apm_module::{KernelQp, Owner};
 use crate::io::gid_table;
 use crate::io::nldev::{Maker, Nldev};
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol};
-use crate::registrations::{Registrations, State};
+use crate::registrations::{Registrations, Room, State};
 use crate::server::{Alive, Server};
 use check::{Holder, Objection, Ownership};
 use pace::Pace;
@@ -39,6 +40,8 @@ const TURN: usize = 64;
 pub(crate) enum Note {
     /// What is new of a library's connections.
     Engine(Box<Input>),
+    /// A queue pair is to be registered: what does the kernel module say of it?
+    AskKernel { id: ConnId, number: (Guid, Qpn) },
     /// A library asks whether a daemon answers at a peer's port.
     AskPeer {
         question: PeerQuestion,
@@ -94,13 +97,13 @@ pub(crate) struct Libraries {
 
 impl Libraries {
     /// Serves whom `server` lets in, and looks after so many connections.
-    pub(crate) fn new(server: Server, max_connections: usize) -> Self {
+    pub(crate) fn new(server: Server, room: Room) -> Self {
         let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
         Self {
             server,
             nldev: nldev.ok(),
             clients: BTreeMap::new(),
-            registrations: Registrations::new(max_connections),
+            registrations: Registrations::new(room),
             patrol: Patrol::new(),
             ports: BTreeMap::new(),
             unread: VecDeque::new(),
@@ -278,12 +281,12 @@ impl Libraries {
         self.consider(now, id);
     }
 
-    /// Accepts or refuses a registration, or lets it wait.
+    /// Asks the kernel module about a registration, or lets it wait.
     fn consider(&mut self, now: Time, id: ConnId) {
         let Some(registration) = self.registrations.get_mut(id) else {
             return;
         };
-        let (register, asked) = (registration.register, registration.state == State::Asked);
+        let register = registration.register;
         if !self.ports.contains_key(&primary_port(&register)) {
             // After a start libraries and ports are heard of in any order. Kept, so that the
             // library need not try again: it is asked when the port comes.
@@ -299,7 +302,38 @@ impl Libraries {
         if !self.registrations.is_its_turn(now, id) {
             return;
         }
-        match self.check(id, &register, asked) {
+        // Nonsense is refused before the kernel is asked, which costs several messages.
+        if let Err(objection) = check::report(&register.snapshot, self.device_of(&register)) {
+            self.registrations.count_as_short(now, id);
+            return self.object(now, id, &objection);
+        }
+        let number = (register.node_guid, register.qpn);
+        self.notes.push_back(Note::AskKernel { id, number });
+    }
+
+    /// What the kernel module says of a queue pair that is registered, if it says anything. Accepts the
+    /// registration, refuses it, or asks about it again.
+    pub(crate) fn handle_known(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        number: (Guid, Qpn),
+        told: Option<&KernelQp>,
+    ) {
+        let Some(registration) = self.registrations.get(id) else {
+            return;
+        };
+        let (register, state) = (registration.register, registration.state);
+        if (register.node_guid, register.qpn) != number {
+            return;
+        }
+        let asked = state == State::Asked;
+        match state {
+            State::New | State::Asked => {}
+            State::NoPort | State::Turnover => return,
+            State::Accepted(_) => return self.known_late(now, id, told),
+        }
+        match self.check(id, &register, asked, told) {
             Ok(register) => {
                 if let Some(displaced) = self.registrations.accept(now, id, register) {
                     self.order(now, displaced, Order::Refuse(Refusal::NotOwner));
@@ -318,6 +352,21 @@ impl Libraries {
         }
     }
 
+    /// The module has told of a queue pair that is registered already.
+    fn known_late(&mut self, now: Time, id: ConnId, told: Option<&KernelQp>) {
+        let Some(told) = told else { return };
+        if self.made_by(id, &told.owner) == Ownership::Foreign {
+            self.object(now, id, &Objection::Foreign);
+            return self.notes.push_back(Note::engine(Input::Close(id)));
+        }
+        // Its path may be another than was said.
+        if let Some(snapshot) = told.snapshot {
+            let cause = Cause::Changed;
+            let input = Input::Report(id, Report { cause, snapshot });
+            self.notes.push_back(Note::engine(input));
+        }
+    }
+
     /// Has the library look at the queue pair again; its answer is considered.
     fn ask(&mut self, now: Time, id: ConnId) {
         if let Some(registration) = self.registrations.get_mut(id) {
@@ -326,15 +375,20 @@ impl Libraries {
         }
     }
 
-    /// The registration as the kernel confirms it. `asked`: the library has looked again.
+    /// The registration as the kernel confirms it: its module, or nldev of what that does not know.
+    /// `asked`: the library has looked again.
     fn check(
         &mut self,
         id: ConnId,
         register: &Register,
         asked: bool,
+        told: Option<&KernelQp>,
     ) -> Result<Register, Objection> {
-        // Nonsense is refused before the kernel is asked, which costs several messages.
-        check::report(&register.snapshot, self.device_of(register))?;
+        if let Some(told) = told {
+            let ownership = self.made_by(id, &told.owner);
+            check::owner(ownership, self.holder(id, register))?;
+            return check::told(register, told);
+        }
         let nldev = self.nldev.as_mut();
         let nldev = nldev.ok_or_else(|| Objection::NoAnswer("no rdma netlink".to_owned()))?;
         let found = nldev.queue_pair(register.node_guid, register.qpn);
@@ -368,6 +422,15 @@ impl Libraries {
             }
             Maker::Ended => Ownership::Unknown,
             Maker::Thread(_) | Maker::Kernel => Ownership::Foreign,
+        }
+    }
+
+    /// The same as the module has it, which has seen the queue pair begin: also where its maker has ended.
+    fn made_by(&self, id: ConnId, owner: &Owner) -> Ownership {
+        match (owner.pid, self.of(id)) {
+            (Some(0), _) => Ownership::Unknown,
+            (Some(pid), Some(client)) if client.process.is(pid, owner.started) => Ownership::Own,
+            _ => Ownership::Foreign,
         }
     }
 

@@ -51,6 +51,10 @@ const ATTACKS: &[Attack] = &[
         run: registrations::forged,
     },
     Attack {
+        name: "forged-by-module",
+        run: registrations::forged_by_module,
+    },
+    Attack {
         name: "takeover",
         run: registrations::takeover,
     },

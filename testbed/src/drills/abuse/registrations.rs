@@ -14,6 +14,7 @@ use crate::clock::Moment;
 use crate::command;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
+use crate::kernel_module::KernelModule;
 use crate::port::Port;
 use crate::stream::{Options, Streams};
 
@@ -119,10 +120,41 @@ fn lies(somebodys: u32) -> Result<Vec<(&'static str, Claim)>, Failure> {
 
 /// What is not true is refused, and what is true is not.
 pub(super) fn forged(context: &mut Context<'_>, scene: &mut Scene) -> Result<(), Failure> {
+    let lies = lies(scene.qpn)?;
+    judged(context, "forged", lies)?;
+    context.world.wait_disjoint(1).map(drop)
+}
+
+/// With the kernel module loaded, which knows where a queue pair leads; and a library that is there already
+/// goes on with what the module says.
+pub(super) fn forged_by_module(
+    context: &mut Context<'_>,
+    scene: &mut Scene,
+) -> Result<(), Failure> {
+    let module = KernelModule::load()?;
+    context
+        .world
+        .wait_logged(Host::A, &["kernel module apm is there"])?;
+    let mut lies = lies(scene.qpn)?;
+    let elsewhere = Claim {
+        dlid: Host::B.port(2).lid()?,
+        ..Claim::truth()?
+    };
+    lies.push(("to where it does not lead", elsewhere));
+    judged(context, "forged_by_module", lies)?;
+    scene.rearm(context)?;
+    module.unload()
+}
+
+fn judged(
+    context: &mut Context<'_>,
+    attack: &str,
+    lies: Vec<(&'static str, Claim)>,
+) -> Result<(), Failure> {
     let mut honest = Claim::truth()?.attack("claim")?;
     let mut accepted = Vec::new();
     let mut attackers = Vec::new();
-    for (what, claim) in lies(scene.qpn)? {
+    for (what, claim) in lies {
         attackers.push((what, claim.attack("claim")?));
     }
     let total = attackers.len();
@@ -135,13 +167,13 @@ pub(super) fn forged(context: &mut Context<'_>, scene: &mut Scene) -> Result<(),
         }
     }
     let said = honest.wait_for(&["REFUSED", "ACCEPTED"])?;
-    context.report.set("forged", total);
-    context.report.set("forged_accepted", accepted.len());
+    let accepted_key = format!("{attack}_accepted");
+    context.report.set(attack, total);
+    context.report.set(&accepted_key, accepted.len());
     ensure(said == "ACCEPTED", || format!("an honest claim: {said}"))?;
     ensure(accepted.is_empty(), || {
         format!("accepted: {}", accepted.join(", "))
-    })?;
-    context.world.wait_disjoint(1).map(drop)
+    })
 }
 
 /// Of a queue pair whose maker has ended, the kernel does not say whose it is; it stays with the one
