@@ -4,7 +4,8 @@
 use clap::{Args, Subcommand, ValueEnum};
 use cm_msgs::sa::{
     LinearForwardingTableRecord, LinkRecord, McMemberRecord, NodeRecord, PKeyTableRecord,
-    PathRecord, PortInfoRecord, Record, SaMad, ServiceRecord, SlToVlMappingTableRecord, SwitchInfoRecord,
+    PathRecord, PortInfoRecord, Record, SaMad, ServiceRecord, SlToVlMappingTableRecord,
+    SwitchInfoRecord,
 };
 use serde_json::json;
 

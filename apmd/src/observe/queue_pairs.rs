@@ -150,6 +150,7 @@ fn care(now: Time, seen: &Seen<'_>, engine: &Engine) -> (Option<ConnId>, String,
 pub(crate) fn module(
     presence: &Presence,
     all: &QueuePairs,
+    peers: usize,
     settings: &config::Kernel,
 ) -> KernelModule {
     let (state, reason) = match presence {
@@ -164,5 +165,6 @@ pub(crate) fn module(
         protect: settings.protect.to_string(),
         queue_pairs,
         left_alone,
+        peers,
     }
 }

@@ -7,8 +7,8 @@ use cm_msgs::cm::Message;
 use cm_msgs::pretty::Pretty;
 use cm_msgs::sa::{
     ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord, NodeRecord,
-    Notice, PKeyTableRecord, PathRecord, PortInfoRecord, SaMad, SaMessage,
-    ServiceRecord, SlToVlMappingTableRecord, SwitchInfoRecord,
+    Notice, PKeyTableRecord, PathRecord, PortInfoRecord, SaMad, SaMessage, ServiceRecord,
+    SlToVlMappingTableRecord, SwitchInfoRecord,
 };
 use cm_msgs::smp::{PortInfo, Smp};
 use cm_msgs::{DecodeError, Gid, Presence, PrivateData, control};

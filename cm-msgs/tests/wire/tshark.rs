@@ -17,8 +17,8 @@ use cm_msgs::fields::{FieldValue, Fields};
 use cm_msgs::mad::{self, Header};
 use cm_msgs::sa::{
     self, ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord,
-    NodeRecord, Notice, PKeyTableRecord, PathRecord, PortInfoRecord, Record, SaMad,
-    ServiceRecord, SlToVlMappingTableRecord, SwitchInfoRecord, Trap,
+    NodeRecord, Notice, PKeyTableRecord, PathRecord, PortInfoRecord, Record, SaMad, ServiceRecord,
+    SlToVlMappingTableRecord, SwitchInfoRecord, Trap,
 };
 use cm_msgs::smp::{PortInfo, Routing, Smp};
 use cm_msgs::{PrivateData, Qpn};

@@ -243,12 +243,7 @@ impl Services {
             tries,
         };
         let ask = if let Some((port, service)) = self.obsolete.pop() {
-            ask(
-                port,
-                SaMad::delete(0, &service.named()),
-                TIMEOUT_MS,
-                TRIES,
-            )
+            ask(port, SaMad::delete(0, &service.named()), TIMEOUT_MS, TRIES)
         } else {
             let mut all = self.registrations.iter_mut().filter(|_| self.wanted);
             all.find_map(|known| {
@@ -273,9 +268,8 @@ impl Services {
 
     /// What came of the request with this number.
     pub fn handle_reply(&mut self, now: Time, number: u32, reply: Result<Response, Failure>) {
-        let is_asked = |known: &&mut Registration| {
-            [known.stage, known.table].contains(&Stage::Asked(number))
-        };
+        let is_asked =
+            |known: &&mut Registration| [known.stage, known.table].contains(&Stage::Asked(number));
         let Some(known) = self.registrations.iter_mut().find(is_asked) else {
             return;
         };
@@ -291,13 +285,15 @@ impl Services {
                 tracing::debug!(port = port.port, records, "services read");
                 let mut seen = BTreeSet::new();
                 let others = services.into_iter().filter(|other| {
-                    known.service.is_some_and(|own| own.gid != other.gid) && seen.insert(other.lid.0)
+                    known.service.is_some_and(|own| own.gid != other.gid)
+                        && seen.insert(other.lid.0)
                 });
-                self.found.extend(others.take(FOUND_MAX).map(|other| FarPort {
-                    port,
-                    lid: other.lid,
-                    partition: other.pkey.partition(),
-                }));
+                self.found
+                    .extend(others.take(FOUND_MAX).map(|other| FarPort {
+                        port,
+                        lid: other.lid,
+                        partition: other.pkey.partition(),
+                    }));
                 Stage::Done
             }
             Ok(_) => {

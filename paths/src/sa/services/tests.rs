@@ -77,7 +77,10 @@ fn each_port_is_registered_and_then_reads_who_else_is() {
     let asks = asked(&mut services);
     assert_eq!(
         asks,
-        [(0, PORT, mad::METHOD_SET, 1), (1, OTHER, mad::METHOD_SET, 2)]
+        [
+            (0, PORT, mad::METHOD_SET, 1),
+            (1, OTHER, mad::METHOD_SET, 2)
+        ]
     );
     services.handle_reply(Time(0), 1, yes());
     let get = mad::METHOD_GET_TABLE;
@@ -144,9 +147,7 @@ fn a_table_of_junk_is_cut_short() {
     asked(&mut services);
     services.handle_reply(Time(0), 0, yes());
     asked(&mut services);
-    let junk: Vec<_> = (2..=6000)
-        .map(|lid| service(lid).record().record)
-        .collect();
+    let junk: Vec<_> = (2..=6000).map(|lid| service(lid).record().record).collect();
     services.handle_reply(Time(0), 1, table(&junk));
     assert_eq!(services.take_found().len(), FOUND_MAX);
 }
@@ -169,10 +170,7 @@ fn another_subnet_manager_is_told_at_once_and_its_table_read_later() {
     services.handle_sm_changed(Time(0), PORT);
     assert_eq!(settle(&mut services, Time(0)).len(), 2, "nothing was read");
     services.handle_sm_changed(Time(7), PORT);
-    assert_eq!(
-        settle(&mut services, Time(7)),
-        [(PORT, mad::METHOD_SET, 1)]
-    );
+    assert_eq!(settle(&mut services, Time(7)), [(PORT, mad::METHOD_SET, 1)]);
     let read = services.poll_timeout().unwrap();
     assert!(read <= Time(7) + Duration::from_secs(30), "{read:?}");
     services.handle_time(read);
