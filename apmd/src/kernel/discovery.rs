@@ -53,6 +53,8 @@ pub(super) struct Discovery {
     again: Timers<Way>,
     /// Those that are being asked, since when.
     under_way: BTreeMap<Way, Time>,
+    /// Those that are being asked because they had asked: they take nobody's place above.
+    callers: BTreeMap<Way, Time>,
     next_at: Time,
 }
 
@@ -86,11 +88,13 @@ impl Discovery {
         self.kept.remove(&way);
         self.again.cancel(&way);
         self.under_way.remove(&way);
+        self.callers.remove(&way);
     }
 
     /// Whether it stays, now that it has answered, or has not.
     pub(super) fn handle_answer(&mut self, way: Way, answers: bool) -> bool {
-        let since = self.under_way.remove(&way);
+        let called = self.callers.remove(&way);
+        let since = self.under_way.remove(&way).or(called);
         let Some(silent) = self.kept.get_mut(&way) else {
             if let (true, Some(since)) = (answers, since) {
                 self.keep(since, way);
@@ -128,6 +132,11 @@ impl Discovery {
         self.under_way.insert(way, now);
     }
 
+    /// It has asked, was asked back, and is kept if it answers.
+    pub(super) fn called(&mut self, now: Time, way: Way) {
+        self.callers.insert(way, now);
+    }
+
     fn next_waiting(&mut self) -> Option<FarPort> {
         use std::ops::Bound::{Excluded, Unbounded};
         let last = self.last.map_or(Unbounded, Excluded);
@@ -157,110 +166,4 @@ impl Discovery {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use cm_msgs::Guid;
-
-    fn way(lid: u16) -> Way {
-        (PortId::new(Guid(9), 1), Lid(lid))
-    }
-
-    fn far(lid: u16) -> FarPort {
-        FarPort {
-            port: way(lid).0,
-            lid: Lid(lid),
-            partition: 0x7fff,
-        }
-    }
-
-    /// All that are asked until then, each answered at once, with when.
-    fn asked(discovery: &mut Discovery, until: Time, answers: bool) -> Vec<(Time, Way)> {
-        let mut all = Vec::new();
-        while let Some(at) = discovery.poll_timeout().filter(|at| *at <= until) {
-            let way = match discovery.poll(at) {
-                Some(Due::First(far)) => (far.port, far.lid),
-                Some(Due::Again(way)) => way,
-                None => panic!("nothing due"),
-            };
-            discovery.asked(at, way);
-            all.push((at, way));
-            if !discovery.handle_answer(way, answers) {
-                discovery.forget(way);
-            }
-        }
-        all
-    }
-
-    fn lids(asked: &[(Time, Way)]) -> Vec<u16> {
-        asked.iter().map(|(_, (_, lid))| lid.0).collect()
-    }
-
-    #[test]
-    fn each_is_asked_once_beginning_behind_the_own_lid() {
-        let mut discovery = Discovery::default();
-        discovery.begin_behind(Lid(3), way(3).0);
-        for lid in [5, 1, 4, 2, 5] {
-            discovery.find(far(lid));
-        }
-        let all = asked(&mut discovery, Time(1_000_000), true);
-        assert_eq!(lids(&all), [4, 5, 1, 2]);
-        let gaps = all.windows(2).map(|pair| pair[1].0 - pair[0].0);
-        assert!(gaps.into_iter().all(|gap| gap == PACE_FIRST));
-    }
-
-    #[test]
-    fn few_are_under_way_at_a_time() {
-        let mut discovery = Discovery::default();
-        (1..=20).for_each(|lid| discovery.find(far(lid)));
-        let mut now = Time(0);
-        while let Some(at) = discovery.poll_timeout() {
-            now = at;
-            let Some(Due::First(far)) = discovery.poll(now) else {
-                panic!("nothing due");
-            };
-            discovery.asked(now, (far.port, far.lid));
-        }
-        assert_eq!(discovery.under_way.len(), UNDER_WAY_MAX);
-        assert_eq!(discovery.poll(now + AGAIN_AFTER), None);
-        discovery.handle_answer(way(1), false);
-        assert!(discovery.poll_timeout().is_some());
-    }
-
-    #[test]
-    fn many_are_asked_again_no_faster_than_the_pace() {
-        let mut discovery = Discovery::default();
-        (1..=KEPT_MAX as u16 + 5).for_each(|lid| discovery.find(far(lid)));
-        let first = asked(&mut discovery, Time(20_000_000), true);
-        assert_eq!(first.len(), KEPT_MAX + 5);
-        assert_eq!(discovery.kept.len(), KEPT_MAX, "there is room for no more");
-        let mut last = first.last().unwrap().0;
-        for (at, _) in asked(&mut discovery, Time(400_000_000), true) {
-            assert!(at - last >= PACE_AGAIN);
-            last = at;
-        }
-        let again = asked(&mut discovery, last + 2 * AGAIN_AFTER, true);
-        assert!(again.len() > KEPT_MAX, "{}", again.len());
-    }
-
-    #[test]
-    fn who_never_answered_is_forgotten_and_who_did_after_a_while() {
-        let mut discovery = Discovery::default();
-        discovery.find(far(1));
-        assert_eq!(asked(&mut discovery, Time(0), false).len(), 1);
-        assert_eq!(discovery.poll_timeout(), None);
-
-        discovery.find(far(1));
-        let begin = discovery.poll_timeout().unwrap();
-        asked(&mut discovery, begin, true);
-        let silent = asked(&mut discovery, Time(u64::MAX), false);
-        assert_eq!(silent.len(), usize::from(SILENT_MAX));
-        assert!(!discovery.keeps(way(1)));
-    }
-
-    #[test]
-    fn a_flood_waits_in_bounds() {
-        let mut discovery = Discovery::default();
-        (1..=10_000).for_each(|lid| discovery.find(far(lid)));
-        assert_eq!(discovery.waiting.len(), WAITING_MAX);
-    }
-}
+mod tests;

@@ -168,7 +168,7 @@ impl Peers {
         let way = (far.port, far.lid);
         match self.all.get(&way) {
             Some(peer) if peer.named => self.discovery.keep(now, way),
-            Some(_) => self.discovery.asked(now, way),
+            Some(_) => self.discovery.called(now, way),
             None => {}
         }
     }
