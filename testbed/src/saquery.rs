@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 
 use crate::command;
 use crate::failure::Failure;
+use crate::host::Host;
 use crate::port::Port;
 
 /// What matters of a path record.
@@ -95,6 +96,35 @@ pub fn traps(port: Port) -> Result<Vec<u16>, Failure> {
     Ok(traps)
 }
 
+/// GIDs of the ports at which services of this name are registered, ascending.
+///
+/// # Errors
+/// If `saquery` does not start.
+pub fn services(host: Host, name: &str) -> Result<Vec<Ipv6Addr>, Failure> {
+    let text = command::run(&[host.name(), "saquery", "SR"])?;
+    let mut gids: Vec<_> = services_of(&text, name).collect();
+    gids.sort_unstable();
+    Ok(gids)
+}
+
+fn services_of<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = Ipv6Addr> + use<'a> {
+    let blocks = text.split("ServiceRecord dump:").skip(1);
+    blocks.filter_map(move |block| {
+        let is_named = value(block, "ServiceName") == Some(name);
+        value(block, "ServiceGID")?
+            .parse()
+            .ok()
+            .filter(|_| is_named)
+    })
+}
+
+/// The text behind a field's name and dots.
+fn value<'a>(block: &'a str, field: &str) -> Option<&'a str> {
+    let mut lines = block.lines().map(str::trim);
+    let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix('.'))?;
+    Some(value.trim_start_matches('.'))
+}
+
 fn subscriber(block: &str) -> Option<Ipv6Addr> {
     let mut lines = block.lines().map(str::trim);
     let gid = lines.find_map(|line| line.strip_prefix("SubscriberGID"))?;
@@ -121,6 +151,17 @@ mod tests {
         assert_eq!(Record::parse(saquery), Some(record.clone()));
         assert_eq!(Record::parse(ib_acme), Some(record));
         assert_eq!(Record::parse("  dlid: 5\n"), None);
+    }
+
+    #[test]
+    fn services_are_known_by_their_names() {
+        let text = "ServiceRecord dump:\n\t\tServiceID...............0x0200000041504d44\n\
+            \t\tServiceGID..............fe80::653:4843:4100:202\n\
+            \t\tServiceName.............apmd\n\
+            ServiceRecord dump:\n\t\tServiceGID..............fe80::1\n\
+            \t\tServiceName.............other\n";
+        let gid = "fe80::653:4843:4100:202".parse().unwrap();
+        assert!(services_of(text, "apmd").eq([gid]));
     }
 
     #[test]

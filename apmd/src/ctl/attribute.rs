@@ -6,7 +6,7 @@ use cm_msgs::fields::{FieldValue, Fields};
 use cm_msgs::sa::{
     self, ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord,
     NodeDescription, NodeRecord, Notice, PKeyTableRecord, PathRecord, PortInfoRecord, Record,
-    SlToVlMappingTableRecord, SwitchInfoRecord,
+    ServiceRecord, SlToVlMappingTableRecord, SwitchInfoRecord,
 };
 use cm_msgs::smp::{self, PortInfo};
 use serde_json::{Map, Value, json};
@@ -55,6 +55,7 @@ impl Attribute {
             PKeyTableRecord::ATTRIBUTE => shown!(PKeyTableRecord, "P_KeyTableRecord", bytes),
             PathRecord::ATTRIBUTE => shown!(PathRecord, "PathRecord", bytes),
             McMemberRecord::ATTRIBUTE => shown!(McMemberRecord, "MCMemberRecord", bytes),
+            ServiceRecord::ATTRIBUTE => shown!(ServiceRecord, "ServiceRecord", bytes),
             _ => return None,
         })
     }
@@ -110,7 +111,7 @@ fn text(name: &str, value: FieldValue<'_>) -> String {
         FieldValue::Bytes(bytes) if name.ends_with("gid") => {
             bytes.try_into().map(|gid| Gid(gid).to_string()).ok()
         }
-        FieldValue::Bytes(bytes) if name == "node_description" => {
+        FieldValue::Bytes(bytes) if ["node_description", "service_name"].contains(&name) => {
             let name = bytes.try_into().map(NodeDescription);
             name.map(|name| format!("\"{name}\"")).ok()
         }
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn what_is_too_short_or_unknown_is_nothing() {
         for id in [
-            1, 2, 3, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x33, 0x35, 0x38,
+            1, 2, 3, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x31, 0x33, 0x35, 0x38,
         ] {
             assert!(Attribute::of_sa(id, &[0; 200]).is_some(), "{id:#x}");
             assert!(Attribute::of_sa(id, &[0; 5]).is_none(), "{id:#x}");

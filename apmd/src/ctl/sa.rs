@@ -4,7 +4,8 @@
 use clap::{Args, Subcommand, ValueEnum};
 use cm_msgs::sa::{
     LinearForwardingTableRecord, LinkRecord, McMemberRecord, NodeRecord, PKeyTableRecord,
-    PathRecord, PortInfoRecord, Record, SaMad, SlToVlMappingTableRecord, SwitchInfoRecord,
+    PathRecord, PortInfoRecord, Record, SaMad, ServiceRecord, SlToVlMappingTableRecord,
+    SwitchInfoRecord,
 };
 use serde_json::json;
 
@@ -64,6 +65,8 @@ enum Table {
     Path,
     /// MCMemberRecord: multicast groups
     Group,
+    /// ServiceRecord: registered services, apmd's among them
+    Service,
 }
 
 impl Table {
@@ -79,6 +82,7 @@ impl Table {
             Self::Pkey => SaMad::get_table(0, &PKeyTableRecord::any()),
             Self::Path => SaMad::get_table(0, &PathRecord::any()),
             Self::Group => SaMad::get_table(0, &McMemberRecord::any()),
+            Self::Service => SaMad::get_table(0, &ServiceRecord::any()),
         }
     }
 }

@@ -118,8 +118,8 @@ fn kernel(module: &model::KernelModule) -> String {
             format!("module apm cannot be used: {why}; apmd needs CAP_NET_ADMIN (see kernel.md)")
         }
         ModuleState::Loaded => format!(
-            "module apm protects {}: {} RC queue pairs, {} left alone (see `apmctl qp`)",
-            module.protect, module.queue_pairs, module.left_alone
+            "module apm protects {}: {} RC queue pairs, {} left alone (see `apmctl qp`); {} peers named",
+            module.protect, module.queue_pairs, module.left_alone, module.peers
         ),
     }
 }

@@ -263,6 +263,7 @@ impl Parts {
             kernel: queue_pairs::module(
                 self.kernel.presence(),
                 self.kernel.queue_pairs(),
+                self.kernel.named_peers(),
                 &config.kernel,
             ),
             connections,

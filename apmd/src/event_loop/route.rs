@@ -130,6 +130,7 @@ impl Parts {
                     self.kernel.handle_library(now, id, has_library);
                 }
                 Note::Kernel(kernel::Note::Forget(id)) => self.kernel.forget(id),
+                Note::Kernel(kernel::Note::Discover(wanted)) => self.sa.discover(wanted),
                 Note::Libraries(libraries::Note::AskPeer { question, uid, far })
                 | Note::Kernel(kernel::Note::AskPeer { question, uid, far }) => {
                     self.peers.ask(now, question, uid, far);
@@ -184,6 +185,7 @@ impl Parts {
                 Note::Sa(sa::Note::Fabric(number, reply)) => {
                     self.fabric.handle_reply(number, reply);
                 }
+                Note::Sa(sa::Note::Found(found)) => self.kernel.handle_found(found),
                 Note::Sa(sa::Note::Joined(user, reply)) => self.acm.handle_joined(user, reply),
                 Note::Sources(sources::Note::AskSa(ask)) => self.sa.ask(*ask),
                 Note::Sources(sources::Note::AskFabric(query)) => {
@@ -260,7 +262,7 @@ impl Parts {
     }
 
     fn sm_changed(&mut self, now: Time, port: PortId) {
-        self.sa.handle_sm_changed(port);
+        self.sa.handle_sm_changed(now, port);
         self.sources.handle_sm_changed(port);
         self.acm.handle_sm_changed(now, port);
     }

@@ -2,6 +2,7 @@
 //! What is known of the kernel module `apm` and of the queue pairs that it tells of (sans-IO).
 
 mod claims;
+mod discovery;
 mod orders;
 mod peers;
 mod queue_pairs;

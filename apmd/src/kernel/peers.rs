@@ -3,7 +3,9 @@
 //! them: a daemon answers there, and this host has a second path. No I/O here.
 //!
 //! Asked about is who is being connected to, who is connected, and who asks for this daemon: of two
-//! hosts the one that accepts hears of the connection by that, before its own end goes to RTS.
+//! hosts the one that accepts hears of the connection by that, before its own end goes to RTS. The first
+//! connection of a kernel consumer is faster than that; so whoever has registered with subnet administration
+//! is asked beforehand ([`Discovery`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,6 +14,7 @@ use cm_msgs::Lid;
 use statemachine::{FarPort, PeerQuestion, PortId, PortStatus, Time};
 
 use super::CLIENT;
+use super::discovery::{Discovery, Due};
 
 /// How long a peer is named before it is asked about again, if it is connected, or forgotten.
 const NAMED_FOR: Duration = Duration::from_secs(60);
@@ -24,6 +27,8 @@ const TURN: usize = 64;
 
 /// Whose share of the questions it is when another host asks first. No user has this number.
 const STRANGERS: u32 = u32::MAX;
+/// And when subnet administration has named it.
+const DISCOVERY: u32 = u32::MAX - 1;
 
 /// A peer's port, as seen from a local one.
 pub(crate) type Way = (PortId, Lid);
@@ -64,6 +69,8 @@ pub(crate) struct Peers {
     /// To be gone through.
     due: VecDeque<Way>,
     round_at: Option<Time>,
+    /// Those that stay without anybody being connected to them.
+    discovery: Discovery,
     told: VecDeque<Told>,
 }
 
@@ -78,6 +85,7 @@ impl Peers {
             last_question: 0,
             due: VecDeque::new(),
             round_at: None,
+            discovery: Discovery::default(),
             told: VecDeque::new(),
         }
     }
@@ -87,11 +95,18 @@ impl Peers {
         self.all.values().filter(|peer| peer.named).count()
     }
 
+    /// Whether any are named.
+    pub(crate) fn is_bounding(&self) -> bool {
+        self.ack_timeout > 0
+    }
+
     /// Another bound.
     pub(crate) fn set_ack_timeout(&mut self, ack_timeout: u8) {
         if self.ack_timeout != ack_timeout {
             for way in self.all.keys().copied().collect::<Vec<_>>() {
+                let kept = self.kept(way);
                 self.forget(way);
+                kept.into_iter().for_each(|far| self.discovery.find(far));
             }
             self.ack_timeout = ack_timeout;
         }
@@ -112,34 +127,111 @@ impl Peers {
     /// What has become of a port. Who is behind which LID, and whether there is a second path, may be
     /// different.
     pub(crate) fn handle_port(&mut self, port: PortId, status: Option<&PortStatus>) {
-        match status {
+        let before = match status {
             Some(status) => self.ports.insert(port, status.clone()),
             None => self.ports.remove(&port),
         };
-        let of_device = |way: &&Way| way.0.node_guid == port.node_guid;
-        self.due.extend(self.all.keys().filter(of_device));
+        let is_same = before.as_ref() == status;
+        let is_due = |way: &&Way| {
+            way.0.node_guid == port.node_guid && !(is_same && self.discovery.keeps(**way))
+        };
+        self.due.extend(self.all.keys().filter(is_due));
     }
 
     /// Somebody of this host is connected to a peer, or about to be.
     pub(crate) fn expect(&mut self, now: Time, far: FarPort, uid: u32) {
         let way = (far.port, far.lid);
-        if self.all.contains_key(&way) || self.all.len() == MAX || !self.counts(way) {
+        if !self.counts(way) {
             return;
         }
-        let peer = Peer {
-            partition: far.partition,
-            uid,
-            asked: None,
-            named: false,
-        };
-        self.all.insert(way, peer);
+        match self.all.get(&way) {
+            Some(peer) if peer.named => return,
+            Some(_) => {}
+            None if self.all.len() == MAX => return,
+            None => {
+                let peer = Peer {
+                    partition: far.partition,
+                    uid,
+                    asked: None,
+                    named: false,
+                };
+                self.all.insert(way, peer);
+            }
+        }
         self.round_at.get_or_insert(now + NAMED_FOR);
         self.ask(way);
     }
 
-    /// A daemon there asks for ours: it may be about to connect.
+    /// A daemon there asks for ours: it may be about to connect, or has found this one.
     pub(crate) fn asked_by(&mut self, now: Time, far: FarPort) {
         self.expect(now, far, STRANGERS);
+        let way = (far.port, far.lid);
+        match self.all.get(&way) {
+            Some(peer) if peer.named => self.discovery.keep(now, way),
+            Some(_) => self.discovery.called(now, way),
+            None => {}
+        }
+    }
+
+    /// Subnet administration says that a daemon answers there. Anybody may have told it so.
+    pub(crate) fn find(&mut self, far: FarPort) {
+        if let Some(status) = self.ports.get(&far.port) {
+            self.discovery.begin_behind(status.lid, far.port);
+            self.discovery.find(far);
+        }
+    }
+
+    /// Asks who is due without anybody being connected to them.
+    fn discover(&mut self, now: Time) {
+        while let Some(due) = self.discovery.poll(now) {
+            let (way, partition) = match due {
+                Due::Again(way) => (way, None),
+                Due::First(far) => ((far.port, far.lid), Some(far.partition)),
+            };
+            let is_active = self.ports.get(&way.0).is_some_and(|it| it.active);
+            if !self.counts(way) || !is_active {
+                // It may have a second path later, of which its port's change tells.
+                if self.discovery.keeps(way) {
+                    self.unname(way);
+                }
+                continue;
+            }
+            if partition.is_some_and(|partition| !self.is_in(way.0, partition)) {
+                continue;
+            }
+            if let (Some(partition), false) = (partition, self.all.contains_key(&way)) {
+                if self.all.len() == MAX {
+                    continue;
+                }
+                let peer = Peer {
+                    partition,
+                    uid: DISCOVERY,
+                    asked: None,
+                    named: false,
+                };
+                self.all.insert(way, peer);
+                self.round_at.get_or_insert(now + NAMED_FOR);
+            }
+            self.discovery.asked(now, way);
+            self.ask(way);
+        }
+    }
+
+    /// Whether a port is in the partition.
+    fn is_in(&self, port: PortId, partition: u16) -> bool {
+        let mut pkeys = self.ports.get(&port).into_iter().flat_map(|it| &it.pkeys);
+        pkeys.any(|pkey| pkey.partition() == partition)
+    }
+
+    /// Where it is, if it stays without anybody being connected to it.
+    fn kept(&self, (port, lid): Way) -> Option<FarPort> {
+        let peer = self.all.get(&(port, lid));
+        let peer = peer.filter(|_| self.discovery.keeps((port, lid)))?;
+        Some(FarPort {
+            port,
+            lid,
+            partition: peer.partition,
+        })
     }
 
     /// Whether a second path is there, and the way does not lead back to this host.
@@ -149,8 +241,12 @@ impl Peers {
             let usable = status.infiniband && status.active && status.apm;
             usable && (is_other || (*id == port && status.lmc > 0))
         });
-        let leads_back = self.ports.values().any(|status| status.has_lid(lid));
-        self.ack_timeout > 0 && self.ports.contains_key(&port) && has_second && !leads_back
+        let is_known = self.ports.contains_key(&port);
+        self.ack_timeout > 0 && is_known && has_second && !self.leads_back(lid)
+    }
+
+    fn leads_back(&self, lid: Lid) -> bool {
+        self.ports.values().any(|status| status.has_lid(lid))
     }
 
     fn ask(&mut self, way: Way) {
@@ -180,29 +276,41 @@ impl Peers {
         let Some(way) = self.questions.remove(&question.question) else {
             return;
         };
-        if !answers || !self.counts(way) {
+        let counts = self.counts(way);
+        if !self.discovery.handle_answer(way, answers) {
             return self.forget(way);
         }
         let ack_timeout = self.ack_timeout;
-        if let Some(peer) = self.all.get_mut(&way) {
-            peer.asked = None;
-            if !peer.named {
+        let Some(peer) = self.all.get_mut(&way) else {
+            return;
+        };
+        peer.asked = None;
+        match answers && counts {
+            false if self.discovery.keeps(way) => self.unname(way),
+            false => self.forget(way),
+            true if peer.named => {}
+            true => {
                 peer.named = true;
                 self.told.push_back(Told::Bound { way, ack_timeout });
             }
         }
     }
 
-    fn forget(&mut self, way: Way) {
-        let Some(peer) = self.all.remove(&way) else {
-            return;
-        };
-        if let Some(question) = peer.asked {
-            self.questions.remove(&question);
-        }
-        if peer.named {
+    fn unname(&mut self, way: Way) {
+        if let Some(peer) = self.all.get_mut(&way)
+            && std::mem::take(&mut peer.named)
+        {
             let ack_timeout = 0;
             self.told.push_back(Told::Bound { way, ack_timeout });
+        }
+    }
+
+    fn forget(&mut self, way: Way) {
+        self.unname(way);
+        self.discovery.forget(way);
+        let asked = self.all.remove(&way).and_then(|peer| peer.asked);
+        if let Some(question) = asked {
+            self.questions.remove(&question);
         }
     }
 
@@ -210,17 +318,28 @@ impl Peers {
     pub(crate) fn handle_time(&mut self, now: Time, connected: impl FnOnce() -> BTreeSet<Way>) {
         if self.round_at.is_some_and(|at| at <= now) {
             self.round_at = (!self.all.is_empty()).then(|| now + NAMED_FOR);
-            self.due.extend(self.all.keys());
+            let others = self.all.keys().filter(|way| !self.discovery.keeps(**way));
+            self.due.extend(others);
         }
-        if self.due.is_empty() {
-            return;
+        if !self.due.is_empty() {
+            self.review(&connected());
         }
-        let connected = connected();
+        self.discover(now);
+    }
+
+    fn review(&mut self, connected: &BTreeSet<Way>) {
         for way in self
             .due
             .drain(..self.due.len().min(TURN))
             .collect::<Vec<_>>()
         {
+            if let Some(far) = self.kept(way) {
+                match self.ports.contains_key(&way.0) && !self.leads_back(way.1) {
+                    true => self.discovery.find(far),
+                    false => self.forget(way),
+                }
+                continue;
+            }
             let is_needed = connected.contains(&way) || self.is_asked(way);
             match is_needed && self.counts(way) {
                 true => self.ask(way),
@@ -234,10 +353,11 @@ impl Peers {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        match self.due.is_empty() {
-            true => self.round_at,
-            false => Some(Time(0)),
+        if !self.due.is_empty() {
+            return Some(Time(0));
         }
+        let discovery = self.discovery.poll_timeout();
+        self.round_at.into_iter().chain(discovery).min()
     }
 
     pub(crate) fn poll(&mut self) -> Option<Told> {

@@ -120,6 +120,9 @@ pub(crate) struct KernelModule {
     pub(crate) queue_pairs: usize,
     /// Of these, those that it leaves alone.
     pub(crate) left_alone: usize,
+    /// Peers' ports that were named to it, as seen from a local one each: ACK timeouts towards them are bounded.
+    #[serde(default)]
+    pub(crate) peers: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, Display)]

@@ -147,6 +147,7 @@ fn care(now: Time, seen: &Seen<'_>, engine: &Engine) -> (Option<ConnId>, String,
 pub(crate) fn module(
     presence: &Presence,
     all: &QueuePairs,
+    peers: usize,
     settings: &config::Kernel,
 ) -> KernelModule {
     let (state, reason) = match presence {
@@ -161,5 +162,6 @@ pub(crate) fn module(
         protect: settings.protect.to_string(),
         queue_pairs,
         left_alone,
+        peers,
     }
 }

@@ -50,6 +50,8 @@ pub(crate) enum Note {
     },
     /// See [`Kernel::forget`].
     Forget(ConnId),
+    /// Whether daemons of other hosts are to be found, and to find this one.
+    Discover(bool),
 }
 
 /// How far the module is with telling of all queue pairs.
@@ -78,6 +80,8 @@ pub(crate) struct Kernel {
     dump: Dump,
     /// There may be more to read than one turn took.
     unread: bool,
+    /// What was said last.
+    discovers: bool,
 }
 
 impl Kernel {
@@ -97,6 +101,7 @@ impl Kernel {
             unsearched: BTreeSet::new(),
             dump: Dump::Over,
             unread: false,
+            discovers: false,
         }
     }
 
@@ -116,6 +121,11 @@ impl Kernel {
 
     pub(crate) fn queue_pairs(&self) -> &QueuePairs {
         &self.queue_pairs
+    }
+
+    /// How many peers are named to the module.
+    pub(crate) fn named_peers(&self) -> usize {
+        self.peers.count()
     }
 
     /// Whose queue pair a connection is; of one that has just been closed, until it is forgotten.
@@ -307,6 +317,13 @@ impl Kernel {
         }
     }
 
+    /// Subnet administration says that daemons answer there.
+    pub(crate) fn handle_found(&mut self, found: Vec<FarPort>) {
+        if self.presence == Presence::Present {
+            found.into_iter().for_each(|far| self.peers.find(far));
+        }
+    }
+
     /// Whether a daemon answers where was asked.
     pub(crate) fn handle_peer(&mut self, question: PeerQuestion, answers: bool) {
         self.peers.handle_answer(question, answers);
@@ -431,6 +448,10 @@ impl Kernel {
     }
 
     pub(crate) fn poll_note(&mut self) -> Option<Note> {
+        let discovers = self.presence == Presence::Present && self.peers.is_bounding();
+        if std::mem::replace(&mut self.discovers, discovers) != discovers {
+            return Some(Note::Discover(discovers));
+        }
         while let Some(told) = self.peers.poll() {
             match told {
                 Told::Ask { question, uid, far } => {

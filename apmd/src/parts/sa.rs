@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::PathRecord;
 use paths::sa::{
-    Ask, Failure, Limits, Malformed, Report, Reports, Response, SaClient, SaRequest, Subnet, User,
+    Ask, Failure, Limits, Malformed, Report, Reports, Response, SaClient, SaRequest, Service,
+    Services, Subnet, User,
 };
 use paths::source::sa::paths;
-use statemachine::{PortId, QueryError, Random, Time};
+use statemachine::{FarPort, PortId, QueryError, Random, Time};
 
 use super::ports::PortNews;
 use crate::io::umad::Incoming;
@@ -29,18 +30,22 @@ pub(crate) enum Note {
     Fabric(u32, Result<Response, Failure>),
     /// A multicast group was joined, or not.
     Joined(u32, Result<Response, Failure>),
+    /// Daemons of other hosts say that they answer there.
+    Found(Vec<FarPort>),
 }
 
 pub(crate) struct Sa {
     client: SaClient,
     reports: Reports,
+    services: Services,
     notes: VecDeque<Note>,
     malformed: u64,
 }
 
 impl Sa {
-    pub(crate) fn new(random: Random) -> Self {
+    pub(crate) fn new(mut random: Random) -> Self {
         Self {
+            services: Services::new(random.split()),
             client: SaClient::new(Limits::default(), random),
             reports: Reports::default(),
             notes: VecDeque::new(),
@@ -61,9 +66,16 @@ impl Sa {
         self.reports.subscribe(port, traps);
     }
 
+    /// Whether daemons of other hosts are to be found, and to find this one.
+    pub(crate) fn discover(&mut self, wanted: bool) {
+        self.services.set_wanted(wanted);
+    }
+
     /// Nobody will be there to be told of anything.
     pub(crate) fn end(&mut self) {
         self.reports.end();
+        self.services.set_wanted(false);
+        self.client.lift_limits();
     }
 
     pub(crate) fn handle_response(&mut self, now: Time, mad: &Incoming) {
@@ -102,17 +114,22 @@ impl Sa {
             sm_lid: status.sm_lid,
         });
         self.client.handle_port(news.id, subnet);
+        let reaches = news.reaches_sm() && status.infiniband;
+        let service = reaches.then(|| service(news)).flatten();
+        self.services.handle_port(news.id, service);
     }
 
-    /// The port has come up: the subnet manager may not know its subscriptions.
+    /// The port has come up: the subnet manager may not know what it had asked for.
     pub(crate) fn handle_port_up(&mut self, port: PortId) {
         self.reports.handle_forgotten(port);
+        self.services.handle_port_up(port);
     }
 
     /// Another manager, or the same anew: what the old one was asked or told is forgotten.
-    pub(crate) fn handle_sm_changed(&mut self, port: PortId) {
+    pub(crate) fn handle_sm_changed(&mut self, now: Time, port: PortId) {
         let again = self.client.handle_sm_changed(port);
         self.reports.handle_forgotten(port);
+        self.services.handle_sm_changed(now, port);
         let is_path = |user: &&User| matches!(user, User::Paths(_));
         let paths = again.iter().filter(is_path).count();
         let (port, others) = (port.port, again.len() - paths);
@@ -133,16 +150,22 @@ impl Sa {
         self.client.handle_port(port, None);
         self.client.handle_port_gone(port);
         self.reports.handle_port_gone(port);
+        self.services.handle_port_gone(port);
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        let times = [self.client.poll_timeout(), self.reports.poll_timeout()];
+        let times = [
+            self.client.poll_timeout(),
+            self.reports.poll_timeout(),
+            self.services.poll_timeout(),
+        ];
         times.into_iter().flatten().min()
     }
 
     pub(crate) fn handle_time(&mut self, now: Time) {
         self.client.handle_time(now);
         self.reports.handle_time(now);
+        self.services.handle_time(now);
     }
 
     /// `is_suspect`: whether nothing passes a port, as far as is known.
@@ -158,6 +181,9 @@ impl Sa {
             return Some(Note::Reported(report));
         }
         while let Some(ask) = self.reports.poll_ask() {
+            self.client.ask(ask);
+        }
+        while let Some(ask) = self.services.poll_ask() {
             self.client.ask(ask);
         }
         if let Some(request) = self.client.poll_send_around(is_suspect) {
@@ -177,8 +203,28 @@ impl Sa {
                     self.reports.handle_reply(now, number, reply);
                     continue;
                 }
+                User::Service(number) => {
+                    self.services.handle_reply(now, number, reply);
+                    let found = self.services.take_found();
+                    if found.is_empty() {
+                        continue;
+                    }
+                    Note::Found(found)
+                }
             });
         }
         None
     }
+}
+
+/// Where others are to ask for this daemon: in the first partition whose members all hear each other.
+fn service(news: &PortNews) -> Option<Service> {
+    let held = || news.pkeys.iter().filter(|pkey| pkey.partition() != 0);
+    let pkey = held().find(|pkey| pkey.matches(**pkey)).or(held().next())?;
+    Some(Service {
+        gid: news.status.gid,
+        lid: news.status.lid,
+        lmc: news.status.lmc,
+        pkey: *pkey,
+    })
 }

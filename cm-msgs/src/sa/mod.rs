@@ -12,6 +12,7 @@ mod path_record;
 mod port_info_record;
 mod port_tables;
 mod record;
+mod service_record;
 mod status;
 mod switch_records;
 
@@ -27,6 +28,7 @@ pub use path_record::PathRecord;
 pub use port_info_record::PortInfoRecord;
 pub use port_tables::{PKeyTableRecord, SlToVlMappingTableRecord};
 pub use record::{Record, Template};
+pub use service_record::ServiceRecord;
 pub use status::{GenericStatus, SaStatus};
 pub use switch_records::{LinearForwardingTableRecord, SwitchInfoRecord};
 

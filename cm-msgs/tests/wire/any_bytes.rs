@@ -7,7 +7,7 @@ use cm_msgs::cm::Message;
 use cm_msgs::pretty::Pretty;
 use cm_msgs::sa::{
     ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord, NodeRecord,
-    Notice, PKeyTableRecord, PathRecord, PortInfoRecord, SaMad, SaMessage,
+    Notice, PKeyTableRecord, PathRecord, PortInfoRecord, SaMad, SaMessage, ServiceRecord,
     SlToVlMappingTableRecord, SwitchInfoRecord,
 };
 use cm_msgs::smp::{PortInfo, Smp};
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn any_attribute(bytes in any::<[[u8; 32]; 4]>()) {
+    fn any_attribute(bytes in any::<[[u8; 32]; 6]>()) {
         let bytes = bytes.concat();
         settles!(PathRecord, bytes[..64].try_into().unwrap());
         settles!(PortInfo, bytes[..64].try_into().unwrap());
@@ -188,6 +188,7 @@ proptest! {
         settles!(SlToVlMappingTableRecord, bytes[..16].try_into().unwrap());
         settles!(PKeyTableRecord, bytes[..72].try_into().unwrap());
         settles!(McMemberRecord, bytes[..52].try_into().unwrap());
+        settles!(ServiceRecord, bytes[..176].try_into().unwrap());
     }
 
     #[test]

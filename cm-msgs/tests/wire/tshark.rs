@@ -17,7 +17,7 @@ use cm_msgs::fields::{FieldValue, Fields};
 use cm_msgs::mad::{self, Header};
 use cm_msgs::sa::{
     self, ClassPortInfo, InformInfo, LinearForwardingTableRecord, LinkRecord, McMemberRecord,
-    NodeRecord, Notice, PKeyTableRecord, PathRecord, PortInfoRecord, Record, SaMad,
+    NodeRecord, Notice, PKeyTableRecord, PathRecord, PortInfoRecord, Record, SaMad, ServiceRecord,
     SlToVlMappingTableRecord, SwitchInfoRecord, Trap,
 };
 use cm_msgs::smp::{PortInfo, Routing, Smp};
@@ -169,6 +169,7 @@ fn cases(noise: &mut Noise) -> Vec<Case> {
     record!(LinkRecord, "LinkRecord");
     record!(PKeyTableRecord, "P_KeyTableRecord");
     record!(McMemberRecord, "MCMemberRecord");
+    record!(ServiceRecord, "ServiceRecord");
 
     for routing in [Routing::Lid, Routing::Directed] {
         let port = PortInfo::decode(&noise.bytes());

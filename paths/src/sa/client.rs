@@ -19,7 +19,7 @@ pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 const TRIES_AFTER_NO: u8 = 3;
 
 /// Kinds of users, each with a queue of its own.
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 /// What the client may do at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,10 +51,11 @@ fn kind_of(user: User) -> usize {
         User::Fabric(_) => FABRIC,
         User::Join(_) => 2,
         User::Inform(_) => 3,
+        User::Service(_) => 4,
     }
 }
 
-/// Whether another port may ask in its place. Subscriptions and memberships are of the port that asks for
+/// Whether another port may ask in its place. Subscriptions, memberships and services are of the port that asks for
 /// them, and the fabric's reader sees to its ports itself.
 fn may_stray(ask: &Ask) -> bool {
     kind_of(ask.user) == PATHS
@@ -178,6 +179,11 @@ impl SaClient {
     /// Asks.
     pub fn ask(&mut self, ask: Ask) {
         self.waiting[kind_of(ask.user)].push_back(ask);
+    }
+
+    /// Nothing comes after what is asked now, which is sent at once, however much it is.
+    pub fn lift_limits(&mut self) {
+        self.limits.in_flight = usize::MAX;
     }
 
     /// A port reaches the SA of this subnet, or none. A path query leaves by another port of the same

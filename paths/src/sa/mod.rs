@@ -6,11 +6,13 @@ mod client;
 mod exits;
 mod reports;
 mod response;
+mod services;
 
 pub use client::{Limits, SaClient};
 pub use exits::Subnet;
 pub use reports::{Report, Reports};
 pub use response::{Failure, Malformed, Response};
+pub use services::{Service, Services};
 
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ pub enum User {
     Join(u32),
     /// Subscriptions to reports.
     Inform(u32),
+    /// Records of services.
+    Service(u32),
 }
 
 /// A request to the SA.

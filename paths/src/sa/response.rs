@@ -89,7 +89,8 @@ impl Failure {
 
 /// Linux answers Get and Set of a class that nobody on the host listens to with status 0x000c
 /// (`generate_unmatched_resp` in `drivers/infiniband/core/mad.c`): so it is while the subnet manager
-/// is restarted, or dead. Gets and Sets here are of attributes that every SA knows.
+/// is restarted, or dead. Gets and Sets here are of attributes that SAs know; one that does not is asked
+/// rarely for all that.
 fn is_answered_by_kernels(request: &Header) -> bool {
     matches!(request.method, mad::METHOD_GET | mad::METHOD_SET)
 }

@@ -22,6 +22,7 @@ mod disconnect;
 mod flap_storm;
 mod forgery;
 mod kernel;
+mod kernel_discovery;
 mod kernel_ls;
 mod kernel_ulps;
 mod memcheck;
@@ -60,6 +61,7 @@ pub static ALL: &[Drill] = &[
     acm_rights::DRILL,
     kernel_ls::DRILL,
     kernel::DRILL,
+    kernel_discovery::DRILL,
     kernel_ulps::SRP,
     kernel_ulps::NVME,
     kernel_ulps::NFS,

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which peers are asked without anybody connecting to them, and when: those that subnet administration
+//! names, and those that have asked for this daemon. No I/O here.
+//!
+//! What it names anybody may have registered, so everything here is bounded and paced: a few are asked at a
+//! time, and of who does not answer, and never has, nothing is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cm_msgs::Lid;
+use statemachine::{FarPort, PortId, Time, Timers};
+
+use super::Way;
+
+/// How many are kept at most.
+pub(super) const KEPT_MAX: usize = 3072;
+
+/// How many wait at most to be asked.
+const WAITING_MAX: usize = 8192;
+
+/// How many are asked at a time.
+const UNDER_WAY_MAX: usize = 8;
+
+/// From one question to the next, if it is to who has not been asked, or was lost with a port.
+const PACE_FIRST: Duration = Duration::from_millis(5);
+/// And if it is to who was asked before.
+const PACE_AGAIN: Duration = Duration::from_millis(50);
+
+/// When a peer is asked again, or later, as the pace has it. An answer is believed for two minutes, in which
+/// nothing would be sent.
+const AGAIN_AFTER: Duration = Duration::from_secs(125);
+
+/// How often in a row a peer that has answered once may be silent. It is not named meanwhile; but a switch that
+/// is out for some minutes must not make two daemons forget each other for ever.
+const SILENT_MAX: u8 = 10;
+
+/// Who is to be asked now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Due {
+    First(FarPort),
+    Again(Way),
+}
+
+/// Peers to be asked, and peers that have answered.
+#[derive(Debug, Default)]
+pub(super) struct Discovery {
+    /// By LID: each host begins behind its own, so that not all ask the same one.
+    waiting: BTreeSet<(Lid, PortId, u16)>,
+    last: Option<(Lid, PortId, u16)>,
+    /// Those that answered, and how often they were silent since.
+    kept: BTreeMap<Way, u8>,
+    again: Timers<Way>,
+    /// Those that are being asked, since when.
+    under_way: BTreeMap<Way, Time>,
+    /// Those that are being asked because they had asked: they take nobody's place above.
+    callers: BTreeMap<Way, Time>,
+    next_at: Time,
+}
+
+impl Discovery {
+    /// Where to begin: behind this LID.
+    pub(super) fn begin_behind(&mut self, lid: Lid, port: PortId) {
+        self.last.get_or_insert((lid, port, u16::MAX));
+    }
+
+    /// A daemon may answer there.
+    pub(super) fn find(&mut self, far: FarPort) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.insert((far.lid, far.port, far.partition));
+        }
+    }
+
+    /// Whether a peer stays without anybody being connected to it.
+    pub(super) fn keeps(&self, way: Way) -> bool {
+        self.kept.contains_key(&way)
+    }
+
+    /// It has answered: it is asked again from time to time, if there is room.
+    pub(super) fn keep(&mut self, now: Time, way: Way) {
+        if self.kept.len() < KEPT_MAX && !self.keeps(way) {
+            self.kept.insert(way, 0);
+            self.again.set(way, now + AGAIN_AFTER);
+        }
+    }
+
+    pub(super) fn forget(&mut self, way: Way) {
+        self.kept.remove(&way);
+        self.again.cancel(&way);
+        self.under_way.remove(&way);
+        self.callers.remove(&way);
+    }
+
+    /// Whether it stays, now that it has answered, or has not.
+    pub(super) fn handle_answer(&mut self, way: Way, answers: bool) -> bool {
+        let called = self.callers.remove(&way);
+        let since = self.under_way.remove(&way).or(called);
+        let Some(silent) = self.kept.get_mut(&way) else {
+            if let (true, Some(since)) = (answers, since) {
+                self.keep(since, way);
+            }
+            return answers;
+        };
+        *silent = match answers {
+            true => 0,
+            false => *silent + 1,
+        };
+        *silent < SILENT_MAX
+    }
+
+    /// Who is to be asked, if anybody is.
+    pub(super) fn poll(&mut self, now: Time) -> Option<Due> {
+        if self.poll_timeout()? > now {
+            return None;
+        }
+        let (due, way, pace) = match self.next_waiting() {
+            Some(far) => (Due::First(far), (far.port, far.lid), PACE_FIRST),
+            None => {
+                let way = self.again.expired(now)?;
+                (Due::Again(way), way, PACE_AGAIN)
+            }
+        };
+        if self.keeps(way) {
+            self.again.set(way, now + AGAIN_AFTER);
+        }
+        self.next_at = now + pace;
+        Some(due)
+    }
+
+    /// It was asked, and is kept if it answers.
+    pub(super) fn asked(&mut self, now: Time, way: Way) {
+        self.under_way.insert(way, now);
+    }
+
+    /// It has asked, was asked back, and is kept if it answers.
+    pub(super) fn called(&mut self, now: Time, way: Way) {
+        self.callers.insert(way, now);
+    }
+
+    fn next_waiting(&mut self) -> Option<FarPort> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let last = self.last.map_or(Unbounded, Excluded);
+        let behind = self.waiting.range((last, Unbounded)).next();
+        let next = *behind.or_else(|| self.waiting.first())?;
+        self.waiting.remove(&next);
+        self.last = Some(next);
+        let (lid, port, partition) = next;
+        Some(FarPort {
+            port,
+            lid,
+            partition,
+        })
+    }
+
+    /// When somebody is to be asked.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            // The next answer comes first, or the end of a wait for one.
+            return None;
+        }
+        match self.waiting.is_empty() {
+            true => self.again.next().map(|at| at.max(self.next_at)),
+            false => Some(self.next_at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

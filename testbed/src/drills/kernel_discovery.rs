@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! With the kernel module loaded, daemons find each other by subnet administration before anybody connects,
+//! so that a kernel consumer's first connection has a bounded ACK timeout.
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::command;
+use crate::daemon::Policy;
+use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::kernel_module::KernelModule;
+use crate::saquery;
+use crate::wait::{self, Seen};
+use crate::world::Kind;
+
+use super::{Context, Drill, Part};
+
+/// The drill.
+pub(super) const DRILL: Drill = Drill {
+    name: "kernel-discovery",
+    about: "with the module apm daemons know each other before anybody connects",
+    parts: &[Part {
+        world: Kind::Flat,
+        run,
+    }],
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A peer has two ports, which are seen from two.
+const NAMED: u64 = 4;
+
+fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+    let module = KernelModule::load()?;
+    let shown = discovered(context);
+    context.world.stop_daemons()?;
+    let gone = registered(&[]);
+    let unloaded = module.unload();
+    shown.and(gone).and(unloaded)
+}
+
+fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.start_daemon(Host::A, Policy::default())?;
+    registered(&[Host::A])?;
+    named(Host::A, 0)?;
+    context.world.start_daemon(Host::B, Policy::default())?;
+    registered(&Host::ALL)?;
+    for host in Host::ALL {
+        named(host, NAMED)?;
+    }
+    let pairs = context.world.pairs()?;
+    ensure(pairs.is_empty(), || "somebody is connected".to_owned())?;
+    // The subnet manager starts without a record.
+    context.world.stop_subnet_manager()?;
+    context.world.start_subnet_manager()?;
+    registered(&Host::ALL)?;
+    // One that was killed leaves its records, and finds the other when it comes again.
+    context.world.kill_daemon(Host::B)?;
+    registered(&Host::ALL)?;
+    context.world.start_daemon(Host::B, Policy::default())?;
+    named(Host::B, NAMED)
+}
+
+/// Waits until subnet administration has the ports of these hosts and no others.
+fn registered(hosts: &[Host]) -> Result<(), Failure> {
+    let ports = hosts.iter().flat_map(|host| host.ports());
+    let gids: Result<Vec<_>, _> = ports.map(|port| port.gid()).collect();
+    let mut wanted: Vec<Ipv6Addr> = gids?.iter().filter_map(|gid| gid.parse().ok()).collect();
+    wanted.sort_unstable();
+    let what = format!("services of {} ports are registered", wanted.len());
+    wait::until(&what, LIMIT, || {
+        Ok(match saquery::services(Host::A, "apmd") {
+            Ok(services) if services == wanted => Seen::Ready(()),
+            other => Seen::NotYet(format!("{other:?}")),
+        })
+    })
+}
+
+/// Waits until a host's daemon has named so many peers' ports to the module.
+fn named(host: Host, wanted: u64) -> Result<(), Failure> {
+    let what = format!("{host} names {wanted} peers");
+    wait::until(&what, LIMIT, || {
+        let json = command::run_as(host, &["apmctl", "-j", "status"])?;
+        let status: Value = serde_json::from_str(&json).unwrap_or_default();
+        let peers = &status["kernel"]["peers"];
+        Ok(Seen::when(*peers == wanted, || format!("{peers} are")))
+    })
+}
