@@ -22,6 +22,8 @@ section! {
         /// ACK timeout of new connections between hosts with apmd and a second path at most: 4.096 us * 2^n; 0 leaves
         /// it alone.
         ack_timeout: u8 = 14,
+        /// The module is not used on a kernel that lets a queue pair be found while it is destroyed.
+        strict: bool = false,
     }
 }
 

@@ -212,6 +212,9 @@ fn details(conn: &model::Conn) -> String {
         }
         .to_owned(),
     );
+    for warning in &conn.warnings {
+        line("warning", warning.clone());
+    }
     line("association", association(&conn.association));
     for port in &conn.association.peer_ports {
         line("peer's port", format!("{} lid {}", port.gid, port.lid));

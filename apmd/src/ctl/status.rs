@@ -115,7 +115,7 @@ fn kernel(module: &model::KernelModule) -> String {
         }
         ModuleState::Unusable => {
             let why = module.reason.as_deref().unwrap_or_default();
-            format!("module apm cannot be used: {why}; apmd needs CAP_NET_ADMIN (see kernel.md)")
+            format!("module apm is loaded, but not used: {why} (see kernel.md)")
         }
         ModuleState::Loaded => format!(
             "module apm protects {}: {} RC queue pairs, {} left alone (see `apmctl qp`)",

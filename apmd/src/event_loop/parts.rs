@@ -74,10 +74,10 @@ impl Parts {
             ports: Ports::new(config, own_registry()?, random.split()),
             sa: Sa::new(random.split()),
             sources,
-            fabric: Fabric::new(config, waker).map_err(system("thread"))?,
+            fabric: Fabric::new(config, Arc::clone(&waker)).map_err(system("thread"))?,
             neighbours: Neighbours::new(&config.neigh, own_registry()?),
             libraries,
-            kernel: Kernel::new(config, registry),
+            kernel: Kernel::new(config, registry, waker),
             operators,
             acm,
         })
@@ -111,6 +111,7 @@ impl Parts {
             Token::Threads => {
                 self.fabric.handle_thread(now);
                 self.sources.handle_thread(now);
+                self.kernel.handle_thread();
                 self.acm.handle_ready();
             }
         }

@@ -170,6 +170,18 @@ impl QueuePairs {
         (self.all.len(), self.all.values().filter(left_alone).count())
     }
 
+    /// One, by the connection that it is.
+    pub(crate) fn queue_pair(&self, id: ConnId) -> Option<&KernelQp> {
+        let cookie = self.by_conn.get(&id.conn).filter(|_| id.client == CLIENT)?;
+        self.all.get(cookie).map(|entry| &entry.qp)
+    }
+
+    /// Those of kernel ULPs.
+    pub(crate) fn of_kernel(&self) -> impl Iterator<Item = &KernelQp> {
+        let all = self.all.values().map(|entry| &entry.qp);
+        all.filter(|qp| qp.owner.pid.is_none())
+    }
+
     /// Devices with queue pairs that the engine has.
     pub(crate) fn devices(&self) -> VecDeque<Guid> {
         self.registrations.devices()

@@ -48,6 +48,8 @@ pub(crate) struct Connections<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) devices: &'a Devices,
     pub(crate) client: &'a dyn Fn(ConnId) -> Option<&'a Client>,
+    /// What undoes the protection of one that is armed, in words.
+    pub(crate) warnings: &'a dyn Fn(ConnId) -> Vec<String>,
     pub(crate) ssa: &'a Ssa,
     pub(crate) observer: Peer,
     /// Whether to say what happened to them.
@@ -136,6 +138,7 @@ impl Connections<'_> {
             runner_up: view.runner_up.as_ref().map(candidate),
             association: association(&view.association, comm_ids),
             counters: view.counters,
+            warnings: (self.warnings)(view.id),
             history: self
                 .history
                 .then(|| view.history.iter().map(past).collect()),

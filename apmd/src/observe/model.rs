@@ -199,6 +199,9 @@ pub(crate) struct Conn {
     /// The daemons' shared state.
     pub(crate) association: Association,
     pub(crate) counters: ConnectionCounters,
+    /// What undoes its protection though it is armed, in words, and what to do.
+    #[serde(default)]
+    pub(crate) warnings: Vec<String>,
     /// What happened to it, the latest first; null where that was not asked for.
     #[serde(default)]
     pub(crate) history: Option<Vec<Past>>,

@@ -4,11 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use cm_msgs::control::{NO_TOKEN, QpState};
 use cm_msgs::path::Path;
 use cm_msgs::{Guid, Qpn};
-use mio::Registry;
+use mio::{Registry, Waker};
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time};
 
 use crate::client::Client;
@@ -18,6 +20,7 @@ use crate::io::nldev::{Nldev, QueuePair};
 use crate::io::watched;
 use crate::kernel::{Output, Peers, Presence, QueuePairs, Told, Way};
 use crate::parts::patrol::{self, Patrol};
+use crate::parts::traps::Traps;
 use crate::token::Token;
 
 /// Names what nobody waits for: a queue pair that is to be taken up may have gone, and so may a device.
@@ -71,10 +74,11 @@ pub(crate) struct Kernel {
     dump: Dump,
     /// There may be more to read than one turn took.
     unread: bool,
+    traps: Traps,
 }
 
 impl Kernel {
-    pub(crate) fn new(config: &Config, registry: &Registry) -> Self {
+    pub(crate) fn new(config: &Config, registry: &Registry, waker: Arc<Waker>) -> Self {
         let opened = ApmModule::open().and_then(|module| watched(module, registry, Token::Kernel));
         let module = opened.inspect_err(|error| tracing::warn!(%error, "no generic netlink"));
         Self {
@@ -90,6 +94,7 @@ impl Kernel {
             unsearched: BTreeSet::new(),
             dump: Dump::Over,
             unread: false,
+            traps: Traps::new(waker),
         }
     }
 
@@ -110,6 +115,27 @@ impl Kernel {
 
     pub(crate) fn queue_pairs(&self) -> &QueuePairs {
         &self.queue_pairs
+    }
+
+    /// What undoes a connection's protection though it is armed.
+    pub(crate) fn traps(&self, id: ConnId) -> Vec<String> {
+        self.traps.of(&self.queue_pairs, id)
+    }
+
+    /// What an operator should know of the kernel and of its connections.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        if self.presence != Presence::Present {
+            return Vec::new();
+        }
+        let of_kernel = self.traps.unsafe_kernel().map(|why| {
+            format!("{why}. Install one of these; `[kernel] strict = true` does without the module until then")
+        });
+        let of_connections = self.traps.warnings(&self.queue_pairs);
+        of_kernel.into_iter().chain(of_connections).collect()
+    }
+
+    pub(crate) fn handle_bonds(&mut self, bonds: BTreeMap<IpAddr, String>) {
+        self.traps.handle_bonds(bonds, &self.queue_pairs);
     }
 
     /// Whose queue pair a connection is; of one that has just been closed, until it is forgotten.
@@ -160,6 +186,9 @@ impl Kernel {
                     let far = far_port(queue_pair.node_guid, &snapshot.primary);
                     self.peers.expect(now, far, queue_pair.owner.uid);
                 }
+                if queue_pair.owner.pid.is_none() {
+                    self.traps.look_soon(now);
+                }
                 self.queue_pairs.handle_new(now, *queue_pair);
             }
             Heard::Said(Message::Connecting {
@@ -198,6 +227,15 @@ impl Kernel {
         let Some(module) = &self.module else {
             return;
         };
+        if let Some(why) = self.traps.unsafe_kernel() {
+            if self.settings.strict {
+                let why = format!("[kernel] strict, and {why}");
+                tracing::warn!("kernel module apm is not used: {why}");
+                self.presence = Presence::Unusable(why);
+                return;
+            }
+            tracing::warn!("{why}");
+        }
         self.queue_pairs.begin_dump();
         match module.listen() {
             Ok(()) => {
@@ -329,6 +367,8 @@ impl Kernel {
         }
         self.queue_pairs.handle_time(now);
         self.peers.handle_time(now, || self.queue_pairs.ways());
+        self.traps
+            .handle_time(now, || self.queue_pairs.known_devices());
         let (all, unsearched) = (&self.queue_pairs, &self.unsearched);
         let devices = || {
             let mut devices: BTreeSet<_> = all.devices().into_iter().collect();
@@ -350,6 +390,11 @@ impl Kernel {
         if is_over {
             self.unsearched.clear();
         }
+    }
+
+    /// The thread that looks for traps may be done.
+    pub(crate) fn handle_thread(&mut self) {
+        self.traps.handle_thread(&self.queue_pairs);
     }
 
     /// Has the module take up what it does not know. What is being connected just now it will tell of.
@@ -379,6 +424,7 @@ impl Kernel {
             self.queue_pairs.poll_timeout(),
             self.peers.poll_timeout(),
             self.patrol.poll_timeout(),
+            self.traps.poll_timeout(),
         ];
         times.into_iter().flatten().min()
     }

@@ -16,3 +16,4 @@ pub(crate) mod patrol;
 pub(crate) mod ports;
 pub(crate) mod sa;
 pub(crate) mod sources;
+mod traps;

@@ -61,6 +61,7 @@ pub static ALL: &[Drill] = &[
     kernel_ulps::NVME,
     kernel_ulps::NFS,
     kernel_ulps::RDS,
+    kernel_ulps::TRAPS,
     abuse::DRILL,
     programs::DRILL,
     spine::DRILL,

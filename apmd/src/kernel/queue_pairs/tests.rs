@@ -37,6 +37,7 @@ fn queue_pair(cookie: u64, pid: Option<i32>) -> KernelQp {
             pid,
             uid: 0,
         },
+        retries: Some(7),
         snapshot: Some(snapshot(1)),
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! - [`ulp`]: the four, as data; [`stream`]: a target and a client that verifies what it reads.
 //! - [`faults`]: what happens to them, one after the other; [`complaints`]: what the kernel says to it.
+//! - [`traps`]: what would undo their protection.
 
 mod complaints;
 mod faults;
 mod stream;
+mod traps;
 mod ulp;
 
 use crate::daemon::Policy;
@@ -56,6 +58,16 @@ pub(super) const RDS: Drill = Drill {
     parts: &[Part {
         world: ulp::RDS.world,
         run: |context| run(context, &ulp::RDS),
+    }],
+};
+
+/// An NVMe disk over a bond.
+pub(super) const TRAPS: Drill = Drill {
+    name: "traps",
+    about: "a bond under NVMe, a short keep-alive, an old kernel: apmd warns, and is strict if told",
+    parts: &[Part {
+        world: ulp::NVME.world,
+        run: traps::run,
     }],
 };
 
