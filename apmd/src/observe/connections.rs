@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use statemachine::view::{self, AssociationView, Grade, ProbeView, Protection};
 use statemachine::{ConnId, ConnectionView, Engine, Input, Time};
 
-use super::filter::ConnectionFilter;
+use super::filter::{ConnectionFilter, is_owner};
 use super::model::{
     Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort, Policy,
     Probing, Program, QueuePair, SharedElement, Standing,
@@ -107,6 +107,11 @@ impl Connections<'_> {
                 .is_none_or(|pid| client.is_some_and(|client| client.peer.pid == pid))
             && (filter.command.is_none()
                 || client.is_some_and(|client| client.command == filter.command))
+            && filter.owner.as_ref().is_none_or(|owner| {
+                client.is_some_and(|Client { peer, command }| {
+                    is_owner(owner, command.as_deref().unwrap_or_default(), peer.pid)
+                })
+            })
             && view.protection.to_string().starts_with(state)
     }
 

@@ -145,6 +145,12 @@ fn an_answer_is_bounded_and_all_connections_come_in_turn() {
         ..ConnectionFilter::default()
     };
     assert_eq!(walk(of_pid).1, 2500);
+    let of_owner = |owner: &str| ConnectionFilter {
+        owner: Some(owner.to_owned()),
+        ..ConnectionFilter::default()
+    };
+    let counts = ["rping", "rping[70]", "kernel"].map(|owner| walk(of_owner(owner)).1);
+    assert_eq!(counts, [5000, 2500, 0]);
 }
 
 #[test]
