@@ -95,7 +95,12 @@ fn text(status: &model::Status) -> String {
             let _ = write!(text, ", {count} {state}");
         }
     }
-    let _ = writeln!(text, "\nprograms     {} with the library", status.libraries);
+    let by_library = connections.total.saturating_sub(status.kernel.connections);
+    let _ = writeln!(
+        text,
+        "\nprograms     {} with the library, which protects {by_library} of the connections",
+        status.libraries
+    );
     let _ = writeln!(text, "kernel       {}", kernel(&status.kernel));
     for problem in &status.problems {
         let heading = match status.degraded.contains(problem) {
@@ -118,8 +123,8 @@ fn kernel(module: &model::KernelModule) -> String {
             format!("module apm is loaded, but not used: {why} (see kernel.md)")
         }
         ModuleState::Loaded => format!(
-            "module apm protects {}: {} RC queue pairs, {} left alone (see `apmctl qp`)",
-            module.protect, module.queue_pairs, module.left_alone
+            "module apm protects {}: {} of the connections; of {} RC queue pairs, {} left alone (see `apmctl qp`)",
+            module.protect, module.connections, module.queue_pairs, module.left_alone
         ),
     }
 }

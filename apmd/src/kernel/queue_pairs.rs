@@ -164,6 +164,11 @@ impl QueuePairs {
         }
     }
 
+    /// How many the engine has.
+    pub(crate) fn connections(&self) -> usize {
+        self.registrations.accepted_in_all()
+    }
+
     /// How many are known, and how many of these the module leaves alone.
     pub(crate) fn count(&self) -> (usize, usize) {
         let left_alone = |entry: &&Entry| entry.qp.left_alone.is_some();

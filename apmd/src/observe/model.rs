@@ -116,6 +116,9 @@ pub(crate) struct KernelModule {
     pub(crate) reason: Option<String>,
     /// `all`, `ulps` or `none`, as `[kernel]` says.
     pub(crate) protect: String,
+    /// Connections that are looked after by it; all others are by a library.
+    #[serde(default)]
+    pub(crate) connections: usize,
     /// RC queue pairs that it knows.
     pub(crate) queue_pairs: usize,
     /// Of these, those that it leaves alone.
