@@ -63,7 +63,15 @@ mod tests {
         for owner in ["rping", "rping[812]"] {
             assert!(is_owner(owner, "rping", 812), "{owner}");
         }
-        for owner in ["rpin", "rping[81]", "rping[]", "rping[812", "812]", "", "kernel"] {
+        for owner in [
+            "rpin",
+            "rping[81]",
+            "rping[]",
+            "rping[812",
+            "812]",
+            "",
+            "kernel",
+        ] {
             assert!(!is_owner(owner, "rping", 812), "{owner}");
         }
         assert!(is_owner("kernel", "ib_srp", 0) && is_owner("ib_srp", "ib_srp", 0));

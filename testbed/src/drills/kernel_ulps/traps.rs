@@ -58,7 +58,9 @@ fn told(context: &mut Context<'_>) -> Result<(), Failure> {
         let lines = context.world.log(Host::A);
         let lines = lines.iter().filter(|line| line.text.contains(what));
         let count = lines.count();
-        ensure(count == 1, || format!("the log says it {count} times: {what}"))?;
+        ensure(count == 1, || {
+            format!("the log says it {count} times: {what}")
+        })?;
     }
     owners()?;
     context.world.stop_daemons()?;
@@ -74,12 +76,17 @@ fn of_connections() -> Result<(), Failure> {
         for conn in all.as_array().into_iter().flatten() {
             let warnings = conn["warnings"].as_array().map(Vec::len);
             ensure(warnings == Some(count), || {
-                format!("{host}: {} has the warnings {}", conn["id"], conn["warnings"])
+                format!(
+                    "{host}: {} has the warnings {}",
+                    conn["id"], conn["warnings"]
+                )
             })?;
         }
     }
     let text = command::run_as(Host::A, &["apmctl", "-d", "conn", "show"])?;
-    let lines = text.lines().filter(|line| line.trim().starts_with("warning"));
+    let lines = text
+        .lines()
+        .filter(|line| line.trim().starts_with("warning"));
     ensure(lines.count() == 4, || format!("not as in JSON: {text}"))
 }
 
@@ -96,7 +103,10 @@ fn owners() -> Result<(), Failure> {
             format!("owner {owner}: {found}")
         })?;
         let text = command::run_as(Host::A, &["apmctl", "conn", "show", "owner", owner])?;
-        let rows = text.lines().filter(|line| line.contains("nvme_rdma  ")).count();
+        let rows = text
+            .lines()
+            .filter(|line| line.contains("nvme_rdma  "))
+            .count();
         ensure(rows == count, || format!("owner {owner}: {text}"))?;
     }
     Ok(())
@@ -108,9 +118,14 @@ fn of_the_kernel() -> Result<bool, Failure> {
     let is_late = !symbols.contains("rdma_restrack_begin_del");
     let release = command::run(&["uname", "-r"])?;
     let version = command::run(&["uname", "-v"])?;
-    let debian = version.split_whitespace().skip_while(|word| *word != "Debian");
+    let debian = version
+        .split_whitespace()
+        .skip_while(|word| *word != "Debian");
     let debian = debian.take(2).collect::<Vec<_>>().join(" ");
-    let name = format!("kernel {} ({debian}) lets a queue pair be found", release.trim());
+    let name = format!(
+        "kernel {} ({debian}) lets a queue pair be found",
+        release.trim()
+    );
     for host in Host::ALL {
         let status = apmctl(host, &["status"])?;
         ensure(
