@@ -56,6 +56,7 @@ struct apm_snapshot {
 	enum ib_mig_state migration;
 	bool loaded;		/* alternate is there */
 	u32 peer_qpn;
+	u8 retries;
 	struct apm_path primary;
 	struct apm_path alternate;
 };

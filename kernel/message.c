@@ -39,6 +39,7 @@ static int put_snapshot(struct sk_buff *skb, const struct apm_snapshot *s)
 	if (nla_put_u32(skb, APM_A_QP_QP_STATE, s->state) ||
 	    nla_put_u32(skb, APM_A_QP_MIGRATION, s->migration) ||
 	    nla_put_u32(skb, APM_A_QP_PEER_QPN, s->peer_qpn) ||
+	    nla_put_u8(skb, APM_A_QP_RETRIES, s->retries) ||
 	    (s->primary.port && put_path(skb, APM_A_QP_PRIMARY, &s->primary)) ||
 	    (s->loaded && put_path(skb, APM_A_QP_ALTERNATE, &s->alternate)))
 		return -EMSGSIZE;

@@ -98,13 +98,15 @@ int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now)
 	memset(now, 0, sizeof(*now));
 	ret = ib_query_qp(qp, &attr,
 			  IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PKEY_INDEX | IB_QP_TIMEOUT |
-			  IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE,
+			  IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE |
+			  IB_QP_RETRY_CNT,
 			  &init);
 	if (ret)
 		return ret;
 	now->state = attr.qp_state;
 	now->migration = attr.path_mig_state;
 	now->peer_qpn = attr.dest_qp_num & 0xffffff;
+	now->retries = attr.retry_cnt;
 	if (attr.qp_state < IB_QPS_RTR)
 		return 0;
 	now->primary.port = attr.port_num;

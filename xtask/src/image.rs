@@ -31,6 +31,8 @@ const MODULES: &[&str] = &[
     "rdmavt",
     "ib_ipoib",
     "veth",
+    // What an operator may have put his IPoIB interfaces into.
+    "bonding",
     // What the drill `programs` uses.
     "brd",
     "ib_srp",

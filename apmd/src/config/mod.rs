@@ -167,6 +167,7 @@ impl Config {
         self.devices.clone_from(&running.devices);
         self.association.class = running.association.class;
         self.acm = self.acm.with_fixed_of(&running.acm);
+        self.kernel.strict = running.kernel.strict;
         self.control.group.clone_from(&running.control.group);
         self.log.format = running.log.format;
         self

@@ -50,7 +50,6 @@ fn an_operator_can_know_all_keys() {
     let leaves = |value: &toml::Value| value.as_table().map_or(1, toml::Table::len);
     let keys = toml::Table::try_from(Config::default()).unwrap();
     let count: usize = keys.values().map(leaves).sum();
-    // 30, and what says which queue pairs the kernel module looks after.
     assert!(count <= 30, "{count} keys");
 }
 

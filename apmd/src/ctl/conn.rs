@@ -12,7 +12,7 @@ use super::ask::{PATIENCE, ask};
 use super::table::{self, Column, or_dash};
 use super::which::{Filters, brief, pages, why_held};
 use super::{Failure, Options, Outcome, order, print};
-use crate::observe::model::{self, Alternate, Path, SharedElement};
+use crate::observe::model::{self, Alternate, ModuleState, Path, SharedElement};
 use crate::observe::request::Show;
 
 #[derive(Args)]
@@ -67,6 +67,10 @@ fn none_at_all(status: &model::Status) -> String {
     match status.libraries {
         _ if status.devices.is_empty() => {
             "no connections: apmd has no RDMA device (see `apmctl status`)".to_owned()
+        }
+        _ if status.kernel.state == ModuleState::Loaded => {
+            "no connections: nothing on this host has an RC connection that apmd looks after (see `apmctl qp`)"
+                .to_owned()
         }
         0 => {
             "no connections: no program under `apmctl run`, or linked with the library, is running"
@@ -212,6 +216,9 @@ fn details(conn: &model::Conn) -> String {
         }
         .to_owned(),
     );
+    for warning in &conn.warnings {
+        line("warning", warning.clone());
+    }
     line("association", association(&conn.association));
     for port in &conn.association.peer_ports {
         line("peer's port", format!("{} lid {}", port.gid, port.lid));

@@ -95,7 +95,12 @@ fn text(status: &model::Status) -> String {
             let _ = write!(text, ", {count} {state}");
         }
     }
-    let _ = writeln!(text, "\nprograms     {} with the library", status.libraries);
+    let by_library = connections.total.saturating_sub(status.kernel.connections);
+    let _ = writeln!(
+        text,
+        "\nprograms     {} with the library, which protects {by_library} of the connections",
+        status.libraries
+    );
     let _ = writeln!(text, "kernel       {}", kernel(&status.kernel));
     for problem in &status.problems {
         let heading = match status.degraded.contains(problem) {
@@ -115,11 +120,11 @@ fn kernel(module: &model::KernelModule) -> String {
         }
         ModuleState::Unusable => {
             let why = module.reason.as_deref().unwrap_or_default();
-            format!("module apm cannot be used: {why}; apmd needs CAP_NET_ADMIN (see kernel.md)")
+            format!("module apm is loaded, but not used: {why} (see kernel.md)")
         }
         ModuleState::Loaded => format!(
-            "module apm protects {}: {} RC queue pairs, {} left alone (see `apmctl qp`); {} peers named",
-            module.protect, module.queue_pairs, module.left_alone, module.peers
+            "module apm protects {}: {} of the connections; of {} RC queue pairs, {} left alone (see `apmctl qp`); {} peers named",
+            module.protect, module.connections, module.queue_pairs, module.left_alone, module.peers
         ),
     }
 }

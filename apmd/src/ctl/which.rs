@@ -17,7 +17,7 @@ use crate::observe::request::{Request, Show};
 /// Which connections.
 #[derive(Args, Default)]
 pub(super) struct Filters {
-    /// An ID, or: qpn N, device NAME, pid N, command NAME, state armed|... (all must fit)
+    /// An ID, or: qpn N, device NAME, pid N, command NAME, owner NAME, state armed|... (all must fit)
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
 }
@@ -84,7 +84,7 @@ fn parse(words: &[String]) -> Result<ConnectionFilter, Failure> {
             once(&mut filter.id, "ID", word.clone())?;
             continue;
         }
-        let keys = ["qpn", "device", "pid", "command", "state"];
+        let keys = ["qpn", "device", "pid", "command", "owner", "state"];
         let fitting: Vec<_> = keys
             .iter()
             .filter(|key| key.starts_with(word.as_str()))
@@ -105,6 +105,7 @@ fn parse(words: &[String]) -> Result<ConnectionFilter, Failure> {
             "qpn" => once(&mut filter.qpn, key, number()?)?,
             "pid" => once(&mut filter.pid, key, number()?.cast_signed())?,
             "device" => once(&mut filter.device, key, value.clone())?,
+            "owner" => once(&mut filter.owner, key, value.clone())?,
             "command" => once(&mut filter.command, key, value.clone())?,
             _ => once(&mut filter.state, key, state_word(value)?)?,
         }
@@ -174,9 +175,10 @@ mod tests {
             qpn: Some(0x12),
             device: Some("mlx5_0".to_owned()),
             pid: Some(7),
+            owner: Some("ib_srp".to_owned()),
             ..ConnectionFilter::default()
         };
-        assert_eq!(words("3.1 q 0x12 dev mlx5_0 p 7"), Ok(want));
+        assert_eq!(words("3.1 q 0x12 dev mlx5_0 p 7 own ib_srp"), Ok(want));
         assert_eq!(words("qpn").unwrap_err(), "qpn: a value is missing");
         assert_eq!(words("qpn abc").unwrap_err(), "qpn: \"abc\" is no number");
         assert_eq!(words("3.1 4.1").unwrap_err(), "ID: one at most");

@@ -111,6 +111,7 @@ impl Parts {
             engine: self.connections.engine(),
             devices: self.ports.devices(),
             client: &|id| self.client(id),
+            warnings: &|id| self.kernel.traps(id),
             ssa: self.fabric.ssa(),
             observer: caller.peer,
             history,
@@ -253,6 +254,7 @@ impl Parts {
         let others = others.into_iter().chain(self.sources.problem());
         let others = others.chain(self.fabric.problem());
         let others = others.chain(self.acm.problems().iter().cloned());
+        let others = others.chain(self.kernel.warnings());
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

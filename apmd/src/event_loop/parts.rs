@@ -76,10 +76,10 @@ impl Parts {
             ports: Ports::new(config, own_registry()?, random.split()),
             sa: Sa::new(random.split()),
             sources,
-            fabric: Fabric::new(config, waker).map_err(system("thread"))?,
+            fabric: Fabric::new(config, Arc::clone(&waker)).map_err(system("thread"))?,
             neighbours: Neighbours::new(&config.neigh, own_registry()?),
             libraries,
-            kernel: Kernel::new(config, room, registry),
+            kernel: Kernel::new(config, room, registry, waker),
             operators,
             acm,
         })
@@ -113,6 +113,7 @@ impl Parts {
             Token::Threads => {
                 self.fabric.handle_thread(now);
                 self.sources.handle_thread(now);
+                self.kernel.handle_thread();
                 self.acm.handle_ready();
             }
         }

@@ -153,6 +153,7 @@ impl Parts {
                 Note::Ports(ports::Note::AddressesChanged) => {
                     if let Some(rtnl) = self.ports.rtnl() {
                         self.acm.handle_interfaces(now, rtnl.addresses());
+                        self.kernel.handle_bonds(rtnl.bonds());
                     }
                 }
                 Note::Ports(ports::Note::Association(source, message)) => {

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use cm_msgs::control::{MigrationState, QpState};
@@ -12,11 +13,13 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, MsgFlags};
 
 use super::netlink::{self, HEADER_LEN};
+use crate::kernel::CmId;
 
 /// Client `RDMA_NL_NLDEV` in the upper bits of a message's type.
 const NLDEV: u16 = 5 << 10;
 const CMD_GET: u16 = 1;
 const CMD_RES_QP_GET: u16 = 10;
+const CMD_RES_CM_ID_GET: u16 = 11;
 const CMD_RES_PD_GET: u16 = 14;
 const CMD_RES_CTX_GET: u16 = 22;
 
@@ -32,6 +35,9 @@ const ATTR_RES_TYPE: u16 = 26;
 const ATTR_RES_STATE: u16 = 27;
 const ATTR_RES_PID: u16 = 28;
 const ATTR_RES_KERN_NAME: u16 = 29;
+const ATTR_RES_CM_ID: u16 = 30;
+const ATTR_RES_SRC_ADDR: u16 = 33;
+const ATTR_RES_DST_ADDR: u16 = 34;
 const ATTR_RES_PDN: u16 = 60;
 const ATTR_RES_CTXN: u16 = 64;
 
@@ -149,6 +155,21 @@ impl Nldev {
         let attributes = [(ATTR_DEV_INDEX, device.index)];
         self.send(CMD_RES_QP_GET, FLAG_DUMP, &attributes)?;
         Ok(true)
+    }
+
+    /// The rdma_cm ids of a device that have a queue pair and an IP address.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub(crate) fn cm_ids(&mut self, node_guid: Guid) -> io::Result<Vec<CmId>> {
+        let mut found = Vec::new();
+        if let Some(device) = self.device(node_guid)? {
+            let by = [(ATTR_DEV_INDEX, device.index)];
+            self.ask(CMD_RES_CM_ID_GET, FLAG_DUMP, &by, |attributes| {
+                found.extend(cm_ids_of(attributes));
+            })?;
+        }
+        Ok(found)
     }
 
     /// The kernel's number for the device, as other families of netlink take it.
@@ -315,6 +336,34 @@ fn queue_pairs_of(payload: &[u8]) -> Vec<(Qpn, QueuePair)> {
     entries.collect()
 }
 
+/// The entries of a table of rdma_cm ids.
+fn cm_ids_of(attributes: &HashMap<u16, &[u8]>) -> Vec<CmId> {
+    let table = attributes.get(&ATTR_RES_CM_ID).copied();
+    let entries = table.into_iter().flat_map(each_attribute);
+    let entries = entries.filter_map(|(_, entry)| {
+        let attributes = attributes_of(entry);
+        let address = |name| socket_address(attributes.get(&name)?);
+        Some(CmId {
+            qpn: Qpn(value(&attributes, ATTR_RES_LQPN)?),
+            source: address(ATTR_RES_SRC_ADDR)?.ip(),
+            destination: address(ATTR_RES_DST_ADDR),
+        })
+    });
+    entries.collect()
+}
+
+/// `struct sockaddr_storage`, as far as it is one of IP.
+fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(*bytes.first_chunk()?);
+    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
+    let ip = match libc::c_int::from(family) {
+        libc::AF_INET => IpAddr::from(Ipv4Addr::from(*bytes.get(4..)?.first_chunk()?)),
+        libc::AF_INET6 => IpAddr::from(Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
 fn maker_of(attributes: &HashMap<u16, &[u8]>) -> Maker {
     if attributes.contains_key(&ATTR_RES_KERN_NAME) {
         return Maker::Kernel;
@@ -392,6 +441,7 @@ pub(super) fn read_all(datagram: &[u8], sequence: u32) {
         let attributes = attributes_of(payload);
         let _ = (device_of(&attributes), queue_pair_of(&attributes));
         let _ = (queue_pairs_of(payload), error_of(payload));
+        let _ = cm_ids_of(&attributes);
     }
 }
 
@@ -442,6 +492,44 @@ mod tests {
         let expected = [(Qpn(7), Some(QpState::Rts)), (Qpn(9), Some(QpState::Error))];
         assert_eq!(states, expected);
         assert!(queue_pairs_of(&payload[..20]).is_empty());
+    }
+
+    #[test]
+    fn rdma_cm_ids_have_addresses() {
+        let attribute = |name: u16, content: &[u8]| nested(name, content);
+        let v4 = |last: u8| {
+            let mut bytes = vec![0; 128];
+            bytes[..2].copy_from_slice(&2u16.to_ne_bytes());
+            bytes[2..8].copy_from_slice(&[0x11, 0x44, 10, 0, 0, last]);
+            bytes
+        };
+        let mut v6 = vec![0; 128];
+        v6[..2].copy_from_slice(&10u16.to_ne_bytes());
+        v6[8..24].copy_from_slice(&[0xfe; 16]);
+        let entry = |parts: &[Vec<u8>]| nested(31, &parts.concat());
+        let qpn = attribute(ATTR_RES_LQPN, &0x17u32.to_ne_bytes());
+        let table = [
+            entry(&[
+                qpn.clone(),
+                attribute(ATTR_RES_SRC_ADDR, &v4(1)),
+                attribute(ATTR_RES_DST_ADDR, &v4(2)),
+            ]),
+            entry(&[qpn.clone(), attribute(ATTR_RES_SRC_ADDR, &v6)]),
+            // One that listens, one by GID, and one cut short.
+            entry(&[attribute(ATTR_RES_SRC_ADDR, &v4(1))]),
+            entry(&[qpn.clone(), attribute(ATTR_RES_SRC_ADDR, &[27; 128])]),
+            entry(&[qpn, attribute(ATTR_RES_SRC_ADDR, &v4(1)[..6])]),
+        ];
+        let payload = nested(ATTR_RES_CM_ID, &table.concat());
+        let found = cm_ids_of(&attributes_of(&payload));
+        let shown: Vec<_> = found
+            .iter()
+            .map(|id| (id.source.to_string(), id.destination))
+            .collect();
+        let v6 = IpAddr::from([0xfe; 16]).to_string();
+        let to = "10.0.0.2:4420".parse().ok();
+        assert_eq!(shown, [("10.0.0.1".to_owned(), to), (v6, None)]);
+        assert!(found.iter().all(|id| id.qpn == Qpn(0x17)));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use cm_msgs::{Gid, PKey};
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
 
 use super::netlink::{self, Received, RouteSocket};
 
@@ -28,6 +30,7 @@ pub(super) struct Interface {
     pub(super) pkey: PKey,
     /// `None` while the interface is administratively down: then its carrier says nothing.
     pub(super) carrier: Option<bool>,
+    pub(super) is_bond: bool,
 }
 
 /// What an interface's change means for its port.
@@ -113,7 +116,7 @@ impl Rtnl {
         let mut names: Vec<_> = self
             .interfaces
             .values()
-            .filter(|i| i.gid == gid)
+            .filter(|i| i.gid == gid && !i.is_bond)
             .map(|i| i.name.as_str())
             .collect();
         // Child interfaces of other partitions have the GID too; the parent has the shortest name.
@@ -137,6 +140,15 @@ impl Rtnl {
                 })
             });
         of_ipoib.collect()
+    }
+
+    /// Bonds of IPoIB interfaces, by their addresses. A bond takes the link layer of what is in it.
+    pub(crate) fn bonds(&self) -> BTreeMap<IpAddr, String> {
+        let of_bond = self.addresses.keys().filter_map(|(index, ip)| {
+            let interface = self.interfaces.get(index)?;
+            interface.is_bond.then(|| (*ip, interface.name.clone()))
+        });
+        of_bond.collect()
     }
 
     fn new_address(&mut self, address: &AddressMessage) {
@@ -216,6 +228,7 @@ pub(super) fn interface_of(link: &LinkMessage) -> Option<Interface> {
     let mut name = String::new();
     let mut gid = None;
     let mut pkey = PKey::DEFAULT_FULL;
+    let mut is_bond = false;
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::Address(address) if address.len() == HARDWARE_ADDRESS_LEN => {
@@ -225,6 +238,9 @@ pub(super) fn interface_of(link: &LinkMessage) -> Option<Interface> {
                 if let Some(bytes) = address[PKEY_AT..].first_chunk() {
                     pkey = PKey(u16::from_be_bytes(*bytes));
                 }
+            }
+            LinkAttribute::LinkInfo(infos) => {
+                is_bond = infos.contains(&LinkInfo::Kind(InfoKind::Bond));
             }
             LinkAttribute::IfName(text) => name.clone_from(text),
             _ => {}
@@ -238,6 +254,7 @@ pub(super) fn interface_of(link: &LinkMessage) -> Option<Interface> {
         gid: gid?,
         pkey,
         carrier,
+        is_bond,
     })
 }
 
@@ -249,6 +266,15 @@ mod tests {
     use netlink_packet_core::NetlinkMessage;
 
     fn link(index: u32, flags: LinkFlags, layer: LinkLayerType) -> Vec<u8> {
+        link_of_kind(index, flags, layer, None)
+    }
+
+    fn link_of_kind(
+        index: u32,
+        flags: LinkFlags,
+        layer: LinkLayerType,
+        kind: Option<InfoKind>,
+    ) -> Vec<u8> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         link.header.flags = flags;
@@ -259,6 +285,8 @@ mod tests {
             LinkAttribute::IfName(format!("ib{index}")),
             LinkAttribute::Address(address),
         ];
+        let info = kind.map(|kind| LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+        link.attributes.extend(info);
         let message = RouteNetlinkMessage::NewLink(link);
         let mut message = NetlinkMessage::from(message);
         message.finalize();
@@ -327,6 +355,30 @@ mod tests {
         rtnl.datagram(&address(9999, ip, false), &mut events);
         assert_eq!(events, [LinkEvent::Addresses]);
         assert_eq!(rtnl.addresses(), []);
+    }
+
+    #[test]
+    fn a_bond_of_ipoib_interfaces_is_one_of_them_and_known_by_its_kind() {
+        let mut rtnl = Rtnl::open().expect("rtnetlink needs no privilege");
+        let (up, ib) = (
+            LinkFlags::Up | LinkFlags::LowerUp,
+            LinkLayerType::Infiniband,
+        );
+        let mut events = Vec::new();
+        let mut hear = |bytes: Vec<u8>| rtnl.datagram(&bytes, &mut events);
+        let bond = |layer| link_of_kind(9990, up, layer, Some(InfoKind::Bond));
+        hear(link(9991, up, ib));
+        hear(link_of_kind(9992, up, ib, Some(InfoKind::Vlan)));
+        hear(bond(LinkLayerType::Ether));
+        for (index, last) in [(9990, 1), (9991, 2), (9992, 3)] {
+            hear(address(index, IpAddr::from([10, 0, 1, last]), true));
+        }
+        assert_eq!(rtnl.bonds(), BTreeMap::new(), "one of Ethernet interfaces");
+        rtnl.datagram(&bond(ib), &mut events);
+        let expected = (IpAddr::from([10, 0, 1, 1]), "ib9990".to_owned());
+        assert_eq!(rtnl.bonds(), BTreeMap::from([expected]));
+        let name = rtnl.interface(Gid([7; 16]));
+        assert!(name.is_some_and(|name| name != "ib9990"), "{name:?}");
     }
 
     #[test]

@@ -3,12 +3,16 @@
 
 mod claims;
 mod discovery;
+mod host_kernel;
 mod orders;
 mod peers;
 mod queue_pairs;
+mod traps;
 
+pub(crate) use host_kernel::HostKernel;
 pub(crate) use peers::{Peers, Told, Way};
 pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen, kernels};
+pub(crate) use traps::{CmId, NvmeController, Surroundings, Trap, Traps};
 
 /// What is known of the module.
 #[derive(Clone, PartialEq, Eq, Debug)]

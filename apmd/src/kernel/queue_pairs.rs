@@ -173,10 +173,27 @@ impl QueuePairs {
         }
     }
 
+    /// How many the engine has.
+    pub(crate) fn connections(&self) -> usize {
+        self.registrations.accepted_in_all()
+    }
+
     /// How many are known, and how many of these the module leaves alone.
     pub(crate) fn count(&self) -> (usize, usize) {
         let left_alone = |entry: &&Entry| entry.qp.left_alone.is_some();
         (self.all.len(), self.all.values().filter(left_alone).count())
+    }
+
+    /// One, by the connection that it is.
+    pub(crate) fn queue_pair(&self, id: ConnId) -> Option<&KernelQp> {
+        let cookie = self.by_conn.get(&id.conn).filter(|_| id.client == CLIENT)?;
+        self.all.get(cookie).map(|entry| &entry.qp)
+    }
+
+    /// Those of kernel ULPs.
+    pub(crate) fn of_kernel(&self) -> impl Iterator<Item = &KernelQp> {
+        let all = self.all.values().map(|entry| &entry.qp);
+        all.filter(|qp| qp.owner.pid.is_none())
     }
 
     /// Devices with queue pairs that the engine has.

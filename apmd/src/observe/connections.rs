@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use statemachine::view::{self, AssociationView, Grade, ProbeView, Protection};
 use statemachine::{ConnId, ConnectionView, Engine, Input, Time};
 
-use super::filter::ConnectionFilter;
+use super::filter::{ConnectionFilter, is_owner};
 use super::model::{
     Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort, Policy,
     Probing, Program, QueuePair, SharedElement, Standing,
@@ -48,6 +48,8 @@ pub(crate) struct Connections<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) devices: &'a Devices,
     pub(crate) client: &'a dyn Fn(ConnId) -> Option<&'a Client>,
+    /// What undoes the protection of one that is armed, in words.
+    pub(crate) warnings: &'a dyn Fn(ConnId) -> Vec<String>,
     pub(crate) ssa: &'a Ssa,
     pub(crate) observer: Peer,
     /// Whether to say what happened to them.
@@ -105,6 +107,11 @@ impl Connections<'_> {
                 .is_none_or(|pid| client.is_some_and(|client| client.peer.pid == pid))
             && (filter.command.is_none()
                 || client.is_some_and(|client| client.command == filter.command))
+            && filter.owner.as_ref().is_none_or(|owner| {
+                client.is_some_and(|Client { peer, command }| {
+                    is_owner(owner, command.as_deref().unwrap_or_default(), peer.pid)
+                })
+            })
             && view.protection.to_string().starts_with(state)
     }
 
@@ -136,6 +143,7 @@ impl Connections<'_> {
             runner_up: view.runner_up.as_ref().map(candidate),
             association: association(&view.association, comm_ids),
             counters: view.counters,
+            warnings: (self.warnings)(view.id),
             history: self
                 .history
                 .then(|| view.history.iter().map(past).collect()),

@@ -13,6 +13,8 @@ pub(crate) struct ConnectionFilter {
     pub(crate) device: Option<String>,
     pub(crate) pid: Option<i32>,
     pub(crate) command: Option<String>,
+    /// Whose, as they are shown: `ib_srp`, `rping` or `rping[812]`; or `kernel`.
+    pub(crate) owner: Option<String>,
     /// How `protection` begins.
     pub(crate) state: Option<String>,
     /// Go on behind this connection: `next` of the page before.
@@ -23,6 +25,15 @@ impl ConnectionFilter {
     pub(crate) fn is_any(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// Whether `owner` names this one; the kernel has no process.
+pub(crate) fn is_owner(owner: &str, command: &str, pid: i32) -> bool {
+    let with_pid = || {
+        let (name, number) = owner.strip_suffix(']')?.rsplit_once('[')?;
+        Some(name == command && number.parse() == Ok(pid))
+    };
+    owner == command || owner == "kernel" && pid == 0 || with_pid() == Some(true)
 }
 
 /// Which destinations; what is not said may be anything.
@@ -40,5 +51,30 @@ pub(crate) struct DestinationFilter {
 impl DestinationFilter {
     pub(crate) fn is_any(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_named_as_they_are_shown() {
+        for owner in ["rping", "rping[812]"] {
+            assert!(is_owner(owner, "rping", 812), "{owner}");
+        }
+        for owner in [
+            "rpin",
+            "rping[81]",
+            "rping[]",
+            "rping[812",
+            "812]",
+            "",
+            "kernel",
+        ] {
+            assert!(!is_owner(owner, "rping", 812), "{owner}");
+        }
+        assert!(is_owner("kernel", "ib_srp", 0) && is_owner("ib_srp", "ib_srp", 0));
+        assert!(is_owner("a[7]", "a[7]", 9), "a command may be called so");
     }
 }

@@ -116,6 +116,9 @@ pub(crate) struct KernelModule {
     pub(crate) reason: Option<String>,
     /// `all`, `ulps` or `none`, as `[kernel]` says.
     pub(crate) protect: String,
+    /// Connections that are looked after by it; all others are by a library.
+    #[serde(default)]
+    pub(crate) connections: usize,
     /// RC queue pairs that it knows.
     pub(crate) queue_pairs: usize,
     /// Of these, those that it leaves alone.
@@ -202,6 +205,9 @@ pub(crate) struct Conn {
     /// The daemons' shared state.
     pub(crate) association: Association,
     pub(crate) counters: ConnectionCounters,
+    /// What undoes its protection though it is armed, in words, and what to do.
+    #[serde(default)]
+    pub(crate) warnings: Vec<String>,
     /// What happened to it, the latest first; null where that was not asked for.
     #[serde(default)]
     pub(crate) history: Option<Vec<Past>>,

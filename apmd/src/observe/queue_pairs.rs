@@ -160,6 +160,7 @@ pub(crate) fn module(
         state,
         reason,
         protect: settings.protect.to_string(),
+        connections: all.connections(),
         queue_pairs,
         left_alone,
         peers,

@@ -7,7 +7,7 @@ use statemachine::Trace;
 use statemachine::trace::What;
 
 use super::connections::grade_word;
-use super::filter::ConnectionFilter;
+use super::filter::{ConnectionFilter, is_owner};
 
 /// Which connection, of which program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -123,6 +123,10 @@ impl Transition {
             && is(filter.device.as_ref(), &subject.device)
             && is(filter.pid.as_ref(), &subject.pid)
             && is(filter.command.as_ref(), &subject.command)
+            && filter
+                .owner
+                .as_ref()
+                .is_none_or(|owner| is_owner(owner, &subject.command, subject.pid))
             && self.protection.starts_with(state)
     }
 }
@@ -194,15 +198,17 @@ mod tests {
             filter.device = Some("mlx5_0".to_owned());
             filter.pid = Some(99);
             filter.command = Some("rping".to_owned());
+            filter.owner = Some("rping[99]".to_owned());
             filter.state = Some("unp".to_owned());
         });
         assert!(is.fits(&fitting));
-        let others: [fn(&mut ConnectionFilter); 6] = [
+        let others: [fn(&mut ConnectionFilter); 7] = [
             |filter| filter.id = Some("3.2".to_owned()),
             |filter| filter.qpn = Some(8),
             |filter| filter.device = Some("mlx5_1".to_owned()),
             |filter| filter.pid = Some(9),
             |filter| filter.command = Some("rpin".to_owned()),
+            |filter| filter.owner = Some("kernel".to_owned()),
             |filter| filter.state = Some("armed".to_owned()),
         ];
         for other in others {

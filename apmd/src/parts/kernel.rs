@@ -4,20 +4,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use cm_msgs::control::{NO_TOKEN, QpState};
 use cm_msgs::path::Path;
 use cm_msgs::{Guid, Qpn};
-use mio::Registry;
+use mio::{Registry, Waker};
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time};
 
 use crate::client::Client;
 use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Ask, Cookie, Heard, KernelQp, Message};
-use crate::io::nldev::{Nldev, QueuePair};
+use crate::io::nldev::QueuePair;
 use crate::io::watched;
 use crate::kernel::{Output, Peers, Presence, QueuePairs, Told, Way};
+use crate::parts::device_indexes::DeviceIndexes;
 use crate::parts::patrol::{self, Patrol};
+use crate::parts::traps::Traps;
 use crate::registrations::Room;
 use crate::token::Token;
 
@@ -71,10 +75,8 @@ pub(crate) struct Kernel {
     settings: config::Kernel,
     queue_pairs: QueuePairs,
     peers: Peers,
-    /// Devices' numbers, as nldev and the module name them.
-    indexes: BTreeMap<Guid, u32>,
+    indexes: DeviceIndexes,
     patrol: Patrol,
-    nldev: Option<Nldev>,
     /// Devices of which queue pairs may be older than the module.
     unsearched: BTreeSet<Guid>,
     dump: Dump,
@@ -82,10 +84,11 @@ pub(crate) struct Kernel {
     unread: bool,
     /// What was said last.
     discovers: bool,
+    traps: Traps,
 }
 
 impl Kernel {
-    pub(crate) fn new(config: &Config, room: Room, registry: &Registry) -> Self {
+    pub(crate) fn new(config: &Config, room: Room, registry: &Registry, waker: Arc<Waker>) -> Self {
         let opened = ApmModule::open().and_then(|module| watched(module, registry, Token::Kernel));
         let module = opened.inspect_err(|error| tracing::warn!(%error, "no generic netlink"));
         Self {
@@ -94,14 +97,13 @@ impl Kernel {
             settings: config.kernel.clone(),
             queue_pairs: QueuePairs::new(room),
             peers: Peers::new(config.kernel.ack_timeout),
-            indexes: BTreeMap::new(),
+            indexes: DeviceIndexes::new(),
             patrol: Patrol::new(),
-            // Who has no netlink was told when the libraries' socket was opened.
-            nldev: Nldev::open().ok(),
             unsearched: BTreeSet::new(),
             dump: Dump::Over,
             unread: false,
             discovers: false,
+            traps: Traps::new(waker),
         }
     }
 
@@ -126,6 +128,27 @@ impl Kernel {
     /// How many peers are named to the module.
     pub(crate) fn named_peers(&self) -> usize {
         self.peers.count()
+    }
+
+    /// What undoes a connection's protection though it is armed.
+    pub(crate) fn traps(&self, id: ConnId) -> Vec<String> {
+        self.traps.of(&self.queue_pairs, id)
+    }
+
+    /// What an operator should know of the kernel and of its connections.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        if self.presence != Presence::Present {
+            return Vec::new();
+        }
+        let of_kernel = self.traps.unsafe_kernel().map(|why| {
+            format!("{why}. Install one of these; `[kernel] strict = true` does without the module until then")
+        });
+        let of_connections = self.traps.warnings(&self.queue_pairs);
+        of_kernel.into_iter().chain(of_connections).collect()
+    }
+
+    pub(crate) fn handle_bonds(&mut self, bonds: BTreeMap<IpAddr, String>) {
+        self.traps.handle_bonds(bonds, &self.queue_pairs);
     }
 
     /// Whose queue pair a connection is; of one that has just been closed, until it is forgotten.
@@ -176,6 +199,9 @@ impl Kernel {
                     let far = far_port(queue_pair.node_guid, &snapshot.primary);
                     self.peers.expect(now, far, queue_pair.owner.uid);
                 }
+                if queue_pair.owner.pid.is_none() {
+                    self.traps.look_soon(now);
+                }
                 self.queue_pairs.handle_new(now, *queue_pair);
             }
             Heard::Said(Message::Connecting {
@@ -214,6 +240,15 @@ impl Kernel {
         let Some(module) = &self.module else {
             return;
         };
+        if let Some(why) = self.traps.unsafe_kernel() {
+            if self.settings.strict {
+                let why = format!("[kernel] strict, and {why}");
+                tracing::warn!("kernel module apm is not used: {why}");
+                self.presence = Presence::Unusable(why);
+                return;
+            }
+            tracing::warn!("{why}");
+        }
         self.queue_pairs.begin_dump();
         match module.listen() {
             Ok(()) => {
@@ -340,7 +375,7 @@ impl Kernel {
     pub(crate) fn handle_port_gone(&mut self, port: PortId) {
         self.queue_pairs.handle_port_gone(port);
         self.peers.handle_port(port, None);
-        self.indexes.remove(&port.node_guid);
+        self.indexes.forget(port.node_guid);
     }
 
     /// Gives a queue pair an order.
@@ -367,6 +402,8 @@ impl Kernel {
         }
         self.queue_pairs.handle_time(now);
         self.peers.handle_time(now, || self.queue_pairs.ways());
+        self.traps
+            .handle_time(now, || self.queue_pairs.known_devices());
         let (all, unsearched) = (&self.queue_pairs, &self.unsearched);
         let devices = || {
             let mut devices: BTreeSet<_> = all.devices().into_iter().collect();
@@ -390,12 +427,17 @@ impl Kernel {
         }
     }
 
+    /// The thread that looks for traps may be done.
+    pub(crate) fn handle_thread(&mut self) {
+        self.traps.handle_thread(&self.queue_pairs);
+    }
+
     /// Has the module take up what it does not know. What is being connected just now it will tell of.
     fn adopt(&mut self, node_guid: Guid, found: &[(Qpn, QueuePair)]) {
         if self.presence != Presence::Present || !self.unsearched.contains(&node_guid) {
             return;
         }
-        let index = self.index_of(node_guid);
+        let index = self.indexes.of(node_guid);
         let (Some(module), Some(index)) = (&self.module, index) else {
             return;
         };
@@ -417,13 +459,14 @@ impl Kernel {
             self.queue_pairs.poll_timeout(),
             self.peers.poll_timeout(),
             self.patrol.poll_timeout(),
+            self.traps.poll_timeout(),
         ];
         times.into_iter().flatten().min()
     }
 
     /// Has the module bound ACK timeouts towards a peer, or no more.
     fn bound(&mut self, (port, dlid): Way, ack_timeout: u8) {
-        let index = self.index_of(port.node_guid);
+        let index = self.indexes.of(port.node_guid);
         let (Some(module), Some(index)) = (&self.module, index) else {
             return;
         };
@@ -436,15 +479,6 @@ impl Kernel {
         if let Err(error) = module.order(UNANSWERED, message) {
             tracing::debug!(port = port.port, %dlid, %error, "peer not named to the kernel module");
         }
-    }
-
-    fn index_of(&mut self, node_guid: Guid) -> Option<u32> {
-        if let Some(index) = self.indexes.get(&node_guid) {
-            return Some(*index);
-        }
-        let index = self.nldev.as_mut()?.index_of(node_guid).ok()??;
-        self.indexes.insert(node_guid, index);
-        Some(index)
     }
 
     pub(crate) fn poll_note(&mut self) -> Option<Note> {

@@ -6,6 +6,7 @@
 
 pub(crate) mod acm_links;
 pub(crate) mod connections;
+mod device_indexes;
 pub(crate) mod fabric;
 pub(crate) mod fabric_worker;
 pub(crate) mod kernel;
@@ -16,3 +17,4 @@ pub(crate) mod patrol;
 pub(crate) mod ports;
 pub(crate) mod sa;
 pub(crate) mod sources;
+mod traps;

@@ -122,6 +122,11 @@ impl Registrations {
         self.accepted.get(&uid).copied().unwrap_or(0)
     }
 
+    /// How many the engine has.
+    pub(crate) fn accepted_in_all(&self) -> usize {
+        self.accepted.values().sum()
+    }
+
     /// Whose registration of this queue pair the engine has.
     pub(crate) fn holder(&self, qp: (Guid, Qpn)) -> Option<ConnId> {
         self.by_qp.get(&qp).copied()

@@ -249,6 +249,10 @@ fn a_daemon_without_devices_serves_operators() {
     );
     let (code, text, _) = outcome(&daemon.apmctl(&["-j", "conn", "show", "qpn", "0x11"]));
     assert_eq!((code, text.trim()), (0, "[]"));
+    let (code, text, _) = outcome(&daemon.apmctl(&["-j", "conn", "show", "owner", "ib_srp"]));
+    assert_eq!((code, text.trim()), (0, "[]"));
+    let (code, text, _) = outcome(&daemon.apmctl(&["conn", "show", "own", "rping[7]"]));
+    assert_eq!((code, text.trim()), (0, "no connection fits: own rping[7]"));
 }
 
 #[test]

@@ -67,6 +67,7 @@ pub static ALL: &[Drill] = &[
     kernel_ulps::NFS,
     kernel_ulps::RDS,
     kernel_ulps::SPINE,
+    kernel_ulps::TRAPS,
     abuse::DRILL,
     programs::DRILL,
     spine::DRILL,

@@ -82,6 +82,7 @@ pub(super) mod a_qp {
     pub(in crate::io::apm_module) const PROTECT: u16 = 22;
     pub(in crate::io::apm_module) const SWALLOW: u16 = 23;
     pub(in crate::io::apm_module) const RULES: u16 = 24;
+    pub(in crate::io::apm_module) const RETRIES: u16 = 25;
 }
 
 pub(super) mod a_rule_list {

@@ -96,6 +96,8 @@ pub(crate) struct KernelQp {
     pub(crate) role: Option<Role>,
     pub(crate) left_alone: Option<LeftAlone>,
     pub(crate) owner: Owner,
+    /// How often what is not acknowledged is sent again; `None`: not told.
+    pub(crate) retries: Option<u8>,
     /// `None`: it has no primary path yet.
     pub(crate) snapshot: Option<Snapshot>,
 }
@@ -395,6 +397,7 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
                 },
                 left_alone: read.u32(a_qp::REFUSAL).and_then(LeftAlone::from_code),
                 owner: read.owner(),
+                retries: read.u8(a_qp::RETRIES),
                 snapshot: read.snapshot()?,
             })),
             cmd::DEL => Self::Gone(cookie()?),

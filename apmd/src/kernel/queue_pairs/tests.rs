@@ -38,6 +38,7 @@ fn queue_pair(cookie: u64, pid: Option<i32>) -> KernelQp {
             uid: 0,
             started: None,
         },
+        retries: Some(7),
         snapshot: Some(snapshot(1)),
     }
 }

@@ -108,6 +108,7 @@ fn page_from(
         engine,
         devices: &Devices::new(Random::new([7; 32])),
         client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
+        warnings: &|_| Vec::new(),
         ssa,
         observer: Peer { pid: 1, uid },
         history: false,
@@ -144,6 +145,12 @@ fn an_answer_is_bounded_and_all_connections_come_in_turn() {
         ..ConnectionFilter::default()
     };
     assert_eq!(walk(of_pid).1, 2500);
+    let of_owner = |owner: &str| ConnectionFilter {
+        owner: Some(owner.to_owned()),
+        ..ConnectionFilter::default()
+    };
+    let counts = ["rping", "rping[70]", "kernel"].map(|owner| walk(of_owner(owner)).1);
+    assert_eq!(counts, [5000, 2500, 0]);
 }
 
 #[test]
@@ -202,6 +209,7 @@ fn set(engine: &mut Engine, uid: u32, id: &str, words: &str) -> Result<String, S
             engine,
             devices: &Devices::new(Random::new([7; 32])),
             client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
+            warnings: &|_| Vec::new(),
             ssa: &Ssa::new(Settings::default()),
             observer: Peer { pid: 1, uid },
             history: false,

@@ -3,9 +3,11 @@
 //!
 //! - [`crate::kernel_ulp`]: the four, and their streams.
 //! - [`faults`]: what happens to them, one after the other; [`complaints`]: what the kernel says to it.
+//! - [`traps`]: what would undo their protection.
 
 mod complaints;
 mod faults;
+mod traps;
 
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
@@ -76,6 +78,16 @@ pub(super) const SPINE: Drill = Drill {
             };
             kernel_ulp::FLAT.into_iter().try_for_each(over_spine)
         },
+    }],
+};
+
+/// An NVMe disk over a bond.
+pub(super) const TRAPS: Drill = Drill {
+    name: "traps",
+    about: "a bond under NVMe, a short keep-alive, an old kernel: apmd warns, and is strict if told",
+    parts: &[Part {
+        world: kernel_ulp::NVME.world,
+        run: traps::run,
     }],
 };
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the running kernel says of itself.
+
+use std::path::Path;
+
+use super::text_file;
+use crate::kernel::HostKernel;
+
+/// Type data of ib_core, in which the names of its functions are.
+const TYPES: &str = "/sys/kernel/btf/ib_core";
+/// That of Debian's 6.1 has some 100 KiB.
+const TYPES_MAX: usize = 8 << 20;
+const SIZE_MAX: u64 = 1024;
+
+pub(crate) fn host_kernel() -> HostKernel {
+    let said = |name: &str| {
+        let path = Path::new("/proc/sys/kernel").join(name);
+        let text = text_file::read(&path, SIZE_MAX).unwrap_or_default();
+        text.trim_end().to_owned()
+    };
+    // Where ib_core is part of the kernel, or the kernel has no such data, the version has to do.
+    let types = std::fs::read(TYPES).ok();
+    let types = types.filter(|types| types.len() <= TYPES_MAX);
+    let has_begin_del = types.and_then(|types| has_begin_del(&types));
+    HostKernel::new(&said("osrelease"), &said("version"), has_begin_del)
+}
+
+/// `None`: the names of functions are not there.
+fn has_begin_del(types: &[u8]) -> Option<bool> {
+    let has = |name: &[u8]| types.windows(name.len()).any(|at| at == name);
+    has(b"\0rdma_restrack_put\0").then(|| has(b"\0rdma_restrack_begin_del\0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_known_by_name() {
+        assert_eq!(has_begin_del(b"\0rdma_restrack_put\0x\0"), Some(false));
+        let both = b"\0rdma_restrack_put\0rdma_restrack_begin_del\0";
+        assert_eq!(has_begin_del(both), Some(true));
+        assert_eq!(has_begin_del(b"\0rdma_restrack_begin_del\0"), None);
+        assert_eq!(has_begin_del(b""), None);
+    }
+
+    #[test]
+    fn the_running_kernel_has_a_name() {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let shown = host_kernel().to_string();
+        assert!(shown.starts_with(release.trim_end()), "{shown}");
+    }
+}
