@@ -11,7 +11,7 @@ mod traps;
 pub(crate) use host_kernel::HostKernel;
 pub(crate) use peers::{Peers, Told, Way};
 pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen};
-pub(crate) use traps::{CmId, NvmeController, Surroundings, Trap, Traps};
+pub(crate) use traps::{Surroundings, Trap, Traps};
 
 /// What is known of the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
