@@ -13,7 +13,6 @@ use strum::{Display, EnumString};
 use crate::id::{ConnId, PortId};
 use crate::notices::Notice;
 use crate::overlap::Overlap;
-use crate::port::same_port;
 use crate::probe::Probe;
 
 /// A local port as it is now.
@@ -39,13 +38,6 @@ pub struct PortStatus {
     pub infiniband: bool,
     /// Ports of its device.
     pub device_ports: u8,
-}
-
-impl PortStatus {
-    /// Whether `lid` is one of its LIDs, of which LMC gives it 2^`lmc`.
-    pub fn has_lid(&self, lid: Lid) -> bool {
-        same_port(self.lid, lid, self.lmc)
-    }
 }
 
 /// Where a MAD came from.

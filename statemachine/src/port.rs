@@ -95,6 +95,13 @@ pub(crate) fn same_port(a: Lid, b: Lid, lmc: u8) -> bool {
     a != Lid(0) && a.0 >> lmc == b.0 >> lmc
 }
 
+impl PortStatus {
+    /// Whether `lid` is one of its LIDs, of which LMC gives it 2^`lmc`.
+    pub fn has_lid(&self, lid: Lid) -> bool {
+        same_port(self.lid, lid, self.lmc)
+    }
+}
+
 /// What became of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Change {

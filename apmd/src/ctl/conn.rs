@@ -216,7 +216,7 @@ fn details(conn: &model::Conn) -> String {
         }
         .to_owned(),
     );
-    for warning in &conn.warnings {
+    for warning in &conn.standing.warnings {
         line("warning", warning.clone());
     }
     line("association", association(&conn.association));

@@ -13,7 +13,6 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, MsgFlags};
 
 use super::netlink::{self, HEADER_LEN};
-use crate::kernel::CmId;
 
 /// Client `RDMA_NL_NLDEV` in the upper bits of a message's type.
 const NLDEV: u16 = 5 << 10;
@@ -77,6 +76,14 @@ pub(crate) struct QueuePair {
     pub(crate) migration: Option<MigrationState>,
     /// The queue pair at the other end.
     pub(crate) peer_qpn: Option<Qpn>,
+}
+
+/// An rdma_cm id that has a queue pair.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CmId {
+    pub(crate) qpn: Qpn,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: Option<SocketAddr>,
 }
 
 /// A device as the kernel has it.

@@ -5,10 +5,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::text_file;
-use crate::kernel::NvmeController;
 
 pub(crate) const CLASS: &str = "/sys/class/nvme";
 const SIZE_MAX: u64 = 4096;
+
+/// A controller that this host uses by NVMe over RDMA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NvmeController {
+    pub(crate) name: String,
+    pub(crate) target: SocketAddr,
+    /// In seconds; 0: none.
+    pub(crate) keep_alive: u32,
+}
 
 /// Those over RDMA whose keep-alive the kernel tells; `class`: their directory. A host without NVMe has none.
 pub(crate) fn controllers(class: &Path) -> Vec<NvmeController> {

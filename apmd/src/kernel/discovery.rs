@@ -11,7 +11,7 @@ use std::time::Duration;
 use cm_msgs::Lid;
 use statemachine::{FarPort, PortId, Time, Timers};
 
-use super::Way;
+use super::way::Way;
 
 /// How many are kept at most.
 pub(super) const KEPT_MAX: usize = 3072;

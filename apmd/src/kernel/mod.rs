@@ -8,11 +8,13 @@ mod orders;
 mod peers;
 mod queue_pairs;
 mod traps;
+mod way;
 
 pub(crate) use host_kernel::HostKernel;
-pub(crate) use peers::{Peers, Told, Way};
+pub(crate) use peers::{Peers, Told};
 pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen, kernels};
-pub(crate) use traps::{CmId, NvmeController, Surroundings, Trap, Traps};
+pub(crate) use traps::{Surroundings, Trap, Traps};
+pub(crate) use way::Way;
 
 /// What is known of the module.
 #[derive(Clone, PartialEq, Eq, Debug)]

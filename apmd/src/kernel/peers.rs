@@ -13,8 +13,9 @@ use std::time::Duration;
 use cm_msgs::Lid;
 use statemachine::{FarPort, PeerQuestion, PortId, PortStatus, Time};
 
-use super::CLIENT;
 use super::discovery::{Discovery, Due};
+use super::queue_pairs::CLIENT;
+use super::way::Way;
 
 /// How long a peer is named before it is asked about again, if it is connected, or forgotten.
 const NAMED_FOR: Duration = Duration::from_secs(60);
@@ -29,9 +30,6 @@ const TURN: usize = 64;
 const STRANGERS: u32 = u32::MAX;
 /// And when subnet administration has named it.
 const DISCOVERY: u32 = u32::MAX - 1;
-
-/// A peer's port, as seen from a local one.
-pub(crate) type Way = (PortId, Lid);
 
 /// What concerns others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,7 +20,7 @@ use crate::registrations::{Registrations, Room, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
-use super::peers::Way;
+use super::way::Way;
 
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;

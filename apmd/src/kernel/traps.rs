@@ -3,29 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use cm_msgs::{Guid, Qpn};
 
 use crate::io::apm_module::KernelQp;
-
-/// An rdma_cm id that has a queue pair.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CmId {
-    pub(crate) qpn: Qpn,
-    pub(crate) source: IpAddr,
-    pub(crate) destination: Option<SocketAddr>,
-}
-
-/// A controller that this host uses by NVMe over RDMA.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct NvmeController {
-    pub(crate) name: String,
-    pub(crate) target: SocketAddr,
-    /// In seconds; 0: none.
-    pub(crate) keep_alive: u32,
-}
+use crate::io::nldev::CmId;
+use crate::io::nvme::NvmeController;
 
 /// What the kernel tells besides the module.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

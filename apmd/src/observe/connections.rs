@@ -143,7 +143,6 @@ impl Connections<'_> {
             runner_up: view.runner_up.as_ref().map(candidate),
             association: association(&view.association, comm_ids),
             counters: view.counters,
-            warnings: (self.warnings)(view.id),
             history: self
                 .history
                 .then(|| view.history.iter().map(past).collect()),
@@ -169,6 +168,7 @@ impl Connections<'_> {
                 },
             },
             standing: Standing {
+                warnings: (self.warnings)(view.id),
                 policy: policy(&view),
                 standing_order: view.standing_order,
                 protection: view.protection.to_string(),

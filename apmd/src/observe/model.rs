@@ -205,9 +205,6 @@ pub(crate) struct Conn {
     /// The daemons' shared state.
     pub(crate) association: Association,
     pub(crate) counters: ConnectionCounters,
-    /// What undoes its protection though it is armed, in words, and what to do.
-    #[serde(default)]
-    pub(crate) warnings: Vec<String>,
     /// What happened to it, the latest first; null where that was not asked for.
     #[serde(default)]
     pub(crate) history: Option<Vec<Past>>,
@@ -280,6 +277,9 @@ pub(crate) struct Standing {
     pub(crate) grade_detail: Option<String>,
     /// Why it is not armed; null when it is.
     pub(crate) reason: Option<String>,
+    /// What undoes that though it is armed, in words, and what to do.
+    #[serde(default)]
+    pub(crate) warnings: Vec<String>,
     /// Seconds since `protection` last changed.
     pub(crate) changed_seconds: f64,
     /// Why it has not left its primary yet; null unless an operator wants that.

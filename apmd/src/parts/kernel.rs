@@ -199,7 +199,7 @@ impl Kernel {
                     let far = far_port(queue_pair.node_guid, &snapshot.primary);
                     self.peers.expect(now, far, queue_pair.owner.uid);
                 }
-                if queue_pair.owner.pid.is_none() {
+                if queue_pair.owner.pid.is_none() && queue_pair.left_alone.is_none() {
                     self.traps.look_soon(now);
                 }
                 self.queue_pairs.handle_new(now, *queue_pair);
@@ -260,14 +260,14 @@ impl Kernel {
             }
             Err(error) => {
                 tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
-                self.presence = Presence::Unusable(error.to_string());
+                self.presence = Presence::Unusable(why(&error));
             }
         }
     }
 
     fn fail(&mut self, now: Time, error: &io::Error) {
         tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
-        self.vanish(now, Presence::Unusable(error.to_string()));
+        self.vanish(now, Presence::Unusable(why(error)));
     }
 
     fn vanish(&mut self, now: Time, presence: Presence) {
@@ -506,6 +506,14 @@ impl Kernel {
                 Output::Forget(id) => Note::Forget(id),
             });
         }
+    }
+}
+
+/// Why the module cannot be used, with what to do about it.
+fn why(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => format!("{error}; apmd needs CAP_NET_ADMIN"),
+        _ => error.to_string(),
     }
 }
 

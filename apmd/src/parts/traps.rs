@@ -32,8 +32,9 @@ pub(crate) struct Traps {
 
 impl Traps {
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
+        let running = host_kernel();
         Self {
-            host: host_kernel(),
+            host: HostKernel::new(&running.release, &running.version, running.has_begin_del),
             look: Background::new("traps", waker),
             at: None,
             known: kernel::Traps::default(),
