@@ -46,7 +46,7 @@ fn told(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(UNBOUNDED)?;
     let is_late = of_the_kernel()?;
     let stream = Stream::start(&kernel_ulp::NVME, context.world.hosts())?;
-    faults::wait_armed(context.world, &kernel_ulp::NVME)?;
+    stream.wait_armed(context.world)?;
     wait::until("apmd warns of both", LIMIT, || {
         let problems = apmctl(Host::A, &["status"])?["problems"].to_string();
         let has = |what: &str| problems.contains(&format!("nvme_rdma, 2 connections: {what}"));
