@@ -431,6 +431,7 @@ mod tests {
             role: None,
             left_alone: None,
             owner: Owner::default(),
+            retries: Some(7),
             snapshot: Some(Snapshot {
                 migration: MigrationState::Migrated,
                 primary: Path {
