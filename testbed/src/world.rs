@@ -363,6 +363,31 @@ impl World {
         })
     }
 
+    /// Waits until a host's daemon has named so many peers' ports to the kernel module.
+    ///
+    /// # Errors
+    /// If it does not come to that.
+    pub fn wait_named(&self, host: Host, wanted: usize) -> Result<(), Failure> {
+        let what = format!("{host} names {wanted} peers");
+        wait::until(&what, LIMIT, || {
+            let json = command::run_as(host, &["apmctl", "-j", "status"])?;
+            let status: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
+            let peers = &status["kernel"]["peers"];
+            Ok(Seen::when(*peers == wanted, || format!("{peers} are")))
+        })
+    }
+
+    /// Waits until each daemon has named the other's ports to the kernel module, as seen from each of its own:
+    /// connections that begin from now on have a bounded ACK timeout.
+    ///
+    /// # Errors
+    /// If it does not come to that.
+    pub fn wait_acquainted(&self) -> Result<(), Failure> {
+        let count: usize = self.hosts.map(|host| host.ports().count()).iter().product();
+        let mut hosts = self.hosts.into_iter();
+        hosts.try_for_each(|host| self.wait_named(host, count))
+    }
+
     /// Waits until `count` connections are armed on both ends, over any two paths.
     ///
     /// # Errors

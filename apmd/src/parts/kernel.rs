@@ -28,6 +28,9 @@ use crate::token::Token;
 /// Names what nobody waits for: a queue pair that is to be taken up may have gone, and so may a device.
 const UNANSWERED: u32 = u32::MAX;
 
+/// Names peers' bounds, of which only a refusal matters.
+const BOUNDS: u32 = u32::MAX - 1;
+
 /// Datagrams read before others have their turn.
 const TURN: usize = 64;
 
@@ -225,6 +228,12 @@ impl Kernel {
                 // Asked for at the start, a family that is not there is an error, too.
                 if self.presence == Presence::Present {
                     self.fail(now, &error);
+                }
+            }
+            Heard::Refused(BOUNDS, error) => {
+                // A device that goes takes its peers with it.
+                if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) {
+                    tracing::warn!(%error, "peer refused by the kernel module: its ACK timeouts are not bounded");
                 }
             }
             Heard::Refused(token, error) => {
@@ -476,7 +485,7 @@ impl Kernel {
             dlid,
             ack_timeout,
         };
-        if let Err(error) = module.order(UNANSWERED, message) {
+        if let Err(error) = module.order(BOUNDS, message) {
             tracing::debug!(port = port.port, %dlid, %error, "peer not named to the kernel module");
         }
     }

@@ -5,9 +5,6 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::command;
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
@@ -30,9 +27,6 @@ pub(super) const DRILL: Drill = Drill {
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A peer has two ports, which are seen from two.
-const NAMED: u64 = 4;
-
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let module = KernelModule::load()?;
     let shown = discovered(context);
@@ -45,12 +39,10 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
 fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemon(Host::A, Policy::default())?;
     registered(&[Host::A])?;
-    named(Host::A, 0)?;
+    context.world.wait_named(Host::A, 0)?;
     context.world.start_daemon(Host::B, Policy::default())?;
     registered(&Host::ALL)?;
-    for host in Host::ALL {
-        named(host, NAMED)?;
-    }
+    context.world.wait_acquainted()?;
     let pairs = context.world.pairs()?;
     ensure(pairs.is_empty(), || "somebody is connected".to_owned())?;
     // The subnet manager starts without a record.
@@ -61,7 +53,7 @@ fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.kill_daemon(Host::B)?;
     registered(&Host::ALL)?;
     context.world.start_daemon(Host::B, Policy::default())?;
-    named(Host::B, NAMED)
+    context.world.wait_acquainted()
 }
 
 /// Waits until subnet administration has the ports of these hosts and no others.
@@ -76,16 +68,5 @@ fn registered(hosts: &[Host]) -> Result<(), Failure> {
             Ok(services) if services == wanted => Seen::Ready(()),
             other => Seen::NotYet(format!("{other:?}")),
         })
-    })
-}
-
-/// Waits until a host's daemon has named so many peers' ports to the module.
-fn named(host: Host, wanted: u64) -> Result<(), Failure> {
-    let what = format!("{host} names {wanted} peers");
-    wait::until(&what, LIMIT, || {
-        let json = command::run_as(host, &["apmctl", "-j", "status"])?;
-        let status: Value = serde_json::from_str(&json).unwrap_or_default();
-        let peers = &status["kernel"]["peers"];
-        Ok(Seen::when(*peers == wanted, || format!("{peers} are")))
     })
 }

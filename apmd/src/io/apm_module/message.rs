@@ -286,13 +286,13 @@ impl Message {
                 dlid,
                 ack_timeout,
             } => {
-                let path = Path {
-                    port: *port,
-                    dlid: *dlid,
-                    ack_timeout: *ack_timeout,
-                    ..Path::default()
-                };
-                let path = nest(a_qp::PRIMARY, &of_path(&path));
+                // Of a peer's path the module takes no more: zeros would be out of range.
+                let path = [
+                    DefaultNla::new(a_path::PORT, vec![*port]),
+                    DefaultNla::new(a_path::DLID, dlid.0.to_ne_bytes().to_vec()),
+                    DefaultNla::new(a_path::ACK_TIMEOUT, vec![*ack_timeout]),
+                ];
+                let path = nest(a_qp::PRIMARY, &path);
                 vec![u32_of(a_qp::DEV_INDEX, *index), path]
             }
             _ => Vec::new(),

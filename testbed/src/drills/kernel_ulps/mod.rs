@@ -146,6 +146,7 @@ fn verified(
     suffer: impl FnOnce(&mut Context<'_>, &mut Stream) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let complaints = complaints::all()?;
+    context.world.wait_acquainted()?;
     let mut stream = Stream::start(ulp, context.world.hosts())?;
     stream.wait_for(context.world, Pair::is_armed)?;
     let before = numbers(&context.world.pairs()?);

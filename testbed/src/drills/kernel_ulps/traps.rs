@@ -14,7 +14,6 @@ use crate::kernel_ulp::{self, stream::Stream};
 use crate::wait::{self, Seen};
 
 use super::super::Context;
-use super::faults;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
