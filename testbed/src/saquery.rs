@@ -160,7 +160,7 @@ mod tests {
             \t\tServiceName.............apmd\n\
             ServiceRecord dump:\n\t\tServiceGID..............fe80::1\n\
             \t\tServiceName.............other\n";
-        let gid = "fe80::653:4843:4100:202".parse().unwrap();
+        let gid: Ipv6Addr = "fe80::653:4843:4100:202".parse().unwrap();
         assert!(services_of(text, "apmd").eq([gid]));
     }
 

@@ -15,14 +15,13 @@ use crate::{drill, fabrics, packages, shell};
 /// machine may have had other things to do.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
-/// Drills that are run by name only; `refused` until it has been run through to its end.
+/// Drills that are run by name only.
 const BY_NAME_ONLY: &[&str] = &[
     "kernel-srp",
     "kernel-nvme",
     "kernel-nfs",
     "kernel-rds",
     "kernel-spine",
-    "refused",
 ];
 
 /// One thing to be done and how.

@@ -443,7 +443,6 @@ mod tests {
             }),
         };
         let true_one = registered();
-        let told = |register: &Register, kernel: &KernelQp| super::told(register, kernel);
         let register = told(&true_one, &kernel).expect("true");
         assert_eq!(register.peer_qpn, Qpn(0x22), "not as is claimed");
         assert_eq!(register.role, Role::Active, "the library's word");
