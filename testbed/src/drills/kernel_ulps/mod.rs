@@ -84,7 +84,7 @@ pub(super) const SPINE: Drill = Drill {
 /// An NVMe disk over a bond.
 pub(super) const TRAPS: Drill = Drill {
     name: "traps",
-    about: "a bond under NVMe, a short keep-alive, an old kernel: apmd warns, and is strict if told",
+    about: "a bond under NVMe, a short keep-alive, an old kernel: apmd warns of each",
     parts: &[Part {
         world: kernel_ulp::NVME.world,
         run: traps::run,
