@@ -17,7 +17,6 @@
 
 #define KNOWN 256
 #define LIDS 16
-#define ROOM (8 << 20)
 
 struct path {
 	uint8_t port;
@@ -212,9 +211,6 @@ int main(int argc, char **argv)
 		if (sscanf(argv[i], "%hu:%hu", &lids[pairs][0], &lids[pairs][1]) != 2)
 			return 2;
 	open_socket();
-	/* What it is told meanwhile has room. */
-	if (setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &(int){ ROOM }, sizeof(int)))
-		die("room");
 	subscribe();
 	while (!enough && !module_left && time(NULL) < end) {
 		unsigned int n;

@@ -271,7 +271,7 @@ static bool churn(int64_t until)
 			drain(0);
 			drain(1);
 		}
-		pause_ms(1);
+		pause_ms(3);
 	}
 	return (by_modify && by_completion && in_rts && in_error) || bad("too little has happened");
 }

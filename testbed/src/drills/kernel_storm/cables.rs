@@ -6,27 +6,23 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::command;
-use crate::failure::Failure;
+use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::ibsim::Dice;
-use crate::link::Link;
 use crate::observe::{self, Connection, Pair};
-use crate::port::Port;
-use crate::world::World;
+use crate::program::Program;
+use crate::timeline::Timeline;
 
 /// A fault lasts so long at most, and the pause after it.
 const LASTS_MS: usize = 800;
 const PAUSE_MS: usize = 1500;
 
-struct Fault {
-    port: Port,
-    is_hole: bool,
-    ends: Moment,
-}
+/// How one begins and ends; most are the first.
+const FAULTS: [[&str; 2]; 2] = [["pull", "plug"], ["blackhole", "heal"]];
 
 /// The fault of the moment.
 pub(super) struct Cables {
-    fault: Option<Fault>,
+    fault: Option<Program>,
     next: Moment,
     /// The processes of the stream.
     stream: [u32; 2],
@@ -51,34 +47,33 @@ impl Cables {
     }
 
     /// What is due now.
-    pub(super) fn go_on(&mut self, world: &World, dice: &mut Dice) -> Result<(), Failure> {
-        let now = Moment::now();
-        match &self.fault {
-            Some(fault) if now > fault.ends => {
-                self.heal(world)?;
-                self.next = now + random_ms(dice, PAUSE_MS);
-            }
-            None if now > self.next => {
-                self.next = now + random_ms(dice, PAUSE_MS);
-                self.spoil(world, dice)?;
-            }
-            _ => {}
+    pub(super) fn go_on(&mut self, timeline: &Timeline, dice: &mut Dice) -> Result<(), Failure> {
+        if self.is_calm()? && Moment::now() > self.next {
+            self.spoil(timeline, dice)?;
+            let pause = LASTS_MS + 50 + dice.below(PAUSE_MS);
+            self.next = Moment::now() + Duration::from_millis(pause as u64);
         }
         Ok(())
     }
 
-    /// Ends the fault.
-    pub(super) fn heal(&mut self, world: &World) -> Result<(), Failure> {
-        match self.fault.take() {
-            Some(fault) if fault.is_hole => world.heal(fault.port),
-            Some(fault) => world.restore(Link::Port(fault.port)),
-            None => Ok(()),
+    /// Whether there is no fault at the moment.
+    pub(super) fn is_calm(&mut self) -> Result<bool, Failure> {
+        if let Some(fault) = &mut self.fault {
+            let Some(status) = fault.ended()? else {
+                return Ok(false);
+            };
+            ensure(status.success(), || {
+                format!("cable: {status}: {}", fault.last_line())
+            })?;
+            self.fault = None;
         }
+        Ok(true)
     }
 
-    fn spoil(&mut self, world: &World, dice: &mut Dice) -> Result<(), Failure> {
+    fn spoil(&mut self, timeline: &Timeline, dice: &mut Dice) -> Result<(), Failure> {
         let port = Host::ALL[dice.below(2)].port(1 + dice.below(2) as u8);
-        let (is_hole, lasts) = (dice.below(4) == 0, random_ms(dice, LASTS_MS));
+        let [begin, end] = FAULTS[usize::from(dice.below(4) == 0)];
+        let ms = 50 + dice.below(LASTS_MS);
         let Some(pair) = self.pair()? else {
             return Ok(());
         };
@@ -87,18 +82,17 @@ impl Cables {
         if !pair.is_on_one_path() || (carries && !pair.is_disjoint()) {
             return Ok(());
         }
-        match is_hole {
-            true => world.blackhole(port)?,
-            false => world.pull(port)?,
-        };
+        // By a process of its own: nothing here makes it longer.
+        let (device, number) = (port.host.device(), port.number);
+        let line = format!(
+            "cable {begin} {device} {number} && sleep {}.{:03} && cable {end} {device} {number}",
+            ms / 1000,
+            ms % 1000
+        );
+        timeline.note("cable", format!("{begin} {port} for {ms} ms"));
+        self.fault = Some(Program::start("cable", port.host, &["sh", "-c", &line])?);
         self.flaps += 1;
         self.under_the_stream += u64::from(carries);
-        let ends = Moment::now() + lasts;
-        self.fault = Some(Fault {
-            port,
-            is_hole,
-            ends,
-        });
         Ok(())
     }
 
@@ -113,8 +107,4 @@ fn of_process(host: Host, pid: u32) -> Result<Vec<Connection>, Failure> {
     let pid = pid.to_string();
     let words = ["apmctl", "-j", "conn", "show", "pid", &pid];
     observe::parse_connections(&command::run_as(host, &words)?)
-}
-
-fn random_ms(dice: &mut Dice, most: usize) -> Duration {
-    Duration::from_millis(50 + dice.below(most) as u64)
 }

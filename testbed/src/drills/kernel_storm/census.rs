@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::command;
 use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::program::Program;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What `rdma resource show qp` said.
 pub(super) struct Census {
+    look: Option<Program>,
     dead: BTreeSet<String>,
     most: usize,
     next: Moment,
@@ -20,6 +22,7 @@ pub(super) struct Census {
 impl Census {
     pub(super) fn new() -> Self {
         Self {
+            look: None,
             dead: BTreeSet::new(),
             most: 0,
             next: Moment::now(),
@@ -31,17 +34,29 @@ impl Census {
         self.most
     }
 
-    /// Looks, if it is time to.
+    /// Looks, if it is time to. That may take a while: nobody waits for it.
     pub(super) fn go_on(&mut self) -> Result<(), Failure> {
-        if Moment::now() < self.next {
-            return Ok(());
+        if let Some(look) = &mut self.look {
+            let Some(status) = look.ended()? else {
+                return Ok(());
+            };
+            let lines = look.lines();
+            ensure(status.success(), || {
+                format!("rdma: {status}: {}", look.last_line())
+            })?;
+            self.look = None;
+            return self.take(lines.iter().map(|line| line.text.as_str()));
         }
-        self.next = Moment::now() + PERIOD;
-        self.take(&command::run(&["rdma", "resource", "show", "qp"])?)
+        if Moment::now() > self.next {
+            self.next = Moment::now() + PERIOD;
+            let words = ["rdma", "resource", "show", "qp"];
+            self.look = Some(Program::start("rdma", Host::A, &words)?);
+        }
+        Ok(())
     }
 
-    fn take(&mut self, text: &str) -> Result<(), Failure> {
-        let all: Vec<_> = text.lines().filter_map(read).collect();
+    fn take<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+        let all: Vec<_> = lines.filter_map(read).collect();
         self.most = self.most.max(all.len());
         let mut dead = BTreeSet::new();
         for (name, state) in all {
@@ -85,12 +100,14 @@ mod tests {
     #[test]
     fn one_that_comes_back_from_error_is_seen() {
         let mut census = Census::new();
-        census.take(&line("RTS", 5)).expect("alive");
-        census.take(&line("ERR", 5)).expect("dead");
-        census.take(&line("ERR", 5)).expect("still dead");
-        census.take(&line("RTS", 6)).expect("somebody else's");
-        census.take(&line("ERR", 6)).expect("dead");
-        let failure = census.take(&line("RTS", 6)).expect_err("revived");
+        census.take(line("RTS", 5).lines()).expect("alive");
+        census.take(line("ERR", 5).lines()).expect("dead");
+        census.take(line("ERR", 5).lines()).expect("still dead");
+        census
+            .take(line("RTS", 6).lines())
+            .expect("somebody else's");
+        census.take(line("ERR", 6).lines()).expect("dead");
+        let failure = census.take(line("RTS", 6).lines()).expect_err("revived");
         assert!(failure.to_string().contains("queue pair 77 of shca0, 6"));
         assert_eq!(census.most(), 1);
     }

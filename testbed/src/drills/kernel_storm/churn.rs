@@ -9,6 +9,7 @@ use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::program::Program;
 
+use super::NICE;
 use super::killed::{Killed, verify};
 
 /// Servers with a client each, at any time.
@@ -104,6 +105,7 @@ impl Churn {
             ]
             .concat(),
         };
+        let words = [&NICE[..], &words].concat();
         let server = Program::start(&format!("server {port}"), Host::B, &words)?;
         let now = Moment::now();
         Ok(Couple {
@@ -204,6 +206,7 @@ impl Couple {
                 B,
             ],
         };
+        let words = [&NICE[..], &words].concat();
         Program::start(&format!("client {port}"), Host::A, &words)
     }
 }

@@ -165,7 +165,8 @@ fn processes(wanted: impl Fn(&str, &str) -> bool) -> Result<BTreeSet<String>, Fa
         source,
     })?;
     // Who has ended meanwhile has no file any more.
-    let stats = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    let stats =
+        entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
     let read = |stat: String| {
         let (pid, rest) = stat.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(") ")?;

@@ -78,8 +78,14 @@ const QUEUE_PAIRS: u64 = 1000;
 /// On a very slow machine.
 const SLOW: Duration = seconds(600);
 
+/// For programs that are told when it is enough: longer than any storm.
+const SECONDS: &str = "40000";
+
 /// Between two looks at all that goes on.
 const TICK: Duration = Duration::from_millis(50);
+
+/// What makes the storm leaves the processors to who judges it.
+const NICE: [&str; 3] = ["nice", "-n", "10"];
 
 /// For what ends.
 const LIMIT: Duration = seconds(120);
@@ -103,7 +109,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     })?;
     module.unload()?;
     context.world.start_daemons(Policy {
-        log: "warn",
+        log: "error",
         ..Policy::default()
     })?;
     let mut storm = Storm::begin(context, logins, seed, length.stay)?;
@@ -162,7 +168,8 @@ impl<'a, 'b> Storm<'a, 'b> {
         // What it is told of each flap would fill the timeline.
         let stream = Streams::start(&Timeline::new(false), options)?;
         context.world.wait_disjoint(1)?;
-        let words = ["dead_qps", "7200", &seed.to_string()];
+        let seed_of_dead = seed.to_string();
+        let words = [&NICE[..], &["dead_qps", SECONDS, &seed_of_dead]].concat();
         Ok(Self {
             cables: Cables::new(stream.pids()),
             dead: Program::start("dead_qps", Host::A, &words)?,
@@ -199,7 +206,7 @@ impl<'a, 'b> Storm<'a, 'b> {
         self.dead.ensure_running()?;
         self.churn.go_on(&mut self.dice)?;
         self.logins.go_on(&mut self.dice)?;
-        self.cables.go_on(self.context.world, &mut self.dice)?;
+        self.cables.go_on(&self.context.timeline, &mut self.dice)?;
         self.census.go_on()?;
         match self.turns.go_on(&mut self.dice)? {
             Told::Nothing => Ok(()),
@@ -220,13 +227,17 @@ impl<'a, 'b> Storm<'a, 'b> {
     /// the module, what that had of it.
     fn end(mut self, objects: u64) -> Result<(), Failure> {
         let module = KernelModule::load()?;
-        self.cables.heal(self.context.world)?;
         self.logins.end(true)?;
         self.churn.kill_all()?;
-        wait::until("the programs that were killed end", LIMIT, || {
-            let gone = self.churn.are_gone()? & self.logins.are_gone()?;
-            Ok(Seen::when(gone, || "some are there".to_owned()))
-        })?;
+        wait::until(
+            "programs that were killed and the last fault end",
+            LIMIT,
+            || {
+                let gone =
+                    self.churn.are_gone()? & self.logins.are_gone()? & self.cables.is_calm()?;
+                Ok(Seen::when(gone, || "some are there".to_owned()))
+            },
+        )?;
         self.context.world.mend()?;
         wait::until("the stream is armed again", LIMIT, || {
             self.stream.ensure_healthy()?;

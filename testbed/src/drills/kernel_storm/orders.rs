@@ -10,10 +10,9 @@ use crate::host::Host;
 use crate::program::Program;
 use crate::report::Report;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use super::{NICE, SECONDS};
 
-/// Longer than anything here.
-const SECONDS: &str = "7200";
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Messages of apm_fuzz that hardly are orders.
 const MESSAGES: &str = "2000";
@@ -77,11 +76,12 @@ impl Orders {
     /// Starts both; the module is loaded.
     pub(super) fn start(seed: u64) -> Result<Self, Failure> {
         let seed = seed.to_string();
-        let mut words = vec!["apm_hammer", "-x", SPARED, SECONDS, &seed];
+        let mut words = [&NICE[..], &["apm_hammer", "-x", SPARED, SECONDS, &seed]].concat();
         let lids = [lids(Host::A)?, lids(Host::B)?];
         words.extend(lids.iter().map(String::as_str));
         let hammer = Program::start("apm_hammer", Host::A, &words)?;
-        let fuzz = Program::start("apm_fuzz", Host::A, &["apm_fuzz", MESSAGES, &seed])?;
+        let fuzz = [&NICE[..], &["apm_fuzz", MESSAGES, &seed]].concat();
+        let fuzz = Program::start("apm_fuzz", Host::A, &fuzz)?;
         Ok(Self { hammer, fuzz })
     }
 
