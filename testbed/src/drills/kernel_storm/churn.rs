@@ -9,8 +9,8 @@ use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::program::Program;
 
-use super::NICE;
 use super::killed::{Killed, verify};
+use super::running::NICE;
 
 /// Servers with a client each, at any time.
 const COUPLES: usize = 6;

@@ -4,7 +4,8 @@
 //!
 //! - [`churn`], [`logins`]: who connects. [`killed`]: who is to end, and has got right data until then.
 //! - [`orders`], [`turns`]: what the module is told while it is there, and when it comes and goes.
-//! - [`cables`]: what flaps. [`census`]: no queue pair comes back from Error; `dead_qps` looks closer.
+//! - [`running`]: how programs are run. [`cables`]: what flaps.
+//! - [`census`]: no queue pair comes back from Error; `dead_qps` looks closer.
 //! - [`leftovers`]: what must be as before.
 
 mod cables;
@@ -14,6 +15,7 @@ mod killed;
 mod leftovers;
 mod logins;
 mod orders;
+mod running;
 mod turns;
 
 use std::thread;
@@ -39,6 +41,7 @@ use self::census::Census;
 use self::churn::Churn;
 use self::leftovers::Before;
 use self::logins::Logins;
+use self::running::{NICE, SECONDS};
 use self::turns::{Told, Turns};
 use super::{Context, Drill, Part};
 
@@ -78,14 +81,8 @@ const QUEUE_PAIRS: u64 = 1000;
 /// On a very slow machine.
 const SLOW: Duration = seconds(600);
 
-/// For programs that are told when it is enough: longer than any storm.
-const SECONDS: &str = "40000";
-
 /// Between two looks at all that goes on.
 const TICK: Duration = Duration::from_millis(50);
-
-/// What makes the storm leaves the processors to who judges it.
-const NICE: [&str; 3] = ["nice", "-n", "10"];
 
 /// For what ends.
 const LIMIT: Duration = seconds(120);

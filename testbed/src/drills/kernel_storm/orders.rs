@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::program::Program;
 use crate::report::Report;
 
-use super::{NICE, SECONDS};
+use super::running::{NICE, SECONDS};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
