@@ -67,6 +67,9 @@ impl Logins {
 
     /// What is due now.
     pub(super) fn go_on(&mut self, dice: &mut Dice) -> Result<(), Failure> {
+        if self.ending {
+            return self.are_gone().map(drop);
+        }
         self.look()?;
         if self.login.is_some() {
             match dice.below(120) {
@@ -74,7 +77,7 @@ impl Logins {
                 1 => self.log_out()?,
                 _ => {}
             }
-        } else if self.logout.is_none() && !self.ending && Moment::now() > self.next {
+        } else if self.logout.is_none() && Moment::now() > self.next {
             let words = ["srp", "initiator", SECONDS];
             self.login = Some(Program::start("srp initiator", Host::A, &words)?);
         }
@@ -91,7 +94,7 @@ impl Logins {
         Ok(())
     }
 
-    /// Looks whether none is left.
+    /// Looks whether none is left; one that began before it was told to end is logged out later.
     pub(super) fn are_gone(&mut self) -> Result<bool, Failure> {
         self.look()?;
         let ports = fs::read_dir("/sys/class/srp_remote_ports");

@@ -148,7 +148,12 @@ impl Turns {
         self.busy += 1;
         if Moment::now().since(since) > LIMIT {
             let known = command::run(&["apm_order", "get"])?;
-            return Err(Failure::not_shown(format!("{why}; it knows: {known}")));
+            let loaded: Vec<_> = known
+                .lines()
+                .filter(|line| line.contains("alternate="))
+                .collect();
+            let text = format!("{why}; with an alternate: {}", loaded.join("; "));
+            return Err(Failure::not_shown(text));
         }
         let state = State::Leaving {
             module,
