@@ -107,21 +107,26 @@ fn queue_pairs() -> Result<BTreeSet<String>, Failure> {
     Ok(all.lines().filter(of_hosts).map(name).collect())
 }
 
-/// Objects of the kernel's heap that the module `apm` has taken.
-pub(super) fn objects() -> Result<u64, Failure> {
+/// Objects of the kernel's heap that the module `apm` has taken: how many, and where.
+pub(super) fn objects() -> Result<(u64, String), Failure> {
     let line = "cat /sys/kernel/debug/slab/kmalloc-*/alloc_traces";
     let all = command::run(&["sh", "-c", line])?;
-    let ours = all.lines().filter(|line| line.contains("[apm]"));
+    // Below each there are its callers.
     let count = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
-    Ok(ours.filter_map(count).sum())
+    let ours = all
+        .lines()
+        .filter(|line| line.contains("[apm]"))
+        .filter_map(|line| Some((count(line)?, line.trim())));
+    let (counts, lines): (Vec<_>, Vec<_>) = ours.unzip();
+    Ok((counts.iter().sum(), lines.join("; ")))
 }
 
 /// Waits until there are no more of these than before.
 pub(super) fn wait_for_objects(before: u64) -> Result<(), Failure> {
     let what = format!("the module holds {before} objects, as before");
     wait::until(&what, LIMIT, || {
-        let now = objects()?;
-        Ok(Seen::when(now <= before, || now.to_string()))
+        let (now, taken) = objects()?;
+        Ok(Seen::when(now <= before, || taken))
     })
 }
 

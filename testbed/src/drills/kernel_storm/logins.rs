@@ -72,6 +72,7 @@ impl Logins {
         }
         self.look()?;
         if self.login.is_some() {
+            be_impatient();
             match dice.below(120) {
                 0 => kill_writer()?,
                 1 => self.log_out()?,
@@ -128,6 +129,15 @@ impl Logins {
             self.logout = Some(Program::start("srp forget", Host::A, &["srp", "forget"])?);
         }
         Ok(())
+    }
+}
+
+/// A command whose answer was lost is given up sooner than in SCSI's 30 s.
+fn be_impatient() {
+    let devices = fs::read_dir("/sys/class/scsi_device");
+    for device in devices.into_iter().flatten().flatten() {
+        // It may be on its way out.
+        drop(fs::write(device.path().join("device/timeout"), "3"));
     }
 }
 

@@ -100,7 +100,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let logins = Logins::prepare()?;
     let before = Before::look()?;
     let module = KernelModule::load()?;
-    let objects = leftovers::objects()?;
+    let (objects, _) = leftovers::objects()?;
     ensure(objects > 0, || {
         "nobody knows who allocated what: the kernel is to be booted with slub_debug".to_owned()
     })?;

@@ -12,7 +12,7 @@ use crate::kernel_module::KernelModule;
 use super::orders::{Orders, Tally};
 
 /// How long queue pairs whose events go through the module may keep it.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Where the module is.
 enum State {
