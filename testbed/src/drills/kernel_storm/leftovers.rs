@@ -17,6 +17,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Whoever waits without a way to be killed, and does so still after this, hangs.
 const HANGS: Duration = Duration::from_secs(5);
 
+/// What has not changed for so long stays.
+const SETTLED: Duration = Duration::from_secs(2);
+
 /// The programs of the storm.
 const PROGRAMS: [&str; 6] = [
     "cm_peers",
@@ -44,7 +47,18 @@ pub(super) struct Before {
 }
 
 impl Before {
+    /// When nobody is connected any more, and nothing changes.
     pub(super) fn look() -> Result<Self, Failure> {
+        wait::until("nobody is connected, and nothing changes", LIMIT, || {
+            let first = resources()?;
+            thread::sleep(SETTLED);
+            let (now, all) = (
+                resources()?,
+                command::run(&["rdma", "resource", "show", "qp"])?,
+            );
+            let calm = now == first && !all.contains(" type RC ");
+            Ok(Seen::when(calm, || now))
+        })?;
         Ok(Self {
             resources: resources()?,
             queue_pairs: queue_pairs()?,

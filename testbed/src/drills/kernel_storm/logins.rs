@@ -72,7 +72,6 @@ impl Logins {
         }
         self.look()?;
         if self.login.is_some() {
-            be_impatient();
             match dice.below(120) {
                 0 => kill_writer()?,
                 1 => self.log_out()?,
@@ -107,6 +106,7 @@ impl Logins {
     }
 
     fn look(&mut self) -> Result<(), Failure> {
+        be_impatient();
         if let Some(login) = &mut self.login
             && login.ended()?.is_some()
         {
