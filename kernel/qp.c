@@ -10,6 +10,9 @@
 
 #include "apm.h"
 
+/* A destruction that had begun when a queue pair was taken up is over by then. */
+#define TAKEN_UP_MS 1000
+
 static struct ib_qp *hold(struct apm_device *dev, u32 qpn)
 {
 	struct rdma_restrack_entry *res;
@@ -69,7 +72,8 @@ int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 		return PTR_ERR(qp);
 	memset(&attr, 0, sizeof(attr));
 	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_PATH_MIG_STATE, &init);
-	if (ret)
+	/* These lead nowhere, and may be on their way out; what connects them again begins with INIT. */
+	if (ret || attr.qp_state == IB_QPS_RESET || attr.qp_state == IB_QPS_ERR)
 		goto out;
 	spin_lock_irqsave(&apm_lock, flags);
 	if (!apm_qp_find(qp->device, qpn)) {
@@ -80,6 +84,9 @@ int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 			q->rtr_since = jiffies | 1;
 			apm_look_soon(q, 0);
 		}
+		/* Its end may have been announced before there was an entry. */
+		if (q)
+			apm_look_after(q, TAKEN_UP_MS);
 		ret = q ? 0 : -ENOMEM;
 	}
 	spin_unlock_irqrestore(&apm_lock, flags);

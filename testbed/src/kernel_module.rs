@@ -24,6 +24,20 @@ impl KernelModule {
         Ok(Self(()))
     }
 
+    /// Unloads it, unless something keeps it: then it comes back, with what rmmod says.
+    ///
+    /// # Errors
+    /// rmmod does not start.
+    pub fn try_unload(self) -> Result<Option<(Self, String)>, Failure> {
+        let tried = command::attempt(&["rmmod", "apm"])?;
+        if tried.status.success() {
+            std::mem::forget(self);
+            return Ok(None);
+        }
+        let why = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+        Ok(Some((self, why)))
+    }
+
     /// Unloads it; it stays as long as queue pairs are under its care.
     ///
     /// # Errors

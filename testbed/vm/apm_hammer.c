@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * apm_hammer SECONDS SEED LID:LID...: orders to the kernel module apm without regard to what its queue
- * pairs do meanwhile, and messages that are no orders. A pair of LIDs is one of a port and one of the other
- * port of the same HCA: an alternate path goes from and to those that are paired with the primary's.
+ * apm_hammer [-x OWNER] SECONDS SEED LID:LID...: orders to the kernel module apm without regard to what its
+ * queue pairs do meanwhile, and messages that are no orders. A pair of LIDs is one of a port and one of the
+ * other port of the same HCA: an alternate path goes from and to those that are paired with the primary's.
+ * Queue pairs of the command OWNER are left alone.
  *
- * Prints how many of each. The module is to be neither impressed nor damaged; that the kernel is content is
- * for others to look at. Ends with 1 if nothing was ever loaded or migrated.
+ * Prints how many of each, and how many queue pairs it was told the end of. The module is to be neither
+ * impressed nor damaged; that the kernel is content is for others to look at. SIGTERM ends it as the time does,
+ * and the module's end. Ends with 1 if nothing was ever loaded or migrated.
  */
 #define _GNU_SOURCE
 #include "apm_netlink.h"
 
+#include <signal.h>
 #include <time.h>
 
 #define KNOWN 256
@@ -28,7 +31,10 @@ struct known {
 static struct known known[KNOWN];
 static unsigned int count, pairs;
 static uint16_t lids[LIDS][2];
-static unsigned long orders, nonsense, refused, done, stale, failed;
+static unsigned long orders, nonsense, refused, done, stale, failed, ended;
+static const char *spared = "";
+static volatile sig_atomic_t enough;
+static bool module_left;
 static uint64_t chances;
 
 /* xorshift: the same choices for the same seed. */
@@ -59,6 +65,8 @@ static void learn(struct nlattr **a)
 
 	if (!a[APM_A_QP_PRIMARY] || count == KNOWN)
 		return;
+	if (a[APM_A_QP_OWNER_NAME] && !strcmp(data(a[APM_A_QP_OWNER_NAME]), spared))
+		return;
 	attributes(data(a[APM_A_QP_PRIMARY]), a[APM_A_QP_PRIMARY]->nla_len - NLA_HDRLEN, p);
 	known[count].cookie = number(a[APM_A_QP_COOKIE]);
 	known[count].primary.port = number(p[APM_A_PATH_PORT]);
@@ -71,15 +79,15 @@ static void learn(struct nlattr **a)
 static void hear(bool until_done)
 {
 	static char buffer[1 << 16] __attribute__((aligned(8)));
-	bool ended = false;
+	bool at_end = false;
 
-	while (!until_done || !ended) {
+	while (!until_done || !at_end) {
 		int left = recv(sock, buffer, sizeof(buffer), until_done ? 0 : MSG_DONTWAIT);
 		struct nlmsghdr *nl = (struct nlmsghdr *)buffer;
 		struct nlattr *a[ATTRIBUTES];
 
 		/* Told more than could be read in time: that is netlink's. */
-		if (left < 0 && errno == ENOBUFS)
+		if (left < 0 && (errno == ENOBUFS || errno == EINTR))
 			continue;
 		if (left < 0 && errno == EAGAIN && !until_done)
 			return;
@@ -89,11 +97,15 @@ static void hear(bool until_done)
 			struct message *m = (struct message *)nl;
 
 			if (nl->nlmsg_type == NLMSG_DONE)
-				ended = true;
+				at_end = true;
 			else if (nl->nlmsg_type == NLMSG_ERROR)
 				refused += !!((struct nlmsgerr *)NLMSG_DATA(nl))->error;
+			/* Of all that is asked for only a dump is waited for; without a family there is none. */
+			if (nl->nlmsg_type == NLMSG_ERROR && until_done)
+				at_end = module_left = true;
 			if (nl->nlmsg_type != family)
 				continue;
+			ended += m->genl.cmd == APM_CMD_DEL;
 			attributes((struct nlattr *)m->room,
 				   nl->nlmsg_len - NLMSG_LENGTH(GENL_HDRLEN), a);
 			if (m->genl.cmd == APM_CMD_NEW)
@@ -175,13 +187,24 @@ static void talk_nonsense(void)
 	hear(false);
 }
 
+static void end_now(int signal)
+{
+	enough = signal;
+}
+
 int main(int argc, char **argv)
 {
 	time_t end;
 	int i;
 
+	if (argc > 2 && !strcmp(argv[1], "-x")) {
+		spared = argv[2];
+		argc -= 2;
+		argv += 2;
+	}
 	if (argc < 4 || argc - 3 > LIDS)
 		return 2;
+	signal(SIGTERM, end_now);
 	end = time(NULL) + atoi(argv[1]);
 	chances = strtoull(argv[2], NULL, 0) | 1;
 	for (i = 3; i < argc; i++, pairs++)
@@ -189,7 +212,7 @@ int main(int argc, char **argv)
 			return 2;
 	open_socket();
 	subscribe();
-	while (time(NULL) < end) {
+	while (!enough && !module_left && time(NULL) < end) {
 		unsigned int n;
 
 		look();
@@ -201,7 +224,7 @@ int main(int argc, char **argv)
 		talk_nonsense();
 		hear(false);
 	}
-	printf("orders: %lu (done %lu, stale %lu, failed %lu), nonsense: %lu, refused: %lu\n",
-	       orders, done, stale, failed, nonsense, refused);
+	printf("orders: %lu (done %lu, stale %lu, failed %lu), nonsense: %lu, refused: %lu, ended: %lu\n",
+	       orders, done, stale, failed, nonsense, refused, ended);
 	return !done;
 }

@@ -21,6 +21,7 @@
 #include "apm_nl.h"
 
 #define ATTRIBUTES 64
+#define ROOM (8 << 20)
 
 struct message {
 	struct nlmsghdr nl;
@@ -152,9 +153,11 @@ static inline void open_socket(void)
 	find_family();
 }
 
+/* What is told meanwhile has room: an answer that finds none is lost. */
 static inline void subscribe(void)
 {
-	if (setsockopt(sock, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)))
+	if (setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &(int){ ROOM }, sizeof(int)) ||
+	    setsockopt(sock, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)))
 		die("listen");
 }
 

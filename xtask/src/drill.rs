@@ -36,7 +36,11 @@ const ALL: &str = "all";
 /// The drill that has rows.
 const PROGRAMS: &str = "programs";
 
-/// How long all its rows may take.
+/// The drill for which the kernel watches its heap, and how many minutes it lasts if nobody says.
+const STORM: &str = "kernel-storm";
+const STORM_MINUTES: u32 = 30;
+
+/// How long all rows of `programs` may take.
 const TABLE_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// MiB: programs copy files that are kept in memory.
@@ -73,6 +77,12 @@ pub(crate) struct Options {
     /// How many cables `cable-pull` pulls: 20 without it; with 4 each port of each host has its turn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=1000))]
     pulls: Option<u32>,
+    /// How many minutes `kernel-storm` lasts: 30 without it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600))]
+    minutes: Option<u32>,
+    /// What `kernel-storm` draws its choices from: the seed that an earlier run has printed
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
     /// Bring the files that drills leave (programs.md) to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -107,11 +117,19 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     }
     let mut status = 0;
     for (fabric, names) in by_fabric(&options.names, &options.fabric) {
-        let options = Options {
-            names,
-            ..options.clone()
-        };
-        status = status.max(run_in(fabric, &options)?);
+        let (storm, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name == STORM);
+        let mut machines = vec![(false, others), (true, storm)];
+        machines.retain(|(_, of_it)| !of_it.is_empty());
+        if machines.is_empty() {
+            machines.push((false, Vec::new()));
+        }
+        for (slab_debug, names) in machines {
+            let options = Options {
+                names,
+                ..options.clone()
+            };
+            status = status.max(run_in(fabric, slab_debug, &options)?);
+        }
     }
     Ok(status)
 }
@@ -141,13 +159,14 @@ fn by_fabric(names: &[String], of_programs: &str) -> Vec<(&'static str, Vec<Stri
     groups
 }
 
-fn run_in(fabric: &str, options: &Options) -> Result<u8, Error> {
+fn run_in(fabric: &str, slab_debug: bool, options: &Options) -> Result<u8, Error> {
     let quoted: String = arguments(options)
         .iter()
         .map(|argument| format!(" {}", quote(argument)))
         .collect();
     let mut run = vm::Run::script(format!("exec {RUNNER}{quoted}\n"), fabric)?;
     run.kernel = options.kernel;
+    run.slab_debug = slab_debug;
     run.limit = Some(limit(options));
     run.memory = MEMORY;
     run.out.clone_from(&options.out);
@@ -163,8 +182,15 @@ fn arguments(options: &Options) -> Vec<String> {
     if let Some(by) = &options.by {
         arguments.extend(["--by".to_owned(), by.clone()]);
     }
-    if let Some(pulls) = options.pulls {
-        arguments.extend(["--pulls".to_owned(), pulls.to_string()]);
+    let numbers = [
+        ("--pulls", options.pulls.map(u64::from)),
+        ("--minutes", options.minutes.map(u64::from)),
+        ("--seed", options.seed),
+    ];
+    for (flag, number) in numbers {
+        if let Some(number) = number {
+            arguments.extend([flag.to_owned(), number.to_string()]);
+        }
     }
     // The table of programs takes hours, and whoever reads it from a file wants the table.
     let quiet = is_table(options) && !io::stdout().is_terminal();
@@ -188,7 +214,11 @@ fn limit(options: &Options) -> Duration {
     if is_table(options) || rows_are_named {
         return TABLE_LIMIT;
     }
-    LIMIT * options.names.len().max(1) as u32
+    let storm = match options.names.iter().any(|name| name == STORM) {
+        true => 60 * options.minutes.unwrap_or(STORM_MINUTES),
+        false => 0,
+    };
+    LIMIT * options.names.len().max(1) as u32 + Duration::from_secs(storm.into())
 }
 
 /// A line of the listing.

@@ -8,6 +8,7 @@
  *     -n NUMBER   connections, all on one event channel        (1)
  *     -t NUMBER   threads among which they are divided         (1)
  *     -d SECONDS  how long the client sends                    (10)
+ *     -p PORT     of the server                                (7491)
  *     -f          fork and exec every 300 ms
  *     -l          librdmacm by dlopen and dlsym
  *     -o          queue pairs of the program's own (rdma_init_qp_attr, rdma_establish)
@@ -34,7 +35,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PORT 7491
 #define DEPTH 4
 #define WORDS 256
 #define PAUSE_US 20000
@@ -82,9 +82,9 @@ struct peer {
 
 static struct {
 	const char *local, *address;
-	int connections, threads, seconds;
+	int connections, threads, seconds, port;
 	bool forks, looks_up, own_qps, deaf;
-} option = { .connections = 1, .threads = 1, .seconds = 10 };
+} option = { .connections = 1, .threads = 1, .seconds = 10, .port = 7491 };
 
 static struct peer *peers;
 static struct ibv_pd *pd;
@@ -276,7 +276,7 @@ static struct sockaddr_in address_of(const char *text, int port)
 static void connect_all(void)
 {
 	struct sockaddr_in local = address_of(option.local, 0);
-	struct sockaddr_in remote = address_of(option.address, PORT);
+	struct sockaddr_in remote = address_of(option.address, option.port);
 
 	for (int i = 0; i < option.connections; i++) {
 		if (cm.rdma_create_id(channel, &peers[i].id, &peers[i], RDMA_PS_TCP))
@@ -292,7 +292,7 @@ static void connect_all(void)
 
 static void accept_all(void)
 {
-	struct sockaddr_in local = address_of(option.address, PORT);
+	struct sockaddr_in local = address_of(option.address, option.port);
 	struct rdma_cm_id *listener;
 
 	if (cm.rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP))
@@ -482,7 +482,7 @@ static void run_threads(void)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: cm_peers [-n N] [-t N] [-d SECONDS] [-floe] [-c LOCAL] ADDRESS\n");
+	fprintf(stderr, "usage: cm_peers [-n N] [-t N] [-d SECONDS] [-p PORT] [-floe] [-c LOCAL] ADDRESS\n");
 	exit(2);
 }
 
@@ -490,11 +490,12 @@ static void parse(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "n:t:d:floec:")) != -1) {
+	while ((opt = getopt(argc, argv, "n:t:d:p:floec:")) != -1) {
 		switch (opt) {
 		case 'n': option.connections = atoi(optarg); break;
 		case 't': option.threads = atoi(optarg); break;
 		case 'd': option.seconds = atoi(optarg); break;
+		case 'p': option.port = atoi(optarg); break;
 		case 'f': option.forks = true; break;
 		case 'l': option.looks_up = true; break;
 		case 'o': option.own_qps = true; break;

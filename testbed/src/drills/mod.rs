@@ -24,6 +24,7 @@ mod forgery;
 mod kernel;
 mod kernel_discovery;
 mod kernel_ls;
+mod kernel_storm;
 mod kernel_ulps;
 mod memcheck;
 mod neigh;
@@ -68,6 +69,7 @@ pub static ALL: &[Drill] = &[
     kernel_ulps::RDS,
     kernel_ulps::SPINE,
     kernel_ulps::TRAPS,
+    kernel_storm::DRILL,
     abuse::DRILL,
     programs::DRILL,
     spine::DRILL,
@@ -94,6 +96,12 @@ pub struct Options {
     /// How many cables the drill `cable-pull` pulls; with 4 each port of each host has its turn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=1000))]
     pub pulls: Option<u32>,
+    /// How many minutes the drill `kernel-storm` lasts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub minutes: Option<u32>,
+    /// What the drill `kernel-storm` draws its choices from: an earlier run's seed makes them again
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
     /// Do not say what happens, only what came of it
     #[arg(long)]
     pub quiet: bool,

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! SRP: log in, write and read back, log out; some are logged out under their I/O, or their writer is killed.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::command;
+use crate::failure::{Failure, ensure};
+use crate::host::Host;
+use crate::ibsim::Dice;
+use crate::program::Program;
+use crate::wait::{self, Seen};
+
+use super::killed::verify;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Seconds of I/O between login and logout.
+const SECONDS: &str = "2";
+
+/// Whoever has lost a connection gives up soon: what is asked here is that nothing hangs, and not that a disk
+/// outlives what is ordered at its queue pairs.
+const IMPATIENT: [&str; 3] = ["reconnect_delay=1", "fast_io_fail_tmo=2", "dev_loss_tmo=4"];
+
+/// A target on host B, and host A's logins.
+pub(super) struct Logins {
+    _target: Program,
+    login: Option<Program>,
+    logout: Option<Program>,
+    next: Moment,
+    ending: bool,
+    count: u64,
+}
+
+impl Logins {
+    /// Loads what they need, starts the target, and logs in and out once: with the first login the target's device
+    /// gets completion queues that later ones share, and that stay (ib_core's pool).
+    pub(super) fn prepare() -> Result<Self, Failure> {
+        command::run(&[&["modprobe", "ib_srp"], &IMPATIENT[..]].concat())?;
+        let mut target = Program::start("srp target", Host::B, &["srp", "target"])?;
+        target.wait_for_line("ready", LIMIT, |line| line.contains("ready"))?;
+        let mut first = Program::start("srp initiator", Host::A, &["srp", "initiator", "1"])?;
+        let status = first.wait(LIMIT)?;
+        ensure(status.success(), || {
+            format!("srp initiator: {status}: {}", first.last_line())
+        })?;
+        let mut logins = Self {
+            _target: target,
+            login: None,
+            logout: None,
+            next: Moment::now(),
+            ending: false,
+            count: 0,
+        };
+        wait::until("the first login ends", LIMIT, || {
+            let gone = logins.are_gone()?;
+            Ok(Seen::when(gone, || "it is there".to_owned()))
+        })?;
+        Ok(logins)
+    }
+
+    /// Logins that had their first block back.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// What is due now.
+    pub(super) fn go_on(&mut self, dice: &mut Dice) -> Result<(), Failure> {
+        if self.ending {
+            return self.are_gone().map(drop);
+        }
+        self.look()?;
+        if self.login.is_some() {
+            match dice.below(120) {
+                0 => kill_writer()?,
+                1 => self.log_out()?,
+                _ => {}
+            }
+        } else if self.logout.is_none() && Moment::now() > self.next {
+            let words = ["srp", "initiator", SECONDS];
+            self.login = Some(Program::start("srp initiator", Host::A, &words)?);
+        }
+        Ok(())
+    }
+
+    /// No login from now on, and those that are there end; or there are some again.
+    pub(super) fn end(&mut self, ending: bool) -> Result<(), Failure> {
+        self.ending = ending;
+        if ending {
+            kill_writer()?;
+            self.log_out()?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether none is left; one that began before it was told to end is logged out later.
+    pub(super) fn are_gone(&mut self) -> Result<bool, Failure> {
+        self.look()?;
+        let ports = fs::read_dir("/sys/class/srp_remote_ports");
+        let none = ports.map_or(0, Iterator::count) == 0;
+        if !none && self.login.is_none() {
+            self.log_out()?;
+        }
+        Ok(none && self.login.is_none() && self.logout.is_none())
+    }
+
+    fn look(&mut self) -> Result<(), Failure> {
+        be_impatient();
+        if let Some(login) = &mut self.login
+            && login.ended()?.is_some()
+        {
+            verify(login)?;
+            self.count += u64::from(login.lines().iter().any(|line| line.text == "begun"));
+            self.login = None;
+            self.log_out()?;
+        }
+        if let Some(logout) = &mut self.logout
+            && logout.ended()?.is_some()
+        {
+            self.logout = None;
+            self.next = Moment::now() + Duration::from_millis(300);
+        }
+        Ok(())
+    }
+
+    fn log_out(&mut self) -> Result<(), Failure> {
+        if self.logout.is_none() {
+            self.logout = Some(Program::start("srp forget", Host::A, &["srp", "forget"])?);
+        }
+        Ok(())
+    }
+}
+
+/// A command whose answer was lost is given up sooner than in SCSI's 30 s.
+fn be_impatient() {
+    let devices = fs::read_dir("/sys/class/scsi_device");
+    for device in devices.into_iter().flatten().flatten() {
+        // It may be on its way out.
+        drop(fs::write(device.path().join("device/timeout"), "3"));
+    }
+}
+
+fn kill_writer() -> Result<(), Failure> {
+    // There may be none at the moment.
+    command::attempt(&["killall", "-q", "-KILL", "block_writer"]).map(drop)
+}
