@@ -9,6 +9,8 @@ use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::kernel_module::KernelModule;
+use crate::kernel_ulp::{self, stream::Stream};
+use crate::observe::Pair;
 use crate::saquery;
 use crate::wait::{self, Seen};
 use crate::world::Kind;
@@ -24,6 +26,9 @@ pub(super) const DRILL: Drill = Drill {
         run,
     }],
 };
+
+/// `[kernel] ack_timeout`, as it is if nobody says.
+const BOUND: u8 = 14;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -53,7 +58,21 @@ fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.kill_daemon(Host::B)?;
     registered(&Host::ALL)?;
     context.world.start_daemon(Host::B, Policy::default())?;
-    context.world.wait_acquainted()
+    context.world.wait_acquainted()?;
+    first_connection(context)
+}
+
+/// A kernel consumer's first connection has a bounded ACK timeout, at either end.
+fn first_connection(context: &mut Context<'_>) -> Result<(), Failure> {
+    let stream = Stream::start(&kernel_ulp::SRP, context.world.hosts())?;
+    let pairs = stream.wait_for(context.world, Pair::is_armed)?;
+    for end in pairs.iter().flat_map(|pair| &pair.ends) {
+        let (id, timeout) = (&end.id, end.primary.ack_timeout);
+        ensure(timeout == BOUND, || {
+            format!("{id}: ACK timeout {timeout}, not {BOUND}")
+        })?;
+    }
+    stream.finish().map(drop)
 }
 
 /// Waits until subnet administration has the ports of these hosts and no others.
