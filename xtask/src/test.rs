@@ -3,7 +3,6 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::deny::CargoDeny;
@@ -22,29 +21,13 @@ const BY_NAME_ONLY: &[&str] = &[
     "kernel-nfs",
     "kernel-rds",
     "kernel-spine",
+    "kernel-storm",
 ];
 
 /// One thing to be done and how.
 struct Step {
     name: &'static str,
     command: Command,
-}
-
-/// What is run how.
-struct Plan {
-    /// These first, one after the other: each of them keeps all cores busy.
-    alone: Vec<Step>,
-    /// Then these, side by side, each row in its order: a VM waits for its programs' timers for half of its time.
-    side_by_side: [Vec<Step>; 2],
-}
-
-/// What becomes of a step's output while it runs.
-#[derive(Clone, Copy)]
-enum Show {
-    /// It is shown line by line.
-    AtOnce,
-    /// It is shown when the step has ended, so that steps side by side do not mix.
-    AtTheEnd,
 }
 
 /// How a step went.
@@ -62,10 +45,9 @@ pub(crate) fn run() -> Result<u8, Error> {
     provide_components()?;
     let deny = CargoDeny::provide()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
-    let plan = plan(&deny);
-    let mut outcomes = perform_all(plan.alone, Show::AtOnce)?;
-    for row in perform_side_by_side(plan.side_by_side) {
-        outcomes.extend(row?);
+    let mut outcomes = Vec::new();
+    for step in steps(&deny) {
+        outcomes.push(perform(step)?);
     }
     let time = started.elapsed();
     print_summary(&outcomes, time);
@@ -86,20 +68,8 @@ fn xtask(arguments: &[&str]) -> Command {
     command
 }
 
-/// All steps.
-fn plan(deny: &CargoDeny) -> Plan {
-    Plan {
-        alone: without_vm(deny),
-        side_by_side: [vec![drills_of_all()], other_vms()],
-    }
-}
-
-fn step(name: &'static str, command: Command) -> Step {
-    Step { name, command }
-}
-
-/// What runs on this machine only.
-fn without_vm(deny: &CargoDeny) -> Vec<Step> {
+/// All steps, in order.
+fn steps(deny: &CargoDeny) -> Vec<Step> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env("APMD_REQUIRE_TSHARK", "1");
     tests.env("APMD_REQUIRE_IBSIM", "1");
@@ -111,57 +81,79 @@ fn without_vm(deny: &CargoDeny) -> Vec<Step> {
         "--deny",
         "warnings",
     ];
-    vec![
-        step("format", cargo(&["fmt", "--all", "--check"])),
-        step("clippy", cargo(&clippy)),
-        step("cargo deny", deny.check()),
-        step("cargo test", tests),
-    ]
-}
-
-/// The long ones in their short form.
-fn drills_of_all() -> Step {
-    let words = [&["drill", "--short"], &drills()[..]].concat();
-    step("drills", xtask(&words))
-}
-
-/// The world's own check, and what else boots VMs or takes long.
-fn other_vms() -> Vec<Step> {
     // The row as-described holds the fabric against the file's copy.
     let file = workspace::root().join("testbed/vm/fabrics/ring.net");
     let file = file.to_string_lossy();
-    let short = |options: &[&str]| xtask(&[&["vm", "--check", "--short"], options].concat());
-    let second_shell = [
-        "test",
-        "--quiet",
-        "--package=xtask",
-        "--test=second_shell",
-        "--",
-        "--ignored",
-    ];
-    let benches = [
-        "bench", "--short", "pathdb", "sa", "codec", "engine", "rearm", "acm", "connect",
-        "failover", "overhead",
-    ];
     vec![
-        step("vm --check", xtask(&["vm", "--check"])),
-        step("leaf and spine", short(&["--fabric", "leaf-spine"])),
-        step(
-            "a file's fabric",
-            short(&["--fabric", &file, "--copy", &file]),
-        ),
-        step(
-            "newer kernel",
-            xtask(&["vm", "--check", "--kernel", "backports"]),
-        ),
-        step("second shell", cargo(&second_shell)),
-        step("fabrics", xtask(&[&["fabrics"], fabrics::OF_TEST].concat())),
-        step("benches", xtask(&benches)),
-        step("README", xtask(&["readme"])),
-        step(
-            "newer kernel, drill",
-            xtask(&["drill", "--kernel", "backports", "--pulls", "4"]),
-        ),
+        Step {
+            name: "format",
+            command: cargo(&["fmt", "--all", "--check"]),
+        },
+        Step {
+            name: "clippy",
+            command: cargo(&clippy),
+        },
+        Step {
+            name: "cargo deny",
+            command: deny.check(),
+        },
+        Step {
+            name: "cargo test",
+            command: tests,
+        },
+        Step {
+            name: "vm --check",
+            command: xtask(&["vm", "--check"]),
+        },
+        Step {
+            name: "leaf and spine",
+            command: xtask(&["vm", "--check", "--short", "--fabric", "leaf-spine"]),
+        },
+        Step {
+            name: "a file's fabric",
+            command: xtask(&[
+                "vm", "--check", "--short", "--fabric", &file, "--copy", &file,
+            ]),
+        },
+        Step {
+            name: "newer kernel",
+            command: xtask(&["vm", "--check", "--kernel", "backports"]),
+        },
+        Step {
+            name: "second shell",
+            command: cargo(&[
+                "test",
+                "--quiet",
+                "--package=xtask",
+                "--test=second_shell",
+                "--",
+                "--ignored",
+            ]),
+        },
+        Step {
+            name: "fabrics",
+            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
+        },
+        Step {
+            name: "benches",
+            command: xtask(&[
+                "bench", "--short", "pathdb", "sa", "codec", "engine", "rearm", "acm", "connect",
+                "failover",
+            ]),
+        },
+        Step {
+            name: "README",
+            command: xtask(&["readme"]),
+        },
+        Step {
+            name: "drills",
+            // The long ones in their short form.
+            command: xtask(&[&["drill", "--short"], &drills()[..]].concat()),
+        },
+        Step {
+            name: "newer kernel, drill",
+            command: xtask(&["drill", "--kernel", "backports", "--pulls", "4"]),
+        },
     ]
 }
 
@@ -174,43 +166,19 @@ fn drills() -> Vec<&'static str> {
     names
 }
 
-/// Runs steps one after the other.
-fn perform_all(steps: Vec<Step>, show: Show) -> Result<Vec<Outcome>, Error> {
-    steps.into_iter().map(|step| perform(step, show)).collect()
-}
-
-fn perform_side_by_side(rows: [Vec<Step>; 2]) -> [Result<Vec<Outcome>, Error>; 2] {
-    let start = |steps| thread::spawn(|| perform_all(steps, Show::AtTheEnd));
-    let end = |row: thread::JoinHandle<_>| {
-        let panicked = |_| Err(Error::Other("a row of steps panicked".to_owned()));
-        row.join().unwrap_or_else(panicked)
-    };
-    rows.map(start).map(end)
-}
-
-/// Runs a step; what it prints is shown and kept.
-fn perform(step: Step, show: Show) -> Result<Outcome, Error> {
+/// Runs a step; what it prints is shown at once and kept.
+fn perform(step: Step) -> Result<Outcome, Error> {
     println!("\n=== {}", step.name);
     let started = Instant::now();
     let mut command = step.command;
-    let (output, passed) = run_command(&mut command, show)?;
+    let (output, passed) = show(&mut command)?;
     let time = started.elapsed();
-    let mut stdout = io::stdout().lock();
-    let said = match show {
-        Show::AtOnce => "",
-        Show::AtTheEnd => &output,
-    };
-    writeln!(
-        stdout,
-        "{said}=== {}: {}, {:.0} s",
+    println!(
+        "=== {}: {}, {:.0} s",
         step.name,
         verdict(passed),
         time.as_secs_f32()
-    )
-    .map_err(|source| Error::Start {
-        program: "standard output".to_owned(),
-        source,
-    })?;
+    );
     Ok(Outcome {
         name: step.name,
         passed,
@@ -219,8 +187,9 @@ fn perform(step: Step, show: Show) -> Result<Outcome, Error> {
     })
 }
 
-/// Runs `command`, keeping its output. Both of its streams are one, which keeps their order.
-fn run_command(command: &mut Command, show: Show) -> Result<(String, bool), Error> {
+/// Runs `command`, passing on its output line by line. Both of its streams are one, which keeps
+/// their order.
+fn show(command: &mut Command) -> Result<(String, bool), Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let start = |source| Error::Start {
         program: program.clone(),
@@ -235,12 +204,11 @@ fn run_command(command: &mut Command, show: Show) -> Result<(String, bool), Erro
     // The pipe ends when nobody holds its other end any more: not this process either.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut output = String::new();
+    let mut stdout = io::stdout().lock();
     for line in BufReader::new(reader).split(b'\n') {
         let line = line.map_err(start)?;
         let line = String::from_utf8_lossy(&line);
-        if let Show::AtOnce = show {
-            writeln!(io::stdout(), "{line}").map_err(start)?;
-        }
+        writeln!(stdout, "{line}").map_err(start)?;
         output.push_str(&line);
         output.push('\n');
     }
