@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::command;
-use crate::failure::{Failure, ensure};
+use crate::failure::Failure;
 use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::program::Program;
-use crate::wait::{self, Seen};
 
 use super::killed::verify;
 
@@ -34,30 +33,19 @@ pub(super) struct Logins {
 }
 
 impl Logins {
-    /// Loads what they need, starts the target, and logs in and out once: with the first login the target's device
-    /// gets completion queues that later ones share, and that stay (ib_core's pool).
+    /// Loads what they need, and starts the target.
     pub(super) fn prepare() -> Result<Self, Failure> {
         command::run(&[&["modprobe", "ib_srp"], &IMPATIENT[..]].concat())?;
         let mut target = Program::start("srp target", Host::B, &["srp", "target"])?;
         target.wait_for_line("ready", LIMIT, |line| line.contains("ready"))?;
-        let mut first = Program::start("srp initiator", Host::A, &["srp", "initiator", "1"])?;
-        let status = first.wait(LIMIT)?;
-        ensure(status.success(), || {
-            format!("srp initiator: {status}: {}", first.last_line())
-        })?;
-        let mut logins = Self {
+        Ok(Self {
             _target: target,
             login: None,
             logout: None,
             next: Moment::now(),
             ending: false,
             count: 0,
-        };
-        wait::until("the first login ends", LIMIT, || {
-            let gone = logins.are_gone()?;
-            Ok(Seen::when(gone, || "it is there".to_owned()))
-        })?;
-        Ok(logins)
+        })
     }
 
     /// Logins that had their first block back.
