@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::wait::{self, Seen};
 
 /// What is freed by RCU, or by whoever has lost a peer, takes its time.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Whoever waits without a way to be killed, and does so still after this, hangs.
 const HANGS: Duration = Duration::from_secs(5);
