@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::command;
-use crate::failure::{Failure, ensure};
+use crate::failure::Failure;
 use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::program::Program;
-use crate::wait::{self, Seen};
 
 use super::killed::verify;
 
@@ -29,35 +28,22 @@ pub(super) struct Logins {
     login: Option<Program>,
     logout: Option<Program>,
     next: Moment,
-    ending: bool,
     count: u64,
 }
 
 impl Logins {
-    /// Loads what they need, starts the target, and logs in and out once: with the first login the target's device
-    /// gets completion queues that later ones share, and that stay (ib_core's pool).
+    /// Loads what they need, and starts the target.
     pub(super) fn prepare() -> Result<Self, Failure> {
         command::run(&[&["modprobe", "ib_srp"], &IMPATIENT[..]].concat())?;
         let mut target = Program::start("srp target", Host::B, &["srp", "target"])?;
         target.wait_for_line("ready", LIMIT, |line| line.contains("ready"))?;
-        let mut first = Program::start("srp initiator", Host::A, &["srp", "initiator", "1"])?;
-        let status = first.wait(LIMIT)?;
-        ensure(status.success(), || {
-            format!("srp initiator: {status}: {}", first.last_line())
-        })?;
-        let mut logins = Self {
+        Ok(Self {
             _target: target,
             login: None,
             logout: None,
             next: Moment::now(),
-            ending: false,
             count: 0,
-        };
-        wait::until("the first login ends", LIMIT, || {
-            let gone = logins.are_gone()?;
-            Ok(Seen::when(gone, || "it is there".to_owned()))
-        })?;
-        Ok(logins)
+        })
     }
 
     /// Logins that had their first block back.
@@ -67,9 +53,6 @@ impl Logins {
 
     /// What is due now.
     pub(super) fn go_on(&mut self, dice: &mut Dice) -> Result<(), Failure> {
-        if self.ending {
-            return self.are_gone().map(drop);
-        }
         self.look()?;
         if self.login.is_some() {
             match dice.below(120) {
@@ -78,23 +61,19 @@ impl Logins {
                 _ => {}
             }
         } else if self.logout.is_none() && Moment::now() > self.next {
-            let words = ["srp", "initiator", SECONDS];
-            self.login = Some(Program::start("srp initiator", Host::A, &words)?);
+            self.login = Some(log_in(SECONDS)?);
         }
         Ok(())
     }
 
-    /// No login from now on, and those that are there end; or there are some again.
-    pub(super) fn end(&mut self, ending: bool) -> Result<(), Failure> {
-        self.ending = ending;
-        if ending {
-            kill_writer()?;
-            self.log_out()?;
-        }
-        Ok(())
+    /// The one of now ends. Others follow, as ever: a target that has lost its initiator unheard (ib_cm says goodbye
+    /// over the port on which it said hello) goes on until that logs in again.
+    pub(super) fn interrupt(&mut self) -> Result<(), Failure> {
+        kill_writer()?;
+        self.log_out()
     }
 
-    /// Looks whether none is left; one that began before it was told to end is logged out later.
+    /// Whether nobody is logged in, where no more logins follow.
     pub(super) fn are_gone(&mut self) -> Result<bool, Failure> {
         self.look()?;
         let ports = fs::read_dir("/sys/class/srp_remote_ports");
@@ -103,6 +82,12 @@ impl Logins {
             self.log_out()?;
         }
         Ok(none && self.login.is_none() && self.logout.is_none())
+    }
+
+    /// Begins the last login: no fault is left, and the target hears of its end.
+    pub(super) fn begin_last(&mut self) -> Result<(), Failure> {
+        self.login = Some(log_in("1")?);
+        Ok(())
     }
 
     fn look(&mut self) -> Result<(), Failure> {
@@ -130,6 +115,10 @@ impl Logins {
         }
         Ok(())
     }
+}
+
+fn log_in(seconds: &str) -> Result<Program, Failure> {
+    Program::start("srp initiator", Host::A, &["srp", "initiator", seconds])
 }
 
 /// A command whose answer was lost is given up sooner than in SCSI's 30 s.

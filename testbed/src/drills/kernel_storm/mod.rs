@@ -207,15 +207,15 @@ impl<'a, 'b> Storm<'a, 'b> {
         self.census.go_on()?;
         match self.turns.go_on(&mut self.dice)? {
             Told::Nothing => Ok(()),
-            Told::Leaves => self.logins.end(true),
+            Told::Leaves => self.logins.interrupt(),
             Told::LeavesAtOnce => {
-                self.logins.end(true)?;
+                self.logins.interrupt()?;
                 self.churn.kill_all()
             }
             Told::Gone => {
                 let text = "module unloaded while connections come and go";
                 self.context.timeline.note("drill", text);
-                self.logins.end(false)
+                Ok(())
             }
         }
     }
@@ -224,7 +224,7 @@ impl<'a, 'b> Storm<'a, 'b> {
     /// the module, what that had of it.
     fn end(mut self, objects: u64) -> Result<(), Failure> {
         let module = KernelModule::load()?;
-        self.logins.end(true)?;
+        self.logins.interrupt()?;
         self.churn.kill_all()?;
         wait::until(
             "programs that were killed and the last fault end",
@@ -236,6 +236,11 @@ impl<'a, 'b> Storm<'a, 'b> {
             },
         )?;
         self.context.world.mend()?;
+        self.logins.begin_last()?;
+        wait::until("the last login ends", LIMIT, || {
+            let gone = self.logins.are_gone()?;
+            Ok(Seen::when(gone, || "it is there".to_owned()))
+        })?;
         wait::until("the stream is armed again", LIMIT, || {
             self.stream.ensure_healthy()?;
             let pair = self.cables.pair()?;
