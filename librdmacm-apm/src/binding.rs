@@ -116,13 +116,16 @@ unsafe fn has_relocation(dynamic: *const Elf64Dyn) -> bool {
         };
         relocations.iter().any(|relocation| {
             let symbol = (relocation.r_info >> 32) as usize;
+            if symbol == 0 {
+                return false;
+            }
             // SAFETY: a relocation's symbol is in the symbol table, and its name in the string
             // table, NUL-terminated.
-            symbol != 0
-                && unsafe {
-                    let symbol = &*(symbols as *const Elf64_Sym).add(symbol);
-                    CStr::from_ptr((strings as *const libc::c_char).add(symbol.st_name as usize))
-                } == PROBE
+            let name = unsafe {
+                let symbol = &*(symbols as *const Elf64_Sym).add(symbol);
+                CStr::from_ptr((strings as *const libc::c_char).add(symbol.st_name as usize))
+            };
+            name == PROBE
         })
     })
 }
