@@ -11,14 +11,9 @@ static void tell(struct apm_qp *q)
 {
 	struct apm_path path = {};
 	unsigned long flags;
-	struct ib_qp *qp;
 
-	qp = apm_qp_hold(q);
-	if (IS_ERR(qp))
-		return;
-	path.port = qp->port;
-	apm_qp_release(qp);
 	spin_lock_irqsave(&apm_lock, flags);
+	path.port = q->primary_port;
 	path.dlid = q->peer_lid;
 	path.pkey = q->peer_pkey;
 	spin_unlock_irqrestore(&apm_lock, flags);

@@ -13,14 +13,16 @@
 #define RTS_MS 2000
 
 /*
- * Who makes many connections does that first: one that is followed by others is read, and told, when
- * none has come for so long, or after the longest time in any case.
+ * Who makes many connections does that first: one that is followed by others of the same user is read,
+ * and told, when none has come for so long, or after the longest time in any case. Users do not wait
+ * for each other.
  */
 #define CALM_MS 50
 #define BURST_MS 1000
 
 static struct {
 	u64 cookie;
+	uid_t uid;
 	unsigned long since;
 } newest;
 
@@ -178,6 +180,7 @@ static bool waits_for_calm(struct apm_qp *q)
 
 	if (test_bit(APM_QP_ANNOUNCED, &q->flags) || !test_bit(APM_QP_TO_RTS, &q->flags) ||
 	    READ_ONCE(newest.cookie) == q->cookie ||
+	    READ_ONCE(newest.uid) != __kuid_val(q->owner.uid) ||
 	    time_after(here, READ_ONCE(newest.since) + msecs_to_jiffies(CALM_MS)) ||
 	    time_after(here, READ_ONCE(q->rts_since) + msecs_to_jiffies(BURST_MS)))
 		return false;
@@ -265,5 +268,6 @@ void apm_look_connected(struct apm_qp *q)
 {
 	WRITE_ONCE(q->rts_since, jiffies);
 	WRITE_ONCE(newest.since, q->rts_since);
+	WRITE_ONCE(newest.uid, __kuid_val(q->owner.uid));
 	WRITE_ONCE(newest.cookie, q->cookie);
 }
