@@ -141,7 +141,7 @@ impl Parts {
                 }
                 Note::Presence(send) => self.ports.send_presence(now, &send),
                 Note::PeerAnswers(question, answers) => match question.client {
-                    crate::kernel::CLIENT => self.kernel.handle_peer(question, answers),
+                    crate::kernel::CLIENT => self.kernel.handle_peer(now, question, answers),
                     _ => self.libraries.answer_peer(now, question, answers),
                 },
                 Note::Operators(note) => self.answer_operator(now, configuration, note),
@@ -226,7 +226,7 @@ impl Parts {
                     ..
                 } = *mad;
                 if mad.message == Presence::Get {
-                    self.kernel.handle_peer_asks(now, from);
+                    self.kernel.handle_peer_asks(from);
                 }
                 self.peers
                     .handle(now, from, way, transaction_id, &mad.message);

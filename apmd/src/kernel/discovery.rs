@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which peers are asked without anybody connecting to them, and when: those that subnet administration
-//! names, and those that have asked for this daemon. No I/O here.
+//! names, and again those that have answered. No I/O here.
 //!
 //! What it names anybody may have registered, so everything here is bounded and paced: a few are asked at a
 //! time, and of who does not answer, and never has, nothing is kept.
@@ -11,10 +11,7 @@ use std::time::Duration;
 use cm_msgs::Lid;
 use statemachine::{FarPort, PortId, Time, Timers};
 
-use super::way::Way;
-
-/// How many are kept at most.
-pub(super) const KEPT_MAX: usize = 3072;
+use super::peer_lid::PeerLid;
 
 /// How many wait at most to be asked.
 const WAITING_MAX: usize = 8192;
@@ -39,7 +36,7 @@ const SILENT_MAX: u8 = 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Due {
     First(FarPort),
-    Again(Way),
+    Again(PeerLid),
 }
 
 /// Peers to be asked, and peers that have answered.
@@ -49,12 +46,10 @@ pub(super) struct Discovery {
     waiting: BTreeSet<(Lid, PortId, u16)>,
     last: Option<(Lid, PortId, u16)>,
     /// Those that answered, and how often they were silent since.
-    kept: BTreeMap<Way, u8>,
-    again: Timers<Way>,
-    /// Those that are being asked, since when.
-    under_way: BTreeMap<Way, Time>,
-    /// Those that are being asked because they had asked: they take nobody's place above.
-    callers: BTreeMap<Way, Time>,
+    kept: BTreeMap<PeerLid, u8>,
+    again: Timers<PeerLid>,
+    /// Those that are being asked.
+    under_way: BTreeSet<PeerLid>,
     next_at: Time,
 }
 
@@ -71,41 +66,30 @@ impl Discovery {
         }
     }
 
-    /// Whether a peer stays without anybody being connected to it.
-    pub(super) fn keeps(&self, way: Way) -> bool {
-        self.kept.contains_key(&way)
+    /// Whether it has answered, and is asked again from time to time.
+    pub(super) fn keeps(&self, peer: PeerLid) -> bool {
+        self.kept.contains_key(&peer)
     }
 
-    /// It has answered: it is asked again from time to time, if there is room.
-    pub(super) fn keep(&mut self, now: Time, way: Way) {
-        if self.kept.len() < KEPT_MAX && !self.keeps(way) {
-            self.kept.insert(way, 0);
-            self.again.set(way, now + AGAIN_AFTER);
-        }
+    pub(super) fn forget(&mut self, peer: PeerLid) {
+        self.kept.remove(&peer);
+        self.again.cancel(&peer);
+        self.under_way.remove(&peer);
     }
 
-    pub(super) fn forget(&mut self, way: Way) {
-        self.kept.remove(&way);
-        self.again.cancel(&way);
-        self.under_way.remove(&way);
-        self.callers.remove(&way);
-    }
-
-    /// Whether it stays, now that it has answered, or has not.
-    pub(super) fn handle_answer(&mut self, way: Way, answers: bool) -> bool {
-        let called = self.callers.remove(&way);
-        let since = self.under_way.remove(&way).or(called);
-        let Some(silent) = self.kept.get_mut(&way) else {
-            if let (true, Some(since)) = (answers, since) {
-                self.keep(since, way);
+    /// It has answered, or has not; whether it is to be known any longer.
+    pub(super) fn handle_answer(&mut self, now: Time, peer: PeerLid, answers: bool) -> bool {
+        self.under_way.remove(&peer);
+        if answers {
+            if self.kept.insert(peer, 0).is_none() {
+                self.again.set(peer, now + AGAIN_AFTER);
             }
-            return answers;
-        };
-        *silent = match answers {
-            true => 0,
-            false => *silent + 1,
-        };
-        *silent < SILENT_MAX
+            return true;
+        }
+        self.kept.get_mut(&peer).is_some_and(|silent| {
+            *silent += 1;
+            *silent < SILENT_MAX
+        })
     }
 
     /// Who is to be asked, if anybody is.
@@ -113,28 +97,23 @@ impl Discovery {
         if self.poll_timeout()? > now {
             return None;
         }
-        let (due, way, pace) = match self.next_waiting() {
+        let (due, peer, pace) = match self.next_waiting() {
             Some(far) => (Due::First(far), (far.port, far.lid), PACE_FIRST),
             None => {
-                let way = self.again.expired(now)?;
-                (Due::Again(way), way, PACE_AGAIN)
+                let peer = self.again.expired(now)?;
+                (Due::Again(peer), peer, PACE_AGAIN)
             }
         };
-        if self.keeps(way) {
-            self.again.set(way, now + AGAIN_AFTER);
+        if self.keeps(peer) {
+            self.again.set(peer, now + AGAIN_AFTER);
         }
         self.next_at = now + pace;
         Some(due)
     }
 
-    /// It was asked, and is kept if it answers.
-    pub(super) fn asked(&mut self, now: Time, way: Way) {
-        self.under_way.insert(way, now);
-    }
-
-    /// It has asked, was asked back, and is kept if it answers.
-    pub(super) fn called(&mut self, now: Time, way: Way) {
-        self.callers.insert(way, now);
+    /// It is asked.
+    pub(super) fn asked(&mut self, peer: PeerLid) {
+        self.under_way.insert(peer);
     }
 
     fn next_waiting(&mut self) -> Option<FarPort> {

@@ -5,16 +5,17 @@ mod claims;
 mod discovery;
 mod host_kernel;
 mod orders;
+mod peer_lid;
 mod peers;
 mod queue_pairs;
 mod traps;
-mod way;
 
 pub(crate) use host_kernel::HostKernel;
+pub(crate) use orders::TOKENS;
+pub(crate) use peer_lid::PeerLid;
 pub(crate) use peers::{Peers, Told};
 pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen, kernels};
 pub(crate) use traps::{Surroundings, Trap, Traps};
-pub(crate) use way::Way;
 
 /// What is known of the module.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -21,6 +21,9 @@ pub(super) enum Answer {
     None,
 }
 
+/// Orders' tokens are smaller; peers are named by others.
+pub(crate) const TOKENS: u32 = 1 << 31;
+
 /// By queue pair, and by the token that the module knows.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
@@ -29,10 +32,10 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// The order's token. The greatest is never one, nor is 0.
+    /// The order's token, never 0.
     pub(super) fn add(&mut self, cookie: Cookie, answer: Answer) -> u32 {
         self.last_token = match self.last_token {
-            last if last < u32::MAX - 1 => last + 1,
+            last if last < TOKENS - 1 => last + 1,
             _ => 1,
         };
         self.waiting.insert((cookie, self.last_token), answer);

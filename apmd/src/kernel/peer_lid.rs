@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a queue pair leads.
+//! What the kernel module knows a peer by.
 
 use cm_msgs::Lid;
 use statemachine::PortId;
 
-/// A peer's port, as seen from a local one.
-pub(crate) type Way = (PortId, Lid);
+/// A LID of a peer, as seen from a local port.
+pub(crate) type PeerLid = (PortId, Lid);

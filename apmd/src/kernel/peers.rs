@@ -5,23 +5,22 @@
 //! Asked about is who is being connected to, who is connected, and who asks for this daemon: of two
 //! hosts the one that accepts hears of the connection by that, before its own end goes to RTS. The first
 //! connection of a kernel consumer is faster than that; so whoever has registered with subnet administration
-//! is asked beforehand ([`Discovery`]).
+//! is asked beforehand. Who has answered is asked again from time to time ([`Discovery`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
-use cm_msgs::Lid;
+use cm_msgs::{Lid, PKey};
 use statemachine::{FarPort, PeerQuestion, PortId, PortStatus, Time};
 
 use super::discovery::{Discovery, Due};
+use super::orders::TOKENS;
+use super::peer_lid::PeerLid;
 use super::queue_pairs::CLIENT;
-use super::way::Way;
 
-/// How long a peer is named before it is asked about again, if it is connected, or forgotten.
-const NAMED_FOR: Duration = Duration::from_secs(60);
-
-/// How many are named at most; the module takes four times as many.
+/// How many are known at most; the module takes four times as many.
 const MAX: usize = 4096;
+/// How many while nobody of this host has to do with them.
+const UNUSED_MAX: usize = 3072;
 
 /// How many are gone through before others have their turn.
 const TURN: usize = 64;
@@ -40,8 +39,13 @@ pub(crate) enum Told {
         uid: u32,
         far: FarPort,
     },
-    /// The module is to bound ACK timeouts towards it, or (0) not to any more.
-    Bound { way: Way, ack_timeout: u8 },
+    /// The module is to bound ACK timeouts towards it, or (0) not to any more. See
+    /// [`Peers::handle_refused`] of the token.
+    Bound {
+        token: u32,
+        peer: PeerLid,
+        ack_timeout: u8,
+    },
 }
 
 #[derive(Debug)]
@@ -52,7 +56,8 @@ struct Peer {
     uid: u32,
     /// Under which number it is being asked.
     asked: Option<u64>,
-    named: bool,
+    /// With which token it was named.
+    named: Option<u32>,
 }
 
 /// All of them.
@@ -61,13 +66,12 @@ pub(crate) struct Peers {
     /// An exponent; 0: none is named.
     ack_timeout: u8,
     ports: BTreeMap<PortId, PortStatus>,
-    all: BTreeMap<Way, Peer>,
-    questions: BTreeMap<u64, Way>,
+    all: BTreeMap<PeerLid, Peer>,
+    questions: BTreeMap<u64, PeerLid>,
     last_question: u64,
-    /// To be gone through.
-    due: VecDeque<Way>,
-    round_at: Option<Time>,
-    /// Those that stay without anybody being connected to them.
+    last_token: u32,
+    /// Of which a port has changed.
+    changed: BTreeSet<PeerLid>,
     discovery: Discovery,
     told: VecDeque<Told>,
 }
@@ -81,8 +85,8 @@ impl Peers {
             all: BTreeMap::new(),
             questions: BTreeMap::new(),
             last_question: 0,
-            due: VecDeque::new(),
-            round_at: None,
+            last_token: TOKENS,
+            changed: BTreeSet::new(),
             discovery: Discovery::default(),
             told: VecDeque::new(),
         }
@@ -90,7 +94,10 @@ impl Peers {
 
     /// How many the module knows.
     pub(crate) fn count(&self) -> usize {
-        self.all.values().filter(|peer| peer.named).count()
+        self.all
+            .values()
+            .filter(|peer| peer.named.is_some())
+            .count()
     }
 
     /// Whether any are named.
@@ -98,12 +105,12 @@ impl Peers {
         self.ack_timeout > 0
     }
 
-    /// Another bound.
+    /// Another bound: all are named anew.
     pub(crate) fn set_ack_timeout(&mut self, ack_timeout: u8) {
         if self.ack_timeout != ack_timeout {
-            for way in self.all.keys().copied().collect::<Vec<_>>() {
-                let kept = self.kept(way);
-                self.forget(way);
+            for id in self.all.keys().copied().collect::<Vec<_>>() {
+                let kept = self.kept(id);
+                self.forget(id);
                 kept.into_iter().for_each(|far| self.discovery.find(far));
             }
             self.ack_timeout = ack_timeout;
@@ -112,13 +119,12 @@ impl Peers {
 
     /// The module is gone, and knows none.
     pub(crate) fn clear(&mut self) {
-        let (ack_timeout, last) = (self.ack_timeout, self.last_question);
-        let ports = std::mem::take(&mut self.ports);
         *self = Self {
-            ports,
+            ports: std::mem::take(&mut self.ports),
             // An answer may be under way yet.
-            last_question: last,
-            ..Self::new(ack_timeout)
+            last_question: self.last_question,
+            last_token: self.last_token,
+            ..Self::new(self.ack_timeout)
         };
     }
 
@@ -129,46 +135,41 @@ impl Peers {
             Some(status) => self.ports.insert(port, status.clone()),
             None => self.ports.remove(&port),
         };
-        let is_same = before.as_ref() == status;
-        let is_due = |way: &&Way| {
-            way.0.node_guid == port.node_guid && !(is_same && self.discovery.keeps(**way))
-        };
-        self.due.extend(self.all.keys().filter(is_due));
+        if before.as_ref() != status {
+            let of_device = |id: &&PeerLid| id.0.node_guid == port.node_guid;
+            self.changed.extend(self.all.keys().filter(of_device));
+        }
     }
 
     /// Somebody of this host is connected to a peer, or about to be.
-    pub(crate) fn expect(&mut self, now: Time, far: FarPort, uid: u32) {
-        let way = (far.port, far.lid);
-        if !self.counts(way) {
-            return;
-        }
-        match self.all.get(&way) {
-            Some(peer) if peer.named => return,
-            Some(_) => {}
-            None if self.all.len() == MAX => return,
-            None => {
-                let peer = Peer {
-                    partition: far.partition,
-                    uid,
-                    asked: None,
-                    named: false,
-                };
-                self.all.insert(way, peer);
-            }
-        }
-        self.round_at.get_or_insert(now + NAMED_FOR);
-        self.ask(way);
+    pub(crate) fn expect(&mut self, far: FarPort, uid: u32) {
+        self.meet(far, uid, MAX);
     }
 
     /// A daemon there asks for ours: it may be about to connect, or has found this one.
-    pub(crate) fn asked_by(&mut self, now: Time, far: FarPort) {
-        self.expect(now, far, STRANGERS);
-        let way = (far.port, far.lid);
-        match self.all.get(&way) {
-            Some(peer) if peer.named => self.discovery.keep(now, way),
-            Some(_) => self.discovery.called(now, way),
-            None => {}
+    pub(crate) fn asked_by(&mut self, far: FarPort) {
+        self.meet(far, STRANGERS, UNUSED_MAX);
+    }
+
+    /// Asks about a peer that is not named, if there is room for so many.
+    fn meet(&mut self, far: FarPort, uid: u32, max: usize) {
+        let id = (far.port, far.lid);
+        if !self.counts(id) || !self.has_room_for(id, max) {
+            return;
         }
+        let peer = self.all.entry(id).or_insert(Peer {
+            partition: far.partition,
+            uid,
+            asked: None,
+            named: None,
+        });
+        if peer.named.is_none() {
+            self.ask(id);
+        }
+    }
+
+    fn has_room_for(&self, id: PeerLid, max: usize) -> bool {
+        self.all.len() < max || self.all.contains_key(&id)
     }
 
     /// Subnet administration says that a daemon answers there. Anybody may have told it so.
@@ -182,49 +183,40 @@ impl Peers {
     /// Asks who is due without anybody being connected to them.
     fn discover(&mut self, now: Time) {
         while let Some(due) = self.discovery.poll(now) {
-            let (way, partition) = match due {
-                Due::Again(way) => (way, None),
-                Due::First(far) => ((far.port, far.lid), Some(far.partition)),
+            let far = match due {
+                Due::Again(id) => self.kept(id),
+                Due::First(far) => Some(far),
             };
-            let is_active = self.ports.get(&way.0).is_some_and(|it| it.active);
-            if !self.counts(way) || !is_active {
-                // It may have a second path later, of which its port's change tells.
-                if self.discovery.keeps(way) {
-                    self.unname(way);
-                }
+            let Some(far) = far.filter(|far| self.is_reachable(far)) else {
+                continue;
+            };
+            let id = (far.port, far.lid);
+            if !self.has_room_for(id, UNUSED_MAX) {
                 continue;
             }
-            if partition.is_some_and(|partition| !self.is_in(way.0, partition)) {
-                continue;
-            }
-            if let (Some(partition), false) = (partition, self.all.contains_key(&way)) {
-                if self.all.len() == MAX {
-                    continue;
-                }
-                let peer = Peer {
-                    partition,
-                    uid: DISCOVERY,
-                    asked: None,
-                    named: false,
-                };
-                self.all.insert(way, peer);
-                self.round_at.get_or_insert(now + NAMED_FOR);
-            }
-            self.discovery.asked(now, way);
-            self.ask(way);
+            self.all.entry(id).or_insert(Peer {
+                partition: far.partition,
+                uid: DISCOVERY,
+                asked: None,
+                named: None,
+            });
+            self.discovery.asked(id);
+            self.ask(id);
         }
     }
 
-    /// Whether a port is in the partition.
-    fn is_in(&self, port: PortId, partition: u16) -> bool {
-        let mut pkeys = self.ports.get(&port).into_iter().flat_map(|it| &it.pkeys);
-        pkeys.any(|pkey| pkey.partition() == partition)
+    /// Whether there is anything to be gained by a question, and it can be sent.
+    fn is_reachable(&self, far: &FarPort) -> bool {
+        let is_in = |pkey: &PKey| pkey.partition() == far.partition;
+        let port = self.ports.get(&far.port);
+        let can_ask = port.is_some_and(|port| port.active && port.pkeys.iter().any(is_in));
+        can_ask && self.counts((far.port, far.lid))
     }
 
-    /// Where it is, if it stays without anybody being connected to it.
-    fn kept(&self, (port, lid): Way) -> Option<FarPort> {
-        let peer = self.all.get(&(port, lid));
-        let peer = peer.filter(|_| self.discovery.keeps((port, lid)))?;
+    /// Where it is, if it has answered.
+    fn kept(&self, id: PeerLid) -> Option<FarPort> {
+        let peer = self.all.get(&id).filter(|_| self.discovery.keeps(id))?;
+        let (port, lid) = id;
         Some(FarPort {
             port,
             lid,
@@ -233,7 +225,7 @@ impl Peers {
     }
 
     /// Whether a second path is there, and the way does not lead back to this host.
-    fn counts(&self, (port, lid): Way) -> bool {
+    fn counts(&self, (port, lid): PeerLid) -> bool {
         let has_second = self.ports.iter().any(|(id, status)| {
             let is_other = *id != port && id.node_guid == port.node_guid;
             let usable = status.infiniband && status.active && status.apm;
@@ -247,14 +239,14 @@ impl Peers {
         self.ports.values().any(|status| status.has_lid(lid))
     }
 
-    fn ask(&mut self, way: Way) {
-        let Some(peer) = self.all.get_mut(&way).filter(|it| it.asked.is_none()) else {
+    fn ask(&mut self, id: PeerLid) {
+        let Some(peer) = self.all.get_mut(&id).filter(|it| it.asked.is_none()) else {
             return;
         };
         self.last_question += 1;
         peer.asked = Some(self.last_question);
-        self.questions.insert(self.last_question, way);
-        let (port, lid) = way;
+        self.questions.insert(self.last_question, id);
+        let (port, lid) = id;
         self.told.push_back(Told::Ask {
             question: PeerQuestion {
                 client: CLIENT,
@@ -270,92 +262,97 @@ impl Peers {
     }
 
     /// Whether a daemon answers where was asked.
-    pub(crate) fn handle_answer(&mut self, question: PeerQuestion, answers: bool) {
-        let Some(way) = self.questions.remove(&question.question) else {
+    pub(crate) fn handle_answer(&mut self, now: Time, question: PeerQuestion, answers: bool) {
+        let Some(id) = self.questions.remove(&question.question) else {
             return;
         };
-        let counts = self.counts(way);
-        if !self.discovery.handle_answer(way, answers) {
-            return self.forget(way);
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.asked = None;
         }
-        let ack_timeout = self.ack_timeout;
-        let Some(peer) = self.all.get_mut(&way) else {
-            return;
-        };
-        peer.asked = None;
-        match answers && counts {
-            false if self.discovery.keeps(way) => self.unname(way),
-            false => self.forget(way),
-            true if peer.named => {}
-            true => {
-                peer.named = true;
-                self.told.push_back(Told::Bound { way, ack_timeout });
-            }
+        if !self.discovery.handle_answer(now, id, answers) {
+            return self.forget(id);
+        }
+        match answers && self.counts(id) {
+            true => self.name(id),
+            false => self.unname(id),
         }
     }
 
-    fn unname(&mut self, way: Way) {
-        if let Some(peer) = self.all.get_mut(&way)
-            && std::mem::take(&mut peer.named)
-        {
-            let ack_timeout = 0;
-            self.told.push_back(Told::Bound { way, ack_timeout });
+    fn name(&mut self, id: PeerLid) {
+        let is_named = |peer: &Peer| peer.named.is_some();
+        if self.all.get(&id).is_none_or(is_named) {
+            return;
+        }
+        let token = self.tell(id, self.ack_timeout);
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.named = Some(token);
         }
     }
 
-    fn forget(&mut self, way: Way) {
-        self.unname(way);
-        self.discovery.forget(way);
-        let asked = self.all.remove(&way).and_then(|peer| peer.asked);
+    fn unname(&mut self, id: PeerLid) {
+        let peer = self.all.get_mut(&id);
+        if peer.is_some_and(|peer| peer.named.take().is_some()) {
+            self.tell(id, 0);
+        }
+    }
+
+    /// Has the module told; the token that names this.
+    fn tell(&mut self, peer: PeerLid, ack_timeout: u8) -> u32 {
+        let token = self.last_token.checked_add(1).unwrap_or(TOKENS);
+        self.last_token = token;
+        self.told.push_back(Told::Bound {
+            token,
+            peer,
+            ack_timeout,
+        });
+        token
+    }
+
+    /// The module does not take what it was told with this token: who it was, if it was to be named.
+    pub(crate) fn handle_refused(&mut self, token: u32) -> Option<PeerLid> {
+        let mut all = self.all.iter_mut();
+        let (id, peer) = all.find(|(_, peer)| peer.named == Some(token))?;
+        peer.named = None;
+        Some(*id)
+    }
+
+    fn forget(&mut self, id: PeerLid) {
+        self.unname(id);
+        self.discovery.forget(id);
+        let asked = self.all.remove(&id).and_then(|peer| peer.asked);
         if let Some(question) = asked {
             self.questions.remove(&question);
         }
     }
 
-    /// `connected` says where queue pairs lead.
-    pub(crate) fn handle_time(&mut self, now: Time, connected: impl FnOnce() -> BTreeSet<Way>) {
-        if self.round_at.is_some_and(|at| at <= now) {
-            self.round_at = (!self.all.is_empty()).then(|| now + NAMED_FOR);
-            let others = self.all.keys().filter(|way| !self.discovery.keeps(**way));
-            self.due.extend(others);
-        }
-        if !self.due.is_empty() {
-            self.review(&connected());
+    pub(crate) fn handle_time(&mut self, now: Time) {
+        for _ in 0..TURN {
+            let Some(id) = self.changed.pop_first() else {
+                break;
+            };
+            self.review(id);
         }
         self.discover(now);
     }
 
-    fn review(&mut self, connected: &BTreeSet<Way>) {
-        for way in self
-            .due
-            .drain(..self.due.len().min(TURN))
-            .collect::<Vec<_>>()
-        {
-            if let Some(far) = self.kept(way) {
-                match self.ports.contains_key(&way.0) && !self.leads_back(way.1) {
-                    true => self.discovery.find(far),
-                    false => self.forget(way),
-                }
-                continue;
-            }
-            let is_needed = connected.contains(&way) || self.is_asked(way);
-            match is_needed && self.counts(way) {
-                true => self.ask(way),
-                false => self.forget(way),
-            }
+    /// A port of the way there is another than it was.
+    fn review(&mut self, id: PeerLid) {
+        if !self.ports.contains_key(&id.0) || self.leads_back(id.1) {
+            return self.forget(id);
         }
-    }
-
-    fn is_asked(&self, way: Way) -> bool {
-        self.all.get(&way).is_some_and(|peer| peer.asked.is_some())
+        if !self.counts(id) {
+            return self.unname(id);
+        }
+        if let Some(far) = self.kept(id) {
+            self.discovery.find(far);
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        if !self.due.is_empty() {
-            return Some(Time(0));
+        match self.changed.is_empty() {
+            true => self.discovery.poll_timeout(),
+            false => Some(Time(0)),
         }
-        let discovery = self.discovery.poll_timeout();
-        self.round_at.into_iter().chain(discovery).min()
     }
 
     pub(crate) fn poll(&mut self) -> Option<Told> {

@@ -20,7 +20,6 @@ use crate::registrations::{Registrations, Room, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
-use super::way::Way;
 
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;
@@ -204,16 +203,6 @@ impl QueuePairs {
     /// Devices with ports that are looked after.
     pub(crate) fn known_devices(&self) -> BTreeSet<Guid> {
         self.ports.iter().map(|port| port.node_guid).collect()
-    }
-
-    /// Where those lead that the module does not leave alone.
-    pub(crate) fn ways(&self) -> BTreeSet<Way> {
-        let cared_for = self.all.values().filter(|it| it.qp.left_alone.is_none());
-        let way = |entry: &Entry| {
-            let primary = entry.qp.snapshot?.primary;
-            Some((PortId::new(entry.qp.node_guid, primary.port), primary.dlid))
-        };
-        cared_for.filter_map(way).collect()
     }
 
     pub(crate) fn knows(&self, number: (Guid, Qpn)) -> bool {

@@ -18,7 +18,7 @@ use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Ask, Cookie, Heard, KernelQp, Message};
 use crate::io::nldev::QueuePair;
 use crate::io::watched;
-use crate::kernel::{Output, Peers, Presence, QueuePairs, Told, Way};
+use crate::kernel::{Output, PeerLid, Peers, Presence, QueuePairs, TOKENS, Told};
 use crate::parts::device_indexes::DeviceIndexes;
 use crate::parts::patrol::{self, Patrol};
 use crate::parts::traps::Traps;
@@ -27,9 +27,6 @@ use crate::token::Token;
 
 /// Names what nobody waits for: a queue pair that is to be taken up may have gone, and so may a device.
 const UNANSWERED: u32 = u32::MAX;
-
-/// Names peers' bounds, of which only a refusal matters.
-const BOUNDS: u32 = u32::MAX - 1;
 
 /// Datagrams read before others have their turn.
 const TURN: usize = 64;
@@ -200,7 +197,7 @@ impl Kernel {
                 self.patrol.begin(now);
                 if let (Some(snapshot), None) = (&queue_pair.snapshot, queue_pair.left_alone) {
                     let far = far_port(queue_pair.node_guid, &snapshot.primary);
-                    self.peers.expect(now, far, queue_pair.owner.uid);
+                    self.peers.expect(far, queue_pair.owner.uid);
                 }
                 if queue_pair.owner.pid.is_none() && queue_pair.left_alone.is_none() {
                     self.traps.look_soon(now);
@@ -211,7 +208,7 @@ impl Kernel {
                 node_guid,
                 uid,
                 primary,
-            }) => self.peers.expect(now, far_port(node_guid, &primary), uid),
+            }) => self.peers.expect(far_port(node_guid, &primary), uid),
             Heard::Said(Message::Gone(cookie)) => self.queue_pairs.handle_gone(now, cookie),
             Heard::Said(Message::Report(report)) => self.queue_pairs.handle_report(now, &report),
             Heard::Said(_) => {}
@@ -230,10 +227,13 @@ impl Kernel {
                     self.fail(now, &error);
                 }
             }
-            Heard::Refused(BOUNDS, error) => {
-                // A device that goes takes its peers with it.
-                if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) {
-                    tracing::warn!(%error, "peer refused by the kernel module: its ACK timeouts are not bounded");
+            Heard::Refused(UNANSWERED, error) => {
+                tracing::debug!(%error, "queue pair not taken up by the kernel module");
+            }
+            Heard::Refused(token @ TOKENS.., error) => {
+                if let Some((port, lid)) = self.peers.handle_refused(token) {
+                    let port = port.port;
+                    tracing::warn!(port, %lid, %error, "ACK timeouts towards a peer are not bounded: the kernel module refuses it");
                 }
             }
             Heard::Refused(token, error) => {
@@ -355,9 +355,9 @@ impl Kernel {
     }
 
     /// A daemon at this port asks for ours.
-    pub(crate) fn handle_peer_asks(&mut self, now: Time, far: FarPort) {
+    pub(crate) fn handle_peer_asks(&mut self, far: FarPort) {
         if self.presence == Presence::Present {
-            self.peers.asked_by(now, far);
+            self.peers.asked_by(far);
         }
     }
 
@@ -369,8 +369,8 @@ impl Kernel {
     }
 
     /// Whether a daemon answers where was asked.
-    pub(crate) fn handle_peer(&mut self, question: PeerQuestion, answers: bool) {
-        self.peers.handle_answer(question, answers);
+    pub(crate) fn handle_peer(&mut self, now: Time, question: PeerQuestion, answers: bool) {
+        self.peers.handle_answer(now, question, answers);
     }
 
     pub(crate) fn handle_port(&mut self, now: Time, port: PortId, status: &PortStatus) {
@@ -410,7 +410,7 @@ impl Kernel {
             self.handle_ready(now);
         }
         self.queue_pairs.handle_time(now);
-        self.peers.handle_time(now, || self.queue_pairs.ways());
+        self.peers.handle_time(now);
         self.traps
             .handle_time(now, || self.queue_pairs.known_devices());
         let (all, unsearched) = (&self.queue_pairs, &self.unsearched);
@@ -474,9 +474,10 @@ impl Kernel {
     }
 
     /// Has the module bound ACK timeouts towards a peer, or no more.
-    fn bound(&mut self, (port, dlid): Way, ack_timeout: u8) {
+    fn bound(&mut self, token: u32, (port, dlid): PeerLid, ack_timeout: u8) {
         let index = self.indexes.of(port.node_guid);
         let (Some(module), Some(index)) = (&self.module, index) else {
+            self.peers.handle_refused(token);
             return;
         };
         let message = Message::Peer {
@@ -485,7 +486,8 @@ impl Kernel {
             dlid,
             ack_timeout,
         };
-        if let Err(error) = module.order(BOUNDS, message) {
+        if let Err(error) = module.order(token, message) {
+            self.peers.handle_refused(token);
             tracing::debug!(port = port.port, %dlid, %error, "peer not named to the kernel module");
         }
     }
@@ -500,7 +502,11 @@ impl Kernel {
                 Told::Ask { question, uid, far } => {
                     return Some(Note::AskPeer { question, uid, far });
                 }
-                Told::Bound { way, ack_timeout } => self.bound(way, ack_timeout),
+                Told::Bound {
+                    token,
+                    peer,
+                    ack_timeout,
+                } => self.bound(token, peer, ack_timeout),
             }
         }
         loop {

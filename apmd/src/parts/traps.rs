@@ -91,8 +91,8 @@ impl Traps {
         host.destroys_late().then(|| {
             format!(
                 "kernel {host} lets a queue pair be found while its driver destroys it: an order or a look of the \
-                 module, or `rdma resource show qp`, may then touch freed memory; fixed in Linux 6.1.190, \
-                 6.12.111 and 7.3"
+                 module, or `rdma resource show qp`, may then touch freed memory; fixed in 6.1.190, \
+                 6.12.111 and mainline after 7.2"
             )
         })
     }

@@ -601,6 +601,25 @@ mod tests {
         assert_eq!(said.u64(a_qp::COOKIE), None);
     }
 
+    /// What is 0 is out of the module's range, and what it does not take is refused as a whole.
+    #[test]
+    fn a_peer_is_named_by_port_lid_and_bound_only() {
+        let peer = Message::Peer {
+            index: 3,
+            port: 1,
+            dlid: Lid(9),
+            ack_timeout: 0,
+        };
+        let bytes = bytes(&peer);
+        let read = Attributes::read(&bytes).unwrap();
+        assert_eq!(read.u32(a_qp::DEV_INDEX), Some(3));
+        let nest = read.0.get(&a_qp::PRIMARY).expect("a path");
+        let path = Attributes::read(nest).unwrap();
+        let mut wanted = [a_path::PORT, a_path::DLID, a_path::ACK_TIMEOUT];
+        wanted.sort_unstable();
+        assert!(path.0.keys().eq(&wanted), "{:?}", path.0);
+    }
+
     #[test]
     fn rules_are_nests_in_a_nest() {
         let rules = vec![Rule::Name("ib_ipoib".to_owned()), Rule::Uid(7)];

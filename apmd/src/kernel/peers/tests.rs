@@ -20,7 +20,7 @@ const FAR: FarPort = FarPort {
     lid: Lid(9),
     partition: 0x7fff,
 };
-const WAY: Way = (NEAR, Lid(9));
+const PEER: PeerLid = (NEAR, Lid(9));
 
 fn up(lid: u16, lmc: u8) -> PortStatus {
     PortStatus {
@@ -62,20 +62,30 @@ fn question(peers: &mut Peers) -> PeerQuestion {
     question
 }
 
-fn bound(ack_timeout: u8) -> [Told; 1] {
-    [Told::Bound {
-        way: WAY,
-        ack_timeout,
-    }]
+/// The one thing that the module is told now, of this bound; with which token.
+fn bound(peers: &mut Peers, bound: u8) -> u32 {
+    let told = told(peers);
+    let [
+        Told::Bound {
+            token,
+            peer: PEER,
+            ack_timeout,
+        },
+    ] = told[..]
+    else {
+        panic!("not one bound: {told:?}");
+    };
+    assert_eq!(ack_timeout, bound);
+    token
 }
 
 /// The peer is named.
 fn named() -> Peers {
     let mut peers = peers();
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     let question = question(&mut peers);
-    peers.handle_answer(question, true);
-    assert_eq!(told(&mut peers), bound(14));
+    peers.handle_answer(SOON, question, true);
+    bound(&mut peers, 14);
     peers
 }
 
@@ -83,37 +93,37 @@ fn named() -> Peers {
 fn who_answers_is_named_once() {
     let mut peers = named();
     assert_eq!(peers.count(), 1);
-    peers.expect(SOON, FAR, UID);
-    peers.asked_by(SOON, FAR);
+    peers.expect(FAR, UID);
+    peers.asked_by(FAR);
     assert_eq!(told(&mut peers), []);
 }
 
 #[test]
 fn one_question_is_open_for_a_peer() {
     let mut peers = peers();
-    peers.expect(SOON, FAR, UID);
-    peers.expect(SOON, FAR, UID + 1);
+    peers.expect(FAR, UID);
+    peers.expect(FAR, UID + 1);
     question(&mut peers);
 }
 
 #[test]
 fn who_does_not_answer_is_asked_about_at_the_next_connection() {
     let mut peers = peers();
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     let first = question(&mut peers);
-    peers.handle_answer(first, false);
+    peers.handle_answer(SOON, first, false);
     assert_eq!(told(&mut peers), []);
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     assert_ne!(question(&mut peers), first);
     // The old answer again is nobody's.
-    peers.handle_answer(first, true);
+    peers.handle_answer(SOON, first, true);
     assert_eq!(told(&mut peers), []);
 }
 
 #[test]
 fn who_asks_for_this_daemon_is_asked_about() {
     let mut peers = peers();
-    peers.asked_by(SOON, FAR);
+    peers.asked_by(FAR);
     let told = told(&mut peers);
     assert!(
         matches!(told[..], [Told::Ask { uid: STRANGERS, .. }]),
@@ -125,21 +135,21 @@ fn who_asks_for_this_daemon_is_asked_about() {
 fn without_a_second_path_nobody_is_named() {
     let mut peers = peers();
     peers.handle_port(SECOND, Some(&down()));
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     assert_eq!(told(&mut peers), []);
     // Several LIDs of one port are several paths.
     peers.handle_port(NEAR, Some(&up(4, 1)));
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     question(&mut peers);
 }
 
 #[test]
 fn a_second_path_that_goes_while_the_peer_is_asked_counts() {
     let mut peers = peers();
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     let question = question(&mut peers);
     peers.handle_port(SECOND, None);
-    peers.handle_answer(question, true);
+    peers.handle_answer(SOON, question, true);
     assert_eq!(told(&mut peers), []);
     assert_eq!(peers.count(), 0);
 }
@@ -147,33 +157,34 @@ fn a_second_path_that_goes_while_the_peer_is_asked_counts() {
 #[test]
 fn the_host_itself_is_no_peer() {
     let mut peers = peers();
-    peers.expect(SOON, FarPort { lid: Lid(2), ..FAR }, UID);
+    peers.expect(FarPort { lid: Lid(2), ..FAR }, UID);
     assert_eq!(told(&mut peers), []);
 }
 
 #[test]
-fn who_is_not_connected_to_is_forgotten_in_time() {
-    let mut peers = named();
-    peers.handle_time(SOON + NAMED_FOR, BTreeSet::new);
-    assert_eq!(told(&mut peers), bound(0));
-    assert_eq!(peers.poll_timeout(), Some(SOON + NAMED_FOR + NAMED_FOR));
-    peers.handle_time(SOON + NAMED_FOR + NAMED_FOR, BTreeSet::new);
-    // With nobody to ask about nothing is due.
+fn whom_the_module_refuses_counts_no_more_and_is_named_at_the_next_answer() {
+    let mut peers = peers();
+    peers.expect(FAR, UID);
+    let first = question(&mut peers);
+    peers.handle_answer(SOON, first, true);
+    let token = bound(&mut peers, 14);
+    assert_eq!(peers.handle_refused(token + 1), None);
+    assert_eq!(peers.handle_refused(token), Some(PEER));
+    assert_eq!(peers.count(), 0);
+    peers.expect(FAR, UID);
+    let again = question(&mut peers);
+    peers.handle_answer(SOON, again, true);
+    assert_ne!(bound(&mut peers, 14), token);
+    assert_eq!(peers.count(), 1);
+}
+
+#[test]
+fn nothing_is_due_when_nobody_has_answered() {
+    let mut peers = peers();
+    peers.expect(FAR, UID);
+    let question = question(&mut peers);
+    peers.handle_answer(SOON, question, false);
     assert_eq!(peers.poll_timeout(), None);
-}
-
-#[test]
-fn who_is_connected_to_is_asked_again_and_stays_named_while_it_answers() {
-    let mut peers = named();
-    let connected = || BTreeSet::from([WAY]);
-    peers.handle_time(SOON + NAMED_FOR, connected);
-    let again = question(&mut peers);
-    peers.handle_answer(again, true);
-    assert_eq!(told(&mut peers), []);
-    peers.handle_time(SOON + NAMED_FOR + NAMED_FOR, connected);
-    let again = question(&mut peers);
-    peers.handle_answer(again, false);
-    assert_eq!(told(&mut peers), bound(0));
 }
 
 #[test]
@@ -181,22 +192,22 @@ fn peers_of_a_device_that_has_lost_its_second_path_are_named_no_more() {
     let mut peers = named();
     peers.handle_port(SECOND, Some(&down()));
     assert_eq!(peers.poll_timeout(), Some(Time(0)));
-    peers.handle_time(SOON, || BTreeSet::from([WAY]));
-    assert_eq!(told(&mut peers), bound(0));
+    peers.handle_time(SOON);
+    bound(&mut peers, 0);
 }
 
 #[test]
 fn another_bound_ends_the_old_one_and_none_is_given_when_it_is_0() {
     let mut peers = named();
     peers.set_ack_timeout(0);
-    assert_eq!(told(&mut peers), bound(0));
-    peers.expect(SOON, FAR, UID);
+    bound(&mut peers, 0);
+    peers.expect(FAR, UID);
     assert_eq!(told(&mut peers), []);
     peers.set_ack_timeout(15);
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     let question = question(&mut peers);
-    peers.handle_answer(question, true);
-    assert_eq!(told(&mut peers), bound(15));
+    peers.handle_answer(SOON, question, true);
+    bound(&mut peers, 15);
 }
 
 #[test]
@@ -204,10 +215,10 @@ fn a_module_that_comes_anew_is_told_anew() {
     let mut peers = named();
     peers.clear();
     assert_eq!(told(&mut peers), []);
-    peers.expect(SOON, FAR, UID);
+    peers.expect(FAR, UID);
     let question = question(&mut peers);
-    peers.handle_answer(question, true);
-    assert_eq!(told(&mut peers), bound(14));
+    peers.handle_answer(SOON, question, true);
+    bound(&mut peers, 14);
 }
 
 #[test]
@@ -215,7 +226,6 @@ fn a_flood_of_peers_is_bounded() {
     let mut peers = peers();
     for lid in 10..10 + 2 * MAX as u16 {
         peers.expect(
-            SOON,
             FarPort {
                 lid: Lid(lid),
                 ..FAR
@@ -224,4 +234,6 @@ fn a_flood_of_peers_is_bounded() {
         );
     }
     assert_eq!(told(&mut peers).len(), MAX);
+    peers.asked_by(FAR);
+    assert_eq!(told(&mut peers), []);
 }
