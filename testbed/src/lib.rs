@@ -13,13 +13,14 @@
 //!   [`memory`]: what it sees.
 //! - [`kernel_module`], [`kernel_ulp`]: the module `apm`, and the kernel's own connections.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
-//! - [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs. [`failover_bench`]:
+//! - [`bench`]: how benches print and end. [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs. [`failover_bench`]:
 //!   how long a pulled cable stops a program. [`overhead_bench`]: what the kernel module costs.
 //! - [`sim`]: no drill: the real engine on many hosts in virtual time.
 //! - [`runner`]: which drills run in which order, and the command line.
 
 pub mod abuse;
 pub mod acm_bench;
+pub mod bench;
 pub mod clock;
 pub mod cmtime;
 pub mod command;

@@ -9,6 +9,7 @@
 
 use super::PIPELINE;
 use super::figures::Cell;
+use crate::bench::Conclusion;
 
 /// What apmd is to serve at least, by what ibacm serves: with many requests under way on each
 /// connection, and with one.
@@ -86,38 +87,10 @@ impl Verdict {
             of_bare: Least::of(cells, Cell::of_bare),
         }
     }
+}
 
-    /// Where the goal is missed, in words.
-    pub(super) fn missed(&self) -> &[String] {
-        &self.missed
-    }
-
-    pub(super) fn text(&self) -> String {
-        let Self {
-            cells,
-            served,
-            one_by_one,
-            of_bare,
-            ..
-        } = self;
-        format!(
-            "goal: {AT_LEAST} times ibacm's requests/s over the same connections, one under way on each \
-             or {PIPELINE}: met in {} of {cells} lines, least {:.2} ({})\n\
-             goal: {ONE_BY_ONE_AT_LEAST} times ibacm's, one under way on each: met in {} of {cells} \
-             lines, least {:.2} ({})\n\
-             not judged: of bare, least {:.0}% ({})",
-            self.served_met,
-            served.figure,
-            served.cell,
-            self.one_by_one_met,
-            one_by_one.figure,
-            one_by_one.cell,
-            100.0 * of_bare.figure,
-            of_bare.cell,
-        )
-    }
-
-    pub(super) fn json(&self) -> String {
+impl Conclusion for Verdict {
+    fn json(&self) -> String {
         let missed: Vec<String> = self.missed.iter().map(|one| format!("\"{one}\"")).collect();
         format!(
             "{{\"bench\":\"acm\",\"goals\":{{\"missed\":[{}],\"served_ratio\":{{\"at_least\":{AT_LEAST},\
@@ -134,6 +107,40 @@ impl Verdict {
             self.of_bare.json(),
         )
     }
+
+    fn text(&self) -> String {
+        let Self {
+            cells,
+            served,
+            one_by_one,
+            of_bare,
+            ..
+        } = self;
+        let missed: String = self
+            .missed
+            .iter()
+            .map(|one| format!("\nmissed: {one}"))
+            .collect();
+        format!(
+            "goal: {AT_LEAST} times ibacm's requests/s over the same connections, one under way on each \
+             or {PIPELINE}: met in {} of {cells} lines, least {:.2} ({})\n\
+             goal: {ONE_BY_ONE_AT_LEAST} times ibacm's, one under way on each: met in {} of {cells} \
+             lines, least {:.2} ({})\n\
+             not judged: of bare, least {:.0}% ({}){missed}",
+            self.served_met,
+            served.figure,
+            served.cell,
+            self.one_by_one_met,
+            one_by_one.figure,
+            one_by_one.cell,
+            100.0 * of_bare.figure,
+            of_bare.cell,
+        )
+    }
+
+    fn is_missed(&self) -> bool {
+        !self.missed.is_empty()
+    }
 }
 
 /// A figure that is none, for want of answers, is a miss too.
@@ -147,6 +154,7 @@ mod tests {
     use crate::acm_bench::figures::{Rounds, Side};
     use crate::acm_bench::question::Kind;
     use crate::acm_bench::server::Transport;
+    use crate::bench::Conclusion;
 
     /// A server with so many answers a millisecond.
     fn side(answers: u64) -> Side {
@@ -172,7 +180,7 @@ mod tests {
     fn the_better_of_one_and_many_under_way_is_judged() {
         let met = [cell(1, [10, 30, 20, 40]), cell(4, [10, 20, 80, 40])];
         let verdict = Verdict::on(&met);
-        assert!(verdict.missed().is_empty());
+        assert!(verdict.missed.is_empty());
         assert!(verdict.text().contains("met in 2 of 2 lines, least 3.00"));
         assert!(
             verdict.text().contains(
@@ -192,9 +200,9 @@ mod tests {
             ([0, 0, 0, 0], &["", ""]),
         ] {
             let verdict = Verdict::on(&[cell(1, [10, 30, 20, 40]), cell(16, rates)]);
-            assert_eq!(verdict.missed().len(), missed.len(), "{rates:?}");
+            assert_eq!(verdict.missed.len(), missed.len(), "{rates:?}");
             let json: serde_json::Value = serde_json::from_str(&verdict.json()).expect("json");
-            for (index, (told, part)) in verdict.missed().iter().zip(missed).enumerate() {
+            for (index, (told, part)) in verdict.missed.iter().zip(missed).enumerate() {
                 assert!(told.starts_with("unix, by ip, connections: 16: "), "{told}");
                 assert!(told.contains(part), "{told}");
                 assert_eq!(json["goals"]["missed"][index], **told);

@@ -27,6 +27,7 @@ use self::goals::Verdict;
 use self::preload::Preload;
 use self::question::{Kind, Question};
 use self::server::{Server, Software, Transport};
+use crate::bench::{self, Form};
 use crate::failure::Failure;
 
 /// Requests under way on each connection where the server takes more than one.
@@ -39,9 +40,8 @@ const BARE: usize = 3;
 #[derive(Parser)]
 #[command(name = "apm-acm-bench")]
 struct Options {
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     /// Rounds of every measurement
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -60,44 +60,18 @@ struct Options {
     /// Only over so many connections at the same time
     #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["1", "4", "16"], value_parser = clap::value_parser!(u16).range(1..=256))]
     connections: Vec<u16>,
-    /// Measure only: a missed goal is no failure. For short runs, which show whether all answers are
-    /// right and not how fast they come
-    #[arg(long)]
-    no_goals: bool,
 }
 
 /// The program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
-    let cells = match run(&options) {
-        Ok(cells) => cells,
-        Err(failure) => {
-            eprintln!("apm-acm-bench: {failure}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if options.no_goals {
-        return ExitCode::SUCCESS;
-    }
-    let verdict = Verdict::on(&cells);
-    println!("{}", options.choose(verdict.json(), verdict.text()));
-    for missed in verdict.missed() {
-        eprintln!("goal missed: {missed}");
-    }
-    ExitCode::from(u8::from(!verdict.missed().is_empty()))
-}
-
-impl Options {
-    fn choose(&self, json: String, text: String) -> String {
-        if self.json { json } else { text }
-    }
+    let verdict = run(&options).map(|cells| Verdict::on(&cells));
+    bench::end("apm-acm-bench", options.form, verdict)
 }
 
 fn run(options: &Options) -> Result<Vec<Cell>, Failure> {
     let preload = Preload::provide(options.destinations)?;
-    if !options.json {
-        println!("{}", Cell::HEAD);
-    }
+    options.form.head(Cell::HEAD);
     let mut cells = Vec::new();
     for &transport in &options.transports {
         let ibacm = Server::start(Software::Ibacm, transport, &preload)?;
@@ -118,7 +92,7 @@ fn run(options: &Options) -> Result<Vec<Cell>, Failure> {
                     pipelined,
                     bare,
                 };
-                println!("{}", options.choose(cell.json(), cell.row()));
+                options.form.print(&cell.json(), &cell.row());
                 cells.push(cell);
             }
         }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::bench::Conclusion;
 use crate::clock::{Millis, median};
 use crate::cmtime::{CONNECT, Run};
 
@@ -112,14 +113,21 @@ impl Verdict {
             medians,
         }
     }
+}
 
-    /// Whether the goal is missed. A figure that is none is a miss, too.
-    pub(super) fn is_missed(&self) -> bool {
-        let ratio = self.medians[0].ratio();
-        ratio.is_nan() || ratio > AT_MOST
+impl Conclusion for Verdict {
+    fn json(&self) -> String {
+        let [steps, connect, program] = &self.medians;
+        json!({
+            "bench": "connect",
+            "pairs": self.pairs,
+            "goal": {"at_most": AT_MOST, "met": !self.is_missed(), "steps": steps.json()},
+            "not_judged": {"connect": connect.json(), "program": program.json()},
+        })
+        .to_string()
     }
 
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let [steps, connect, program] = &self.medians;
         format!(
             "goal: all steps under apmctl run at most {AT_MOST} times as long as without, medians of {} \
@@ -132,15 +140,10 @@ impl Verdict {
         )
     }
 
-    pub(super) fn json(&self) -> String {
-        let [steps, connect, program] = &self.medians;
-        json!({
-            "bench": "connect",
-            "pairs": self.pairs,
-            "goal": {"at_most": AT_MOST, "met": !self.is_missed(), "steps": steps.json()},
-            "not_judged": {"connect": connect.json(), "program": program.json()},
-        })
-        .to_string()
+    /// Whether the goal is missed. A figure that is none is a miss, too.
+    fn is_missed(&self) -> bool {
+        let ratio = self.medians[0].ratio();
+        ratio.is_nan() || ratio > AT_MOST
     }
 }
 

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use self::figures::{Pair, Verdict};
+use crate::bench::{self, Form};
 use crate::cmtime::{Server, Side};
 use crate::command;
 use crate::failure::Failure;
@@ -37,42 +38,21 @@ const PROTECTED: Side = Side {
 #[derive(Parser)]
 #[command(name = "apm-connect-bench")]
 struct Options {
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     /// Pairs of runs, one of each side
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
     /// Connections of each run
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
-    /// Measure only: a missed goal is no failure. For short runs, which show whether all connect and
-    /// not how fast
-    #[arg(long)]
-    no_goals: bool,
 }
 
 /// The program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
-    let verdict = match run(&options) {
-        Ok(verdict) => verdict,
-        Err(failure) => {
-            eprintln!("apm-connect-bench: {failure}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if options.no_goals {
-        return ExitCode::SUCCESS;
-    }
-    println!("{}", options.choose(verdict.json(), verdict.text()));
-    ExitCode::from(u8::from(verdict.is_missed()))
-}
-
-impl Options {
-    fn choose(&self, json: String, text: String) -> String {
-        if self.json { json } else { text }
-    }
+    let verdict = run(&options);
+    bench::end("apm-connect-bench", options.form, verdict)
 }
 
 fn run(options: &Options) -> Result<Verdict, Failure> {
@@ -84,13 +64,11 @@ fn run(options: &Options) -> Result<Verdict, Failure> {
     // The first run of each side fills caches: of addresses, and of what the daemons know.
     plain.connect()?;
     protected.connect()?;
-    if !options.json {
-        println!("{}", Pair::HEAD);
-    }
+    options.form.head(Pair::HEAD);
     let mut pairs = Vec::new();
     for number in 0..options.pairs {
         let pair = measure(number, &plain, &protected)?;
-        println!("{}", options.choose(pair.json(), pair.row()));
+        options.form.print(&pair.json(), &pair.row());
         pairs.push(pair);
     }
     Ok(Verdict::on(&pairs))

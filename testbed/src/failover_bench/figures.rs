@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::ack_timeout::AckTimeout;
 use super::ways::Way;
+use crate::bench::Conclusion;
 use crate::clock::{Millis, median};
 
 /// How long connections stood still that were moved in one way.
@@ -99,12 +100,23 @@ impl Verdict {
         };
         Self(GOALS.map(judge).into())
     }
+}
 
-    pub(super) fn is_missed(&self) -> bool {
-        self.0.iter().any(Judged::is_missed)
+impl Conclusion for Verdict {
+    fn json(&self) -> String {
+        let goal = |judged: &Judged| {
+            json!({
+                "ack_timeout": judged.timeout.name(),
+                "at_least": judged.goal,
+                "ratio": (judged.ratio * 10.0).round() / 10.0,
+                "met": !judged.is_missed(),
+            })
+        };
+        let goals: Vec<_> = self.0.iter().map(goal).collect();
+        json!({"bench": "failover", "goals": goals}).to_string()
     }
 
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let line = |judged: &Judged| {
             format!(
                 "goal: at ACK timeout {}, hardware armed by hand stands still {} times as long as a standing \
@@ -118,17 +130,8 @@ impl Verdict {
         self.0.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    pub(super) fn json(&self) -> String {
-        let goal = |judged: &Judged| {
-            json!({
-                "ack_timeout": judged.timeout.name(),
-                "at_least": judged.goal,
-                "ratio": (judged.ratio * 10.0).round() / 10.0,
-                "met": !judged.is_missed(),
-            })
-        };
-        let goals: Vec<_> = self.0.iter().map(goal).collect();
-        json!({"bench": "failover", "goals": goals}).to_string()
+    fn is_missed(&self) -> bool {
+        self.0.iter().any(Judged::is_missed)
     }
 }
 

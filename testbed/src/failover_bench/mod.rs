@@ -19,6 +19,7 @@ use clap::Parser;
 use self::ack_timeout::AckTimeout;
 use self::figures::{Row, Verdict};
 use self::ways::Way;
+use crate::bench::{self, Form};
 use crate::failure::Failure;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
@@ -27,18 +28,14 @@ use crate::world::{Kind, World};
 #[derive(Parser)]
 #[command(name = "apm-failover-bench")]
 struct Options {
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     /// Cables pulled for each figure
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Only connections that are moved in this way (may be given again)
     #[arg(long, value_name = "WAY", requires = "no_goals")]
     way: Vec<Way>,
-    /// Measure only: a missed goal is no failure
-    #[arg(long)]
-    no_goals: bool,
     /// Leave out what takes 17 s and more for each cable, which is rdma_cm's ACK timeout where hardware's retries
     /// have to run out, and all kernel ULPs but SRP
     #[arg(long, requires = "no_goals")]
@@ -48,26 +45,11 @@ struct Options {
 /// The program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
-    let rows = match run(&options) {
-        Ok(rows) => rows,
-        Err(failure) => {
-            eprintln!("apm-failover-bench: {failure}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if options.no_goals {
-        return ExitCode::SUCCESS;
-    }
-    let verdict = Verdict::on(&rows);
-    println!("{}", options.choose(verdict.json(), verdict.text()));
-    ExitCode::from(u8::from(verdict.is_missed()))
+    let verdict = run(&options).map(|rows| Verdict::on(&rows));
+    bench::end("apm-failover-bench", options.form, verdict)
 }
 
 impl Options {
-    fn choose(&self, json: String, text: String) -> String {
-        if self.json { json } else { text }
-    }
-
     fn wants(&self, way: Way) -> bool {
         self.way.is_empty() || self.way.contains(&way)
     }
@@ -97,9 +79,7 @@ fn run(options: &Options) -> Result<Vec<Row>, Failure> {
     let timeline = Timeline::new(false);
     let mut kind = Kind::Flat;
     let mut world = World::prepare(kind, &timeline)?;
-    if !options.json {
-        println!("{}", Row::HEAD);
-    }
+    options.form.head(Row::HEAD);
     let mut rows = Vec::new();
     for (way, timeout) in options.plan() {
         if way.world() != kind {
@@ -108,7 +88,7 @@ fn run(options: &Options) -> Result<Vec<Row>, Failure> {
         }
         let (timeout, stalls) = way.measure(&mut world, timeout, options.repetitions)?;
         let row = Row::new(way, timeout, stalls);
-        println!("{}", options.choose(row.json(), row.text()));
+        options.form.print(&row.json(), &row.text());
         rows.push(row);
     }
     Ok(rows)

@@ -10,6 +10,7 @@
 use serde_json::{Value, json};
 
 use super::state::State;
+use crate::bench::Conclusion;
 use crate::clock::{Millis, median};
 
 /// What anything may take with the module at most, by what it takes without.
@@ -234,26 +235,10 @@ impl Verdict {
             judged: states.flat_map(of).collect(),
         }
     }
+}
 
-    /// Whether the run says that the module costs too much, or can say nothing.
-    pub(super) fn is_missed(&self) -> bool {
-        self.judged.iter().any(|it| match it.state {
-            State::Control => it.is_disturbed(),
-            _ => it.said() == Said::Missed,
-        })
-    }
-
-    pub(super) fn text(&self) -> String {
-        let lines: Vec<_> = self.judged.iter().map(Judged::text).collect();
-        format!(
-            "goal: at most {AT_MOST} times what it takes where the module is not loaded; median of {} rounds \
-             (where the true ratio is, with 95 %)\n{}",
-            self.rounds,
-            lines.join("\n")
-        )
-    }
-
-    pub(super) fn json(&self) -> String {
+impl Conclusion for Verdict {
+    fn json(&self) -> String {
         let goals: Vec<_> = self.judged.iter().map(Judged::json).collect();
         json!({
             "bench": "overhead",
@@ -263,10 +248,30 @@ impl Verdict {
         })
         .to_string()
     }
+
+    fn text(&self) -> String {
+        let lines: Vec<_> = self.judged.iter().map(Judged::text).collect();
+        format!(
+            "goal: at most {AT_MOST} times what it takes where the module is not loaded; median of {} rounds \
+             (where the true ratio is, with 95 %)\n{}",
+            self.rounds,
+            lines.join("\n")
+        )
+    }
+
+    /// Whether the run says that the module costs too much, or can say nothing.
+    fn is_missed(&self) -> bool {
+        self.judged.iter().any(|it| match it.state {
+            State::Control => it.is_disturbed(),
+            _ => it.said() == Said::Missed,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use statemachine::Random;
+
     use super::*;
 
     /// Rounds in which the module takes so much longer, and everything has this noise.
@@ -288,9 +293,9 @@ mod tests {
     /// Up to so much more, by no rule that a round follows.
     fn spread(by: f64) -> impl Fn(usize) -> f64 {
         move |at| {
-            let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            1.0 + by * (mixed >> 40) as f64 / f64::from(1 << 24)
+            let mut seed = [0; 32];
+            seed[..8].copy_from_slice(&at.to_le_bytes());
+            1.0 + by * f64::from(Random::new(seed).below(1000)) / 1000.0
         }
     }
 

@@ -18,6 +18,7 @@ use clap::Parser;
 use self::figures::{Round, Sample, Verdict};
 use self::perftest::{BANDWIDTH, LATENCY};
 use self::state::State;
+use crate::bench::{self, Form};
 use crate::cmtime::{CONNECT, Server, Side};
 use crate::failure::Failure;
 use crate::timeline::Timeline;
@@ -27,19 +28,14 @@ use crate::world::{Kind, World};
 #[derive(Parser)]
 #[command(name = "apm-overhead-bench")]
 struct Options {
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     /// Rounds, each with all states
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Connections of each run
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
-    /// Measure only: a missed goal is no failure. For short runs, which show whether all is measured
-    /// and not what comes of it
-    #[arg(long)]
-    no_goals: bool,
 }
 
 const SIDE: Side = Side {
@@ -51,24 +47,8 @@ const SIDE: Side = Side {
 /// The program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
-    let verdict = match run(&options) {
-        Ok(verdict) => verdict,
-        Err(failure) => {
-            eprintln!("apm-overhead-bench: {failure}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if options.no_goals {
-        return ExitCode::SUCCESS;
-    }
-    println!("{}", options.choose(verdict.json(), verdict.text()));
-    ExitCode::from(u8::from(verdict.is_missed()))
-}
-
-impl Options {
-    fn choose(&self, json: String, text: String) -> String {
-        if self.json { json } else { text }
-    }
+    let verdict = run(&options);
+    bench::end("apm-overhead-bench", options.form, verdict)
 }
 
 fn run(options: &Options) -> Result<Verdict, Failure> {
@@ -79,7 +59,7 @@ fn run(options: &Options) -> Result<Verdict, Failure> {
     let mut rounds = Vec::new();
     for number in 0..options.rounds {
         let round = measure_all(number, &mut world, &server)?;
-        println!("{}", options.choose(round.json(), round.text()));
+        options.form.print(&round.json(), &round.text());
         rounds.push(round);
     }
     Ok(Verdict::on(&rounds))
