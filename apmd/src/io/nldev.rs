@@ -111,8 +111,7 @@ impl Nldev {
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// Queue pair `qpn` of the device with this node GUID, and the device's name; `None` if there is
-    /// none.
+    /// Queue pair `qpn` of the device with this node GUID; `None` if there is none.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -120,7 +119,7 @@ impl Nldev {
         &mut self,
         node_guid: Guid,
         qpn: Qpn,
-    ) -> io::Result<Option<(QueuePair, String)>> {
+    ) -> io::Result<Option<QueuePair>> {
         let Some(device) = self.device(node_guid)? else {
             return Ok(None);
         };
@@ -145,7 +144,7 @@ impl Nldev {
             if let (Maker::Ended, Some(domain)) = (queue_pair.maker, domain) {
                 queue_pair.maker = self.maker_of_domain(&device, domain);
             }
-            return Ok(Some((queue_pair, device.name)));
+            return Ok(Some(queue_pair));
         }
         Ok(None)
     }
@@ -177,6 +176,14 @@ impl Nldev {
             })?;
         }
         Ok(found)
+    }
+
+    /// The device's name.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub(crate) fn name_of(&mut self, node_guid: Guid) -> io::Result<Option<String>> {
+        Ok(self.device(node_guid)?.map(|device| device.name))
     }
 
     /// The kernel's number for the device, as other families of netlink take it.

@@ -29,10 +29,13 @@ pub(super) const DRILL: Drill = Drill {
 };
 
 /// One daemon for all devices: to the kernel, which multicasts its requests to all who listen, the
-/// VM is one host. librdmacm, which would ask apmd itself before the kernel does, does not find it.
+/// VM is one host. librdmacm, which would ask apmd itself before the kernel does, does not find it:
+/// only what ib_acme looks for is linked to.
 const CONFIG: &str = "runtime_dir = \"/run/apmd\"\n\
     [acm]\nserve = true\ndirectory = \"/run/drill\"\n[log]\nformat = \"json\"\n";
 const CONFIG_PATH: &str = "/run/drill/kernel.toml";
+const SOCKET: &str = "/run/drill/ibacm-unix.sock";
+const IB_ACMES_SOCKET: &str = "/run/ibacm-unix.sock";
 
 /// Bound for something to be seen.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -42,7 +45,9 @@ const ENDS: [(&str, &str, &str); 2] = [("ib0", "end-a", "10.0.9.1"), ("ib2", "en
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let gids = [Host::A.port(1).gid()?, Host::B.port(1).gid()?];
+    command::run_as(Host::A, &["ln", "-s", SOCKET, IB_ACMES_SOCKET])?;
     let shown = part_links().and_then(|()| shown(context, &gids));
+    command::run_as(Host::A, &["rm", IB_ACMES_SOCKET])?;
     let restored = restore_links();
     shown.and(restored)
 }

@@ -12,8 +12,19 @@ subnet_up() {
 			[ "$(lid_of "$device" "$port")" -gt 0 ] || fail "$device/$port has no LID"
 		done
 	done
-	# What was sent through ports that were not active yet has been discarded and counted.
+	# What was sent through ports that were not active yet has been discarded and counted, and what went
+	# round in a circle of switches.
+	await 30 multicast_is_settled
 	ibqueryerrors --clear-errors || true # that is its status when there were any
+}
+
+# OpenSM changes the tables of one switch after another as members join: until all are set, a packet may go
+# round in a circle.
+multicast_is_settled() {
+	local before
+	before=$(saquery MFTR) || return
+	sleep 1
+	[ "$before" = "$(saquery MFTR)" ]
 }
 
 net_discover() {

@@ -12,6 +12,7 @@ use cm_msgs::control::{
     Cause, DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal,
     Register, Report,
 };
+use cm_msgs::path::Path;
 use cm_msgs::{Guid, PKey, Qpn};
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
@@ -384,16 +385,32 @@ impl Libraries {
         asked: bool,
         told: Option<&KernelQp>,
     ) -> Result<Register, Objection> {
-        if let Some(told) = told {
-            let ownership = self.made_by(id, &told.owner);
-            check::owner(ownership, self.holder(id, register))?;
-            return check::told(register, told);
+        let confirmed = match told {
+            Some(told) => {
+                let ownership = self.made_by(id, &told.owner);
+                check::owner(ownership, self.holder(id, register))?;
+                check::told(register, told)?
+            }
+            None => self.confirmed_by_nldev(id, register, asked)?,
+        };
+        let said = &register.snapshot.primary;
+        for path in iter::once(said).chain(&confirmed.snapshot.alternate) {
+            self.check_path(register.node_guid, path)?;
         }
+        Ok(confirmed)
+    }
+
+    fn confirmed_by_nldev(
+        &mut self,
+        id: ConnId,
+        register: &Register,
+        asked: bool,
+    ) -> Result<Register, Objection> {
         let nldev = self.nldev.as_mut();
         let nldev = nldev.ok_or_else(|| Objection::NoAnswer("no rdma netlink".to_owned()))?;
         let found = nldev.queue_pair(register.node_guid, register.qpn);
         let found = found.map_err(|error| Objection::NoAnswer(error.to_string()))?;
-        let (kernel, device) = found.ok_or(Objection::NoQueuePair)?;
+        let kernel = found.ok_or(Objection::NoQueuePair)?;
         check::owner(self.ownership(id, kernel.maker), self.holder(id, register))?;
         match check::queue_pair(&register.snapshot, &kernel) {
             // The library has looked again, and the QP has changed again: then the kernel's word
@@ -401,17 +418,20 @@ impl Libraries {
             Err(Objection::OldSnapshot) if asked => {}
             verdict => verdict?,
         }
-        let confirmed = check::corrected(register, &kernel);
-        let snapshot = &confirmed.snapshot;
-        let paths = iter::once(&snapshot.primary).chain(&snapshot.alternate);
-        for path in paths {
-            let port = PortId::new(register.node_guid, path.port);
-            if let Some(status) = self.ports.get(&port) {
-                let has_gid = |gid| gid_table::contains(&device, path.port, gid);
-                check::path(path, status, has_gid)?;
-            }
-        }
-        Ok(confirmed)
+        Ok(check::corrected(register, &kernel))
+    }
+
+    fn check_path(&mut self, node_guid: Guid, path: &Path) -> Result<(), Objection> {
+        let port = PortId::new(node_guid, path.port);
+        let Some(status) = self.ports.get(&port) else {
+            return Ok(());
+        };
+        let nldev = self.nldev.as_mut();
+        let has_gid = |gid| {
+            let name = nldev.and_then(|nldev| nldev.name_of(node_guid).ok().flatten());
+            name.is_some_and(|device| gid_table::contains(&device, path.port, gid))
+        };
+        check::path(path, status, has_gid)
     }
 
     fn ownership(&self, id: ConnId, maker: Maker) -> Ownership {
