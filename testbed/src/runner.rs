@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 
+use crate::clock::Moment;
 use crate::command;
 use crate::drills::{self, Context, Drill, Options};
 use crate::failure::Failure;
@@ -102,6 +103,7 @@ struct Run<'a> {
     options: &'a Options,
     timeline: Timeline,
     report: Report,
+    seconds: f64,
     failure: Option<Failure>,
 }
 
@@ -117,6 +119,7 @@ impl<'a> Run<'a> {
             options,
             timeline: Timeline::new(!options.quiet),
             report,
+            seconds: 0.0,
             failure: None,
         }
     }
@@ -148,7 +151,11 @@ impl<'a> Run<'a> {
             options: self.options,
             report: &mut self.report,
         };
+        let began = Moment::now();
         let result = (part.run)(&mut context);
+        let time = Moment::now().since(began).as_secs_f64();
+        self.seconds += time;
+        println!("== {} ({}): {time:.0} s", self.drill.name, kind.name());
         if let Err(failure) = result {
             explain(&failure, &world);
             self.failure = Some(failure);
@@ -160,6 +167,7 @@ impl<'a> Run<'a> {
         if let Some(failure) = &self.failure {
             self.report.set("why", failure.to_string());
         }
+        self.report.set("seconds", self.seconds.round());
         self.report.timeline = self.timeline.entries();
         self.report
     }
