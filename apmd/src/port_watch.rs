@@ -12,9 +12,11 @@ use crate::io::verbs::PortFacts;
 
 /// Slow check of a port that is not settled, or that nothing but PortInfo watches.
 const CHECK_FAST: Duration = Duration::from_secs(1);
-/// Slow check of a port whose loss other sources tell; also the longest pause between checks of a
-/// port that stays down.
+/// Slow check of a port whose loss other sources tell, while anything rests on it; also the longest pause
+/// between checks of a port that stays down.
 const CHECK_SLOW: Duration = Duration::from_secs(10);
+
+const NEVER: Time = Time(u64::MAX);
 
 /// Reads of PortInfo in a row that may go unanswered, on a machine that is too busy, before the port
 /// counts as lost.
@@ -54,6 +56,7 @@ pub(crate) struct PortWatch {
     link: Link,
     backoff: Backoff,
     check_at: Time,
+    relied_on: bool,
 }
 
 impl PortWatch {
@@ -71,6 +74,7 @@ impl PortWatch {
             link: Link::default(),
             backoff: Backoff::new(CHECK_FAST, CHECK_SLOW),
             check_at: Time(0),
+            relied_on: false,
         }
     }
 
@@ -268,20 +272,28 @@ impl PortWatch {
     /// The check is due: a read is wanted.
     pub(crate) fn handle_time(&mut self, now: Time) {
         if self.check_at <= now {
-            self.check_at = Time(u64::MAX);
+            self.check_at = NEVER;
             self.wanted |= self.reading.is_none();
         }
     }
 
+    /// Whether anything rests on the port. If not, a settled one is not checked: an idle daemon sleeps.
+    pub(crate) fn set_relied_on(&mut self, now: Time, relied_on: bool) {
+        let was = std::mem::replace(&mut self.relied_on, relied_on);
+        if relied_on && !was && self.reading.is_none() {
+            self.check_at = self.check_at.min(now);
+        }
+    }
+
     fn schedule(&mut self, now: Time, settled: bool) {
-        let pause = match settled {
-            true => CHECK_SLOW,
-            false => self.backoff.next_delay(),
-        };
         if settled {
             self.backoff.reset();
         }
-        self.check_at = on_the_second(now + pause);
+        self.check_at = match (settled, self.relied_on) {
+            (true, true) => on_the_second(now + CHECK_SLOW),
+            (true, false) => NEVER,
+            (false, _) => on_the_second(now + self.backoff.next_delay()),
+        };
     }
 
     fn tell(&mut self, status: PortStatus) -> Option<PortStatus> {
@@ -295,7 +307,7 @@ impl PortWatch {
 
 /// Checks of all ports fall on the same whole seconds, so that they wake the daemon together.
 fn on_the_second(time: Time) -> Time {
-    if time == Time(u64::MAX) {
+    if time == NEVER {
         return time;
     }
     Time(time.0 - time.0 % 1_000_000)
@@ -384,11 +396,7 @@ mod tests {
         let mut watch = watch();
         watch.answered(second(1), &info(PortState::Active, 7));
         watch.handle_time(second(11));
-        assert_eq!(
-            watch.poll_timeout(),
-            Time(u64::MAX),
-            "until the answer is there"
-        );
+        assert_eq!(watch.poll_timeout(), NEVER, "until the answer is there");
         assert!(watch.start_read(5));
         let told = watch.lost().unwrap();
         assert!(!told.active);
@@ -409,10 +417,29 @@ mod tests {
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
         let up = info(PortState::Active, 7);
+        watch.set_relied_on(second(0), true);
         watch.answered(second(0), &up);
         assert_eq!(watch.poll_timeout(), second(10));
         watch.answered(Time(5_300_000), &up);
         assert_eq!(watch.poll_timeout(), second(15), "all ports at once");
+    }
+
+    #[test]
+    fn a_settled_port_on_which_nothing_rests_is_left_alone_until_something_does() {
+        let mut watch = watch();
+        let up = info(PortState::Active, 7);
+        watch.answered(second(1), &up);
+        assert_eq!(watch.poll_timeout(), NEVER);
+        watch.set_relied_on(second(60), true);
+        assert_eq!(watch.poll_timeout(), second(60));
+        watch.answered(second(60), &up);
+        watch.set_relied_on(second(61), true);
+        assert_eq!(watch.poll_timeout(), second(70));
+        watch.set_relied_on(second(62), false);
+        watch.answered(second(70), &up);
+        assert_eq!(watch.poll_timeout(), NEVER);
+        watch.answered(second(71), &info(PortState::Down, 0));
+        assert_eq!(watch.poll_timeout(), second(72), "it may come up untold");
     }
 
     #[test]

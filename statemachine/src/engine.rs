@@ -213,6 +213,11 @@ impl Engine {
         }
     }
 
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+
     /// The connections, ordered by name.
     pub fn connections(&self, now: Time) -> impl Iterator<Item = ConnectionView> + '_ {
         self.connections_in(now, ..)

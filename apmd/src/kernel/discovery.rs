@@ -3,7 +3,7 @@
 //! names, and again those that have answered. No I/O here.
 //!
 //! What it names anybody may have registered, so everything here is bounded and paced: a few are asked at a
-//! time, and of who does not answer, and never has, nothing is kept.
+//! time, and who has never answered is soon forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,9 +28,19 @@ const PACE_AGAIN: Duration = Duration::from_millis(50);
 /// nothing would be sent.
 const AGAIN_AFTER: Duration = Duration::from_secs(125);
 
+/// When a silent one is asked again, which doubles each time up to [`AGAIN_AFTER`]. For three seconds its silence
+/// is believed without another question.
+const RETRY_AFTER: Duration = Duration::from_secs(4);
+
 /// How often in a row a peer that has answered once may be silent. It is not named meanwhile; but a switch that
 /// is out for some minutes must not make two daemons forget each other for ever.
 const SILENT_MAX: u8 = 10;
+
+/// And one that never has: it may have been too busy at its start to answer in time.
+const UNPROVEN_SILENT_MAX: u8 = 6;
+
+/// How many of those are asked again.
+const UNPROVEN_MAX: usize = 256;
 
 /// Who is to be asked now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +55,10 @@ pub(super) struct Discovery {
     /// By LID: each host begins behind its own, so that not all ask the same one.
     waiting: BTreeSet<(Lid, PortId, u16)>,
     last: Option<(Lid, PortId, u16)>,
-    /// Those that answered, and how often they were silent since.
-    kept: BTreeMap<PeerLid, u8>,
+    /// Those that have answered, and how often they were silent since.
+    proven: BTreeMap<PeerLid, u8>,
+    /// Those that never have, and how often they were silent.
+    unproven: BTreeMap<PeerLid, u8>,
     again: Timers<PeerLid>,
     /// Those that are being asked.
     under_way: BTreeSet<PeerLid>,
@@ -66,13 +78,14 @@ impl Discovery {
         }
     }
 
-    /// Whether it has answered, and is asked again from time to time.
+    /// Whether it is asked again from time to time.
     pub(super) fn keeps(&self, peer: PeerLid) -> bool {
-        self.kept.contains_key(&peer)
+        self.proven.contains_key(&peer) || self.unproven.contains_key(&peer)
     }
 
     pub(super) fn forget(&mut self, peer: PeerLid) {
-        self.kept.remove(&peer);
+        self.proven.remove(&peer);
+        self.unproven.remove(&peer);
         self.again.cancel(&peer);
         self.under_way.remove(&peer);
     }
@@ -81,15 +94,31 @@ impl Discovery {
     pub(super) fn handle_answer(&mut self, now: Time, peer: PeerLid, answers: bool) -> bool {
         self.under_way.remove(&peer);
         if answers {
-            if self.kept.insert(peer, 0).is_none() {
+            self.unproven.remove(&peer);
+            if self.proven.insert(peer, 0) != Some(0) {
                 self.again.set(peer, now + AGAIN_AFTER);
             }
             return true;
         }
-        self.kept.get_mut(&peer).is_some_and(|silent| {
-            *silent += 1;
-            *silent < SILENT_MAX
-        })
+        let Some(silent) = self.count_silence(peer) else {
+            self.forget(peer);
+            return false;
+        };
+        let after = RETRY_AFTER * 2_u32.pow(u32::from(silent) - 1);
+        self.again.set(peer, now + after.min(AGAIN_AFTER));
+        true
+    }
+
+    /// How often it has been silent in a row, if it may be once more.
+    fn count_silence(&mut self, peer: PeerLid) -> Option<u8> {
+        let has_room = self.unproven.len() < UNPROVEN_MAX;
+        let (silent, max) = match self.proven.get_mut(&peer) {
+            Some(silent) => (silent, SILENT_MAX),
+            None if has_room => (self.unproven.entry(peer).or_default(), UNPROVEN_SILENT_MAX),
+            None => (self.unproven.get_mut(&peer)?, UNPROVEN_SILENT_MAX),
+        };
+        *silent += 1;
+        (*silent < max).then_some(*silent)
     }
 
     /// Who is to be asked, if anybody is.

@@ -87,10 +87,13 @@ fn many_are_asked_again_no_faster_than_the_pace() {
 }
 
 #[test]
-fn who_never_answered_is_forgotten_and_who_did_after_a_while() {
+fn who_never_answered_is_soon_forgotten_and_who_did_after_a_while() {
     let mut discovery = Discovery::default();
     discovery.find(far(1));
-    assert_eq!(asked(&mut discovery, Time(0), false).len(), 1);
+    let silent = asked(&mut discovery, Time(u64::MAX), false);
+    let after: Vec<_> = silent.iter().map(|(at, _)| at.0 / 1_000_000).collect();
+    assert_eq!(after, [0, 4, 12, 28, 60, 124]);
+    assert!(!discovery.keeps(peer(1)));
     assert_eq!(discovery.poll_timeout(), None);
 
     discovery.find(far(1));
@@ -99,6 +102,28 @@ fn who_never_answered_is_forgotten_and_who_did_after_a_while() {
     let silent = asked(&mut discovery, Time(u64::MAX), false);
     assert_eq!(silent.len(), usize::from(SILENT_MAX));
     assert!(!discovery.keeps(peer(1)));
+}
+
+#[test]
+fn who_was_too_busy_to_answer_is_named_seconds_later() {
+    let mut discovery = Discovery::default();
+    discovery.find(far(1));
+    asked(&mut discovery, Time(0), false);
+    let again = asked(&mut discovery, Time(0) + AGAIN_AFTER, true);
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].0, Time(0) + RETRY_AFTER);
+    assert_eq!(discovery.poll_timeout(), Some(again[0].0 + AGAIN_AFTER));
+}
+
+#[test]
+fn of_those_who_never_answer_few_are_asked_again() {
+    let mut discovery = Discovery::default();
+    const MANY: usize = 2 * UNPROVEN_MAX;
+    (1..=MANY as u16).for_each(|lid| discovery.find(far(lid)));
+    let all = asked(&mut discovery, Time(u64::MAX), false);
+    let again = UNPROVEN_MAX * (usize::from(UNPROVEN_SILENT_MAX) - 1);
+    assert!(all.len() <= MANY + 2 * again, "{}", all.len());
+    assert!(discovery.unproven.is_empty() && discovery.poll_timeout().is_none());
 }
 
 #[test]

@@ -109,6 +109,8 @@ pub(crate) struct Ports {
     rtnl: Option<Rtnl>,
     settings: Settings,
     scan: Scan,
+    /// Anything rests on the ports.
+    relied_on: bool,
     /// Ports with more MADs to read than one turn takes.
     unread: BTreeSet<PortKey>,
     /// Association MADs that were read.
@@ -133,6 +135,7 @@ impl Ports {
                 at: Some(Time(0)),
                 backoff: Backoff::new(SCAN_FIRST, SCAN_MAX),
             },
+            relied_on: false,
             unread: BTreeSet::new(),
             intake: Intake::new(),
             full: BTreeMap::new(),
@@ -184,6 +187,11 @@ impl Ports {
         self.take_in();
     }
 
+    /// Whether there are connections: without any, ports are not checked as long as nothing happens.
+    pub(crate) fn set_relied_on(&mut self, relied_on: bool) {
+        self.relied_on = relied_on;
+    }
+
     pub(crate) fn handle_time(&mut self, now: Time) {
         self.full.retain(|_, until| *until > now);
         if self.scan.at.is_some_and(|at| at <= now) {
@@ -191,6 +199,7 @@ impl Ports {
         }
         for key in self.devices.keys().collect::<Vec<_>>() {
             if let Some(port) = self.devices.port_mut(key) {
+                port.watch.set_relied_on(now, self.relied_on);
                 port.watch.handle_time(now);
                 self.read_port(now, key);
             }
