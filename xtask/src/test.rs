@@ -21,7 +21,6 @@ const BY_NAME_ONLY: &[&str] = &[
     "kernel-nfs",
     "kernel-rds",
     "kernel-spine",
-    "kernel-storm",
 ];
 
 /// One thing to be done and how.
