@@ -13,6 +13,7 @@ use crate::kernel_ulp::{self, stream::Stream};
 use crate::observe::Pair;
 use crate::saquery;
 use crate::wait::{self, Seen};
+use crate::wakeups;
 use crate::world::Kind;
 
 use super::{Context, Drill, Part};
@@ -32,6 +33,10 @@ const BOUND: u8 = 14;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// So long nothing wakes up of those that have nothing to do: longer than the pause between any two looks that
+/// a daemon takes while there are connections.
+const STILL: Duration = Duration::from_secs(15);
+
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let module = KernelModule::load()?;
     let shown = discovered(context);
@@ -50,6 +55,7 @@ fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.wait_acquainted()?;
     let pairs = context.world.pairs()?;
     ensure(pairs.is_empty(), || "somebody is connected".to_owned())?;
+    asleep(context)?;
     // The subnet manager starts without a record.
     context.world.stop_subnet_manager()?;
     context.world.start_subnet_manager()?;
@@ -60,6 +66,22 @@ fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemon(Host::B, Policy::default())?;
     context.world.wait_acquainted()?;
     first_connection(context)
+}
+
+/// Daemons and module that have nothing to do sleep: no timer runs.
+fn asleep(context: &mut Context<'_>) -> Result<(), Failure> {
+    let pids: Result<Vec<_>, _> = Host::ALL
+        .map(|host| context.world.rights(host))
+        .into_iter()
+        .collect();
+    let pids: Vec<_> = pids?.into_iter().map(|(pid, _)| pid).collect();
+    let what = format!("nothing wakes up for {} s", STILL.as_secs());
+    wait::until(&what, LIMIT, || {
+        let seen = wakeups::within(STILL, &pids)?;
+        Ok(Seen::when(seen.is_none(), || format!("{seen:?}")))
+    })?;
+    context.timeline.note("drill", what);
+    Ok(())
 }
 
 /// A kernel consumer's first connection has a bounded ACK timeout, at either end.
