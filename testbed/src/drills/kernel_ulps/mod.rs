@@ -97,6 +97,7 @@ fn run(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
     })?;
     if !context.options.short {
         faults::plain(context, ulp)?;
+        faults::judge(context.report)?;
     }
     Ok(())
 }
