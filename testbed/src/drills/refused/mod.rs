@@ -209,13 +209,25 @@ impl Subject {
         let client = wait::until(&format!("a connection on {}", self.device), LIMIT, || {
             server.ensure_running()?;
             let mut client = one("client", &self.client)?;
-            std::thread::sleep(Duration::from_secs(1));
-            Ok(match client.ended()? {
-                Some(status) if !status.success() => Seen::NotYet(client.last_line()),
-                _ => Seen::Ready(client),
+            Ok(match self.connects(&mut client)? {
+                true => Seen::Ready(client),
+                false => Seen::NotYet(client.last_line()),
             })
         })?;
         Ok([client, server])
+    }
+
+    /// Waits until the client is connected, or has ended: well, if it was.
+    fn connects(&self, client: &mut Program) -> Result<bool, Failure> {
+        wait::until("the client connects, or ends", LIMIT, || {
+            if let Some(status) = client.ended()? {
+                return Ok(Seen::Ready(status.success()));
+            }
+            Ok(match observe::connections(self.client.0)?.len() {
+                count if count >= self.count => Seen::Ready(true),
+                count => Seen::NotYet(format!("{count} connections")),
+            })
+        })
     }
 
     /// They transfer what they should, and end well: both compare what arrives.
