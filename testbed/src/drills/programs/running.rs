@@ -257,9 +257,12 @@ fn compare(data: Data, host: Host) -> Result<(), String> {
     let Data::Compared(line) = data else {
         return Ok(());
     };
-    match command::run_as(host, &["sh", "-c", line]) {
-        Ok(_) => Ok(()),
-        Err(failure) => Err(format!("the data is not right: {failure}")),
+    let ended = Program::start("comparison", host, &["sh", "-c", line])
+        .and_then(|mut comparison| comparison.wait(END));
+    match ended {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("the data is not right: {line}: {status}")),
+        Err(failure) => Err(format!("the data is not compared: {failure}")),
     }
 }
 
