@@ -60,6 +60,8 @@ impl fmt::Debug for Fields<'_> {
 
 /// The part of a CM message that belongs to its users, `N` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+// Some processors take longer to store 16 bytes at a place that is no multiple of 4.
+#[repr(align(4))]
 pub struct PrivateData<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> PrivateData<N> {
