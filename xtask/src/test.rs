@@ -3,6 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::deny::CargoDeny;
@@ -44,10 +45,15 @@ pub(crate) fn run() -> Result<u8, Error> {
     provide_components()?;
     let deny = CargoDeny::provide()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
-    let mut outcomes = Vec::new();
-    for step in steps(&deny) {
-        outcomes.push(perform(step)?);
-    }
+    let mut outcomes = perform_all(code(&deny))?;
+    let beside = thread::spawn(|| perform_beside(fabrics()));
+    outcomes.extend(perform_all(vm_checks())?);
+    let panicked = |_| Error::Other("a step beside the VM's panicked".to_owned());
+    let outcome = beside.join().map_err(panicked)??;
+    print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
+    say(&outcome);
+    outcomes.push(outcome);
+    outcomes.extend(perform_all(benches_and_drills())?);
     let time = started.elapsed();
     print_summary(&outcomes, time);
     print_test_runner(&outcomes);
@@ -67,8 +73,8 @@ fn xtask(arguments: &[&str]) -> Command {
     command
 }
 
-/// All steps, in order.
-fn steps(deny: &CargoDeny) -> Vec<Step> {
+/// What needs no VM.
+fn code(deny: &CargoDeny) -> Vec<Step> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env("APMD_REQUIRE_TSHARK", "1");
     tests.env("APMD_REQUIRE_IBSIM", "1");
@@ -80,9 +86,6 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
         "--deny",
         "warnings",
     ];
-    // The row as-described holds the fabric against the file's copy.
-    let file = workspace::root().join("testbed/vm/fabrics/ring.net");
-    let file = file.to_string_lossy();
     vec![
         Step {
             name: "format",
@@ -100,6 +103,15 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
             name: "cargo test",
             command: tests,
         },
+    ]
+}
+
+/// Whether the VM's world is right.
+fn vm_checks() -> Vec<Step> {
+    // The row as-described holds the fabric against the file's copy.
+    let file = workspace::root().join("testbed/vm/fabrics/ring.net");
+    let file = file.to_string_lossy();
+    vec![
         Step {
             name: "vm --check",
             command: xtask(&["vm", "--check"]),
@@ -129,10 +141,19 @@ fn steps(deny: &CargoDeny) -> Vec<Step> {
                 "--ignored",
             ]),
         },
-        Step {
-            name: "fabrics",
-            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
-        },
+    ]
+}
+
+/// Takes one processor and no VM, of which each leaves half of two: so it is done beside them.
+fn fabrics() -> Step {
+    Step {
+        name: "fabrics",
+        command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
+    }
+}
+
+fn benches_and_drills() -> Vec<Step> {
+    vec![
         Step {
             name: "benches",
             command: xtask(&[
@@ -165,25 +186,55 @@ fn drills() -> Vec<&'static str> {
     names
 }
 
+fn perform_all(steps: Vec<Step>) -> Result<Vec<Outcome>, Error> {
+    steps.into_iter().map(perform).collect()
+}
+
 /// Runs a step; what it prints is shown at once and kept.
 fn perform(step: Step) -> Result<Outcome, Error> {
     println!("\n=== {}", step.name);
+    let outcome = timed(step, show)?;
+    say(&outcome);
+    Ok(outcome)
+}
+
+/// Runs a step at the lowest priority; what it prints is kept only.
+fn perform_beside(step: Step) -> Result<Outcome, Error> {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(step.command.get_program());
+    command.args(step.command.get_args());
+    command.current_dir(workspace::root()).stdin(Stdio::null());
+    timed(Step { command, ..step }, |command| {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let start = |source| Error::Start { program, source };
+        let output = command.output().map_err(start)?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok((text, output.status.success()))
+    })
+}
+
+fn timed(
+    mut step: Step,
+    run: impl FnOnce(&mut Command) -> Result<(String, bool), Error>,
+) -> Result<Outcome, Error> {
     let started = Instant::now();
-    let mut command = step.command;
-    let (output, passed) = show(&mut command)?;
-    let time = started.elapsed();
-    println!(
-        "=== {}: {}, {:.0} s",
-        step.name,
-        verdict(passed),
-        time.as_secs_f32()
-    );
+    let (output, passed) = run(&mut step.command)?;
     Ok(Outcome {
         name: step.name,
         passed,
-        time,
+        time: started.elapsed(),
         output,
     })
+}
+
+fn say(outcome: &Outcome) {
+    println!(
+        "=== {}: {}, {:.0} s",
+        outcome.name,
+        verdict(outcome.passed),
+        outcome.time.as_secs_f32()
+    );
 }
 
 /// Runs `command`, passing on its output line by line. Both of its streams are one, which keeps
@@ -286,6 +337,22 @@ fn provide_components() -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_step_beside_others_prints_is_kept_and_its_failure_seen() {
+        let step = |script| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            perform_beside(Step {
+                name: "a step",
+                command,
+            })
+        };
+        let good = step("nice; echo aloud >&2").expect("it starts");
+        assert!(good.passed);
+        assert_eq!(good.output, "19\naloud\n");
+        assert!(!step("exit 3").expect("it starts").passed);
+    }
 
     #[test]
     fn the_test_runners_own_lines_are_found() {
