@@ -46,13 +46,15 @@ pub(crate) fn run() -> Result<u8, Error> {
     let deny = CargoDeny::provide()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
     let mut outcomes = perform_all(code(&deny))?;
-    let beside = thread::spawn(|| perform_beside(fabrics()));
+    let beside = thread::spawn(|| beside_vms().into_iter().map(perform_beside).collect());
     outcomes.extend(perform_all(vm_checks())?);
     let panicked = |_| Error::Other("a step beside the VM's panicked".to_owned());
-    let outcome = beside.join().map_err(panicked)??;
-    print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
-    say(&outcome);
-    outcomes.push(outcome);
+    let meanwhile: Result<Vec<_>, Error> = beside.join().map_err(panicked)?;
+    for outcome in meanwhile? {
+        print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
+        say(&outcome);
+        outcomes.push(outcome);
+    }
     outcomes.extend(perform_all(benches_and_drills())?);
     let time = started.elapsed();
     print_summary(&outcomes, time);
@@ -78,22 +80,10 @@ fn code(deny: &CargoDeny) -> Vec<Step> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env("APMD_REQUIRE_TSHARK", "1");
     tests.env("APMD_REQUIRE_IBSIM", "1");
-    let clippy = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "--deny",
-        "warnings",
-    ];
     vec![
         Step {
             name: "format",
             command: cargo(&["fmt", "--all", "--check"]),
-        },
-        Step {
-            name: "clippy",
-            command: cargo(&clippy),
         },
         Step {
             name: "cargo deny",
@@ -144,12 +134,43 @@ fn vm_checks() -> Vec<Step> {
     ]
 }
 
-/// Takes one processor and no VM, of which each leaves half of two: so it is done beside them.
-fn fabrics() -> Step {
-    Step {
-        name: "fabrics",
-        command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
-    }
+/// What needs processors and no VM, of which each leaves half of two: so it is done beside them.
+fn beside_vms() -> Vec<Step> {
+    let mut clippy = cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]);
+    // Cargo does one thing at a time in a directory.
+    clippy.env("CARGO_TARGET_DIR", workspace::root().join("target/clippy"));
+    let benches = ["bench", "--no-run", "--package=testbed", "--package=pathdb"];
+    vec![
+        Step {
+            name: "clippy",
+            command: clippy,
+        },
+        Step {
+            name: "fabrics",
+            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
+        },
+        Step {
+            name: "release build",
+            command: cargo(&[
+                "build",
+                "--release",
+                "--package=apmd",
+                "--package=librdmacm-apm",
+                "--package=testbed",
+            ]),
+        },
+        Step {
+            name: "benches' build",
+            command: cargo(&benches),
+        },
+    ]
 }
 
 fn benches_and_drills() -> Vec<Step> {
@@ -203,6 +224,8 @@ fn perform_beside(step: Step) -> Result<Outcome, Error> {
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(step.command.get_program());
     command.args(step.command.get_args());
+    let set = step.command.get_envs();
+    command.envs(set.filter_map(|(name, value)| Some((name, value?))));
     command.current_dir(workspace::root()).stdin(Stdio::null());
     timed(Step { command, ..step }, |command| {
         let program = command.get_program().to_string_lossy().into_owned();
