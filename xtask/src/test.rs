@@ -146,7 +146,13 @@ fn beside_vms() -> Vec<Step> {
     ]);
     // Cargo does one thing at a time in a directory.
     clippy.env("CARGO_TARGET_DIR", workspace::root().join("target/clippy"));
-    let benches = ["bench", "--no-run", "--package=testbed", "--package=pathdb"];
+    let benches = [
+        "bench",
+        "--no-run",
+        "--package=testbed",
+        "--package=pathdb",
+        "--bench=*",
+    ];
     vec![
         Step {
             name: "clippy",
