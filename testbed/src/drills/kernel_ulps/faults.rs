@@ -50,11 +50,13 @@ impl Fault {
     }
 
     /// The longest that an operation may take, where the drill is no short one: what was lost with the port
-    /// is sent again after an ACK timeout or two, and a black hole is left by order when probes tell.
+    /// is sent again after an ACK timeout or two, and a black hole is left by order when probes tell. Without
+    /// daemons nobody tells the peer; if it is the one who sends, it leaves when its retries are used up, some
+    /// 0.6 s at ACK timeout 14.
     fn goal_ms(self) -> Option<u64> {
         match self {
-            Self::Local | Self::NoDaemon => Some(300),
-            Self::BlackHole => Some(1000),
+            Self::Local => Some(300),
+            Self::BlackHole | Self::NoDaemon => Some(1000),
             Self::Peer => None,
         }
     }
@@ -202,10 +204,10 @@ mod tests {
         report.set(Fault::Local.key(), 300);
         report.set(Fault::Peer.key(), 9000);
         assert_eq!(judge(&report).map_err(|why| why.to_string()), Ok(()));
-        report.set(Fault::NoDaemon.key(), 301);
+        report.set(Fault::NoDaemon.key(), 1001);
         report.set(Fault::BlackHole.key(), 1001);
         let why = judge(&report).map_err(|why| why.to_string());
-        let expected = "worst_ms_no_daemon is 301, and the goal is 300; \
+        let expected = "worst_ms_no_daemon is 1001, and the goal is 1000; \
                         worst_ms_black_hole is 1001, and the goal is 1000";
         assert_eq!(why, Err(expected.to_owned()));
     }
