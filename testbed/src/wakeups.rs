@@ -2,13 +2,13 @@
 //! What wakes up though nothing happens: threads of a process, timers and work of the kernel module.
 
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
 use crate::command;
 use crate::failure::Failure;
 
 const TRACING: &str = "/sys/kernel/tracing";
+const MOUNT: &str =
+    "[ -d /sys/kernel/tracing/events ] || mount -t tracefs nodev /sys/kernel/tracing";
 /// Work that is queued, also by a delayed work's timer, and timers that are set.
 const EVENTS: [&str; 3] = [
     "workqueue/workqueue_queue_work",
@@ -16,7 +16,7 @@ const EVENTS: [&str; 3] = [
     "timer/hrtimer_start",
 ];
 
-/// What woke up within a time.
+/// What has woken up since a watch began.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wakeups {
     /// How often threads of the processes went to sleep again, one number a process.
@@ -26,32 +26,53 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Nothing did.
+    /// Nothing has.
     pub fn is_none(&self) -> bool {
         self.module.is_empty() && self.processes.iter().all(|count| *count == 0)
     }
+
+    /// Every process has, and the module.
+    pub fn is_of_all(&self) -> bool {
+        !self.module.is_empty() && self.processes.iter().all(|count| *count > 0)
+    }
 }
 
-/// Lets that time pass, and tells what woke up meanwhile.
-///
-/// # Errors
-/// A process is not there, or the kernel does not trace.
-pub fn within(time: Duration, pids: &[u32]) -> Result<Wakeups, Failure> {
-    switch_tracing(true)?;
-    let before = all_sleeps(pids)?;
-    thread::sleep(time);
-    let after = all_sleeps(pids)?;
-    let trace = command::run(&["cat", &format!("{TRACING}/trace")])?;
-    switch_tracing(false)?;
-    let module = trace.lines().filter(|line| is_modules(line));
-    Ok(Wakeups {
-        processes: after
-            .iter()
-            .zip(before)
-            .map(|(after, before)| after - before)
-            .collect(),
-        module: module.map(|line| line.trim().to_owned()).collect(),
-    })
+/// A watch over processes and the module.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    pids: &'a [u32],
+    before: Vec<u64>,
+}
+
+impl<'a> Watch<'a> {
+    /// Begins with an empty trace.
+    ///
+    /// # Errors
+    /// A process is not there, or the kernel does not trace.
+    pub fn begin(pids: &'a [u32]) -> Result<Self, Failure> {
+        command::run(&["sh", "-c", MOUNT])?;
+        write("trace", "")?;
+        switch_tracing("1")?;
+        let before = all_sleeps(pids)?;
+        Ok(Self { pids, before })
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// A process has gone, or the trace cannot be read.
+    pub fn end(self) -> Result<Wakeups, Failure> {
+        let after = all_sleeps(self.pids)?;
+        switch_tracing("0")?;
+        let trace = command::run(&["cat", &format!("{TRACING}/trace")])?;
+        let module = trace.lines().filter(|line| is_modules(line));
+        let both = after.iter().zip(self.before);
+        Ok(Wakeups {
+            // A thread that has ended takes its count with it, and has been awake for that.
+            processes: both.map(|(after, before)| after.abs_diff(before)).collect(),
+            module: module.map(|line| line.trim().to_owned()).collect(),
+        })
+    }
 }
 
 /// The function stands with its module behind it, which `%ps` of the kernel prints.
@@ -59,20 +80,9 @@ fn is_modules(line: &str) -> bool {
     line.contains("[apm]")
 }
 
-/// Switched on, it begins with an empty trace.
-fn switch_tracing(on: bool) -> Result<(), Failure> {
-    command::run(&[
-        "sh",
-        "-c",
-        &format!("[ -d {TRACING}/events ] || mount -t tracefs nodev {TRACING}"),
-    ])?;
-    if on {
-        write("trace", "")?;
-    }
-    let value = if on { "1" } else { "0" };
-    EVENTS
-        .iter()
-        .try_for_each(|event| write(&format!("events/{event}/enable"), value))
+fn switch_tracing(value: &str) -> Result<(), Failure> {
+    let enable = |event| write(&format!("events/{event}/enable"), value);
+    EVENTS.into_iter().try_for_each(enable)
 }
 
 fn write(name: &str, value: &str) -> Result<(), Failure> {
@@ -108,6 +118,9 @@ fn sleeps(pid: u32) -> Result<u64, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -128,15 +141,14 @@ mod tests {
         };
         assert!(is_modules(&line("look_work [apm]")));
         assert!(!is_modules(&line("local_completions [ib_core]")));
-        let none = Wakeups {
-            processes: vec![0, 0],
-            module: Vec::new(),
+        let seen = |processes: [u64; 2], module: &[&str]| Wakeups {
+            processes: processes.into(),
+            module: module.iter().map(|line| (*line).to_owned()).collect(),
         };
-        assert!(none.is_none());
-        let one = Wakeups {
-            processes: vec![0, 1],
-            ..none
-        };
-        assert!(!one.is_none());
+        assert!(seen([0, 0], &[]).is_none());
+        assert!(seen([1, 1], &["work"]).is_of_all());
+        for some in [seen([0, 1], &[]), seen([0, 0], &["work"])] {
+            assert!(!some.is_none() && !some.is_of_all());
+        }
     }
 }

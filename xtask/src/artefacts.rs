@@ -47,19 +47,20 @@ fn library(json: &str) -> Option<&str> {
 }
 
 /// Builds the crates whose programs run in the VM.
-pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.current_dir(workspace::root()).args([
+pub(crate) fn build_rust() -> Command {
+    workspace::cargo(&[
         "build",
         "--release",
-        "--message-format=json-render-diagnostics",
-    ]);
-    build.args([
         "--package=apmd",
         "--package=librdmacm-apm",
         "--package=testbed",
-    ]);
+    ])
+}
+
+/// What that makes.
+pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
+    let mut build = build_rust();
+    build.arg("--message-format=json-render-diagnostics");
     let json = shell::output("cargo build --release", &mut build)?;
     let mut artefacts: Vec<Artefact> = json_strings(&json, "executable")
         .into_iter()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::deny::CargoDeny;
 use crate::error::Error;
 use crate::workspace::{self, cargo};
-use crate::{drill, fabrics, packages, shell};
+use crate::{artefacts, drill, fabrics, packages, shell};
 
 /// What all of it, set-up included, is meant to take at most on two cores; said when it is exceeded, no failure: the
 /// machine may have had other things to do.
@@ -164,13 +164,7 @@ fn beside_vms() -> Vec<Step> {
         },
         Step {
             name: "release build",
-            command: cargo(&[
-                "build",
-                "--release",
-                "--package=apmd",
-                "--package=librdmacm-apm",
-                "--package=testbed",
-            ]),
+            command: artefacts::build_rust(),
         },
         Step {
             name: "benches' build",

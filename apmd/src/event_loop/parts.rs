@@ -127,9 +127,8 @@ impl Parts {
     pub(super) fn handle_time(&mut self, now: Time) {
         self.connections.handle_time(now);
         self.peers.handle_timeout(now);
-        self.ports
-            .set_relied_on(!self.connections.engine().is_empty());
-        self.ports.handle_time(now);
+        let has_connections = !self.connections.engine().is_empty();
+        self.ports.handle_time(now, has_connections);
         self.sa.handle_time(now);
         self.fabric.handle_time(now);
         self.sources.handle_time(now);

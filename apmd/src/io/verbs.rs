@@ -240,9 +240,9 @@ impl Device {
                 };
             }
             let event = event.as_mut_ptr();
-            // SAFETY: the call filled the event in. The type is read as the integer that it is in
-            // C, for a value without a Rust name would be undefined; the union's first bytes are
-            // the port number in port events and are only looked at as an integer.
+            // The type is read as the integer that it is in C, for a value without a Rust name would be
+            // undefined. The union's first bytes are the port number in port events.
+            // SAFETY: the call filled the event in, and both fields are only looked at as integers.
             let (kind, port) = unsafe {
                 let kind = (&raw const (*event).event_type).cast::<u32>().read();
                 let port = (&raw const (*event).element).cast::<c_int>().read();

@@ -90,15 +90,19 @@ impl Discovery {
         self.under_way.remove(&peer);
     }
 
-    /// It has answered, or has not; whether it is to be known any longer.
+    /// It has answered, or has not; whether it is to be known any longer. Silence counts where it was asked from
+    /// here: others may be made to ask as often as somebody likes.
     pub(super) fn handle_answer(&mut self, now: Time, peer: PeerLid, answers: bool) -> bool {
-        self.under_way.remove(&peer);
+        let was_asked = self.under_way.remove(&peer);
         if answers {
             self.unproven.remove(&peer);
             if self.proven.insert(peer, 0) != Some(0) {
                 self.again.set(peer, now + AGAIN_AFTER);
             }
             return true;
+        }
+        if !was_asked {
+            return self.keeps(peer);
         }
         let Some(silent) = self.count_silence(peer) else {
             self.forget(peer);

@@ -3,6 +3,7 @@
 //! so that a kernel consumer's first connection has a bounded ACK timeout.
 
 use std::net::Ipv6Addr;
+use std::thread;
 use std::time::Duration;
 
 use crate::daemon::Policy;
@@ -13,7 +14,7 @@ use crate::kernel_ulp::{self, stream::Stream};
 use crate::observe::Pair;
 use crate::saquery;
 use crate::wait::{self, Seen};
-use crate::wakeups;
+use crate::wakeups::Watch;
 use crate::world::Kind;
 
 use super::{Context, Drill, Part};
@@ -70,24 +71,32 @@ fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
 
 /// Daemons and module that have nothing to do sleep: no timer runs.
 fn asleep(context: &mut Context<'_>) -> Result<(), Failure> {
-    let pids: Result<Vec<_>, _> = Host::ALL
-        .map(|host| context.world.rights(host))
-        .into_iter()
-        .collect();
-    let pids: Vec<_> = pids?.into_iter().map(|(pid, _)| pid).collect();
+    let pids = daemons(context)?;
     let what = format!("nothing wakes up for {} s", STILL.as_secs());
     wait::until(&what, LIMIT, || {
-        let seen = wakeups::within(STILL, &pids)?;
+        let watch = Watch::begin(&pids)?;
+        thread::sleep(STILL);
+        let seen = watch.end()?;
         Ok(Seen::when(seen.is_none(), || format!("{seen:?}")))
     })?;
     context.timeline.note("drill", what);
     Ok(())
 }
 
-/// A kernel consumer's first connection has a bounded ACK timeout, at either end.
+fn daemons(context: &Context<'_>) -> Result<Vec<u32>, Failure> {
+    let pid = |host| context.world.rights(host).map(|(pid, _)| pid);
+    Host::ALL.into_iter().map(pid).collect()
+}
+
+/// A kernel consumer's first connection has a bounded ACK timeout, at either end. Whatever has slept wakes up
+/// for it, or nobody would have seen it awake before.
 fn first_connection(context: &mut Context<'_>) -> Result<(), Failure> {
+    let pids = daemons(context)?;
+    let watch = Watch::begin(&pids)?;
     let stream = Stream::start(&kernel_ulp::SRP, context.world.hosts())?;
     let pairs = stream.wait_for(context.world, Pair::is_armed)?;
+    let seen = watch.end()?;
+    ensure(seen.is_of_all(), || format!("not seen awake: {seen:?}"))?;
     for end in pairs.iter().flat_map(|pair| &pair.ends) {
         let (id, timeout) = (&end.id, end.primary.ack_timeout);
         ensure(timeout == BOUND, || {

@@ -34,16 +34,15 @@ impl Buffers {
 
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.layout.size());
+        // Callers read receive buffers whose completion they have, so the device has done with them.
         // SAFETY: inside the allocation, as just checked, and `into` is somebody else's memory.
-        // Callers read receive buffers whose completion they have, so the device has done with
-        // them.
         unsafe { ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len()) };
     }
 
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.layout.size());
-        // SAFETY: inside the allocation, as just checked, and `from` is somebody else's memory.
         // Callers write send buffers that no work request under way uses.
+        // SAFETY: inside the allocation, as just checked, and `from` is somebody else's memory.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len()) };
     }
 }

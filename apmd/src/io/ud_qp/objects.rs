@@ -26,9 +26,8 @@ macro_rules! object {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the object was made by the creating call and is owned by this value
-                // alone; the fields of `UdQp` are dropped in their order, so that what was made
-                // from it is gone.
+                // The fields of `UdQp` are dropped in their order: what was made from this one is gone.
+                // SAFETY: the object was made by the creating call and is this value's alone.
                 unsafe { ffi::$destroy(self.0.as_ptr()) };
             }
         }

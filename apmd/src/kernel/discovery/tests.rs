@@ -122,8 +122,22 @@ fn of_those_who_never_answer_few_are_asked_again() {
     (1..=MANY as u16).for_each(|lid| discovery.find(far(lid)));
     let all = asked(&mut discovery, Time(u64::MAX), false);
     let again = UNPROVEN_MAX * (usize::from(UNPROVEN_SILENT_MAX) - 1);
-    assert!(all.len() <= MANY + 2 * again, "{}", all.len());
+    assert_eq!(all.len(), MANY + again);
     assert!(discovery.unproven.is_empty() && discovery.poll_timeout().is_none());
+}
+
+#[test]
+fn what_others_ask_neither_hastens_nor_delays_nor_forgets() {
+    let mut discovery = Discovery::default();
+    discovery.find(far(1));
+    asked(&mut discovery, Time(0), false);
+    let due = discovery.poll_timeout();
+    for _ in 0..100 {
+        assert!(discovery.handle_answer(Time(1), peer(1), false));
+        assert!(!discovery.handle_answer(Time(1), peer(2), false));
+    }
+    assert_eq!(discovery.poll_timeout(), due);
+    assert_eq!((due, discovery.unproven.len()), (Some(Time(4_000_000)), 1));
 }
 
 #[test]

@@ -205,27 +205,34 @@ pub(super) fn told(register: &Register, kernel: &KernelQp) -> Result<Register, O
     })
 }
 
-/// Whether a path begins at a port as it is and can end anywhere. `has_gid`: whether the port has a
-/// GID besides its first.
-pub(super) fn path(
-    path: &Path,
-    status: &PortStatus,
-    has_gid: impl FnOnce(Gid) -> bool,
-) -> Result<(), Objection> {
+/// Whether a path begins at a port as it is and can end anywhere; see [`source_gid`] as well.
+pub(super) fn path(path: &Path, status: &PortStatus) -> Result<(), Objection> {
     // Other link layers have no LIDs; the engine refuses them as such.
     if !status.infiniband {
         return Ok(());
     }
-    let (port, lid, gid) = (path.port, path.slid, path.sgid);
+    let (port, lid) = (path.port, path.slid);
     // A port that is down may have lost its LID.
     if status.lid != Lid(0) && !owns(status, lid) {
         return Err(Objection::SourceLid { port, lid });
     }
-    if !status.gid.is_unspecified() && gid != status.gid && !has_gid(gid) {
-        return Err(Objection::SourceGid { port, gid });
-    }
     if !path.dlid.is_unicast() {
         return Err(Objection::DestinationLid(path.dlid));
+    }
+    Ok(())
+}
+
+/// Whether the GID that a path is said to come from is its port's. `has_gid`: whether the port has a GID
+/// besides its first.
+pub(super) fn source_gid(
+    path: &Path,
+    status: &PortStatus,
+    has_gid: impl FnOnce(Gid) -> bool,
+) -> Result<(), Objection> {
+    let (port, gid) = (path.port, path.sgid);
+    let is_known = status.infiniband && !status.gid.is_unspecified();
+    if is_known && gid != status.gid && !has_gid(gid) {
+        return Err(Objection::SourceGid { port, gid });
     }
     Ok(())
 }
@@ -495,7 +502,10 @@ mod tests {
 
     #[test]
     fn a_path_begins_at_its_port() {
-        let judge = |path: Path| super::path(&path, &status(), |gid| gid == Gid([2; 16]));
+        let judge = |path: Path| {
+            super::path(&path, &status())?;
+            source_gid(&path, &status(), |gid| gid == Gid([2; 16]))
+        };
         assert_eq!(judge(primary()), Ok(()));
         assert_eq!(
             judge(Path {
@@ -534,7 +544,7 @@ mod tests {
             active: false,
             ..status()
         };
-        assert_eq!(path(&primary(), &without_lid, |_| false), Ok(()));
+        assert_eq!(path(&primary(), &without_lid), Ok(()));
     }
 
     #[test]
@@ -580,7 +590,8 @@ mod tests {
         let mut roce = snapshot();
         (roce.primary.slid, roce.primary.dlid) = (Lid(0), Lid(0));
         assert_eq!(report(&roce, Some(&ethernet)), Ok(()));
-        assert_eq!(path(&roce.primary, &ethernet, |_| false), Ok(()));
+        assert_eq!(path(&roce.primary, &ethernet), Ok(()));
+        assert_eq!(source_gid(&roce.primary, &ethernet, |_| false), Ok(()));
         let objection = Objection::DestinationLid(Lid(0));
         assert_eq!(report(&roce, Some(&status())), Err(objection));
     }

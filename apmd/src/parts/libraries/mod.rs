@@ -385,18 +385,15 @@ impl Libraries {
         asked: bool,
         told: Option<&KernelQp>,
     ) -> Result<Register, Objection> {
-        let confirmed = match told {
-            Some(told) => {
-                let ownership = self.made_by(id, &told.owner);
-                check::owner(ownership, self.holder(id, register))?;
-                check::told(register, told)?
-            }
-            None => self.confirmed_by_nldev(id, register, asked)?,
-        };
         let said = &register.snapshot.primary;
-        for path in iter::once(said).chain(&confirmed.snapshot.alternate) {
-            self.check_path(register.node_guid, path)?;
-        }
+        let Some(told) = told else {
+            return self.confirmed_by_nldev(id, register, asked);
+        };
+        let ownership = self.made_by(id, &told.owner);
+        check::owner(ownership, self.holder(id, register))?;
+        let confirmed = check::told(register, told)?;
+        // All else of its paths is the module's word.
+        self.check_source_gid(register.node_guid, said)?;
         Ok(confirmed)
     }
 
@@ -418,20 +415,28 @@ impl Libraries {
             Err(Objection::OldSnapshot) if asked => {}
             verdict => verdict?,
         }
-        Ok(check::corrected(register, &kernel))
+        let confirmed = check::corrected(register, &kernel);
+        let snapshot = &confirmed.snapshot;
+        for path in iter::once(&snapshot.primary).chain(&snapshot.alternate) {
+            let port = PortId::new(register.node_guid, path.port);
+            if let Some(status) = self.ports.get(&port) {
+                check::path(path, status)?;
+            }
+            self.check_source_gid(register.node_guid, path)?;
+        }
+        Ok(confirmed)
     }
 
-    fn check_path(&mut self, node_guid: Guid, path: &Path) -> Result<(), Objection> {
+    fn check_source_gid(&mut self, node_guid: Guid, path: &Path) -> Result<(), Objection> {
         let port = PortId::new(node_guid, path.port);
         let Some(status) = self.ports.get(&port) else {
             return Ok(());
         };
         let nldev = self.nldev.as_mut();
-        let has_gid = |gid| {
+        check::source_gid(path, status, |gid| {
             let name = nldev.and_then(|nldev| nldev.name_of(node_guid).ok().flatten());
             name.is_some_and(|device| gid_table::contains(&device, path.port, gid))
-        };
-        check::path(path, status, has_gid)
+        })
     }
 
     fn ownership(&self, id: ConnId, maker: Maker) -> Ownership {

@@ -109,8 +109,6 @@ pub(crate) struct Ports {
     rtnl: Option<Rtnl>,
     settings: Settings,
     scan: Scan,
-    /// Anything rests on the ports.
-    relied_on: bool,
     /// Ports with more MADs to read than one turn takes.
     unread: BTreeSet<PortKey>,
     /// Association MADs that were read.
@@ -135,7 +133,6 @@ impl Ports {
                 at: Some(Time(0)),
                 backoff: Backoff::new(SCAN_FIRST, SCAN_MAX),
             },
-            relied_on: false,
             unread: BTreeSet::new(),
             intake: Intake::new(),
             full: BTreeMap::new(),
@@ -187,19 +184,16 @@ impl Ports {
         self.take_in();
     }
 
-    /// Whether there are connections: without any, ports are not checked as long as nothing happens.
-    pub(crate) fn set_relied_on(&mut self, relied_on: bool) {
-        self.relied_on = relied_on;
-    }
-
-    pub(crate) fn handle_time(&mut self, now: Time) {
+    /// `relied_on`: there are connections. Without any, settled ports are not checked as long as nothing
+    /// happens.
+    pub(crate) fn handle_time(&mut self, now: Time, relied_on: bool) {
         self.full.retain(|_, until| *until > now);
         if self.scan.at.is_some_and(|at| at <= now) {
             self.scan(now);
         }
         for key in self.devices.keys().collect::<Vec<_>>() {
             if let Some(port) = self.devices.port_mut(key) {
-                port.watch.set_relied_on(now, self.relied_on);
+                port.watch.set_relied_on(now, relied_on);
                 port.watch.handle_time(now);
                 self.read_port(now, key);
             }
