@@ -19,6 +19,11 @@
 
 #include "apm_nl.h"
 
+/* Probes run with preemption disabled, and take spinlocks. */
+#ifdef CONFIG_PREEMPT_RT
+#error "apm is not for kernels with PREEMPT_RT"
+#endif
+
 #define APM_OWNER_NAME_LEN 32
 
 /* A device that can have paths migrated. */
@@ -108,7 +113,6 @@ struct apm_qp {
 	unsigned long rtr_since;
 	unsigned long rts_since;
 	void (*chained)(struct ib_event *event, void *context);
-	struct task_struct *modifier;	/* who modifies it by an order, to be compared only */
 
 	struct mutex mutex;	/* for what follows, and for each order as a whole */
 	struct apm_snapshot last;
@@ -145,6 +149,7 @@ struct apm_news {
 };
 
 extern struct workqueue_struct *apm_wq;
+extern struct workqueue_struct *apm_order_wq;
 extern struct workqueue_struct *apm_urgent_wq;
 extern spinlock_t apm_lock;
 
@@ -191,6 +196,7 @@ struct apm_config {
 };
 
 void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner);
+bool apm_owner_has(const struct apm_owner *owner, struct ib_qp *qp);
 bool apm_owner_is_protected(const struct apm_owner *owner);
 bool apm_config_swallows(void);
 void apm_config_get(struct apm_config *config);
@@ -211,6 +217,8 @@ int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
 int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now);
 int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alternate, bool rearm);
 int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);
+bool apm_qp_is_under_care(struct apm_qp *q);
+bool apm_qp_is_by_order(void);
 
 /* look.c */
 void apm_look_init(struct apm_qp *q);

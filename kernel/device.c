@@ -64,7 +64,8 @@ static void remove_device(struct ib_device *ib, void *data)
 	synchronize_rcu();
 	apm_peer_forget_device(dev);
 	apm_qp_forget_device(dev);
-	/* Their end is told by looks, which want to know who may use the device. */
+	/* Answers and ends are told by these, which want to know who may use the device. */
+	flush_workqueue(apm_order_wq);
 	flush_workqueue(apm_wq);
 	WRITE_ONCE(dev->gone, true);
 	/* For whoever is in apm_device_hold(). */

@@ -21,7 +21,10 @@ int apm_event_take(struct apm_qp *q, struct ib_qp *qp)
 	int ret = 0;
 
 	spin_lock_irqsave(&apm_lock, flags);
-	if (test_bit(APM_QP_HANDLER, &q->flags) || test_bit(APM_QP_DYING, &q->flags))
+	/* It was reset meanwhile: what was ordered was meant for what it was before. */
+	if (test_bit(APM_QP_DYING, &q->flags))
+		ret = -ESTALE;
+	if (ret || test_bit(APM_QP_HANDLER, &q->flags))
 		goto out;
 	if (!try_module_get(THIS_MODULE)) {
 		ret = -ESHUTDOWN;

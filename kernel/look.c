@@ -154,8 +154,12 @@ static void look_at(struct apm_qp *q, unsigned long when)
 {
 	unsigned long here = jiffies;
 
-	if (q->look_waits && !time_before(when, q->look_at))
-		return;
+	if (q->look_waits && !time_before(when, q->look_at)) {
+		if (time_before(here, q->look_at))
+			return;
+		/* It is due, but timers are late. */
+		when = here;
+	}
 	q->look_waits = true;
 	q->look_at = when;
 	apm_qp_get(q);

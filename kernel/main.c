@@ -12,6 +12,7 @@ MODULE_LICENSE("Dual BSD/GPL");
 MODULE_VERSION("0.1.0");
 
 struct workqueue_struct *apm_wq;
+struct workqueue_struct *apm_order_wq;
 struct workqueue_struct *apm_urgent_wq;
 
 static int __init apm_init(void)
@@ -22,6 +23,12 @@ static int __init apm_init(void)
 	apm_wq = alloc_workqueue("apm", WQ_UNBOUND | WQ_MEM_RECLAIM, 8);
 	if (!apm_wq)
 		return -ENOMEM;
+	/* Looks are as many as users make of them: orders do not wait for these. */
+	apm_order_wq = alloc_workqueue("apm_orders", WQ_UNBOUND | WQ_MEM_RECLAIM, 8);
+	if (!apm_order_wq) {
+		ret = -ENOMEM;
+		goto no_orders;
+	}
 	apm_urgent_wq = alloc_workqueue("apm_urgent", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!apm_urgent_wq) {
 		ret = -ENOMEM;
@@ -50,6 +57,8 @@ no_peers:
 no_devices:
 	destroy_workqueue(apm_urgent_wq);
 no_urgent:
+	destroy_workqueue(apm_order_wq);
+no_orders:
 	destroy_workqueue(apm_wq);
 	return ret;
 }
@@ -66,6 +75,7 @@ static void __exit apm_exit(void)
 	apm_netlink_exit();
 	apm_peers_exit();
 	destroy_workqueue(apm_urgent_wq);
+	destroy_workqueue(apm_order_wq);
 	destroy_workqueue(apm_wq);
 }
 

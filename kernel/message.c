@@ -87,7 +87,16 @@ int apm_message_qp(struct sk_buff *skb, struct apm_qp *q)
 	return 0;
 }
 
-/* A device in a namespace of its own is nobody else's business. */
+/*
+ * A device in a namespace of its own is nobody else's business. And who may administer a network
+ * namespace that a user has made may not administer this host.
+ */
+static bool may_hear(struct net *net, const struct ib_device *ib)
+{
+	return net->user_ns == &init_user_ns && rdma_dev_access_netns(ib, net);
+}
+
+/* NULL could not be put together: who listens learns that as an overrun, and asks for all. */
 static void tell(struct apm_qp *q, struct sk_buff *skb)
 {
 	struct ib_device *ib = apm_device_hold(q->dev);
@@ -97,11 +106,13 @@ static void tell(struct apm_qp *q, struct sk_buff *skb)
 	if (ib) {
 		rcu_read_lock();
 		for_each_net_rcu(net) {
-			if (!rdma_dev_access_netns(ib, net))
+			if (!may_hear(net, ib))
 				continue;
-			copy = skb_clone(skb, GFP_ATOMIC);
+			copy = skb ? skb_clone(skb, GFP_ATOMIC) : NULL;
 			if (copy)
 				genlmsg_multicast_netns(&apm_family, net, copy, 0, 0, GFP_ATOMIC);
+			else
+				genl_set_err(&apm_family, net, 0, 0, -ENOBUFS);
 		}
 		rcu_read_unlock();
 		ib_device_put(ib);
@@ -118,15 +129,17 @@ static bool somebody_listens(void)
 	return genl_has_listeners(&apm_family, &init_net, 0);
 }
 
-static struct sk_buff *begin(u8 command, void **head)
+static struct sk_buff *begin(struct apm_qp *q, u8 command, void **head)
 {
 	struct sk_buff *skb;
 
 	if (!somebody_listens())
 		return NULL;
 	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
-	if (!skb)
+	if (!skb) {
+		tell(q, NULL);
 		return NULL;
+	}
 	*head = genlmsg_put(skb, 0, 0, &apm_family, 0, command);
 	return skb;
 }
@@ -144,7 +157,7 @@ static void finish(struct apm_qp *q, struct sk_buff *skb, void *head, int failur
 void apm_tell_new(struct apm_qp *q)
 {
 	void *head;
-	struct sk_buff *skb = begin(APM_CMD_NEW, &head);
+	struct sk_buff *skb = begin(q, APM_CMD_NEW, &head);
 
 	if (skb)
 		finish(q, skb, head, apm_message_qp(skb, q));
@@ -154,7 +167,7 @@ void apm_tell_new(struct apm_qp *q)
 void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path)
 {
 	void *head;
-	struct sk_buff *skb = begin(APM_CMD_CONNECTING, &head);
+	struct sk_buff *skb = begin(q, APM_CMD_CONNECTING, &head);
 
 	if (skb)
 		finish(q, skb, head,
@@ -165,7 +178,7 @@ void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path)
 void apm_tell_del(struct apm_qp *q)
 {
 	void *head;
-	struct sk_buff *skb = begin(APM_CMD_DEL, &head);
+	struct sk_buff *skb = begin(q, APM_CMD_DEL, &head);
 
 	if (skb)
 		finish(q, skb, head,
@@ -175,7 +188,7 @@ void apm_tell_del(struct apm_qp *q)
 void apm_tell(struct apm_qp *q, const struct apm_news *news)
 {
 	void *head;
-	struct sk_buff *skb = begin(APM_CMD_REPORT, &head);
+	struct sk_buff *skb = begin(q, APM_CMD_REPORT, &head);
 
 	if (skb)
 		finish(q, skb, head,

@@ -252,6 +252,8 @@ static int parse_rule(struct nlattr *from, struct apm_rule *rule, struct genl_in
 	if (a[APM_A_RULE_UID]) {
 		rule->has_uid = true;
 		rule->uid = make_kuid(&init_user_ns, nla_get_u32(a[APM_A_RULE_UID]));
+		if (!uid_valid(rule->uid))
+			return refuse(info, -EINVAL, "a rule's uid is not valid");
 	}
 	return 0;
 }
@@ -364,7 +366,7 @@ static const struct genl_ops ops[] = {
 };
 
 static const struct genl_multicast_group groups[] = {
-	/* Owners and paths are not for everybody. */
+	/* Owners and paths are not for everybody: message.c says which namespaces are told. */
 	{ .name = APM_MCGRP_EVENTS, .flags = GENL_UNS_ADMIN_PERM },
 };
 

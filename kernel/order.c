@@ -8,6 +8,9 @@
 /* Nobody has more than a few of one queue pair under way. */
 #define WAITING 16
 
+/* After a queue pair could not be read. */
+#define READ_AGAIN_MS 100
+
 static bool is_current(const struct apm_snapshot *now, const struct apm_path *primary)
 {
 	return now->state == IB_QPS_RTS && apm_path_same_way(&now->primary, primary);
@@ -36,6 +39,19 @@ static void answer(struct apm_news *news, enum apm_cause cause, int error)
 	news->error = error;
 }
 
+/* What it is after a modify. What cannot be read is as it was before, until the next look. */
+static int read_again(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now)
+{
+	struct apm_snapshot fresh;
+	int ret = apm_qp_read(q, qp, &fresh);
+
+	if (ret)
+		apm_look_soon(q, READ_AGAIN_MS);
+	else
+		*now = fresh;
+	return ret;
+}
+
 static void load(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *order,
 		 struct apm_snapshot *now, struct apm_news *news)
 {
@@ -50,7 +66,7 @@ static void load(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *ord
 		return answer(news, APM_CAUSE_DONE, ret);
 	WRITE_ONCE(q->standing, false);
 	ret = load_in(q, qp, now->migration, &order->alternate);
-	again = apm_qp_read(q, qp, now);
+	again = read_again(q, qp, now);
 	if (again)
 		return answer(news, APM_CAUSE_DONE, again);
 	/* It may have migrated in between: what was loaded was not meant for it. */
@@ -70,7 +86,7 @@ static void migrate(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *
 	if (!is_current(now, &order->primary) || now->migration != IB_MIG_ARMED)
 		return answer(news, APM_CAUSE_STALE, 0);
 	ret = apm_qp_migrate(q, qp);
-	again = apm_qp_read(q, qp, now);
+	again = read_again(q, qp, now);
 	/* An error does not matter if the hardware was faster. */
 	if (!again && !apm_path_same_way(&now->primary, &before))
 		ret = 0;
@@ -108,7 +124,7 @@ static void carry_out(struct apm_qp *q, const struct apm_order *order)
 	}
 	if (order->command == APM_CMD_QUERY)
 		answer(&news, APM_CAUSE_DONE, 0);
-	else if (q->refusal || !test_bit(APM_QP_ANNOUNCED, &q->flags))
+	else if (!apm_qp_is_under_care(q))
 		answer(&news, APM_CAUSE_DONE, -EPERM);
 	else if (order->command == APM_CMD_LOAD)
 		load(q, qp, order, &now, &news);
@@ -181,7 +197,7 @@ int apm_order_queue(struct apm_qp *q, const struct apm_order *order)
 		return -ENOBUFS;
 	}
 	apm_qp_get(q);
-	if (!queue_work(apm_wq, &q->carry_out))
+	if (!queue_work(apm_order_wq, &q->carry_out))
 		apm_qp_put(q);
 	return 0;
 }

@@ -51,6 +51,21 @@ void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 	rcu_read_unlock();
 }
 
+/* Whether the queue pair is its. A program may change its name and its user. */
+bool apm_owner_has(const struct apm_owner *owner, struct ib_qp *qp)
+{
+	struct apm_owner now;
+
+	apm_owner_of(qp, &now);
+	if (now.user != owner->user)
+		return false;
+	if (!now.user)
+		return !strcmp(now.name, owner->name);
+	/* When the thread that made it has ended, its process's start is not known any more. */
+	return now.pid == owner->pid &&
+	       (!now.start_ns || !owner->start_ns || now.start_ns == owner->start_ns);
+}
+
 static bool rule_fits(const struct apm_rule *rule, const struct apm_owner *owner)
 {
 	if (rule->name[0] && strcmp(rule->name, owner->name))

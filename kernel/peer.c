@@ -13,16 +13,25 @@
 #define PEERS 16384
 #define BITS 10
 
+/* A socket that has named peers. */
+struct client {
+	struct list_head all;
+	struct list_head peers;
+	struct net *net;		/* to be compared only */
+	u32 portid;
+};
+
 struct peer {
 	struct hlist_node by_lid;
+	struct list_head of_client;
+	struct client *client;
 	struct apm_device *dev;		/* to be compared only: goes before its device does */
 	u8 port;
 	u8 bound;
 	u16 dlid;
-	struct net *net;		/* the socket's, to be compared only */
-	u32 portid;
 };
 
+static LIST_HEAD(clients);
 static DEFINE_HASHTABLE(peers, BITS);
 static unsigned int count;
 /* Taken in probes, within apm_lock. */
@@ -38,40 +47,94 @@ static struct peer *find(const struct apm_device *dev, u32 port, u16 dlid)
 	return NULL;
 }
 
+static struct client *find_client(const struct net *net, u32 portid)
+{
+	struct client *client;
+
+	list_for_each_entry(client, &clients, all)
+		if (client->net == net && client->portid == portid)
+			return client;
+	return NULL;
+}
+
+static struct client *provide_client(struct net *net, u32 portid)
+{
+	struct client *client = find_client(net, portid);
+
+	if (client)
+		return client;
+	client = kmalloc(sizeof(*client), GFP_ATOMIC);
+	if (!client)
+		return NULL;
+	client->net = net;
+	client->portid = portid;
+	INIT_LIST_HEAD(&client->peers);
+	list_add(&client->all, &clients);
+	return client;
+}
+
+/* Clients have at least one peer. */
+static void forget_idle(struct client *client)
+{
+	if (!list_empty(&client->peers))
+		return;
+	list_del(&client->all);
+	kfree(client);
+}
+
 static void forget(struct peer *peer)
 {
 	hash_del(&peer->by_lid);
+	list_del(&peer->of_client);
+	forget_idle(peer->client);
 	kfree(peer);
 	count--;
 }
 
-static int change(const struct peer *like)
+static struct peer *add(const struct peer *like)
+{
+	struct peer *peer;
+
+	/* Nobody would forget it any more. */
+	if (READ_ONCE(like->dev->leaving))
+		return ERR_PTR(-ENODEV);
+	if (count == PEERS)
+		return ERR_PTR(-ENOSPC);
+	peer = kmemdup(like, sizeof(*like), GFP_ATOMIC);
+	if (!peer)
+		return ERR_PTR(-ENOMEM);
+	hash_add(peers, &peer->by_lid, peer->dlid);
+	list_add(&peer->of_client, &peer->client->peers);
+	count++;
+	return peer;
+}
+
+/* The last who has named it is whose it is. */
+static void take_over(struct peer *peer, const struct peer *like)
+{
+	struct client *before = peer->client;
+
+	peer->bound = like->bound;
+	peer->client = like->client;
+	list_move(&peer->of_client, &peer->client->peers);
+	forget_idle(before);
+}
+
+static int name(struct peer *like, struct net *net, u32 portid)
 {
 	struct peer *peer = find(like->dev, like->port, like->dlid);
 
-	if (!like->bound) {
-		if (!peer)
-			return -ENOENT;
-		forget(peer);
+	like->client = provide_client(net, portid);
+	if (!like->client)
+		return -ENOMEM;
+	if (peer) {
+		take_over(peer, like);
 		return 0;
 	}
-	if (!peer) {
-		/* Nobody would forget it any more. */
-		if (READ_ONCE(like->dev->leaving))
-			return -ENODEV;
-		if (count == PEERS)
-			return -ENOSPC;
-		peer = kmalloc(sizeof(*peer), GFP_ATOMIC);
-		if (!peer)
-			return -ENOMEM;
-		*peer = *like;
-		hash_add(peers, &peer->by_lid, peer->dlid);
-		count++;
-	}
-	peer->bound = like->bound;
-	peer->net = like->net;
-	peer->portid = like->portid;
-	return 0;
+	peer = add(like);
+	if (IS_ERR(peer))
+		forget_idle(like->client);
+	return PTR_ERR_OR_ZERO(peer);
 }
 
 /* A bound of 0 forgets the peer. -ENOENT: it was not known; -ENOSPC: there are too many. */
@@ -82,20 +145,27 @@ int apm_peer_set(struct apm_device *dev, const struct apm_path *path, struct net
 		.port = path->port,
 		.dlid = path->dlid,
 		.bound = path->ack_timeout,
-		.net = net,
-		.portid = portid,
 	};
+	struct peer *known;
 	unsigned long flags;
-	int ret;
+	int ret = 0;
 
 	spin_lock_irqsave(&peers_lock, flags);
-	ret = change(&like);
+	if (like.bound) {
+		ret = name(&like, net, portid);
+	} else {
+		known = find(dev, like.port, like.dlid);
+		if (known)
+			forget(known);
+		else
+			ret = -ENOENT;
+	}
 	spin_unlock_irqrestore(&peers_lock, flags);
 	return ret;
 }
 
-/* Those of a device, or those named by a socket; all if neither is given. */
-static void forget_those(const struct apm_device *dev, const struct net *net, u32 portid)
+/* Those of a device; all if none is given. */
+static void forget_those(const struct apm_device *dev)
 {
 	struct hlist_node *next;
 	unsigned long flags;
@@ -103,24 +173,37 @@ static void forget_those(const struct apm_device *dev, const struct net *net, u3
 	int bucket;
 
 	spin_lock_irqsave(&peers_lock, flags);
-	hash_for_each_safe(peers, bucket, next, peer, by_lid) {
-		if (dev && peer->dev != dev)
-			continue;
-		if (net && (peer->net != net || peer->portid != portid))
-			continue;
-		forget(peer);
-	}
+	hash_for_each_safe(peers, bucket, next, peer, by_lid)
+		if (!dev || peer->dev == dev)
+			forget(peer);
 	spin_unlock_irqrestore(&peers_lock, flags);
 }
 
 void apm_peer_forget_device(const struct apm_device *dev)
 {
-	forget_those(dev, NULL, 0);
+	forget_those(dev);
 }
 
+/* Told of every socket of generic netlink that goes, of which anybody has any number. */
 void apm_peer_forget_socket(const struct net *net, u32 portid)
 {
-	forget_those(NULL, net, portid);
+	struct peer *peer, *next;
+	struct client *client;
+	unsigned long flags;
+	LIST_HEAD(named);
+
+	spin_lock_irqsave(&peers_lock, flags);
+	client = find_client(net, portid);
+	if (client)
+		list_splice_init(&client->peers, &named);
+	list_for_each_entry_safe(peer, next, &named, of_client) {
+		hash_del(&peer->by_lid);
+		kfree(peer);
+		count--;
+	}
+	if (client)
+		forget_idle(client);
+	spin_unlock_irqrestore(&peers_lock, flags);
 }
 
 /* The ACK timeout for a way that is to have this one. 0 has no end, and is left to its owner. */
@@ -168,5 +251,5 @@ int apm_peers_init(void)
 void apm_peers_exit(void)
 {
 	netlink_unregister_notifier(&sockets);
-	forget_those(NULL, NULL, 0);
+	forget_those(NULL);
 }

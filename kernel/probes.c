@@ -6,6 +6,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/kprobes.h>
+#include <linux/module.h>
 #include <linux/ptrace.h>
 #include <rdma/ib_cm.h>
 
@@ -65,14 +66,19 @@ static void bound_timeout(struct apm_qp *q, const struct ib_qp *qp, struct ib_qp
 static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_attr *attr,
 			int mask)
 {
-	struct apm_qp *q = apm_qp_find(qp->device, qp->qp_num);
+	struct apm_qp *q;
 
-	if (q && q->modifier == current)
+	if (apm_qp_is_by_order())
 		return;
+	q = apm_qp_find(qp->device, qp->qp_num);
 	if ((mask & IB_QP_STATE) &&
 	    (attr->qp_state == IB_QPS_RESET || attr->qp_state == IB_QPS_INIT)) {
-		/* What was connected is not any more; INIT after INIT changes nothing of it. */
-		if (q && (attr->qp_state == IB_QPS_RESET || q->rtr_since)) {
+		/*
+		 * What was connected is not any more; INIT after INIT changes nothing of it, unless the
+		 * number is somebody else's now: the end of one that was taken up may have been missed.
+		 */
+		if (q && (attr->qp_state == IB_QPS_RESET || q->rtr_since ||
+			  !apm_owner_has(&q->owner, qp))) {
 			apm_qp_retire(q);
 			q = NULL;
 		}
@@ -208,6 +214,9 @@ static int destroy_begins(struct kretprobe_instance *instance, struct pt_regs *r
 		return 1;
 	spin_lock_irqsave(&apm_lock, flags);
 	*kept = apm_qp_find_handler(qp->device, qp->qp_num);
+	/* The probe of its return is not to go before that: its pin may, if the number comes again. */
+	if (*kept && !try_module_get(THIS_MODULE))
+		*kept = NULL;
 	if (*kept)
 		apm_qp_get(*kept);
 	spin_unlock_irqrestore(&apm_lock, flags);
@@ -226,6 +235,7 @@ static int destroy_ended(struct kretprobe_instance *instance, struct pt_regs *re
 		spin_unlock_irqrestore(&apm_lock, flags);
 	}
 	apm_qp_put(q);
+	module_put(THIS_MODULE);
 	return 0;
 }
 

@@ -151,12 +151,61 @@ int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now)
 	return ret;
 }
 
+/*
+ * Whether orders may be carried out. Since the last look its owner may have begun to do APM itself,
+ * or the settings may have changed. With the mutex held.
+ */
+bool apm_qp_is_under_care(struct apm_qp *q)
+{
+	return test_bit(APM_QP_ANNOUNCED, &q->flags) && q->refusal == APM_REFUSAL_NONE &&
+	       !test_bit(APM_QP_OWN_APM, &q->flags) && apm_owner_is_protected(&q->owner);
+}
+
+/* Who modifies a queue pair by order. Under apm_lock. */
+struct modifier {
+	struct list_head all;
+	struct task_struct *task;
+};
+
+static LIST_HEAD(modifiers);
+
+/* This modify is the module's own, whatever entry its queue pair has now. With apm_lock held. */
+bool apm_qp_is_by_order(void)
+{
+	struct modifier *one;
+
+	list_for_each_entry(one, &modifiers, all)
+		if (one->task == current)
+			return true;
+	return false;
+}
+
+static void modify_begins(struct modifier *own)
+{
+	unsigned long flags;
+
+	own->task = current;
+	spin_lock_irqsave(&apm_lock, flags);
+	list_add(&own->all, &modifiers);
+	spin_unlock_irqrestore(&apm_lock, flags);
+}
+
+static void modify_ended(struct modifier *own)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&apm_lock, flags);
+	list_del(&own->all);
+	spin_unlock_irqrestore(&apm_lock, flags);
+}
+
 /* Drivers expect a user's data with a user's queue pair: there is none, but a context. */
 static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
 {
+	struct modifier own;
 	int ret;
 
-	WRITE_ONCE(q->modifier, current);
+	modify_begins(&own);
 	if (q->owner.user) {
 		struct uverbs_attr_bundle none = {};
 
@@ -166,7 +215,7 @@ static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, i
 	} else {
 		ret = ib_modify_qp(qp, attr, mask);
 	}
-	WRITE_ONCE(q->modifier, NULL);
+	modify_ended(&own);
 	return ret;
 }
 

@@ -14,8 +14,9 @@ static void leave(struct apm_qp *q, u8 port)
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp))
 		goto out;
-	if (q->standing && !q->refusal && !apm_qp_glance(qp, &now) && now.state == IB_QPS_RTS &&
-	    now.migration == IB_MIG_ARMED && now.port == port && now.dlid == q->last.primary.dlid) {
+	if (q->standing && apm_qp_is_under_care(q) && !apm_qp_glance(qp, &now) &&
+	    now.state == IB_QPS_RTS && now.migration == IB_MIG_ARMED && now.port == port &&
+	    now.dlid == q->last.primary.dlid) {
 		if (!apm_qp_migrate(q, qp))
 			WRITE_ONCE(q->standing, false);
 		apm_look_soon(q, 0);

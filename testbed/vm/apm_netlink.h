@@ -153,10 +153,11 @@ static inline void open_socket(void)
 	find_family();
 }
 
-/* What is told meanwhile has room: an answer that finds none is lost. */
+/* What is told meanwhile has room: an answer that finds none is lost. Not everybody may have so much. */
 static inline void subscribe(void)
 {
-	if (setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &(int){ ROOM }, sizeof(int)) ||
+	if ((setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &(int){ ROOM }, sizeof(int)) &&
+	     setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &(int){ ROOM }, sizeof(int))) ||
 	    setsockopt(sock, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)))
 		die("listen");
 }

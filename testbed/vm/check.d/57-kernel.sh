@@ -183,6 +183,29 @@ timeout_bound() {
 	wait "$peer" || true
 }
 
+set_netns() { rdma system set netns "$1" 2>/dev/null; }
+
+# Where network namespaces share devices, one of the host's hears of all; who has made one of his own, and
+# may administer that, does not.
+eavesdropping() { # COOKIE
+	local ear host_ear
+	await 10 set_netns shared
+	timeout 5 unshare -Urn apm_order listen 1 >"$logs/told.stranger" 2>&1 &
+	ear=$!
+	timeout 5 unshare -n apm_order listen 1 >"$logs/told.namespace" 2>&1 &
+	host_ear=$!
+	sleep 1
+	output apm_order query "$1"
+	wait "$ear" && fail "a stranger hears: $(cat "$logs/told.stranger")"
+	output cat "$logs/told.stranger"
+	need_count 0 .
+	wait "$host_ear" || fail "a namespace of the host's hears nothing"
+	output cat "$logs/told.namespace"
+	need_count 1 cause=done
+	# Namespaces that end are there for a while.
+	await 20 set_netns exclusive
+}
+
 # Who may not, and from where the device is not to be seen.
 strangers() {
 	local a
@@ -203,6 +226,7 @@ strangers() {
 	need 'cause=stale .* migration=migrated'
 	output apm_order standing "$a" "$(path shca0 shca1 1)" standing
 	need 'cause=stale .* standing=0$'
+	eavesdropping "$a"
 	end_pingpong
 	await 10 is_alone
 }
