@@ -91,7 +91,7 @@ fn list(json: bool) -> String {
         if json {
             json!({"drill": drill.name, "world": worlds, "about": drill.about}).to_string() + "\n"
         } else {
-            format!("{:<12} {worlds:<12} {}\n", drill.name, drill.about)
+            format!("{:<16} {worlds:<10} {}\n", drill.name, drill.about)
         }
     };
     drills::ALL.iter().map(line).collect()

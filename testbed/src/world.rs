@@ -28,11 +28,18 @@ pub enum Kind {
     Netns,
     /// The fabric `leaf-spine`, one network namespace, and the two hosts that have one port.
     LeafSpine,
+    /// The same fabric and hosts, and a namespace for each host as in `Netns`.
+    LeafSpineNetns,
 }
 
 impl Kind {
     /// All, in the order in which they are least often changed.
-    pub const ALL: [Self; 3] = [Self::Flat, Self::Netns, Self::LeafSpine];
+    pub const ALL: [Self; 4] = [
+        Self::Flat,
+        Self::Netns,
+        Self::LeafSpine,
+        Self::LeafSpineNetns,
+    ];
 
     /// Its name in the list of drills.
     pub fn name(self) -> &'static str {
@@ -40,6 +47,7 @@ impl Kind {
             Self::Flat => "flat",
             Self::Netns => "netns",
             Self::LeafSpine => "leaf-spine",
+            Self::LeafSpineNetns => "leaf-spine-netns",
         }
     }
 
@@ -47,7 +55,7 @@ impl Kind {
     fn namespaces(self) -> &'static str {
         match self {
             Self::Flat | Self::LeafSpine => "flat",
-            Self::Netns => "netns",
+            Self::Netns | Self::LeafSpineNetns => "netns",
         }
     }
 
@@ -55,7 +63,7 @@ impl Kind {
     pub fn hosts(self) -> [Host; 2] {
         match self {
             Self::Flat | Self::Netns => Host::ALL,
-            Self::LeafSpine => Host::ONE_PORT,
+            Self::LeafSpine | Self::LeafSpineNetns => Host::ONE_PORT,
         }
     }
 }

@@ -24,7 +24,7 @@ const FAILURES: &str = include_str!("../../docs/drills.md");
 /// What `--only` can name; a test of the testbed crate holds it to the table.
 const ROWS: &str = include_str!("../../testbed/programs.txt");
 
-/// The world of drills that need this fabric, and the fabric's name.
+/// A fabric, by which the worlds of drills that need it are called.
 const LEAF_SPINE: &str = "leaf-spine";
 
 /// Exit status for a command line that makes no sense.
@@ -148,7 +148,7 @@ fn by_fabric(names: &[String], of_programs: &str) -> Vec<(&'static str, Vec<Stri
     let world_of = |name: &str| drills().find(|drill| drill.name == name).map(|it| it.world);
     let has_spines = |name: &String| match name.as_str() {
         PROGRAMS => of_programs == LEAF_SPINE,
-        name => world_of(name) == Some(LEAF_SPINE),
+        name => world_of(name).is_some_and(|world| world.starts_with(LEAF_SPINE)),
     };
     let (spine, usual): (Vec<_>, Vec<_>) = names.iter().cloned().partition(has_spines);
     let mut groups = vec![(fabric::DEFAULT, usual), (LEAF_SPINE, spine)];
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn drills_are_put_together_by_fabric() {
-        let names = ["spine", "blackhole", "neigh"].map(str::to_owned);
+        let names = ["spine", "blackhole", "neigh", "kernel-spine"].map(str::to_owned);
         assert_eq!(
             by_fabric(&names, fabric::DEFAULT),
             [
@@ -334,7 +334,10 @@ mod tests {
                     fabric::DEFAULT,
                     vec!["blackhole".to_owned(), "neigh".to_owned()]
                 ),
-                (LEAF_SPINE, vec!["spine".to_owned()])
+                (
+                    LEAF_SPINE,
+                    vec!["spine".to_owned(), "kernel-spine".to_owned()]
+                )
             ]
         );
         assert_eq!(by_fabric(&[], fabric::DEFAULT), [(fabric::DEFAULT, vec![])]);

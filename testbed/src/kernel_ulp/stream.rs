@@ -39,13 +39,17 @@ impl Stream {
     pub fn start(ulp: &'static Ulp, hosts: [Host; 2]) -> Result<Self, Failure> {
         let [client, server] = hosts;
         let [script, listen, connect] = ulp.script;
-        let devices = [
+        let ends = [
             format!("CLIENT_DEVICE={}", client.device()),
             format!("TARGET_DEVICE={}", server.device()),
+            format!("CLIENT_ADDRESS=10.0.1.{}", client.number()),
+            format!("TARGET_ADDRESS=10.0.1.{}", server.number()),
         ];
         let start = |side: &str, host: Host, words: &[&str]| {
-            let [client, target] = &devices;
-            let words = [&["env", client, target, script], words].concat();
+            let mut line = vec!["env"];
+            line.extend(ends.iter().map(String::as_str));
+            line.push(script);
+            let words = [&line, words].concat();
             Program::start(&format!("{} {side}", ulp.name), host, &words)
         };
         let mut server = start("target", server, &[listen])?;

@@ -63,22 +63,20 @@ pub(super) const RDS: Drill = Drill {
 /// Over the spines of a larger fabric.
 pub(super) const SPINE: Drill = Drill {
     name: "kernel-spine",
-    about: "SRP, NVMe, RDS, with the module apm: a spine is a black hole",
-    parts: &[Part {
-        world: Kind::LeafSpine,
-        run: |context| {
-            let over_spine = |ulp: &'static Ulp| {
-                under_care(context, Policy::LIVE, |context, module| {
-                    verified(context, ulp, |context, stream| {
-                        stream.wait_for(context.world, Pair::shares_nothing)?;
-                        faults::spine(context, stream)
-                    })?;
-                    Ok(module)
-                })
-            };
-            kernel_ulp::FLAT.into_iter().try_for_each(over_spine)
+    about: "SRP, NVMe, RDS, NFS, with the module apm: a spine is a black hole",
+    parts: &[
+        Part {
+            world: Kind::LeafSpine,
+            run: |context| {
+                let mut all = kernel_ulp::FLAT.into_iter();
+                all.try_for_each(|ulp| over_spine(context, ulp))
+            },
         },
-    }],
+        Part {
+            world: Kind::LeafSpineNetns,
+            run: |context| over_spine(context, &kernel_ulp::NFS),
+        },
+    ],
 };
 
 /// An NVMe disk over a bond.
@@ -100,6 +98,16 @@ fn run(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
         faults::judge(context.report)?;
     }
     Ok(())
+}
+
+fn over_spine(context: &mut Context<'_>, ulp: &'static Ulp) -> Result<(), Failure> {
+    under_care(context, Policy::LIVE, |context, module| {
+        verified(context, ulp, |context, stream| {
+            stream.wait_for(context.world, Pair::shares_nothing)?;
+            faults::spine(context, stream)
+        })?;
+        Ok(module)
+    })
 }
 
 /// Does what is to be done with the module loaded and the daemons there; in the end there is neither.
