@@ -57,11 +57,29 @@ pub(crate) fn build_rust() -> Command {
     ])
 }
 
-/// What that makes.
-pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
+/// Has that made; cargo's messages of it.
+fn built() -> Result<String, Error> {
     let mut build = build_rust();
     build.arg("--message-format=json-render-diagnostics");
-    let json = shell::output("cargo build --release", &mut build)?;
+    shell::output("cargo build --release", &mut build)
+}
+
+/// One of its programs, for this machine. (`cargo run` would build it with the features of its own package
+/// only, and all that it needs a second time.)
+pub(crate) fn program(name: &str) -> Result<Command, Error> {
+    let json = built()?;
+    let executables = json_strings(&json, "executable");
+    let is_it = |path: &&str| Path::new(path).file_name() == Some(name.as_ref());
+    let missing = || Error::Other(format!("cargo build --release makes no {name}"));
+    let path = executables.into_iter().find(is_it).ok_or_else(missing)?;
+    let mut command = Command::new(path);
+    command.current_dir(workspace::root());
+    Ok(command)
+}
+
+/// What goes to the VM of it.
+pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
+    let json = built()?;
     let mut artefacts: Vec<Artefact> = json_strings(&json, "executable")
         .into_iter()
         .map(PathBuf::from)

@@ -7,7 +7,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::error::Error;
-use crate::{packages, shell, workspace};
+use crate::{artefacts, packages, shell};
 
 /// The program.
 pub(crate) const PROGRAM: &str = "apm-fabrics";
@@ -32,7 +32,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     packages::install(packages::BUILD)?;
     packages::install(packages::FABRICS)?;
-    let status = compare()
+    let status = compare()?
         .args(&options.arguments)
         .status()
         .map_err(|source| Error::Start {
@@ -45,20 +45,15 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
 /// The cases that `cargo xtask fabrics` with these options compares, a word or more each.
 pub(crate) fn cases(arguments: &[&str]) -> Result<Vec<String>, Error> {
     packages::install(packages::BUILD)?;
-    let mut list = compare();
+    let mut list = compare()?;
     list.args(arguments).arg("--list");
     let what = format!("cargo xtask fabrics {} --list", arguments.join(" "));
     let listing = shell::output(&what, &mut list)?;
     Ok(listing.lines().map(str::to_owned).collect())
 }
 
-/// The program, as a release build like that of the VM's programs.
-fn compare() -> Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
-        .current_dir(workspace::root())
-        .args(["run", "--release", "--quiet", "--package=testbed", "--bin"])
-        .args([PROGRAM, "--", "compare"]);
-    command
+fn compare() -> Result<Command, Error> {
+    let mut command = artefacts::program(PROGRAM)?;
+    command.arg("compare");
+    Ok(command)
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask sim`: the engines of many hosts in virtual time, by a program of the testbed crate.
 
-use std::process::Command;
-
 use clap::Args;
 
 use crate::error::Error;
-use crate::{packages, workspace};
+use crate::{artefacts, packages};
 
 /// The program.
 const PROGRAM: &str = "apm-sim";
@@ -27,11 +25,7 @@ pub(crate) struct Options {
 /// `cargo xtask sim`, with a release build.
 pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     packages::install(packages::BUILD)?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .current_dir(workspace::root())
-        .args(["run", "--release", "--quiet", "--package=testbed", "--bin"])
-        .args([PROGRAM, "--"])
+    let status = artefacts::program(PROGRAM)?
         .args(&options.arguments)
         .status()
         .map_err(|source| Error::Start {
