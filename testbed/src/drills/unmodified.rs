@@ -39,7 +39,7 @@ pub(super) const DRILL: Drill = Drill {
 pub(super) const TRANSFER: Duration = Duration::from_secs(60);
 
 /// How long a program transfers here at first: both pulls have to happen meanwhile.
-const BOTH_PULLS: Duration = Duration::from_secs(30);
+const BOTH_PULLS: Duration = Duration::from_secs(18);
 
 /// Bound for the end of a transfer that goes on.
 pub(super) const END: Duration = Duration::from_secs(300);
