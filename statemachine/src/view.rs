@@ -413,7 +413,10 @@ impl fmt::Display for Reason {
             Self::Apr(status) => return write!(f, "the peer answered the LAP: {status}"),
             Self::AprSent(status) => return write!(f, "the peer's LAP was answered: {status}"),
             Self::WaitingForLibrary => "its queue pair is being modified",
-            Self::LibrarySilent => "who modifies its queue pair did not answer: is its process stopped?",
+            Self::LibrarySilent => {
+                "the program's library or the kernel module did not answer: check that the process \
+                 is not stopped"
+            }
             Self::Stale => "the QP changed meanwhile",
             Self::LoadFailed(errno) => {
                 return write!(f, "loading the alternate failed: errno {errno}");

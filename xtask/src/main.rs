@@ -63,7 +63,7 @@ enum Command {
     Test,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
-    /// Run the commands that the README shows
+    /// Run the commands that the README and docs/install.md show
     Readme,
     /// Install the Debian packages that the other commands need, fetch the VM's kernel, and nothing
     /// else

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask readme`: runs the commands that the README shows, so that none of them is only prose.
-//! They stand in code blocks marked `console host` (this machine) and `console vm`.
+//! `cargo xtask readme`: runs the commands that the README and `docs/install.md` show, so that none of them
+//! is only prose. They stand in code blocks marked `console host` (this machine), `console vm`, and
+//! `console staged`: files go below $DESTDIR, which is an empty directory here.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, InFile};
 use crate::{drill, fabric, fabrics, vm, workspace};
 
-/// Where a command of the README is to be typed.
+/// What is read.
+const DOCUMENTS: [&str; 2] = ["README.md", "docs/install.md"];
+
+/// Where a command is to be typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Host,
     Vm,
+    /// On this machine in the workspace's root, when the commands for the host have built all.
+    Staged,
 }
 
 /// The blocks of commands in `text`, in order.
@@ -23,6 +30,7 @@ fn blocks(text: &str) -> Vec<(Place, String)> {
         let place = match line {
             "```console host" => Place::Host,
             "```console vm" => Place::Vm,
+            "```console staged" => Place::Staged,
             _ => continue,
         };
         let commands: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
@@ -65,24 +73,33 @@ impl<F: Fn(&[&str]) -> Result<Vec<String>, Error>> OtherSteps<F> {
 
 /// `cargo xtask readme`. `parses` says whether the words after `cargo xtask` are understood.
 pub(crate) fn run(parses: impl Fn(&[&str]) -> bool) -> Result<u8, Error> {
-    let path = workspace::root().join("README.md");
-    let blocks = blocks(&fs::read_to_string(&path).in_file(&path)?);
-    for command in blocks.iter().flat_map(|(_, commands)| commands.lines()) {
-        if let Some(arguments) = command.strip_prefix("cargo xtask ")
-            && !parses(&arguments.split_whitespace().collect::<Vec<_>>())
-        {
-            return Err(Error::Other(format!(
-                "README.md: not understood: {command}"
-            )));
+    let mut all = Vec::new();
+    for document in DOCUMENTS {
+        let path = workspace::root().join(document);
+        let blocks = blocks(&fs::read_to_string(&path).in_file(&path)?);
+        for command in blocks.iter().flat_map(|(_, commands)| commands.lines()) {
+            if let Some(arguments) = command.strip_prefix("cargo xtask ")
+                && !parses(&arguments.split_whitespace().collect::<Vec<_>>())
+            {
+                return Err(Error::Other(format!(
+                    "{document}: not understood: {command}"
+                )));
+            }
         }
+        all.extend(blocks);
     }
     let of = |wanted: Place| -> String {
-        let wanted = blocks.iter().filter(|(place, _)| *place == wanted);
+        let wanted = all.iter().filter(|(place, _)| *place == wanted);
         wanted.map(|(_, commands)| commands.as_str()).collect()
     };
     let on_host = on_host(&of(Place::Host))?;
+    // They would install what is left of an older build.
+    let staged = match on_host {
+        0 => staged(&of(Place::Staged))?,
+        _ => 0,
+    };
     let in_vm = vm::start(&vm::Run::script(script(&of(Place::Vm)), fabric::DEFAULT)?)?;
-    Ok(on_host.max(in_vm))
+    Ok(on_host.max(staged).max(in_vm))
 }
 
 /// Shows each command before running it; the first that fails ends the script with its status.
@@ -107,9 +124,30 @@ fn on_host(commands: &str) -> Result<u8, Error> {
             left.push('\n');
         }
     }
-    let status = Command::new("bash")
-        .args(["-c", &script(&left)])
-        .current_dir(&dir)
+    bash(&left, &dir, Command::new("bash"))
+}
+
+/// Runs commands that install below $DESTDIR, in the workspace's root and with an empty $DESTDIR.
+fn staged(commands: &str) -> Result<u8, Error> {
+    let root = workspace::root();
+    let to = root.join("target/readme/root");
+    if to.exists() {
+        fs::remove_dir_all(&to).in_file(&to)?;
+    }
+    fs::create_dir_all(&to).in_file(&to)?;
+    // The commands for the host may have built elsewhere.
+    let built = format!("{}/release/", workspace::target().display());
+    let commands = commands.replace("target/release/", &built);
+    let mut bash_there = Command::new("bash");
+    bash_there.env("DESTDIR", &to);
+    bash(&commands, &root, bash_there)
+}
+
+/// Runs commands in a directory.
+fn bash(commands: &str, dir: &Path, mut bash: Command) -> Result<u8, Error> {
+    let status = bash
+        .args(["-c", &script(commands)])
+        .current_dir(dir)
         .stdin(Stdio::null())
         .status()
         .map_err(|source| Error::Start {
@@ -125,14 +163,39 @@ mod tests {
 
     #[test]
     fn blocks_know_their_place() {
-        let text = "x\n```console host\na\nb\n```\n```c\nint c;\n```\n```console vm\nd\n```\n";
+        let text = "x\n```console host\na\nb\n```\n```c\nint c;\n```\n```console vm\nd\n```\n\
+                    ```console\ne\n```\n```console staged\nf\n```\n";
         assert_eq!(
             blocks(text),
             [
                 (Place::Host, "a\nb\n".to_owned()),
-                (Place::Vm, "d\n".to_owned())
+                (Place::Vm, "d\n".to_owned()),
+                (Place::Staged, "f\n".to_owned())
             ]
         );
+    }
+
+    /// They are run by whoever runs the tests, root among them.
+    #[test]
+    fn staged_commands_write_below_destdir_only() {
+        let path = workspace::root().join("docs/install.md");
+        let text = fs::read_to_string(path).expect("it is there");
+        let blocks = blocks(&text);
+        let staged = |(place, _): &&(Place, String)| *place == Place::Staged;
+        let staged: Vec<_> = blocks.iter().filter(staged).collect();
+        assert!(!staged.is_empty());
+        for command in staged.iter().flat_map(|(_, commands)| commands.lines()) {
+            assert!(!command.contains(['>', ';', '&', '(', '`']), "{command}");
+            let words: Vec<_> = command.split_whitespace().collect();
+            let (["install", "-D", "-m", _, "-t", to, _, ..]
+            | ["install", "-D", "-m", _, _, to]
+            | ["echo", _, "|", "install", "-D", "-m", _, "/dev/stdin", to]) = words[..]
+            else {
+                panic!("not one of the known forms: {command}");
+            };
+            let path = to.strip_prefix("\"$DESTDIR/").expect(command);
+            assert!(path.ends_with('"') && !path.contains(".."), "{command}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which Rust is needed is said in three places, and is the same in each.
+//! Which Rust is needed is said in four places, and is the same in each.
 
 use std::fs;
 use std::path::Path;
@@ -25,6 +25,7 @@ fn version_after(name: &str, before: &str) -> String {
 fn the_rust_that_is_needed_is_the_same_everywhere() {
     let needed = version_after("Cargo.toml", "rust-version = \"");
     assert_eq!(version_after("README.md", "Rust "), needed);
+    assert_eq!(version_after("docs/install.md", "Rust "), needed);
     assert_eq!(version_after("rust-toolchain.toml", "Rust "), needed);
 }
 

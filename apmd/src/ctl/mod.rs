@@ -10,6 +10,7 @@ mod drain;
 mod fabric;
 mod mad;
 mod monitor;
+mod number;
 mod order;
 mod path;
 mod port;

@@ -57,7 +57,8 @@ impl Order {
     pub(super) fn run(self, options: &Options, verb: Verb) -> Result<Outcome, Failure> {
         let filter = self.filters.parse()?;
         if filter.is_any() {
-            let text = "which connections? An ID, pid N, command NAME, ...".to_owned();
+            let text =
+                "no filter: name an ID, pid N, command NAME, ... (see `apmctl conn`)".to_owned();
             return Err(Failure::Usage(text));
         }
         let timeout = seconds(self.timeout)?;
@@ -92,9 +93,14 @@ impl Order {
 }
 
 /// A span of time as the command line has it.
-pub(super) fn seconds(seconds: f64) -> Result<Duration, Failure> {
+pub(super) fn span(seconds: f64) -> Result<Duration, Failure> {
     let span = Duration::try_from_secs_f64(seconds);
-    let span = span.map_err(|error| Failure::Usage(format!("timeout {seconds}: {error}")))?;
+    span.map_err(|error| Failure::Usage(format!("timeout {seconds}: {error}")))
+}
+
+/// The same for what the daemon is ordered to do, which is an hour's work at most.
+pub(super) fn seconds(seconds: f64) -> Result<Duration, Failure> {
+    let span = span(seconds)?;
     if span > Duration::from_millis(WITHIN_MAX_MS.into()) {
         let text = format!("timeout {seconds}: an hour at most");
         return Err(Failure::Usage(text));

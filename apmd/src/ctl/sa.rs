@@ -10,6 +10,7 @@ use cm_msgs::sa::{
 use serde_json::json;
 
 use super::attribute::Attribute;
+use super::number;
 use super::{Failure, Options, Outcome, print};
 use crate::io::sa_session::{SaSession, SessionError};
 use paths::sa;
@@ -39,8 +40,9 @@ enum Verb {
         /// How long the table may take
         #[arg(long, value_name = "SECS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
         timeout: u32,
-        /// The subnet manager's SM_Key: without it, OpenSM keeps some things to itself
-        #[arg(long, value_name = "KEY", default_value_t = 0)]
+        /// The subnet manager's SM_Key: without it, OpenSM keeps some things to itself; decimal,
+        /// or hexadecimal after 0x
+        #[arg(long, value_name = "KEY", default_value_t = 0, value_parser = number::sm_key)]
         sm_key: u64,
     },
 }

@@ -24,9 +24,9 @@ pub(super) enum Unreachable {
     NoDaemon { path: PathBuf, error: io::Error },
     #[error("{}: permission denied: {}", path.display(), who_may(path))]
     Forbidden { path: PathBuf },
-    #[error("{}: apmd has not answered for {} s: see its log", path.display(), patience.as_secs_f64())]
+    #[error("{}: apmd has not answered for {} s: see `journalctl -u apmd`", path.display(), patience.as_secs_f64())]
     Silent { path: PathBuf, patience: Duration },
-    #[error("{}: apmd has ended, or does not tell any more: see its log", path.display())]
+    #[error("{}: apmd closed the connection: see `journalctl -u apmd`", path.display())]
     Ended { path: PathBuf },
 }
 

@@ -9,7 +9,7 @@ use statemachine::view::Protection;
 
 use super::ask::{PATIENCE, ask_within};
 use super::which::{self, Filters};
-use super::{Failure, Options, Outcome};
+use super::{Failure, Options, Outcome, order};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::Status;
 use crate::observe::request::Show;
@@ -49,11 +49,10 @@ impl Wait {
         } = self.what;
         let filter = filters.parse()?;
         if filter.state.is_some() {
-            let text = "state: it is armed that is waited for".to_owned();
+            let text = "state: not allowed here: `wait armed` always waits for armed".to_owned();
             return Err(Failure::Usage(text));
         }
-        let timeout = Duration::try_from_secs_f64(timeout)
-            .map_err(|error| Failure::Failed(format!("timeout {timeout}: {error}")))?;
+        let timeout = order::span(timeout)?;
         let start = Instant::now();
         loop {
             // A daemon that hangs is waited for as one that is not there, and no longer than that.

@@ -8,6 +8,7 @@ use statemachine::view::Protection;
 use strum::VariantArray;
 
 use super::ask::ask_within;
+use super::number;
 use super::{Failure, Options};
 use crate::observe::connections::ConnectionPage;
 use crate::observe::filter::ConnectionFilter;
@@ -99,7 +100,8 @@ fn parse(words: &[String]) -> Result<ConnectionFilter, Failure> {
             .next()
             .ok_or_else(|| Failure::Usage(format!("{key}: a value is missing")))?;
         let number = || {
-            number(value).ok_or_else(|| Failure::Usage(format!("{key}: \"{value}\" is no number")))
+            let number = number::number(value).and_then(|number| u32::try_from(number).ok());
+            number.ok_or_else(|| Failure::Usage(format!("{key}: \"{value}\" is no number")))
         };
         match *key {
             "qpn" => once(&mut filter.qpn, key, number()?)?,
@@ -133,14 +135,6 @@ fn state_word(word: &str) -> Result<String, Failure> {
     Err(Failure::Usage(format!(
         "state: \"{word}\" is none of {states}"
     )))
-}
-
-/// Decimal, or hexadecimal after 0x.
-fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
 }
 
 pub(super) fn brief(path: &Path) -> String {

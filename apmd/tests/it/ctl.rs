@@ -77,6 +77,8 @@ fn usage_is_2_and_no_daemon_is_3() {
         &["monitor", "--conn", "1.1", "1.2"],
         &["wait", "armed", "state", "armed"],
         &["wait", "armed", "pid", "x"],
+        &["wait", "armed", "-t", "inf"],
+        &["sa", "show", "node", "--sm-key", "0xkey"],
     ] {
         assert_eq!(run(arguments).0, 2, "{arguments:?}");
     }

@@ -9,6 +9,7 @@ use cm_msgs::Guid;
 use statemachine::PortId;
 
 use crate::ctl::Failure;
+use crate::ctl::number;
 use crate::ctl::terminal::Bar;
 use crate::io::sa_session::{SaSession, SessionError};
 use paths::fabric::{Progress, ReadError, Reader, Reading};
@@ -36,8 +37,9 @@ pub(super) struct Live {
     #[arg(long, value_name = "NUMBER", requires = "live", default_value_t = 4,
           value_parser = clap::value_parser!(u8).range(1..))]
     in_flight: u8,
-    /// The subnet manager's SM_Key: with it, partitions are read as well
-    #[arg(long, value_name = "KEY", requires = "live", default_value_t = 0)]
+    /// The subnet manager's SM_Key: with it, partitions are read as well; decimal, or hexadecimal after 0x
+    #[arg(long, value_name = "KEY", requires = "live", default_value_t = 0,
+          value_parser = number::sm_key)]
     sm_key: u64,
     /// Read SL-to-VL tables as well, of which a switch has as many as it has pairs of ports
     #[arg(long, requires = "live")]

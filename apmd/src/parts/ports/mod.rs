@@ -263,7 +263,11 @@ impl Ports {
                 Ok(Some(event)) => event,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(device = name, %error, "no more events");
+                    tracing::warn!(
+                        device = name,
+                        %error,
+                        "verbs events not read: device is closed, and opened again if it is there"
+                    );
                     return self.lose_device(now, device);
                 }
             };

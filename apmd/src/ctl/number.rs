@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Numbers on the command line.
+
+/// Decimal, or hexadecimal after 0x.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    // Rust would take a sign as well.
+    let are_digits = digits.chars().all(|digit| digit.is_digit(radix));
+    let number = u64::from_str_radix(digits, radix);
+    number.ok().filter(|_| are_digits)
+}
+
+/// An SM_Key, which OpenSM's configuration has in hexadecimal.
+pub(super) fn sm_key(text: &str) -> Result<u64, String> {
+    number(text).ok_or_else(|| "want a number of 64 bits, decimal or 0x and hexadecimal".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_decimal_or_hexadecimal() {
+        assert_eq!(sm_key("0"), Ok(0));
+        assert_eq!(sm_key("10"), Ok(10));
+        assert_eq!(sm_key("0x10"), Ok(16));
+        assert_eq!(sm_key("0xFFFFffffFFFFffff"), Ok(u64::MAX));
+        for text in ["", "0x", "ff", "-1", "+1", "0x+1", "0x10000000000000000"] {
+            assert!(sm_key(text).is_err(), "{text}");
+        }
+    }
+}
