@@ -88,7 +88,7 @@ impl Parts {
     pub(super) fn configure(&mut self, now: Time, config: &Config) {
         self.connections.configure(config);
         self.libraries.configure(config);
-        self.kernel.configure(config);
+        self.kernel.configure(now, config);
         self.sources.configure(now, config);
         self.fabric.configure(now, config);
         self.neighbours.configure(now, &config.neigh);

@@ -3,12 +3,15 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Once;
 
 use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
-use nix::sys::socket::{self, AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType};
+use nix::sys::socket::{
+    self, AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, sockopt,
+};
 
 /// Bytes of `struct nlmsghdr`.
 pub(super) const HEADER_LEN: usize = 16;
@@ -37,6 +40,31 @@ pub(super) fn readable<T: NetlinkDeserializable>(
     })
 }
 
+/// Makes room for so many bytes that are not read yet. Without the privilege to go beyond it, the
+/// system's limit has to do, which is said once.
+pub(super) fn set_receive_buffer(socket: &Socket, bytes: usize) {
+    static TOLD: Once = Once::new();
+    if socket::setsockopt(socket, sockopt::RcvBufForce, &bytes).is_err() {
+        let _ = socket.set_rx_buf_sz(bytes);
+    }
+    let room = socket.get_rx_buf_sz().unwrap_or(0);
+    if is_short(room, bytes) {
+        TOLD.call_once(|| {
+            let room = room / 2;
+            tracing::warn!(
+                "the kernel keeps {room} bytes of news for apmd, not {bytes}: a burst of them is lost, and all \
+                 is read again. Give apmd CAP_NET_ADMIN, or set net.core.rmem_max to {bytes}"
+            );
+        });
+    }
+}
+
+/// Whether a socket has less room than it was to have. Of what it says that it has, the kernel reckons
+/// half for its own (`socket(7)`).
+const fn is_short(room: usize, wanted: usize) -> bool {
+    room / 2 < wanted
+}
+
 /// What a socket has received.
 pub(super) enum Received {
     /// A datagram.
@@ -50,14 +78,12 @@ pub(super) enum Received {
 pub(super) struct RouteSocket(Socket);
 
 impl RouteSocket {
-    /// With as much room for what is not read yet as the system allows, up to `buffer` bytes, where
-    /// the default does not do.
+    /// With room for `buffer` bytes that are not read yet, where the default does not do.
     pub(super) fn open(groups: &[u32], buffer: Option<usize>) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.set_non_blocking(true)?;
         if let Some(bytes) = buffer {
-            // Without the privilege for more, the system's limit has to do.
-            let _ = socket.set_rx_buf_sz(bytes);
+            set_receive_buffer(&socket, bytes);
         }
         socket.bind_auto()?;
         for group in groups {
@@ -116,6 +142,14 @@ pub(super) fn rdma_socket(groups: u32) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_system_that_clamps_is_noticed() {
+        // What it answers with net.core.rmem_max as Debian has it.
+        assert!(is_short(2 * 212_992, 4 << 20));
+        assert!(!is_short(2 * (4 << 20), 4 << 20));
+        assert!(!is_short(2304, 1), "the kernel's least");
+    }
 
     #[test]
     fn wrong_lengths_end_the_reading() {

@@ -8,6 +8,7 @@ mod orders;
 mod peer_lid;
 mod peers;
 mod queue_pairs;
+mod resync;
 mod traps;
 
 pub(crate) use host_kernel::HostKernel;
@@ -15,6 +16,7 @@ pub(crate) use orders::TOKENS;
 pub(crate) use peer_lid::PeerLid;
 pub(crate) use peers::{Peers, Told};
 pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen, kernels};
+pub(crate) use resync::Resync;
 pub(crate) use traps::{Surroundings, Trap, Traps};
 
 /// What is known of the module.

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queue pairs that the kernel module tells of, and which of them the engine has. No I/O here.
 
+mod dump;
 mod libraries;
+mod registration;
+mod seen;
 mod truth;
 
+pub(crate) use seen::{Care, Seen};
 pub(crate) use truth::kernels;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 
-use cm_msgs::control::{self, PolicyOverride, QpState, Refusal, Register, Report, Role, Snapshot};
+use cm_msgs::control::{self, Refusal, Report};
 use cm_msgs::{Guid, Qpn};
 use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 
@@ -20,6 +24,8 @@ use crate::registrations::{Registrations, Room, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
+use dump::Dump;
+use registration::registration;
 
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;
@@ -102,7 +108,7 @@ pub(crate) struct QueuePairs {
     claims: Claims,
     awaited: Timers<Cookie>,
     orders: Orders,
-    dump: u32,
+    dump: Dump,
     outputs: VecDeque<Output>,
 }
 
@@ -120,7 +126,7 @@ impl QueuePairs {
             claims: Claims::default(),
             awaited: Timers::default(),
             orders: Orders::default(),
-            dump: 0,
+            dump: Dump::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -143,33 +149,6 @@ impl QueuePairs {
 
     pub(crate) fn forget(&mut self, id: ConnId) {
         self.left.remove(&id);
-    }
-
-    /// All, in the order of their devices and numbers, from behind this one.
-    pub(crate) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let from = after.map_or(Unbounded, Excluded);
-        let range = self.by_number.range((from, Unbounded));
-        range.filter_map(|(_, cookie)| self.all.get(cookie).map(|entry| self.seen(entry)))
-    }
-
-    fn seen<'a>(&'a self, entry: &'a Entry) -> Seen<'a> {
-        let state = self.registrations.get(entry.id()).map(|found| found.state);
-        let care = match (self.claims.of(entry.number()), state, entry.whose) {
-            (Some(id), _, _) => Care::Connection(id),
-            (_, Some(State::Accepted(_)), Whose::Refused(refusal)) => Care::Refused(refusal),
-            (_, Some(State::Accepted(_)), _) => Care::Connection(entry.id()),
-            (_, Some(State::NoPort), _) => Care::NoPort,
-            (_, Some(State::Turnover), _) => Care::Turnover,
-            (_, _, Whose::NoRoom) => Care::NoRoom,
-            (_, _, Whose::Asked | Whose::Awaited) => Care::Awaited,
-            _ => Care::NotConnected,
-        };
-        Seen {
-            qp: &entry.qp,
-            client: &entry.client,
-            care,
-        }
     }
 
     /// How many the engine has.
@@ -217,13 +196,16 @@ impl QueuePairs {
     /// One is there, or is now another.
     pub(crate) fn handle_new(&mut self, now: Time, qp: KernelQp) {
         let (cookie, number) = (qp.cookie, (qp.node_guid, qp.qpn));
+        if self.dump.has_ended(cookie) {
+            return;
+        }
         if let Some(before) = self.by_number.get(&number).filter(|it| **it != cookie) {
             // Its end was not heard of.
             self.handle_gone(now, *before);
         }
         match self.all.get_mut(&cookie) {
             Some(entry) => {
-                entry.told = self.dump;
+                entry.told = self.dump.number;
                 entry.qp = qp;
                 self.tell(cookie, control::Cause::Changed);
             }
@@ -261,13 +243,14 @@ impl QueuePairs {
             conn,
             whose,
             client,
-            told: self.dump,
+            told: self.dump.number,
         };
         self.all.insert(cookie, entry);
         self.meet(cookie, number);
     }
 
     pub(crate) fn handle_gone(&mut self, now: Time, cookie: Cookie) {
+        self.dump.handle_gone(cookie);
         let Some(entry) = self.all.remove(&cookie) else {
             return;
         };
@@ -295,6 +278,7 @@ impl QueuePairs {
         self.by_number.clear();
         self.by_conn.clear();
         self.awaited = Timers::default();
+        self.dump.end();
         self.registrations.remove_client(now, CLIENT);
         let gone = Output::Engine(Box::new(Input::ClientGone(CLIENT)));
         self.outputs.push_back(gone);
@@ -302,7 +286,17 @@ impl QueuePairs {
 
     /// All will be told again.
     pub(crate) fn begin_dump(&mut self) {
-        self.dump = self.dump.wrapping_add(1);
+        self.dump.begin();
+    }
+
+    /// What was not told any more is gone.
+    pub(crate) fn end_dump(&mut self, now: Time) {
+        let number = self.dump.number;
+        let old = self.all.iter().filter(|(_, it)| it.told != number);
+        for cookie in old.map(|(cookie, _)| *cookie).collect::<Vec<_>>() {
+            self.handle_gone(now, cookie);
+        }
+        self.dump.end();
     }
 
     /// Answers to orders may have been lost: the engine asks how queue pairs are.
@@ -311,14 +305,6 @@ impl QueuePairs {
             if let Answer::Registration(_) | Answer::Report(..) = answer {
                 self.query(cookie, answer);
             }
-        }
-    }
-
-    /// What was not told any more is gone.
-    pub(crate) fn end_dump(&mut self, now: Time) {
-        let old = self.all.iter().filter(|(_, it)| it.told != self.dump);
-        for cookie in old.map(|(cookie, _)| *cookie).collect::<Vec<_>>() {
-            self.handle_gone(now, cookie);
         }
     }
 
@@ -508,27 +494,6 @@ impl QueuePairs {
     }
 }
 
-/// A queue pair, and what becomes of it here.
-pub(crate) struct Seen<'a> {
-    pub(crate) qp: &'a KernelQp,
-    pub(crate) client: &'a Client,
-    pub(crate) care: Care,
-}
-
-/// What becomes of a queue pair that the module does not leave alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Care {
-    /// The engine has it as this connection.
-    Connection(ConnId),
-    Refused(Refusal),
-    NoPort,
-    Turnover,
-    NoRoom,
-    /// Its library may register it.
-    Awaited,
-    NotConnected,
-}
-
 fn cause(cause: Cause, errno: u32, answers: Option<Answer>) -> control::Cause {
     let errno = u8::try_from(errno).unwrap_or(u8::MAX);
     match (cause, answers) {
@@ -543,31 +508,6 @@ fn cause(cause: Cause, errno: u32, answers: Option<Answer>) -> control::Cause {
         (Cause::PathMigrationError, _) => control::Cause::PathMigrationError,
         (Cause::Broken, _) => control::Cause::Broken,
         _ => control::Cause::Changed,
-    }
-}
-
-/// As a library would register it, if it is connected. The module's word needs no proof.
-fn registration(qp: &KernelQp) -> Option<Register> {
-    let snapshot = qp.snapshot?;
-    (snapshot.qp_state == QpState::Rts).then(|| Register {
-        role: qp.role.unwrap_or_else(|| role_without_cm(qp, &snapshot)),
-        opted_in: false,
-        node_guid: qp.node_guid,
-        qpn: qp.qpn,
-        peer_qpn: qp.peer_qpn,
-        policy: PolicyOverride::default(),
-        snapshot,
-    })
-}
-
-/// Where no connection manager says who called whom, the end with the lower LID and QPN is active: both
-/// ends know both pairs.
-fn role_without_cm(qp: &KernelQp, snapshot: &Snapshot) -> Role {
-    let Snapshot { primary, .. } = snapshot;
-    if (primary.slid, qp.qpn) < (primary.dlid, qp.peer_qpn) {
-        Role::Active
-    } else {
-        Role::Passive
     }
 }
 

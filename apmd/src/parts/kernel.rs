@@ -2,23 +2,23 @@
 //! The kernel module `apm`, where it is loaded: every RC queue pair of the host, those of kernel ULPs
 //! included, as one more client of the engine.
 
+mod hearing;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use cm_msgs::control::{NO_TOKEN, QpState};
-use cm_msgs::path::Path;
 use cm_msgs::{Guid, Qpn};
 use mio::{Registry, Waker};
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time};
 
 use crate::client::Client;
 use crate::config::{self, Config};
-use crate::io::apm_module::{ApmModule, Ask, Cookie, Heard, KernelQp, Message};
+use crate::io::apm_module::{ApmModule, Ask, Cookie, KernelQp, Message, Request};
 use crate::io::nldev::QueuePair;
 use crate::io::watched;
-use crate::kernel::{Output, PeerLid, Peers, Presence, QueuePairs, TOKENS, Told};
+use crate::kernel::{Output, PeerLid, Peers, Presence, QueuePairs, Resync, Told};
 use crate::parts::device_indexes::DeviceIndexes;
 use crate::parts::patrol::{self, Patrol};
 use crate::parts::traps::Traps;
@@ -27,9 +27,6 @@ use crate::token::Token;
 
 /// Names what nobody waits for: a queue pair that is to be taken up may have gone, and so may a device.
 const UNANSWERED: u32 = u32::MAX;
-
-/// Datagrams read before others have their turn.
-const TURN: usize = 64;
 
 /// What concerns others.
 #[derive(Debug)]
@@ -58,15 +55,6 @@ pub(crate) enum Note {
     Discover(bool),
 }
 
-/// How far the module is with telling of all queue pairs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Dump {
-    Over,
-    UnderWay,
-    /// Another has to follow it.
-    Outdated,
-}
-
 /// The module, and the queue pairs that it knows.
 #[derive(Debug)]
 pub(crate) struct Kernel {
@@ -79,7 +67,7 @@ pub(crate) struct Kernel {
     patrol: Patrol,
     /// Devices of which queue pairs may be older than the module.
     unsearched: BTreeSet<Guid>,
-    dump: Dump,
+    resync: Resync,
     /// There may be more to read than one turn took.
     unread: bool,
     /// What was said last.
@@ -100,19 +88,19 @@ impl Kernel {
             indexes: DeviceIndexes::new(),
             patrol: Patrol::new(),
             unsearched: BTreeSet::new(),
-            dump: Dump::Over,
+            resync: Resync::new(),
             unread: false,
             discovers: false,
             traps: Traps::new(waker),
         }
     }
 
-    pub(crate) fn configure(&mut self, config: &Config) {
+    pub(crate) fn configure(&mut self, now: Time, config: &Config) {
         self.peers.set_ack_timeout(config.kernel.ack_timeout);
         if self.settings != config.kernel {
             self.settings = config.kernel.clone();
             if self.presence == Presence::Present {
-                self.set_up();
+                self.resync.want(now, Request::Settings);
             }
         }
     }
@@ -159,162 +147,6 @@ impl Kernel {
     /// A closed connection has been told of.
     pub(crate) fn forget(&mut self, id: ConnId) {
         self.queue_pairs.forget(id);
-    }
-
-    /// The socket is ready.
-    pub(crate) fn handle_ready(&mut self, now: Time) {
-        for _ in 0..TURN {
-            let Some(module) = &mut self.module else {
-                return;
-            };
-            match module.receive() {
-                Ok(Some(heard)) => {
-                    for heard in heard {
-                        self.hear(now, heard);
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::error!(%error, "the kernel module is not listened to any more: restart apmd");
-                    self.module = None;
-                    self.vanish(now, Presence::Unusable(error.to_string()));
-                    return;
-                }
-            }
-        }
-        // Readiness is told once (edge-triggered): nobody tells of what is left.
-        self.unread = true;
-    }
-
-    fn hear(&mut self, now: Time, heard: Heard) {
-        match heard {
-            Heard::Appeared => self.appear(),
-            Heard::Vanished => {
-                tracing::info!("kernel module apm unloaded: queue pairs keep what was loaded");
-                self.vanish(now, Presence::Absent);
-            }
-            Heard::Said(Message::New(queue_pair)) => {
-                self.patrol.begin(now);
-                if let (Some(snapshot), None) = (&queue_pair.snapshot, queue_pair.left_alone) {
-                    let far = far_port(queue_pair.node_guid, &snapshot.primary);
-                    self.peers.expect(far, queue_pair.owner.uid);
-                }
-                if queue_pair.owner.pid.is_none() && queue_pair.left_alone.is_none() {
-                    self.traps.look_soon(now);
-                }
-                self.queue_pairs.handle_new(now, *queue_pair);
-            }
-            Heard::Said(Message::Connecting {
-                node_guid,
-                uid,
-                primary,
-            }) => self.peers.expect(far_port(node_guid, &primary), uid),
-            Heard::Said(Message::Gone(cookie)) => self.queue_pairs.handle_gone(now, cookie),
-            Heard::Said(Message::Report(report)) => self.queue_pairs.handle_report(now, &report),
-            Heard::Said(_) => {}
-            Heard::Dumped if self.dump == Dump::Outdated => {
-                self.dump = Dump::Over;
-                self.dump_again();
-            }
-            Heard::Dumped => {
-                self.dump = Dump::Over;
-                self.queue_pairs.end_dump(now);
-                self.search(now, self.queue_pairs.known_devices());
-            }
-            Heard::Refused(NO_TOKEN, error) => {
-                // Asked for at the start, a family that is not there is an error, too.
-                if self.presence == Presence::Present {
-                    self.fail(now, &error);
-                }
-            }
-            Heard::Refused(UNANSWERED, error) => {
-                tracing::debug!(%error, "queue pair not taken up by the kernel module");
-            }
-            Heard::Refused(token @ TOKENS.., error) => {
-                if let Some((port, lid)) = self.peers.handle_refused(token) {
-                    let port = port.port;
-                    tracing::warn!(port, %lid, %error, "ACK timeouts towards a peer are not bounded: the kernel module refuses it");
-                }
-            }
-            Heard::Refused(token, error) => {
-                tracing::debug!(token, %error, "order refused by the kernel module");
-                let errno = error.raw_os_error().unwrap_or_default();
-                self.queue_pairs.handle_refused(token, errno.unsigned_abs());
-            }
-            Heard::Overrun => self.dump_again(),
-        }
-    }
-
-    fn appear(&mut self) {
-        let Some(module) = &self.module else {
-            return;
-        };
-        if let Some(why) = self.traps.unsafe_kernel() {
-            if self.settings.strict {
-                let why = format!("[kernel] strict, and {why}");
-                tracing::warn!("kernel module apm is not used: {why}");
-                self.presence = Presence::Unusable(why);
-                return;
-            }
-            tracing::warn!("{why}");
-        }
-        self.queue_pairs.begin_dump();
-        match module.listen() {
-            Ok(()) => {
-                self.dump = Dump::UnderWay;
-                let (protect, except) = (self.settings.protect, &self.settings.except);
-                tracing::info!(%protect, ?except, "kernel module apm is there");
-                self.presence = Presence::Present;
-                self.set_up();
-            }
-            Err(error) => {
-                tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
-                self.presence = Presence::Unusable(why(&error));
-            }
-        }
-    }
-
-    fn fail(&mut self, now: Time, error: &io::Error) {
-        tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
-        self.vanish(now, Presence::Unusable(why(error)));
-    }
-
-    fn vanish(&mut self, now: Time, presence: Presence) {
-        self.presence = presence;
-        self.dump = Dump::Over;
-        self.queue_pairs.handle_vanished(now);
-        self.peers.clear();
-    }
-
-    /// Says which queue pairs are to be cared for.
-    fn set_up(&mut self) {
-        let message = Message::Configure {
-            protect: self.settings.protect,
-            rules: self.settings.rules(),
-        };
-        if let Some(module) = &self.module
-            && let Err(error) = module.order(NO_TOKEN, message)
-        {
-            tracing::warn!(%error, "settings of the kernel module not changed");
-        }
-    }
-
-    /// Something was lost: answers to orders, maybe, or a queue pair's end.
-    fn dump_again(&mut self) {
-        self.queue_pairs.forget_orders();
-        if self.dump != Dump::Over {
-            // The kernel dumps to a socket once at a time.
-            self.dump = Dump::Outdated;
-            return;
-        }
-        let Some(module) = &self.module else {
-            return;
-        };
-        self.queue_pairs.begin_dump();
-        match module.dump() {
-            Ok(()) => self.dump = Dump::UnderWay,
-            Err(error) => tracing::warn!(%error, "queue pairs are not told anew"),
-        }
     }
 
     /// Looks for queue pairs that are older than the module.
@@ -406,7 +238,8 @@ impl Kernel {
     }
 
     pub(crate) fn handle_time(&mut self, now: Time) {
-        if std::mem::take(&mut self.unread) {
+        let asks = self.resync.poll_timeout().is_some_and(|at| at <= now);
+        if std::mem::take(&mut self.unread) || asks {
             self.handle_ready(now);
         }
         self.queue_pairs.handle_time(now);
@@ -465,6 +298,7 @@ impl Kernel {
         let unread = self.unread.then_some(Time(0));
         let times = [
             unread,
+            self.resync.poll_timeout(),
             self.queue_pairs.poll_timeout(),
             self.peers.poll_timeout(),
             self.patrol.poll_timeout(),
@@ -521,21 +355,5 @@ impl Kernel {
                 Output::Forget(id) => Note::Forget(id),
             });
         }
-    }
-}
-
-/// Why the module cannot be used, with what to do about it.
-fn why(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EPERM) => format!("{error}; apmd needs CAP_NET_ADMIN"),
-        _ => error.to_string(),
-    }
-}
-
-fn far_port(node_guid: Guid, primary: &Path) -> FarPort {
-    FarPort {
-        port: PortId::new(node_guid, primary.port),
-        lid: primary.dlid,
-        partition: primary.pkey.partition(),
     }
 }

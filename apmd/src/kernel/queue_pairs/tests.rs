@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use cm_msgs::Lid;
-use cm_msgs::control::{Load, MigrationState};
+use cm_msgs::control::{Load, MigrationState, QpState, Role, Snapshot};
 use cm_msgs::path::Path;
 
 use super::*;
@@ -382,6 +382,30 @@ fn what_a_dump_does_not_tell_is_gone() {
     all.handle_vanished(NOW);
     assert_eq!(outputs(&mut all), ["gone 0"]);
     assert_eq!((all.count(), all.registrations.accepted(0)), ((0, 0), 0));
+}
+
+/// The kernel reads a queue pair for the dump, tells its end, and only then hands the dump over.
+#[test]
+fn an_end_that_was_told_during_a_dump_counts_against_it() {
+    let mut all = known();
+    for cookie in [1, 2] {
+        all.handle_new(NOW, queue_pair(cookie, None));
+    }
+    outputs(&mut all);
+    all.begin_dump();
+    // One is known, of the other nothing had been told.
+    for cookie in [1, 3] {
+        all.handle_gone(NOW, Cookie(cookie));
+    }
+    assert_eq!(outputs(&mut all), ["close 1", "forget 1"]);
+    for cookie in [1, 2, 3] {
+        all.handle_new(NOW, queue_pair(cookie, None));
+    }
+    assert_eq!(outputs(&mut all), ["report 2 Changed"]);
+    all.end_dump(NOW);
+    assert!(outputs(&mut all).is_empty());
+    assert_eq!(all.count(), (1, 0));
+    assert!(!all.dump.has_ended(Cookie(1)), "nothing more comes of it");
 }
 
 #[test]

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes from the module's socket, and what is asked because of it.
+
+use std::io;
+
+use cm_msgs::Guid;
+use cm_msgs::path::Path;
+use statemachine::{FarPort, PortId, Time};
+
+use crate::io::apm_module::{ApmModule, Heard, KernelQp, Message, Request};
+use crate::kernel::{Presence, TOKENS};
+
+use super::{Kernel, UNANSWERED};
+
+/// Datagrams read before others have their turn.
+const TURN: usize = 64;
+
+impl Kernel {
+    /// The socket is ready.
+    pub(crate) fn handle_ready(&mut self, now: Time) {
+        for _ in 0..TURN {
+            let Some(module) = &mut self.module else {
+                return;
+            };
+            match module.receive() {
+                Ok(Some(heard)) => {
+                    for heard in heard {
+                        self.hear(now, heard);
+                    }
+                }
+                Ok(None) => return self.handle_drained(now),
+                Err(error) => {
+                    tracing::error!(%error, "the kernel module is not listened to any more: restart apmd");
+                    self.module = None;
+                    self.vanish(now, Presence::Unusable(error.to_string()));
+                    return;
+                }
+            }
+        }
+        // Readiness is told once (edge-triggered): nobody tells of what is left.
+        self.unread = true;
+    }
+
+    /// All has been read: what the kernel says from now on is heard.
+    fn handle_drained(&mut self, now: Time) {
+        if self.resync.handle_drained(now) {
+            tracing::debug!("the kernel module said more than there was room for");
+            // Answers to orders, maybe.
+            self.queue_pairs.forget_orders();
+        }
+        while let Some(request) = self.resync.poll(now) {
+            if request == Request::Dump {
+                self.queue_pairs.begin_dump();
+            }
+            if let Err(error) = self.request(request) {
+                self.handle_not_answered(now, request, &error);
+            }
+        }
+    }
+
+    fn request(&self, request: Request) -> io::Result<()> {
+        let Some(module) = &self.module else {
+            return Ok(());
+        };
+        match request {
+            Request::Family => module.ask_family(),
+            Request::Dump => module.dump(),
+            Request::Settings => module.configure(self.settings.protect, self.settings.rules()),
+        }
+    }
+
+    fn hear(&mut self, now: Time, heard: Heard) {
+        let is_present = self.presence == Presence::Present;
+        match heard {
+            Heard::Appeared => self.appear(now),
+            Heard::StillThere => self.resync.handle_still_there(now, is_present),
+            // Asked for at the start, it need not be there.
+            Heard::Vanished if self.presence == Presence::Absent => self.resync.clear(),
+            Heard::Vanished => {
+                tracing::info!("kernel module apm unloaded: queue pairs keep what was loaded");
+                self.vanish(now, Presence::Absent);
+            }
+            // Of one that is not used nothing counts.
+            Heard::Said(message) if is_present => self.handle_said(now, message),
+            Heard::Said(_) => {}
+            Heard::Dumped => {
+                if self.resync.handle_dumped() {
+                    self.queue_pairs.end_dump(now);
+                    self.search(now, self.queue_pairs.known_devices());
+                }
+            }
+            Heard::NotAnswered(request, error) => self.handle_not_answered(now, request, &error),
+            Heard::Refused(UNANSWERED, error) => {
+                tracing::debug!(%error, "queue pair not taken up by the kernel module");
+            }
+            Heard::Refused(token @ TOKENS.., error) => {
+                if let Some((port, lid)) = self.peers.handle_refused(token) {
+                    let port = port.port;
+                    tracing::warn!(port, %lid, %error, "ACK timeouts towards a peer are not bounded: the kernel module refuses it");
+                }
+            }
+            Heard::Refused(token, error) => {
+                tracing::debug!(token, %error, "order refused by the kernel module");
+                let errno = error.raw_os_error().unwrap_or_default();
+                self.queue_pairs.handle_refused(token, errno.unsigned_abs());
+            }
+            Heard::Overrun => self.resync.handle_loss(),
+        }
+    }
+
+    fn handle_said(&mut self, now: Time, message: Message) {
+        match message {
+            Message::New(queue_pair) => self.handle_new(now, *queue_pair),
+            Message::Connecting {
+                node_guid,
+                uid,
+                primary,
+            } => self.peers.expect(far_port(node_guid, &primary), uid),
+            Message::Gone(cookie) => self.queue_pairs.handle_gone(now, cookie),
+            Message::Report(report) => self.queue_pairs.handle_report(now, &report),
+            _ => {}
+        }
+    }
+
+    fn handle_new(&mut self, now: Time, queue_pair: KernelQp) {
+        self.patrol.begin(now);
+        if let (Some(snapshot), None) = (&queue_pair.snapshot, queue_pair.left_alone) {
+            let far = far_port(queue_pair.node_guid, &snapshot.primary);
+            self.peers.expect(far, queue_pair.owner.uid);
+        }
+        if queue_pair.owner.pid.is_none() && queue_pair.left_alone.is_none() {
+            self.traps.look_soon(now);
+        }
+        self.queue_pairs.handle_new(now, queue_pair);
+    }
+
+    /// What was asked cannot be done, now or ever.
+    fn handle_not_answered(&mut self, now: Time, request: Request, error: &io::Error) {
+        let is_wanted = request == Request::Family || self.presence == Presence::Present;
+        match error.raw_os_error() {
+            _ if !is_wanted => {}
+            // The module has gone, and that is yet to be heard or was lost.
+            Some(libc::ENOENT) => self.resync.handle_loss(),
+            // It may not even be there: that is no reason to call it unusable.
+            Some(errno) if may_pass(errno) || request == Request::Family => {
+                tracing::warn!(?request, %error, "request to the kernel module refused: it is asked again");
+                self.resync.ask_again(now, request);
+            }
+            _ => self.fail(now, error),
+        }
+    }
+
+    fn appear(&mut self, now: Time) {
+        if self.presence == Presence::Present {
+            // It was unloaded and loaded again while nothing was heard of it.
+            self.vanish(now, Presence::Absent);
+        }
+        if let Some(why) = self.traps.unsafe_kernel() {
+            if self.settings.strict {
+                let why = format!("[kernel] strict, and {why}");
+                tracing::warn!("kernel module apm is not used: {why}");
+                self.resync.clear();
+                self.presence = Presence::Unusable(why);
+                return;
+            }
+            tracing::warn!("{why}");
+        }
+        match self.module.as_ref().map(ApmModule::listen) {
+            None => {}
+            Some(Ok(())) => {
+                let (protect, except) = (self.settings.protect, &self.settings.except);
+                tracing::info!(%protect, ?except, "kernel module apm is there");
+                self.presence = Presence::Present;
+                self.resync.begin(now);
+            }
+            Some(Err(error)) => self.fail(now, &error),
+        }
+    }
+
+    /// The module is there, and does not do what is asked.
+    fn fail(&mut self, now: Time, error: &io::Error) {
+        tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
+        // Nothing is to be told of while it is not used.
+        if let Some(Err(error)) = self.module.as_ref().map(ApmModule::leave) {
+            tracing::debug!(%error, "the kernel module's events are still told");
+        }
+        self.vanish(now, Presence::Unusable(why(error)));
+    }
+
+    fn vanish(&mut self, now: Time, presence: Presence) {
+        self.presence = presence;
+        self.resync.clear();
+        self.queue_pairs.handle_vanished(now);
+        self.peers.clear();
+    }
+}
+
+/// Whether the kernel may do another time what it refuses with this: it lacks memory, or is still about
+/// an earlier dump.
+const fn may_pass(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::EBUSY
+    )
+}
+
+/// Why the module cannot be used, with what to do about it.
+fn why(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => format!("{error}; apmd needs CAP_NET_ADMIN"),
+        _ => error.to_string(),
+    }
+}
+
+fn far_port(node_guid: Guid, primary: &Path) -> FarPort {
+    FarPort {
+        port: PortId::new(node_guid, primary.port),
+        lid: primary.dlid,
+        partition: primary.pkey.partition(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mio::{Poll, Waker};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::io::apm_module::{Cookie, Owner};
+    use crate::registrations::Room;
+
+    const NOW: Time = Time(1_000_000);
+
+    /// Without a socket: nothing is sent.
+    fn kernel(presence: Presence) -> Kernel {
+        let poll = Poll::new().expect("epoll");
+        let waker = Waker::new(poll.registry(), mio::Token(0)).expect("eventfd");
+        let room = Room::new(100);
+        let mut kernel = Kernel::new(&Config::default(), room, poll.registry(), Arc::new(waker));
+        kernel.module = None;
+        kernel.presence = presence;
+        kernel.resync.clear();
+        kernel
+    }
+
+    fn queue_pair(cookie: u64) -> Heard {
+        Heard::Said(Message::New(Box::new(KernelQp {
+            cookie: Cookie(cookie),
+            node_guid: Guid(0x11),
+            qpn: cm_msgs::Qpn(0x100),
+            peer_qpn: cm_msgs::Qpn(0x22),
+            role: None,
+            left_alone: None,
+            owner: Owner::default(),
+            retries: None,
+            snapshot: None,
+        })))
+    }
+
+    fn not_answered(request: Request, errno: i32) -> Heard {
+        Heard::NotAnswered(request, io::Error::from_raw_os_error(errno))
+    }
+
+    #[test]
+    fn a_module_that_is_not_used_is_not_listened_to() {
+        for presence in [Presence::Absent, Presence::Unusable(String::new())] {
+            let mut kernel = kernel(presence);
+            kernel.hear(NOW, queue_pair(1));
+            assert_eq!(kernel.queue_pairs.count(), (0, 0));
+            kernel.hear(NOW, not_answered(Request::Dump, libc::EPERM));
+            kernel.hear(NOW, not_answered(Request::Settings, libc::ENOMEM));
+            assert_eq!(kernel.resync.poll_timeout(), None);
+        }
+        let mut kernel = kernel(Presence::Present);
+        kernel.hear(NOW, queue_pair(1));
+        assert_eq!(kernel.queue_pairs.count(), (1, 0));
+    }
+
+    #[test]
+    fn what_is_lacking_now_is_asked_for_again_and_what_is_forbidden_is_not() {
+        let mut kernel = kernel(Presence::Present);
+        kernel.hear(NOW, queue_pair(1));
+        kernel.hear(NOW, not_answered(Request::Settings, libc::ENOMEM));
+        assert_eq!(kernel.presence, Presence::Present);
+        assert!(kernel.resync.poll_timeout() > Some(NOW));
+        kernel.hear(NOW, not_answered(Request::Dump, libc::EPERM));
+        assert!(
+            matches!(&kernel.presence, Presence::Unusable(why) if why.contains("CAP_NET_ADMIN"))
+        );
+        assert_eq!(kernel.queue_pairs.count(), (0, 0));
+        assert_eq!(kernel.resync.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_module_that_came_again_unheard_begins_anew() {
+        let mut kernel = kernel(Presence::Present);
+        kernel.hear(NOW, queue_pair(1));
+        kernel.hear(NOW, Heard::Appeared);
+        assert_eq!(kernel.queue_pairs.count(), (0, 0));
+    }
+
+    #[test]
+    fn after_a_loss_nothing_is_asked_before_all_has_been_read() {
+        let mut kernel = kernel(Presence::Present);
+        kernel.hear(NOW, Heard::Overrun);
+        // Said before the loss, and waiting since.
+        kernel.hear(NOW, queue_pair(1));
+        assert_eq!(kernel.resync.poll_timeout(), None);
+        kernel.handle_drained(NOW);
+        kernel.hear(NOW, Heard::StillThere);
+        kernel.handle_drained(NOW);
+        // Its end was lost: the dump does not tell of it.
+        kernel.hear(NOW, Heard::Dumped);
+        assert_eq!(kernel.queue_pairs.count(), (0, 0));
+    }
+}
