@@ -258,7 +258,7 @@ mod tests {
     fn the_list_has_a_line_a_drill() {
         let text = list(false);
         assert_eq!(text.lines().count(), drills::ALL.len());
-        assert!(text.starts_with("cable-pull   flat         "), "{text}");
+        assert!(text.starts_with("cable-pull       flat       "), "{text}");
         for line in list(true).lines() {
             let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
             assert!(object["drill"].is_string() && object["about"].is_string());

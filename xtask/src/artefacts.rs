@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, InFile};
-use crate::{fabrics, shell, workspace};
+use crate::{shell, workspace};
 
 /// UCX's example of a client and a server, which Debian has as source only.
 const UCX_EXAMPLE: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
+
+/// The program of `cargo xtask fabrics`.
+pub(crate) const FABRICS: &str = "apm-fabrics";
 
 /// What C of our own has to pass.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror"];
@@ -92,7 +95,7 @@ pub(crate) fn rust() -> Result<Vec<Artefact>, Error> {
         })
         .filter(|artefact| !artefact.to.contains("build-script"))
         // Simulated fabrics are for this machine.
-        .filter(|artefact| !artefact.to.ends_with(fabrics::PROGRAM))
+        .filter(|artefact| !artefact.to.ends_with(FABRICS))
         .collect();
     artefacts.extend(library(&json).map(|path| Artefact {
         from: path.into(),

@@ -9,9 +9,6 @@ use clap::Args;
 use crate::error::Error;
 use crate::{artefacts, packages, shell};
 
-/// The program.
-pub(crate) const PROGRAM: &str = "apm-fabrics";
-
 /// The options of `cargo xtask test`.
 pub(crate) const OF_TEST: &[&str] = &["--quick", "--seeds", "1"];
 
@@ -36,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
         .args(&options.arguments)
         .status()
         .map_err(|source| Error::Start {
-            program: PROGRAM.to_owned(),
+            program: artefacts::FABRICS.to_owned(),
             source,
         })?;
     Ok(u8::from(!status.success()))
@@ -53,7 +50,7 @@ pub(crate) fn cases(arguments: &[&str]) -> Result<Vec<String>, Error> {
 }
 
 fn compare() -> Result<Command, Error> {
-    let mut command = artefacts::program(PROGRAM)?;
+    let mut command = artefacts::program(artefacts::FABRICS)?;
     command.arg("compare");
     Ok(command)
 }

@@ -147,12 +147,7 @@ impl Turns {
         };
         self.busy += 1;
         if Moment::now().since(since) > LIMIT {
-            let known = command::run(&["apm_order", "get"])?;
-            let loaded: Vec<_> = known
-                .lines()
-                .filter(|line| line.contains("alternate="))
-                .collect();
-            let text = format!("{why}; with an alternate: {}", loaded.join("; "));
+            let text = format!("{why}; {}", what_keeps_it()?);
             return Err(Failure::not_shown(text));
         }
         let state = State::Leaving {
@@ -162,4 +157,19 @@ impl Turns {
         };
         Ok((state, Told::Nothing))
     }
+}
+
+/// References of the module, what it knows, and which connected queue pairs there are.
+fn what_keeps_it() -> Result<String, Failure> {
+    let said = |words: &[&str]| -> Result<String, Failure> {
+        let said = command::run(words)?;
+        let lines = said.lines().filter(|line| !line.contains("type UD"));
+        Ok(lines.collect::<Vec<_>>().join("; "))
+    };
+    Ok(format!(
+        "{} references; known: {}; there are: {}",
+        said(&["cat", "/sys/module/apm/refcnt"])?,
+        said(&["apm_order", "get"])?,
+        said(&["rdma", "resource", "show", "qp"])?,
+    ))
 }
