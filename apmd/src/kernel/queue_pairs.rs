@@ -2,24 +2,27 @@
 //! The queue pairs that the kernel module tells of, and which of them the engine has. No I/O here.
 
 mod libraries;
+mod roomless;
 mod truth;
 
 pub(crate) use truth::kernels;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
+use std::rc::Rc;
 
 use cm_msgs::control::{self, PolicyOverride, QpState, Refusal, Register, Report, Role, Snapshot};
-use cm_msgs::{Guid, Qpn};
+use cm_msgs::{Guid, Lid, Qpn};
 use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 
 use crate::client::Client;
 use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport};
 use crate::io::seqpacket::Peer;
-use crate::registrations::{Registrations, Room, State};
+use crate::registrations::{Overdue, Registrations, Room, Sharer, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
+use roomless::Roomless;
 
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;
@@ -32,7 +35,7 @@ enum Whose {
     /// Its library may register it.
     Awaited,
     Ours,
-    /// The user has too many.
+    /// Its sharer has too many.
     NoRoom,
     /// The engine does not look after it.
     Refused(Refusal),
@@ -97,7 +100,9 @@ pub(crate) struct QueuePairs {
     left: BTreeMap<ConnId, Client>,
     next_conn: u32,
     registrations: Registrations,
-    ports: BTreeSet<PortId>,
+    roomless: Roomless,
+    /// With their LMC.
+    ports: BTreeMap<PortId, u8>,
     /// Registered by libraries.
     claims: Claims,
     awaited: Timers<Cookie>,
@@ -116,7 +121,8 @@ impl QueuePairs {
             left: BTreeMap::new(),
             next_conn: 1,
             registrations: Registrations::new(room),
-            ports: BTreeSet::new(),
+            roomless: Roomless::default(),
+            ports: BTreeMap::new(),
             claims: Claims::default(),
             awaited: Timers::default(),
             orders: Orders::default(),
@@ -183,6 +189,20 @@ impl QueuePairs {
         (self.all.len(), self.all.values().filter(left_alone).count())
     }
 
+    /// How many the module wants looked after and are not, by reason. `all_devices`: whether devices that are
+    /// not known are to be.
+    pub(crate) fn left_out(&self, now: Time, all_devices: bool) -> LeftOut {
+        let roomless = self.roomless.iter().filter_map(|it| self.all.get(&it));
+        let no_room =
+            |entry: &&Entry| entry.qp.left_alone.is_none() && self.seen(entry).care == Care::NoRoom;
+        let known = self.known_devices();
+        let counts = |guid| all_devices || known.contains(&guid);
+        LeftOut {
+            no_room: roomless.filter(no_room).count(),
+            overdue: self.registrations.overdue(now, counts),
+        }
+    }
+
     /// One, by the connection that it is.
     pub(crate) fn queue_pair(&self, id: ConnId) -> Option<&KernelQp> {
         let cookie = self.by_conn.get(&id.conn).filter(|_| id.client == CLIENT)?;
@@ -202,7 +222,7 @@ impl QueuePairs {
 
     /// Devices with ports that are looked after.
     pub(crate) fn known_devices(&self) -> BTreeSet<Guid> {
-        self.ports.iter().map(|port| port.node_guid).collect()
+        self.ports.keys().map(|port| port.node_guid).collect()
     }
 
     pub(crate) fn knows(&self, number: (Guid, Qpn)) -> bool {
@@ -274,6 +294,7 @@ impl QueuePairs {
         let id = entry.id();
         self.by_conn.remove(&id.conn);
         self.by_number.remove(&entry.number());
+        self.roomless.remove(cookie);
         self.awaited.cancel(&cookie);
         for answer in self.orders.forget(cookie) {
             if let Answer::Registration(id) = answer {
@@ -294,6 +315,7 @@ impl QueuePairs {
         self.all.clear();
         self.by_number.clear();
         self.by_conn.clear();
+        self.roomless.clear();
         self.awaited = Timers::default();
         self.registrations.remove_client(now, CLIENT);
         let gone = Output::Engine(Box::new(Input::ClientGone(CLIENT)));
@@ -386,19 +408,24 @@ impl QueuePairs {
             Some(State::Accepted(_)) => return,
             Some(_) => {}
             None => {
-                if !self.registrations.add(id, entry.qp.owner.uid, register) {
+                let sharer = sharer(&entry.qp, &register, &self.ports);
+                let lid = sharer.peer().map(|lid| lid.0);
+                if !self.registrations.add(now, id, sharer, register) {
                     if entry.whose != Whose::NoRoom {
-                        let (uid, qpn) = (entry.qp.owner.uid, entry.qp.qpn);
-                        tracing::warn!(uid, %qpn, "queue pair not looked after: the user's share is used up");
+                        let (owner, uid, qpn) =
+                            (&entry.qp.owner.name, entry.qp.owner.uid, entry.qp.qpn);
+                        tracing::warn!(owner, uid, lid, %qpn, "queue pair not looked after: its share of max_connections is used up");
                     }
                     entry.whose = Whose::NoRoom;
+                    self.roomless.insert(cookie);
                     return;
                 }
                 entry.whose = Whose::Ours;
+                self.roomless.remove(cookie);
             }
         }
         let port = PortId::new(register.node_guid, register.snapshot.primary.port);
-        if !self.ports.contains(&port) {
+        if !self.ports.contains_key(&port) {
             if let Some(waiting) = self.registrations.get_mut(id) {
                 waiting.state = State::NoPort;
             }
@@ -412,8 +439,8 @@ impl QueuePairs {
     }
 
     /// A port is there. Whether it was not known before.
-    pub(crate) fn handle_port(&mut self, now: Time, port: PortId) -> bool {
-        let is_new = self.ports.insert(port);
+    pub(crate) fn handle_port(&mut self, now: Time, port: PortId, lmc: u8) -> bool {
+        let is_new = self.ports.insert(port, lmc).is_none();
         if is_new {
             for id in self.registrations.without_port(port.node_guid) {
                 self.consider_conn(now, id);
@@ -442,6 +469,10 @@ impl QueuePairs {
         for id in self.registrations.due(now) {
             self.consider_conn(now, id);
         }
+        let changes = self.registrations.room_changes();
+        for cookie in self.roomless.due(now, changes) {
+            self.consider(now, cookie);
+        }
         for (id, number) in self.claims.unmet(now) {
             self.tell_registrant(id, number);
         }
@@ -452,6 +483,8 @@ impl QueuePairs {
             self.awaited.next(),
             self.registrations.poll_timeout(),
             self.claims.poll_timeout(),
+            self.roomless
+                .poll_timeout(self.registrations.room_changes()),
         ];
         times.into_iter().flatten().min()
     }
@@ -527,6 +560,28 @@ pub(crate) enum Care {
     /// Its library may register it.
     Awaited,
     NotConnected,
+}
+
+/// How many queue pairs are to be looked after, and are not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LeftOut {
+    pub(crate) no_room: usize,
+    pub(crate) overdue: Overdue,
+}
+
+/// Whose share a queue pair takes. A subnet manager gives all ports of hosts the same LMC, so a host is not
+/// as many as it has LIDs.
+fn sharer(qp: &KernelQp, register: &Register, ports: &BTreeMap<PortId, u8>) -> Sharer {
+    if qp.owner.pid.is_some() {
+        return Sharer::User(qp.owner.uid);
+    }
+    let primary = &register.snapshot.primary;
+    let port = PortId::new(qp.node_guid, primary.port);
+    let lmc = ports.get(&port).copied().unwrap_or(0).min(7);
+    Sharer::Ulp {
+        name: Rc::from(qp.owner.name.as_str()),
+        peer: Lid(primary.dlid.0 >> lmc << lmc),
+    }
 }
 
 fn cause(cause: Cause, errno: u32, answers: Option<Answer>) -> control::Cause {

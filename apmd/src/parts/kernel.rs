@@ -18,7 +18,7 @@ use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Ask, Cookie, Heard, KernelQp, Message};
 use crate::io::nldev::QueuePair;
 use crate::io::watched;
-use crate::kernel::{Output, PeerLid, Peers, Presence, QueuePairs, TOKENS, Told};
+use crate::kernel::{Output, PeerLid, Peers, Presence, QueuePairs, TOKENS, Told, Unusable};
 use crate::parts::device_indexes::DeviceIndexes;
 use crate::parts::patrol::{self, Patrol};
 use crate::parts::traps::Traps;
@@ -177,7 +177,7 @@ impl Kernel {
                 Err(error) => {
                     tracing::error!(%error, "the kernel module is not listened to any more: restart apmd");
                     self.module = None;
-                    self.vanish(now, Presence::Unusable(error.to_string()));
+                    self.vanish(now, Presence::Unusable(Unusable::from(&error)));
                     return;
                 }
             }
@@ -253,7 +253,7 @@ impl Kernel {
             if self.settings.strict {
                 let why = format!("[kernel] strict, and {why}");
                 tracing::warn!("kernel module apm is not used: {why}");
-                self.presence = Presence::Unusable(why);
+                self.presence = Presence::Unusable(Unusable::Strict(why));
                 return;
             }
             tracing::warn!("{why}");
@@ -269,14 +269,14 @@ impl Kernel {
             }
             Err(error) => {
                 tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
-                self.presence = Presence::Unusable(why(&error));
+                self.presence = Presence::Unusable(Unusable::from(&error));
             }
         }
     }
 
     fn fail(&mut self, now: Time, error: &io::Error) {
         tracing::warn!(%error, "kernel module apm is loaded, but cannot be used");
-        self.vanish(now, Presence::Unusable(why(error)));
+        self.vanish(now, Presence::Unusable(Unusable::from(error)));
     }
 
     fn vanish(&mut self, now: Time, presence: Presence) {
@@ -375,7 +375,7 @@ impl Kernel {
 
     pub(crate) fn handle_port(&mut self, now: Time, port: PortId, status: &PortStatus) {
         self.peers.handle_port(port, Some(status));
-        let is_new = self.queue_pairs.handle_port(now, port);
+        let is_new = self.queue_pairs.handle_port(now, port, status.lmc);
         if is_new && self.presence == Presence::Present {
             self.search(now, BTreeSet::from([port.node_guid]));
         }
@@ -521,14 +521,6 @@ impl Kernel {
                 Output::Forget(id) => Note::Forget(id),
             });
         }
-    }
-}
-
-/// Why the module cannot be used, with what to do about it.
-fn why(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EPERM) => format!("{error}; apmd needs CAP_NET_ADMIN"),
-        _ => error.to_string(),
     }
 }
 

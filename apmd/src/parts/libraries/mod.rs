@@ -25,7 +25,7 @@ use crate::io::nldev::{Maker, Nldev};
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol};
-use crate::registrations::{Registrations, Room, State};
+use crate::registrations::{Registrations, Room, Sharer, State};
 use crate::server::{Alive, Server};
 use check::{Holder, Objection, Ownership};
 use pace::Pace;
@@ -184,7 +184,9 @@ impl Libraries {
             if self
                 .client(key)
                 .is_some_and(|client| client.command.is_some())
-                && let Err(at) = self.pace.read(now, uid, self.registrations.accepted(uid))
+                && let Err(at) =
+                    self.pace
+                        .read(now, uid, self.registrations.accepted(&Sharer::User(uid)))
             {
                 return self.paused.set(key, at);
             }
@@ -275,7 +277,7 @@ impl Libraries {
         if self.registrations.remove(now, id) {
             self.notes.push_back(Note::engine(Input::Close(id)));
         }
-        if !self.registrations.add(id, uid, register) {
+        if !self.registrations.add(now, id, Sharer::User(uid), register) {
             tracing::warn!(uid, "registration refused: the user's share is used up");
             return self.order(now, id, Order::Refuse(Refusal::Full));
         }
@@ -478,9 +480,9 @@ impl Libraries {
             _ => self.counters.contradicted += 1,
         }
         if let Some(registration) = self.registrations.get(id) {
-            let (uid, qpn) = (registration.uid, registration.register.qpn);
-            let pid = self.of(id).map(|connected| connected.client.peer.pid);
-            let node_guid = registration.register.node_guid;
+            let Register { node_guid, qpn, .. } = registration.register;
+            let peer = self.of(id).map(|connected| connected.client.peer);
+            let (uid, pid) = (peer.map(|peer| peer.uid), peer.map(|peer| peer.pid));
             tracing::warn!(uid, pid, %node_guid, %qpn, "registration refused: {objection}");
         }
         self.registrations.remove(now, id);
