@@ -90,6 +90,14 @@ pub(crate) enum Output {
     Forget(ConnId),
 }
 
+/// Those that are to be considered again though nothing is told of them.
+#[derive(Debug, Default)]
+struct Later {
+    /// Their libraries may register them until then.
+    awaited: Timers<Cookie>,
+    roomless: Roomless,
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct QueuePairs {
@@ -100,12 +108,11 @@ pub(crate) struct QueuePairs {
     left: BTreeMap<ConnId, Client>,
     next_conn: u32,
     registrations: Registrations,
-    roomless: Roomless,
     /// With their LMC.
     ports: BTreeMap<PortId, u8>,
     /// Registered by libraries.
     claims: Claims,
-    awaited: Timers<Cookie>,
+    later: Later,
     orders: Orders,
     dump: u32,
     outputs: VecDeque<Output>,
@@ -121,10 +128,9 @@ impl QueuePairs {
             left: BTreeMap::new(),
             next_conn: 1,
             registrations: Registrations::new(room),
-            roomless: Roomless::default(),
             ports: BTreeMap::new(),
             claims: Claims::default(),
-            awaited: Timers::default(),
+            later: Later::default(),
             orders: Orders::default(),
             dump: 0,
             outputs: VecDeque::new(),
@@ -192,7 +198,11 @@ impl QueuePairs {
     /// How many the module wants looked after and are not, by reason. `all_devices`: whether devices that are
     /// not known are to be.
     pub(crate) fn left_out(&self, now: Time, all_devices: bool) -> LeftOut {
-        let roomless = self.roomless.iter().filter_map(|it| self.all.get(&it));
+        let roomless = self
+            .later
+            .roomless
+            .iter()
+            .filter_map(|it| self.all.get(&it));
         let no_room =
             |entry: &&Entry| entry.qp.left_alone.is_none() && self.seen(entry).care == Care::NoRoom;
         let known = self.known_devices();
@@ -294,8 +304,8 @@ impl QueuePairs {
         let id = entry.id();
         self.by_conn.remove(&id.conn);
         self.by_number.remove(&entry.number());
-        self.roomless.remove(cookie);
-        self.awaited.cancel(&cookie);
+        self.later.roomless.remove(cookie);
+        self.later.awaited.cancel(&cookie);
         for answer in self.orders.forget(cookie) {
             if let Answer::Registration(id) = answer {
                 self.tell_registrant(id, entry.number());
@@ -315,8 +325,8 @@ impl QueuePairs {
         self.all.clear();
         self.by_number.clear();
         self.by_conn.clear();
-        self.roomless.clear();
-        self.awaited = Timers::default();
+        self.later.roomless.clear();
+        self.later.awaited = Timers::default();
         self.registrations.remove_client(now, CLIENT);
         let gone = Output::Engine(Box::new(Input::ClientGone(CLIENT)));
         self.outputs.push_back(gone);
@@ -417,11 +427,11 @@ impl QueuePairs {
                         tracing::warn!(owner, uid, lid, %qpn, "queue pair not looked after: its share of max_connections is used up");
                     }
                     entry.whose = Whose::NoRoom;
-                    self.roomless.insert(cookie);
+                    self.later.roomless.insert(cookie);
                     return;
                 }
                 entry.whose = Whose::Ours;
-                self.roomless.remove(cookie);
+                self.later.roomless.remove(cookie);
             }
         }
         let port = PortId::new(register.node_guid, register.snapshot.primary.port);
@@ -460,7 +470,7 @@ impl QueuePairs {
     }
 
     pub(crate) fn handle_time(&mut self, now: Time) {
-        for cookie in iter::from_fn(|| self.awaited.expired(now)).collect::<Vec<_>>() {
+        for cookie in iter::from_fn(|| self.later.awaited.expired(now)).collect::<Vec<_>>() {
             if let Some(entry) = self.all.get_mut(&cookie) {
                 entry.whose = Whose::Ours;
                 self.consider(now, cookie);
@@ -470,7 +480,7 @@ impl QueuePairs {
             self.consider_conn(now, id);
         }
         let changes = self.registrations.room_changes();
-        for cookie in self.roomless.due(now, changes) {
+        for cookie in self.later.roomless.due(now, changes) {
             self.consider(now, cookie);
         }
         for (id, number) in self.claims.unmet(now) {
@@ -480,10 +490,11 @@ impl QueuePairs {
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let times = [
-            self.awaited.next(),
+            self.later.awaited.next(),
             self.registrations.poll_timeout(),
             self.claims.poll_timeout(),
-            self.roomless
+            self.later
+                .roomless
                 .poll_timeout(self.registrations.room_changes()),
         ];
         times.into_iter().flatten().min()
