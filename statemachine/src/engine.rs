@@ -30,7 +30,7 @@ use crate::random::Random;
 use crate::schedule::Class;
 use crate::time::Time;
 use crate::trace::{Level, Trace, What};
-use crate::view::{ConnectionView, Counters, Grade, PortState, PortView, Protection};
+use crate::view::{ConnectionView, Counters, Grade, Identity, PortState, PortView, Protection};
 
 /// All connections of a host, its ports, and what is under way.
 ///
@@ -238,6 +238,15 @@ impl Engine {
     ) -> impl Iterator<Item = ConnectionView> + '_ {
         let conns = self.conns.range(range);
         conns.map(move |(_, conn)| conn.view(&self.cx, now))
+    }
+
+    /// What these are known by: of a view, what costs nothing.
+    pub fn identities_in(
+        &self,
+        range: impl RangeBounds<ConnId>,
+    ) -> impl Iterator<Item = Identity> + '_ {
+        let conns = self.conns.range(range);
+        conns.map(|(_, conn)| conn.identity())
     }
 
     /// The local ports, ordered by name.

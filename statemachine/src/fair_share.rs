@@ -17,7 +17,7 @@ pub struct FairShare<User> {
     total: usize,
 }
 
-impl<User: Copy + Ord> FairShare<User> {
+impl<User: Ord> FairShare<User> {
     /// A stock of `limit` for all, and `reserve` more for the privileged.
     pub fn new(limit: usize, reserve: usize) -> Self {
         Self {
@@ -36,6 +36,14 @@ impl<User: Copy + Ord> FairShare<User> {
     /// What all hold.
     pub fn total(&self) -> usize {
         self.total
+    }
+
+    /// The most that `user` could come to hold one by one, as others hold now.
+    pub fn within_reach(&self, user: &User) -> usize {
+        let held = self.held.get(user).copied().unwrap_or(0);
+        let free = self.limit.saturating_sub(self.total - held);
+        // Where three times what is left, and one more, is what is held.
+        (free + 1).saturating_mul(SHARE) / (SHARE + 1)
     }
 
     /// Takes `amount` for `user`, or nothing if that is more than its share.
@@ -95,6 +103,18 @@ mod tests {
         }
         stock.give_back(1, 700);
         assert!(fill(&mut stock, 2) > 300, "what comes back is shared anew");
+    }
+
+    #[test]
+    fn what_is_within_reach_is_what_can_be_taken() {
+        for limit in 0..50 {
+            let mut stock = FairShare::new(limit, 0);
+            for user in 1..5 {
+                let reach = stock.within_reach(&user);
+                assert_eq!(fill(&mut stock, user), reach, "user {user} of {limit}");
+                assert_eq!(stock.within_reach(&user), reach, "what is held counts");
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,17 @@ pub use crate::port::PortState;
 use crate::probe::PathHealth;
 use crate::time::Time;
 
+/// What a connection is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Its name.
+    pub id: ConnId,
+    /// Node GUID of its device.
+    pub node_guid: Guid,
+    /// Its QP.
+    pub qpn: Qpn,
+}
+
 /// A connection as it is now.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConnectionView {

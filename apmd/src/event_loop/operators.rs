@@ -13,7 +13,7 @@ use crate::counters::{DaemonCounters, PortCounters};
 use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::{Counters, Source, Status};
-use crate::observe::problems::Problems;
+use crate::observe::problems::{self, Problems};
 use crate::observe::queue_pairs::QueuePairPage;
 use crate::observe::request::{Asked, Refused, Request, Show};
 use crate::observe::transition::{self, Subject, Transition};
@@ -251,6 +251,12 @@ impl Parts {
             &connections,
         );
         degraded.extend(self.sources.all_fail());
+        let left_out = self
+            .kernel
+            .queue_pairs()
+            .left_out(now, config.devices.is_empty());
+        let presence = self.kernel.presence();
+        degraded.extend(problems::of_kernel(&config.kernel, presence, left_out));
         let others = others.into_iter().chain(self.sources.problem());
         let others = others.chain(self.fabric.problem());
         let others = others.chain(self.acm.problems().iter().cloned());

@@ -7,6 +7,7 @@ mod host_kernel;
 mod orders;
 mod peer_lid;
 mod peers;
+mod presence;
 mod queue_pairs;
 mod resync;
 mod traps;
@@ -15,15 +16,7 @@ pub(crate) use host_kernel::HostKernel;
 pub(crate) use orders::TOKENS;
 pub(crate) use peer_lid::PeerLid;
 pub(crate) use peers::{Peers, Told};
-pub(crate) use queue_pairs::{CLIENT, Care, Output, QueuePairs, Seen, kernels};
+pub(crate) use presence::{Presence, Unusable};
+pub(crate) use queue_pairs::{CLIENT, Care, LeftOut, Output, QueuePairs, Seen, kernels};
 pub(crate) use resync::Resync;
 pub(crate) use traps::{Surroundings, Trap, Traps};
-
-/// What is known of the module.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Presence {
-    Absent,
-    /// It is loaded, but does not speak to us, for this reason.
-    Unusable(String),
-    Present,
-}

@@ -4,28 +4,31 @@
 mod dump;
 mod libraries;
 mod registration;
+mod roomless;
 mod seen;
 mod truth;
 
-pub(crate) use seen::{Care, Seen};
+pub(crate) use seen::{Care, LeftOut, Seen};
 pub(crate) use truth::kernels;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
+use std::rc::Rc;
 
-use cm_msgs::control::{self, Refusal, Report};
-use cm_msgs::{Guid, Qpn};
+use cm_msgs::control::{self, Refusal, Register, Report};
+use cm_msgs::{Guid, Lid, Qpn};
 use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 
 use crate::client::Client;
 use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport};
 use crate::io::seqpacket::Peer;
-use crate::registrations::{Registrations, Room, State};
+use crate::registrations::{Registrations, Room, Sharer, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
 use dump::Dump;
 use registration::registration;
+use roomless::Roomless;
 
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;
@@ -38,7 +41,7 @@ enum Whose {
     /// Its library may register it.
     Awaited,
     Ours,
-    /// The user has too many.
+    /// Its sharer has too many.
     NoRoom,
     /// The engine does not look after it.
     Refused(Refusal),
@@ -93,6 +96,14 @@ pub(crate) enum Output {
     Forget(ConnId),
 }
 
+/// Those that are to be considered again though nothing is told of them.
+#[derive(Debug, Default)]
+struct Later {
+    /// Their libraries may register them until then.
+    awaited: Timers<Cookie>,
+    roomless: Roomless,
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct QueuePairs {
@@ -103,10 +114,11 @@ pub(crate) struct QueuePairs {
     left: BTreeMap<ConnId, Client>,
     next_conn: u32,
     registrations: Registrations,
-    ports: BTreeSet<PortId>,
+    /// With their LMC.
+    ports: BTreeMap<PortId, u8>,
     /// Registered by libraries.
     claims: Claims,
-    awaited: Timers<Cookie>,
+    later: Later,
     orders: Orders,
     dump: Dump,
     outputs: VecDeque<Output>,
@@ -122,9 +134,9 @@ impl QueuePairs {
             left: BTreeMap::new(),
             next_conn: 1,
             registrations: Registrations::new(room),
-            ports: BTreeSet::new(),
+            ports: BTreeMap::new(),
             claims: Claims::default(),
-            awaited: Timers::default(),
+            later: Later::default(),
             orders: Orders::default(),
             dump: Dump::default(),
             outputs: VecDeque::new(),
@@ -181,7 +193,7 @@ impl QueuePairs {
 
     /// Devices with ports that are looked after.
     pub(crate) fn known_devices(&self) -> BTreeSet<Guid> {
-        self.ports.iter().map(|port| port.node_guid).collect()
+        self.ports.keys().map(|port| port.node_guid).collect()
     }
 
     pub(crate) fn knows(&self, number: (Guid, Qpn)) -> bool {
@@ -257,7 +269,8 @@ impl QueuePairs {
         let id = entry.id();
         self.by_conn.remove(&id.conn);
         self.by_number.remove(&entry.number());
-        self.awaited.cancel(&cookie);
+        self.later.roomless.remove(cookie);
+        self.later.awaited.cancel(&cookie);
         for answer in self.orders.forget(cookie) {
             if let Answer::Registration(id) = answer {
                 self.tell_registrant(id, entry.number());
@@ -277,7 +290,8 @@ impl QueuePairs {
         self.all.clear();
         self.by_number.clear();
         self.by_conn.clear();
-        self.awaited = Timers::default();
+        self.later.roomless.clear();
+        self.later.awaited = Timers::default();
         self.dump.end();
         self.registrations.remove_client(now, CLIENT);
         let gone = Output::Engine(Box::new(Input::ClientGone(CLIENT)));
@@ -372,19 +386,24 @@ impl QueuePairs {
             Some(State::Accepted(_)) => return,
             Some(_) => {}
             None => {
-                if !self.registrations.add(id, entry.qp.owner.uid, register) {
+                let sharer = sharer(&entry.qp, &register, &self.ports);
+                let lid = sharer.peer().map(|lid| lid.0);
+                if !self.registrations.add(now, id, sharer, register) {
                     if entry.whose != Whose::NoRoom {
-                        let (uid, qpn) = (entry.qp.owner.uid, entry.qp.qpn);
-                        tracing::warn!(uid, %qpn, "queue pair not looked after: the user's share is used up");
+                        let (owner, uid, qpn) =
+                            (&entry.qp.owner.name, entry.qp.owner.uid, entry.qp.qpn);
+                        tracing::warn!(owner, uid, lid, %qpn, "queue pair not looked after: its share of max_connections is used up");
                     }
                     entry.whose = Whose::NoRoom;
+                    self.later.roomless.insert(cookie);
                     return;
                 }
                 entry.whose = Whose::Ours;
+                self.later.roomless.remove(cookie);
             }
         }
         let port = PortId::new(register.node_guid, register.snapshot.primary.port);
-        if !self.ports.contains(&port) {
+        if !self.ports.contains_key(&port) {
             if let Some(waiting) = self.registrations.get_mut(id) {
                 waiting.state = State::NoPort;
             }
@@ -398,8 +417,8 @@ impl QueuePairs {
     }
 
     /// A port is there. Whether it was not known before.
-    pub(crate) fn handle_port(&mut self, now: Time, port: PortId) -> bool {
-        let is_new = self.ports.insert(port);
+    pub(crate) fn handle_port(&mut self, now: Time, port: PortId, lmc: u8) -> bool {
+        let is_new = self.ports.insert(port, lmc).is_none();
         if is_new {
             for id in self.registrations.without_port(port.node_guid) {
                 self.consider_conn(now, id);
@@ -419,7 +438,7 @@ impl QueuePairs {
     }
 
     pub(crate) fn handle_time(&mut self, now: Time) {
-        for cookie in iter::from_fn(|| self.awaited.expired(now)).collect::<Vec<_>>() {
+        for cookie in iter::from_fn(|| self.later.awaited.expired(now)).collect::<Vec<_>>() {
             if let Some(entry) = self.all.get_mut(&cookie) {
                 entry.whose = Whose::Ours;
                 self.consider(now, cookie);
@@ -428,6 +447,10 @@ impl QueuePairs {
         for id in self.registrations.due(now) {
             self.consider_conn(now, id);
         }
+        let changes = self.registrations.room_changes();
+        for cookie in self.later.roomless.due(now, changes) {
+            self.consider(now, cookie);
+        }
         for (id, number) in self.claims.unmet(now) {
             self.tell_registrant(id, number);
         }
@@ -435,9 +458,12 @@ impl QueuePairs {
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let times = [
-            self.awaited.next(),
+            self.later.awaited.next(),
             self.registrations.poll_timeout(),
             self.claims.poll_timeout(),
+            self.later
+                .roomless
+                .poll_timeout(self.registrations.room_changes()),
         ];
         times.into_iter().flatten().min()
     }
@@ -491,6 +517,21 @@ impl QueuePairs {
         };
         let token = self.orders.add(cookie, answer);
         Some((cookie, token, ask))
+    }
+}
+
+/// Whose share a queue pair takes. A subnet manager gives all ports of hosts the same LMC, so a host is not
+/// as many as it has LIDs.
+fn sharer(qp: &KernelQp, register: &Register, ports: &BTreeMap<PortId, u8>) -> Sharer {
+    if qp.owner.pid.is_some() {
+        return Sharer::User(qp.owner.uid);
+    }
+    let primary = &register.snapshot.primary;
+    let port = PortId::new(qp.node_guid, primary.port);
+    let lmc = ports.get(&port).copied().unwrap_or(0).min(7);
+    Sharer::Ulp {
+        name: Rc::from(qp.owner.name.as_str()),
+        peer: Lid(primary.dlid.0 >> lmc << lmc),
     }
 }
 

@@ -11,7 +11,7 @@ use cm_msgs::path::PortAddress;
 use paths::fabric::Common;
 use paths::source::Ssa;
 use serde::{Deserialize, Serialize};
-use statemachine::view::{self, AssociationView, Grade, ProbeView, Protection};
+use statemachine::view::{self, AssociationView, Grade, Identity, ProbeView, Protection};
 use statemachine::{ConnId, ConnectionView, Engine, Input, Time};
 
 use super::filter::{ConnectionFilter, is_owner};
@@ -69,10 +69,14 @@ impl Connections<'_> {
         };
         let mut page = ConnectionPage::default();
         let mut examined = 0;
-        for view in self.engine.connections_in(self.now, range) {
+        for identity in self.engine.identities_in(range) {
             examined += 1;
-            let id = view.id;
-            if self.fits(filter, node_guid, &view) {
+            let id = identity.id;
+            let view = match self.may_fit(filter, node_guid, &identity) {
+                true => self.engine.connections_in(self.now, id..=id).next(),
+                false => None,
+            };
+            if let Some(view) = view.filter(|view| has_state(filter, view)) {
                 page.connections.push(self.show(view));
             }
             if page.connections.len() == SHOWN_MAX || examined == EXAMINED_MAX {
@@ -97,11 +101,11 @@ impl Connections<'_> {
         Ok(Some(device.node_guid))
     }
 
-    fn fits(&self, filter: &ConnectionFilter, device: Option<Guid>, view: &ConnectionView) -> bool {
-        let client = self.client(view);
-        let state = filter.state.as_deref().unwrap_or("");
-        filter.qpn.is_none_or(|qpn| view.qpn.0 == qpn)
-            && device.is_none_or(|guid| view.node_guid == guid)
+    /// What can be said without a view, which costs more than all of this.
+    fn may_fit(&self, filter: &ConnectionFilter, device: Option<Guid>, conn: &Identity) -> bool {
+        let client = (self.client)(conn.id);
+        filter.qpn.is_none_or(|qpn| conn.qpn.0 == qpn)
+            && device.is_none_or(|guid| conn.node_guid == guid)
             && filter
                 .pid
                 .is_none_or(|pid| client.is_some_and(|client| client.peer.pid == pid))
@@ -112,7 +116,6 @@ impl Connections<'_> {
                     is_owner(owner, command.as_deref().unwrap_or_default(), peer.pid)
                 })
             })
-            && view.protection.to_string().starts_with(state)
     }
 
     fn client(&self, view: &ConnectionView) -> Option<&Client> {
@@ -180,6 +183,11 @@ impl Connections<'_> {
             },
         }
     }
+}
+
+fn has_state(filter: &ConnectionFilter, view: &ConnectionView) -> bool {
+    let state = filter.state.as_deref().unwrap_or_default();
+    view.protection.to_string().starts_with(state)
 }
 
 /// Of a grade, as scripts take it.

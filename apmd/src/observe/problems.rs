@@ -2,7 +2,9 @@
 //! What an operator should look at, in words, and what to do about it.
 
 use super::model::{ConnSums, Port};
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::io::apm_module::Protect;
+use crate::kernel::{LeftOut, Presence};
 use crate::reload::Reload;
 
 /// What is wrong. Only what is `degraded` fails `apmctl status`.
@@ -111,10 +113,48 @@ fn not_armed(conns: &ConnSums) -> Option<String> {
     })
 }
 
+/// What the kernel module should protect and does not. Whoever wants nothing protected by it misses nothing.
+pub(crate) fn of_kernel(
+    settings: &config::Kernel,
+    presence: &Presence,
+    left_out: LeftOut,
+) -> Vec<String> {
+    match presence {
+        _ if settings.protect == Protect::None => Vec::new(),
+        Presence::Absent => Vec::new(),
+        Presence::Unusable(why) => vec![format!(
+            "kernel module apm is loaded but not used, kernel connections are not protected: {why}; {}",
+            why.remedy()
+        )],
+        Presence::Present => left_out_words(left_out),
+    }
+}
+
+fn left_out_words(left_out: LeftOut) -> Vec<String> {
+    let reasons = [
+        (left_out.no_room, "no room (control.max_connections)"),
+        (
+            left_out.overdue.turn,
+            "too many come and go (for more than a minute)",
+        ),
+        (
+            left_out.overdue.port,
+            "their device or port is not looked after, the log says why",
+        ),
+    ];
+    let reasons = reasons.into_iter().filter(|(count, _)| *count > 0);
+    let words = reasons.map(|(count, why)| {
+        format!("{count} queue pairs are not protected: {why}: `apmctl qp` says which")
+    });
+    words.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Unusable;
     use crate::observe::model::PortLink;
+    use crate::registrations::Overdue;
 
     fn port(device: &str, number: u8, state: &str) -> Port {
         Port {
@@ -218,5 +258,62 @@ mod tests {
         conns.unprotected += 1;
         let want = "1 of 4 connections are not armed: `apmctl conn` says why";
         assert_eq!(degraded(&ports, &conns), [want]);
+    }
+
+    fn of_kernel(protect: Protect, presence: &Presence, left_out: LeftOut) -> Vec<String> {
+        let settings = config::Kernel {
+            protect,
+            ..config::Kernel::default()
+        };
+        super::of_kernel(&settings, presence, left_out)
+    }
+
+    #[test]
+    fn a_module_that_is_loaded_and_not_used_is_degraded_unless_nobody_wants_it() {
+        let says = |protect, unusable| {
+            let presence = Presence::Unusable(unusable);
+            of_kernel(protect, &presence, LeftOut::default()).concat()
+        };
+        let not_permitted = || Unusable::from(&std::io::Error::from_raw_os_error(libc::EPERM));
+        assert_eq!(
+            says(Protect::All, not_permitted()),
+            "kernel module apm is loaded but not used, kernel connections are not protected: Operation not \
+             permitted (os error 1); apmd needs CAP_NET_ADMIN; install apmd-kernel.conf (docs/kernel.md) or \
+             unload the module"
+        );
+        assert_eq!(says(Protect::None, not_permitted()), "");
+        let strict = Unusable::Strict("[kernel] strict, and so on".to_owned());
+        let strict = says(Protect::Ulps, strict);
+        assert!(
+            strict.contains("not protected: [kernel] strict, and so on; install such a kernel"),
+            "{strict}"
+        );
+        let failed = Unusable::from(&std::io::Error::from_raw_os_error(libc::EIO));
+        let failed = says(Protect::All, failed);
+        assert!(
+            failed.ends_with("; restart apmd or unload the module"),
+            "{failed}"
+        );
+        let none = of_kernel(Protect::All, &Presence::Absent, LeftOut::default());
+        assert!(none.is_empty(), "many do without");
+    }
+
+    #[test]
+    fn queue_pairs_that_are_left_out_are_degraded() {
+        let of = |protect, left_out| of_kernel(protect, &Presence::Present, left_out);
+        assert!(of(Protect::All, LeftOut::default()).is_empty());
+        let left_out = LeftOut {
+            no_room: 3,
+            overdue: Overdue { port: 2, turn: 1 },
+        };
+        let want = [
+            "3 queue pairs are not protected: no room (control.max_connections): `apmctl qp` says which",
+            "1 queue pairs are not protected: too many come and go (for more than a minute): `apmctl qp` says \
+             which",
+            "2 queue pairs are not protected: their device or port is not looked after, the log says why: \
+             `apmctl qp` says which",
+        ];
+        assert_eq!(of(Protect::All, left_out), want);
+        assert!(of(Protect::None, left_out).is_empty());
     }
 }

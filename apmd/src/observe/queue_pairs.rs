@@ -136,8 +136,12 @@ fn care(now: Time, seen: &Seen<'_>, engine: &Engine) -> (Option<ConnId>, String,
         Care::NoPort => {
             waiting("apmd does not look after its device, or does not know its port yet")
         }
-        Care::Turnover => waiting("its user's connections come and go too fast"),
-        Care::NoRoom => waiting("its user's share of max_connections is used up"),
+        Care::Turnover => {
+            waiting("connections of its user, or of its kernel ULP's peer, come and go too fast")
+        }
+        Care::NoRoom => waiting(
+            "the share of max_connections that its user, or its kernel ULP or peer, has is used up",
+        ),
         Care::Awaited => waiting("its program has the library, which may register it"),
         Care::NotConnected => waiting("it is not connected"),
     }
@@ -153,7 +157,7 @@ pub(crate) fn module(
     let (state, reason) = match presence {
         Presence::Present => (ModuleState::Loaded, None),
         Presence::Absent => (ModuleState::Absent, None),
-        Presence::Unusable(why) => (ModuleState::Unusable, Some(why.clone())),
+        Presence::Unusable(why) => (ModuleState::Unusable, Some(why.to_string())),
     };
     let (queue_pairs, left_alone) = all.count();
     KernelModule {

@@ -207,7 +207,7 @@ impl Kernel {
 
     pub(crate) fn handle_port(&mut self, now: Time, port: PortId, status: &PortStatus) {
         self.peers.handle_port(port, Some(status));
-        let is_new = self.queue_pairs.handle_port(now, port);
+        let is_new = self.queue_pairs.handle_port(now, port, status.lmc);
         if is_new && self.presence == Presence::Present {
             self.search(now, BTreeSet::from([port.node_guid]));
         }

@@ -2,19 +2,29 @@
 //! Connections that libraries, or the kernel module, want looked after: what the engine knows of, and what
 //! waits. No I/O here.
 
+mod room;
+mod sharer;
 #[cfg(test)]
 mod tests;
 mod turnover;
 
-use std::cell::RefCell;
+pub(crate) use room::Room;
+pub(crate) use sharer::Sharer;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::time::Duration;
 
 use cm_msgs::control::Register;
 use cm_msgs::{Guid, Qpn};
-use statemachine::{ConnId, FairShare, Time};
+use statemachine::{ConnId, Time};
 
 use turnover::Turnover;
+
+/// How long the port of a registration may take to be known, as after a start, before that is no matter of
+/// course.
+const FOR_PORT: Duration = Duration::from_secs(5);
+/// How long it may wait for its turn, likewise: longer than what was before it can cost by itself.
+const FOR_TURN: Duration = turnover::LONGEST_WAIT;
 
 /// How far a registration has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +33,7 @@ pub(crate) enum State {
     New,
     /// Its port is not known, or not yet.
     NoPort,
-    /// Its user's connections come and go too fast.
+    /// Its sharer's connections come and go too fast.
     Turnover,
     /// The library was asked how the queue pair is now.
     Asked,
@@ -33,32 +43,20 @@ pub(crate) enum State {
 
 #[derive(Debug)]
 pub(crate) struct Registration {
-    pub(crate) uid: u32,
+    pub(crate) sharer: Sharer,
     pub(crate) register: Register,
     pub(crate) state: State,
+    /// When it came.
+    since: Time,
 }
 
-/// Room for connections, of which a user has a share: one for those of libraries and those of the kernel
-/// module together, since what both register is the engine's.
-#[derive(Clone, Debug)]
-pub(crate) struct Room(Rc<RefCell<FairShare<u32>>>);
-
-impl Room {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self(Rc::new(RefCell::new(FairShare::new(limit, 0))))
-    }
-
-    pub(crate) fn set_limit(&self, limit: usize) {
-        self.0.borrow_mut().set_limit(limit);
-    }
-
-    fn take(&self, uid: u32) -> bool {
-        self.0.borrow_mut().take(uid, 1, uid == 0)
-    }
-
-    fn give_back(&self, uid: u32) {
-        self.0.borrow_mut().give_back(uid, 1);
-    }
+/// Registrations that have waited for longer than they should.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Overdue {
+    /// For their port.
+    pub(crate) port: usize,
+    /// For their turn.
+    pub(crate) turn: usize,
 }
 
 /// All registrations.
@@ -68,8 +66,8 @@ pub(crate) struct Registrations {
     /// Those that the engine has.
     by_qp: BTreeMap<(Guid, Qpn), ConnId>,
     room: Room,
-    /// How many of a user's the engine has.
-    accepted: BTreeMap<u32, usize>,
+    /// How many of a sharer's the engine has.
+    accepted: BTreeMap<Sharer, usize>,
     turnover: Turnover,
     /// When to look at those that wait for their turn.
     turn_at: Option<Time>,
@@ -95,18 +93,29 @@ impl Registrations {
 
     /// Takes in a new registration. Whether there is room.
     #[must_use]
-    pub(crate) fn add(&mut self, id: ConnId, uid: u32, register: Register) -> bool {
-        if !self.room.take(uid) {
+    pub(crate) fn add(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        sharer: Sharer,
+        register: Register,
+    ) -> bool {
+        if !self.room.take(&sharer) {
             return false;
         }
-        let state = State::New;
         let registration = Registration {
-            uid,
+            sharer,
             register,
-            state,
+            state: State::New,
+            since: now,
         };
         self.table.insert(id, registration);
         true
+    }
+
+    /// A number that is another whenever who found no room may find some.
+    pub(crate) fn room_changes(&self) -> u64 {
+        self.room.changes()
     }
 
     pub(crate) fn get(&self, id: ConnId) -> Option<&Registration> {
@@ -117,9 +126,9 @@ impl Registrations {
         self.table.get_mut(&id)
     }
 
-    /// How many of a user's the engine has.
-    pub(crate) fn accepted(&self, uid: u32) -> usize {
-        self.accepted.get(&uid).copied().unwrap_or(0)
+    /// How many of a sharer's the engine has.
+    pub(crate) fn accepted(&self, sharer: &Sharer) -> usize {
+        self.accepted.get(sharer).copied().unwrap_or(0)
     }
 
     /// How many the engine has.
@@ -141,12 +150,12 @@ impl Registrations {
         devices
     }
 
-    /// Whether the user's turn has come; if not, the registration waits for it.
+    /// Whether the sharer's turn has come; if not, the registration waits for it.
     pub(crate) fn is_its_turn(&mut self, now: Time, id: ConnId) -> bool {
         let Some(registration) = self.table.get_mut(&id) else {
             return false;
         };
-        let Some(at) = self.turnover.wait(now, registration.uid) else {
+        let Some(at) = self.turnover.wait(now, &registration.sharer) else {
             return true;
         };
         registration.state = State::Turnover;
@@ -159,7 +168,8 @@ impl Registrations {
         let registration = self.table.get_mut(&id)?;
         registration.register = register;
         if !matches!(registration.state, State::Accepted(_)) {
-            *self.accepted.entry(registration.uid).or_default() += 1;
+            let sharer = registration.sharer.clone();
+            *self.accepted.entry(sharer).or_default() += 1;
         }
         registration.state = State::Accepted(now);
         let old = self.by_qp.insert((register.node_guid, register.qpn), id);
@@ -168,35 +178,36 @@ impl Registrations {
         Some(displaced)
     }
 
-    /// A registration that contradicts the kernel costs its user as much as a short connection: to
+    /// A registration that contradicts the kernel costs its sharer as much as a short connection: to
     /// find out takes several questions to the kernel.
     pub(crate) fn count_as_short(&mut self, now: Time, id: ConnId) {
         if let Some(registration) = self.table.get(&id) {
-            self.turnover.closed(now, registration.uid, now);
+            self.turnover.closed(now, &registration.sharer, now);
         }
     }
 
     /// Forgets a registration. Whether the engine had it.
     pub(crate) fn remove(&mut self, now: Time, id: ConnId) -> bool {
         let Some(Registration {
-            uid,
+            sharer,
             register,
             state,
+            ..
         }) = self.table.remove(&id)
         else {
             return false;
         };
-        self.room.give_back(uid);
+        self.room.give_back(&sharer);
         let State::Accepted(since) = state else {
             return false;
         };
-        if let Some(accepted) = self.accepted.get_mut(&uid) {
+        if let Some(accepted) = self.accepted.get_mut(&sharer) {
             *accepted -= 1;
             if *accepted == 0 {
-                self.accepted.remove(&uid);
+                self.accepted.remove(&sharer);
             }
         }
-        self.turnover.closed(now, uid, since);
+        self.turnover.closed(now, &sharer, since);
         let qp = (register.node_guid, register.qpn);
         // A later registration of the same queue pair may have displaced it.
         if self.by_qp.get(&qp) == Some(&id) {
@@ -227,6 +238,27 @@ impl Registrations {
         }
         self.turn_at = None;
         self.matching(|registration| registration.state == State::Turnover)
+    }
+
+    /// Those that wait for what should have come. `counts`: whether those of a device are to have a port.
+    pub(crate) fn overdue(&self, now: Time, counts: impl Fn(Guid) -> bool) -> Overdue {
+        let mut overdue = Overdue::default();
+        for Registration {
+            register,
+            state,
+            since,
+            ..
+        } in self.table.values()
+        {
+            match state {
+                State::NoPort if now - *since > FOR_PORT && counts(register.node_guid) => {
+                    overdue.port += 1;
+                }
+                State::Turnover if now - *since > FOR_TURN => overdue.turn += 1,
+                _ => {}
+            }
+        }
+        overdue
     }
 
     fn matching(&self, wanted: impl Fn(&Registration) -> bool) -> Vec<ConnId> {

@@ -57,7 +57,7 @@ use crate::questions::Answer;
 use crate::schedule::Class;
 use crate::time::Time;
 use crate::trace::What;
-use crate::view::{ConnectionCounters, ConnectionView, Grade, Protection, Transition};
+use crate::view::{ConnectionCounters, ConnectionView, Grade, Identity, Protection, Transition};
 
 /// Boxed, since an active side knows much more.
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -480,6 +480,14 @@ impl Connection {
         let armed = protection == Protection::Armed;
         let grade = armed.then(|| self.grade(cx, self.overlap(cx))).flatten();
         (protection, grade)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            id: self.core.id,
+            node_guid: self.core.node_guid,
+            qpn: self.core.qpn,
+        }
     }
 
     /// What an operator may see.

@@ -46,7 +46,7 @@ impl QueuePairs {
     fn await_library(&mut self, now: Time, cookie: Cookie) {
         if let Some(entry) = self.all.get_mut(&cookie) {
             entry.whose = Whose::Awaited;
-            self.awaited.set(cookie, now + FOR_LIBRARY);
+            self.later.awaited.set(cookie, now + FOR_LIBRARY);
         }
     }
 

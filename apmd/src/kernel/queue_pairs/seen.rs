@@ -3,11 +3,11 @@
 
 use cm_msgs::control::Refusal;
 use cm_msgs::{Guid, Qpn};
-use statemachine::ConnId;
+use statemachine::{ConnId, Time};
 
 use crate::client::Client;
 use crate::io::apm_module::KernelQp;
-use crate::registrations::State;
+use crate::registrations::{Overdue, State};
 
 use super::{Entry, QueuePairs, Whose};
 
@@ -32,7 +32,32 @@ pub(crate) enum Care {
     NotConnected,
 }
 
+/// How many queue pairs are to be looked after, and are not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LeftOut {
+    pub(crate) no_room: usize,
+    pub(crate) overdue: Overdue,
+}
+
 impl QueuePairs {
+    /// How many the module wants looked after and are not, by reason. `all_devices`: whether devices that are
+    /// not known are to be.
+    pub(crate) fn left_out(&self, now: Time, all_devices: bool) -> LeftOut {
+        let roomless = self
+            .later
+            .roomless
+            .iter()
+            .filter_map(|it| self.all.get(&it));
+        let no_room =
+            |entry: &&Entry| entry.qp.left_alone.is_none() && self.seen(entry).care == Care::NoRoom;
+        let known = self.known_devices();
+        let counts = |guid| all_devices || known.contains(&guid);
+        LeftOut {
+            no_room: roomless.filter(no_room).count(),
+            overdue: self.registrations.overdue(now, counts),
+        }
+    }
+
     /// All, in the order of their devices and numbers, from behind this one.
     pub(crate) fn after(&self, after: Option<(Guid, Qpn)>) -> impl Iterator<Item = Seen<'_>> {
         use std::ops::Bound::{Excluded, Unbounded};

@@ -45,7 +45,7 @@ fn queue_pair(cookie: u64, pid: Option<i32>) -> KernelQp {
 
 fn known() -> QueuePairs {
     let mut all = QueuePairs::new(Room::new(100));
-    all.handle_port(NOW, PortId::new(DEVICE, 1));
+    all.handle_port(NOW, PortId::new(DEVICE, 1), 0);
     all
 }
 
@@ -381,7 +381,8 @@ fn what_a_dump_does_not_tell_is_gone() {
     assert_eq!(outputs(&mut all), want);
     all.handle_vanished(NOW);
     assert_eq!(outputs(&mut all), ["gone 0"]);
-    assert_eq!((all.count(), all.registrations.accepted(0)), ((0, 0), 0));
+    let accepted = all.registrations.accepted_in_all();
+    assert_eq!((all.count(), accepted), ((0, 0), 0));
 }
 
 /// The kernel reads a queue pair for the dump, tells its end, and only then hands the dump over.
@@ -415,26 +416,118 @@ fn it_waits_for_its_port_and_is_shown_so() {
     assert!(outputs(&mut all).is_empty());
     let care = |all: &QueuePairs| all.after(None).map(|seen| seen.care).collect::<Vec<_>>();
     assert_eq!(care(&all), [Care::NoPort]);
-    all.handle_port(NOW, PortId::new(DEVICE, 1));
+    all.handle_port(NOW, PortId::new(DEVICE, 1), 0);
     assert_eq!(outputs(&mut all), ["register 1 passive"]);
     assert_eq!(care(&all), [Care::Connection(FIRST)]);
     assert_eq!(all.after(Some((DEVICE, Qpn(0x101)))).count(), 0);
 }
 
+/// A program's that has no library.
+fn add_of_user(all: &mut QueuePairs, cookie: u64, uid: u32) {
+    let mut qp = queue_pair(cookie, Some(7));
+    qp.owner.uid = uid;
+    all.handle_new(NOW, qp);
+    let conn = all.all[&Cookie(cookie)].conn;
+    let client = CLIENT;
+    all.handle_library(NOW, ConnId { client, conn }, false);
+}
+
+/// A kernel ULP's, with a port of another host.
+fn of_ulp(cookie: u64, name: &str, dlid: u16) -> KernelQp {
+    let mut qp = queue_pair(cookie, None);
+    qp.owner.name = name.to_owned();
+    if let Some(snapshot) = &mut qp.snapshot {
+        snapshot.primary.dlid = Lid(dlid);
+    }
+    qp
+}
+
+fn registered(all: &mut QueuePairs) -> usize {
+    let outputs = outputs(all);
+    let is_it = |output: &&String| output.starts_with("register ");
+    outputs.iter().filter(is_it).count()
+}
+
+fn without_room(all: &QueuePairs) -> usize {
+    let left_out = all.left_out(NOW, true);
+    let no_room = all.after(None).filter(|seen| seen.care == Care::NoRoom);
+    assert_eq!(left_out.no_room, no_room.count());
+    left_out.no_room
+}
+
 #[test]
 fn a_user_has_a_share() {
     let mut all = known();
-    let of_user = |cookie| {
-        let mut qp = queue_pair(cookie, None);
-        qp.owner.uid = 1000;
-        qp
-    };
     for cookie in 1..=100 {
-        all.handle_new(NOW, of_user(cookie));
+        add_of_user(&mut all, cookie, 1000);
     }
-    assert_eq!(outputs(&mut all).len(), 75);
-    let no_room = all.after(None).filter(|seen| seen.care == Care::NoRoom);
-    assert_eq!(no_room.count(), 25);
+    assert_eq!(registered(&mut all), 75);
+    assert_eq!(without_room(&all), 25);
+}
+
+#[test]
+fn a_host_that_connects_to_a_target_leaves_room_for_others() {
+    let mut all = QueuePairs::new(Room::new(100));
+    // With LMC 2 it has four LIDs.
+    all.handle_port(NOW, PortId::new(DEVICE, 1), 2);
+    for cookie in 1..=100 {
+        let dlid = 8 + u16::try_from(cookie % 4).expect("small");
+        all.handle_new(NOW, of_ulp(cookie, "ib_srpt", dlid));
+    }
+    assert_eq!(registered(&mut all), 57);
+    for (cookie, name, dlid) in [
+        (101, "ib_srpt", 12),
+        (102, "nvmet_rdma", 8),
+        (103, "nvmet_rdma", 12),
+    ] {
+        all.handle_new(NOW, of_ulp(cookie, name, dlid));
+        assert_eq!(registered(&mut all), 1, "{name} with LID {dlid}");
+    }
+    add_of_user(&mut all, 104, 1000);
+    assert_eq!(registered(&mut all), 1, "a user's program");
+}
+
+#[test]
+fn what_found_no_room_is_looked_at_again_when_there_is_some() {
+    let room = Room::new(100);
+    let mut all = QueuePairs::new(room.clone());
+    all.handle_port(NOW, PortId::new(DEVICE, 1), 0);
+    for cookie in 1..=100 {
+        add_of_user(&mut all, cookie, 1000);
+    }
+    assert_eq!((registered(&mut all), without_room(&all)), (75, 25));
+    assert_eq!(all.poll_timeout(), None, "nothing has changed");
+    // Others of its user end: whether here or at a library's does not matter.
+    all.handle_gone(NOW, Cookie(1));
+    let at = all.poll_timeout().expect("there may be room");
+    all.handle_time(at.max(NOW));
+    assert_eq!((registered(&mut all), without_room(&all)), (1, 24));
+    room.set_limit(1000);
+    let at = all.poll_timeout().expect("there may be room");
+    all.handle_time(at);
+    assert_eq!((registered(&mut all), without_room(&all)), (24, 0));
+    assert_eq!(all.poll_timeout(), None);
+}
+
+#[test]
+fn what_is_left_out_because_nobody_wants_it_is_not_counted() {
+    let mut all = known();
+    for cookie in 1..=100 {
+        add_of_user(&mut all, cookie, 1000);
+    }
+    let mut qp = queue_pair(100, Some(7));
+    (qp.owner.uid, qp.left_alone) = (1000, Some(LeftAlone::Owner));
+    all.handle_new(NOW, qp);
+    assert_eq!(all.left_out(NOW, true).no_room, 24);
+    all.claim(NOW, (DEVICE, Qpn(0x100 + 99)), LIBRARY);
+    assert_eq!(all.left_out(NOW, true).no_room, 23, "a library's");
+    // Its device is one that apmd is not to look after.
+    let mut elsewhere = queue_pair(101, None);
+    elsewhere.node_guid = Guid(0x12);
+    all.handle_new(NOW, elsewhere);
+    let late = NOW + libraries::FOR_LIBRARY * 10;
+    let port = |all_devices| all.left_out(late, all_devices).overdue.port;
+    assert_eq!((port(false), port(true)), (0, 1));
 }
 
 #[test]

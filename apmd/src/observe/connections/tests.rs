@@ -153,6 +153,47 @@ fn an_answer_is_bounded_and_all_connections_come_in_turn() {
     assert_eq!(counts, [5000, 2500, 0]);
 }
 
+/// A view costs more than all that is asked here.
+#[test]
+fn who_does_not_fit_is_told_without_a_view() {
+    let engine = engine(2);
+    let fitting = |filter: &ConnectionFilter, device| {
+        let [seven, eight] = [70, 80].map(|pid| Client {
+            peer: Peer { pid, uid: 1000 },
+            command: Some(format!("rping{pid}")),
+        });
+        let connections = Connections {
+            now: NOW,
+            engine: &engine,
+            devices: &Devices::new(Random::new([7; 32])),
+            client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
+            warnings: &|_| Vec::new(),
+            ssa: &Ssa::new(Settings::default()),
+            observer: Peer { pid: 1, uid: 0 },
+            history: false,
+        };
+        let identities = engine.identities_in(..);
+        let fitting = identities.filter(|it| connections.may_fit(filter, device, it));
+        fitting.map(|it| name(it.id)).collect::<Vec<_>>().join(" ")
+    };
+    let any = ConnectionFilter::default;
+    assert_eq!(fitting(&any(), None), "7.1 7.2 8.1 8.2");
+    assert_eq!(fitting(&any(), Some(NODE)), "7.1 7.2 8.1 8.2");
+    assert_eq!(fitting(&any(), Some(Guid(0x99))), "");
+    let qpn = Some(70_002);
+    assert_eq!(fitting(&ConnectionFilter { qpn, ..any() }, None), "7.2");
+    let pid = Some(80);
+    assert_eq!(fitting(&ConnectionFilter { pid, ..any() }, None), "8.1 8.2");
+    for named in ["rping70", "rping70[70]"] {
+        let owner = Some(named.to_owned());
+        let filter = ConnectionFilter { owner, ..any() };
+        assert_eq!(fitting(&filter, None), "7.1 7.2");
+    }
+    let command = Some("rping80".to_owned());
+    let filter = ConnectionFilter { command, ..any() };
+    assert_eq!(fitting(&filter, None), "8.1 8.2");
+}
+
 #[test]
 fn one_that_is_not_there_is_refused() {
     let engine = engine(1);

@@ -8,7 +8,7 @@ use cm_msgs::path::Path;
 use statemachine::{FarPort, PortId, Time};
 
 use crate::io::apm_module::{ApmModule, Heard, KernelQp, Message, Request};
-use crate::kernel::{Presence, TOKENS};
+use crate::kernel::{Presence, TOKENS, Unusable};
 
 use super::{Kernel, UNANSWERED};
 
@@ -32,7 +32,7 @@ impl Kernel {
                 Err(error) => {
                     tracing::error!(%error, "the kernel module is not listened to any more: restart apmd");
                     self.module = None;
-                    self.vanish(now, Presence::Unusable(error.to_string()));
+                    self.vanish(now, Presence::Unusable(Unusable::from(&error)));
                     return;
                 }
             }
@@ -160,7 +160,7 @@ impl Kernel {
                 let why = format!("[kernel] strict, and {why}");
                 tracing::warn!("kernel module apm is not used: {why}");
                 self.resync.clear();
-                self.presence = Presence::Unusable(why);
+                self.presence = Presence::Unusable(Unusable::Strict(why));
                 return;
             }
             tracing::warn!("{why}");
@@ -184,7 +184,7 @@ impl Kernel {
         if let Some(Err(error)) = self.module.as_ref().map(ApmModule::leave) {
             tracing::debug!(%error, "the kernel module's events are still told");
         }
-        self.vanish(now, Presence::Unusable(why(error)));
+        self.vanish(now, Presence::Unusable(Unusable::from(error)));
     }
 
     fn vanish(&mut self, now: Time, presence: Presence) {
@@ -202,14 +202,6 @@ const fn may_pass(errno: i32) -> bool {
         errno,
         libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::EBUSY
     )
-}
-
-/// Why the module cannot be used, with what to do about it.
-fn why(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EPERM) => format!("{error}; apmd needs CAP_NET_ADMIN"),
-        _ => error.to_string(),
-    }
 }
 
 fn far_port(node_guid: Guid, primary: &Path) -> FarPort {
@@ -265,7 +257,10 @@ mod tests {
 
     #[test]
     fn a_module_that_is_not_used_is_not_listened_to() {
-        for presence in [Presence::Absent, Presence::Unusable(String::new())] {
+        for presence in [
+            Presence::Absent,
+            Presence::Unusable(Unusable::Failed(String::new())),
+        ] {
             let mut kernel = kernel(presence);
             kernel.hear(NOW, queue_pair(1));
             assert_eq!(kernel.queue_pairs.count(), (0, 0));
@@ -287,7 +282,7 @@ mod tests {
         assert!(kernel.resync.poll_timeout() > Some(NOW));
         kernel.hear(NOW, not_answered(Request::Dump, libc::EPERM));
         assert!(
-            matches!(&kernel.presence, Presence::Unusable(why) if why.contains("CAP_NET_ADMIN"))
+            matches!(&kernel.presence, Presence::Unusable(why) if why.to_string().contains("CAP_NET_ADMIN"))
         );
         assert_eq!(kernel.queue_pairs.count(), (0, 0));
         assert_eq!(kernel.resync.poll_timeout(), None);

@@ -3,14 +3,17 @@
 //! been checked against the kernel.
 
 mod check;
+mod clients;
 mod pace;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{
     Cause, DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal,
-    Register, Report,
+    Register, Report, Snapshot,
 };
 use cm_msgs::path::Path;
 use cm_msgs::{Guid, PKey, Qpn};
@@ -25,9 +28,10 @@ use crate::io::nldev::{Maker, Nldev};
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol};
-use crate::registrations::{Registrations, Room, State};
+use crate::registrations::{Registrations, Room, Sharer, State};
 use crate::server::{Alive, Server};
 use check::{Holder, Objection, Ownership};
+use clients::{Clients, Connected};
 use pace::Pace;
 
 /// Name of the socket in the runtime directory.
@@ -59,12 +63,6 @@ impl Note {
     }
 }
 
-#[derive(Debug)]
-struct Connected {
-    client: Client,
-    process: Process,
-}
-
 /// How a library violates the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 enum Violation {
@@ -83,7 +81,7 @@ enum Violation {
 pub(crate) struct Libraries {
     server: Server,
     nldev: Option<Nldev>,
-    clients: BTreeMap<u32, Connected>,
+    clients: Clients,
     registrations: Registrations,
     patrol: Patrol,
     ports: BTreeMap<PortId, PortStatus>,
@@ -103,7 +101,7 @@ impl Libraries {
         Self {
             server,
             nldev: nldev.ok(),
-            clients: BTreeMap::new(),
+            clients: Clients::default(),
             registrations: Registrations::new(room),
             patrol: Patrol::new(),
             ports: BTreeMap::new(),
@@ -126,21 +124,20 @@ impl Libraries {
 
     /// A library.
     pub(crate) fn client(&self, key: u32) -> Option<&Client> {
-        self.clients.get(&key).map(|connected| &connected.client)
+        self.clients.get(key).map(|connected| &connected.client)
     }
 
     pub(crate) fn clients(&self) -> impl Iterator<Item = (u32, &Client)> {
-        let all = self.clients.iter();
-        all.map(|(&key, connected)| (key, &connected.client))
+        self.clients.iter()
     }
 
     /// Whether a library is connected from this process.
     pub(crate) fn has_process(&self, pid: i32) -> bool {
-        self.clients().any(|(_, client)| client.peer.pid == pid)
+        self.clients.has_process(pid)
     }
 
     fn of(&self, id: ConnId) -> Option<&Connected> {
-        self.clients.get(&id.client)
+        self.clients.get(id.client)
     }
 
     pub(crate) fn counters(&self) -> LibraryCounters {
@@ -184,7 +181,9 @@ impl Libraries {
             if self
                 .client(key)
                 .is_some_and(|client| client.command.is_some())
-                && let Err(at) = self.pace.read(now, uid, self.registrations.accepted(uid))
+                && let Err(at) =
+                    self.pace
+                        .read(now, uid, self.registrations.accepted(&Sharer::User(uid)))
             {
                 return self.paused.set(key, at);
             }
@@ -209,7 +208,7 @@ impl Libraries {
     }
 
     fn hear(&mut self, now: Time, key: u32, message: FromLibrary) -> Result<(), Violation> {
-        let Some(Connected { client, .. }) = self.clients.get_mut(&key) else {
+        let Some(Connected { client, .. }) = self.clients.get_mut(key) else {
             return Ok(());
         };
         let id = |conn| match u32::try_from(conn) {
@@ -275,7 +274,7 @@ impl Libraries {
         if self.registrations.remove(now, id) {
             self.notes.push_back(Note::engine(Input::Close(id)));
         }
-        if !self.registrations.add(id, uid, register) {
+        if !self.registrations.add(now, id, Sharer::User(uid), register) {
             tracing::warn!(uid, "registration refused: the user's share is used up");
             return self.order(now, id, Order::Refuse(Refusal::Full));
         }
@@ -284,9 +283,14 @@ impl Libraries {
 
     /// Asks the kernel module about a registration, or lets it wait.
     fn consider(&mut self, now: Time, id: ConnId) {
-        let Some(registration) = self.registrations.get_mut(id) else {
-            return;
-        };
+        if let Some(number) = self.vet(now, id) {
+            self.notes.push_back(Note::AskKernel { id, number });
+        }
+    }
+
+    /// The queue pair of a registration that the kernel is worth asking about. Another waits, or is refused.
+    fn vet(&mut self, now: Time, id: ConnId) -> Option<(Guid, Qpn)> {
+        let registration = self.registrations.get_mut(id)?;
         let register = registration.register;
         if !self.ports.contains_key(&primary_port(&register)) {
             // After a start libraries and ports are heard of in any order. Kept, so that the
@@ -298,18 +302,18 @@ impl Libraries {
             {
                 self.order(now, id, Order::Refuse(Refusal::NoDevice));
             }
-            return;
+            return None;
         }
         if !self.registrations.is_its_turn(now, id) {
-            return;
+            return None;
         }
         // Nonsense is refused before the kernel is asked, which costs several messages.
         if let Err(objection) = check::report(&register.snapshot, self.device_of(&register)) {
             self.registrations.count_as_short(now, id);
-            return self.object(now, id, &objection);
+            self.object(now, id, &objection);
+            return None;
         }
-        let number = (register.node_guid, register.qpn);
-        self.notes.push_back(Note::AskKernel { id, number });
+        Some((register.node_guid, register.qpn))
     }
 
     /// What the kernel module says of a queue pair that is registered, if it says anything. Accepts the
@@ -417,6 +421,7 @@ impl Libraries {
         }
         let confirmed = check::corrected(register, &kernel);
         let snapshot = &confirmed.snapshot;
+        self.check_ports(&confirmed)?;
         for path in iter::once(&snapshot.primary).chain(&snapshot.alternate) {
             let port = PortId::new(register.node_guid, path.port);
             if let Some(status) = self.ports.get(&port) {
@@ -425,6 +430,17 @@ impl Libraries {
             self.check_source_gid(register.node_guid, path)?;
         }
         Ok(confirmed)
+    }
+
+    /// The primary's port is known; of an alternate's it is enough that the device has it, since after a
+    /// start ports are heard of one by one.
+    fn check_ports(&self, register: &Register) -> Result<(), Objection> {
+        check::report(&register.snapshot, self.device_of(register))?;
+        let port = primary_port(register);
+        match self.ports.contains_key(&port) {
+            true => Ok(()),
+            false => Err(Objection::Port(port.port)),
+        }
     }
 
     fn check_source_gid(&mut self, node_guid: Guid, path: &Path) -> Result<(), Objection> {
@@ -478,9 +494,9 @@ impl Libraries {
             _ => self.counters.contradicted += 1,
         }
         if let Some(registration) = self.registrations.get(id) {
-            let (uid, qpn) = (registration.uid, registration.register.qpn);
-            let pid = self.of(id).map(|connected| connected.client.peer.pid);
-            let node_guid = registration.register.node_guid;
+            let Register { node_guid, qpn, .. } = registration.register;
+            let peer = self.of(id).map(|connected| connected.client.peer);
+            let (uid, pid) = (peer.map(|peer| peer.uid), peer.map(|peer| peer.pid));
             tracing::warn!(uid, pid, %node_guid, %qpn, "registration refused: {objection}");
         }
         self.registrations.remove(now, id);
@@ -488,26 +504,46 @@ impl Libraries {
     }
 
     fn report(&mut self, now: Time, id: ConnId, report: Report) {
+        let Some(registration) = self.registrations.get(id) else {
+            return;
+        };
+        let (register, state) = (registration.register, registration.state);
+        let device = self.device_of(&register);
+        let (is_known, verdict) = (device.is_some(), check::report(&report.snapshot, device));
+        match (state, verdict) {
+            (State::Accepted(_), Ok(())) => {
+                let input = Input::Report(id, report);
+                self.notes.push_back(Note::engine(input));
+            }
+            (State::Accepted(_), Err(objection)) => {
+                self.counters.contradicted += 1;
+                let uid = self.of(id).map(|connected| connected.client.peer.uid);
+                tracing::warn!(uid, qpn = %register.qpn, "report ignored: {objection}");
+            }
+            // A port that the device does not have is not waited for.
+            (State::New | State::Asked, Err(objection)) if is_known => {
+                self.registrations.count_as_short(now, id);
+                self.object(now, id, &objection);
+            }
+            (State::New | State::Asked, _) => self.take_in(now, id, report.snapshot),
+            // The library is asked again before anything counts.
+            (State::NoPort | State::Turnover, _) => {}
+        }
+    }
+
+    /// How the queue pair of a registration is that is not confirmed yet.
+    fn take_in(&mut self, now: Time, id: ConnId, snapshot: Snapshot) {
         let Some(registration) = self.registrations.get_mut(id) else {
             return;
         };
-        let register = registration.register;
-        if let State::Accepted(_) = registration.state {
-            match check::report(&report.snapshot, self.device_of(&register)) {
-                Ok(()) => self
-                    .notes
-                    .push_back(Note::engine(Input::Report(id, report))),
-                Err(objection) => {
-                    self.counters.contradicted += 1;
-                    let uid = self.of(id).map(|connected| connected.client.peer.uid);
-                    tracing::warn!(uid, qpn = %register.qpn, "report ignored: {objection}");
-                }
+        registration.register.snapshot = snapshot;
+        match registration.state {
+            State::Asked => self.consider(now, id),
+            // The kernel has been asked, and its answer is held against this: it waits as if it had been
+            // said first.
+            _ => {
+                self.vet(now, id);
             }
-            return;
-        }
-        registration.register.snapshot = report.snapshot;
-        if registration.state == State::Asked {
-            self.consider(now, id);
         }
     }
 
@@ -573,7 +609,7 @@ impl Libraries {
     fn lose(&mut self, now: Time, key: u32, why: &str) {
         self.server.close(key);
         self.paused.cancel(&key);
-        let Some(Connected { client, .. }) = self.clients.remove(&key) else {
+        let Some(Connected { client, .. }) = self.clients.remove(key) else {
             return;
         };
         self.counters.clients_gone += 1;

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Role};
+use cm_msgs::{Gid, Lid};
+use mio::Poll;
+
+use super::*;
+use crate::config;
+use crate::descriptors;
+use crate::io::seqpacket::Packets;
+use crate::token::Token;
+
+const NOW: Time = Time(1_000_000);
+const PATIENCE: Duration = Duration::from_secs(10);
+const DEVICE: Guid = Guid(0x11);
+/// The first library's connection.
+const ID: ConnId = ConnId { client: 1, conn: 3 };
+
+/// A library's socket in a directory of its own, and one that has said hello.
+struct Bench {
+    libraries: Libraries,
+    library: Packets,
+    directory: PathBuf,
+    _poll: Poll,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let directory = format!("apmd-libraries-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(directory);
+        std::fs::create_dir(&directory).expect("a new directory");
+        let poll = Poll::new().expect("a poll");
+        let budget = descriptors::libraries(&config::Acm::default());
+        let (control, path) = (config::Control::default(), directory.join(SOCKET));
+        let (listening, token) = (Token::Control, Token::Library);
+        let server = Server::listen(&path, &control, budget, poll.registry(), listening, token);
+        let mut libraries = Libraries::new(server.expect("a new socket"), Room::new(100));
+        let library = Packets::connect(&path, PATIENCE).expect("it listens");
+        libraries.handle_callers(NOW);
+        let mut bench = Self {
+            libraries,
+            library,
+            directory,
+            _poll: poll,
+        };
+        bench.say(&[FromLibrary::Hello {
+            command: [b'a'; 16],
+        }]);
+        bench.heard();
+        bench
+    }
+
+    /// Says all of it in one turn.
+    fn say(&mut self, messages: &[FromLibrary]) {
+        for message in messages {
+            let sent = self.library.send(message.encode().as_ref());
+            assert!(sent.expect("it is there"), "room");
+        }
+        self.libraries.handle_ready(NOW, ID.client);
+    }
+
+    /// What the library has been told.
+    fn heard(&self) -> Vec<FromDaemon> {
+        let mut buffer = [0; MAX_LEN];
+        let mut packet = || {
+            let flags = nix::sys::socket::MsgFlags::MSG_DONTWAIT;
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&self.library);
+            let len = nix::sys::socket::recv(fd, &mut buffer, flags).ok()?;
+            FromDaemon::decode(&buffer[..len]).ok()
+        };
+        iter::from_fn(&mut packet).collect()
+    }
+
+    fn know_port(&mut self, port: u8) {
+        let status = PortStatus {
+            active: true,
+            lid: Lid(4),
+            lmc: 0,
+            sm_lid: Lid(1),
+            gid: Gid([1; 16]),
+            pkeys: vec![PKey::DEFAULT_FULL],
+            mtu: 5,
+            apm: true,
+            infiniband: true,
+            device_ports: 2,
+        };
+        let id = PortId::new(DEVICE, port);
+        self.libraries.handle_port(NOW, id, &status);
+    }
+
+    fn notes(&mut self) -> Vec<Note> {
+        iter::from_fn(|| self.libraries.poll_note()).collect()
+    }
+
+    fn state(&self) -> Option<State> {
+        let found = self.libraries.registrations.get(ID);
+        found.map(|registration| registration.state)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn snapshot(port: u8) -> Snapshot {
+    Snapshot {
+        qp_state: QpState::Rts,
+        migration: MigrationState::Migrated,
+        primary: Path {
+            port,
+            slid: Lid(4),
+            dlid: Lid(9),
+            sgid: Gid([1; 16]),
+            ..Path::default()
+        },
+        alternate: None,
+    }
+}
+
+fn register() -> FromLibrary {
+    FromLibrary::Register {
+        conn: ID.conn.into(),
+        register: Register {
+            role: Role::Active,
+            opted_in: false,
+            node_guid: DEVICE,
+            qpn: Qpn(0x101),
+            peer_qpn: Qpn(0x22),
+            policy: PolicyOverride::default(),
+            snapshot: snapshot(1),
+        },
+    }
+}
+
+fn report(port: u8) -> FromLibrary {
+    FromLibrary::Report {
+        conn: ID.conn.into(),
+        report: Report {
+            cause: Cause::Changed,
+            snapshot: snapshot(port),
+        },
+    }
+}
+
+/// What it says between its registration and the kernel's word is judged as the registration was.
+#[test]
+fn a_report_on_the_heels_of_a_registration_names_ports_that_exist() {
+    let mut bench = Bench::new("heels");
+    bench.know_port(1);
+    bench.say(&[register(), report(200)]);
+    let refused = FromDaemon::Refuse {
+        conn: ID.conn.into(),
+        refusal: Refusal::Contradicted,
+    };
+    assert_eq!(bench.heard(), [refused]);
+    assert_eq!(bench.state(), None);
+    assert_eq!(bench.libraries.counters.contradicted, 1);
+}
+
+#[test]
+fn a_report_of_a_port_that_is_not_known_yet_waits_for_it() {
+    let mut bench = Bench::new("unknown");
+    bench.know_port(1);
+    bench.say(&[register(), report(2)]);
+    assert_eq!(bench.state(), Some(State::NoPort));
+    // The kernel was asked of what was said before, and confirms nothing now.
+    assert!(matches!(
+        bench.notes()[..],
+        [Note::AskKernel { id: ID, .. }]
+    ));
+    let number = (DEVICE, Qpn(0x101));
+    bench.libraries.handle_known(NOW, ID, number, None);
+    assert!(bench.notes().is_empty() && bench.heard().is_empty());
+    bench.know_port(2);
+    assert_eq!(bench.state(), Some(State::Asked));
+    bench.say(&[report(2)]);
+    assert!(matches!(
+        bench.notes()[..],
+        [Note::AskKernel { id: ID, .. }]
+    ));
+}
+
+#[test]
+fn a_port_that_is_not_known_confirms_nothing() {
+    let mut bench = Bench::new("gone");
+    bench.know_port(1);
+    let FromLibrary::Register { register, .. } = register() else {
+        panic!("no registration");
+    };
+    let judge = |primary, alternate: Option<u8>| {
+        let mut register = register;
+        register.snapshot.primary.port = primary;
+        register.snapshot.alternate = alternate.map(|port| snapshot(port).primary);
+        bench.libraries.check_ports(&register)
+    };
+    assert_eq!(judge(1, None), Ok(()));
+    assert_eq!(judge(1, Some(2)), Ok(()), "it may be heard of any moment");
+    assert_eq!(judge(1, Some(200)), Err(Objection::Port(200)));
+    assert_eq!(judge(2, None), Err(Objection::Port(2)));
+}
+
+#[test]
+fn a_library_is_its_processs_until_it_is_gone() {
+    let mut bench = Bench::new("process");
+    let own = std::process::id().cast_signed();
+    assert!(bench.libraries.has_process(own) && !bench.libraries.has_process(own + 1));
+    bench.libraries.lose(NOW, ID.client, "it is a test");
+    assert!(!bench.libraries.has_process(own));
+}
