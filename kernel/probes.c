@@ -133,18 +133,25 @@ static int on_modify(struct kprobe *probe, struct pt_regs *regs)
 	return 0;
 }
 
+/* With apm_lock held. */
+static void note_destroy(const struct ib_qp *qp)
+{
+	struct apm_qp *q = apm_qp_find(qp->device, qp->qp_num);
+
+	if (q)
+		apm_qp_retire(q);
+}
+
+/* The return probe does this as well, but may be missed. */
 static int on_destroy(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
 	unsigned long flags;
-	struct apm_qp *q;
 
 	if (!is_concerned(qp))
 		return 0;
 	spin_lock_irqsave(&apm_lock, flags);
-	q = apm_qp_find(qp->device, qp->qp_num);
-	if (q)
-		apm_qp_retire(q);
+	note_destroy(qp);
 	spin_unlock_irqrestore(&apm_lock, flags);
 	return 0;
 }
@@ -203,7 +210,10 @@ static int on_rep(struct kprobe *probe, struct pt_regs *regs)
 	return 0;
 }
 
-/* Remembers an entry whose event handler is ours until its queue pair is gone. */
+/*
+ * Remembers an entry whose event handler is ours until its queue pair is gone. From the same moment
+ * on no order exchanges the handler any more: nobody would remember that.
+ */
 static int destroy_begins(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	struct apm_qp **kept = (struct apm_qp **)instance->data;
@@ -213,6 +223,7 @@ static int destroy_begins(struct kretprobe_instance *instance, struct pt_regs *r
 	if (!is_concerned(qp))
 		return 1;
 	spin_lock_irqsave(&apm_lock, flags);
+	note_destroy(qp);
 	*kept = apm_qp_find_handler(qp->device, qp->qp_num);
 	/* The probe of its return is not to go before that: its pin may, if the number comes again. */
 	if (*kept && !try_module_get(THIS_MODULE))
