@@ -16,7 +16,7 @@ pub struct Report {
     pub drill: String,
     /// It showed what it is there to show.
     pub ok: bool,
-    /// Where it ran: `flat`, `netns` or `flat+netns`.
+    /// Where it ran, as `flat` or `flat+netns`.
     pub world: String,
     /// Connections that were watched.
     pub connections: u64,

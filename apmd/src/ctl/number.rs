@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Numbers on the command line.
 
+use std::time::Duration;
+
+use super::Failure;
+
 /// Decimal, or hexadecimal after 0x.
 pub(super) fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
@@ -11,6 +15,12 @@ pub(super) fn number(text: &str) -> Option<u64> {
     let are_digits = digits.chars().all(|digit| digit.is_digit(radix));
     let number = u64::from_str_radix(digits, radix);
     number.ok().filter(|_| are_digits)
+}
+
+/// A span of time, in seconds.
+pub(super) fn span(seconds: f64) -> Result<Duration, Failure> {
+    let span = Duration::try_from_secs_f64(seconds);
+    span.map_err(|error| Failure::Usage(format!("timeout {seconds}: {error}")))
 }
 
 /// An SM_Key, which OpenSM's configuration has in hexadecimal.

@@ -11,7 +11,7 @@ use statemachine::view::Protection;
 
 use super::ask::{PATIENCE, ask};
 use super::which::{self, Filters, brief};
-use super::{Failure, Options, Outcome};
+use super::{Failure, Options, Outcome, number};
 use crate::observe::change::{Change, Ordered, OrderedPage, WITHIN_MAX_MS};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model;
@@ -92,15 +92,9 @@ impl Order {
     }
 }
 
-/// A span of time as the command line has it.
-pub(super) fn span(seconds: f64) -> Result<Duration, Failure> {
-    let span = Duration::try_from_secs_f64(seconds);
-    span.map_err(|error| Failure::Usage(format!("timeout {seconds}: {error}")))
-}
-
-/// The same for what the daemon is ordered to do, which is an hour's work at most.
+/// A span of time for what the daemon is ordered to do, which is an hour's work at most.
 pub(super) fn seconds(seconds: f64) -> Result<Duration, Failure> {
-    let span = span(seconds)?;
+    let span = number::span(seconds)?;
     if span > Duration::from_millis(WITHIN_MAX_MS.into()) {
         let text = format!("timeout {seconds}: an hour at most");
         return Err(Failure::Usage(text));

@@ -9,7 +9,7 @@ use statemachine::view::Protection;
 
 use super::ask::{PATIENCE, ask_within};
 use super::which::{self, Filters};
-use super::{Failure, Options, Outcome, order};
+use super::{Failure, Options, Outcome, number};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::Status;
 use crate::observe::request::Show;
@@ -52,7 +52,7 @@ impl Wait {
             let text = "state: not allowed here: `wait armed` always waits for armed".to_owned();
             return Err(Failure::Usage(text));
         }
-        let timeout = order::span(timeout)?;
+        let timeout = number::span(timeout)?;
         let start = Instant::now();
         loop {
             // A daemon that hangs is waited for as one that is not there, and no longer than that.

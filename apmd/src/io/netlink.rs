@@ -69,13 +69,18 @@ const fn is_short(room: usize, wanted: usize) -> bool {
 pub(super) enum Received {
     /// A datagram.
     Datagram(Vec<u8>),
-    /// The kernel had more to say than the socket has room for: what is known is out of date.
+    /// The kernel had more to say than the socket has room for: what is known is out of date. All else
+    /// has been read, so what is asked now is answered.
     Overrun,
 }
 
 /// A socket of rtnetlink, subscribed to multicast groups. It does not block.
 #[derive(Debug)]
-pub(super) struct RouteSocket(Socket);
+pub(super) struct RouteSocket {
+    socket: Socket,
+    /// The kernel says so ahead of what waits, and keeps silent until that has been read.
+    overrun: bool,
+}
 
 impl RouteSocket {
     /// With room for `buffer` bytes that are not read yet, where the default does not do.
@@ -89,7 +94,10 @@ impl RouteSocket {
         for group in groups {
             socket.add_membership(*group)?;
         }
-        Ok(Self(socket))
+        Ok(Self {
+            socket,
+            overrun: false,
+        })
     }
 
     pub(super) fn send(
@@ -105,19 +113,22 @@ impl RouteSocket {
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
-        self.0.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
+        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
         Ok(())
     }
 
     /// What came in next; `None` when there is nothing more for now.
-    pub(super) fn receive(&self) -> io::Result<Option<Received>> {
+    pub(super) fn receive(&mut self) -> io::Result<Option<Received>> {
         loop {
-            return match self.0.recv_from_full() {
+            return match self.socket.recv_from_full() {
                 Ok((datagram, _)) => Ok(Some(Received::Datagram(datagram))),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    Ok(std::mem::take(&mut self.overrun).then_some(Received::Overrun))
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    Ok(Some(Received::Overrun))
+                    self.overrun = true;
+                    continue;
                 }
                 Err(error) => Err(error),
             };
@@ -125,7 +136,7 @@ impl RouteSocket {
     }
 }
 
-as_raw_fd!(RouteSocket, 0);
+as_raw_fd!(RouteSocket, socket);
 
 /// A socket of RDMA's netlink, subscribed to the groups in this mask. It does not block.
 pub(super) fn rdma_socket(groups: u32) -> io::Result<OwnedFd> {
@@ -141,7 +152,35 @@ pub(super) fn rdma_socket(groups: u32) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::NLM_F_REQUEST;
+    use netlink_packet_route::link::LinkMessage;
+
     use super::*;
+
+    #[test]
+    fn a_loss_is_told_when_all_else_has_been_read() {
+        let mut socket = RouteSocket::open(&[], Some(1)).expect("a socket");
+        let mut loopback = LinkMessage::default();
+        loopback.header.index = 1;
+        for sequence in 1..=50 {
+            let question = RouteNetlinkMessage::GetLink(loopback.clone());
+            socket
+                .send(sequence, NLM_F_REQUEST, question)
+                .expect("sent");
+        }
+        let received = std::iter::from_fn(|| socket.receive().expect("a datagram or nothing"));
+        let are_datagrams: Vec<_> = received
+            .map(|received| matches!(received, Received::Datagram(_)))
+            .collect();
+        let (last, before) = are_datagrams.split_last().expect("there are answers");
+        assert!(!last && before.iter().all(|is_datagram| *is_datagram));
+        assert!((1..50).contains(&before.len()), "{}", before.len());
+        // Others are answered again.
+        let question = RouteNetlinkMessage::GetLink(loopback);
+        socket.send(51, NLM_F_REQUEST, question).expect("sent");
+        let answer = socket.receive().expect("no error");
+        assert!(matches!(answer, Some(Received::Datagram(_))));
+    }
 
     #[test]
     fn a_system_that_clamps_is_noticed() {

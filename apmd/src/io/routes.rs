@@ -45,7 +45,7 @@ impl Routes {
     /// # Errors
     /// The socket is broken, and from now on nothing is remembered.
     pub(crate) fn read_changes(&mut self) -> io::Result<()> {
-        let Some(socket) = &self.changes else {
+        let Some(socket) = &mut self.changes else {
             return Ok(());
         };
         self.chosen.clear();

@@ -166,7 +166,7 @@ impl Drill {
         self.parts.iter().find(|part| part.world == world)
     }
 
-    /// The names of its worlds: `flat`, `netns` or `flat+netns`.
+    /// The names of its worlds, as `flat` or `flat+netns`.
     pub fn worlds(&self) -> String {
         let names: Vec<_> = self.parts.iter().map(|part| part.world.name()).collect();
         names.join("+")

@@ -16,10 +16,11 @@ pub(super) struct Dump {
 }
 
 impl Dump {
-    /// All will be told again.
+    /// All will be told again, read from now on.
     pub(super) fn begin(&mut self) {
         self.number = self.number.wrapping_add(1);
         self.is_under_way = true;
+        self.ended.clear();
     }
 
     /// A queue pair has ended.
@@ -38,5 +39,23 @@ impl Dump {
     pub(super) fn end(&mut self) {
         self.is_under_way = false;
         self.ended.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_kept_for_one_dump_only() {
+        let mut dump = Dump::default();
+        dump.handle_gone(Cookie(1));
+        assert!(!dump.has_ended(Cookie(1)), "nothing is being told");
+        dump.begin();
+        dump.handle_gone(Cookie(2));
+        assert!(dump.has_ended(Cookie(2)));
+        // It did not come to its end, however often.
+        dump.begin();
+        assert!(dump.ended.is_empty());
     }
 }

@@ -7,30 +7,27 @@ mod clients;
 mod pace;
 #[cfg(test)]
 mod tests;
+mod vetting;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{
-    Cause, DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal,
-    Register, Report, Snapshot,
+    DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal, Register,
+    Report, Snapshot,
 };
-use cm_msgs::path::Path;
 use cm_msgs::{Guid, PKey, Qpn};
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
 
 use crate::client::Client;
 use crate::config::Config;
 use crate::counters::LibraryCounters;
-use crate::io::apm_module::{KernelQp, Owner};
-use crate::io::gid_table;
-use crate::io::nldev::{Maker, Nldev};
+use crate::io::nldev::Nldev;
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol};
 use crate::registrations::{Registrations, Room, Sharer, State};
 use crate::server::{Alive, Server};
-use check::{Holder, Objection, Ownership};
 use clients::{Clients, Connected};
 use pace::Pace;
 
@@ -279,228 +276,6 @@ impl Libraries {
             return self.order(now, id, Order::Refuse(Refusal::Full));
         }
         self.consider(now, id);
-    }
-
-    /// Asks the kernel module about a registration, or lets it wait.
-    fn consider(&mut self, now: Time, id: ConnId) {
-        if let Some(number) = self.vet(now, id) {
-            self.notes.push_back(Note::AskKernel { id, number });
-        }
-    }
-
-    /// The queue pair of a registration that the kernel is worth asking about. Another waits, or is refused.
-    fn vet(&mut self, now: Time, id: ConnId) -> Option<(Guid, Qpn)> {
-        let registration = self.registrations.get_mut(id)?;
-        let register = registration.register;
-        if !self.ports.contains_key(&primary_port(&register)) {
-            // After a start libraries and ports are heard of in any order. Kept, so that the
-            // library need not try again: it is asked when the port comes.
-            registration.state = State::NoPort;
-            if self
-                .device_of(&register)
-                .is_none_or(|port| port.device_ports == 0)
-            {
-                self.order(now, id, Order::Refuse(Refusal::NoDevice));
-            }
-            return None;
-        }
-        if !self.registrations.is_its_turn(now, id) {
-            return None;
-        }
-        // Nonsense is refused before the kernel is asked, which costs several messages.
-        if let Err(objection) = check::report(&register.snapshot, self.device_of(&register)) {
-            self.registrations.count_as_short(now, id);
-            self.object(now, id, &objection);
-            return None;
-        }
-        Some((register.node_guid, register.qpn))
-    }
-
-    /// What the kernel module says of a queue pair that is registered, if it says anything. Accepts the
-    /// registration, refuses it, or asks about it again.
-    pub(crate) fn handle_known(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        number: (Guid, Qpn),
-        told: Option<&KernelQp>,
-    ) {
-        let Some(registration) = self.registrations.get(id) else {
-            return;
-        };
-        let (register, state) = (registration.register, registration.state);
-        if (register.node_guid, register.qpn) != number {
-            return;
-        }
-        let asked = state == State::Asked;
-        match state {
-            State::New | State::Asked => {}
-            State::NoPort | State::Turnover => return,
-            State::Accepted(_) => return self.known_late(now, id, told),
-        }
-        match self.check(id, &register, asked, told) {
-            Ok(register) => {
-                if let Some(displaced) = self.registrations.accept(now, id, register) {
-                    self.order(now, displaced, Order::Refuse(Refusal::NotOwner));
-                }
-                self.patrol.begin(now);
-                self.notes
-                    .push_back(Note::engine(Input::Register(id, register)));
-            }
-            Err(objection) => {
-                self.registrations.count_as_short(now, id);
-                if !asked && objection.may_be_outdated() {
-                    return self.ask(now, id);
-                }
-                self.object(now, id, &objection);
-            }
-        }
-    }
-
-    /// The module has told of a queue pair that is registered already.
-    fn known_late(&mut self, now: Time, id: ConnId, told: Option<&KernelQp>) {
-        let Some(told) = told else { return };
-        if self.made_by(id, &told.owner) == Ownership::Foreign {
-            self.object(now, id, &Objection::Foreign);
-            return self.notes.push_back(Note::engine(Input::Close(id)));
-        }
-        // Its path may be another than was said.
-        if let Some(snapshot) = told.snapshot {
-            let cause = Cause::Changed;
-            let input = Input::Report(id, Report { cause, snapshot });
-            self.notes.push_back(Note::engine(input));
-        }
-    }
-
-    /// Has the library look at the queue pair again; its answer is considered.
-    fn ask(&mut self, now: Time, id: ConnId) {
-        if let Some(registration) = self.registrations.get_mut(id) {
-            registration.state = State::Asked;
-            self.order(now, id, Order::Query(NO_TOKEN));
-        }
-    }
-
-    /// The registration as the kernel confirms it: its module, or nldev of what that does not know.
-    /// `asked`: the library has looked again.
-    fn check(
-        &mut self,
-        id: ConnId,
-        register: &Register,
-        asked: bool,
-        told: Option<&KernelQp>,
-    ) -> Result<Register, Objection> {
-        let said = &register.snapshot.primary;
-        let Some(told) = told else {
-            return self.confirmed_by_nldev(id, register, asked);
-        };
-        let ownership = self.made_by(id, &told.owner);
-        check::owner(ownership, self.holder(id, register))?;
-        let confirmed = check::told(register, told)?;
-        // All else of its paths is the module's word.
-        self.check_source_gid(register.node_guid, said)?;
-        Ok(confirmed)
-    }
-
-    fn confirmed_by_nldev(
-        &mut self,
-        id: ConnId,
-        register: &Register,
-        asked: bool,
-    ) -> Result<Register, Objection> {
-        let nldev = self.nldev.as_mut();
-        let nldev = nldev.ok_or_else(|| Objection::NoAnswer("no rdma netlink".to_owned()))?;
-        let found = nldev.queue_pair(register.node_guid, register.qpn);
-        let found = found.map_err(|error| Objection::NoAnswer(error.to_string()))?;
-        let kernel = found.ok_or(Objection::NoQueuePair)?;
-        check::owner(self.ownership(id, kernel.maker), self.holder(id, register))?;
-        match check::queue_pair(&register.snapshot, &kernel) {
-            // The library has looked again, and the QP has changed again: then the kernel's word
-            // holds.
-            Err(Objection::OldSnapshot) if asked => {}
-            verdict => verdict?,
-        }
-        let confirmed = check::corrected(register, &kernel);
-        let snapshot = &confirmed.snapshot;
-        self.check_ports(&confirmed)?;
-        for path in iter::once(&snapshot.primary).chain(&snapshot.alternate) {
-            let port = PortId::new(register.node_guid, path.port);
-            if let Some(status) = self.ports.get(&port) {
-                check::path(path, status)?;
-            }
-            self.check_source_gid(register.node_guid, path)?;
-        }
-        Ok(confirmed)
-    }
-
-    /// The primary's port is known; of an alternate's it is enough that the device has it, since after a
-    /// start ports are heard of one by one.
-    fn check_ports(&self, register: &Register) -> Result<(), Objection> {
-        check::report(&register.snapshot, self.device_of(register))?;
-        let port = primary_port(register);
-        match self.ports.contains_key(&port) {
-            true => Ok(()),
-            false => Err(Objection::Port(port.port)),
-        }
-    }
-
-    fn check_source_gid(&mut self, node_guid: Guid, path: &Path) -> Result<(), Objection> {
-        let port = PortId::new(node_guid, path.port);
-        let Some(status) = self.ports.get(&port) else {
-            return Ok(());
-        };
-        let nldev = self.nldev.as_mut();
-        check::source_gid(path, status, |gid| {
-            let name = nldev.and_then(|nldev| nldev.name_of(node_guid).ok().flatten());
-            name.is_some_and(|device| gid_table::contains(&device, path.port, gid))
-        })
-    }
-
-    fn ownership(&self, id: ConnId, maker: Maker) -> Ownership {
-        let client = self.of(id);
-        match maker {
-            Maker::Thread(tid) if client.is_some_and(|own| own.process.has_thread(tid)) => {
-                Ownership::Own
-            }
-            Maker::Ended => Ownership::Unknown,
-            Maker::Thread(_) | Maker::Kernel => Ownership::Foreign,
-        }
-    }
-
-    /// The same as the module has it, which has seen the queue pair begin: also where its maker has ended.
-    fn made_by(&self, id: ConnId, owner: &Owner) -> Ownership {
-        match (owner.pid, self.of(id)) {
-            (Some(0), _) => Ownership::Unknown,
-            (Some(pid), Some(client)) if client.process.is(pid, owner.started) => Ownership::Own,
-            _ => Ownership::Foreign,
-        }
-    }
-
-    fn holder(&self, id: ConnId, register: &Register) -> Holder {
-        let holder = self
-            .registrations
-            .holder((register.node_guid, register.qpn));
-        let holder = holder.and_then(|holder| self.of(holder));
-        let pid = |connected: &Connected| connected.client.peer.pid;
-        match holder.filter(|holder| holder.process.is_alive()) {
-            None => Holder::Nobody,
-            Some(holder) if self.of(id).map(pid) == Some(pid(holder)) => Holder::Same,
-            Some(_) => Holder::Other,
-        }
-    }
-
-    fn object(&mut self, now: Time, id: ConnId, objection: &Objection) {
-        match objection.refusal() {
-            Refusal::NotOwner => self.counters.not_owner += 1,
-            _ => self.counters.contradicted += 1,
-        }
-        if let Some(registration) = self.registrations.get(id) {
-            let Register { node_guid, qpn, .. } = registration.register;
-            let peer = self.of(id).map(|connected| connected.client.peer);
-            let (uid, pid) = (peer.map(|peer| peer.uid), peer.map(|peer| peer.pid));
-            tracing::warn!(uid, pid, %node_guid, %qpn, "registration refused: {objection}");
-        }
-        self.registrations.remove(now, id);
-        self.order(now, id, Order::Refuse(objection.refusal()));
     }
 
     fn report(&mut self, now: Time, id: ConnId, report: Report) {

@@ -2,10 +2,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Role};
+use cm_msgs::control::{Cause, MigrationState, PolicyOverride, QpState, Role};
+use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid};
 use mio::Poll;
 
+use super::check::Objection;
 use super::*;
 use crate::config;
 use crate::descriptors;
