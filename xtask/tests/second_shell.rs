@@ -47,7 +47,8 @@ fn attach(temporary: &Path, text: &str) -> Output {
 fn another_shell_opens_in_a_running_vm_and_leaves_it_running() {
     let temporary = std::env::temp_dir().join(format!("apm-second-shell-{}", std::process::id()));
     std::fs::create_dir_all(&temporary).expect("a directory");
-    let mut first = Running(vm(&temporary, &["--stock"]));
+    // A shell that does not answer is a failure, too: with its VM every other ends.
+    let mut first = Running(vm(&temporary, &["--stock", "--timeout", "300"]));
     let second = loop {
         let output = attach(&temporary, "echo $((6 * 7)) by $(tty) >/tmp/note; exit\n");
         if output.status.success() {
