@@ -20,6 +20,8 @@ use crate::{guest, shell, userland, workspace};
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_console",
+    // What notices that the kernel stands still.
+    "i6300esb",
     "configfs",
     "ib_core",
     "ib_uverbs",

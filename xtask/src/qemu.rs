@@ -197,6 +197,8 @@ fn command(machine: &Machine<'_>, sockets: &Path) -> Command {
             .arg("-device")
             .arg(format!("virtserialport,chardev={name},name={name}"));
     }
+    // Init feeds it; a kernel that stands still is made to say where, and ends.
+    command.args(["-device", "i6300esb", "-action", "watchdog=inject-nmi"]);
     if machine.interactive {
         command.args(["-chardev", "stdio,id=terminal,signal=off"]);
         command.args(["-device", "virtconsole,chardev=terminal"]);
@@ -217,7 +219,7 @@ fn kernel_arguments(machine: &Machine<'_>) -> String {
     // for granted: without "tsc=reliable" every look at the clock is a system call that reads the
     // emulated HPET, and no real host is like that.
     let mut arguments = "console=ttyS0 rdinit=/init mitigations=off random.trust_cpu=on \
-                         no_timer_check tsc=reliable panic=-1 oops=panic"
+                         no_timer_check tsc=reliable panic=-1 oops=panic unknown_nmi_panic"
         .to_owned();
     if machine.slab_debug {
         arguments.push_str(" slub_debug=");
