@@ -31,6 +31,7 @@ impl CargoDeny {
     /// there if need be.
     pub(crate) fn provide() -> Result<Self, Error> {
         let program = provide_program()?;
+        provide_crates()?;
         let mut fetch = Command::new(&program);
         fetch.current_dir(workspace::root()).args(["fetch", "db"]);
         let fetched = shell::output("cargo deny fetch db", &mut fetch).is_ok();
@@ -85,6 +86,12 @@ fn is_wanted(program: &OsStr) -> bool {
     let mut command = Command::new(program);
     shell::output("cargo-deny --version", command.arg("--version"))
         .is_ok_and(|text| text.split_whitespace().any(|word| word == VERSION))
+}
+
+/// The crates that the workspace depends on, whose licences are read: without the network cargo-deny fetches none.
+fn provide_crates() -> Result<(), Error> {
+    let mut fetch = workspace::cargo(&["fetch", "--quiet", "--locked"]);
+    shell::output("cargo fetch", &mut fetch).map(drop)
 }
 
 fn provide_program() -> Result<PathBuf, Error> {
