@@ -371,6 +371,17 @@ impl PeerPresence {
         self.out.retain(|mad| mad.to.port != port);
     }
 
+    /// What is known of all peers is old: whoever is asked about from now on is sent a question, and hears by
+    /// that of this host.
+    pub fn forget_known(&mut self) {
+        let is_known = |entry: &Entry| matches!(entry.state, State::Known(_));
+        let known = self.entries.iter().filter(|(_, entry)| is_known(entry));
+        let known: Vec<FarPort> = known.map(|(&far, _)| far).collect();
+        for far in known {
+            self.forget(far);
+        }
+    }
+
     /// The next MAD to send through a port that `has_room`.
     pub fn poll_transmit(
         &mut self,

@@ -130,7 +130,11 @@ impl Parts {
                     self.kernel.handle_library(now, id, has_library);
                 }
                 Note::Kernel(kernel::Note::Forget(id)) => self.kernel.forget(id),
-                Note::Kernel(kernel::Note::Discover(wanted)) => self.sa.discover(wanted),
+                Note::Kernel(kernel::Note::Discover(wanted)) => {
+                    // Those who looked for this host meanwhile have not found it, and are to hear of it.
+                    self.peers.forget_known();
+                    self.sa.discover(wanted);
+                }
                 Note::Libraries(libraries::Note::AskPeer { question, uid, far })
                 | Note::Kernel(kernel::Note::AskPeer { question, uid, far }) => {
                     self.peers.ask(now, question, uid, far);

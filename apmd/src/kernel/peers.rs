@@ -146,16 +146,20 @@ impl Peers {
         self.meet(far, uid, MAX);
     }
 
-    /// A daemon there asks for ours: it may be about to connect, or has found this one.
+    /// A daemon there asks for ours: it may be about to connect, or has found this one. Where it has just been
+    /// silent that is still believed, so it is asked later as well: it may not ask again for minutes.
     pub(crate) fn asked_by(&mut self, far: FarPort) {
-        self.meet(far, STRANGERS, UNUSED_MAX);
+        let is_unnamed = self.meet(far, STRANGERS, UNUSED_MAX);
+        if is_unnamed && !self.discovery.keeps((far.port, far.lid)) {
+            self.find(far);
+        }
     }
 
-    /// Asks about a peer that is not named, if there is room for so many.
-    fn meet(&mut self, far: FarPort, uid: u32, max: usize) {
+    /// Asks about a peer that is not named, if there is room for so many. Whether it is to be named.
+    fn meet(&mut self, far: FarPort, uid: u32, max: usize) -> bool {
         let id = (far.port, far.lid);
         if !self.counts(id) || !self.has_room_for(id, max) {
-            return;
+            return false;
         }
         let peer = self.all.entry(id).or_insert(Peer {
             partition: far.partition,
@@ -163,9 +167,11 @@ impl Peers {
             asked: None,
             named: None,
         });
-        if peer.named.is_none() {
+        let is_unnamed = peer.named.is_none();
+        if is_unnamed {
             self.ask(id);
         }
+        is_unnamed
     }
 
     fn has_room_for(&self, id: PeerLid, max: usize) -> bool {

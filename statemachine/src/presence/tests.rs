@@ -115,6 +115,23 @@ fn a_daemon_that_answers_is_remembered_for_all_who_ask() {
 }
 
 #[test]
+fn what_is_forgotten_is_asked_again_and_what_is_asked_goes_on() {
+    let mut presence = presence();
+    let now = Time(0);
+    presence.ask(now, question(1, 1), USER, far(1, 9));
+    let id = sent(&mut presence)[0].transaction_id;
+    presence.handle(now, far(1, 9), WAY, id, &Presence::here());
+    presence.ask(now, question(1, 2), USER, far(1, 7));
+    let open = sent(&mut presence)[0].transaction_id;
+    presence.forget_known();
+    presence.handle(now, far(1, 7), WAY, open, &Presence::here());
+    assert_eq!(verdicts(&mut presence), [(1, true), (2, true)]);
+    presence.ask(now, question(1, 3), USER, far(1, 9));
+    assert_eq!(sent(&mut presence).len(), 1);
+    assert_eq!(verdicts(&mut presence), []);
+}
+
+#[test]
 fn silence_is_a_no_after_three_copies_and_for_seconds_only() {
     let mut presence = presence();
     presence.ask(Time(0), question(1, 1), USER, far(1, 9));

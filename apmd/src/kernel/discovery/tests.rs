@@ -241,6 +241,21 @@ fn who_asks_is_kept_too_and_hearsay_of_other_partitions_and_of_the_host_itself_i
     assert_eq!(peers.count(), 1);
 }
 
+/// Both daemons start: one has just asked in vain, for a connection that is older, when the other finds it.
+#[test]
+fn who_asks_while_its_silence_is_believed_is_asked_again_later() {
+    let mut peers = Peers::new(14);
+    peers.handle_port(peer(1).0, Some(&up(1)));
+    peers.handle_port(SECOND, Some(&up(2)));
+    peers.expect(far(9), 0);
+    assert_eq!(pass(&mut peers, Time(0), Time(0), false), [Lid(9)]);
+    peers.asked_by(far(9));
+    pass(&mut peers, Time(0), Time(0), false);
+    assert_eq!(peers.count(), 0);
+    pass(&mut peers, Time(0), Time(0) + RETRY_AFTER, true);
+    assert_eq!(peers.count(), 1);
+}
+
 #[test]
 fn a_second_path_that_goes_and_comes_has_peers_named_again() {
     let mut peers = peers();
