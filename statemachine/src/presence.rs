@@ -371,8 +371,8 @@ impl PeerPresence {
         self.out.retain(|mad| mad.to.port != port);
     }
 
-    /// What is known of all peers is old: whoever is asked about from now on is sent a question, and hears by
-    /// that of this host.
+    /// Forgets what is known of all peers: whoever is asked about next is sent a question, and hears of this host
+    /// by it.
     pub fn forget_known(&mut self) {
         let is_known = |entry: &Entry| matches!(entry.state, State::Known(_));
         let known = self.entries.iter().filter(|(_, entry)| is_known(entry));

@@ -12,6 +12,9 @@ use crate::{shell, workspace};
 
 const VERSION: &str = "0.20.2";
 
+/// As `[graph] targets` in deny.toml.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// cargo-deny, and what there is of the advisory database.
 pub(crate) struct CargoDeny {
     program: PathBuf,
@@ -88,9 +91,9 @@ fn is_wanted(program: &OsStr) -> bool {
         .is_ok_and(|text| text.split_whitespace().any(|word| word == VERSION))
 }
 
-/// The crates that the workspace depends on, whose licences are read: without the network cargo-deny fetches none.
+/// The crates whose licences are read. Where the database cannot be had cargo-deny runs offline and fetches none.
 fn provide_crates() -> Result<(), Error> {
-    let mut fetch = workspace::cargo(&["fetch", "--quiet", "--locked"]);
+    let mut fetch = workspace::cargo(&["fetch", "--quiet", "--locked", "--target", TARGET]);
     shell::output("cargo fetch", &mut fetch).map(drop)
 }
 
@@ -118,6 +121,12 @@ fn install(into: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_crates_that_are_fetched_are_those_that_are_checked() {
+        let configuration = include_str!("../../deny.toml");
+        assert!(configuration.contains(&format!("targets = [\"{TARGET}\"]")));
+    }
 
     #[test]
     fn advisories_are_checked_where_there_is_a_database_and_missed_aloud_where_there_is_none() {

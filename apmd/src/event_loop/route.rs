@@ -131,7 +131,7 @@ impl Parts {
                 }
                 Note::Kernel(kernel::Note::Forget(id)) => self.kernel.forget(id),
                 Note::Kernel(kernel::Note::Discover(wanted)) => {
-                    // Those who looked for this host meanwhile have not found it, and are to hear of it.
+                    // Who has begun anew as well may not have found this host: it hears of it by being asked.
                     self.peers.forget_known();
                     self.sa.discover(wanted);
                 }

@@ -38,16 +38,23 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// a daemon takes while there are connections.
 const STILL: Duration = Duration::from_secs(15);
 
+/// How often the module is loaded again: who registers and reads first is chance.
+const RELOADS: u32 = 4;
+
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     let module = KernelModule::load()?;
-    let shown = discovered(context);
+    let shown = discovered(context, module);
     context.world.stop_daemons()?;
     let gone = registered(&[]);
-    let unloaded = module.unload();
-    shown.and(gone).and(unloaded)
+    let module = shown?;
+    gone?;
+    module.unload()
 }
 
-fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
+fn discovered(
+    context: &mut Context<'_>,
+    mut module: KernelModule,
+) -> Result<KernelModule, Failure> {
     context.world.start_daemon(Host::A, Policy::default())?;
     registered(&[Host::A])?;
     context.world.wait_named(Host::A, 0)?;
@@ -57,6 +64,9 @@ fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
     let pairs = context.world.pairs()?;
     ensure(pairs.is_empty(), || "somebody is connected".to_owned())?;
     asleep(context)?;
+    for _ in 0..RELOADS {
+        module = reloaded(context, module)?;
+    }
     // The subnet manager starts without a record.
     context.world.stop_subnet_manager()?;
     context.world.start_subnet_manager()?;
@@ -66,7 +76,19 @@ fn discovered(context: &mut Context<'_>) -> Result<(), Failure> {
     registered(&Host::ALL)?;
     context.world.start_daemon(Host::B, Policy::default())?;
     context.world.wait_acquainted()?;
-    first_connection(context)
+    first_connection(context)?;
+    Ok(module)
+}
+
+/// A module that is loaded again knows nobody. The daemons, which have known each other all the time, find each
+/// other anew.
+fn reloaded(context: &Context<'_>, module: KernelModule) -> Result<KernelModule, Failure> {
+    module.unload()?;
+    registered(&[])?;
+    let module = KernelModule::load()?;
+    registered(&Host::ALL)?;
+    context.world.wait_acquainted()?;
+    Ok(module)
 }
 
 /// Daemons and module that have nothing to do sleep: no timer runs.
