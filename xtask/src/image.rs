@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::BufWriter;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::artefacts::{self, Artefact};
+use crate::c_programs::Compiler;
 use crate::cpio::{Archive, Kind};
 use crate::error::{Error, InFile};
+use crate::fingerprint::Fingerprint;
 use crate::kernel::{ADMIN_PATH, Kernel};
 use crate::own_modules::{APM, OwnModule, SOFT_HCA};
 use crate::{guest, shell, userland, workspace};
@@ -96,19 +97,19 @@ impl Tree {
         self.entries.contains_key(place)
     }
 
-    /// A number that changes when anything in the tree does.
-    fn fingerprint(&self) -> Result<u64, Error> {
-        let mut hasher = DefaultHasher::new();
+    /// Of all that is in the tree.
+    fn fingerprint(&self) -> Result<Fingerprint, Error> {
+        let mut fingerprint = Fingerprint::default();
         for (place, (permissions, source)) in &self.entries {
-            (place, permissions).hash(&mut hasher);
+            fingerprint.add(&(place, permissions));
             match source {
-                Source::Directory => 0.hash(&mut hasher),
-                Source::Console => 1.hash(&mut hasher),
-                Source::Text(text) | Source::Symlink(text) => text.hash(&mut hasher),
-                Source::File(path) => hash_file(path, &mut hasher)?,
+                Source::Directory => fingerprint.add(&0),
+                Source::Console => fingerprint.add(&1),
+                Source::Text(text) | Source::Symlink(text) => fingerprint.add(text),
+                Source::File(path) => add_file(path, &mut fingerprint)?,
             }
         }
-        Ok(hasher.finish())
+        Ok(fingerprint)
     }
 
     fn write(&self, path: &Path) -> Result<(), Error> {
@@ -135,16 +136,13 @@ impl Tree {
     }
 }
 
-/// Small files count by their content, since some are made anew each time; large ones by their
-/// modification time.
-fn hash_file(path: &Path, hasher: &mut DefaultHasher) -> Result<(), Error> {
+/// Small files count by their content, since some are made anew each time.
+fn add_file(path: &Path, fingerprint: &mut Fingerprint) -> Result<(), Error> {
     const SMALL: u64 = 256 << 10;
-    let metadata = fs::metadata(path).in_file(path)?;
-    if metadata.len() <= SMALL {
-        fs::read(path).in_file(path)?.hash(hasher);
-    } else {
-        (path, metadata.len(), metadata.modified().ok()).hash(hasher);
+    if fs::metadata(path).in_file(path)?.len() <= SMALL {
+        return fingerprint.add_content(path);
     }
+    fingerprint.add_file(path);
     Ok(())
 }
 
@@ -166,14 +164,15 @@ pub(crate) fn build(
         built => modules.push((SOFT_HCA, built?)),
     }
     add_modules(&mut tree, kernel, &modules, vm_dir)?;
-    let mut programs = artefacts::c_programs(vm_dir)?;
-    programs.extend(artefacts::stock_programs(vm_dir)?);
+    let compiler = Compiler::new(vm_dir)?;
+    let mut programs = compiler.of_world()?;
+    programs.extend(compiler.stock()?);
     if content == Content::Everything {
-        let ours = artefacts::rust()?;
-        programs.extend(artefacts::linked_programs(vm_dir, &ours)?);
+        let ours = artefacts::rust(vm_dir)?;
+        programs.extend(compiler.linked(&ours)?);
         programs.extend(ours);
     }
-    add_programs(&mut tree, &programs)?;
+    add_programs(&mut tree, &programs, vm_dir)?;
     add_busybox(&mut tree)?;
     store(&tree, vm_dir)
 }
@@ -263,10 +262,10 @@ fn add_modules(
         .map(str::to_owned),
     );
     for file in &files {
-        copy(&from.join(file), &staging.join(file))?;
+        artefacts::copy(&from.join(file), &staging.join(file))?;
     }
     for (module, built) in own {
-        copy(built, &staging.join(format!("extra/{}.ko", module.name)))?;
+        artefacts::copy(built, &staging.join(format!("extra/{}.ko", module.name)))?;
     }
     let mut depmod = Command::new("depmod");
     depmod
@@ -278,31 +277,16 @@ fn add_modules(
     add_recursively(tree, &staging, &format!("usr/{relative}"))
 }
 
-/// Copies with the modification time, on which the image's fingerprint rests.
-fn copy(from: &Path, to: &Path) -> Result<(), Error> {
-    if let Some(dir) = to.parent() {
-        fs::create_dir_all(dir).in_file(dir)?;
-    }
-    fs::copy(from, to).in_file(from)?;
-    let modified = fs::metadata(from)
-        .and_then(|metadata| metadata.modified())
-        .in_file(from)?;
-    File::options()
-        .write(true)
-        .open(to)
-        .and_then(|file| file.set_modified(modified))
-        .in_file(to)
-}
-
 /// Adds Debian's programs and ours, with their libraries.
-fn add_programs(tree: &mut Tree, ours: &[Artefact]) -> Result<(), Error> {
+fn add_programs(tree: &mut Tree, ours: &[Artefact], vm_dir: &Path) -> Result<(), Error> {
     let debian = userland::files()?;
     let machine_code = debian
         .iter()
         .chain(ours.iter().map(|artefact| &artefact.from))
         .map(PathBuf::as_path)
         .filter(|path| userland::is_elf(path));
-    for library in userland::libraries(machine_code)? {
+    let known = vm_dir.join("libraries");
+    for library in userland::libraries(&machine_code.collect::<Vec<_>>(), &known)? {
         tree.add_file(&library, userland::place(&library))?;
     }
     for path in &debian {
@@ -335,7 +319,7 @@ fn add_busybox(tree: &mut Tree) -> Result<(), Error> {
 fn store(tree: &Tree, vm_dir: &Path) -> Result<PathBuf, Error> {
     let dir = vm_dir.join("images");
     fs::create_dir_all(&dir).in_file(&dir)?;
-    let path = dir.join(format!("{:016x}.cpio", tree.fingerprint()?));
+    let path = dir.join(format!("{}.cpio", tree.fingerprint()?));
     if path.is_file() {
         return Ok(path);
     }

@@ -5,6 +5,7 @@
 mod artefacts;
 mod attach;
 mod bench;
+mod c_programs;
 mod cpio;
 mod deny;
 mod dmesg;
@@ -12,6 +13,7 @@ mod drill;
 mod error;
 mod fabric;
 mod fabrics;
+mod fingerprint;
 mod fuzz;
 mod guest;
 mod image;

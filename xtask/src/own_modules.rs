@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, InFile};
+use crate::fingerprint::Fingerprint;
 use crate::kernel::Kernel;
 use crate::{shell, workspace};
 
@@ -43,8 +44,14 @@ impl OwnModule {
         // Type data for BPF, which needs a program that the headers do not bring.
         make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
         make.args(["-j4", "modules"]);
-        shell::output(&format!("building {}", self.source), &mut make)?;
         let module = copy.join(format!("{}.ko", self.name));
+        let stamp = copy.join("stamp");
+        let made_of = fingerprint(&make, &copy)?;
+        if module.is_file() && fs::read_to_string(&stamp).is_ok_and(|then| then == made_of) {
+            return Ok(module);
+        }
+        shell::output(&format!("building {}", self.source), &mut make)?;
+        fs::write(&stamp, made_of).in_file(&stamp)?;
         if module.is_file() {
             return Ok(module);
         }
@@ -64,6 +71,21 @@ fn is_source(path: &Path) -> bool {
     // The build itself leaves NAME.mod.c beside the sources.
     let generated = path.to_string_lossy().ends_with(".mod.c");
     (by_name || by_extension) && !generated
+}
+
+/// Of the sources in `copy` and of how they are built: make takes a second to see that nothing has changed.
+fn fingerprint(make: &Command, copy: &Path) -> Result<String, Error> {
+    let mut fingerprint = Fingerprint::default();
+    make.get_args()
+        .for_each(|argument| fingerprint.add(argument));
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(copy).in_file(copy)? {
+        sources.push(entry.in_file(copy)?.path());
+    }
+    sources.retain(|path| is_source(path));
+    sources.sort();
+    sources.iter().for_each(|path| fingerprint.add_file(path));
+    Ok(fingerprint.to_string())
 }
 
 /// Makes the sources in `copy` those of `source`, leaving unchanged ones alone so that make sees

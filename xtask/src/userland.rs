@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, InFile};
+use crate::fingerprint::Fingerprint;
 use crate::{artefacts, shell};
 
 /// Which programs of a package the VM gets.
@@ -180,10 +181,32 @@ pub(crate) fn is_elf(path: &Path) -> bool {
         && magic == *b"\x7fELF"
 }
 
-/// Every shared library that `programs` load, by the path at which the loader looks for it.
-pub(crate) fn libraries<'a>(
-    programs: impl Iterator<Item = &'a Path>,
-) -> Result<BTreeSet<PathBuf>, Error> {
+/// Every shared library that `programs` load, by the path at which the loader looks for it. It is remembered in the file
+/// `known`, since ldd starts the loader some hundred times.
+pub(crate) fn libraries(programs: &[&Path], known: &Path) -> Result<BTreeSet<PathBuf>, Error> {
+    let text = fs::read_to_string(known).unwrap_or_default();
+    let (then, listing) = text.split_once('\n').unwrap_or_default();
+    let paths = library_paths(listing);
+    if fingerprint(programs, &paths).to_string() == then {
+        return Ok(paths);
+    }
+    let listing = ldd(programs)?;
+    let paths = library_paths(&listing);
+    let text = format!("{}\n{listing}", fingerprint(programs, &paths));
+    fs::write(known, text).in_file(known)?;
+    Ok(paths)
+}
+
+/// Of programs and of what they load: that may need something else some day, too.
+fn fingerprint(programs: &[&Path], libraries: &BTreeSet<PathBuf>) -> Fingerprint {
+    let mut fingerprint = Fingerprint::default();
+    let libraries = libraries.iter().map(PathBuf::as_path);
+    let all = programs.iter().copied().chain(libraries);
+    all.for_each(|path| fingerprint.add_file(path));
+    fingerprint
+}
+
+fn ldd(programs: &[&Path]) -> Result<String, Error> {
     // ldd fails when one of the files is statically linked; what it says of the others counts.
     let done = Command::new("ldd")
         .args(programs)
@@ -192,7 +215,7 @@ pub(crate) fn libraries<'a>(
             program: "ldd".to_owned(),
             source,
         })?;
-    let listing = String::from_utf8_lossy(&done.stdout);
+    let listing = String::from_utf8_lossy(&done.stdout).into_owned();
     let missing = |line: &&str| line.contains("not found") && !artefacts::is_own_library(line);
     if let Some(line) = listing.lines().find(missing) {
         return Err(Error::Other(format!(
@@ -200,7 +223,7 @@ pub(crate) fn libraries<'a>(
             line.trim()
         )));
     }
-    Ok(library_paths(&listing))
+    Ok(listing)
 }
 
 fn library_paths(listing: &str) -> BTreeSet<PathBuf> {
@@ -248,5 +271,28 @@ mod tests {
         let paths = library_paths(listing);
         assert_eq!(paths.len(), 2);
         assert!(paths.contains(Path::new("/lib/x/libibumad.so.3")));
+    }
+
+    #[test]
+    fn the_loader_is_not_asked_again_for_what_is_known() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let known = directory.path().join("libraries");
+        let of = |programs: &[&str]| {
+            let programs: Vec<_> = programs.iter().map(Path::new).collect();
+            libraries(&programs, &known).expect("they have libraries")
+        };
+        let shell = of(&["/bin/bash"]);
+        assert!(shell.iter().any(|path| path.ends_with("libc.so.6")));
+        let remembered = || fs::read_to_string(&known).expect("it is remembered");
+        fs::write(&known, format!("{}\tmark\n", remembered())).expect("written");
+        assert_eq!(of(&["/bin/bash"]), shell);
+        assert!(remembered().ends_with("\tmark\n"));
+        fs::write(&known, remembered().replace("libc.so.6", "libc.so.7")).expect("written");
+        assert_eq!(of(&["/bin/bash"]), shell, "one that is not there");
+        let with_another = format!("{}\t/bin/true (0x1)\n", remembered());
+        fs::write(&known, with_another).expect("written");
+        assert_eq!(of(&["/bin/bash"]), shell, "one that is not loaded");
+        let both = of(&["/bin/bash", "/usr/bin/gcc"]);
+        assert!(both.is_superset(&shell) && !remembered().contains("mark"));
     }
 }
