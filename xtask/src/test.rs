@@ -15,6 +15,9 @@ use crate::{artefacts, drill, fabrics, packages, shell};
 /// machine may have had other things to do.
 const LIMIT: Duration = Duration::from_secs(65 * 60);
 
+/// Of a clean clone nothing has been compiled that could be used again; without traces for that it takes a seventh less.
+const INCREMENTAL: (&str, &str) = ("CARGO_INCREMENTAL", "0");
+
 /// Drills that are run by name only.
 const BY_NAME_ONLY: &[&str] = &[
     "kernel-srp",
@@ -46,16 +49,9 @@ pub(crate) fn run() -> Result<u8, Error> {
     let deny = CargoDeny::provide()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
     let mut outcomes = perform_all(code(&deny))?;
-    let beside = thread::spawn(|| beside_vms().into_iter().map(perform_beside).collect());
-    outcomes.extend(perform_all(vm_checks())?);
-    let panicked = |_| Error::Other("a step beside the VM's panicked".to_owned());
-    let meanwhile: Result<Vec<_>, Error> = beside.join().map_err(panicked)?;
-    for outcome in meanwhile? {
-        print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
-        say(&outcome);
-        outcomes.push(outcome);
-    }
-    outcomes.extend(perform_all(benches_and_drills())?);
+    outcomes.extend(perform_beside(vm_checks(), builds())?);
+    outcomes.extend(perform_beside(vm_drills(), lints_and_fabrics())?);
+    outcomes.extend(perform_all(readme_and_benches())?);
     let time = started.elapsed();
     print_summary(&outcomes, time);
     print_test_runner(&outcomes);
@@ -78,6 +74,7 @@ fn xtask(arguments: &[&str]) -> Command {
 /// What needs no VM.
 fn code(deny: &CargoDeny) -> Vec<Step> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    tests.env(INCREMENTAL.0, INCREMENTAL.1);
     tests.env("APMD_REQUIRE_TSHARK", "1");
     tests.env("APMD_REQUIRE_IBSIM", "1");
     vec![
@@ -134,18 +131,8 @@ fn vm_checks() -> Vec<Step> {
     ]
 }
 
-/// What needs processors and no VM, of which each leaves half of two: so it is done beside them.
-fn beside_vms() -> Vec<Step> {
-    let mut clippy = cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "--deny",
-        "warnings",
-    ]);
-    // Cargo does one thing at a time in a directory.
-    clippy.env("CARGO_TARGET_DIR", workspace::root().join("target/clippy"));
+/// What drills and benches run, built while the VM's checks leave half of two processors.
+fn builds() -> Vec<Step> {
     let benches = [
         "bench",
         "--no-run",
@@ -154,14 +141,6 @@ fn beside_vms() -> Vec<Step> {
         "--bench=*",
     ];
     vec![
-        Step {
-            name: "clippy",
-            command: clippy,
-        },
-        Step {
-            name: "fabrics",
-            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
-        },
         Step {
             name: "release build",
             command: artefacts::build_rust(),
@@ -173,19 +152,33 @@ fn beside_vms() -> Vec<Step> {
     ]
 }
 
-fn benches_and_drills() -> Vec<Step> {
+/// What else needs processors and no VM. Drills leave less than its checks do.
+fn lints_and_fabrics() -> Vec<Step> {
+    let mut clippy = cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]);
+    clippy.env(INCREMENTAL.0, INCREMENTAL.1);
+    // Cargo does one thing at a time in a directory.
+    clippy.env("CARGO_TARGET_DIR", workspace::root().join("target/clippy"));
     vec![
         Step {
-            name: "benches",
-            command: xtask(&[
-                "bench", "--short", "pathdb", "sa", "codec", "engine", "rearm", "acm", "connect",
-                "failover",
-            ]),
+            name: "clippy",
+            command: clippy,
         },
         Step {
-            name: "README",
-            command: xtask(&["readme"]),
+            name: "fabrics",
+            command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
         },
+    ]
+}
+
+fn vm_drills() -> Vec<Step> {
+    vec![
         Step {
             name: "drills",
             // The long ones in their short form.
@@ -194,6 +187,23 @@ fn benches_and_drills() -> Vec<Step> {
         Step {
             name: "newer kernel, drill",
             command: xtask(&["drill", "--kernel", "backports", "--pulls", "4"]),
+        },
+    ]
+}
+
+/// Benches have the machine to themselves.
+fn readme_and_benches() -> Vec<Step> {
+    vec![
+        Step {
+            name: "README",
+            command: xtask(&["readme"]),
+        },
+        Step {
+            name: "benches",
+            command: xtask(&[
+                "bench", "--short", "pathdb", "sa", "codec", "engine", "rearm", "acm", "connect",
+                "failover",
+            ]),
         },
     ]
 }
@@ -219,10 +229,26 @@ fn perform(step: Step) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-/// Runs a step at the lowest priority; what it prints is kept only.
-fn perform_beside(step: Step) -> Result<Outcome, Error> {
-    let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(step.command.get_program());
+/// Runs steps, and others meanwhile, on what these leave of the processors.
+fn perform_beside(steps: Vec<Step>, others: Vec<Step>) -> Result<Vec<Outcome>, Error> {
+    let beside = thread::spawn(|| others.into_iter().map(perform_idly).collect());
+    let mut outcomes = perform_all(steps)?;
+    let panicked = |_| Error::Other("a step beside the VM's panicked".to_owned());
+    let meanwhile: Result<Vec<_>, Error> = beside.join().map_err(panicked)?;
+    for outcome in meanwhile? {
+        print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
+        say(&outcome);
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+/// Runs a step when the processors have nothing else to do; what it prints is kept only.
+fn perform_idly(step: Step) -> Result<Outcome, Error> {
+    let mut command = Command::new("chrt");
+    command
+        .args(["--idle", "0"])
+        .arg(step.command.get_program());
     command.args(step.command.get_args());
     let set = step.command.get_envs();
     command.envs(set.filter_map(|(name, value)| Some((name, value?))));
@@ -366,14 +392,14 @@ mod tests {
         let step = |script| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            perform_beside(Step {
+            perform_idly(Step {
                 name: "a step",
                 command,
             })
         };
-        let good = step("nice; echo aloud >&2").expect("it starts");
+        let good = step("chrt --pid $$; echo aloud >&2").expect("it starts");
         assert!(good.passed);
-        assert_eq!(good.output, "19\naloud\n");
+        assert!(good.output.contains("SCHED_IDLE") && good.output.ends_with("aloud\n"));
         assert!(!step("exit 3").expect("it starts").passed);
     }
 

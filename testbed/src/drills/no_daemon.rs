@@ -33,6 +33,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How long after a pull a daemon is killed: while it orders, negotiates, loads, waits for traffic.
 const DELAYS_MS: [u64; 6] = [0, 20, 60, 150, 300, 600];
 
+/// Those of the short form.
+const FEW_DELAYS_MS: [u64; 4] = [0, 20, 150, 600];
+
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     daemons_come_late(context)?;
     daemons_are_killed(context)?;
@@ -120,9 +123,13 @@ fn daemons_are_killed(context: &mut Context<'_>) -> Result<(), Failure> {
     let mut streams = Streams::start(&context.timeline, Options::default())?;
     context.world.wait_disjoint(1)?;
     pull_without_daemons(context, &mut streams)?;
-    for (turn, delay) in DELAYS_MS.into_iter().enumerate() {
+    let delays: &[u64] = match context.options.short {
+        true => &FEW_DELAYS_MS,
+        false => &DELAYS_MS,
+    };
+    for (turn, delay) in delays.iter().enumerate() {
         let host = Host::ALL[turn % 2];
-        kill_while_rearming(context, &mut streams, host, Duration::from_millis(delay))?;
+        kill_while_rearming(context, &mut streams, host, Duration::from_millis(*delay))?;
     }
     context.finish(streams)
 }

@@ -296,8 +296,8 @@ row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
 full_row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
 full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
-row kernel-strangers "apm_order, unshare" strangers
-row kernel-fuzz "apm_fuzz" fuzz 30000
+full_row kernel-strangers "apm_order, unshare" strangers
+full_row kernel-fuzz "apm_fuzz" fuzz 30000
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn

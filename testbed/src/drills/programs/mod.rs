@@ -169,7 +169,7 @@ fn control(
     row: &'static Row,
     faults: &[Fault],
 ) -> Result<Result<Control, String>, Failure> {
-    let amount = match measure(row, context.world.hosts())? {
+    let amount = match measure(row, context.world.hosts(), faults.len() as u32)? {
         Ok(amount) => amount,
         Err(why) => return Ok(Err(why)),
     };

@@ -19,6 +19,9 @@ use super::spines;
 /// How long a program should run: all faults have to find room.
 const RUN: Duration = Duration::from_secs(45);
 
+/// What of it a fault needs, with all that is waited for before and after it.
+const FAULT: Duration = Duration::from_secs(10);
+
 /// How long traffic may be gone before the program counts as standing still for ever.
 const WATCH: Duration = Duration::from_secs(100);
 
@@ -62,9 +65,13 @@ pub(super) struct Trial<'a, 'b> {
     pub(super) repeats: u32,
 }
 
-/// How much of a row's work takes about as long as a run should; `Err` in the result is why it does
+/// How much of a row's work takes about as long as a run with so many faults should; `Err` in the result is why it does
 /// not run.
-pub(super) fn measure(row: &'static Row, hosts: [Host; 2]) -> Result<Result<u64, String>, Failure> {
+pub(super) fn measure(
+    row: &'static Row,
+    hosts: [Host; 2],
+    faults: u32,
+) -> Result<Result<u64, String>, Failure> {
     const LONG_ENOUGH: Duration = Duration::from_secs(5);
     let Amount::Units(mut few, most) = row.amount else {
         return Ok(Ok(duration(row).as_secs()));
@@ -79,7 +86,8 @@ pub(super) fn measure(row: &'static Row, hosts: [Host; 2]) -> Result<Result<u64,
         }
         let took = running.took();
         if took >= LONG_ENOUGH || few >= most {
-            let scaled = few as f64 * RUN.as_secs_f64() / took.as_secs_f64();
+            let run = RUN.min(FAULT * (faults + 1));
+            let scaled = few as f64 * run.as_secs_f64() / took.as_secs_f64();
             return Ok(Ok((scaled.ceil() as u64).min(most)));
         }
         few = (few * 4).min(most);
