@@ -98,6 +98,15 @@ fn vm_checks() -> Vec<Step> {
     // The row as-described holds the fabric against the file's copy.
     let file = workspace::root().join("testbed/vm/fabrics/ring.net");
     let file = file.to_string_lossy();
+    let mut second_shell = cargo(&[
+        "test",
+        "--quiet",
+        "--package=xtask",
+        "--test=second_shell",
+        "--",
+        "--ignored",
+    ]);
+    second_shell.env(INCREMENTAL.0, INCREMENTAL.1);
     vec![
         Step {
             name: "vm --check",
@@ -119,14 +128,7 @@ fn vm_checks() -> Vec<Step> {
         },
         Step {
             name: "second shell",
-            command: cargo(&[
-                "test",
-                "--quiet",
-                "--package=xtask",
-                "--test=second_shell",
-                "--",
-                "--ignored",
-            ]),
+            command: second_shell,
         },
     ]
 }
