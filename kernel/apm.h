@@ -74,8 +74,12 @@ struct apm_glance {
 	u16 dlid;
 };
 
+/* Rules are two bytes shorter: what is left of a longer path tells whether one fits. */
+#define APM_CGROUP_LEN 128
+
 struct apm_owner {
 	char name[APM_OWNER_NAME_LEN];
+	char cgroup[APM_CGROUP_LEN];	/* when it was first seen */
 	bool user;
 	pid_t pid;
 	kuid_t uid;
@@ -182,6 +186,7 @@ void apm_probes_exit(void);
 /* owner.c */
 struct apm_rule {
 	char name[APM_OWNER_NAME_LEN];	/* empty: any */
+	char cgroup[APM_CGROUP_LEN];	/* empty: any */
 	bool has_uid;
 	kuid_t uid;
 };

@@ -58,6 +58,7 @@ enum {
 enum {
 	APM_A_RULE_NAME = 1,
 	APM_A_RULE_UID,
+	APM_A_RULE_CGROUP,
 
 	__APM_A_RULE_MAX,
 	APM_A_RULE_MAX = (__APM_A_RULE_MAX - 1)

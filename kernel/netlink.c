@@ -25,6 +25,7 @@ static const struct nla_policy path_policy[APM_A_PATH_MAX + 1] = {
 static const struct nla_policy rule_policy[APM_A_RULE_MAX + 1] = {
 	[APM_A_RULE_NAME] = { .type = NLA_NUL_STRING, .len = APM_OWNER_NAME_LEN - 1 },
 	[APM_A_RULE_UID] = { .type = NLA_U32 },
+	[APM_A_RULE_CGROUP] = { .type = NLA_NUL_STRING, .len = APM_CGROUP_LEN - 2 },
 };
 
 static const struct nla_policy rule_list_policy[APM_A_RULE_LIST_MAX + 1] = {
@@ -238,6 +239,12 @@ static int on_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len ?: ret;
 }
 
+/* A path below the root, as cgroup_path has it. */
+static bool is_cgroup(const char *path)
+{
+	return path[0] == '/' && path[1] && path[strlen(path) - 1] != '/';
+}
+
 static int parse_rule(struct nlattr *from, struct apm_rule *rule, struct genl_info *info)
 {
 	struct nlattr *a[APM_A_RULE_MAX + 1];
@@ -245,8 +252,8 @@ static int parse_rule(struct nlattr *from, struct apm_rule *rule, struct genl_in
 
 	if (ret)
 		return ret;
-	if (!a[APM_A_RULE_NAME] && !a[APM_A_RULE_UID])
-		return refuse(info, -EINVAL, "a rule needs a name or a uid");
+	if (!a[APM_A_RULE_NAME] && !a[APM_A_RULE_UID] && !a[APM_A_RULE_CGROUP])
+		return refuse(info, -EINVAL, "a rule needs a name, a uid or a cgroup");
 	if (a[APM_A_RULE_NAME])
 		nla_strscpy(rule->name, a[APM_A_RULE_NAME], sizeof(rule->name));
 	if (a[APM_A_RULE_UID]) {
@@ -254,6 +261,11 @@ static int parse_rule(struct nlattr *from, struct apm_rule *rule, struct genl_in
 		rule->uid = make_kuid(&init_user_ns, nla_get_u32(a[APM_A_RULE_UID]));
 		if (!uid_valid(rule->uid))
 			return refuse(info, -EINVAL, "a rule's uid is not valid");
+	}
+	if (a[APM_A_RULE_CGROUP]) {
+		nla_strscpy(rule->cgroup, a[APM_A_RULE_CGROUP], sizeof(rule->cgroup));
+		if (!is_cgroup(rule->cgroup))
+			return refuse(info, -EINVAL, "a rule's cgroup is not a path below the root");
 	}
 	return 0;
 }
@@ -289,6 +301,7 @@ static int put_rules(struct sk_buff *skb, const struct apm_config *config)
 		one = nla_nest_start(skb, APM_A_RULE_LIST_RULE);
 		if (!one ||
 		    (rule->name[0] && nla_put_string(skb, APM_A_RULE_NAME, rule->name)) ||
+		    (rule->cgroup[0] && nla_put_string(skb, APM_A_RULE_CGROUP, rule->cgroup)) ||
 		    (rule->has_uid &&
 		     nla_put_u32(skb, APM_A_RULE_UID, from_kuid_munged(&init_user_ns, rule->uid))))
 			return -EMSGSIZE;

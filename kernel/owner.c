@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Whose a queue pair is, and whether it is to be under care. */
+#include <linux/cgroup.h>
 #include <linux/cred.h>
 
 #include "apm.h"
@@ -22,6 +23,14 @@ static const char *kernel_name(const struct ib_qp *qp)
 	if ((!name || !strcmp(name, "rdma_cm")) && qp->pd && qp->pd->res.kern_name)
 		name = qp->pd->res.kern_name;
 	return name ?: "kernel";
+}
+
+/* The path from the root of its hierarchy (v2), or as much of it as there is room for. */
+static void cgroup_of(struct task_struct *task, struct apm_owner *owner)
+{
+#ifdef CONFIG_CGROUPS
+	cgroup_path(task_dfl_cgroup(task), owner->cgroup, sizeof(owner->cgroup));
+#endif
 }
 
 /* The queue pair must be there. Its res.task holds its task as long as it is. */
@@ -48,6 +57,7 @@ void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 	/* Its lock may not be taken here; torn between two names it still ends. */
 	strscpy(owner->name, task->comm, TASK_COMM_LEN);
 	owner->uid = task_uid(task);
+	cgroup_of(task, owner);
 	rcu_read_unlock();
 }
 
@@ -66,9 +76,26 @@ bool apm_owner_has(const struct apm_owner *owner, struct ib_qp *qp)
 	       (!now.start_ns || !owner->start_ns || now.start_ns == owner->start_ns);
 }
 
+/* Of a command's name the kernel keeps the beginning. */
+static bool is_named(const struct apm_owner *owner, const char *name)
+{
+	return !strncmp(owner->name, name, owner->user ? TASK_COMM_LEN - 1 : APM_OWNER_NAME_LEN);
+}
+
+/* In this cgroup, or in one below it. */
+static bool is_within(const struct apm_owner *owner, const char *cgroup)
+{
+	size_t length = strlen(cgroup);
+
+	return owner->user && !strncmp(owner->cgroup, cgroup, length) &&
+	       (!owner->cgroup[length] || owner->cgroup[length] == '/');
+}
+
 static bool rule_fits(const struct apm_rule *rule, const struct apm_owner *owner)
 {
-	if (rule->name[0] && strcmp(rule->name, owner->name))
+	if (rule->name[0] && !is_named(owner, rule->name))
+		return false;
+	if (rule->cgroup[0] && !is_within(owner, rule->cgroup))
 		return false;
 	return !rule->has_uid || (owner->user && uid_eq(rule->uid, owner->uid));
 }

@@ -142,7 +142,8 @@ static void talk(void)
 
 /* What a wrong order has. No queue pair has its cookie, and no device its index. */
 enum {
-	COOKIE = 1, DEVICE = 2, NUMBER = 4, PRIMARY = 8, ALTERNATE = 16, ENDS = 32, GLOBAL = 64, RULE = 128
+	COOKIE = 1, DEVICE = 2, NUMBER = 4, PRIMARY = 8, ALTERNATE = 16, ENDS = 32, GLOBAL = 64, RULE = 128,
+	CGROUP = 256
 };
 
 static const struct {
@@ -166,7 +167,8 @@ static const struct {
 	{ APM_CMD_PEER, PRIMARY | ENDS, "a peer needs dev-index and primary" },
 	{ APM_CMD_PEER, DEVICE | PRIMARY, "a peer's path needs port and dlid" },
 	{ APM_CMD_PEER, DEVICE | PRIMARY | ENDS, "there is no such InfiniBand device here" },
-	{ APM_CMD_CONFIG, RULE, "a rule needs a name or a uid" },
+	{ APM_CMD_CONFIG, RULE, "a rule needs a name, a uid or a cgroup" },
+	{ APM_CMD_CONFIG, RULE | CGROUP, "a rule's cgroup is not a path below the root" },
 };
 
 static void put_ends(struct message *m, uint16_t type, unsigned int has)
@@ -185,7 +187,7 @@ static void put_ends(struct message *m, uint16_t type, unsigned int has)
 
 static void order_wrongly(uint8_t command, unsigned int has, const char *reason)
 {
-	struct nlattr *list;
+	struct nlattr *list, *rule;
 	struct message m;
 
 	begin(&m, family, command, 0);
@@ -201,8 +203,11 @@ static void order_wrongly(uint8_t command, unsigned int has, const char *reason)
 		put_ends(&m, APM_A_QP_ALTERNATE, has);
 	if (has & RULE) {
 		list = put(&m, APM_A_QP_RULES | NLA_F_NESTED, NULL, 0);
-		put(&m, APM_A_RULE_LIST_RULE | NLA_F_NESTED, NULL, 0);
-		list->nla_len += NLA_HDRLEN;
+		rule = put(&m, APM_A_RULE_LIST_RULE | NLA_F_NESTED, NULL, 0);
+		if (has & CGROUP)
+			put(&m, APM_A_RULE_CGROUP, "/", sizeof("/"));
+		rule->nla_len = (char *)&m + m.nl.nlmsg_len - (char *)rule;
+		list->nla_len = (char *)&m + m.nl.nlmsg_len - (char *)list;
 	}
 	last_reason[0] = 0;
 	send_message(&m);

@@ -48,9 +48,16 @@ pub(crate) fn run() -> Result<u8, Error> {
     provide_components()?;
     let deny = CargoDeny::provide()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
+    let meanwhile = thread::spawn(|| idle_steps().into_iter().map(perform_idly).collect());
     let mut outcomes = perform_all(code(&deny))?;
-    outcomes.extend(perform_beside(vm_checks(), builds())?);
-    outcomes.extend(perform_beside(vm_drills(), lints_and_fabrics())?);
+    outcomes.extend(perform_all(vm_checks_and_drills())?);
+    let panicked = |_| Error::Other("a step meanwhile panicked".to_owned());
+    let meanwhile: Result<Vec<_>, Error> = meanwhile.join().map_err(panicked)?;
+    for outcome in meanwhile? {
+        print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
+        say(&outcome);
+        outcomes.push(outcome);
+    }
     outcomes.extend(perform_all(readme_and_benches())?);
     let time = started.elapsed();
     print_summary(&outcomes, time);
@@ -93,8 +100,8 @@ fn code(deny: &CargoDeny) -> Vec<Step> {
     ]
 }
 
-/// Whether the VM's world is right.
-fn vm_checks() -> Vec<Step> {
+/// Whether the VM's world is right, and what it shows.
+fn vm_checks_and_drills() -> Vec<Step> {
     // The row as-described holds the fabric against the file's copy.
     let file = workspace::root().join("testbed/vm/fabrics/ring.net");
     let file = file.to_string_lossy();
@@ -130,32 +137,21 @@ fn vm_checks() -> Vec<Step> {
             name: "second shell",
             command: second_shell,
         },
-    ]
-}
-
-/// What drills and benches run, built while the VM's checks leave half of two processors.
-fn builds() -> Vec<Step> {
-    let benches = [
-        "bench",
-        "--no-run",
-        "--package=testbed",
-        "--package=pathdb",
-        "--bench=*",
-    ];
-    vec![
         Step {
-            name: "release build",
-            command: artefacts::build_rust(),
+            name: "drills",
+            // The long ones in their short form.
+            command: xtask(&[&["drill", "--short"], &drills()[..]].concat()),
         },
         Step {
-            name: "benches' build",
-            command: cargo(&benches),
+            name: "newer kernel, drill",
+            command: xtask(&["drill", "--kernel", "backports", "--pulls", "4"]),
         },
     ]
 }
 
-/// What else needs processors and no VM. Drills leave less than its checks do.
-fn lints_and_fabrics() -> Vec<Step> {
+/// What needs processors only, of which tests and VMs leave some. Drills are last among these, since they run what is
+/// built here.
+fn idle_steps() -> Vec<Step> {
     let mut clippy = cargo(&[
         "clippy",
         "--workspace",
@@ -167,28 +163,29 @@ fn lints_and_fabrics() -> Vec<Step> {
     clippy.env(INCREMENTAL.0, INCREMENTAL.1);
     // Cargo does one thing at a time in a directory.
     clippy.env("CARGO_TARGET_DIR", workspace::root().join("target/clippy"));
+    let benches = [
+        "bench",
+        "--no-run",
+        "--package=testbed",
+        "--package=pathdb",
+        "--bench=*",
+    ];
     vec![
         Step {
             name: "clippy",
             command: clippy,
         },
         Step {
+            name: "release build",
+            command: artefacts::build_rust(),
+        },
+        Step {
             name: "fabrics",
             command: xtask(&[&["fabrics"], fabrics::OF_TEST].concat()),
         },
-    ]
-}
-
-fn vm_drills() -> Vec<Step> {
-    vec![
         Step {
-            name: "drills",
-            // The long ones in their short form.
-            command: xtask(&[&["drill", "--short"], &drills()[..]].concat()),
-        },
-        Step {
-            name: "newer kernel, drill",
-            command: xtask(&["drill", "--kernel", "backports", "--pulls", "4"]),
+            name: "benches' build",
+            command: cargo(&benches),
         },
     ]
 }
@@ -229,20 +226,6 @@ fn perform(step: Step) -> Result<Outcome, Error> {
     let outcome = timed(step, show)?;
     say(&outcome);
     Ok(outcome)
-}
-
-/// Runs steps, and others meanwhile, on what these leave of the processors.
-fn perform_beside(steps: Vec<Step>, others: Vec<Step>) -> Result<Vec<Outcome>, Error> {
-    let beside = thread::spawn(|| others.into_iter().map(perform_idly).collect());
-    let mut outcomes = perform_all(steps)?;
-    let panicked = |_| Error::Other("a step beside the VM's panicked".to_owned());
-    let meanwhile: Result<Vec<_>, Error> = beside.join().map_err(panicked)?;
-    for outcome in meanwhile? {
-        print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
-        say(&outcome);
-        outcomes.push(outcome);
-    }
-    Ok(outcomes)
 }
 
 /// Runs a step when the processors have nothing else to do; what it prints is kept only.

@@ -123,9 +123,21 @@ fn kernel(module: &model::KernelModule) -> String {
             format!("module apm is loaded, but not used: {why} (see kernel.md)")
         }
         ModuleState::Loaded => format!(
-            "module apm protects {}: {} of the connections; of {} RC queue pairs, {} left alone (see `apmctl qp`); {} peers named",
-            module.protect, module.connections, module.queue_pairs, module.left_alone, module.peers
+            "module apm protects {}{}: {} of the connections; of {} RC queue pairs, {} left alone (see `apmctl qp`); {} peers named",
+            module.protect,
+            except(&module.except),
+            module.connections,
+            module.queue_pairs,
+            module.left_alone,
+            module.peers
         ),
+    }
+}
+
+fn except(owners: &[String]) -> String {
+    match owners {
+        [] => String::new(),
+        owners => format!(" except {}", owners.join(", ")),
     }
 }
 

@@ -116,6 +116,9 @@ pub(crate) struct KernelModule {
     pub(crate) reason: Option<String>,
     /// `all`, `ulps` or `none`, as `[kernel]` says.
     pub(crate) protect: String,
+    /// Owners that it leaves alone, as `[kernel]` says.
+    #[serde(default)]
+    pub(crate) except: Vec<String>,
     /// Connections that are looked after by it; all others are by a library.
     #[serde(default)]
     pub(crate) connections: usize,

@@ -164,6 +164,7 @@ pub(crate) fn module(
         state,
         reason,
         protect: settings.protect.to_string(),
+        except: settings.except.clone(),
         connections: all.connections(),
         queue_pairs,
         left_alone,

@@ -24,6 +24,7 @@ mod forgery;
 mod kernel;
 mod kernel_discovery;
 mod kernel_ls;
+mod kernel_owners;
 mod kernel_storm;
 mod kernel_ulps;
 mod memcheck;
@@ -62,6 +63,7 @@ pub static ALL: &[Drill] = &[
     acm_rights::DRILL,
     kernel_ls::DRILL,
     kernel::DRILL,
+    kernel_owners::DRILL,
     kernel_discovery::DRILL,
     kernel_ulps::SRP,
     kernel_ulps::NVME,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apmctl run`: a program with the library preloaded. It becomes the program.
 
+mod by_kernel;
 mod target;
 
 use std::env;
@@ -13,10 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::ask::ask;
 use super::{Failure, Options, Outcome, socket};
-use crate::observe::model::{self, ModuleState};
-use crate::observe::request::Show;
 
 /// Overrides where the library is.
 const PRELOAD_VARIABLE: &str = "APMD_PRELOAD";
@@ -70,7 +68,7 @@ impl Run {
         );
 
         let name = program.display();
-        if is_protected_by_kernel(options) {
+        if by_kernel::protects(options, Path::new(program)) {
             eprintln!(
                 "apmctl: the kernel module apm is loaded: `apmctl run` is not needed to protect {name}"
             );
@@ -96,15 +94,6 @@ impl Run {
             status,
         })
     }
-}
-
-/// Whether the daemon says so; who may not ask it is told nothing.
-fn is_protected_by_kernel(options: &Options) -> bool {
-    let status: Result<model::Status, Failure> = ask(options, Show::Status);
-    status.is_ok_and(|status| {
-        let kernel = &status.kernel;
-        kernel.state == ModuleState::Loaded && kernel.protect == "all"
-    })
 }
 
 /// The libraries to preload: ours before what is there.

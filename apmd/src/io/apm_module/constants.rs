@@ -55,6 +55,7 @@ pub(super) mod a_path {
 pub(super) mod a_rule {
     pub(in crate::io::apm_module) const NAME: u16 = 1;
     pub(in crate::io::apm_module) const UID: u16 = 2;
+    pub(in crate::io::apm_module) const CGROUP: u16 = 3;
 }
 
 pub(super) mod a_qp {

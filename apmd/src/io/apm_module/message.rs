@@ -2,22 +2,17 @@
 //! What the kernel module and its client say to each other, as values: the attributes of its netlink
 //! family (`kernel/apm.yaml`), all integers in the host's byte order.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use cm_msgs::control::{MigrationState, QpState, Role, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
-use netlink_packet_core::{
-    DecodeError, DefaultNla, Emitable, NLA_F_NESTED, NLA_HEADER_SIZE, NlasIterator,
-    ParseableParametrized,
-};
+use netlink_packet_core::{DecodeError, DefaultNla, Emitable, ParseableParametrized};
 use netlink_packet_generic::{GenlFamily, GenlHeader};
-use serde::{Deserialize, Serialize};
-use strum::Display;
 
-use super::constants::{FAMILY, VERSION, a_path, a_qp, a_rule, a_rule_list, cause, cmd, protect};
-use super::constants::{refusal, role};
+use super::attributes::{Attributes, nest, u32_of};
+use super::care::{self, Protect, Rule};
+use super::constants::{FAMILY, VERSION, a_path, a_qp, cause, cmd, refusal, role};
 
 /// A queue pair's name; never used again for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -161,36 +156,6 @@ pub(crate) enum Ask {
     Query,
 }
 
-/// Which queue pairs the module cares for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, Display)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub(crate) enum Protect {
-    None,
-    /// The kernel's own.
-    Ulps,
-    #[default]
-    All,
-}
-
-impl Protect {
-    const fn code(self) -> u32 {
-        match self {
-            Self::None => protect::NONE,
-            Self::Ulps => protect::ULPS,
-            Self::All => protect::ALL,
-        }
-    }
-}
-
-/// Whom the module leaves alone.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Rule {
-    /// A kernel module's name or a command.
-    Name(String),
-    Uid(u32),
-}
-
 /// A message of the family.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Message {
@@ -271,15 +236,7 @@ impl Message {
                 vec![u32_of(a_qp::DEV_INDEX, *index), u32_of(a_qp::QPN, qpn.0)]
             }
             Self::Order { cookie, token, ask } => order(*cookie, *token, ask),
-            Self::Configure { protect, rules } => {
-                let rules = rules
-                    .iter()
-                    .map(|rule| nest(a_rule_list::RULE, &of_rule(rule)));
-                vec![
-                    u32_of(a_qp::PROTECT, protect.code()),
-                    nest(a_qp::RULES, &rules.collect::<Vec<_>>()),
-                ]
-            }
+            Self::Configure { protect, rules } => care::attributes(*protect, rules),
             Self::Peer {
                 index,
                 port,
@@ -345,27 +302,6 @@ fn of_path(path: &Path) -> Vec<DefaultNla> {
     attributes
 }
 
-fn of_rule(rule: &Rule) -> [DefaultNla; 1] {
-    match rule {
-        Rule::Name(name) => {
-            let mut name = name.clone().into_bytes();
-            name.push(0);
-            [DefaultNla::new(a_rule::NAME, name)]
-        }
-        Rule::Uid(uid) => [u32_of(a_rule::UID, *uid)],
-    }
-}
-
-fn u32_of(kind: u16, value: u32) -> DefaultNla {
-    DefaultNla::new(kind, value.to_ne_bytes().to_vec())
-}
-
-fn nest(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
-    let mut value = vec![0; attributes.buffer_len()];
-    attributes.emit(&mut value);
-    DefaultNla::new(kind | NLA_F_NESTED, value)
-}
-
 impl Emitable for Message {
     fn buffer_len(&self) -> usize {
         self.attributes().as_slice().buffer_len()
@@ -418,42 +354,8 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
     }
 }
 
-/// The attributes of a message or a nest, by their kinds.
-struct Attributes<'a>(BTreeMap<u16, &'a [u8]>);
-
-impl<'a> Attributes<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut all = BTreeMap::new();
-        for attribute in NlasIterator::new(bytes) {
-            let attribute = attribute?;
-            let (kind, len) = (attribute.kind(), usize::from(attribute.length()));
-            // `value` would borrow from `attribute`.
-            let whole: &'a [u8] = attribute.into_inner();
-            all.insert(kind, whole.get(NLA_HEADER_SIZE..len).unwrap_or_default());
-        }
-        Ok(Self(all))
-    }
-
-    fn chunk<const N: usize>(&self, kind: u16) -> Option<[u8; N]> {
-        (*self.0.get(&kind)?).try_into().ok()
-    }
-
-    fn u8(&self, kind: u16) -> Option<u8> {
-        self.chunk::<1>(kind).map(|[byte]| byte)
-    }
-
-    fn u16(&self, kind: u16) -> Option<u16> {
-        self.chunk(kind).map(u16::from_ne_bytes)
-    }
-
-    fn u32(&self, kind: u16) -> Option<u32> {
-        self.chunk(kind).map(u32::from_ne_bytes)
-    }
-
-    fn u64(&self, kind: u16) -> Option<u64> {
-        self.chunk(kind).map(u64::from_ne_bytes)
-    }
-
+/// What a message's attributes say.
+impl Attributes<'_> {
     fn qpn(&self, kind: u16) -> Option<Qpn> {
         self.u32(kind).map(Qpn)
     }
@@ -521,8 +423,10 @@ impl<'a> Attributes<'a> {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::NlasIterator;
     use netlink_packet_generic::GenlHeader;
 
+    use super::super::constants::{a_rule, protect};
     use super::*;
 
     fn primary() -> Path {
@@ -622,7 +526,8 @@ mod tests {
 
     #[test]
     fn rules_are_nests_in_a_nest() {
-        let rules = vec![Rule::Name("ib_ipoib".to_owned()), Rule::Uid(7)];
+        let cgroup = Rule::Cgroup("/a.slice".to_owned());
+        let rules = vec![Rule::Name("ib_ipoib".to_owned()), Rule::Uid(7), cgroup];
         let bytes = bytes(&Message::Configure {
             protect: Protect::Ulps,
             rules,
@@ -638,6 +543,7 @@ mod tests {
             .collect();
         assert_eq!(rules[0].0[&a_rule::NAME], b"ib_ipoib\0");
         assert_eq!(rules[1].u32(a_rule::UID), Some(7));
+        assert_eq!(rules[2].0[&a_rule::CGROUP], b"/a.slice\0");
     }
 
     #[test]

@@ -2,16 +2,17 @@
 //! The kernel module `apm`, by its generic netlink family (`docs/kernel.md`): which queue pairs there
 //! are, and orders to them. The module may come and go at any time.
 
+mod attributes;
+mod care;
 mod constants;
 mod hearing;
 mod message;
 
+pub(crate) use care::{Process, Protect, Rule};
 pub(crate) use hearing::{Heard, Request};
 #[cfg(test)]
 pub(crate) use message::LeftAlone;
-pub(crate) use message::{
-    Ask, Cause, Cookie, KernelQp, KernelReport, Message, Owner, Protect, Rule,
-};
+pub(crate) use message::{Ask, Cause, Cookie, KernelQp, KernelReport, Message, Owner};
 
 use std::io::{self, ErrorKind};
 
