@@ -46,7 +46,7 @@ impl OwnModule {
         make.args(["-j4", "modules"]);
         let module = copy.join(format!("{}.ko", self.name));
         let stamp = copy.join("stamp");
-        let made_of = fingerprint(&make, &copy)?;
+        let made_of = fingerprint(&make, &copy, &kernel.build_dir())?;
         if module.is_file() && fs::read_to_string(&stamp).is_ok_and(|then| then == made_of) {
             return Ok(module);
         }
@@ -73,9 +73,11 @@ fn is_source(path: &Path) -> bool {
     (by_name || by_extension) && !generated
 }
 
-/// Of the sources in `copy` and of how they are built: make takes a second to see that nothing has changed.
-fn fingerprint(make: &Command, copy: &Path) -> Result<String, Error> {
+/// Of the sources in `copy`, of how they are built, and of the kernel's symbols: make takes a second to see that nothing
+/// has changed.
+fn fingerprint(make: &Command, copy: &Path, kernel: &Path) -> Result<String, Error> {
     let mut fingerprint = Fingerprint::default();
+    fingerprint.add_file(&kernel.join("Module.symvers"));
     make.get_args()
         .for_each(|argument| fingerprint.add(argument));
     let mut sources = Vec::new();

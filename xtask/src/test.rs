@@ -149,8 +149,8 @@ fn vm_checks_and_drills() -> Vec<Step> {
     ]
 }
 
-/// What needs processors only, of which tests and VMs leave some. Drills are last among these, since they run what is
-/// built here.
+/// What needs processors only, of which tests and VMs leave some. Of the VM's steps those that run what is built here
+/// come last.
 fn idle_steps() -> Vec<Step> {
     let mut clippy = cargo(&[
         "clippy",

@@ -31,7 +31,7 @@ impl Kernel {
         wrongs.want_within(self.ack_timeout, 0..=ACK_TIMEOUT_MAX, "ack_timeout");
         for owner in &self.except {
             if let Err(want) = owner.parse::<Rule>() {
-                wrongs.want_number(false, owner, "except", want);
+                wrongs.refuse("except", format!("is {owner}, {want}"));
             }
         }
     }

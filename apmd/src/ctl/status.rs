@@ -157,6 +157,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn exceptions_stand_beside_what_is_protected() {
+        let says = |except: &[&str]| {
+            kernel(&model::KernelModule {
+                state: ModuleState::Loaded,
+                protect: "all".to_owned(),
+                except: except.iter().map(|owner| (*owner).to_owned()).collect(),
+                ..model::KernelModule::default()
+            })
+        };
+        assert!(says(&[]).starts_with("module apm protects all: 0 of"));
+        let some = says(&["ib_ipoib", "uid:7"]);
+        assert!(some.starts_with("module apm protects all except ib_ipoib, uid:7: 0 of"));
+    }
+
+    #[test]
     fn durations_have_two_units() {
         let texts = [59, 61, 3600, 90_000].map(duration);
         assert_eq!(texts, ["59 s", "1 min 1 s", "1 h 0 min", "1 d 1 h"]);

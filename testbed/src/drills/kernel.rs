@@ -16,9 +16,9 @@ use crate::observe::Pair;
 use crate::port::Port;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
-use crate::wait::{self, Seen};
 use crate::world::Kind;
 
+use super::exchange;
 use super::{Context, Drill, Part};
 
 /// The drill.
@@ -41,8 +41,8 @@ const RETRIES: Duration = Duration::from_secs(2);
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
     status(Host::A, "absent")?;
-    let mut programs = exchange()?;
-    connected(&programs)?;
+    // As fast as one answers the other, which leaves the emulated processors room for probes.
+    let mut programs = exchange::start(&["ib_send_lat"], "18515", SECONDS)?;
     // What is older than it is taken up.
     let module = KernelModule::load()?;
     let pairs = context.world.wait_disjoint(1)?;
@@ -71,42 +71,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     status(Host::A, "absent")
 }
 
-/// Messages back and forth between two hosts: as fast as one answers the other, which leaves the emulated
-/// processors room for probes.
-fn exchange() -> Result<[Program; 2], Failure> {
-    let words = |host: Host| ["ib_send_lat", "-F", "-D", SECONDS, "-d", host.device()];
-    let [server, client] = [Host::A, Host::B].map(words);
-    let server = Program::start("server", Host::A, &server)?;
-    wait::until("the server listens", LIMIT, || {
-        Ok(Seen::when(listens()?, || "nobody does".to_owned()))
-    })?;
-    let client = [&client[..], &["127.0.0.1"]].concat();
-    Ok([server, Program::start("client", Host::B, &client)?])
-}
-
-/// Waits until both have queue pairs in RTS.
-fn connected(programs: &[Program]) -> Result<(), Failure> {
-    wait::until("the programs are connected", LIMIT, || {
-        let all = command::run(&["rdma", "resource", "show", "qp"])?;
-        let is_connected = |program: &Program| {
-            let pid = format!(" pid {} ", program.pid());
-            let connected = |line: &str| line.contains("type RC state RTS") && line.contains(&pid);
-            all.lines().any(connected)
-        };
-        Ok(Seen::when(programs.iter().all(is_connected), || {
-            all.clone()
-        }))
-    })
-}
-
-/// Whether somebody listens on perftest's port (`/proc/net/tcp`: the local port, then state LISTEN).
-fn listens() -> Result<bool, Failure> {
-    let tables = command::run(&["cat", "/proc/net/tcp", "/proc/net/tcp6"])?;
-    let is_it = |line: &str| line.contains(":4853 ") && line.contains(" 0A ");
-    Ok(tables.lines().any(is_it))
-}
-
-fn apmctl(host: Host, words: &[&str]) -> Result<Value, Failure> {
+pub(super) fn apmctl(host: Host, words: &[&str]) -> Result<Value, Failure> {
     let json = command::run_as(host, &[&["apmctl", "-j"], words].concat())?;
     serde_json::from_str(&json).map_err(|error| Failure::Output {
         source_name: format!("apmctl -j {}", words.join(" ")),

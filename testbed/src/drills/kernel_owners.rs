@@ -17,6 +17,8 @@ use crate::program::Program;
 use crate::wait::{self, Seen};
 use crate::world::Kind;
 
+use super::exchange;
+use super::kernel::apmctl;
 use super::{Context, Drill, Part};
 
 /// The drill.
@@ -59,6 +61,9 @@ const EXCEPTIONS: [(&str, &[&str]); 3] = [
 ];
 const ORDINARY: (&str, &[&str]) = ("18604", &["ib_send_lat"]);
 
+/// Longer than the drill: it kills them.
+const SECONDS: &str = "120";
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
@@ -73,14 +78,14 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(with_exceptions)?;
     let mut exceptions = Vec::new();
     for (port, words) in EXCEPTIONS {
-        let mut pair = connect(port, words)?;
+        let mut pair = exchange::start(words, port, SECONDS)?;
         // Their queue pairs stay as they are, and leave the processors to others.
         for program in &mut pair {
             program.signal(Signal::SIGSTOP)?;
         }
         exceptions.push(pair);
     }
-    let ordinary = connect(ORDINARY.0, ORDINARY.1)?;
+    let ordinary = exchange::start(ORDINARY.1, ORDINARY.0, SECONDS)?;
     context.world.wait_disjoint(1)?;
     seen(&ordinary, |qp| qp["protection"] == "armed")?;
     for pair in &exceptions {
@@ -89,6 +94,11 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         })?;
     }
     not_told_that_it_is_protected()?;
+    let kernel = &apmctl(Host::A, &["status"])?["kernel"];
+    let is_told = kernel["except"]
+        .as_array()
+        .is_some_and(|all| all.len() == 5);
+    ensure(is_told, || format!("apmctl status: {kernel}"))?;
     // What is an exception no more is looked after.
     context.world.stop_daemons()?;
     context.world.start_daemons(Policy::default())?;
@@ -106,44 +116,14 @@ fn prepare<T>(path: &str, made: io::Result<T>) -> Result<(), Failure> {
         .map_err(|source| Failure::File { path, source })
 }
 
-/// Two programs, wired over this TCP port, whose queue pairs are in RTS.
-fn connect(port: &str, words: &[&str]) -> Result<[Program; 2], Failure> {
-    let words = |host: Host| {
-        let options = ["-F", "-D", "120", "-p", port, "-d", host.device()];
-        [words, &options].concat()
-    };
-    let server = Program::start("server", Host::A, &words(Host::A))?;
-    wait::until("the server listens", LIMIT, || {
-        let listening = command::run(&["ss", "-Htln", &format!("sport = :{port}")])?;
-        Ok(Seen::when(!listening.is_empty(), || {
-            "nobody does".to_owned()
-        }))
-    })?;
-    let client = [&words(Host::B)[..], &["127.0.0.1"]].concat();
-    let programs = [server, Program::start("client", Host::B, &client)?];
-    wait::until("the programs are connected", LIMIT, || {
-        let all = command::run(&["rdma", "resource", "show", "qp"])?;
-        let is_connected = |program: &Program| {
-            let pid = format!(" pid {} ", program.pid());
-            let connected = |line: &str| line.contains("type RC state RTS") && line.contains(&pid);
-            all.lines().any(connected)
-        };
-        Ok(Seen::when(programs.iter().all(is_connected), || {
-            all.clone()
-        }))
-    })?;
-    Ok(programs)
-}
-
 /// Waits until `apmctl qp` shows the queue pairs of both so.
 fn seen(programs: &[Program; 2], is_so: impl Fn(&Value) -> bool) -> Result<(), Failure> {
     for (program, host) in programs.iter().zip(Host::ALL) {
         let pid = program.pid();
         wait::until(&format!("the queue pair of {pid}"), LIMIT, || {
-            let json = command::run_as(host, &["apmctl", "-j", "qp", "show"])?;
-            let all: Vec<Value> = serde_json::from_str(&json).unwrap_or_default();
+            let all = apmctl(host, &["qp", "show"])?;
             let its = |qp: &&Value| qp["pid"] == pid && qp["device"] == host.device();
-            let qp = all.iter().find(its);
+            let qp = all.as_array().into_iter().flatten().find(its);
             Ok(Seen::when(qp.is_some_and(&is_so), || format!("{qp:?}")))
         })?;
     }

@@ -19,6 +19,7 @@ mod acm_source;
 mod blackhole;
 mod cable_pull;
 mod disconnect;
+mod exchange;
 mod flap_storm;
 mod forgery;
 mod kernel;
