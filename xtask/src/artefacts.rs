@@ -42,15 +42,26 @@ fn library(json: &str) -> Option<&str> {
         .find(|word| word.ends_with("/librdmacm_apm.so"))
 }
 
+/// What is built optimized, always together: of other crates cargo would unite other features, and build what both
+/// rest on twice.
+const OPTIMIZED: &[&str] = &[
+    "--package=apmd",
+    "--package=librdmacm-apm",
+    "--package=pathdb",
+    "--package=testbed",
+];
+
 /// Builds the crates whose programs run in the VM.
 pub(crate) fn build_rust() -> Command {
-    workspace::cargo(&[
-        "build",
-        "--release",
-        "--package=apmd",
-        "--package=librdmacm-apm",
-        "--package=testbed",
-    ])
+    workspace::cargo(&[&["build", "--release"], OPTIMIZED].concat())
+}
+
+/// Builds their benchmarks of which the name is `name`, or like it, and runs these, or does whatever else `arguments`
+/// say.
+pub(crate) fn bench(name: &str, arguments: &[&str]) -> Command {
+    let mut command = workspace::cargo(&[&["bench"], OPTIMIZED].concat());
+    command.arg(format!("--bench={name}")).args(arguments);
+    command
 }
 
 /// Has that made; cargo's messages of it.

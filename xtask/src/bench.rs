@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::error::Error;
-use crate::{fabric, packages, vm, workspace};
+use crate::{artefacts, fabric, packages, vm};
 
 /// How long a benchmark in the VM may take, on a very busy machine.
 const LIMIT: Duration = Duration::from_secs(7200);
@@ -46,7 +46,6 @@ enum Subject {
 enum Place {
     /// A benchmark of a crate, on this machine, with these Debian packages.
     Here {
-        package: &'static str,
         bench: &'static str,
         needs: &'static [&'static str],
     },
@@ -83,27 +82,22 @@ impl Subject {
     const fn place(self) -> Place {
         match self {
             Self::Pathdb => Place::Here {
-                package: "pathdb",
                 bench: "pathdb",
                 needs: &[],
             },
             Self::Sa => Place::Here {
-                package: "testbed",
                 bench: "sa",
                 needs: packages::FABRICS,
             },
             Self::Codec => Place::Here {
-                package: "testbed",
                 bench: "codec",
                 needs: packages::CODEC,
             },
             Self::Rearm => Place::Here {
-                package: "testbed",
                 bench: "rearm",
                 needs: &[],
             },
             Self::Engine => Place::Here {
-                package: "testbed",
                 bench: "engine",
                 needs: &[],
             },
@@ -188,13 +182,9 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     for &subject in &options.subjects {
         let arguments = options.arguments(subject);
         match subject.place() {
-            Place::Here {
-                package,
-                bench,
-                needs,
-            } => {
+            Place::Here { bench, needs } => {
                 packages::install(needs)?;
-                if here(package, bench, &arguments)? == Measured::NoSuchFabric {
+                if here(bench, &arguments)? == Measured::NoSuchFabric {
                     return Ok(USAGE);
                 }
             }
@@ -215,14 +205,14 @@ enum Measured {
     NoSuchFabric,
 }
 
-fn here(package: &str, bench: &str, arguments: &[String]) -> Result<Measured, Error> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command
-        .current_dir(workspace::root())
-        .args(["bench", "--quiet", "--package", package])
-        .args(["--bench", bench, "--"])
-        .args(arguments);
+/// Makes all benchmarks that run here, and runs none.
+pub(crate) fn build() -> Command {
+    artefacts::bench("*", &["--no-run"])
+}
+
+fn here(bench: &str, arguments: &[String]) -> Result<Measured, Error> {
+    let mut command = artefacts::bench(bench, &["--quiet", "--"]);
+    command.args(arguments);
     let status = command.status().map_err(|source| Error::Start {
         program: "cargo".to_owned(),
         source,

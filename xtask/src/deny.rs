@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! cargo-deny: licences, sources and duplicates of the dependencies, and, where the RustSec database
-//! can be had, their advisories.
+//! `cargo xtask deny`: licences, sources and duplicates of the dependencies, and, where the RustSec database
+//! can be had, their advisories, all by cargo-deny.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,8 +15,24 @@ const VERSION: &str = "0.20.2";
 /// As `[graph] targets` in deny.toml.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// How the line begins that tells what was left out of the check.
+pub(crate) const REMARK: &str = "advisories: ";
+
+/// `cargo xtask deny`.
+pub(crate) fn run() -> Result<u8, Error> {
+    let deny = CargoDeny::provide()?;
+    let mut check = deny.check();
+    let program = check.get_program().to_string_lossy().into_owned();
+    let start = |source| Error::Start { program, source };
+    let passed = check.status().map_err(start)?.success();
+    if let Some(remark) = deny.remark() {
+        println!("{REMARK}{remark}");
+    }
+    Ok(u8::from(!passed))
+}
+
 /// cargo-deny, and what there is of the advisory database.
-pub(crate) struct CargoDeny {
+struct CargoDeny {
     program: PathBuf,
     database: Database,
 }
@@ -32,7 +48,7 @@ enum Database {
 impl CargoDeny {
     /// cargo-deny of the wanted version: the user's, or one below the target directory, installed
     /// there if need be.
-    pub(crate) fn provide() -> Result<Self, Error> {
+    fn provide() -> Result<Self, Error> {
         let program = provide_program()?;
         provide_crates()?;
         let mut fetch = Command::new(&program);
@@ -47,7 +63,7 @@ impl CargoDeny {
     }
 
     /// The check, of all that can be checked.
-    pub(crate) fn check(&self) -> Command {
+    fn check(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(workspace::root());
         if self.database != Database::Fetched {
@@ -62,16 +78,13 @@ impl CargoDeny {
     }
 
     /// What was left out or is not as it should be, to be said at the end.
-    pub(crate) fn remark(&self) -> Option<&'static str> {
+    fn remark(&self) -> Option<&'static str> {
         match self.database {
             Database::Fetched => None,
             Database::Old => Some(
-                "advisories: checked against the copy of the RustSec database that \
-                                   is here, since no newer one can be fetched",
+                "checked against the copy of the RustSec database that is here, since no newer one can be fetched",
             ),
-            Database::Absent => {
-                Some("advisories: SKIPPED, since the RustSec database cannot be fetched")
-            }
+            Database::Absent => Some("SKIPPED, since the RustSec database cannot be fetched"),
         }
     }
 }

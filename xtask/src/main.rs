@@ -63,6 +63,8 @@ enum Command {
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
     /// the benchmarks in short, the drills
     Test,
+    /// Hold the dependencies against deny.toml, by cargo-deny, which is installed below target/ if need be
+    Deny,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
     /// Run the commands that the README and docs/install.md show
@@ -81,6 +83,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Sim(options) => sim::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Test => test::run(),
+        Command::Deny => deny::run(),
         Command::KernelHeader => netlink_spec::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

@@ -6,14 +6,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::deny::CargoDeny;
 use crate::error::Error;
 use crate::workspace::{self, cargo};
-use crate::{artefacts, drill, fabrics, packages, shell};
+use crate::{artefacts, bench, deny, drill, fabrics, packages, shell};
 
 /// What all of it, set-up included, is meant to take at most on two cores; said when it is exceeded, no failure: the
 /// machine may have had other things to do.
-const LIMIT: Duration = Duration::from_secs(65 * 60);
+const LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// Of a clean clone nothing has been compiled that could be used again; without traces for that it takes a seventh less.
 const INCREMENTAL: (&str, &str) = ("CARGO_INCREMENTAL", "0");
@@ -46,10 +45,9 @@ pub(crate) fn run() -> Result<u8, Error> {
     let started = Instant::now();
     packages::install(&packages::all())?;
     provide_components()?;
-    let deny = CargoDeny::provide()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
     let meanwhile = thread::spawn(|| idle_steps().into_iter().map(perform_idly).collect());
-    let mut outcomes = perform_all(code(&deny))?;
+    let mut outcomes = perform_all(code())?;
     outcomes.extend(perform_all(vm_checks_and_drills())?);
     let panicked = |_| Error::Other("a step meanwhile panicked".to_owned());
     let meanwhile: Result<Vec<_>, Error> = meanwhile.join().map_err(panicked)?;
@@ -62,9 +60,6 @@ pub(crate) fn run() -> Result<u8, Error> {
     let time = started.elapsed();
     print_summary(&outcomes, time);
     print_test_runner(&outcomes);
-    if let Some(remark) = deny.remark() {
-        println!("{remark}");
-    }
     if time > LIMIT {
         println!("longer than {} minutes", LIMIT.as_secs() / 60);
     }
@@ -79,7 +74,7 @@ fn xtask(arguments: &[&str]) -> Command {
 }
 
 /// What needs no VM.
-fn code(deny: &CargoDeny) -> Vec<Step> {
+fn code() -> Vec<Step> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env(INCREMENTAL.0, INCREMENTAL.1);
     tests.env("APMD_REQUIRE_TSHARK", "1");
@@ -88,10 +83,6 @@ fn code(deny: &CargoDeny) -> Vec<Step> {
         Step {
             name: "format",
             command: cargo(&["fmt", "--all", "--check"]),
-        },
-        Step {
-            name: "cargo deny",
-            command: deny.check(),
         },
         Step {
             name: "cargo test",
@@ -149,8 +140,8 @@ fn vm_checks_and_drills() -> Vec<Step> {
     ]
 }
 
-/// What needs processors only, of which tests and VMs leave some. Of the VM's steps those that run what is built here
-/// come last.
+/// What needs processors only, of which tests and VMs leave some. The release build is first: of the VM's steps those
+/// that run it come last, and wait for it.
 fn idle_steps() -> Vec<Step> {
     let mut clippy = cargo(&[
         "clippy",
@@ -163,21 +154,14 @@ fn idle_steps() -> Vec<Step> {
     clippy.env(INCREMENTAL.0, INCREMENTAL.1);
     // Cargo does one thing at a time in a directory.
     clippy.env("CARGO_TARGET_DIR", workspace::root().join("target/clippy"));
-    let benches = [
-        "bench",
-        "--no-run",
-        "--package=testbed",
-        "--package=pathdb",
-        "--bench=*",
-    ];
     vec![
-        Step {
-            name: "clippy",
-            command: clippy,
-        },
         Step {
             name: "release build",
             command: artefacts::build_rust(),
+        },
+        Step {
+            name: "clippy",
+            command: clippy,
         },
         Step {
             name: "fabrics",
@@ -185,7 +169,11 @@ fn idle_steps() -> Vec<Step> {
         },
         Step {
             name: "benches' build",
-            command: cargo(&benches),
+            command: bench::build(),
+        },
+        Step {
+            name: "cargo deny",
+            command: xtask(&["deny"]),
         },
     ]
 }
@@ -316,6 +304,7 @@ fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
         // What a failed row of the check printed.
         "| ",
         "xtask: kernel fault: ",
+        deny::REMARK,
     ];
     output.lines().filter(|line| {
         let text = line.trim_start();

@@ -56,7 +56,7 @@ fn run_flat(context: &mut Context<'_>) -> Result<(), Failure> {
 
 fn run_netns(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
-    check(context, &unmodified::rping(), 100)
+    check(context, &unmodified::rping(), 200)
 }
 
 /// Both sides of a program under valgrind end well after two pulled cables, and nothing that it found is

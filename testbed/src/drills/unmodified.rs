@@ -89,8 +89,9 @@ pub(super) fn ucmatose(gids: &[String; 2]) -> Subject {
     let [a, b] = gids;
     Subject {
         name: "ucmatose",
-        server: words(&format!("ucmatose -f gid -b {b}")),
-        client: words(&format!("ucmatose -f gid -b {a} -s {b}")),
+        // Not rstream's port: both run at once.
+        server: words(&format!("ucmatose -f gid -b {b} -p 7472")),
+        client: words(&format!("ucmatose -f gid -b {a} -s {b} -p 7472")),
         // All messages are posted at once, so their number is bounded by the queue's.
         amount: |count| words(&format!("-C 1000 -S {}", count * 1024)),
         few: 8,
@@ -114,21 +115,27 @@ pub(super) fn rping_between(from: &str, to: &str) -> Subject {
 fn run_flat(context: &mut Context<'_>) -> Result<(), Failure> {
     let gids = [Host::A.port(1).gid()?, Host::B.port(1).gid()?];
     context.world.start_daemons(Policy::default())?;
-    for subject in [rstream(&gids), ucmatose(&gids)] {
-        compare(context, &subject)?;
-    }
-    Ok(())
+    compare(context, &[rstream(&gids), ucmatose(&gids)])
 }
 
 fn run_netns(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
-    compare(context, &rping())?;
+    compare(context, &[rping()])?;
     print_table(context);
     Ok(())
 }
 
-/// Runs a program with and without `apmctl run`.
-fn compare(context: &mut Context<'_>, subject: &Subject) -> Result<(), Failure> {
+/// Runs each program under `apmctl run`, and then all without it, on one cable.
+fn compare(context: &mut Context<'_>, subjects: &[Subject]) -> Result<(), Failure> {
+    let mut counts = Vec::new();
+    for subject in subjects {
+        counts.push(survives(context, subject)?);
+    }
+    unprotected(context, subjects.iter().zip(counts))
+}
+
+/// Returns how many units were enough for both pulls.
+fn survives(context: &mut Context<'_>, subject: &Subject) -> Result<u64, Failure> {
     let whole = measure(context, subject)?;
     let mut count = (whole * BOTH_PULLS.as_secs()).div_ceil(TRANSFER.as_secs());
     // A guess of the speed may be wrong on a busy machine: then there was too little to transfer.
@@ -137,7 +144,7 @@ fn compare(context: &mut Context<'_>, subject: &Subject) -> Result<(), Failure> 
         guesses -= 1;
         count = longer(context, subject, count, guesses)?;
     }
-    unprotected(context, subject, count)
+    Ok(count)
 }
 
 /// How many units to transfer after too short a run, if there may be another.
@@ -359,23 +366,31 @@ pub(super) fn flows(port: Port, running: &mut Running) -> Result<bool, Failure> 
     )
 }
 
-/// Without `apmctl run`: one pulled cable is the end of it.
-fn unprotected(context: &mut Context<'_>, subject: &Subject, count: u64) -> Result<(), Failure> {
-    let name = subject.name;
-    context
-        .timeline
-        .note("drill", format!("{name} without apmctl run"));
-    let mut running = start(subject, count, false)?;
+/// Without `apmctl run`: one pulled cable is the end of them.
+fn unprotected<'a>(
+    context: &mut Context<'_>,
+    subjects: impl Iterator<Item = (&'a Subject, u64)>,
+) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for (subject, count) in subjects {
+        let text = format!("{} without apmctl run", subject.name);
+        context.timeline.note("drill", text);
+        all.push((subject, start(subject, count, false)?));
+    }
     let port = Host::A.port(1);
-    ensure(flows(port, &mut running)?, || {
-        format!("{name} ended before a cable was pulled")
-    })?;
+    for (subject, running) in &mut all {
+        ensure(flows(port, running)?, || {
+            format!("{} ended before a cable was pulled", subject.name)
+        })?;
+    }
     context.world.pull(port)?;
-    let ending = wait_for_failure(subject, &mut running)?;
-    drop(running);
+    for (subject, mut running) in all {
+        let name = subject.name;
+        let ending = wait_for_failure(subject, &mut running)?;
+        context.timeline.note("client", format!("{name}: {ending}"));
+        add_row(context, name, false, &[port], &ending);
+    }
     context.world.plug(port)?;
-    context.timeline.note("client", format!("{name}: {ending}"));
-    add_row(context, name, false, &[port], &ending);
     Ok(())
 }
 
