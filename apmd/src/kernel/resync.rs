@@ -22,6 +22,8 @@ pub(crate) struct Resync {
     lost: bool,
     /// One of those that have an end: the family or a dump.
     under_way: Option<Request>,
+    /// Settings have been sent, and neither their answer nor their refusal has been read.
+    unconfirmed: bool,
     next: Timers<Request>,
     /// Of those that something was lost of.
     losses: Backoff,
@@ -34,6 +36,7 @@ impl Resync {
         Self {
             lost: false,
             under_way: Some(Request::Family),
+            unconfirmed: false,
             next: Timers::default(),
             losses: Backoff::new(PAUSE, PAUSE_MAX),
             refusals: Backoff::new(PAUSE, PAUSE_MAX),
@@ -56,6 +59,7 @@ impl Resync {
     /// something was lost.
     pub(crate) fn clear(&mut self) {
         self.under_way = None;
+        self.unconfirmed = false;
         self.next = Timers::default();
         self.losses.reset();
         self.refusals.reset();
@@ -85,17 +89,28 @@ impl Resync {
     /// What is to be asked now that all has been read.
     pub(crate) fn poll(&mut self, now: Time) -> Option<Request> {
         let request = self.next.expired(now)?;
-        if request != Request::Settings {
-            self.under_way = Some(request);
+        match request {
+            Request::Settings => self.unconfirmed = true,
+            Request::Family | Request::Dump => self.under_way = Some(request),
         }
         Some(request)
     }
 
-    /// The module is there as before. Whether it is `used`: then it is asked for its queue pairs.
+    /// The module is there as before. Whether it is `used`: then it is asked for its queue pairs, and told again what
+    /// it may have refused unheard: its answer would have come before this one.
     pub(crate) fn handle_still_there(&mut self, now: Time, used: bool) {
-        if self.end(Request::Family) && used {
-            self.want(now, Request::Dump);
+        if !self.end(Request::Family) || !used {
+            return;
         }
+        self.want(now, Request::Dump);
+        if self.unconfirmed {
+            self.want(now, Request::Settings);
+        }
+    }
+
+    /// The module has taken the settings.
+    pub(crate) fn handle_configured(&mut self) {
+        self.unconfirmed = false;
     }
 
     /// A dump has ended. Whether it is the one that counts, and nothing was lost meanwhile.
@@ -112,6 +127,7 @@ impl Resync {
     /// The kernel could not answer, and may another time.
     pub(crate) fn ask_again(&mut self, now: Time, request: Request) {
         self.end(request);
+        self.unconfirmed &= request != Request::Settings;
         let at = now + self.refusals.next_delay();
         self.next.set(request, at);
     }
@@ -144,6 +160,7 @@ mod tests {
         let first = vec![Request::Dump, Request::Settings];
         assert_eq!(drained(&mut resync, NOW), (false, first));
         assert!(resync.handle_dumped());
+        resync.handle_configured();
         resync
     }
 
@@ -160,6 +177,26 @@ mod tests {
         assert!(resync.handle_dumped());
         assert!(!resync.handle_dumped(), "it was none of ours");
         assert_eq!(resync.poll_timeout(), None);
+    }
+
+    #[test]
+    fn settings_of_which_no_answer_was_read_are_sent_again_after_a_loss() {
+        let mut resync = current();
+        resync.want(NOW, Request::Settings);
+        assert_eq!(drained(&mut resync, NOW), (false, vec![Request::Settings]));
+        let again = |resync: &mut Resync| {
+            resync.handle_loss();
+            assert_eq!(drained(resync, NOW), (true, vec![Request::Family]));
+            resync.handle_still_there(NOW, true);
+            let (_, asked) = drained(resync, NOW);
+            assert!(resync.handle_dumped());
+            asked
+        };
+        let both = vec![Request::Dump, Request::Settings];
+        assert_eq!(again(&mut resync), both);
+        assert_eq!(again(&mut resync), both, "this answer is lost as well");
+        resync.handle_configured();
+        assert_eq!(again(&mut resync), [Request::Dump]);
     }
 
     #[test]

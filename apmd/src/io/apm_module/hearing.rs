@@ -57,6 +57,8 @@ pub(crate) enum Heard {
     Said(Message),
     /// All that is known has been said, in answer to a dump.
     Dumped,
+    /// It cares for queue pairs as it was last told to.
+    Configured,
     /// What was asked cannot be done.
     NotAnswered(Request, io::Error),
     /// The order with this token cannot be carried out.
@@ -96,8 +98,10 @@ impl Hearing {
             }),
             TYPE_ERROR => Some(self.refused(sequence, error()?)),
             CONTROL => self.heard_of_family(sequence, message),
-            _ if self.family.is_some_and(|family| family.id == kind) => said(message),
-            _ => None,
+            _ if self.family.is_none_or(|family| family.id != kind) => None,
+            // What is answered is what was asked for.
+            _ if sequence == Request::Settings.sequence() => Some(Heard::Configured),
+            _ => said(message),
         }
     }
 
@@ -265,6 +269,19 @@ mod tests {
             assert_eq!(words(&mut hearing, &refused), format!("{token} Some(12)"));
         }
         assert_eq!(words(&mut hearing, &ended(TYPE_ERROR, 1, 0)), "");
+    }
+
+    #[test]
+    fn the_modules_answer_to_settings_is_told_from_an_answer_to_others() {
+        let mut hearing = Hearing::default();
+        let mut answer = ended(31, Request::Settings.sequence(), 0);
+        assert_eq!(words(&mut hearing, &answer), "", "no family is known");
+        words(&mut hearing, &told(GenlCtrlCmd::NewFamily, 0, 31));
+        assert_eq!(words(&mut hearing, &answer), "Configured");
+        answer[8..12].copy_from_slice(&7_u32.to_ne_bytes());
+        assert_ne!(words(&mut hearing, &answer), "Configured");
+        let others = ended(30, Request::Settings.sequence(), 0);
+        assert_eq!(words(&mut hearing, &others), "");
     }
 
     #[test]

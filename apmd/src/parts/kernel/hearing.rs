@@ -89,6 +89,7 @@ impl Kernel {
                     self.search(now, self.queue_pairs.known_devices());
                 }
             }
+            Heard::Configured => self.resync.handle_configured(),
             Heard::NotAnswered(request, error) => self.handle_not_answered(now, request, &error),
             Heard::Refused(UNANSWERED, error) => {
                 tracing::debug!(%error, "queue pair not taken up by the kernel module");
