@@ -10,7 +10,7 @@
 //! - [`subnet_manager`]: the subnet managers, to be killed and replaced. [`partitions`]: those they make.
 //! - [`unit`]: what its daemons may do, as systemd would have it.
 //! - [`program`], [`stream`], [`cmtime`]: what it runs. [`observe`], [`ib_acme`], [`saquery`],
-//!   [`memory`], [`wakeups`]: what it sees.
+//!   [`memory`], [`wakeups`], `trace` (of the kernel's events): what it sees.
 //! - [`kernel_module`], [`kernel_ulp`]: the module `apm`, and the kernel's own connections.
 //! - [`witness`]: whether the VM itself had a processor. [`timeline`], [`report`]: what it says.
 //! - [`bench`]: how benches print and end. [`acm_bench`]: how fast ACM is served there. [`connect_bench`]: what connecting costs. [`failover_bench`]:
@@ -50,6 +50,7 @@ pub mod sim;
 pub mod stream;
 pub mod subnet_manager;
 pub mod timeline;
+mod trace;
 pub mod unit;
 pub mod wait;
 pub mod wakeups;

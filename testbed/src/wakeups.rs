@@ -3,17 +3,14 @@
 
 use std::fs;
 
-use crate::command;
 use crate::failure::Failure;
+use crate::trace::{Event, Trace};
 
-const TRACING: &str = "/sys/kernel/tracing";
-const MOUNT: &str =
-    "[ -d /sys/kernel/tracing/events ] || mount -t tracefs nodev /sys/kernel/tracing";
 /// Work that is queued, also by a delayed work's timer, and timers that are set.
-const EVENTS: [&str; 3] = [
-    "workqueue/workqueue_queue_work",
-    "timer/timer_start",
-    "timer/hrtimer_start",
+const EVENTS: &[Event] = &[
+    ("workqueue/workqueue_queue_work", ""),
+    ("timer/timer_start", ""),
+    ("timer/hrtimer_start", ""),
 ];
 
 /// What has woken up since a watch began.
@@ -42,6 +39,7 @@ impl Wakeups {
 pub struct Watch<'a> {
     pids: &'a [u32],
     before: Vec<u64>,
+    trace: Trace,
 }
 
 impl<'a> Watch<'a> {
@@ -50,11 +48,13 @@ impl<'a> Watch<'a> {
     /// # Errors
     /// A process is not there, or the kernel does not trace.
     pub fn begin(pids: &'a [u32]) -> Result<Self, Failure> {
-        command::run(&["sh", "-c", MOUNT])?;
-        write("trace", "")?;
-        switch_tracing("1")?;
+        let trace = Trace::begin(EVENTS)?;
         let before = all_sleeps(pids)?;
-        Ok(Self { pids, before })
+        Ok(Self {
+            pids,
+            before,
+            trace,
+        })
     }
 
     /// Ends it.
@@ -63,8 +63,7 @@ impl<'a> Watch<'a> {
     /// A process has gone, or the trace cannot be read.
     pub fn end(self) -> Result<Wakeups, Failure> {
         let after = all_sleeps(self.pids)?;
-        switch_tracing("0")?;
-        let trace = command::run(&["cat", &format!("{TRACING}/trace")])?;
+        let trace = self.trace.end()?;
         let module = trace.lines().filter(|line| is_modules(line));
         let both = after.iter().zip(self.before);
         Ok(Wakeups {
@@ -78,16 +77,6 @@ impl<'a> Watch<'a> {
 /// The function stands with its module behind it, which `%ps` of the kernel prints.
 fn is_modules(line: &str) -> bool {
     line.contains("[apm]")
-}
-
-fn switch_tracing(value: &str) -> Result<(), Failure> {
-    let enable = |event| write(&format!("events/{event}/enable"), value);
-    EVENTS.into_iter().try_for_each(enable)
-}
-
-fn write(name: &str, value: &str) -> Result<(), Failure> {
-    let path = format!("{TRACING}/{name}");
-    fs::write(&path, value).map_err(|source| Failure::File { path, source })
 }
 
 fn all_sleeps(pids: &[u32]) -> Result<Vec<u64>, Failure> {

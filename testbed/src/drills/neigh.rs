@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's neighbours made by apmd: IPoIB talks without a single ARP request.
 
-use std::fs;
 use std::time::Duration;
 
 use crate::command;
@@ -9,6 +8,7 @@ use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::file::write;
 use crate::host::Host;
+use crate::trace::{Event, Trace};
 use crate::wait::{self, Seen};
 use crate::world::Kind;
 
@@ -25,7 +25,8 @@ pub(super) const DRILL: Drill = Drill {
 };
 
 const HOSTS: &str = "/run/drill/hosts.data";
-const TRACING: &str = "/sys/kernel/tracing";
+/// Packets of `ETH_P_ARP`.
+const ARP: &[Event] = &[("net/net_dev_start_xmit", "protocol == 0x0806")];
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
@@ -99,16 +100,9 @@ fn wait_entry(host: Host, wanted: bool) -> Result<(), Failure> {
 
 /// ARP packets that the kernel, of both hosts, hands to its interfaces while `act` acts.
 fn arp_requests_during(act: impl FnOnce() -> Result<(), Failure>) -> Result<usize, Failure> {
-    let event = format!("{TRACING}/events/net/net_dev_start_xmit");
-    if !fs::exists(&event).unwrap_or(false) {
-        command::run(&["mount", "-t", "tracefs", "tracefs", TRACING])?;
-    }
-    write(format!("{event}/filter"), "protocol == 0x0806")?;
-    write(format!("{event}/enable"), "1")?;
-    write(format!("{TRACING}/trace"), "")?;
+    let trace = Trace::begin(ARP)?;
     let acted = act();
-    write(format!("{event}/enable"), "0")?;
+    let trace = trace.end()?;
     acted?;
-    let trace = command::run(&["cat", &format!("{TRACING}/trace")])?;
     Ok(trace.matches("protocol=0x0806").count())
 }
