@@ -73,8 +73,6 @@ pub(crate) struct Connection {
     side: Side,
     record: ProtectionRecord,
     seen: Seen,
-    /// Requests of its own without an answer.
-    in_flight: u8,
 }
 
 /// Changes of ports and of the fabric that a connection has taken in.
@@ -126,6 +124,7 @@ impl Connection {
             failback: Failback::new(cx.now),
             watched: Watched::default(),
             counters: ConnectionCounters::default(),
+            in_flight: 0,
         };
         let side = match role {
             Role::Active => Side::Active(Box::default()),
@@ -142,7 +141,6 @@ impl Connection {
             side,
             record,
             seen,
-            in_flight: 0,
         };
         if let Some(refusal) = refused {
             cx.trace(id, What::Refused(refusal));
@@ -416,7 +414,7 @@ impl Connection {
             Side::Active(active) => active.in_flight(),
             Side::Passive(passive) => passive.in_flight(),
         };
-        let before = core::mem::replace(&mut self.in_flight, in_flight);
+        let before = core::mem::replace(&mut self.core.in_flight, in_flight);
         cx.schedule.in_flight(before.into(), in_flight.into());
     }
 
@@ -448,7 +446,7 @@ impl Connection {
             Side::Active(active) => active.close(&mut self.core, cx),
             Side::Passive(passive) => passive.close(&self.core, cx),
         };
-        cx.schedule.in_flight(self.in_flight.into(), 0);
+        cx.schedule.in_flight(self.core.in_flight.into(), 0);
         ids.map(|ids| (ids, routes))
     }
 

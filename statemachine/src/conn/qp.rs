@@ -66,6 +66,8 @@ pub(crate) struct Core {
     /// Its paths that are probed.
     pub(super) watched: Watched,
     pub(super) counters: ConnectionCounters,
+    /// Requests of its own without an answer.
+    pub(super) in_flight: u8,
 }
 
 /// Ports of a peer that are kept in mind: it may name any number.
