@@ -9,9 +9,11 @@ use crate::failure::Failure;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// An event's name, below `events`, and which of it are meant: a filter as
-/// `Documentation/trace/events.rst` has it, or nothing.
+/// An event's name, below `events`, and which of it are meant: a filter as `Documentation/trace/events.rst` has it.
 pub(crate) type Event = (&'static str, &'static str);
+
+/// As a filter: all.
+pub(crate) const ALL: &str = "0";
 
 /// Events are traced from its beginning to its end.
 #[derive(Debug)]
@@ -28,11 +30,11 @@ impl Trace {
         if !Path::new(TRACEFS).join("events").exists() {
             command::run(&["mount", "-t", "tracefs", "tracefs", TRACEFS])?;
         }
-        // For names of tasks the scheduler itself is patched, while it runs. QEMU 7.2 (thread=multi) may go on with the
-        // breakpoint that stood there meanwhile: that processor is in an endless loop, with interrupts off.
+        // For names of tasks the scheduler itself is patched, while it runs. One of QEMU 7.2's processors has stayed at
+        // such a place for ever, interrupts off, as if it still met the breakpoint that had stood there.
         write("options/record-cmd", "0")?;
         write("trace", "")?;
-        for (event, filter) in events.iter().filter(|(_, filter)| !filter.is_empty()) {
+        for (event, filter) in events {
             write(&format!("events/{event}/filter"), filter)?;
         }
         let trace = Self { events };

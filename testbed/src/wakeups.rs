@@ -4,13 +4,13 @@
 use std::fs;
 
 use crate::failure::Failure;
-use crate::trace::{Event, Trace};
+use crate::trace::{ALL, Event, Trace};
 
 /// Work that is queued, also by a delayed work's timer, and timers that are set.
 const EVENTS: &[Event] = &[
-    ("workqueue/workqueue_queue_work", ""),
-    ("timer/timer_start", ""),
-    ("timer/hrtimer_start", ""),
+    ("workqueue/workqueue_queue_work", ALL),
+    ("timer/timer_start", ALL),
+    ("timer/hrtimer_start", ALL),
 ];
 
 /// What has woken up since a watch began.

@@ -56,8 +56,7 @@ pub(crate) fn build_rust() -> Command {
     workspace::cargo(&[&["build", "--release"], OPTIMIZED].concat())
 }
 
-/// Builds their benchmarks of which the name is `name`, or like it, and runs these, or does whatever else `arguments`
-/// say.
+/// `cargo bench` of the benchmarks of these crates that are called so; `name` may be a pattern of cargo's.
 pub(crate) fn bench(name: &str, arguments: &[&str]) -> Command {
     let mut command = workspace::cargo(&[&["bench"], OPTIMIZED].concat());
     command.arg(format!("--bench={name}")).args(arguments);

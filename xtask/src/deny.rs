@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, InFile};
-use crate::{shell, workspace};
+use crate::{packages, shell, workspace};
 
 const VERSION: &str = "0.20.2";
 
@@ -20,6 +20,7 @@ pub(crate) const REMARK: &str = "advisories: ";
 
 /// `cargo xtask deny`.
 pub(crate) fn run() -> Result<u8, Error> {
+    packages::install(packages::BUILD)?;
     let deny = CargoDeny::provide()?;
     let mut check = deny.check();
     let program = check.get_program().to_string_lossy().into_owned();

@@ -127,7 +127,9 @@ impl Resync {
     /// The kernel could not answer, and may another time.
     pub(crate) fn ask_again(&mut self, now: Time, request: Request) {
         self.end(request);
-        self.unconfirmed &= request != Request::Settings;
+        if request == Request::Settings {
+            self.unconfirmed = false;
+        }
         let at = now + self.refusals.next_delay();
         self.next.set(request, at);
     }

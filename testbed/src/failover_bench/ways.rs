@@ -16,10 +16,13 @@ use crate::world::{Kind, World};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Way {
     /// The library in the application, by its standing order.
+    #[value(name = "standing-order")]
     Standing,
     /// apmd: the library has no standing order.
+    #[value(name = "daemons-order")]
     Order,
     /// The HCA, when its retries are used up: an alternate was loaded once, by hand.
+    #[value(name = "armed-by-hand")]
     ByHand,
     /// The application: it connects again over its other port.
     Reconnect,

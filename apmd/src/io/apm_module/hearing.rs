@@ -57,7 +57,7 @@ pub(crate) enum Heard {
     Said(Message),
     /// All that is known has been said, in answer to a dump.
     Dumped,
-    /// It cares for queue pairs as it was last told to.
+    /// It has taken the settings, and cares for queue pairs by them.
     Configured,
     /// What was asked cannot be done.
     NotAnswered(Request, io::Error),
@@ -99,7 +99,7 @@ impl Hearing {
             TYPE_ERROR => Some(self.refused(sequence, error()?)),
             CONTROL => self.heard_of_family(sequence, message),
             _ if self.family.is_none_or(|family| family.id != kind) => None,
-            // What is answered is what was asked for.
+            // Its answer has the settings that it was sent.
             _ if sequence == Request::Settings.sequence() => Some(Heard::Configured),
             _ => said(message),
         }

@@ -195,7 +195,7 @@ pub(crate) enum Message {
     New(Box<KernelQp>),
     Gone(Cookie),
     Report(Box<KernelReport>),
-    /// All settings, in answer to `Configure`; or what a later module says.
+    /// What a later module says.
     Other,
 }
 

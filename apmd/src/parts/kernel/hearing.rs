@@ -290,6 +290,19 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_the_module_has_taken_are_not_sent_again_after_a_loss() {
+        let mut kernel = kernel(Presence::Present);
+        kernel.resync.want(NOW, Request::Settings);
+        kernel.handle_drained(NOW);
+        kernel.hear(NOW, Heard::Configured);
+        kernel.hear(NOW, Heard::Overrun);
+        kernel.handle_drained(NOW);
+        kernel.hear(NOW, Heard::StillThere);
+        assert_eq!(kernel.resync.poll(NOW), Some(Request::Dump));
+        assert_eq!(kernel.resync.poll(NOW), None);
+    }
+
+    #[test]
     fn a_module_that_came_again_unheard_begins_anew() {
         let mut kernel = kernel(Presence::Present);
         kernel.hear(NOW, queue_pair(1));
