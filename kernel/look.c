@@ -13,9 +13,9 @@
 #define RTS_MS 2000
 
 /*
- * Who makes many connections does that first: one that is followed by others of the same user is read,
- * and told, when none has come for so long, or after the longest time in any case. Users do not wait
- * for each other.
+ * Who makes many connections does that first: one that is followed by others of the same user is
+ * read, and told, when none has come for so long, or after the longest time in any case. Users do
+ * not wait for each other.
  */
 #define CALM_MS 50
 #define BURST_MS 1000

@@ -121,8 +121,9 @@ static void tell(struct apm_qp *q, struct sk_buff *skb)
 }
 
 /*
- * Without a client nothing is put together: one that comes later asks for all. Who listens is known for
- * all network namespaces at once (netlink_has_listeners), by the group's place among ours.
+ * Without a client nothing is put together: one that comes later asks for all. Who listens is
+ * known for all network namespaces at once (netlink_has_listeners), by the group's place among
+ * ours.
  */
 static bool somebody_listens(void)
 {

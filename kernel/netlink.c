@@ -265,7 +265,8 @@ static int parse_rule(struct nlattr *from, struct apm_rule *rule, struct genl_in
 	if (a[APM_A_RULE_CGROUP]) {
 		nla_strscpy(rule->cgroup, a[APM_A_RULE_CGROUP], sizeof(rule->cgroup));
 		if (!is_cgroup(rule->cgroup))
-			return refuse(info, -EINVAL, "a rule's cgroup is not a path below the root");
+			return refuse(info, -EINVAL,
+				      "a rule's cgroup is not a path below the root");
 	}
 	return 0;
 }

@@ -74,8 +74,9 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 	if ((mask & IB_QP_STATE) &&
 	    (attr->qp_state == IB_QPS_RESET || attr->qp_state == IB_QPS_INIT)) {
 		/*
-		 * What was connected is not any more; INIT after INIT changes nothing of it, unless the
-		 * number is somebody else's now: the end of one that was taken up may have been missed.
+		 * What was connected is not any more; INIT after INIT changes nothing of it, unless
+		 * the number is somebody else's now: the end of one that was taken up may have been
+		 * missed.
 		 */
 		if (q && (attr->qp_state == IB_QPS_RESET || q->rtr_since ||
 			  !apm_owner_has(&q->owner, qp))) {
@@ -225,7 +226,10 @@ static int destroy_begins(struct kretprobe_instance *instance, struct pt_regs *r
 	spin_lock_irqsave(&apm_lock, flags);
 	note_destroy(qp);
 	*kept = apm_qp_find_handler(qp->device, qp->qp_num);
-	/* The probe of its return is not to go before that: its pin may, if the number comes again. */
+	/*
+	 * The probe of its return is not to go before that: its pin may, if the number comes
+	 * again.
+	 */
 	if (*kept && !try_module_get(THIS_MODULE))
 		*kept = NULL;
 	if (*kept)

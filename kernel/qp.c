@@ -72,7 +72,10 @@ int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 		return PTR_ERR(qp);
 	memset(&attr, 0, sizeof(attr));
 	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_PATH_MIG_STATE, &init);
-	/* These lead nowhere, and may be on their way out; what connects them again begins with INIT. */
+	/*
+	 * These lead nowhere, and may be on their way out; what connects them again begins with
+	 * INIT.
+	 */
 	if (ret || attr.qp_state == IB_QPS_RESET || attr.qp_state == IB_QPS_ERR)
 		goto out;
 	spin_lock_irqsave(&apm_lock, flags);

@@ -143,7 +143,7 @@ static void link_lose(struct fabric_link *link, u32 ppm)
 }
 
 static void apply_to_links(const struct cable_target *target,
-			    void (*act)(struct fabric_link *link, u32 arg), u32 arg)
+			   void (*act)(struct fabric_link *link, u32 arg), u32 arg)
 {
 	unsigned int num;
 

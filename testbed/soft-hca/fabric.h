@@ -63,7 +63,7 @@ void fabric_port_destroy(struct fabric_port *fp);
  */
 void fabric_transmit(struct fabric_port *fp, struct shca_packet *pkt);
 
-/* What the verbs layer reports of the port (lid, lmc, state, sm_lid, gids, counters of PKEYs...). */
+/* What the verbs layer reports of the port (lid, lmc, state, sm_lid, gids, PKEY counters...). */
 void fabric_query_port(struct fabric_port *fp, struct ib_port_attr *attr);
 u16  fabric_port_lid(struct fabric_port *fp);
 u8   fabric_port_lmc(struct fabric_port *fp);

@@ -28,6 +28,7 @@ static char *cables[FABRIC_MAX_LINKS] = {
 	"switch1.1-shca0.2", "switch1.2-shca1.2", "switch1.3-shca2.2",
 	"switch0.9-switch1.9",
 };
+
 static unsigned int cable_count = 7;
 module_param_array(cables, charp, &cable_count, 0444);
 MODULE_PARM_DESC(cables, "Cables, NAME.PORT-NAME.PORT each");
