@@ -26,6 +26,7 @@ mod readme;
 mod setup;
 mod shell;
 mod sim;
+mod sparse;
 mod terminal;
 mod test;
 mod userland;
@@ -65,6 +66,8 @@ enum Command {
     Test,
     /// Hold the dependencies against deny.toml, by cargo-deny, which is installed below target/ if need be
     Deny,
+    /// Hold the kernel modules against sparse, for both kernels
+    Sparse,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
     /// Run the commands that the README and docs/install.md show
@@ -84,6 +87,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Test => test::run(),
         Command::Deny => deny::run(),
+        Command::Sparse => sparse::run(),
         Command::KernelHeader => netlink_spec::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::error::{Error, InFile};
 use crate::fingerprint::Fingerprint;
 use crate::kernel::Kernel;
-use crate::{shell, workspace};
+use crate::{shell, sparse, workspace};
 
 /// A module whose source is here.
 pub(crate) struct OwnModule {
@@ -33,17 +33,9 @@ pub(crate) const APM: OwnModule = OwnModule {
 impl OwnModule {
     /// Builds the module for `kernel` and returns its path.
     pub(crate) fn build(&self, kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
-        let source = workspace::root().join(self.source);
-        let directory = source.file_name().unwrap_or_default().to_string_lossy();
-        let copy = vm_dir.join(format!("{directory}-{}", kernel.release));
-        mirror(&source, &copy)?;
-        let mut make = Command::new("make");
-        make.arg("-C")
-            .arg(kernel.build_dir())
-            .arg(format!("M={}", copy.display()));
-        // Type data for BPF, which needs a program that the headers do not bring.
-        make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
-        make.args(["-j4", "modules"]);
+        let copy = self.copy(kernel, vm_dir)?;
+        let mut make = make(kernel, &copy);
+        make.arg("-j4");
         let module = copy.join(format!("{}.ko", self.name));
         let stamp = copy.join("stamp");
         let made_of = fingerprint(&make, &copy, &kernel.build_dir())?;
@@ -57,10 +49,39 @@ impl OwnModule {
         }
         Err(Error::Other(format!(
             "{}: the build made no {}.ko",
-            source.display(),
-            self.name
+            self.source, self.name
         )))
     }
+
+    /// Builds the module for `kernel` in a directory below `scratch`, and has sparse read each file.
+    pub(crate) fn check(&self, kernel: &Kernel, scratch: &Path) -> Result<(), Error> {
+        let copy = self.copy(kernel, scratch)?;
+        let mut make = make(kernel, &copy);
+        make.arg("C=2").arg(format!("CF={}", sparse::FLAGS));
+        let what = format!("sparse of {} for {}", self.source, kernel.release);
+        shell::output(&what, &mut make).map(drop)
+    }
+
+    /// A copy of the sources to build for `kernel`.
+    fn copy(&self, kernel: &Kernel, below: &Path) -> Result<PathBuf, Error> {
+        let source = workspace::root().join(self.source);
+        let directory = source.file_name().unwrap_or_default().to_string_lossy();
+        let copy = below.join(format!("{directory}-{}", kernel.release));
+        mirror(&source, &copy)?;
+        Ok(copy)
+    }
+}
+
+/// Builds the module in `copy`.
+fn make(kernel: &Kernel, copy: &Path) -> Command {
+    let mut make = Command::new("make");
+    make.arg("-C")
+        .arg(kernel.build_dir())
+        .arg(format!("M={}", copy.display()));
+    // Type data for BPF, which needs a program that the headers do not bring.
+    make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
+    make.arg("modules");
+    make
 }
 
 fn is_source(path: &Path) -> bool {

@@ -60,6 +60,9 @@ pub(crate) const VM: &[&str] = &[
 /// What the tests need besides.
 pub(crate) const TEST: &[&str] = &["tshark"];
 
+/// What checks the kernel modules' C.
+pub(crate) const SPARSE: &[&str] = &["sparse"];
+
 /// What simulates fabrics.
 pub(crate) const FABRICS: &[&str] = &["ibsim-utils", "libumad2sim0", "opensm", "util-linux"];
 
@@ -68,7 +71,7 @@ pub(crate) const CODEC: &[&str] = &["libibmad-dev"];
 
 /// Everything.
 pub(crate) fn all() -> Vec<&'static str> {
-    let every: BTreeSet<_> = [BUILD, VM, TEST, FABRICS, CODEC]
+    let every: BTreeSet<_> = [BUILD, VM, TEST, SPARSE, FABRICS, CODEC]
         .concat()
         .into_iter()
         .collect();

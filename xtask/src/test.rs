@@ -175,6 +175,10 @@ fn idle_steps() -> Vec<Step> {
             name: "cargo deny",
             command: xtask(&["deny"]),
         },
+        Step {
+            name: "sparse",
+            command: xtask(&["sparse"]),
+        },
     ]
 }
 

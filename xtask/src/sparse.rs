@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask sparse`: holds the kernel modules against sparse, which knows the kernel's address spaces, byte orders
+//! and locks.
+
+use std::fs;
+
+use clap::ValueEnum;
+
+use crate::error::{Error, InFile};
+use crate::kernel::{Choice, Kernel};
+use crate::own_modules::{APM, SOFT_HCA};
+use crate::{packages, workspace};
+
+/// Warnings are errors, but for one that headers of the kernel itself draw (rdma/rdmavt_qp.h).
+pub(crate) const FLAGS: &str = "-Wsparse-error -Wno-flexible-array-array";
+
+/// `cargo xtask sparse`.
+pub(crate) fn run() -> Result<u8, Error> {
+    packages::install(packages::VM)?;
+    packages::install(packages::SPARSE)?;
+    let dir = workspace::vm_dir()?;
+    let scratch = dir.join(format!("sparse-{}", std::process::id()));
+    let mut status = 0;
+    for choice in Choice::value_variants() {
+        let lock = workspace::lock()?;
+        let kernel = Kernel::provide(*choice, &dir)?;
+        drop(lock);
+        for module in [SOFT_HCA, APM] {
+            match module.check(&kernel, &scratch) {
+                Ok(()) => println!("{} for {}: clean", module.name, kernel.release),
+                Err(error) => {
+                    println!("{error}");
+                    status = 1;
+                }
+            }
+        }
+    }
+    fs::remove_dir_all(&scratch).in_file(&scratch)?;
+    Ok(status)
+}
