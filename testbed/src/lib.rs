@@ -38,6 +38,7 @@ pub mod kernel_module;
 pub mod kernel_ulp;
 pub mod link;
 pub mod memory;
+pub mod narration;
 pub mod observe;
 pub mod overhead_bench;
 pub mod partitions;

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::command;
 use crate::drills::{self, Context, Drill, Options};
 use crate::failure::Failure;
+use crate::narration::Narration;
 use crate::report::Report;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
@@ -23,7 +24,8 @@ const LOG_LINES: usize = 40;
 
 /// Breaks things in the VM while programs run, and judges whether they noticed.
 ///
-/// Ends with `NAME: ok` or `NAME: FAILED: why` for each drill. Exit status: 0 all ok, 1 otherwise,
+/// Ends with `NAME: ok` or `NAME: FAILED: why` for each drill. With --json stdout has nothing but an
+/// object for each drill, when it has ended; the rest is on stderr. Exit status: 0 all ok, 1 otherwise,
 /// 2 usage.
 #[derive(Parser)]
 #[command(name = "apm-drill", version)]
@@ -34,7 +36,7 @@ struct Arguments {
     /// List the drills
     #[arg(long)]
     list: bool,
-    /// One JSON object a drill, as the last lines
+    /// One JSON object a drill on stdout, what happens on stderr
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -67,16 +69,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         .iter()
         .filter_map(|name| Drill::find(name))
         .collect();
-    let reports = run(&chosen, &arguments.options);
-    for report in &reports {
+    let narration = Narration::new(arguments.json, arguments.options.quiet);
+    let reports = run(&chosen, &arguments.options, narration, |report| {
         if arguments.json {
-            println!(
-                "{}",
-                report.json().unwrap_or_else(|error| error.to_string())
-            );
-        } else {
-            println!("{}", report.verdict());
+            let json = report.json();
+            println!("{}", json.unwrap_or_else(|error| error.to_string()));
         }
+    });
+    for report in &reports {
+        narration.say(report.verdict());
     }
     if reports.iter().all(|report| report.ok) {
         ExitCode::SUCCESS
@@ -101,6 +102,7 @@ fn list(json: bool) -> String {
 struct Run<'a> {
     drill: &'static Drill,
     options: &'a Options,
+    narration: Narration,
     timeline: Timeline,
     report: Report,
     seconds: f64,
@@ -108,7 +110,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(drill: &'static Drill, options: &'a Options) -> Self {
+    fn new(drill: &'static Drill, options: &'a Options, narration: Narration) -> Self {
         let report = Report {
             drill: drill.name.to_owned(),
             world: drill.worlds(),
@@ -117,7 +119,8 @@ impl<'a> Run<'a> {
         Self {
             drill,
             options,
-            timeline: Timeline::new(!options.quiet),
+            narration,
+            timeline: Timeline::new(narration),
             report,
             seconds: 0.0,
             failure: None,
@@ -132,12 +135,9 @@ impl<'a> Run<'a> {
         if self.failure.is_some() {
             return;
         }
-        println!(
-            "== {} ({}): {}",
-            self.drill.name,
-            kind.name(),
-            self.drill.about
-        );
+        let title = format!("== {} ({})", self.drill.name, kind.name());
+        self.narration
+            .say(format_args!("{title}: {}", self.drill.about));
         let mut world = match World::prepare(kind, &self.timeline) {
             Ok(world) => world,
             Err(failure) => {
@@ -155,9 +155,9 @@ impl<'a> Run<'a> {
         let result = (part.run)(&mut context);
         let time = Moment::now().since(began).as_secs_f64();
         self.seconds += time;
-        println!("== {} ({}): {time:.0} s", self.drill.name, kind.name());
+        self.narration.say(format_args!("{title}: {time:.0} s"));
         if let Err(failure) = result {
-            explain(&failure, &world);
+            explain(self.narration, &failure, &world);
             self.failure = Some(failure);
         }
     }
@@ -173,18 +173,31 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Runs the drills' parts, by their worlds, and returns a report each, in their order.
-fn run(chosen: &[&'static Drill], options: &Options) -> Vec<Report> {
+/// Runs the drills' parts, by their worlds, hands a report to `done` after each drill's last part, and
+/// returns them in the drills' order.
+fn run(
+    chosen: &[&'static Drill],
+    options: &Options,
+    narration: Narration,
+    mut done: impl FnMut(&Report),
+) -> Vec<Report> {
     let mut runs: Vec<Option<Run<'_>>> = chosen.iter().map(|_| None).collect();
+    let mut reports: Vec<Option<Report>> = chosen.iter().map(|_| None).collect();
     for kind in Kind::ALL {
-        for (slot, drill) in runs.iter_mut().zip(chosen) {
-            if drill.part(kind).is_some() {
-                slot.get_or_insert_with(|| Run::new(drill, options))
-                    .run(kind);
+        for ((slot, report), drill) in runs.iter_mut().zip(&mut reports).zip(chosen) {
+            if drill.part(kind).is_none() {
+                continue;
+            }
+            slot.get_or_insert_with(|| Run::new(drill, options, narration))
+                .run(kind);
+            if drill.last_world() == Some(kind)
+                && let Some(run) = slot.take()
+            {
+                done(report.insert(run.finish()));
             }
         }
     }
-    runs.into_iter().flatten().map(Run::finish).collect()
+    reports.into_iter().flatten().collect()
 }
 
 /// Whether OpenSM runs, where its threads wait, and what it said last.
@@ -192,13 +205,14 @@ const OPENSM: &str = "for pid in $(pidof opensm); do \
      echo \"opensm $pid\"; cat /proc/$pid/task/*/wchan | tr '\\0' ' '; echo; done; \
      tail -n 30 /var/log/opensm.log";
 
-/// Prints what helps to see why a drill failed.
-fn explain(failure: &Failure, world: &World) {
-    println!("-- {failure}");
+/// Says what helps to see why a drill failed.
+fn explain(narration: Narration, failure: &Failure, world: &World) {
+    let show = |words: &[&str]| show(narration, words);
+    narration.say(format_args!("-- {failure}"));
     for host in world.hosts() {
-        println!("-- the end of {host}'s log");
+        narration.say(format_args!("-- the end of {host}'s log"));
         for line in world.log_tail(host, LOG_LINES) {
-            println!("{line}");
+            narration.say(line);
         }
         show(&[host.name(), "apmctl", "conn", "show"]);
         show(&[host.name(), "apmctl", "port", "show"]);
@@ -212,14 +226,16 @@ fn explain(failure: &Failure, world: &World) {
     show(&["sh", "-c", OPENSM]);
 }
 
-fn show(words: &[&str]) {
-    println!("-- {}", words.join(" "));
+/// Says what a command says.
+fn show(narration: Narration, words: &[&str]) {
+    narration.say(format_args!("-- {}", words.join(" ")));
     match command::attempt(words) {
         Ok(output) => {
-            print!("{}", String::from_utf8_lossy(&output.stdout));
-            print!("{}", String::from_utf8_lossy(&output.stderr));
+            for said in [output.stdout, output.stderr] {
+                narration.say(String::from_utf8_lossy(&said).trim_end());
+            }
         }
-        Err(failure) => println!("{failure}"),
+        Err(failure) => narration.say(failure),
     }
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happened in a drill, and when; printed while it happens.
+//! What happened in a drill, and when; told while it happens.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
 use crate::clock::{Millis, Moment};
+use crate::narration::Narration;
 
 /// Something that happened.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -20,7 +22,7 @@ pub struct Entry {
 
 struct Record {
     start: Moment,
-    print: bool,
+    narration: Narration,
     entries: Vec<Entry>,
 }
 
@@ -31,11 +33,11 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// An empty one that begins now. With `print`, entries go to stdout as they are made.
-    pub fn new(print: bool) -> Self {
+    /// An empty one that begins now. Entries are told as they are made.
+    pub fn new(narration: Narration) -> Self {
         let record = Record {
             start: Moment::now(),
-            print,
+            narration,
             entries: Vec::new(),
         };
         Self {
@@ -57,15 +59,19 @@ impl Timeline {
             host: host.to_string(),
             what: what.into(),
         };
-        if record.print {
-            println!(
-                "{:>9.3} s  {:<7} {}",
-                since.as_secs_f64(),
-                entry.host,
-                entry.what
-            );
-        }
+        record.narration.event(format_args!(
+            "{:>9.3} s  {:<7} {}",
+            since.as_secs_f64(),
+            entry.host,
+            entry.what
+        ));
         record.entries.push(entry);
+    }
+
+    /// Says something that is no event: a table of what came of all.
+    pub fn say(&self, text: impl Display) {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.narration.say(text);
     }
 
     /// When it began.
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn entries_come_by_time_though_noted_late() {
-        let timeline = Timeline::new(false);
+        let timeline = Timeline::new(Narration::SILENT);
         let start = timeline.start();
         timeline.note_at(start + Duration::from_millis(20), "cable", "pulled shca0/1");
         timeline.note_at(start + Duration::from_micros(10_540), Host::A, "armed");

@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// List the drills, and the scenarios of simulated worlds
     #[arg(long)]
     list: bool,
-    /// One JSON object a drill, as the last lines
+    /// One JSON object a drill on stdout, when it has ended; what happens is on stderr if that is a terminal
     #[arg(long)]
     json: bool,
     /// Rows or families of the drill `programs` to run (repeatable); all without it
@@ -192,8 +192,12 @@ fn arguments(options: &Options) -> Vec<String> {
             arguments.extend([flag.to_owned(), number.to_string()]);
         }
     }
-    // The table of programs takes hours, and whoever reads it from a file wants the table.
-    let quiet = is_table(options) && !io::stdout().is_terminal();
+    // Long work is quiet in a pipe: JSON has its timeline, and whoever has the table of programs in a file wants the
+    // table.
+    let quiet = match options.json {
+        true => !io::stderr().is_terminal(),
+        false => is_table(options) && !io::stdout().is_terminal(),
+    };
     let flags = [
         ("--json", options.json),
         ("--short", options.short),

@@ -19,6 +19,7 @@ use crate::bench::{self, Form};
 use crate::cmtime::{Server, Side};
 use crate::command;
 use crate::failure::Failure;
+use crate::narration::Narration;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
@@ -56,7 +57,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<Verdict, Failure> {
-    World::prepare(Kind::Netns, &Timeline::new(false))?;
+    World::prepare(Kind::Netns, &Timeline::new(Narration::SILENT))?;
     // Not a drill's: those tell of all that they do.
     command::run(&["daemons", "start"])?;
     let plain = Server::start(PLAIN, options.connections)?;

@@ -169,6 +169,11 @@ impl Drill {
         self.parts.iter().find(|part| part.world == world)
     }
 
+    /// The world of the part that runs last.
+    pub fn last_world(&self) -> Option<Kind> {
+        self.parts.iter().map(|part| part.world).max()
+    }
+
     /// The names of its worlds, as `flat` or `flat+netns`.
     pub fn worlds(&self) -> String {
         let names: Vec<_> = self.parts.iter().map(|part| part.world.name()).collect();

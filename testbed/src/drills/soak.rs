@@ -11,6 +11,7 @@ use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::memory::resident_kib;
+use crate::narration::Narration;
 use crate::port::Port;
 use crate::stream::{Options, Streams};
 use crate::timeline::Timeline;
@@ -119,7 +120,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         ..Options::default()
     };
     // What 400 ends are told would fill the timeline.
-    let mut streams = Streams::start(&Timeline::new(false), options)?;
+    let mut streams = Streams::start(&Timeline::new(Narration::SILENT), options)?;
     let mut dice = Dice::new(SEED);
     for _ in 0..length.warm_up {
         one(context, &mut streams, &mut dice)?;

@@ -121,7 +121,7 @@ fn run_flat(context: &mut Context<'_>) -> Result<(), Failure> {
 fn run_netns(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
     compare(context, &[rping()])?;
-    print_table(context);
+    context.timeline.say(table(context));
     Ok(())
 }
 
@@ -459,8 +459,8 @@ fn add_row(context: &mut Context<'_>, name: &str, protected: bool, pulled: &[Por
     }
 }
 
-fn print_table(context: &Context<'_>) {
-    println!(
+fn table(context: &Context<'_>) -> String {
+    let mut table = format!(
         "{:<10} {:<12} {:<16} {:<9} END",
         "PROGRAM", "APMCTL RUN", "PULLED", "SURVIVED"
     );
@@ -478,8 +478,8 @@ fn print_table(context: &Context<'_>) {
             .into_iter()
             .flatten()
             .filter_map(Value::as_str);
-        println!(
-            "{:<10} {:<12} {:<16} {:<9} {}",
+        table += &format!(
+            "\n{:<10} {:<12} {:<16} {:<9} {}",
             row["program"].as_str().unwrap_or_default(),
             yes_no(&row["apmctl_run"]),
             pulled.collect::<Vec<_>>().join(" "),
@@ -487,4 +487,5 @@ fn print_table(context: &Context<'_>) {
             row["end"].as_str().unwrap_or_default()
         );
     }
+    table
 }

@@ -21,6 +21,7 @@ use self::figures::{Row, Verdict};
 use self::ways::Way;
 use crate::bench::{self, Form};
 use crate::failure::Failure;
+use crate::narration::Narration;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
@@ -76,7 +77,7 @@ impl Options {
 }
 
 fn run(options: &Options) -> Result<Vec<Row>, Failure> {
-    let timeline = Timeline::new(false);
+    let timeline = Timeline::new(Narration::SILENT);
     let mut kind = Kind::Flat;
     let mut world = World::prepare(kind, &timeline)?;
     options.form.head(Row::HEAD);

@@ -5,6 +5,7 @@ use super::ack_timeout::AckTimeout;
 use crate::clock::{Millis, Moment};
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::narration::Narration;
 use crate::observe::Connection;
 use crate::report::Report;
 use crate::stream::{Armed, Options, Stall, Streams};
@@ -22,7 +23,7 @@ pub(super) fn protected(
     repetitions: u32,
     is_it: impl Fn(&Connection) -> Result<(), Failure>,
 ) -> Result<Vec<Millis>, Failure> {
-    let timeline = Timeline::new(false);
+    let timeline = Timeline::new(Narration::SILENT);
     let mut streams = Streams::start(&timeline, options)?;
     let mut stalls = Vec::new();
     for _ in 0..repetitions {
@@ -54,7 +55,7 @@ fn once(world: &World, timeout: AckTimeout) -> Result<Millis, Failure> {
         armed: Armed::ByHand,
         ..Options::default()
     };
-    let timeline = Timeline::new(false);
+    let timeline = Timeline::new(Narration::SILENT);
     let mut streams = Streams::start(&timeline, options)?;
     let port = Host::A.port(1);
     let pulled = world.pull(port)?;

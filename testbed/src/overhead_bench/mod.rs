@@ -21,6 +21,7 @@ use self::state::State;
 use crate::bench::{self, Form};
 use crate::cmtime::{CONNECT, Server, Side};
 use crate::failure::Failure;
+use crate::narration::Narration;
 use crate::timeline::Timeline;
 use crate::world::{Kind, World};
 
@@ -52,7 +53,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<Verdict, Failure> {
-    let mut world = World::prepare(Kind::Netns, &Timeline::new(false))?;
+    let mut world = World::prepare(Kind::Netns, &Timeline::new(Narration::SILENT))?;
     let server = Server::start(SIDE, options.connections)?;
     // The first run fills caches of addresses.
     server.connect()?;

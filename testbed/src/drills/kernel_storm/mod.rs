@@ -30,6 +30,7 @@ use crate::failure::{Failure, ensure};
 use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::kernel_module::KernelModule;
+use crate::narration::Narration;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
 use crate::timeline::Timeline;
@@ -163,7 +164,7 @@ impl<'a, 'b> Storm<'a, 'b> {
             ..Options::default()
         };
         // What it is told of each flap would fill the timeline.
-        let stream = Streams::start(&Timeline::new(false), options)?;
+        let stream = Streams::start(&Timeline::new(Narration::SILENT), options)?;
         context.world.wait_disjoint(1)?;
         let seed_of_dead = seed.to_string();
         let words = [&NICE[..], &["dead_qps", SECONDS, &seed_of_dead]].concat();

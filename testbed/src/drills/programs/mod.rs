@@ -89,7 +89,7 @@ fn run_last(context: &mut Context<'_>, kind: Kind) -> Result<(), Failure> {
     run(context, kind)?;
     let outcomes = kept(context)?;
     file::write(SHEET, &sheet::markdown(&outcomes))?;
-    print!("{}", sheet::text(&outcomes));
+    context.timeline.say(sheet::text(&outcomes).trim_end());
     judge(&outcomes)
 }
 
