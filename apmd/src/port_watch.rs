@@ -232,6 +232,7 @@ impl PortWatch {
             lmc: info.lmc,
             sm_lid: info.master_sm_lid,
             mtu: info.neighbor_mtu,
+            rate: self.link.rate,
             ..PortStatus::default()
         });
         let settled = active && info.master_sm_lid.is_unicast();

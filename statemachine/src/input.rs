@@ -32,6 +32,8 @@ pub struct PortStatus {
     pub pkeys: Vec<PKey>,
     /// Active MTU, IBA code.
     pub mtu: u8,
+    /// What its link carries, IBA code; 0 if that is not known.
+    pub rate: u8,
     /// The device claims automatic path migration.
     pub apm: bool,
     /// Link layer InfiniBand.

@@ -75,6 +75,7 @@ fn local_port(last: u8) -> LocalPort {
             gid: gid(last),
             pkeys: vec![DEFAULT],
             mtu: 5,
+            rate: 7,
             apm: true,
             infiniband: true,
             device_ports: 2,

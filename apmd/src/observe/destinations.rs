@@ -148,6 +148,7 @@ mod tests {
             gid: HERE,
             pkeys: vec![PKey(0xffff)],
             mtu: 5,
+            rate: 7,
             apm: true,
             infiniband: true,
             device_ports: 1,

@@ -3,6 +3,7 @@
 
 use cm_msgs::cm::PathFields;
 use cm_msgs::path::Path;
+use cm_msgs::rate::Rate;
 use cm_msgs::sa::PathRecord;
 
 use crate::candidate::Candidate;
@@ -10,6 +11,9 @@ use crate::port::Port;
 
 /// A GRH is needed where a path record allows for a router (IBA 8.3, `ib_init_ah_attr_from_path`).
 const LOCAL_HOP_LIMIT: u8 = 1;
+
+/// The longest ACK timeout that comes from elsewhere than the application: 4.3 s.
+const MAX_ACK_TIMEOUT: u8 = 20;
 
 /// The alternate that a path record describes, if it fits this connection.
 ///
@@ -26,10 +30,7 @@ pub(super) fn fit(
         sl: record.sl,
         mtu: primary.mtu,
         rate: record.rate,
-        ack_timeout: match primary.ack_timeout {
-            0 => (record.packet_life_time + 1).min(31),
-            chosen => chosen,
-        },
+        ack_timeout: ack_timeout(primary, record.packet_life_time + 1),
         global: record.hop_limit > LOCAL_HOP_LIMIT,
         traffic_class: record.traffic_class,
         hop_limit: record.hop_limit,
@@ -47,14 +48,14 @@ pub(super) fn fit(
     fits.then_some(path)
 }
 
-/// The path that the peer describes, from this end.
+/// The path that the peer describes, from this end: what could be too much for the QP is clamped.
 pub(super) fn reversed(primary: &Path, port: &Port, fields: &PathFields) -> Path {
     Path {
         port: port.id.port,
         sl: fields.sl,
         mtu: primary.mtu,
-        rate: fields.packet_rate,
-        ack_timeout: fields.local_ack_timeout,
+        rate: rate(primary, port, fields.packet_rate),
+        ack_timeout: ack_timeout(primary, fields.local_ack_timeout),
         global: !fields.subnet_local,
         traffic_class: fields.traffic_class,
         hop_limit: fields.hop_limit,
@@ -65,6 +66,22 @@ pub(super) fn reversed(primary: &Path, port: &Port, fields: &PathFields) -> Path
         sgid: fields.remote_port_gid,
         dgid: fields.local_port_gid,
     }
+}
+
+/// The primary's ACK timeout, which the application chose. Where it chose to wait for ever, `other`: a lost packet
+/// of the alternate is to be noticed.
+fn ack_timeout(primary: &Path, other: u8) -> u8 {
+    match primary.ack_timeout {
+        0 => other.clamp(1, MAX_ACK_TIMEOUT),
+        chosen => chosen,
+    }
+}
+
+/// What the peer says of the path, but no more than the local port carries.
+fn rate(primary: &Path, port: &Port, theirs: u8) -> u8 {
+    let codes = [theirs, port.status.rate].map(Rate::from_code);
+    let least = codes.into_iter().flatten().min();
+    least.map_or(primary.rate, Rate::code)
 }
 
 /// A path as this end names it in a message.
@@ -81,5 +98,46 @@ pub(super) fn fields(path: &Path) -> PathFields {
         sl: path.sl,
         subnet_local: !path.global,
         local_ack_timeout: path.ack_timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::id::PortId;
+    use crate::input::PortStatus;
+    use crate::port::Ports;
+
+    #[test]
+    fn what_the_peer_says_is_clamped_before_it_reaches_the_qp() {
+        let id = PortId::new(Default::default(), 2);
+        let loaded = |ack_timeout, port_rate, theirs: PathFields| {
+            let mut ports = Ports::default();
+            let status = PortStatus {
+                rate: port_rate,
+                ..PortStatus::default()
+            };
+            ports.update(id, Some(status), Duration::ZERO);
+            let primary = Path {
+                rate: Rate::G10.code(),
+                ack_timeout,
+                ..Path::default()
+            };
+            let path = reversed(&primary, ports.get(id).expect("added"), &theirs);
+            (path.ack_timeout, path.rate)
+        };
+        let theirs = |local_ack_timeout, packet_rate: u8| PathFields {
+            local_ack_timeout,
+            packet_rate,
+            ..PathFields::default()
+        };
+        let (g40, g100) = (Rate::G40.code(), Rate::G100.code());
+        assert_eq!(loaded(14, g40, theirs(31, g100)), (14, g40));
+        assert_eq!(loaded(14, g100, theirs(0, g40)), (14, g40));
+        assert_eq!(loaded(0, g40, theirs(0, 63)), (1, g40));
+        assert_eq!(loaded(0, 0, theirs(31, g100)), (20, g100));
+        assert_eq!(loaded(31, 0, theirs(14, 63)), (31, Rate::G10.code()));
     }
 }

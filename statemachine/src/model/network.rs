@@ -99,6 +99,7 @@ pub(super) fn port_status(host: usize, port: u8, up: bool) -> PortStatus {
         gid: gid(host, port),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,
+        rate: 7,
         apm: true,
         infiniband: true,
         device_ports: 2,

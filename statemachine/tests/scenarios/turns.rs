@@ -31,6 +31,7 @@ fn status(number: u8, active: bool) -> PortStatus {
         gid: gid(GUID, number),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,
+        rate: 7,
         apm: true,
         infiniband: true,
         device_ports: 2,

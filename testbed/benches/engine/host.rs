@@ -31,6 +31,7 @@ pub(crate) fn status(host: usize, number: u8, active: bool) -> PortStatus {
         gid: gid(host, number),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,
+        rate: 7,
         apm: true,
         infiniband: true,
         device_ports: 2,

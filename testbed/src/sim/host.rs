@@ -49,6 +49,7 @@ pub fn port_status(fabric: &Fabric, port: PortOf) -> PortStatus {
         gid: gid(port),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,
+        rate: 7,
         apm: true,
         infiniband: true,
         device_ports: 2,

@@ -35,6 +35,7 @@ fn engine(conns: u32) -> Engine {
         gid: gid(1),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,
+        rate: 7,
         apm: true,
         infiniband: true,
         device_ports: 2,

@@ -72,6 +72,7 @@ fn port_status(host: usize, port: u8, lmc: u8) -> PortStatus {
         gid: gid((host, port)),
         pkeys: vec![PKey(0x7fff), PKey::DEFAULT_FULL],
         mtu: 4,
+        rate: 7,
         apm: true,
         infiniband: true,
         device_ports: 2,
