@@ -313,10 +313,11 @@ impl QueuePairs {
         self.dump.end();
     }
 
-    /// Answers to orders may have been lost: the engine asks how queue pairs are.
+    /// Answers to orders may have been lost: the engine asks how queue pairs are. What was a question already is asked
+    /// again, since nobody else would.
     pub(crate) fn forget_orders(&mut self) {
         for (cookie, answer) in self.orders.clear() {
-            if let Answer::Registration(_) | Answer::Report(..) = answer {
+            if let Answer::Query(_) | Answer::Registration(_) | Answer::Report(..) = answer {
                 self.query(cookie, answer);
             }
         }
