@@ -11,7 +11,7 @@ mod pace;
 mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec::Vec;
+use core::ops::Bound;
 use core::time::Duration;
 
 use cm_msgs::{Lid, PKey};
@@ -176,6 +176,18 @@ pub(crate) struct Probes {
     pace: Pace,
     out: VecDeque<ProbePath>,
     findings: VecDeque<(ProbePath, Finding)>,
+    /// Who has heard of the first of them last.
+    heard: Option<ConnId>,
+}
+
+/// A connection that hears what became of a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hearer {
+    pub(crate) conn: ConnId,
+    pub(crate) path: ProbePath,
+    pub(crate) finding: Finding,
+    /// The first of so many hears of it.
+    pub(crate) is_first_of: Option<usize>,
 }
 
 impl Probes {
@@ -190,6 +202,7 @@ impl Probes {
             pace: Pace::default(),
             out: VecDeque::new(),
             findings: VecDeque::new(),
+            heard: None,
         }
     }
 
@@ -228,12 +241,6 @@ impl Probes {
             self.timers.cancel(&path);
             self.out.retain(|waiting| *waiting != path);
         }
-    }
-
-    /// Those who use it.
-    pub(crate) fn users(&self, path: ProbePath) -> Vec<ConnId> {
-        let state = self.paths.get(&path).into_iter();
-        state.flat_map(|state| &state.users).copied().collect()
     }
 
     // ---- what is known ----
@@ -467,9 +474,30 @@ impl Probes {
         true
     }
 
-    /// What happened to a path.
-    pub(crate) fn poll_finding(&mut self) -> Option<(ProbePath, Finding)> {
-        self.findings.pop_front()
+    /// Whether somebody has to hear what became of a path.
+    pub(crate) fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
+    }
+
+    /// The next connection to hear what became of a path that it uses.
+    pub(crate) fn next_hearer(&mut self) -> Option<Hearer> {
+        loop {
+            let &(path, finding) = self.findings.front()?;
+            let users = self.paths.get(&path).map(|state| &state.users);
+            let after = self.heard.map_or(Bound::Unbounded, Bound::Excluded);
+            let next = users.and_then(|users| users.range((after, Bound::Unbounded)).next());
+            let first = self.heard.is_none();
+            self.heard = next.copied();
+            if let Some(conn) = self.heard {
+                return Some(Hearer {
+                    conn,
+                    path,
+                    finding,
+                    is_first_of: users.filter(|_| first).map(BTreeSet::len),
+                });
+            }
+            self.findings.pop_front();
+        }
     }
 }
 

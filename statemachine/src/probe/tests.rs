@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use alloc::vec::Vec;
+
 use cm_msgs::Guid;
 
 use super::*;
@@ -52,8 +54,11 @@ impl World {
             self.probes.due(self.now, VERIFY);
             let new = self.probes.out.iter().skip(before);
             self.left.extend(new.map(|path| (self.now, *path)));
-            while let Some((path, finding)) = self.probes.poll_finding() {
-                self.findings.push((self.now, path, finding));
+            while let Some(hearer) = self.probes.next_hearer() {
+                if hearer.is_first_of.is_some() {
+                    let Hearer { path, finding, .. } = hearer;
+                    self.findings.push((self.now, path, finding));
+                }
             }
         }
     }
@@ -266,4 +271,37 @@ fn a_port_is_suspect_while_none_of_its_paths_answers() {
         world.probes.unwatch(path(number), CONN);
     }
     assert!(!world.probes.is_suspect_port(here), "none is probed");
+}
+
+#[test]
+fn each_user_of_a_path_hears_of_it_once_and_of_one_thing_after_the_other() {
+    let mut world = World::new(1);
+    let path = path(0);
+    let id = |conn| ConnId { client: 1, conn };
+    for conn in 2..=4 {
+        world.probes.watch(world.now, path, id(conn));
+    }
+    world.probes.findings.push_back((path, Finding::Suspect));
+    let answer = Finding::Answer { was_suspect: true };
+    world.probes.findings.push_back((path, answer));
+    let mut heard = Vec::new();
+    while let Some(hearer) = world.probes.next_hearer() {
+        heard.push((hearer.conn, hearer.finding, hearer.is_first_of));
+        if heard.len() == 2 {
+            // One that has gone meanwhile hears nothing.
+            world.probes.unwatch(path, id(3));
+        }
+    }
+    let of = |conn, finding, first| (id(conn), finding, first);
+    assert_eq!(
+        heard,
+        [
+            of(1, Finding::Suspect, Some(4)),
+            of(2, Finding::Suspect, None),
+            of(4, Finding::Suspect, None),
+            of(1, answer, Some(3)),
+            of(2, answer, None),
+            of(4, answer, None),
+        ]
+    );
 }
