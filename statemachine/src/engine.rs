@@ -25,12 +25,15 @@ use crate::overlap::Overlap;
 use crate::parked::{Parked, ParkedReqs};
 use crate::path_index::{Concerned, PathCount};
 use crate::port::{Change, Port};
-use crate::probe::Probe;
+use crate::probe::{Hearer, Probe};
 use crate::random::Random;
 use crate::schedule::Class;
 use crate::time::Time;
 use crate::trace::{Level, Trace, What};
 use crate::view::{ConnectionView, Counters, Grade, Identity, PortState, PortView, Protection};
+
+/// Connections that hear of a path one after the other, before the orders of the first of them are taken.
+const HEARERS: usize = 16;
 
 /// All connections of a host, its ports, and what is under way.
 ///
@@ -202,7 +205,9 @@ impl Engine {
     /// Whether somebody could act now.
     fn is_runnable(&self) -> bool {
         let answered = self.cx.questions.has_answers();
-        self.cx.schedule.is_runnable(answered) || self.closing.is_runnable(&self.cx)
+        self.cx.schedule.is_runnable(answered)
+            || self.cx.probes.has_findings()
+            || self.closing.is_runnable(&self.cx)
     }
 
     /// When something else is due than the next probe.
@@ -216,6 +221,12 @@ impl Engine {
     /// Whether there is no connection.
     pub fn is_empty(&self) -> bool {
         self.conns.is_empty()
+    }
+
+    /// Whether nothing is left of any connection. A REQ may be parked that somebody goes on sending.
+    #[cfg(test)]
+    pub(crate) fn has_forgotten_all(&self) -> bool {
+        self.conns.is_empty() && self.cx.comm_ids.is_empty()
     }
 
     /// The connections, ordered by name.
@@ -325,22 +336,23 @@ impl Engine {
         }
     }
 
-    /// Probes that are due wait to be polled, and connections hear what became of their paths. Whether
-    /// some did.
+    /// Probes that are due wait to be polled, and some connections hear what became of their paths: no more at once
+    /// than the first of them can wait for. Whether some did.
     fn probe(&mut self) -> bool {
         self.cx.probes.due(self.cx.now, self.cx.config.verify);
-        let mut told = false;
-        while let Some((path, finding)) = self.cx.probes.poll_finding() {
-            let users = self.cx.probes.users(path);
-            told = true;
-            self.cx.trace_finding(&path, finding, users.len());
-            for id in users {
-                if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.probed(&mut self.cx, &path, finding);
-                }
+        for number in 0..HEARERS {
+            let Some(hearer) = self.cx.probes.next_hearer() else {
+                return number > 0;
+            };
+            let Hearer { path, finding, .. } = hearer;
+            if let Some(users) = hearer.is_first_of {
+                self.cx.trace_finding(&path, finding, users);
+            }
+            if let Some(conn) = self.conns.get_mut(&hearer.conn) {
+                conn.probed(&mut self.cx, &path, finding);
             }
         }
-        told
+        true
     }
 
     fn port(&mut self, id: PortId, status: Option<PortStatus>) {
@@ -411,12 +423,12 @@ impl Engine {
                 && conn.core.is_partition_of(&parked.source)
                 && conn.is_asked_by(&parked.source, &self.cx, &parked.req, &parked.data)
         });
-        if let Some(Parked {
+        for Parked {
             number,
             source,
             req,
             data,
-        }) = parked
+        } in parked
         {
             self.cx.timers.cancel(&Alarm::Parked(number));
             conn.req(&mut self.cx, &source, &req, &data);

@@ -22,17 +22,6 @@ pub(crate) struct Parked {
 /// Of the room, one port has one part in so many.
 const SHARES: usize = 4;
 
-/// What became of a REQ.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Parking {
-    /// It is kept under this number.
-    New(u64),
-    /// A copy of it is kept already.
-    Copy,
-    /// There is no room.
-    Full,
-}
-
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct ParkedReqs {
@@ -41,7 +30,8 @@ pub(crate) struct ParkedReqs {
 }
 
 impl ParkedReqs {
-    /// Keeps a REQ. A newer one for the same connection replaces the older.
+    /// Keeps a REQ, and says under which number, if there is room. A newer one that the same port sends for the
+    /// same connection replaces the older: what others send for it may be forged.
     pub(crate) fn park(
         &mut self,
         source: MadSource,
@@ -49,36 +39,38 @@ impl ParkedReqs {
         data: ReqData,
         limit: usize,
         lmc: u8,
-    ) -> Parking {
+    ) -> Option<u64> {
         let mut new = Parked {
             number: self.next,
             source,
             req,
             data,
         };
-        // The newest is what the peer is at: to answer the older one would confirm IDs that it has
-        // given up.
-        if let Some(old) = self.reqs.iter_mut().find(|old| same_connection(old, &new)) {
-            new.number = old.number;
-            *old = new;
-            return Parking::Copy;
-        }
         // A sender can choose its LID among those of its port only, so one cannot shut out the others.
-        let of_sender = |old: &&Parked| same_port(old.source.lid, new.source.lid, lmc);
-        let share = (limit / SHARES).max(1);
-        if self.reqs.len() >= limit || self.reqs.iter().filter(of_sender).count() >= share {
-            return Parking::Full;
+        let is_sender = |old: &Parked| same_port(old.source.lid, new.source.lid, lmc);
+        let replaced = |old: &Parked| is_sender(old) && same_connection(old, &new);
+        if let Some(at) = self.reqs.iter().position(replaced) {
+            new.number = self.reqs.remove(at).number;
+        } else {
+            let of_sender = self.reqs.iter().filter(|old| is_sender(old)).count();
+            let share = (limit / SHARES).max(1);
+            if self.reqs.len() >= limit || of_sender >= share {
+                return None;
+            }
+            self.next += 1;
         }
-        self.next += 1;
         let number = new.number;
         self.reqs.push(new);
-        Parking::New(number)
+        Some(number)
     }
 
-    /// Takes out the first that fits.
-    pub(crate) fn take(&mut self, fits: impl FnMut(&Parked) -> bool) -> Option<Parked> {
-        let at = self.reqs.iter().position(fits)?;
-        Some(self.reqs.swap_remove(at))
+    /// Takes out those that fit. The last to come is what its sender is at: to answer an older one confirms IDs that
+    /// it may have given up.
+    pub(crate) fn take(&mut self, fits: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
+        let all = core::mem::take(&mut self.reqs);
+        let (taken, kept) = all.into_iter().partition(fits);
+        self.reqs = kept;
+        taken
     }
 
     /// Its time is over.

@@ -9,7 +9,7 @@ use crate::config::SERVICE_ID;
 use crate::conn::{CommIds, MraReceived};
 use crate::context::{Alarm, Owner, Route};
 use crate::input::MadSource;
-use crate::parked::Parking;
+use crate::parked::Parked;
 use crate::trace::Drop;
 
 impl Engine {
@@ -81,8 +81,11 @@ impl Engine {
                 let parked = self.parked.take(|parked| {
                     parked.req.local_comm_id == rej.local_comm_id && parked.source.lid == source.lid
                 });
-                if let Some(parked) = parked {
-                    return self.cx.timers.cancel(&Alarm::Parked(parked.number));
+                if !parked.is_empty() {
+                    for Parked { number, .. } in parked {
+                        self.cx.timers.cancel(&Alarm::Parked(number));
+                    }
+                    return;
                 }
                 None
             }
@@ -157,14 +160,11 @@ impl Engine {
         let limit = self.cx.config.parked_limit;
         let port = self.cx.ports.get(source.port);
         let lmc = port.map_or(0, |port| port.status.lmc);
-        match self.parked.park(*source, req.clone(), data, limit, lmc) {
-            Parking::Full => return self.cx.drop_mad(source, "REQ", Drop::Overflow),
-            Parking::New(number) => self
-                .cx
-                .timers
-                .set(Alarm::Parked(number), self.cx.now + wait),
-            Parking::Copy => {}
-        }
+        let Some(number) = self.parked.park(*source, req.clone(), data, limit, lmc) else {
+            return self.cx.drop_mad(source, "REQ", Drop::Overflow);
+        };
+        let expiry = self.cx.now + wait;
+        self.cx.timers.set(Alarm::Parked(number), expiry);
         let ids = CommIds::from_peer(req.local_comm_id, 0);
         let mra = ids.mra(MraReceived::Req, wait);
         self.cx

@@ -14,7 +14,7 @@ use crate::view::{AssociationState, Protection};
 /// In a calm that lasts so long, both ends become armed: a pause after failures is 60 s at most.
 const ARMED_WITHIN: Duration = Duration::from_secs(70);
 
-/// In a calm that lasts so long, what the peer has closed is forgotten: a check every nine minutes.
+/// In a calm that lasts so long, what the peer has closed is forgotten: a check every eight minutes.
 const CLOSED_WITHIN: Duration = Duration::from_secs(620);
 
 /// In a calm that lasts so long, what is shown is true: that a peer's daemon was started anew, and could
@@ -179,9 +179,7 @@ impl World {
 
     fn is_forgotten(&self) -> Verdict {
         for host in &self.hosts {
-            let mut views = host.engine.connections(host.now);
-            if !host.registered && (views.next().is_some() || host.engine.poll_timeout().is_some())
-            {
+            if !host.registered && !host.engine.has_forgotten_all() {
                 return Err("what has closed is not forgotten");
             }
             let mut views = host.engine.connections(host.now);
