@@ -15,7 +15,7 @@ use crate::exchange::{Exchange, RoundTrip};
 use crate::id::ConnId;
 use crate::input::MadSource;
 use crate::output::Order;
-use crate::port::same_port;
+use crate::port::SubnetLid;
 
 /// Kept after the connection is gone: a peer that never hears of the end would keep its side open,
 /// and propose paths for a QP number that somebody else may have by then.
@@ -134,11 +134,18 @@ impl ClosingTable {
     /// Whether a MAD for `comm_id` comes from the peer of that association.
     pub(crate) fn knows(&self, cx: &Context, comm_id: u32, source: &MadSource) -> bool {
         let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
-        self.table.get(&comm_id).is_some_and(|closing| {
-            let ports = closing.ended.peer_ports.iter().map(|port| port.lid);
-            let sent = closing.ended.routes.iter().map(|route| route.lid);
-            ports.chain(sent).any(|lid| same_port(lid, source.lid, lmc))
-        })
+        let (Some(closing), Some(from)) = (self.table.get(&comm_id), cx.ports.origin(source))
+        else {
+            return false;
+        };
+        let ports = closing.ended.peer_ports.iter();
+        let ports = ports.map(|port| SubnetLid::new(port.gid, port.lid, from.subnet));
+        let sent = closing.ended.routes.iter().filter_map(|route| {
+            let subnet = cx.ports.subnet(route.port)?;
+            let lid = route.lid;
+            Some(SubnetLid { subnet, lid })
+        });
+        ports.chain(sent).any(|end| end.is_port(from, lmc))
     }
 
     /// The peer knows of the end: it says so, by the name it had for the association.

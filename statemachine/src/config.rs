@@ -89,7 +89,7 @@ impl Default for Config {
             parked_limit: 256,
             parked_for: Duration::from_secs(30),
             unasked_for: Duration::from_secs(10),
-            verify_after: Duration::from_secs(540),
+            verify_after: Duration::from_secs(495),
             port_hold_off: Duration::from_millis(500),
             suspect_hold_off: Duration::from_secs(30),
             verify: Duration::from_secs(1),

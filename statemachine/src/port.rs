@@ -10,7 +10,7 @@ use cm_msgs::{Gid, Guid, Lid, PKey};
 use strum::Display;
 
 use crate::id::PortId;
-use crate::input::PortStatus;
+use crate::input::{MadSource, PortStatus};
 use crate::time::Time;
 
 /// What a local port is good for.
@@ -95,6 +95,30 @@ pub(crate) fn same_port(a: Lid, b: Lid, lmc: u8) -> bool {
     a != Lid(0) && a.0 >> lmc == b.0 >> lmc
 }
 
+/// A LID, and where it means something: another subnet has ports with the same LIDs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SubnetLid {
+    /// Prefix of the GIDs there.
+    pub(crate) subnet: u64,
+    pub(crate) lid: Lid,
+}
+
+impl SubnetLid {
+    /// Of a port with this GID, or, where that is not known, one in the subnet `here`: no router is between.
+    pub(crate) fn new(gid: Gid, lid: Lid, here: u64) -> Self {
+        let subnet = match gid.is_unspecified() {
+            true => here,
+            false => gid.subnet_prefix(),
+        };
+        Self { subnet, lid }
+    }
+
+    /// Whether both are one port's.
+    pub(crate) fn is_port(self, other: Self, lmc: u8) -> bool {
+        self.subnet == other.subnet && same_port(self.lid, other.lid, lmc)
+    }
+}
+
 impl PortStatus {
     /// Whether `lid` is one of its LIDs, of which LMC gives it 2^`lmc`.
     pub fn has_lid(&self, lid: Lid) -> bool {
@@ -121,8 +145,10 @@ pub(crate) struct Ports {
     /// Changes so far, and which was each port's last: connections take them in when it is their turn.
     changes: u64,
     changed: BTreeMap<PortId, u64>,
-    /// What peers are told of each device, once for all of its connections.
+    /// What peers are told of each device, once for all of its connections; another one is news.
     announced: BTreeMap<Guid, Arc<AnnouncedPorts>>,
+    /// Of a device that is not known.
+    nothing: Arc<AnnouncedPorts>,
 }
 
 impl Ports {
@@ -135,8 +161,10 @@ impl Ports {
         status: Option<PortStatus>,
         hold_off: Duration,
     ) -> Option<Change> {
+        let before = self.get(id).map(|port| port.status.pkeys.clone());
+        let other_keys = before.is_some() && before != status.as_ref().map(|it| it.pkeys.clone());
         let change = self.take(id, status, hold_off);
-        self.announce_anew(id.node_guid);
+        self.announce_anew(id.node_guid, other_keys);
         change
     }
 
@@ -191,7 +219,7 @@ impl Ports {
         let from = port.state();
         port.settled = port.is_up();
         let to = port.state();
-        self.announce_anew(id.node_guid);
+        self.announce_anew(id.node_guid, false);
         Some(Change {
             from,
             to,
@@ -213,7 +241,7 @@ impl Ports {
             true => self.table.contains_key(&id) && self.drained.insert(id),
             false => self.drained.remove(&id),
         };
-        self.announce_anew(id.node_guid);
+        self.announce_anew(id.node_guid, false);
         changed
     }
 
@@ -243,6 +271,19 @@ impl Ports {
         changed
             .filter(|&(_, number)| number > seen)
             .min_by_key(|&(_, number)| number)
+    }
+
+    /// The subnet that a port is in, by its GID.
+    pub(crate) fn subnet(&self, id: PortId) -> Option<u64> {
+        let port = self.get(id)?;
+        Some(port.status.gid.subnet_prefix())
+    }
+
+    /// Where a MAD came from.
+    pub(crate) fn origin(&self, source: &MadSource) -> Option<SubnetLid> {
+        let subnet = self.subnet(source.port)?;
+        let lid = source.lid;
+        Some(SubnetLid { subnet, lid })
     }
 
     pub(crate) fn get(&self, id: PortId) -> Option<&Port> {
@@ -275,17 +316,16 @@ impl Ports {
 
     /// What a peer is told of a device's ports.
     pub(crate) fn announce(&self, node_guid: Guid) -> Arc<AnnouncedPorts> {
-        self.announced.get(&node_guid).cloned().unwrap_or_default()
+        let announced = self.announced.get(&node_guid);
+        Arc::clone(announced.unwrap_or(&self.nothing))
     }
 
-    fn announce_anew(&mut self, node_guid: Guid) {
+    /// With `other_keys` also if nothing is another that peers are told: which of the ports they may use has changed.
+    fn announce_anew(&mut self, node_guid: Guid, other_keys: bool) {
         let announced = |port: &Port| port.announced(self.is_drained(port.id));
         let ports = AnnouncedPorts::new(self.of_device(node_guid).map(announced));
-        if self
-            .announced
-            .get(&node_guid)
-            .is_none_or(|old| **old != ports)
-        {
+        let old = self.announced.get(&node_guid);
+        if other_keys || old.is_none_or(|old| **old != ports) {
             self.announced.insert(node_guid, Arc::new(ports));
         }
     }
@@ -311,6 +351,7 @@ mod tests {
             gid: Gid([1; 16]),
             pkeys: vec![PKey::DEFAULT_FULL],
             mtu: 4,
+            rate: 7,
             apm: true,
             infiniband: true,
             device_ports: 2,

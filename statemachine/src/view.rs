@@ -345,6 +345,8 @@ pub enum Reason {
     AlternatePortDownAtPeer,
     /// The QP is armed, but probes of the alternate do not come back.
     AlternateSuspect,
+    /// The QP is armed, but its HCA or the peer has refused the alternate.
+    AlternateRefused,
     /// Active: a path was found, and probes of it do not come back.
     PathSuspect,
     /// Active: a path was found, and is probed.
@@ -440,6 +442,9 @@ impl fmt::Display for Reason {
             }
             Self::AlternateSuspect => {
                 "probes of the alternate do not come back: something between the hosts drops packets"
+            }
+            Self::AlternateRefused => {
+                "the two ends do not have the same alternate; the peer's apmd is asked to agree on one again"
             }
             Self::PathSuspect => {
                 "a path was found, but its probes do not come back: something between the hosts \

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use cm_msgs::Gid;
 use cm_msgs::association::State;
-use cm_msgs::cm::{self, ApStatus, Apr, PathFields, Rejected, Req, Sap, SpStatus, Spr};
+use cm_msgs::cm::{self, Apr, PathFields, Rejected, Req, Sap, SpStatus, Spr};
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
@@ -213,9 +213,6 @@ impl Active {
             return Outcome::Handled;
         };
         self.peer_says(core, cx, &state);
-        if apr.status() != ApStatus::InvalidCommId {
-            self.association.works();
-        }
         let transaction = source.transaction_id;
         let is_answer =
             |announcement: &mut Box<Announcement>| announcement.is_answered_by(transaction);
@@ -325,7 +322,7 @@ impl Active {
                 self.announcement = Some(announcement);
             }
             // Perhaps the peer has forgotten the association.
-            None => self.association.ask(core, cx),
+            None => self.association.reopen(core, cx, Reason::NoApr),
         }
     }
 

@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use super::Core;
 use super::proposal::fields;
+use crate::backoff::Backoff;
 use crate::config::SERVICE_ID;
 use crate::context::{ConnAlarm, Context, Owner, Route};
 use crate::exchange::Exchange;
@@ -106,6 +107,9 @@ pub(super) fn code_timeout(code: u8) -> Duration {
 /// Copies of a REQ without an answer after which nobody seems to be there.
 const SILENT: u8 = 4;
 
+/// Pauses between copies of a REQ that the peer keeps: a daemon that is started anew there has forgotten it.
+const PARKED: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
+
 /// Why a REQ to an active side is rejected: that side opens the association itself.
 pub(super) const BOTH_ACTIVE: RejReason = RejReason::StaleConnection;
 
@@ -142,7 +146,7 @@ struct ReqSent {
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct ActiveAssociation {
     state: State,
-    /// Attempts in a row of which nothing came: cleared by the first answer to a LAP.
+    /// Attempts in a row of which nothing came.
     failures: u32,
     /// Where the next exchange begins its rotation.
     route: u8,
@@ -246,9 +250,21 @@ impl ActiveAssociation {
         matches!(&self.state, State::ReqSent(sent) if !sent.parked && !sent.exchange.has_yielded())
     }
 
-    /// The peer has answered what was sent by it.
-    pub(super) fn works(&mut self) {
-        self.failures = 0;
+    /// The peer has agreed to a path. It may have said so before, and known nothing of the association at once: that it
+    /// works is believed when it stands for a while.
+    pub(super) fn works(&mut self, core: &Core, cx: &mut Context) {
+        if self.failures > 0 && !cx.is_set(core.id, ConnAlarm::Association) {
+            cx.set(core.id, ConnAlarm::Association, cx.config.backoff_first);
+        }
+    }
+
+    /// The peer knows nothing of it, or does not answer: it is opened anew, at once if all was well, or after a pause.
+    pub(super) fn reopen(&mut self, core: &Core, cx: &mut Context, why: Reason) {
+        if self.failures > 0 {
+            return self.back_off(core, cx, why);
+        }
+        self.failures = 1;
+        self.ask(core, cx);
     }
 
     /// The peer's application has registered: a REQ that is parked there is not waited for.
@@ -269,7 +285,8 @@ impl ActiveAssociation {
         match self.state {
             State::BackingOff { .. } => self.ask(core, cx),
             State::ReqSent(_) => self.send_req(core, cx),
-            State::Queued | State::NoRoom | State::Established { .. } => {}
+            State::Established { .. } => self.failures = 0,
+            State::Queued | State::NoRoom => {}
         }
     }
 
@@ -279,7 +296,6 @@ impl ActiveAssociation {
         };
         let routes = core.routes(cx);
         let req = req(core, cx, sent.comm_id);
-        let was_parked = core::mem::replace(&mut sent.parked, false);
         core.note_sent(cx, &mut sent.sent_to, &routes);
         match sent
             .exchange
@@ -289,8 +305,8 @@ impl ActiveAssociation {
                 self.route = sent.exchange.next_route();
                 cx.set(core.id, ConnAlarm::Association, wait);
             }
-            // Somebody was there, and has forgotten the REQ: no reason for a pause.
-            None if was_parked => self.ask(core, cx),
+            // Somebody was there, and may have forgotten the REQ: no reason for a pause.
+            None if sent.parked => self.ask(core, cx),
             None => self.back_off(core, cx, Reason::PeerNoApmd),
         }
     }
@@ -394,8 +410,10 @@ impl ActiveAssociation {
             State::ReqSent(sent) if mra.message_mraed == MraReceived::Req as u8 => {
                 sent.parked = true;
                 // Its 5 bits can say 2.4 hours, in which a peer could put us off for good, or 4 us.
+                let copies = u32::from(sent.exchange.tries());
+                let pause = cx.jitter(PARKED.after(copies.saturating_sub(1)));
                 let wait = code_timeout(mra.service_timeout);
-                let wait = wait.clamp(cx.config.retry_first, cx.config.backoff_max);
+                let wait = wait.clamp(cx.config.retry_first, pause);
                 cx.set(core.id, ConnAlarm::Association, wait);
                 Outcome::Handled
             }
@@ -413,9 +431,8 @@ impl ActiveAssociation {
             State::Established { ids } if ids.is(rej.remote_comm_id, rej.local_comm_id) => {
                 match rej.rej_reason() {
                     // A daemon that was started anew. One that says so again and again has to wait.
-                    RejReason::InvalidCommId if self.failures == 0 => {
-                        self.failures = 1;
-                        self.ask(core, cx);
+                    reason @ RejReason::InvalidCommId => {
+                        self.reopen(core, cx, Reason::Rejected(reason));
                     }
                     reason => self.back_off(core, cx, Reason::Rejected(reason)),
                 }

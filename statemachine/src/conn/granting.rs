@@ -21,12 +21,11 @@ impl Core {
             && self.is_usable(cx, alternate)
     }
 
-    /// Tells the library if it may do something else than it was told last. `distrusted`: the
-    /// alternate that the QP has is no good, whatever its ports say.
-    pub(super) fn stand(&mut self, cx: &mut Context, distrusted: bool) {
+    /// Tells the library if it may do something else than it was told last.
+    pub(super) fn stand(&mut self, cx: &mut Context) {
         let allowed = match (self.standing.loading.as_deref(), self.loaded()) {
             (Some(loading), _) => self.may_stand(cx, loading),
-            (None, Some(loaded)) => !distrusted && self.may_stand(cx, loaded),
+            (None, Some(loaded)) => !self.distrusted && self.may_stand(cx, loaded),
             // Without an alternate there is nothing that it could do.
             (None, None) => return,
         };

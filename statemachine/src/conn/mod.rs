@@ -118,6 +118,7 @@ impl Connection {
             history: History::default(),
             peer: Peer::default(),
             round_trip: RoundTrip::default(),
+            distrusted: false,
             own: OwnState::new(&snapshot, cx.ports.announce(node_guid)),
             vouches_for: Lid::default(),
             refused,
@@ -423,8 +424,7 @@ impl Connection {
         // What the QP is like is not known while it is being asked.
         let asking = self.core.orders.outstanding() == Some(OrderKind::Query);
         if self.core.refused.is_none() && !asking {
-            let distrusted = self.distrusts_alternate();
-            self.core.stand(cx, distrusted);
+            self.core.stand(cx);
         }
     }
 

@@ -85,16 +85,16 @@ pub(super) struct Passive {
 }
 
 impl Passive {
-    /// Waits for the peer's REQ; not for ever, because the peer may be doing the same.
+    /// Waits for the peer's REQ. The lower end does not for ever, because the peer may be doing the same.
     pub(super) fn start(&mut self, core: &Core, cx: &mut Context) {
-        cx.set(core.id, ConnAlarm::Unasked, cx.config.unasked_for);
+        if is_lower(core) {
+            cx.set(core.id, ConnAlarm::Unasked, cx.config.unasked_for);
+        }
     }
 
     /// Whether the peer has left the association to this side for too long.
     pub(super) fn is_unasked(&self, core: &Core) -> bool {
-        let primary = &core.qp.primary;
-        let is_lower = (primary.slid, core.qpn) < (primary.dlid, core.peer_qpn);
-        self.open.is_none() && self.asked_as().is_none() && is_lower && core.in_rts()
+        self.open.is_none() && self.asked_as().is_none() && is_lower(core) && core.in_rts()
     }
 
     pub(super) fn req(
@@ -316,6 +316,12 @@ impl Passive {
             LapState::Waiting(_) | LapState::Comparing(_) | LapState::Loading(_)
         )
     }
+}
+
+/// Of the two ends, which both know both LIDs and QPNs.
+fn is_lower(core: &Core) -> bool {
+    let primary = &core.qp.primary;
+    (primary.slid, core.qpn) < (primary.dlid, core.peer_qpn)
 }
 
 fn rep(core: &Core, ids: CommIds) -> Rep {

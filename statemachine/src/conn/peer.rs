@@ -165,7 +165,7 @@ impl OwnState {
         Self {
             sequence: 1,
             primary: primary_path(qp),
-            migration: migration(qp),
+            migration: migration(qp, false),
             movement: Movement::None,
             ports,
             primary_changed: 1,
@@ -175,11 +175,11 @@ impl OwnState {
         }
     }
 
-    /// This end is like this now.
-    pub(super) fn refresh(&mut self, qp: &Snapshot, ports: &Arc<Ports>) {
-        let (primary, migration) = (primary_path(qp), migration(qp));
+    /// This end is like this now. `distrusted`: its alternate is no good.
+    pub(super) fn refresh(&mut self, qp: &Snapshot, distrusted: bool, ports: &Arc<Ports>) {
+        let (primary, migration) = (primary_path(qp), migration(qp, distrusted));
         let moved = primary != self.primary;
-        let other_ports = !Arc::ptr_eq(ports, &self.ports) && **ports != *self.ports;
+        let other_ports = !Arc::ptr_eq(ports, &self.ports);
         if !moved && !other_ports && migration == self.migration {
             return;
         }
@@ -296,9 +296,9 @@ fn primary_path(qp: &Snapshot) -> PrimaryPath {
     }
 }
 
-fn migration(qp: &Snapshot) -> MigrationState {
-    match qp.alternate {
-        // Without an alternate it cannot be more, whatever a driver says.
+fn migration(qp: &Snapshot, distrusted: bool) -> MigrationState {
+    match qp.alternate.filter(|_| !distrusted) {
+        // Without an alternate it cannot be more, whatever a driver says; with one that is no good it is not.
         None => MigrationState::Migrated,
         Some(_) => qp.migration,
     }
@@ -348,7 +348,7 @@ mod tests {
     fn an_older_state_changes_nothing() {
         let mut own = OwnState::new(&qp(1), ports(true));
         let first = own.state();
-        own.refresh(&qp(1), &ports(false));
+        own.refresh(&qp(1), false, &ports(false));
         let second = own.state();
         let mut peer = Peer::default();
         peer.proven(&first);
@@ -368,7 +368,7 @@ mod tests {
         assert!(own.is_news_to(&peer, &qp(1).primary));
         own.told(1);
         assert!(!own.is_news_to(&peer, &qp(1).primary));
-        own.refresh(&qp(1), &ports(false));
+        own.refresh(&qp(1), false, &ports(false));
         assert!(own.is_news_to(&peer, &qp(1).primary));
         own.told(1);
         assert!(own.is_news_to(&peer, &qp(1).primary), "a late answer");
@@ -378,9 +378,10 @@ mod tests {
 
     #[test]
     fn a_peer_that_moved_first_is_not_told_that_we_followed() {
-        let mut own = OwnState::new(&qp(1), ports(true));
+        let ports = ports(true);
+        let mut own = OwnState::new(&qp(1), Arc::clone(&ports));
         own.told(1);
-        own.refresh(&qp(2), &ports(true));
+        own.refresh(&qp(2), false, &ports);
         let mut peer = Peer::default();
         assert!(own.is_news_to(&peer, &qp(2).primary));
         let there = PrimaryPath {

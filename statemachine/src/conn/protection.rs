@@ -153,7 +153,7 @@ impl Connection {
         if core.orders.outstanding() == Some(OrderKind::Migrate) {
             return (Protection::Migrating, Some(Reason::WaitingForLibrary));
         }
-        if core.is_armed() && alternate_good && !self.distrusts_alternate() {
+        if core.is_armed() && alternate_good && !core.distrusted {
             return (Protection::Armed, None);
         }
         if core.orders.outstanding() == Some(OrderKind::Load) {
@@ -194,13 +194,6 @@ impl Connection {
         }
     }
 
-    pub(super) fn distrusts_alternate(&self) -> bool {
-        match &self.side {
-            Side::Active(active) => active.negotiation.distrusts_alternate(),
-            Side::Passive(_) => false,
-        }
-    }
-
     /// The same, and told apart: a port that is down, and one that has left the partition.
     fn reason(&self, cx: &Context) -> (Reason, bool) {
         let core = &self.core;
@@ -230,6 +223,7 @@ impl Connection {
             None if core.loaded().is_some_and(|path| core.is_suspect(cx, path)) => {
                 (Reason::AlternateSuspect, false)
             }
+            None if core.is_armed() && core.distrusted => (Reason::AlternateRefused, false),
             None if core.is_armed() && matches!(self.side, Side::Passive(_)) => {
                 let up = core.loaded().is_some_and(|path| core.is_up(cx, path));
                 let lost = match up {

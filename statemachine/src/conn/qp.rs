@@ -28,7 +28,7 @@ use crate::guard::guard;
 use crate::id::{ConnId, PortId};
 use crate::input::{MadSource, QueryError};
 use crate::output::Order;
-use crate::port::{Port, same_port};
+use crate::port::{Port, SubnetLid, same_port};
 use crate::proven_ports::SentTo;
 use crate::questions::Urgency;
 use crate::schedule::Class;
@@ -52,6 +52,8 @@ pub(crate) struct Core {
     pub(super) since: Time,
     pub(super) orders: Orders,
     pub(super) standing: StandingOrder,
+    /// The alternate that the QP has is no good, whatever its ports say: its HCA or the peer has said so.
+    pub(super) distrusted: bool,
     pub(super) departure: Departure,
     pub(super) history: History,
     pub(super) peer: Peer,
@@ -210,29 +212,47 @@ impl Core {
             .filter(|p| p.is_up() && p.is_in_partition(self.qp.primary.pkey))
             .collect();
         local.sort_by_key(|port| (port.id.port != primary, port.id.port));
-        let mut remote: Vec<Lid> = Vec::new();
-        let known = self.known_ports(cx).iter().map(|port| port.lid);
-        let alternate = self.qp.alternate.map(|path| path.dlid);
-        for lid in [self.qp.primary.dlid]
-            .into_iter()
-            .chain(known)
-            .chain(alternate)
-        {
-            if lid != Lid(0) && !remote.iter().any(|&known| same_port(known, lid, lmc)) {
-                remote.push(lid);
+        let mut remote: Vec<SubnetLid> = Vec::new();
+        let known = self.ends_of(cx, self.known_ports(cx));
+        let [primary, alternate] = self.far_ends(cx);
+        for end in primary.into_iter().chain(known).chain(alternate) {
+            if end.lid != Lid(0) && !remote.iter().any(|known| known.is_port(end, lmc)) {
+                remote.push(end);
             }
         }
-        (0..remote.len())
-            .flat_map(|shift| {
-                let local = local.iter().enumerate();
-                let remote = &remote;
-                local.map(move |(i, port)| Route {
-                    port: port.id,
-                    lid: remote[(i + shift) % remote.len()],
-                    pkey: self.qp.primary.pkey,
-                })
-            })
-            .collect()
+        let pairs = (0..remote.len()).flat_map(|shift| {
+            let local = local.iter().enumerate();
+            let remote = &remote;
+            local.map(move |(i, port)| (*port, remote[(i + shift) % remote.len()]))
+        });
+        let meet = |(port, end): &(&Port, SubnetLid)| cx.ports.subnet(port.id) == Some(end.subnet);
+        let route = |(port, end): (&Port, SubnetLid)| Route {
+            port: port.id,
+            lid: end.lid,
+            pkey: self.qp.primary.pkey,
+        };
+        pairs.filter(meet).map(route).collect()
+    }
+
+    /// The far ends of its primary and of its alternate.
+    fn far_ends(&self, cx: &Context) -> [Option<SubnetLid>; 2] {
+        let end = |path: &Path| {
+            let here = cx.ports.subnet(PortId::new(self.node_guid, path.port));
+            SubnetLid::new(path.dgid, path.dlid, here.unwrap_or_default())
+        };
+        [Some(&self.qp.primary), self.qp.alternate.as_ref()].map(|path| path.map(end))
+    }
+
+    /// Where these ports of the peer's are.
+    fn ends_of<'a>(
+        &self,
+        cx: &Context,
+        ports: &'a [PortAddress],
+    ) -> impl Iterator<Item = SubnetLid> + use<'a> {
+        let primary = PortId::new(self.node_guid, self.qp.primary.port);
+        let here = cx.ports.subnet(primary).unwrap_or_default();
+        let end = move |port: &PortAddress| SubnetLid::new(port.gid, port.lid, here);
+        ports.iter().map(end)
     }
 
     /// The peer's ports; before its handshake those that another connection to the same port knows.
@@ -303,15 +323,15 @@ impl Core {
     /// Whether a MAD comes from a daemon on a port that is known to be the peer's.
     pub(super) fn knows(&self, cx: &Context, source: &MadSource) -> bool {
         let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
-        let paths = [Some(&self.qp.primary), self.qp.alternate.as_ref()];
-        let known = self.peer.ports.iter().copied();
-        let known = known.chain(paths.into_iter().flatten().map(Path::remote_end));
+        // By its LID, where an answer goes. A GRH counts for nothing: what it names is elsewhere if the LID is.
+        let from = cx.ports.origin(source);
+        let known = self.ends_of(cx, &self.peer.ports);
+        let mut known = known.chain(self.far_ends(cx).into_iter().flatten());
         // QP1 is the kernel's: only who may open umad can send from it, while any user has QPs.
-        let mut known = known.into_iter();
         source.qpn == 1
             && guard!(
                 WhereTheQpLeads,
-                known.any(|port| is_from(source, port, lmc))
+                known.any(|end| from.is_some_and(|from| end.is_port(from, lmc)))
             )
     }
 
@@ -431,8 +451,8 @@ impl Core {
 
     /// This end may be another than before.
     pub(super) fn refresh_own(&mut self, cx: &Context) {
-        self.own
-            .refresh(&self.qp, &cx.ports.announce(self.node_guid));
+        let ports = cx.ports.announce(self.node_guid);
+        self.own.refresh(&self.qp, self.distrusted, &ports);
     }
 
     /// Whether the peer has to be told how this end is.
@@ -533,12 +553,14 @@ impl Core {
         if let Some((kind, end)) = ended {
             self.end(cx, kind, end);
         }
+        self.distrusted |= report.cause == Cause::PathMigrationError;
         let moved = !old.primary.same_way(&self.qp.primary);
         let cause = moved.then(|| self.cause(cx, &old.primary, by));
         if moved {
             self.peer.followed_to(&self.qp.primary);
             self.failback.moved(cx.now);
             self.standing.moved();
+            self.distrusted = false;
             self.end_departure(cx);
         }
         self.refresh_own(cx);
@@ -595,6 +617,7 @@ impl Core {
         match (kind, end) {
             (OrderKind::Load, OrderEnd::Done) => {
                 self.counters.loads += 1;
+                self.distrusted = false;
                 self.event(cx, AppEvent::AltPathLoaded, 0);
             }
             (OrderKind::Migrate, OrderEnd::Stale | OrderEnd::Failed(_) | OrderEnd::Silent) => {
@@ -680,11 +703,6 @@ impl Core {
             chosen: matches!(cause, MoveCause::Policy | MoveCause::Operator),
         }
     }
-}
-
-/// By its LID, where an answer goes. A GRH counts for nothing: what it names is elsewhere if the LID is.
-fn is_from(source: &MadSource, port: PortAddress, lmc: u8) -> bool {
-    same_port(port.lid, source.lid, lmc)
 }
 
 fn ends_at(path: &Path, port: PortAddress, lmc: u8) -> bool {

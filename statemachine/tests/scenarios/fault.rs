@@ -53,6 +53,34 @@ fn a_silent_library_is_named() {
     }
 }
 
+/// The peer's daemon asks for more time again and again: no reason to open the association anew.
+#[test]
+fn a_peer_whose_library_is_stopped_is_asked_with_growing_pauses() {
+    let mut pair = running_with(PASSIVE, LibraryFault::Stopped);
+    pair.run(300_000);
+    assert_eq!(pair.hosts[ACTIVE].sent("REQ"), 1);
+    let laps = pair.hosts[ACTIVE].sent("LAP");
+    assert!((5..80).contains(&laps), "{laps} in 300 s");
+    pair.resume_library(PASSIVE);
+    pair.run(75_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_migration_that_the_passive_side_refuses_is_told_and_mended() {
+    let mut pair = Pair::armed(3);
+    let loads = pair.view(PASSIVE).counters.loads;
+    pair.report_broken_alternate(PASSIVE);
+    pair.run_us(250);
+    let view = pair.view(PASSIVE);
+    assert_eq!(view.protection, Protection::Unprotected);
+    assert_eq!(view.reason, Some(Reason::AlternateRefused));
+    assert!(!view.standing_order);
+    pair.run(1_000);
+    pair.assert_armed();
+    assert!(pair.view(PASSIVE).counters.loads > loads);
+}
+
 #[test]
 fn a_stale_load_changes_nothing_and_is_made_good() {
     let mut pair = running_with(ACTIVE, LibraryFault::Stale(1));

@@ -277,6 +277,55 @@ fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
     pair.assert_armed();
 }
 
+/// It can name the very connection of a parked REQ, but not send from where the peer does.
+#[test]
+fn a_parked_req_is_not_replaced_by_a_forged_one_for_the_same_connection() {
+    let mut pair = Pair::with(5, 0, 1);
+    for host in [ACTIVE, PASSIVE] {
+        pair.start(host);
+    }
+    pair.register(ACTIVE);
+    pair.run(1_000);
+    for number in 0..100 {
+        let forged = req(&pair, PASSIVE, number + 1);
+        let from = source(&pair, PASSIVE, number);
+        pair.forge(PASSIVE, from, forged.into());
+    }
+    pair.set_traffic(true);
+    pair.run(1_000);
+    pair.register(PASSIVE);
+    pair.run(500);
+    assert_open(&pair);
+    pair.assert_armed();
+}
+
+/// Its LID is the peer's, in the subnet of another local port.
+#[test]
+fn the_peers_lid_in_another_subnet_is_a_stranger() {
+    let mut pair = Pair::new(6);
+    let second = &mut pair.hosts[PASSIVE].ports[1];
+    second.gid = Gid::new(0xfec0_0000_0000_0000, Guid(0x1));
+    pair.start(PASSIVE);
+    pair.register(PASSIVE);
+    pair.run(100);
+    let reps = |number, pair: &mut Pair| {
+        let before = pair.hosts[PASSIVE].sent("REP");
+        for id in 1..=10 {
+            let from = MadSource {
+                port: pair.hosts[PASSIVE].port_id(number),
+                lid: base_lid((ACTIVE, 1)),
+                ..source(pair, PASSIVE, id)
+            };
+            let forged = req(pair, PASSIVE, id);
+            pair.forge(PASSIVE, from, forged.into());
+        }
+        pair.run_us(100);
+        pair.hosts[PASSIVE].sent("REP") - before
+    };
+    assert_eq!(reps(2, &mut pair), 1, "paced, and sent to the peer");
+    assert_eq!(reps(1, &mut pair), 10, "from where the QP leads");
+}
+
 #[test]
 fn registered_first_or_last_the_forged_req_opens_nothing() {
     let mut pair = Pair::new(4);

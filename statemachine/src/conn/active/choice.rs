@@ -26,8 +26,6 @@ const MAX_ASSESSED: usize = 32;
 pub(super) struct Choice {
     pub(super) doubts: Suspicions,
     overlaps: Overlaps,
-    /// The alternate that the QP has is no good, though its port is up.
-    pub(super) distrusted: bool,
     /// The next evaluation asks for doubtful paths, too.
     pub(super) probing: bool,
     /// What the peer's policy allows, as far as its answers tell.
@@ -98,7 +96,7 @@ impl Choice {
         let path = *core
             .loaded()
             .filter(|path| core.is_usable(cx, path) && !core.is_suspect(cx, path))
-            .filter(|path| !self.distrusted && self.allows(core, cx, path))?;
+            .filter(|path| !core.distrusted && self.allows(core, cx, path))?;
         Some((path, self.score(core, cx, &path)))
     }
 

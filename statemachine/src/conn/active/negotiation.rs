@@ -208,7 +208,6 @@ impl Negotiation {
             }
         }
         if change.alternate_broken {
-            self.search.choice.distrusted = true;
             self.trigger(core, cx);
         }
         if let Some((OrderKind::Load, end)) = change.ended {
@@ -240,7 +239,6 @@ impl Negotiation {
     /// The QP has an alternate; whether the peer has the same.
     fn settled(&mut self, agreed: bool) {
         self.agreed = agreed;
-        self.search.choice.distrusted = false;
         self.failures = 0;
         self.why = None;
     }
@@ -596,10 +594,6 @@ impl Negotiation {
     /// What the alternate that the QP has shares with the primary.
     pub(in crate::conn) fn overlap(&self, core: &Core, cx: &Context) -> Option<Overlap> {
         self.search.choice.overlap(core, cx, core.loaded()?)
-    }
-
-    pub(in crate::conn) fn distrusts_alternate(&self) -> bool {
-        self.search.choice.distrusted
     }
 
     /// Whether the peer's policy forbids the alternate that the QP has.

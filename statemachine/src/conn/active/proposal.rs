@@ -25,6 +25,8 @@ pub(super) struct Proposal {
     pub(super) alternate: Path,
     /// Where its record came from.
     pub(super) origin: Option<Origin>,
+    /// The peer has asked for more time.
+    put_off: bool,
 }
 
 impl Proposal {
@@ -40,6 +42,7 @@ impl Proposal {
             primary: core.qp.primary,
             alternate,
             origin,
+            put_off: false,
         }
     }
 
@@ -53,7 +56,12 @@ impl Proposal {
 
     /// The peer needs longer.
     pub(super) fn put_off(&mut self) {
+        self.put_off = true;
         self.exchange.put_off();
+    }
+
+    pub(super) fn was_put_off(&self) -> bool {
+        self.put_off
     }
 
     pub(super) fn is_in_flight(&self) -> bool {

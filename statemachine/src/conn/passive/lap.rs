@@ -105,7 +105,7 @@ impl Passive {
             Err(Objection { status, better }) => {
                 self.answer_with(core, cx, &proposal, status, better);
             }
-            Ok(path) if core.has_loaded(&path) => {
+            Ok(path) if core.has_loaded(&path) && !core.distrusted => {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
             Ok(path) => {
@@ -161,6 +161,15 @@ impl Passive {
     ) {
         if change.abandoned.is_some() {
             self.replaced = None;
+            if self.open.is_none() {
+                // On another path it may be the lower end.
+                self.start(core, cx);
+            }
+        }
+        if change.alternate_broken {
+            // The peer, which chooses, is to look again.
+            core.own.repeat();
+            self.suggestion.trigger(core, cx);
         }
         let Some((kind, end)) = change.ended else {
             return;

@@ -209,7 +209,7 @@ impl Passive {
 /// A SAP. It names a port where the connection has no alternate that would work from here, and that
 /// its policy allows, and where it belongs on another port than it is on.
 fn sap(core: &Core, cx: &Context, ids: CommIds) -> Sap {
-    let is_good = |path: &&Path| core.is_up(cx, path) && core.allows(cx, path);
+    let is_good = |path: &&Path| !core.distrusted && core.is_up(cx, path) && core.allows(cx, path);
     let alternate = core.loaded().filter(is_good);
     let suspect = alternate.filter(|path| core.is_suspect(cx, path));
     let port = match (alternate, suspect, core.policy(cx).mode) {

@@ -51,10 +51,12 @@ impl Negotiation {
                 cx.set(core.id, ConnAlarm::Negotiation, wait);
                 self.step = Step::Proposing(proposal);
             }
+            // It is there, and its library is not.
+            None if proposal.was_put_off() => self.fail(core, cx, Reason::NoApr),
             None => {
                 // Perhaps the peer has forgotten the association, and its answers with it.
                 self.explain(core, cx, Reason::NoApr);
-                association.ask(core, cx);
+                association.reopen(core, cx, Reason::NoApr);
             }
         }
     }
@@ -99,7 +101,10 @@ impl Negotiation {
                 cx.stop(core.id, ConnAlarm::Negotiation);
                 cx.trace(core.id, What::AprReceived(apr.status()));
                 match apr.status() {
-                    ApStatus::Success => self.accepted(core, cx, &proposal),
+                    ApStatus::Success => {
+                        association.works(core, cx);
+                        self.accepted(core, cx, &proposal);
+                    }
                     _ => self.declined(core, cx, association, &proposal, apr),
                 }
                 Outcome::Handled
@@ -113,6 +118,8 @@ impl Negotiation {
 
     fn accepted(&mut self, core: &mut Core, cx: &mut Context, proposal: &Proposal) {
         if core.has_loaded(&proposal.alternate) {
+            core.distrusted = false;
+            core.refresh_own(cx);
             self.settled(true);
         } else if core.orders.outstanding().is_none() && proposal.fits(core) {
             core.load(cx, proposal.alternate);
@@ -133,11 +140,12 @@ impl Negotiation {
         match apr.status() {
             ApStatus::InvalidCommId => {
                 self.explain(core, cx, why);
-                association.ask(core, cx);
+                association.reopen(core, cx, why);
             }
             ApStatus::InvalidGid | ApStatus::InvalidLid => {
                 if core.has_loaded(&proposal.alternate) {
-                    self.search.choice.distrusted = true;
+                    core.distrusted = true;
+                    core.refresh_own(cx);
                 }
                 self.search.choice.doubts.declined(proposal.alternate.dgid);
                 if let Some(gid) = apr.better_gid().filter(|_| self.redirects < MAX_REDIRECTS) {
