@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How two daemons find each other.
 
-use statemachine::view::{AssociationState, Protection, Reason};
+use cm_msgs::PKey;
+use cm_msgs::cm::{Rej, RejReason, Rejected};
+use statemachine::MadSource;
+use statemachine::view::{AssociationState, AssociationView, Protection, Reason};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid};
 
 pub(crate) fn assert_open(pair: &Pair) {
     let [a, b] = [ACTIVE, PASSIVE].map(|host| pair.view(host).association);
@@ -147,4 +150,50 @@ fn a_hundred_connections_all_arm() {
     pair.run(1_000);
     pair.assert_armed();
     pair.assert_asleep(ACTIVE);
+}
+
+/// It may say so whenever a path has been agreed on, too.
+#[test]
+fn a_peer_that_forgets_the_association_again_and_again_is_asked_ever_more_seldom() {
+    let mut pair = Pair::armed(8);
+    let deny = |pair: &mut Pair| {
+        let AssociationView {
+            local_comm_id: Some(ours),
+            remote_comm_id: Some(theirs),
+            ..
+        } = pair.view(ACTIVE).association
+        else {
+            return;
+        };
+        let rej = Rej {
+            local_comm_id: theirs,
+            remote_comm_id: ours,
+            message_rejected: Rejected::NoMessage.into(),
+            reason: RejReason::InvalidCommId.into(),
+            ..Rej::default()
+        };
+        let from = MadSource {
+            port: pair.hosts[ACTIVE].port_id(1),
+            lid: base_lid((PASSIVE, 1)),
+            qpn: 1,
+            pkey: PKey::DEFAULT_FULL,
+            transaction_id: 1,
+        };
+        pair.forge(ACTIVE, from, rej.into());
+    };
+    let before = pair.hosts[ACTIVE].sent("REQ");
+    for _ in 0..6_000 {
+        pair.run(10);
+        deny(&mut pair);
+    }
+    let asked = pair.hosts[ACTIVE].sent("REQ") - before;
+    assert!((4..10).contains(&asked), "{asked} in 60 s");
+    // One that has stood for a while is opened anew at once.
+    pair.run(70_000);
+    pair.assert_armed();
+    let before = pair.hosts[ACTIVE].sent("REQ");
+    deny(&mut pair);
+    pair.run(20);
+    assert_eq!(pair.hosts[ACTIVE].sent("REQ"), before + 1);
+    assert_open(&pair);
 }
