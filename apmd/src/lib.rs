@@ -31,5 +31,6 @@ pub(crate) mod parts;
 pub(crate) mod port_watch;
 pub(crate) mod registrations;
 mod reload;
+mod second_path;
 pub(crate) mod server;
 pub(crate) mod token;

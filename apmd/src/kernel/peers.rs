@@ -16,6 +16,7 @@ use super::discovery::{Discovery, Due};
 use super::orders::TOKENS;
 use super::peer_lid::PeerLid;
 use super::queue_pairs::CLIENT;
+use crate::second_path::has_second_path;
 
 /// How many are known at most; the module takes four times as many.
 const MAX: usize = 4096;
@@ -232,12 +233,8 @@ impl Peers {
 
     /// Whether a second path is there, and the way does not lead back to this host.
     fn counts(&self, (port, lid): PeerLid) -> bool {
-        let has_second = self.ports.iter().any(|(id, status)| {
-            let is_other = *id != port && id.node_guid == port.node_guid;
-            let usable = status.infiniband && status.active && status.apm;
-            usable && (is_other || (*id == port && status.lmc > 0))
-        });
         let is_known = self.ports.contains_key(&port);
+        let has_second = has_second_path(port, &self.ports);
         self.ack_timeout > 0 && is_known && has_second && !self.leads_back(lid)
     }
 

@@ -125,7 +125,7 @@ pub enum FromDaemon {
     Peer {
         /// The library's number for the question.
         question: u64,
-        /// A daemon answers there.
+        /// A daemon answers there, and the connection could have a second path from here.
         answers: bool,
     },
 }

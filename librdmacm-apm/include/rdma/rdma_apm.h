@@ -22,10 +22,11 @@
  * connection. Whether a connection can be protected is known only when the daemon has seen it:
  * without a daemon, and on devices or ports without APM, the option is accepted and has no effect.
  *
- * When rdma_connect() or rdma_accept() is called with the option set and a daemon running, the
- * local ACK timeout is set to 67 ms (4.096 us * 2^14) instead of rdma_cm's, with which a dead path
- * is noticed only after many seconds. RDMA_APM_ACK_TIMEOUT in the environment sets another exponent,
- * 0 leaves rdma_cm's; so does an application's own RDMA_OPTION_ID_ACK_TIMEOUT.
+ * When rdma_connect() or rdma_accept() is called with the option set, daemons running here and at the
+ * peer, and a second port that is up (or LMC above 0), the local ACK timeout is set to 67 ms
+ * (4.096 us * 2^14) instead of rdma_cm's, with which a dead path is noticed only after many seconds.
+ * RDMA_APM_ACK_TIMEOUT in the environment sets another exponent, 0 leaves rdma_cm's; so does an
+ * application's own RDMA_OPTION_ID_ACK_TIMEOUT.
  */
 #ifndef RDMA_APM_H
 #define RDMA_APM_H

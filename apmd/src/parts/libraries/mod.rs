@@ -27,6 +27,7 @@ use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol};
 use crate::registrations::{Registrations, Room, Sharer, State};
+use crate::second_path::has_second_path;
 use crate::server::{Alive, Server};
 use clients::{Clients, Connected};
 use pace::Pace;
@@ -322,7 +323,8 @@ impl Libraries {
         }
     }
 
-    /// Passes a question on, if it can have an answer.
+    /// Passes a question on, if the peer can be reached and there is anything to be gained by it: who has
+    /// an answer shortens the connection's ACK timeout.
     fn ask_peer(
         &mut self,
         now: Time,
@@ -334,7 +336,7 @@ impl Libraries {
         let port = PortId::new(peer.node_guid, peer.port);
         let has_way = check::leads_away(port, peer.lid, &self.ports)
             && check::is_in_partition(port, pkey, &self.ports);
-        if !has_way {
+        if !has_way || !has_second_path(port, &self.ports) {
             return self.answer_peer(now, question, false);
         }
         let far = FarPort {

@@ -205,6 +205,40 @@ fn a_port_that_is_not_known_confirms_nothing() {
     assert_eq!(judge(2, None), Err(Objection::Port(2)));
 }
 
+fn ask_peer(question: u64) -> FromLibrary {
+    FromLibrary::AskPeer {
+        question,
+        peer: PeerPort {
+            node_guid: DEVICE,
+            port: 1,
+            lid: Lid(9),
+        },
+    }
+}
+
+#[test]
+fn nobody_is_asked_for_a_port_without_a_second_path() {
+    let mut bench = Bench::new("second-path");
+    bench.know_port(1);
+    bench.say(&[ask_peer(5)]);
+    let no = FromDaemon::Peer {
+        question: 5,
+        answers: false,
+    };
+    assert_eq!(bench.heard(), [no]);
+    assert!(bench.notes().is_empty());
+    // The other port has come up.
+    bench.know_port(2);
+    bench.say(&[ask_peer(6)]);
+    let notes = bench.notes();
+    let [Note::AskPeer { question, far, .. }] = notes[..] else {
+        panic!("not one question: {notes:?}");
+    };
+    assert_eq!((question.client, question.question), (ID.client, 6));
+    assert_eq!((far.port, far.lid), (PortId::new(DEVICE, 1), Lid(9)));
+    assert!(bench.heard().is_empty(), "the peer has not said");
+}
+
 #[test]
 fn a_library_is_its_processs_until_it_is_gone() {
     let mut bench = Bench::new("process");
