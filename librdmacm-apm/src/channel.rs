@@ -7,25 +7,24 @@
 //! local port. The kernel queues its ADDR_RESOLVED behind the events that are there, all waiters
 //! wake, and `rdma_get_cm_event` hands out our event in the doorbell's place. So our events stand
 //! in one order with librdmacm's, and the descriptor is untouched.
+//!
+//! A channel has one doorbell for each event that waits. An event that is not wanted any more is dropped
+//! together with a doorbell, or the channel would stay readable with nothing to be read from it.
 #![allow(unsafe_code)]
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::mem::zeroed;
-use std::ptr::null_mut;
+use std::mem::{take, zeroed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, PKey};
-use nix::errno::Errno;
-use rdma_sys::{
-    rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space,
-    rdma_resolve_addr,
-};
+use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_cm_id};
 
+pub(crate) use self::bell::Bell;
 use crate::connection::IdKey;
-use crate::device::check;
-use crate::real::real;
+
+mod bell;
 
 /// Events kept for one channel: an application that has stopped reading must not fill up with them.
 const MAX_PENDING: usize = 64;
@@ -43,7 +42,7 @@ pub(crate) enum Kind {
     Disconnected,
 }
 
-/// An event that waits for its doorbell.
+/// An event on its way to the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
     pub(crate) id: IdKey,
@@ -69,6 +68,13 @@ impl LocalPort {
     }
 }
 
+/// An event on a channel, and a doorbell of the channel's that has not been heard.
+struct Waiting {
+    event: Event,
+    port: LocalPort,
+    bell: Bell,
+}
+
 /// The application's channels and the events on their way to it.
 #[derive(Default)]
 pub(crate) struct Channels(Mutex<Inner>);
@@ -80,8 +86,8 @@ struct Inner {
     known: HashSet<ChannelKey>,
     /// Where an id's events go.
     routes: HashMap<IdKey, Route>,
-    pending: HashMap<ChannelKey, VecDeque<Event>>,
-    doorbells: HashMap<IdKey, ChannelKey>,
+    /// All events of an id are on the channel where it is.
+    pending: HashMap<ChannelKey, VecDeque<Waiting>>,
     /// Handed out, not yet acknowledged.
     delivered: HashSet<usize>,
     /// Ids whose applications were told that they are disconnected.
@@ -97,14 +103,6 @@ enum Route {
     Moving(Vec<(Event, LocalPort)>),
 }
 
-/// What a doorbell stood for.
-pub(crate) enum Rung {
-    /// The event is no doorbell's.
-    Foreign,
-    /// It was one, and this is what it stood for, if that is still wanted.
-    Doorbell(Option<Event>),
-}
-
 impl Channels {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,23 +113,15 @@ impl Channels {
         self.inner().known.insert(channel);
     }
 
-    /// The application destroys a channel. Returns the doorbells on it, which the caller destroys
-    /// before the channel.
-    pub(crate) fn remove(&self, channel: ChannelKey) -> Vec<IdKey> {
+    /// The application destroys a channel. Returns its doorbells, which the caller destroys before it.
+    pub(crate) fn remove(&self, channel: ChannelKey) -> Vec<Bell> {
         let mut inner = self.inner();
         inner.known.remove(&channel);
-        inner.pending.remove(&channel);
         inner
             .routes
             .retain(|_, route| !matches!(route, Route::To(to) if *to == channel));
-        let on_it: Vec<IdKey> = inner
-            .doorbells
-            .iter()
-            .filter(|&(_, &on)| on == channel)
-            .map(|(&id, _)| id)
-            .collect();
-        inner.doorbells.retain(|_, on| *on != channel);
-        on_it
+        let waiting = inner.pending.remove(&channel).unwrap_or_default();
+        waiting.into_iter().map(|waiting| waiting.bell).collect()
     }
 
     /// Events of the id go to this channel, if the application reads it.
@@ -142,23 +132,28 @@ impl Channels {
         }
     }
 
-    /// The id is gone: its events are not wanted any more.
-    pub(crate) fn forget_id(&self, id: IdKey) {
+    /// The id is gone: its events are not wanted any more. Returns their doorbells, which the caller
+    /// destroys before the id: so long the application keeps their channel.
+    pub(crate) fn forget_id(&self, id: IdKey) -> Vec<Bell> {
         let mut inner = self.inner();
         inner.routes.remove(&id);
         inner.disconnected.remove(&id);
         inner.leaving.retain(|_, (leaving, _)| *leaving != id);
-        for events in inner.pending.values_mut() {
-            events.retain(|event| event.id != id);
-        }
+        inner.drop_events(|event| event.id == id)
     }
 
-    /// The id is about to move to another channel: its events wait.
-    pub(crate) fn hold(&self, id: IdKey) {
+    /// The id is about to move to another channel: its events wait, and go there. Returns their
+    /// doorbells, which the caller destroys before the id moves: so long the application keeps their
+    /// channel.
+    pub(crate) fn hold(&self, id: IdKey) -> Vec<Bell> {
         let mut inner = self.inner();
-        if let Some(route) = inner.routes.get_mut(&id) {
-            *route = Route::Moving(Vec::new());
+        if !matches!(inner.routes.get(&id), Some(Route::To(_))) {
+            return Vec::new();
         }
+        let waiting = inner.take_out(|event| event.id == id);
+        let events = waiting.iter().map(|waiting| (waiting.event, waiting.port));
+        inner.routes.insert(id, Route::Moving(events.collect()));
+        waiting.iter().map(|waiting| waiting.bell).collect()
     }
 
     /// The id is on this channel now.
@@ -181,26 +176,31 @@ impl Channels {
         self.inner().send(event, port);
     }
 
-    /// An event of this id came out of the kernel.
-    pub(crate) fn rung(&self, id: IdKey) -> Rung {
+    /// A doorbell's event came out of the kernel. Returns the event of ours that is next; the caller
+    /// destroys the doorbell. `None`: somebody else does, and its event has been dropped.
+    pub(crate) fn rung(&self, channel: ChannelKey, bell: Bell) -> Option<Event> {
         let mut inner = self.inner();
-        let Some(channel) = inner.doorbells.remove(&id) else {
-            return Rung::Foreign;
-        };
-        let pending = inner.pending.get_mut(&channel);
-        let event = pending.and_then(VecDeque::pop_front);
-        Rung::Doorbell(event.filter(|event| match event.kind {
-            Kind::Apm(_) => true,
-            Kind::Disconnected => inner.disconnected.insert(event.id),
-        }))
+        let waiting = inner.pending.get_mut(&channel)?;
+        // Doorbells may be heard in another order than they were rung in; events keep theirs.
+        let heard = waiting.iter().position(|waiting| waiting.bell == bell)?;
+        waiting[heard].bell = waiting.front()?.bell;
+        let event = waiting.pop_front()?.event;
+        if event.kind == Kind::Disconnected {
+            inner.disconnected.insert(event.id);
+        }
+        Some(event)
     }
 
-    /// The kernel says that an id is disconnected. False if its application has been told so by an
-    /// event of ours.
-    pub(crate) fn is_first_disconnect(&self, id: IdKey) -> bool {
+    /// The kernel says that an id is disconnected. `None`: its application has been told so by an event
+    /// of ours. Else such events are not wanted any more; returns their doorbells, which the caller
+    /// destroys before it hands out the kernel's event.
+    pub(crate) fn first_disconnect(&self, id: IdKey) -> Option<Vec<Bell>> {
         let mut inner = self.inner();
         // Nothing of ours gets to an id without a route.
-        !inner.routes.contains_key(&id) || inner.disconnected.insert(id)
+        if inner.routes.contains_key(&id) && !inner.disconnected.insert(id) {
+            return None;
+        }
+        Some(inner.drop_events(|event| *event == Event::disconnected(id)))
     }
 
     /// The id's application disconnects a connection that has migrated.
@@ -267,89 +267,51 @@ impl Inner {
     }
 
     fn post(&mut self, event: Event, channel: ChannelKey, port: LocalPort) {
-        let again = event.kind == Kind::Disconnected && self.disconnected.contains(&event.id);
         let pending = self.pending.entry(channel).or_default();
-        let is_ours = |event: &&Event| matches!(event.kind, Kind::Apm(_));
-        if again || event.kind == Kind::Disconnected && pending.contains(&event) {
-            return;
-        }
-        if is_ours(&&event) && pending.iter().filter(is_ours).count() >= MAX_PENDING {
-            crate::log::debug(&format_args!(
-                "event {:?} is dropped: nobody reads the channel",
-                event.kind
-            ));
-            return;
-        }
-        pending.push_back(event);
-        if let Err(errno) = self.ring(channel, port) {
-            crate::log::debug(&format_args!(
-                "event {:?} cannot be delivered: {errno}",
-                event.kind
-            ));
-            if let Some(events) = self.pending.get_mut(&channel) {
-                events.pop_back();
+        let mut events = pending.iter().map(|waiting| waiting.event);
+        match event.kind {
+            Kind::Disconnected => {
+                if self.disconnected.contains(&event.id) || events.any(|other| other == event) {
+                    return;
+                }
+            }
+            Kind::Apm(kind) => {
+                let ours = events.filter(|event| matches!(event.kind, Kind::Apm(_)));
+                if ours.count() >= MAX_PENDING {
+                    crate::log::debug(&format_args!(
+                        "event {kind:?} is dropped: nobody reads the channel"
+                    ));
+                    return;
+                }
             }
         }
+        // The lock is held throughout, so that the doorbell is known before it is heard.
+        // SAFETY: the channel is known, and not destroyed before `Channels::remove` has the lock.
+        match unsafe { Bell::ring(channel, port) } {
+            Ok(bell) => pending.push_back(Waiting { event, port, bell }),
+            Err(errno) => crate::log::debug(&format_args!(
+                "event {:?} cannot be delivered: {errno}",
+                event.kind
+            )),
+        }
     }
 
-    /// Makes a doorbell and rings it. The lock is held throughout: the channel is not destroyed
-    /// before [`Channels::remove`] got it, and the bell is known before it can be heard.
-    fn ring(&mut self, channel: ChannelKey, port: LocalPort) -> Result<(), Errno> {
-        let mut bell = null_mut();
-        // SAFETY: the channel is known, so the application has not destroyed it.
-        check(unsafe {
-            let channel = channel.0 as *mut rdma_event_channel;
-            (real().rdma_create_id)(channel, &mut bell, null_mut(), rdma_port_space::RDMA_PS_TCP)
-        })?;
-        self.doorbells.insert(IdKey(bell as usize), channel);
-        let mut address = SockaddrIb::of(port);
-        // SAFETY: `bell` is the new id; librdmacm reads as much of the address as its family has.
-        let rung = check(unsafe {
-            let address = (&raw mut address).cast::<libc::sockaddr>();
-            rdma_resolve_addr(bell, null_mut(), address.cast(), RESOLVE_TIMEOUT_MS)
-        });
-        if rung.is_err() {
-            self.doorbells.remove(&IdKey(bell as usize));
-            // SAFETY: the id was made above, and no event of it is outstanding.
-            unsafe { (real().rdma_destroy_id)(bell) };
+    /// Takes events off their channels, in order.
+    fn take_out(&mut self, meant: impl Fn(&Event) -> bool) -> Vec<Waiting> {
+        let mut out = Vec::new();
+        for pending in self.pending.values_mut() {
+            let all = take(pending).into_iter();
+            let (meant, others) = all.partition::<VecDeque<_>, _>(|waiting| meant(&waiting.event));
+            *pending = others;
+            out.extend(meant);
         }
-        rung
+        out
     }
-}
 
-/// Resolving a local address does not wait for anybody.
-const RESOLVE_TIMEOUT_MS: i32 = 1000;
-
-/// `struct sockaddr_ib` of `infiniband/ib.h`; addresses and masks big-endian.
-#[repr(C)]
-struct SockaddrIb {
-    family: u16,
-    pkey: [u8; 2],
-    flow_info: [u8; 4],
-    address: [u8; 16],
-    service_id: [u8; 8],
-    service_mask: [u8; 8],
-    scope_id: u64,
-}
-
-impl SockaddrIb {
-    /// `AF_IB`.
-    const FAMILY: u16 = 27;
-    /// `RDMA_IB_IP_PS_TCP`.
-    const TCP_PORT_SPACE: u64 = 0x0106_0000;
-    /// `RDMA_IB_IP_PS_MASK`.
-    const PORT_SPACE_MASK: u64 = 0xffff_ffff_ffff_0000;
-
-    fn of(port: LocalPort) -> Self {
-        Self {
-            family: Self::FAMILY,
-            pkey: port.pkey.0.to_be_bytes(),
-            flow_info: [0; 4],
-            address: port.gid.0,
-            service_id: Self::TCP_PORT_SPACE.to_be_bytes(),
-            service_mask: Self::PORT_SPACE_MASK.to_be_bytes(),
-            scope_id: 0,
-        }
+    /// The same for events that nobody wants any more: their doorbells.
+    fn drop_events(&mut self, unwanted: impl Fn(&Event) -> bool) -> Vec<Bell> {
+        let dropped = self.take_out(unwanted);
+        dropped.into_iter().map(|waiting| waiting.bell).collect()
     }
 }
 

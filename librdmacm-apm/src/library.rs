@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
 
 use crate::binding;
-use crate::channel::{ChannelKey, Channels, Event, Kind, LocalPort};
+use crate::channel::{Bell, ChannelKey, Channels, Event, Kind, LocalPort};
 use crate::commit::{Command, Commit, Deliver, Delivery};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
 use crate::device::Device;
@@ -473,11 +473,23 @@ impl Library {
         }
     }
 
+    /// There is a new id. It may have the address of a dead one whose end was not caught.
+    pub(crate) fn new_id(&'static self, id: *mut rdma_cm_id) {
+        // Doorbells that the dead one has left ring in vain: their channel may be about to go.
+        drop(self.forget_id(id));
+    }
+
     /// The id is about to be destroyed.
-    pub(crate) fn forget_id(&'static self, id: *mut rdma_cm_id) {
+    pub(crate) fn destroys_id(&'static self, id: *mut rdma_cm_id) {
+        let bells = self.forget_id(id);
+        // SAFETY: they come from the tables, and the id, which is still there, is on their channel.
+        unsafe { Bell::destroy_all(bells) };
+    }
+
+    fn forget_id(&'static self, id: *mut rdma_cm_id) -> Vec<Bell> {
         self.close_id(id);
         self.registry.forget_id(IdKey(id as usize));
-        self.channels.forget_id(IdKey(id as usize));
+        self.channels.forget_id(IdKey(id as usize))
     }
 
     /// The application received an asynchronous event of the QP.

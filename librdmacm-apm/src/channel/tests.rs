@@ -1,5 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use rdma_sys::rdma_event_channel;
+
 use super::*;
+
+const PORT: LocalPort = LocalPort {
+    gid: Gid([0; 16]),
+    pkey: PKey(0xffff),
+};
+
+const fn apm(id: IdKey, event: AppEvent) -> Event {
+    Event {
+        id,
+        kind: Kind::Apm(event),
+        status: 0,
+    }
+}
+
+impl Channels {
+    /// An event as if it had been posted and a doorbell rung: there is no kernel to do that here.
+    fn wait(&self, channel: ChannelKey, bell: usize, event: Event) {
+        let (bell, port) = (Bell(bell), PORT);
+        let waiting = Waiting { event, port, bell };
+        let mut inner = self.inner();
+        inner.pending.entry(channel).or_default().push_back(waiting);
+    }
+}
 
 const ALL: [AppEvent; 5] = [
     AppEvent::AltRouteResolved,
@@ -47,10 +72,6 @@ fn an_event_whose_bell_cannot_be_rung_leaves_nothing_behind() {
     let dead = rdma_event_channel { fd: -1 };
     let (channel, id) = (ChannelKey(&raw const dead as usize), IdKey(0x40));
     let channels = Channels::default();
-    let port = LocalPort {
-        gid: Gid::default(),
-        pkey: PKey(0xffff),
-    };
     channels.route(id, channel);
     assert!(
         channels.inner().routes.is_empty(),
@@ -58,54 +79,41 @@ fn an_event_whose_bell_cannot_be_rung_leaves_nothing_behind() {
     );
     channels.add(channel);
     channels.route(id, channel);
-    channels.post(
-        Event {
-            id,
-            kind: Kind::Apm(AppEvent::PathMigrated),
-            status: 0,
-        },
-        port,
-    );
-    let inner = channels.inner();
-    assert!(inner.doorbells.is_empty() && inner.pending.values().all(VecDeque::is_empty));
+    channels.post(apm(id, AppEvent::PathMigrated), PORT);
+    assert!(channels.inner().pending.values().all(VecDeque::is_empty));
 }
 
 #[test]
 fn events_of_a_moving_id_wait_and_follow_it() {
     let (old, new, id) = (ChannelKey(0x100), ChannelKey(0x200), IdKey(0x40));
     let channels = Channels::default();
-    let port = LocalPort {
-        gid: Gid::default(),
-        pkey: PKey(0xffff),
-    };
     channels.add(old);
     channels.route(id, old);
-    channels.hold(id);
-    channels.post(
-        Event {
-            id,
-            kind: Kind::Apm(AppEvent::PathMigrated),
-            status: 0,
-        },
-        port,
-    );
-    let waits = |route: &Route| matches!(route, Route::Moving(events) if events.len() == 1);
+    let events = [AppEvent::LoadAltPath, AppEvent::AltPathLoaded].map(|kind| apm(id, kind));
+    channels.wait(old, 1, events[0]);
+    channels.wait(old, 2, apm(IdKey(0x60), AppEvent::LoadAltPath));
+    assert_eq!(channels.hold(id), [Bell(1)], "the old channel wakes nobody");
+    channels.post(events[1], PORT);
+    let all = events.map(|event| (event, PORT));
+    let waits = |route: &Route| matches!(route, Route::Moving(events) if events[..] == all);
     assert!(channels.inner().routes.get(&id).is_some_and(waits));
+    assert!(channels.hold(id).is_empty() && channels.inner().routes.get(&id).is_some_and(waits));
     // To a channel that the application does not read: nobody wants them.
     channels.release(id, new);
-    assert!(channels.inner().routes.is_empty() && channels.inner().pending.is_empty());
+    assert!(channels.inner().routes.is_empty());
+    assert_eq!(channels.remove(old), [Bell(2)]);
 }
 
 #[test]
 fn a_destroyed_channel_gives_back_its_bells() {
-    let (channel, bell) = (ChannelKey(0x100), IdKey(0x50));
+    let (channel, id) = (ChannelKey(0x100), IdKey(0x40));
     let channels = Channels::default();
     channels.add(channel);
-    channels.route(IdKey(0x40), channel);
-    channels.inner().doorbells.insert(bell, channel);
-    assert_eq!(channels.remove(channel), [bell]);
-    assert!(channels.inner().routes.is_empty() && channels.inner().doorbells.is_empty());
-    assert!(matches!(channels.rung(bell), Rung::Foreign));
+    channels.route(id, channel);
+    channels.wait(channel, 1, Event::disconnected(id));
+    assert_eq!(channels.remove(channel), [Bell(1)]);
+    assert!(channels.inner().routes.is_empty() && channels.inner().pending.is_empty());
+    assert_eq!(channels.rung(channel, Bell(1)), None);
 }
 
 #[test]
@@ -116,45 +124,36 @@ fn an_id_is_disconnected_once_whoever_says_so_first() {
     for id in [told, heard] {
         channels.route(id, channel);
     }
-    {
-        let mut inner = channels.inner();
-        inner
-            .doorbells
-            .extend([(IdKey(1), channel), (IdKey(2), channel)]);
-        let events = [told, heard].map(Event::disconnected);
-        inner.pending.entry(channel).or_default().extend(events);
-    }
-    // Of one the kernel has told before the doorbell is heard, of the other after that.
-    assert!(channels.is_first_disconnect(heard));
-    assert!(matches!(channels.rung(IdKey(1)), Rung::Doorbell(Some(event)) if event.id == told));
-    assert!(matches!(channels.rung(IdKey(2)), Rung::Doorbell(None)));
-    assert!(!channels.is_first_disconnect(told));
+    channels.wait(channel, 1, Event::disconnected(told));
+    channels.wait(channel, 2, Event::disconnected(heard));
+    // Of one the kernel tells before the doorbell is heard, of the other after that.
+    assert_eq!(channels.first_disconnect(heard), Some(vec![Bell(2)]));
+    assert_eq!(channels.first_disconnect(heard), None);
+    let event = channels.rung(channel, Bell(1));
+    assert_eq!(event, Some(Event::disconnected(told)));
+    assert_eq!(channels.first_disconnect(told), None);
     // Another id at the address, and ids of which the library knows nothing.
     channels.forget_id(told);
     channels.route(told, channel);
-    assert!(channels.is_first_disconnect(told));
-    assert!(channels.is_first_disconnect(IdKey(0x80)));
-    assert!(channels.is_first_disconnect(IdKey(0x80)));
+    assert_eq!(channels.first_disconnect(told), Some(vec![]));
+    assert_eq!(channels.first_disconnect(IdKey(0x80)), Some(vec![]));
+    assert_eq!(channels.first_disconnect(IdKey(0x80)), Some(vec![]));
 }
 
 #[test]
 fn an_id_that_is_destroyed_hears_no_more_of_its_disconnect() {
     let (channel, id) = (ChannelKey(0x100), IdKey(0x40));
-    let port = LocalPort {
-        gid: Gid::default(),
-        pkey: PKey(0xffff),
-    };
     let channels = Channels::default();
-    channels.leaves(7, id, port);
+    channels.leaves(7, id, PORT);
     assert!(!channels.left(7), "its channel is not the application's");
     channels.add(channel);
     channels.route(id, channel);
-    channels.leaves(7, id, port);
+    channels.leaves(7, id, PORT);
     channels.forget_id(id);
     assert!(!channels.left(7));
     // A move of the id keeps the event from a channel that there is not.
     channels.route(id, channel);
-    channels.leaves(8, id, port);
+    channels.leaves(8, id, PORT);
     channels.hold(id);
     assert!(channels.left(8) && !channels.left(8));
 }
@@ -162,31 +161,38 @@ fn an_id_that_is_destroyed_hears_no_more_of_its_disconnect() {
 #[test]
 fn bells_hand_out_events_in_the_order_in_which_they_were_posted() {
     let channel = ChannelKey(0x100);
-    let event = |id, kind| Event {
-        id: IdKey(id),
-        kind: Kind::Apm(kind),
-        status: 0,
-    };
     let channels = Channels::default();
-    {
-        let mut inner = channels.inner();
-        inner.doorbells.extend([
-            (IdKey(1), channel),
-            (IdKey(2), channel),
-            (IdKey(3), channel),
-        ]);
-        inner.pending.entry(channel).or_default().extend([
-            event(0x40, AppEvent::AltRouteResolved),
-            event(0x60, AppEvent::LoadAltPath),
-            event(0x40, AppEvent::LoadAltPath),
-        ]);
+    let events = [
+        apm(IdKey(0x40), AppEvent::AltRouteResolved),
+        apm(IdKey(0x60), AppEvent::LoadAltPath),
+        apm(IdKey(0x40), AppEvent::LoadAltPath),
+    ];
+    for (bell, event) in (1..).zip(events) {
+        channels.wait(channel, bell, event);
     }
-    channels.forget_id(IdKey(0x60));
-    let rung = |bell| match channels.rung(IdKey(bell)) {
-        Rung::Doorbell(event) => event,
-        Rung::Foreign => panic!("{bell} is a bell"),
-    };
-    assert_eq!(rung(2), Some(event(0x40, AppEvent::AltRouteResolved)));
-    assert_eq!(rung(1), Some(event(0x40, AppEvent::LoadAltPath)));
-    assert_eq!(rung(3), None);
+    for (bell, event) in [3, 1, 2].into_iter().zip(events) {
+        assert_eq!(channels.rung(channel, Bell(bell)), Some(event));
+    }
+    assert_eq!(channels.rung(channel, Bell(3)), None);
+}
+
+#[test]
+fn an_event_that_is_dropped_takes_a_bell_with_it() {
+    let (channel, other) = (ChannelKey(0x100), ChannelKey(0x200));
+    let (gone, id) = (IdKey(0x60), IdKey(0x40));
+    let channels = Channels::default();
+    channels.wait(channel, 1, apm(id, AppEvent::AltRouteResolved));
+    channels.wait(channel, 2, apm(gone, AppEvent::LoadAltPath));
+    channels.wait(channel, 3, apm(gone, AppEvent::AltPathLoaded));
+    channels.wait(channel, 4, apm(id, AppEvent::LoadAltPath));
+    channels.wait(other, 5, apm(id, AppEvent::LoadAltPath));
+    // One is heard before its turn, so that the bell of the first is left for another event.
+    let first = channels.rung(channel, Bell(3));
+    assert_eq!(first, Some(apm(id, AppEvent::AltRouteResolved)));
+    assert_eq!(channels.forget_id(gone), [Bell(2), Bell(1)]);
+    // Another thread had read its event: there is nothing for it, and it leaves the bell alone.
+    assert_eq!(channels.rung(channel, Bell(1)), None);
+    let last = channels.rung(channel, Bell(4));
+    assert_eq!(last, Some(apm(id, AppEvent::LoadAltPath)));
+    assert_eq!(channels.remove(other), [Bell(5)]);
 }

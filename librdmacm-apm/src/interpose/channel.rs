@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int};
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
 
-use crate::channel::{ChannelKey, Kind, Rung, name};
+use crate::channel::{Bell, ChannelKey, Kind, name};
 use crate::connection::IdKey;
 use crate::export::export;
 use crate::interpose::{aside, called_by_application, outer};
@@ -34,10 +34,9 @@ export!(
 );
 unsafe extern "C-unwind" fn destroy_event_channel(channel: *mut rdma_event_channel) {
     aside((), || {
-        for bell in library().channels.remove(ChannelKey(channel as usize)) {
-            // SAFETY: it is an id of ours that nobody else knows any more.
-            unsafe { (real().rdma_destroy_id)(bell.0 as *mut rdma_cm_id) };
-        }
+        let bells = library().channels.remove(ChannelKey(channel as usize));
+        // SAFETY: they come from the tables, and the channel is destroyed below.
+        unsafe { Bell::destroy_all(bells) };
     });
     // SAFETY: the caller's own call.
     unsafe { (real().rdma_destroy_event_channel)(channel) };
@@ -49,7 +48,11 @@ unsafe extern "C-unwind" fn migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     let key = IdKey(id as usize);
-    aside((), || library().channels.hold(key));
+    aside((), || {
+        let bells = library().channels.hold(key);
+        // SAFETY: they come from the tables, and the id is still on their channel, which so exists.
+        unsafe { Bell::destroy_all(bells) };
+    });
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_migrate_id)(id, channel) });
     aside((), || {
@@ -73,48 +76,69 @@ unsafe extern "C-unwind" fn get_cm_event(
         }
         // SAFETY: it has succeeded, so there is an event, of an id.
         let got = unsafe { *event };
-        // SAFETY: as above.
-        let id = unsafe { (*got).id };
-        match aside(Rung::Foreign, || {
-            library().channels.rung(IdKey(id as usize))
-        }) {
-            Rung::Foreign => {
-                // SAFETY: the event is valid.
-                let wanted = aside(true, || is_news(unsafe { &*got }));
-                if !wanted {
-                    // SAFETY: the event is valid, and nobody else has it.
-                    unsafe { (real().rdma_ack_cm_event)(got) };
-                    continue;
+        // SAFETY: an id is not destroyed before its events are acknowledged.
+        match unsafe { Bell::of((*got).id) } {
+            Some(bell) => {
+                let channel = ChannelKey(channel as usize);
+                // SAFETY: the event is the doorbell's, and nobody else has it.
+                if let Some(ours) = aside(None, || unsafe { heard(channel, got, bell) }) {
+                    // SAFETY: the caller's place for an event.
+                    unsafe { *event = ours };
+                    return 0;
                 }
+            }
+            // SAFETY: the event is valid.
+            None if aside(true, || is_news(unsafe { &*got })) => {
                 // SAFETY: the event is valid.
                 aside((), || unsafe { notice(&*got) });
                 return 0;
             }
-            Rung::Doorbell(ours) => {
-                // SAFETY: the event and the id are of a doorbell, which is ours and used up.
-                unsafe {
-                    (real().rdma_ack_cm_event)(got);
-                    (real().rdma_destroy_id)(id);
-                }
-                if let Some(ours) = ours {
-                    if ours.kind == Kind::Disconnected {
-                        aside((), || library().close_id(ours.id.0 as *mut rdma_cm_id));
-                    }
-                    // SAFETY: the caller's place for an event.
-                    unsafe { *event = library().channels.deliver(ours) };
-                    return 0;
-                }
+            // The application may have been told that the channel is readable, and there may be nothing
+            // more. But one that has a thread wait here must not see EAGAIN, and which it is cannot be
+            // known: the channel's mode decides.
+            None => {
+                // SAFETY: the event is valid, and nobody else has it.
+                unsafe { (real().rdma_ack_cm_event)(got) };
             }
         }
     }
 }
 
+/// A doorbell's event has come: the event of ours that the application gets in its place.
+///
+/// # Safety
+/// `got` is an event of the doorbell's that nobody else acknowledges.
+unsafe fn heard(
+    channel: ChannelKey,
+    got: *mut rdma_cm_event,
+    bell: Bell,
+) -> Option<*mut rdma_cm_event> {
+    let channels = &library().channels;
+    let ours = channels.rung(channel, bell);
+    // First of all: if another thread destroys the doorbell, it waits for this.
+    // SAFETY: see above.
+    unsafe { (real().rdma_ack_cm_event)(got) };
+    let ours = ours?;
+    // SAFETY: it comes from the tables; the application, which reads the channel, does not destroy it.
+    unsafe { bell.destroy() };
+    if ours.kind == Kind::Disconnected {
+        library().close_id(ours.id.0 as *mut rdma_cm_id);
+    }
+    Some(channels.deliver(ours))
+}
+
 /// Whether the application has not been told this by us.
 fn is_news(event: &rdma_cm_event) -> bool {
-    event.event != event_type::RDMA_CM_EVENT_DISCONNECTED
-        || library()
-            .channels
-            .is_first_disconnect(IdKey(event.id as usize))
+    if event.event != event_type::RDMA_CM_EVENT_DISCONNECTED {
+        return true;
+    }
+    let id = IdKey(event.id as usize);
+    let Some(bells) = library().channels.first_disconnect(id) else {
+        return false;
+    };
+    // SAFETY: they come from the tables, and the id, whose event this is, is on their channel.
+    unsafe { Bell::destroy_all(bells) };
+    true
 }
 
 /// What an event means to us.

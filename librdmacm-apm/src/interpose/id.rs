@@ -30,8 +30,8 @@ unsafe extern "C-unwind" fn create_id(
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_create_id)(channel, id, context, ps) });
     if result == 0 {
-        // SAFETY: it has succeeded, so there is an id. It may have a dead one's address.
-        aside((), || library().forget_id(unsafe { *id }));
+        // SAFETY: it has succeeded, so there is an id.
+        aside((), || library().new_id(unsafe { *id }));
     }
     result
 }
@@ -46,8 +46,8 @@ unsafe extern "C-unwind" fn create_ep(
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_create_ep)(id, res, pd, qp_init_attr) });
     if result == 0 {
-        // SAFETY: it has succeeded, so there is an id. It may have a dead one's address.
-        aside((), || library().forget_id(unsafe { *id }));
+        // SAFETY: it has succeeded, so there is an id.
+        aside((), || library().new_id(unsafe { *id }));
     }
     result
 }
@@ -156,14 +156,14 @@ unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
 
 export!("rdma_destroy_id", "RDMACM_1.0", destroy_id);
 unsafe extern "C-unwind" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
-    aside((), || library().forget_id(id));
+    aside((), || library().destroys_id(id));
     // SAFETY: the caller's own call.
     outer(|| unsafe { (real().rdma_destroy_id)(id) })
 }
 
 export!("rdma_destroy_ep", "RDMACM_1.0", destroy_ep);
 unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
-    aside((), || library().forget_id(id));
+    aside((), || library().destroys_id(id));
     // SAFETY: the caller's own call.
     outer(|| unsafe { (real().rdma_destroy_ep)(id) });
 }
