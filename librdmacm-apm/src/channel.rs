@@ -14,7 +14,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::{take, zeroed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
@@ -77,7 +77,11 @@ struct Waiting {
 
 /// The application's channels and the events on their way to it.
 #[derive(Default)]
-pub(crate) struct Channels(Mutex<Inner>);
+pub(crate) struct Channels {
+    inner: Mutex<Inner>,
+    /// An event has been acknowledged.
+    acknowledged: Condvar,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -88,8 +92,8 @@ struct Inner {
     routes: HashMap<IdKey, Route>,
     /// All events of an id are on the channel where it is.
     pending: HashMap<ChannelKey, VecDeque<Waiting>>,
-    /// Handed out, not yet acknowledged.
-    delivered: HashSet<usize>,
+    /// Events that the application has and has not acknowledged, each with its id.
+    delivered: HashMap<usize, IdKey>,
     /// Ids whose applications were told that they are disconnected.
     disconnected: HashSet<IdKey>,
     /// Migrated connections, by their numbers, whose applications have disconnected and wait for the
@@ -105,7 +109,7 @@ enum Route {
 
 impl Channels {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The application made a channel.
@@ -176,9 +180,10 @@ impl Channels {
         self.inner().send(event, port);
     }
 
-    /// A doorbell's event came out of the kernel. Returns the event of ours that is next; the caller
-    /// destroys the doorbell. `None`: somebody else does, and its event has been dropped.
-    pub(crate) fn rung(&self, channel: ChannelKey, bell: Bell) -> Option<Event> {
+    /// A doorbell's event came out of the kernel. Returns the event of ours that is next, as the
+    /// application gets it; it lives until [`Self::acknowledge`]. The caller destroys the doorbell.
+    /// `None`: somebody else does, and its event has been dropped.
+    pub(crate) fn rung(&self, channel: ChannelKey, bell: Bell) -> Option<*mut rdma_cm_event> {
         let mut inner = self.inner();
         let waiting = inner.pending.get_mut(&channel)?;
         // Doorbells may be heard in another order than they were rung in; events keep theirs.
@@ -188,7 +193,10 @@ impl Channels {
         if event.kind == Kind::Disconnected {
             inner.disconnected.insert(event.id);
         }
-        Some(event)
+        let out = event.handed_out();
+        // Under the same lock: at any time who destroys the id finds the event in one table or the other.
+        inner.delivered.insert(out as usize, event.id);
+        Some(out)
     }
 
     /// The kernel says that an id is disconnected. `None`: its application has been told so by an event
@@ -221,26 +229,23 @@ impl Channels {
         leaving.is_some()
     }
 
-    /// The event as the application gets it; it lives until [`Self::acknowledge`].
-    pub(crate) fn deliver(&self, event: Event) -> *mut rdma_cm_event {
-        // SAFETY: all zero is a valid event: null pointers and numbers.
-        let mut out: Box<rdma_cm_event> = Box::new(unsafe { zeroed() });
-        out.id = event.id.0 as *mut rdma_cm_id;
-        out.event = code(event.kind);
-        out.status = -i32::from(event.status);
-        let out = Box::into_raw(out);
-        self.inner().delivered.insert(out as usize);
-        out
-    }
-
     /// Frees an event if it is one of ours.
     pub(crate) fn acknowledge(&self, event: *mut rdma_cm_event) -> bool {
-        let ours = self.inner().delivered.remove(&(event as usize));
+        let ours = self.inner().delivered.remove(&(event as usize)).is_some();
         if ours {
-            // SAFETY: it was made by `deliver`, and was in the set of those not yet freed.
+            // SAFETY: it was made by `handed_out`, and was in the table of those not yet freed.
             drop(unsafe { Box::from_raw(event) });
+            self.acknowledged.notify_all();
         }
         ours
+    }
+
+    /// Waits until the application has acknowledged all events of ours that it has of an id: it has no
+    /// business with the id after that, which librdmacm, too, waits for with its own.
+    pub(crate) fn wait_for_acknowledgement(&self, id: IdKey) {
+        let is_held = |inner: &mut Inner| inner.delivered.values().any(|of| *of == id);
+        let idle = self.acknowledged.wait_while(self.inner(), is_held);
+        drop(idle.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -251,6 +256,15 @@ impl Event {
             kind: Kind::Disconnected,
             status: 0,
         }
+    }
+
+    fn handed_out(self) -> *mut rdma_cm_event {
+        // SAFETY: all zero is a valid event: null pointers and numbers.
+        let mut out: Box<rdma_cm_event> = Box::new(unsafe { zeroed() });
+        out.id = self.id.0 as *mut rdma_cm_id;
+        out.event = code(self.kind);
+        out.status = -i32::from(self.status);
+        Box::into_raw(out)
     }
 }
 

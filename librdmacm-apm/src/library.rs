@@ -479,11 +479,14 @@ impl Library {
         drop(self.forget_id(id));
     }
 
-    /// The id is about to be destroyed.
+    /// The id is about to be destroyed. When this returns, no thread of the application's has an event of
+    /// ours that names it.
     pub(crate) fn destroys_id(&'static self, id: *mut rdma_cm_id) {
         let bells = self.forget_id(id);
         // SAFETY: they come from the tables, and the id, which is still there, is on their channel.
         unsafe { Bell::destroy_all(bells) };
+        // None can come any more.
+        self.channels.wait_for_acknowledgement(IdKey(id as usize));
     }
 
     fn forget_id(&'static self, id: *mut rdma_cm_id) -> Vec<Bell> {

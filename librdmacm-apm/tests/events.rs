@@ -13,7 +13,7 @@ use cm_msgs::control::{AppEvent, FromDaemon, FromLibrary};
 use session::{Session, compile, fake, library, preloaded};
 
 #[test]
-fn a_channel_is_readable_for_events_that_can_be_read() {
+fn an_event_goes_with_its_id_and_the_id_stays_until_it_is_acknowledged() {
     let test = "events";
     let program = compile(test, "events", &[], &["-lrdmacm", "-libverbs"]);
     let (cm, verbs) = (fake(test, "fake_cm"), fake(test, "fake_verbs"));
@@ -39,5 +39,6 @@ fn a_channel_is_readable_for_events_that_can_be_read() {
     session.say(event(conns[&9]));
     assert_eq!(line(), "RDMA_CM_EVENT_ALT_PATH_LOADED of the second");
     assert_eq!(line(), "readable after that: 0");
+    assert_eq!(line(), "destroyed when it is acknowledged");
     assert!(session.program.wait().expect("it ends").success());
 }

@@ -98,7 +98,8 @@ struct rdma_apm_options {
  * Events for ids that set the option. They come from rdma_get_cm_event() on the id's event channel,
  * in one order with librdmacm's own, and are acknowledged by rdma_ack_cm_event(). event->id is the
  * id, event->status 0 or a negative errno, event->param all zero. An application may ignore them:
- * nothing waits for it. Ids without an event channel of the application's (synchronous ids,
+ * nothing waits for it, except that rdma_destroy_id() waits, as with librdmacm's, until those that
+ * were read are acknowledged. Ids without an event channel of the application's (synchronous ids,
  * rdma_create_ep) get none. rdma_event_str() knows their names.
  */
 enum rdma_apm_event_type {

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use rdma_sys::rdma_event_channel;
 
 use super::*;
@@ -16,7 +19,28 @@ const fn apm(id: IdKey, event: AppEvent) -> Event {
     }
 }
 
+/// The id, number and status of an event.
+type Read = (usize, u32, i32);
+
+fn as_read(event: Event) -> Read {
+    (event.id.0, code(event.kind), -i32::from(event.status))
+}
+
+/// What stands in an event that was handed out and is not acknowledged.
+fn read(out: *mut rdma_cm_event) -> Read {
+    // SAFETY: see above.
+    unsafe { ((*out).id as usize, (*out).event, (*out).status) }
+}
+
 impl Channels {
+    /// What the application reads when a doorbell is heard. It acknowledges it at once.
+    fn heard(&self, channel: ChannelKey, bell: usize) -> Option<Read> {
+        let out = self.rung(channel, Bell(bell))?;
+        let what = read(out);
+        assert!(self.acknowledge(out));
+        Some(what)
+    }
+
     /// An event as if it had been posted and a doorbell rung: there is no kernel to do that here.
     fn wait(&self, channel: ChannelKey, bell: usize, event: Event) {
         let (bell, port) = (Bell(bell), PORT);
@@ -52,18 +76,46 @@ fn every_event_has_a_number_and_a_name() {
 
 #[test]
 fn an_event_is_handed_out_and_acknowledged_once() {
+    let channel = ChannelKey(0x100);
     let channels = Channels::default();
     let event = Event {
         id: IdKey(0x40),
         kind: Kind::Apm(AppEvent::AltRouteError),
         status: 113,
     };
-    let out = channels.deliver(event);
-    // SAFETY: it was delivered and is not yet acknowledged.
-    let (id, code, status) = unsafe { ((*out).id as usize, (*out).event, (*out).status) };
-    assert_eq!((id, code, status), (0x40, 0x1001, -113));
+    channels.wait(channel, 1, event);
+    let out = channels.rung(channel, Bell(1)).expect("an event");
+    assert_eq!(read(out), (0x40, 0x1001, -113));
     assert!(channels.acknowledge(out));
     assert!(!channels.acknowledge(out), "this one is librdmacm's");
+}
+
+#[test]
+fn an_id_is_not_destroyed_before_its_events_are_acknowledged() {
+    let (channel, id, other) = (ChannelKey(0x100), IdKey(0x40), IdKey(0x60));
+    let channels = Channels::default();
+    for (bell, id) in [(1, id), (2, id), (3, other), (4, id)] {
+        channels.wait(channel, bell, apm(id, AppEvent::LoadAltPath));
+    }
+    let out = [1, 2, 3].map(|bell| channels.rung(channel, Bell(bell)).expect("an event"));
+    // What nobody has read is not waited for.
+    assert_eq!(channels.forget_id(id), [Bell(4)]);
+    let acknowledged = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            channels.wait_for_acknowledgement(id);
+            acknowledged.load(Ordering::SeqCst)
+        });
+        for event in &out[..2] {
+            acknowledged.fetch_add(1, Ordering::SeqCst);
+            assert!(channels.acknowledge(*event));
+        }
+        assert_eq!(waits.join().expect("ends"), 2);
+    });
+    // Nobody has one of this id, whatever there is of others.
+    channels.wait_for_acknowledgement(id);
+    assert!(channels.acknowledge(out[2]));
+    channels.wait_for_acknowledgement(other);
 }
 
 #[test]
@@ -113,7 +165,7 @@ fn a_destroyed_channel_gives_back_its_bells() {
     channels.wait(channel, 1, Event::disconnected(id));
     assert_eq!(channels.remove(channel), [Bell(1)]);
     assert!(channels.inner().routes.is_empty() && channels.inner().pending.is_empty());
-    assert_eq!(channels.rung(channel, Bell(1)), None);
+    assert_eq!(channels.heard(channel, 1), None);
 }
 
 #[test]
@@ -129,8 +181,8 @@ fn an_id_is_disconnected_once_whoever_says_so_first() {
     // Of one the kernel tells before the doorbell is heard, of the other after that.
     assert_eq!(channels.first_disconnect(heard), Some(vec![Bell(2)]));
     assert_eq!(channels.first_disconnect(heard), None);
-    let event = channels.rung(channel, Bell(1));
-    assert_eq!(event, Some(Event::disconnected(told)));
+    let event = channels.heard(channel, 1);
+    assert_eq!(event, Some(as_read(Event::disconnected(told))));
     assert_eq!(channels.first_disconnect(told), None);
     // Another id at the address, and ids of which the library knows nothing.
     channels.forget_id(told);
@@ -171,9 +223,9 @@ fn bells_hand_out_events_in_the_order_in_which_they_were_posted() {
         channels.wait(channel, bell, event);
     }
     for (bell, event) in [3, 1, 2].into_iter().zip(events) {
-        assert_eq!(channels.rung(channel, Bell(bell)), Some(event));
+        assert_eq!(channels.heard(channel, bell), Some(as_read(event)));
     }
-    assert_eq!(channels.rung(channel, Bell(3)), None);
+    assert_eq!(channels.heard(channel, 3), None);
 }
 
 #[test]
@@ -187,12 +239,12 @@ fn an_event_that_is_dropped_takes_a_bell_with_it() {
     channels.wait(channel, 4, apm(id, AppEvent::LoadAltPath));
     channels.wait(other, 5, apm(id, AppEvent::LoadAltPath));
     // One is heard before its turn, so that the bell of the first is left for another event.
-    let first = channels.rung(channel, Bell(3));
-    assert_eq!(first, Some(apm(id, AppEvent::AltRouteResolved)));
+    let first = as_read(apm(id, AppEvent::AltRouteResolved));
+    assert_eq!(channels.heard(channel, 3), Some(first));
     assert_eq!(channels.forget_id(gone), [Bell(2), Bell(1)]);
     // Another thread had read its event: there is nothing for it, and it leaves the bell alone.
-    assert_eq!(channels.rung(channel, Bell(1)), None);
-    let last = channels.rung(channel, Bell(4));
-    assert_eq!(last, Some(apm(id, AppEvent::LoadAltPath)));
+    assert_eq!(channels.heard(channel, 1), None);
+    let last = as_read(apm(id, AppEvent::LoadAltPath));
+    assert_eq!(channels.heard(channel, 4), Some(last));
     assert_eq!(channels.remove(other), [Bell(5)]);
 }

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int};
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
 
-use crate::channel::{Bell, ChannelKey, Kind, name};
+use crate::channel::{Bell, ChannelKey, name};
 use crate::connection::IdKey;
 use crate::export::export;
 use crate::interpose::{aside, called_by_application, outer};
@@ -113,18 +113,19 @@ unsafe fn heard(
     got: *mut rdma_cm_event,
     bell: Bell,
 ) -> Option<*mut rdma_cm_event> {
-    let channels = &library().channels;
-    let ours = channels.rung(channel, bell);
+    let ours = library().channels.rung(channel, bell);
     // First of all: if another thread destroys the doorbell, it waits for this.
     // SAFETY: see above.
     unsafe { (real().rdma_ack_cm_event)(got) };
     let ours = ours?;
     // SAFETY: it comes from the tables; the application, which reads the channel, does not destroy it.
     unsafe { bell.destroy() };
-    if ours.kind == Kind::Disconnected {
-        library().close_id(ours.id.0 as *mut rdma_cm_id);
+    // SAFETY: the event is ours, and the application does not have it yet.
+    let (event, id) = unsafe { ((*ours).event, (*ours).id) };
+    if event == event_type::RDMA_CM_EVENT_DISCONNECTED {
+        library().close_id(id);
     }
-    Some(channels.deliver(ours))
+    Some(ours)
 }
 
 /// Whether the application has not been told this by us.

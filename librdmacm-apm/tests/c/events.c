@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * Two ids with one event channel, and events of the daemon's for both: the first is destroyed before its
- * event is read. Prints what becomes of the channel; the test compares.
+ * event is read, the second by another thread before it is acknowledged. Prints what becomes of it; the
+ * test compares.
  */
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <rdma/rdma_apm.h>
 
@@ -41,13 +46,25 @@ static int readable(struct rdma_event_channel *channel, int timeout)
 	return poll(&fd, 1, timeout);
 }
 
+static atomic_bool acknowledged;
+
+static void *destroy(void *id)
+{
+	rdma_destroy_id(id);
+	printf("destroyed when it is%s acknowledged\n", acknowledged ? "" : " not");
+	return NULL;
+}
+
 int main(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_cm_id *first = accepted(channel, &qps[0]);
 	struct rdma_cm_id *second = accepted(channel, &qps[1]);
 	struct rdma_cm_event *event;
+	pthread_t thread;
 
+	/* A failing test ends; it does not hang. */
+	alarm(20);
 	readable(channel, -1);
 	rdma_destroy_id(first);
 	printf("readable without the first: %d\n", readable(channel, 0));
@@ -55,9 +72,13 @@ int main(void)
 	rdma_get_cm_event(channel, &event);
 	printf("%s of the %s\n", rdma_event_str(event->event),
 	       event->id == second ? "second" : "wrong one");
-	rdma_ack_cm_event(event);
 	printf("readable after that: %d\n", readable(channel, 0));
-	rdma_destroy_id(second);
+	pthread_create(&thread, NULL, destroy, second);
+	/* Time for the thread to come to where it waits, or to show that it does not. */
+	readable(channel, 50);
+	acknowledged = true;
+	rdma_ack_cm_event(event);
+	pthread_join(thread, NULL);
 	rdma_destroy_event_channel(channel);
 	return 0;
 }
