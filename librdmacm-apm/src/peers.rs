@@ -52,6 +52,9 @@ struct Table {
     peers: HashMap<FarPort, Peer>,
     questions: HashMap<u64, FarPort>,
     last_question: u64,
+    /// The daemon has let a question wait too long and answered none since. It may hang, and that would
+    /// cost every connection to another peer the same wait.
+    late: bool,
 }
 
 impl Peers {
@@ -69,6 +72,7 @@ impl Peers {
 
     /// Whether a daemon answers at the port. `ask` hands the question on, and says
     /// whether it could; it is called once, however many threads want to know, and must not wait.
+    /// Where the local daemon is late it is asked, too, but not waited for.
     pub(crate) fn answers(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) -> bool {
         let until = Instant::now() + self.patience;
         let mut table = self.table();
@@ -91,7 +95,8 @@ impl Peers {
                 _ => return false,
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || table.late {
+                table.late = true;
                 table.silent(far);
                 self.settled.notify_all();
                 return false;
@@ -118,29 +123,32 @@ impl Peers {
 
     fn put(&self, question: u64, ask: impl FnOnce(u64) -> bool) {
         if !ask(question) {
-            self.answered(question, false);
+            self.unasked(question);
         }
     }
 
-    /// The daemon has answered, or cannot. An answer that comes late counts for the next time.
+    /// The daemon has answered. An answer that comes late counts for the next time.
     pub(crate) fn answered(&self, question: u64, answers: bool) {
         let mut table = self.table();
-        let Some(far) = table.questions.remove(&question) else {
-            return;
-        };
-        let lasts = if answers { ANSWERING_FOR } else { SILENT_FOR };
-        let until = Instant::now() + lasts;
-        table.peers.insert(far, Peer::Known { answers, until });
-        drop(table);
+        table.late = false;
+        table.settle(question, answers);
         self.settled.notify_all();
     }
 
-    /// The daemon is gone, and no open question will be answered.
+    /// The question cannot be put to the daemon.
+    pub(crate) fn unasked(&self, question: u64) {
+        self.table().settle(question, false);
+        self.settled.notify_all();
+    }
+
+    /// The daemon is gone, and no open question will be answered. The next daemon may be in time.
     pub(crate) fn daemon_lost(&self) {
-        let questions: Vec<u64> = self.table().questions.keys().copied().collect();
-        for question in questions {
-            self.answered(question, false);
+        let mut table = self.table();
+        table.late = false;
+        for question in table.questions.keys().copied().collect::<Vec<_>>() {
+            table.settle(question, false);
         }
+        self.settled.notify_all();
     }
 }
 
@@ -168,6 +176,15 @@ impl Table {
         self.questions.insert(question, far);
         self.peers.insert(far, Peer::Asked { question });
         question
+    }
+
+    fn settle(&mut self, question: u64, answers: bool) {
+        let Some(far) = self.questions.remove(&question) else {
+            return;
+        };
+        let lasts = if answers { ANSWERING_FOR } else { SILENT_FOR };
+        let until = Instant::now() + lasts;
+        self.peers.insert(far, Peer::Known { answers, until });
     }
 
     /// Nobody waits any longer. The question stays open: its answer may come yet.
@@ -242,6 +259,48 @@ mod tests {
         assert!(peers.answers(peer(9), not_asked));
         peers.answered(number, false);
         assert!(peers.answers(peer(9), not_asked), "a second answer is none");
+    }
+
+    /// A daemon that has let a question about peer 9 wait too long; the question, and the peers of
+    /// threads that would wait for an hour now.
+    fn late() -> (u64, Peers) {
+        let mut peers = Peers::with_patience(Duration::ZERO);
+        let mut number = 0;
+        assert!(!peers.answers(peer(9), |question| {
+            number = question;
+            true
+        }));
+        peers.patience = patient().patience;
+        (number, peers)
+    }
+
+    #[test]
+    fn a_late_daemon_is_waited_for_when_it_has_answered_or_is_another() {
+        for comes_back in [
+            (|peers, question| peers.answered(question, false)) as fn(&Peers, u64),
+            |peers, _| peers.daemon_lost(),
+        ] {
+            let (question, peers) = late();
+            for other in [10, 11] {
+                let mut asked = false;
+                let said = peers.answers(peer(other), |_| {
+                    asked = true;
+                    true
+                });
+                assert!(asked && !said, "its answer would count for the next time");
+            }
+            peers.answers(peer(12), |_| false);
+            assert!(peers.table().late, "nobody has answered that");
+            let peers = &peers;
+            comes_back(peers, question);
+            let said = thread::scope(|scope| {
+                peers.answers(peer(13), |question| {
+                    scope.spawn(move || peers.answered(question, true));
+                    true
+                })
+            });
+            assert!(said, "it was waited for");
+        }
     }
 
     #[test]

@@ -203,12 +203,12 @@ impl Worker {
                         pkey,
                     });
                 } else {
-                    self.commit.peers.answered(question, false);
+                    self.commit.peers.unasked(question);
                 }
             }
             (Uplink::Up(_), Asks::Unknown(waiting)) => waiting.push((question, peer)),
             (Uplink::Up(_), Asks::No) | (Uplink::Down { .. }, _) => {
-                self.commit.peers.answered(question, false);
+                self.commit.peers.unasked(question);
             }
         }
     }
