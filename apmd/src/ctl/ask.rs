@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::socket::{self, Unreachable};
 use super::{Failure, Options};
@@ -66,12 +66,22 @@ fn send(
 
 fn read<T: DeserializeOwned>(path: &Path, answer: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(answer).map_err(|error| {
-        let refused = serde_json::from_slice(answer);
-        Failure::Failed(match refused {
-            Ok(Refused { error }) => error,
-            Err(_) => format!("{}: answer not understood: {error}", path.display()),
-        })
+        let path = path.to_owned();
+        match serde_json::from_slice(answer) {
+            Ok(Refused { error }) => Failure::Failed(error),
+            Err(_) if is_cut_off(answer) => Unreachable::Unfinished { path }.into(),
+            Err(_) => Failure::Failed(format!(
+                "{}: answer not understood: {error}",
+                path.display()
+            )),
+        }
     })
+}
+
+/// Whether all of it would be JSON if there were more; of nothing as well. The end of an answer is
+/// the end of its connection, which may come too early.
+fn is_cut_off(answer: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(answer).is_err_and(|error| error.is_eof())
 }
 
 /// An answer that goes on: each packet is a value. For the first one the daemon has `patience`.
@@ -116,5 +126,33 @@ impl Stream {
                 (Receive::End, _) => Err(Unreachable::Ended { path })?,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_cut_off_anywhere_is_none_and_another_is_not_understood() {
+        let path = Path::new("/run/apmd/observe.sock");
+        let whole = br#"{"error":"device mlx5_9: \u00e4 [1.5, null, true]"}"#;
+        let failure = |answer: &[u8]| read::<Vec<u32>>(path, answer).expect_err("no list");
+        for len in 0..whole.len() {
+            let failure = failure(&whole[..len]);
+            let is_unfinished = matches!(
+                failure,
+                Failure::Unreachable(Unreachable::Unfinished { .. })
+            );
+            assert!(is_unfinished, "{len}: {failure}");
+        }
+        assert_eq!(failure(whole).exit_code(), 1);
+        for nonsense in [&b"nonsense"[..], b"{}", b"[1,]", b"[true]"] {
+            let failure = failure(nonsense);
+            assert_eq!(failure.exit_code(), 1);
+            let failure = failure.to_string();
+            assert!(failure.contains("answer not understood"), "{failure}");
+        }
+        assert_eq!(read::<Vec<u32>>(path, b"[7]").expect("a list"), [7]);
     }
 }

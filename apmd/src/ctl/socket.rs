@@ -28,6 +28,12 @@ pub(super) enum Unreachable {
     Silent { path: PathBuf, patience: Duration },
     #[error("{}: apmd closed the connection: see `journalctl -u apmd`", path.display())]
     Ended { path: PathBuf },
+    #[error(
+        "{}: apmd closed the connection before it had answered in full: it is ending, or this user's share of \
+         its callers is used up: try again, and see `journalctl -u apmd`",
+        path.display()
+    )]
+    Unfinished { path: PathBuf },
 }
 
 impl Unreachable {
@@ -36,6 +42,8 @@ impl Unreachable {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Forbidden { path },
             io::ErrorKind::WouldBlock => Self::Silent { path, patience },
+            // It let the caller in, or the error would be another.
+            io::ErrorKind::BrokenPipe => Self::Unfinished { path },
             _ => Self::NoDaemon { path, error },
         }
     }

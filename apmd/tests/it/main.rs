@@ -14,6 +14,7 @@ mod fabric;
 mod lists;
 mod orders;
 mod run;
+mod script;
 mod status;
 mod strangers;
 mod unreachable;

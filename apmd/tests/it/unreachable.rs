@@ -2,6 +2,7 @@
 //! A daemon that cannot be reached: `apmctl` says so, why, and what to do.
 
 use std::fs::{self, Permissions};
+use std::iter;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -14,7 +15,9 @@ use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAdd
 use nix::unistd::{Gid, Group, geteuid};
 
 use crate::apmctl::{apmctl, outcome};
+use crate::daemon::{Daemon, connect};
 use crate::directory::Directory;
+use crate::script;
 
 #[test]
 fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
@@ -42,6 +45,40 @@ fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
         let want = "observe.sock: apmd has not answered for 5 s";
         assert!(error.contains(want), "{error}");
     }
+}
+
+#[test]
+fn an_answer_that_ends_before_it_is_complete_is_none() {
+    for answer in ["", r#"{"version":"0.1","pid":7,"#, r#"{"error":"devi"#] {
+        for arguments in [&["status"][..], &["conn", "set", "3.1", "mode", "lid"]] {
+            let (code, text, error) = script::run(&[answer], arguments);
+            assert_eq!((code, text.as_str()), (3, ""), "{arguments:?}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+            let want = "observe.sock: apmd closed the connection before it had answered in full";
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_user_whose_share_of_callers_is_used_up_is_told_so() {
+    let daemon = Daemon::start("");
+    let socket = daemon.directory().join("observe.sock");
+    // Who watches keeps its place.
+    let watch = || {
+        let caller = connect(&socket);
+        let sent = caller.send(br#"{"show":"transitions"}"#);
+        (sent.is_ok() && !caller.receive().is_empty()).then_some(caller)
+    };
+    let watching: Vec<_> = iter::from_fn(watch).take(1000).collect();
+    assert!(watching.len() < 1000, "there is no limit");
+    let (code, text, error) = outcome(&daemon.apmctl(&["status"]));
+    assert_eq!((code, text.as_str()), (3, ""), "{error}");
+    assert!(
+        error.contains("this user's share of its callers is used up"),
+        "{error}"
+    );
+    drop(watching);
 }
 
 #[test]
