@@ -13,6 +13,7 @@ use super::ask::{PATIENCE, ask};
 use super::which::{self, Filters, brief};
 use super::{Failure, Options, Outcome, number};
 use crate::observe::change::{Change, Ordered, OrderedPage, WITHIN_MAX_MS};
+use crate::observe::connections::no_such_connection;
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model;
 
@@ -74,7 +75,7 @@ impl Order {
             ..filter
         };
         let told = loop {
-            let now = which::all(options, filter.clone(), PATIENCE).or_else(gone)?;
+            let now = still_there(options, &filter)?;
             let now: BTreeMap<_, _> = now.iter().map(|conn| (conn.id.as_str(), conn)).collect();
             let over = start.elapsed() >= timeout;
             let look = |order: &Ordered| look(verb, order, now.get(order.id.as_str()).copied());
@@ -102,11 +103,15 @@ pub(super) fn seconds(seconds: f64) -> Result<Duration, Failure> {
     Ok(span)
 }
 
-/// A connection that is named and has ended is one that is not there any more.
-fn gone(failure: Failure) -> Result<Vec<model::Conn>, Failure> {
-    match failure {
-        Failure::Failed(_) => Ok(Vec::new()),
-        other => Err(other),
+/// Those that fit, as they are now. A connection that is named and has ended is not there any more;
+/// whatever else the daemon refuses says nothing of any connection.
+fn still_there(options: &Options, filter: &ConnectionFilter) -> Result<Vec<model::Conn>, Failure> {
+    let ended = filter.id.as_deref().map(no_such_connection);
+    match which::all(options, filter.clone(), PATIENCE) {
+        Err(Failure::Failed(error)) if ended.is_some_and(|ended| ended.error == error) => {
+            Ok(Vec::new())
+        }
+        found => found,
     }
 }
 

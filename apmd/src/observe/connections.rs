@@ -85,7 +85,7 @@ impl Connections<'_> {
             }
         }
         match &filter.id {
-            Some(id) if examined == 0 => Err(refused(format!("conn {id}: no such connection"))),
+            Some(id) if examined == 0 => Err(no_such_connection(id)),
             _ => Ok(page),
         }
     }
@@ -283,7 +283,7 @@ pub(crate) fn set_policy(
         .engine
         .connections_in(connections.now, key..=key);
     let view = views.next();
-    let view = view.ok_or_else(|| refused(format!("conn {id}: no such connection")))?;
+    let view = view.ok_or_else(|| no_such_connection(id))?;
     let owner = connections.client(&view).map(|client| client.peer.uid);
     let uid = connections.observer.uid;
     if !may_change && owner != Some(uid) {
@@ -294,6 +294,11 @@ pub(crate) fn set_policy(
     }
     let said = words.applied_to(view.policy);
     Ok(Input::Policy(key, said.and(view.policy_override)))
+}
+
+/// What is answered to who names one that is not there; `apmctl` knows it by these words.
+pub(crate) fn no_such_connection(id: &str) -> Refused {
+    refused(format!("conn {id}: no such connection"))
 }
 
 fn refused(error: String) -> Refused {

@@ -9,6 +9,7 @@ use apmd::io::seqpacket::{Packets, Receive};
 
 use crate::apmctl::{outcome, run};
 use crate::daemon::Daemon;
+use crate::script;
 
 /// A user and group who are nobody here.
 const STRANGER: u32 = 64_123;
@@ -98,6 +99,41 @@ fn who_may_look_may_not_change() {
     let (code, _, error) = outcome(&output.expect("apmctl starts"));
     assert_eq!(code, 1);
     assert!(error.contains("no such connection"), "{error}");
+}
+
+#[test]
+fn only_a_connection_of_which_the_daemon_says_so_has_been_closed() {
+    let path = r#"{"port":1,"slid":4,"dlid":8,"sgid":"fe80::1","dgid":"fe80::2","sl":0,"mtu":4096,"rate":7,
+        "pkey":65535,"ack_timeout":14,"global":false,"traffic_class":0,"hop_limit":0,"flow_label":0}"#;
+    let ordered = format!(
+        r#"{{"ordered":[{{"id":"3.1","refused":null,"primary":{path},"migrations":0}}],"next":null}}"#
+    );
+    for verb in ["migrate", "rearm"] {
+        let then = |answer: &str| {
+            let filters = ["conn", verb, "3.1", "device", "mlx5_0"];
+            script::run(&[&ordered, answer], &filters)
+        };
+        let (code, text, error) = then(r#"{"error":"conn 3.1: no such connection"}"#);
+        assert_eq!(
+            (code, text.as_str()),
+            (1, "conn 3.1: closed meanwhile\n"),
+            "{error}"
+        );
+        // A daemon that has just started knows no device yet.
+        let refused = "device mlx5_0: not one that apmd looks after";
+        let (code, text, error) = then(&format!(r#"{{"error":"{refused}"}}"#));
+        assert_eq!((code, text.as_str()), (1, ""));
+        assert_eq!(error, format!("apmctl: {refused}\n"));
+        for other in [
+            r#"{"error":"conn 3.2: no such connection"}"#,
+            r#"{"connections":7}"#,
+        ] {
+            let (code, text, error) = then(other);
+            assert_eq!((code, text.as_str()), (1, ""), "{error}");
+        }
+        let (code, text, error) = then("");
+        assert_eq!((code, text.as_str()), (3, ""), "{error}");
+    }
 }
 
 #[test]
