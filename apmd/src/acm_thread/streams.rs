@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The streams of ACM's clients: taken in, read and written to.
 
+mod accept;
+
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use acm::{Breach, Client, Clients, Ended, Served, User};
@@ -20,6 +21,8 @@ use crate::descriptors;
 use crate::io::seqpacket::ListenError;
 use crate::io::stream::{Listener, Stream};
 use crate::io::watched;
+
+pub(super) use accept::{Refusal, Waiting};
 
 /// The place of the Unix socket among the listeners.
 const UNIX: usize = 0;
@@ -69,27 +72,6 @@ pub(super) enum Turn {
     Gone,
     /// It broke the protocol, and is gone.
     Broken(User, Breach),
-}
-
-/// Why a client is not taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Refusal {
-    #[error("its user has too many connections, or all have")]
-    TooMany(User),
-    #[error("it is in none of tcp_networks")]
-    Stranger(User),
-    #[error("it has gone")]
-    Gone,
-}
-
-impl Refusal {
-    /// Who is refused, as far as that is known.
-    pub(super) fn user(self) -> Option<User> {
-        match self {
-            Self::TooMany(user) | Self::Stranger(user) => Some(user),
-            Self::Gone => None,
-        }
-    }
 }
 
 impl Streams {
@@ -163,32 +145,6 @@ impl Streams {
     /// Clients served now.
     pub(super) fn clients(&self) -> usize {
         self.clients.len()
-    }
-
-    /// Takes in the next client of a listener; `None` when nobody waits.
-    pub(super) fn accept(&mut self, place: u32) -> io::Result<Option<Result<(), Refusal>>> {
-        let listener = self.listeners.get(place as usize);
-        let Some(listener) = listener.and_then(Opened::get) else {
-            return Ok(None);
-        };
-        let Some(stream) = listener.accept()? else {
-            return Ok(None);
-        };
-        let Ok(user) = stream.user() else {
-            return Ok(Some(Err(Refusal::Gone)));
-        };
-        if let User::Remote(address) = user
-            && !lets_in(&self.networks, address)
-        {
-            return Ok(Some(Err(Refusal::Stranger(user))));
-        }
-        let fd = stream.as_raw_fd();
-        let Some(key) = self.clients.add(user, stream) else {
-            return Ok(Some(Err(Refusal::TooMany(user))));
-        };
-        let registered = watched(fd, &self.exchange.registry, Token::Client(key));
-        registered.inspect_err(|_| drop(self.clients.remove(key)))?;
-        Ok(Some(Ok(())))
     }
 
     /// When [`Streams::expired`] has something to say.
@@ -413,10 +369,6 @@ fn send(
     Ok(())
 }
 
-fn lets_in(networks: &[IpNet], address: IpAddr) -> bool {
-    address.is_loopback() || networks.iter().any(|network| network.contains(&address))
-}
-
 /// Everybody on this host may ask, as with ibacm.
 const MODE: u32 = 0o666;
 
@@ -454,15 +406,6 @@ mod tests {
         let request = Header::request(Op::Resolve, 1, Header::LEN as u16);
         client.write_all(&request.encode()).unwrap();
         (client, key)
-    }
-
-    #[test]
-    fn hosts_of_other_networks_are_not_let_in() {
-        let networks = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap());
-        let lets_in = |address: &str| lets_in(&networks, address.parse().unwrap());
-        assert!(lets_in("10.255.0.1") && lets_in("fd12::1"));
-        assert!(lets_in("127.0.0.1"), "this host");
-        assert!(!lets_in("11.0.0.1") && !lets_in("fe80::1"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::files;
 use super::kernel::Kernel;
 use super::queue_pairs::QueuePairs;
 use super::routes;
-use super::streams::{Streams, Turn};
+use super::streams::{Refusal, Streams, Turn, Waiting};
 use super::token::Token;
 use crate::clock::Clock;
 use crate::config::{self, Multicast};
@@ -100,7 +100,8 @@ pub(super) struct Wakeups {
     alarm: Alarm,
     /// Queue pairs with more to read than one turn takes.
     pub(super) unread: Vec<u32>,
-    /// When callers that could not be taken in are tried again.
+    /// When the listeners are looked at again: callers could not be taken in, or more wait than one turn
+    /// takes.
     accept_at: Option<Time>,
     stopping: bool,
 }
@@ -155,6 +156,8 @@ impl AcmThread {
                 Err(error) => return tracing::error!(%error, "acm: poll failed"),
             };
             now = self.wakeups.clock.now();
+            // Before the listeners' own wakeups, or one turn would take in twice as many as it may.
+            self.accept_again(now);
             if let Some((key, ended)) = client {
                 self.client(now, key, ended);
             }
@@ -233,12 +236,6 @@ impl AcmThread {
         for key in std::mem::take(&mut self.wakeups.unread) {
             self.receive(now, key);
         }
-        if self.wakeups.accept_at.is_some_and(|at| at <= now) {
-            self.wakeups.accept_at = None;
-            for place in 0..Streams::LISTENERS {
-                self.accept(now, place);
-            }
-        }
         if self.service.poll_timeout().is_some_and(|at| at <= now) {
             self.service.handle_time(now);
         }
@@ -291,25 +288,28 @@ impl AcmThread {
     }
 
     fn accept(&mut self, now: Time, place: u32) {
-        loop {
-            match self.streams.accept(place) {
-                Ok(Some(Ok(()))) => Counters::count(&self.counters.clients),
-                Ok(Some(Err(refusal))) => {
-                    Counters::count(&self.counters.refused);
-                    let user = refusal.user();
-                    tracing::warn!(
-                        uid = user.and_then(User::uid),
-                        from = user.and_then(User::address).map(display),
-                        %refusal,
-                        "client of acm not taken in"
-                    );
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    self.wakeups.accept_at = Some(now + ACCEPT_RETRY);
-                    tracing::warn!(%error, "client of acm not taken in");
-                    return;
-                }
+        let counters = &self.counters;
+        let again = match self
+            .streams
+            .accept(place, |outcome| taken(counters, outcome))
+        {
+            Ok(Waiting::Nobody) => return,
+            Ok(Waiting::Somebody) => now,
+            Err(error) => {
+                tracing::warn!(%error, "client of acm not taken in");
+                now + ACCEPT_RETRY
+            }
+        };
+        let at = self.wakeups.accept_at.map_or(again, |at| at.min(again));
+        self.wakeups.accept_at = Some(at);
+    }
+
+    /// Takes in who could not be when he came.
+    fn accept_again(&mut self, now: Time) {
+        if self.wakeups.accept_at.is_some_and(|at| at <= now) {
+            self.wakeups.accept_at = None;
+            for place in 0..Streams::LISTENERS {
+                self.accept(now, place);
             }
         }
     }
@@ -490,6 +490,21 @@ impl AcmThread {
 
 fn ports_by_gid(host: &Host) -> Vec<Gid> {
     host.ports.values().map(|port| port.status.gid).collect()
+}
+
+/// What became of a caller.
+fn taken(counters: &Counters, outcome: Result<(), Refusal>) {
+    let Err(refusal) = outcome else {
+        return Counters::count(&counters.clients);
+    };
+    Counters::count(&counters.refused);
+    let user = refusal.user();
+    tracing::warn!(
+        uid = user.and_then(User::uid),
+        from = user.and_then(User::address).map(display),
+        %refusal,
+        "client of acm not taken in"
+    );
 }
 
 /// What a wakeup tells of the end of a client's stream.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use cm_msgs::acm::{Address, Flags, Header, MAX_LEN, Resolve, Status};
 use nix::sys::signal::Signal;
@@ -15,18 +16,19 @@ use nix::sys::signal::Signal;
 use crate::daemon::Daemon;
 use crate::directory::Directory;
 
+const NOBODY: Address = Address::Ip(Ipv4Addr::new(192, 0, 2, 1));
+
 /// One request after the other until `stop`, and then a last one, or until the daemon is gone. How
 /// many were answered.
 fn ask_and_ask(socket: &Path, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
     let mut stream = UnixStream::connect(socket).expect("acm is served");
-    let nobody = Address::Ip(Ipv4Addr::new(192, 0, 2, 1));
     std::thread::spawn(move || {
         let mut asked = 0;
         let mut last = false;
         while !last {
             last = stop.load(Ordering::Relaxed);
             let mut buffer = [0; MAX_LEN];
-            let request = Resolve::request(asked, Some(nobody), nobody, Flags::default());
+            let request = Resolve::request(asked, Some(NOBODY), NOBODY, Flags::default());
             let mut answer = [0; Header::LEN];
             let mut sent = stream.write_all(request.encode(&mut buffer));
             if last {
@@ -87,4 +89,27 @@ fn neither_does_one_client_alone() {
     assert!(first.join().expect("right answers") > 1);
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(), Some(0));
+}
+
+/// Who calls while the daemon does not run is told of once, however many they are: fewer than a listener
+/// lets wait, and more than one turn takes in.
+#[test]
+fn who_is_not_taken_in_with_the_first_is_taken_in_all_the_same() {
+    let (daemon, socket, _directory) = serving();
+    daemon.signal(Signal::SIGSTOP);
+    let calling: Vec<_> = (0..100)
+        .map(|_| UnixStream::connect(&socket).expect("acm is served"))
+        .collect();
+    daemon.signal(Signal::SIGCONT);
+    for (tid, mut stream) in calling.into_iter().enumerate() {
+        let patience = Some(Duration::from_secs(60));
+        stream.set_read_timeout(patience).expect("a socket");
+        let tid = tid as u64;
+        let mut buffer = [0; MAX_LEN];
+        let request = Resolve::request(tid, Some(NOBODY), NOBODY, Flags::default());
+        stream.write_all(request.encode(&mut buffer)).expect("room");
+        let mut answer = [0; Header::LEN];
+        stream.read_exact(&mut answer).expect("it is taken in");
+        assert_eq!(Header::decode(&answer).tid, tid);
+    }
 }
