@@ -33,6 +33,7 @@ pub(crate) mod routes;
 pub(crate) mod rtnl;
 pub(crate) mod sa_session;
 pub mod seqpacket;
+pub(crate) mod sigpipe;
 mod socket_file;
 pub(crate) mod stream;
 pub(crate) mod text_file;

@@ -92,6 +92,27 @@ fn without_daemon_library_or_permission_it_warns_and_runs_or_not_as_told() {
     assert_eq!((code, warnings), (0, vec![want.to_owned()]));
 }
 
+/// A shell's trap, and systemd's IgnoreSIGPIPE=, which is its default.
+#[test]
+fn the_program_ignores_the_signals_that_its_caller_ignores() {
+    let directory = Directory::new();
+    let library = directory.write("lib.so", "");
+    let ignored = |trap: &str, run: &str| {
+        let script = format!("{trap} exec {run} grep SigIgn /proc/self/status");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_apmctl")]);
+        shell.env("APMD_PRELOAD", &library);
+        shell.env("APMD_SOCKET", directory.file("apmd.sock"));
+        let (code, text, error) = outcome(&shell.output().expect("sh starts"));
+        assert_eq!(code, 0, "{error}");
+        text
+    };
+    let traps = ["", "trap '' PIPE;", "trap '' PIPE HUP;"];
+    let plain = traps.map(|trap| ignored(trap, ""));
+    assert_eq!(traps.map(|trap| ignored(trap, "\"$0\" run --")), plain);
+    assert_ne!(plain[0], plain[1]);
+}
+
 #[test]
 fn without_permission_it_names_the_group() {
     let directory = Directory::new();

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Failure, Options, Outcome, socket};
+use crate::io::sigpipe;
 
 /// Overrides where the library is.
 const PRELOAD_VARIABLE: &str = "APMD_PRELOAD";
@@ -84,6 +85,7 @@ impl Run {
             });
         }
         // Become, not started: signals, exit status and pid are the program's own.
+        sigpipe::pass_on(&mut command);
         let error = command.exec();
         let status = match error.kind() {
             io::ErrorKind::NotFound => 127,
