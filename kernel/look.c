@@ -92,10 +92,13 @@ void apm_saw(struct apm_qp *q, const struct apm_snapshot *now)
 static bool is_settled(struct apm_qp *q, const struct apm_snapshot *now)
 {
 	bool to_rts = test_bit(APM_QP_TO_RTS, &q->flags);
-	unsigned long in_rtr = READ_ONCE(q->rtr_since);
-	unsigned long end = in_rtr + msecs_to_jiffies(to_rts ? RTR_MS + RTS_MS : RTR_MS);
-	unsigned long here = jiffies;
+	unsigned long in_rtr, end, here = jiffies;
 
+	/* It was taken up in INIT, and went on before it had its entry. */
+	if (now->state == IB_QPS_RTR && !READ_ONCE(q->rtr_since))
+		WRITE_ONCE(q->rtr_since, here | 1);
+	in_rtr = READ_ONCE(q->rtr_since);
+	end = in_rtr + msecs_to_jiffies(to_rts ? RTR_MS + RTS_MS : RTR_MS);
 	if (test_bit(APM_QP_ANNOUNCED, &q->flags) || is_open(now))
 		return true;
 	/* The modify may not be done with yet. */

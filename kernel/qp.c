@@ -55,10 +55,23 @@ void apm_qp_release(struct ib_qp *qp)
 	ib_device_put(ib);
 }
 
-/*
- * Takes up a queue pair that is older than the module. One that is not in state Migrated was
- * loaded by somebody else.
- */
+/* Notes what probes would have, and has it looked at. With apm_lock held. */
+static void catch_up(struct apm_qp *q, const struct ib_qp *qp, const struct ib_qp_attr *attr)
+{
+	/* It was loaded by somebody else. */
+	if (attr->path_mig_state != IB_MIG_MIGRATED)
+		set_bit(APM_QP_OWN_APM, &q->flags);
+	q->primary_port = qp->port;
+	if (attr->qp_state >= IB_QPS_RTR) {
+		q->primary_lid = rdma_ah_get_dlid(&attr->ah_attr);
+		q->rtr_since = jiffies | 1;
+		apm_look_soon(q, 0);
+	}
+	/* Its end may have been announced before there was an entry. */
+	apm_look_after(q, TAKEN_UP_MS);
+}
+
+/* Takes up a queue pair that is older than the module, connected or on its way there. */
 int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 {
 	struct ib_qp *qp = hold(dev, qpn);
@@ -71,7 +84,7 @@ int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 	if (IS_ERR(qp))
 		return PTR_ERR(qp);
 	memset(&attr, 0, sizeof(attr));
-	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_PATH_MIG_STATE, &init);
+	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_AV | IB_QP_PATH_MIG_STATE, &init);
 	/*
 	 * These lead nowhere, and may be on their way out; what connects them again begins with
 	 * INIT.
@@ -81,15 +94,8 @@ int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 	spin_lock_irqsave(&apm_lock, flags);
 	if (!apm_qp_find(qp->device, qpn)) {
 		q = apm_qp_add(dev, qp);
-		if (q && attr.path_mig_state != IB_MIG_MIGRATED)
-			set_bit(APM_QP_OWN_APM, &q->flags);
-		if (q && attr.qp_state >= IB_QPS_RTR) {
-			q->rtr_since = jiffies | 1;
-			apm_look_soon(q, 0);
-		}
-		/* Its end may have been announced before there was an entry. */
 		if (q)
-			apm_look_after(q, TAKEN_UP_MS);
+			catch_up(q, qp, &attr);
 		ret = q ? 0 : -ENOMEM;
 	}
 	spin_unlock_irqrestore(&apm_lock, flags);

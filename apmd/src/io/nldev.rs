@@ -99,6 +99,8 @@ struct Device {
 pub(crate) struct Nldev {
     fd: OwnedFd,
     sequence: u32,
+    /// The end of an answer came with its last part.
+    has_ended: bool,
 }
 
 impl Nldev {
@@ -108,7 +110,21 @@ impl Nldev {
     /// The kernel has no RDMA netlink.
     pub(crate) fn open() -> io::Result<Self> {
         let fd = netlink::rdma_socket(0)?;
-        Ok(Self { fd, sequence: 0 })
+        Ok(Self {
+            fd,
+            sequence: 0,
+            has_ended: false,
+        })
+    }
+
+    /// Over a socket that does not block, to whoever answers in the kernel's place.
+    #[cfg(test)]
+    pub(crate) fn over(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            sequence: 0,
+            has_ended: false,
+        }
     }
 
     /// Queue pair `qpn` of the device with this node GUID; `None` if there is none.
@@ -200,12 +216,18 @@ impl Nldev {
     /// # Errors
     /// The kernel has given up.
     pub(crate) fn next_queue_pairs(&mut self) -> io::Result<Option<Vec<(Qpn, QueuePair)>>> {
+        if std::mem::take(&mut self.has_ended) {
+            return Ok(None);
+        }
         let mut buffer = vec![0; DATAGRAM];
         let len = self.receive(&mut buffer)?;
         let mut found = Vec::new();
         for (kind, payload) in answers(&buffer[..len], self.sequence) {
             match kind {
-                TYPE_DONE => return Ok((!found.is_empty()).then_some(found)),
+                TYPE_DONE => {
+                    self.has_ended = !found.is_empty();
+                    return Ok(self.has_ended.then_some(found));
+                }
                 TYPE_ERROR => return error_of(payload).map(|()| None),
                 _ => found.extend(queue_pairs_of(payload)),
             }
@@ -287,6 +309,7 @@ impl Nldev {
 
     fn send(&mut self, command: u16, flags: u16, attributes: &[(u16, u32)]) -> io::Result<()> {
         self.drain();
+        self.has_ended = false;
         self.sequence = self.sequence.wrapping_add(1);
         let flags = FLAG_REQUEST | flags;
         let question = encode(NLDEV | command, flags, self.sequence, attributes);
@@ -459,6 +482,14 @@ pub(super) fn read_all(datagram: &[u8], sequence: u32) {
     }
 }
 
+/// A socket that does not block, and its other end.
+#[cfg(test)]
+pub(crate) fn socket_pair() -> (OwnedFd, OwnedFd) {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType};
+    let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
+    socket::socketpair(family, kind, None, SockFlag::SOCK_NONBLOCK).expect("a socket pair")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,6 +537,35 @@ mod tests {
         let expected = [(Qpn(7), Some(QpState::Rts)), (Qpn(9), Some(QpState::Error))];
         assert_eq!(states, expected);
         assert!(queue_pairs_of(&payload[..20]).is_empty());
+    }
+
+    /// A later kernel puts it there if there is room.
+    #[test]
+    fn the_end_of_a_table_may_come_with_its_last_part() {
+        let (ours, kernels) = socket_pair();
+        let mut nldev = Nldev::over(ours);
+        let table = encode(0, 0, 0, &[(ATTR_RES_LQPN, 7)]).split_off(HEADER_LEN);
+        let table = nested(ATTR_RES_QP, &nested(20, &table));
+        let mut part = encode(NLDEV | CMD_RES_QP_GET, 2, 0, &[]);
+        part[..4].copy_from_slice(&((HEADER_LEN + table.len()) as u32).to_ne_bytes());
+        part.extend(table);
+        let end = encode(TYPE_DONE, 2, 0, &[]);
+        let qpns = |nldev: &mut Nldev| {
+            let found = nldev.next_queue_pairs().expect("an answer");
+            found.map(|found| found.iter().map(|(qpn, _)| *qpn).collect::<Vec<_>>())
+        };
+        let tell = |datagram: &[u8]| {
+            socket::send(kernels.as_raw_fd(), datagram, MsgFlags::empty()).expect("sent");
+        };
+        tell(&part);
+        assert_eq!(qpns(&mut nldev), Some(vec![Qpn(7)]));
+        assert!(nldev.next_queue_pairs().is_err(), "there is no end");
+        tell(&[part, end.clone()].concat());
+        assert_eq!(qpns(&mut nldev), Some(vec![Qpn(7)]));
+        assert_eq!(qpns(&mut nldev), None);
+        tell(&end);
+        assert_eq!(qpns(&mut nldev), None);
+        assert!(nldev.next_queue_pairs().is_err(), "nothing was asked");
     }
 
     #[test]

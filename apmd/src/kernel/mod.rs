@@ -10,6 +10,7 @@ mod peers;
 mod presence;
 mod queue_pairs;
 mod resync;
+mod search;
 mod traps;
 
 pub(crate) use host_kernel::HostKernel;
@@ -19,4 +20,5 @@ pub(crate) use peers::{Peers, Told};
 pub(crate) use presence::{Presence, Unusable};
 pub(crate) use queue_pairs::{CLIENT, Care, LeftOut, Output, QueuePairs, Seen, kernels};
 pub(crate) use resync::Resync;
+pub(crate) use search::Search;
 pub(crate) use traps::{Surroundings, Trap, Traps};

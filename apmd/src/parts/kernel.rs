@@ -18,9 +18,9 @@ use crate::config::{self, Config};
 use crate::io::apm_module::{ApmModule, Ask, Cookie, KernelQp, Message, Request};
 use crate::io::nldev::QueuePair;
 use crate::io::watched;
-use crate::kernel::{Output, PeerLid, Peers, Presence, QueuePairs, Resync, Told};
+use crate::kernel::{Output, PeerLid, Peers, Presence, QueuePairs, Resync, Search, Told};
 use crate::parts::device_indexes::DeviceIndexes;
-use crate::parts::patrol::{self, Patrol};
+use crate::parts::patrol::{self, Patrol, Step};
 use crate::parts::traps::Traps;
 use crate::registrations::Room;
 use crate::token::Token;
@@ -65,8 +65,8 @@ pub(crate) struct Kernel {
     peers: Peers,
     indexes: DeviceIndexes,
     patrol: Patrol,
-    /// Devices of which queue pairs may be older than the module.
-    unsearched: BTreeSet<Guid>,
+    /// For queue pairs that are older than the module.
+    older: Search,
     resync: Resync,
     /// There may be more to read than one turn took.
     unread: bool,
@@ -87,7 +87,7 @@ impl Kernel {
             peers: Peers::new(config.kernel.ack_timeout),
             indexes: DeviceIndexes::new(),
             patrol: Patrol::new(),
-            unsearched: BTreeSet::new(),
+            older: Search::new(),
             resync: Resync::new(),
             unread: false,
             discovers: false,
@@ -152,7 +152,7 @@ impl Kernel {
     /// Looks for queue pairs that are older than the module.
     fn search(&mut self, now: Time, devices: BTreeSet<Guid>) {
         if !devices.is_empty() {
-            self.unsearched.extend(devices);
+            self.older.begin(devices);
             self.patrol.begin_now(now);
         }
     }
@@ -246,26 +246,37 @@ impl Kernel {
         self.peers.handle_time(now);
         self.traps
             .handle_time(now, || self.queue_pairs.known_devices());
-        let (all, unsearched) = (&self.queue_pairs, &self.unsearched);
+        self.go_on_round(now);
+    }
+
+    /// The round over the queue pairs of all devices goes on, if it is time.
+    fn go_on_round(&mut self, now: Time) {
+        let (all, older) = (&self.queue_pairs, &self.older);
         let devices = || {
-            let mut devices: BTreeSet<_> = all.devices().into_iter().collect();
-            devices.extend(unsearched);
+            let devices = all.devices().into_iter().chain(older.devices());
+            let devices: BTreeSet<_> = devices.collect();
             devices.into_iter().collect()
         };
         let is_due = self.patrol.poll_timeout().is_some_and(|at| at <= now);
-        let found = self.patrol.handle_time(now, devices);
-        let is_over = is_due && self.patrol.is_between_rounds();
-        if let Some((node_guid, found)) = found {
-            // A completion error puts a queue pair into state error, and the module hears nothing of it.
-            for qpn in patrol::disconnected(&found) {
-                if let Some(id) = self.queue_pairs.registered((node_guid, qpn)) {
-                    self.order(id, Order::Query(NO_TOKEN));
+        match self.patrol.handle_time(now, devices) {
+            Some(Step::Found(node_guid, found)) => {
+                // A completion error puts a queue pair into state error, and the module hears nothing of it.
+                for qpn in patrol::disconnected(&found) {
+                    if let Some(id) = self.queue_pairs.registered((node_guid, qpn)) {
+                        self.order(id, Order::Query(NO_TOKEN));
+                    }
                 }
+                self.adopt(node_guid, &found);
             }
-            self.adopt(node_guid, &found);
+            Some(Step::Read(node_guid)) => self.older.handle_read(node_guid),
+            Some(Step::Failed(node_guid)) => self.older.handle_missed(node_guid),
+            None => {}
         }
-        if is_over {
-            self.unsearched.clear();
+        if is_due
+            && self.patrol.is_between_rounds()
+            && let Some(pause) = self.older.handle_round_over()
+        {
+            self.patrol.begin_at(now + pause);
         }
     }
 
@@ -274,22 +285,25 @@ impl Kernel {
         self.traps.handle_thread(&self.queue_pairs);
     }
 
-    /// Has the module take up what it does not know. What is being connected just now it will tell of.
+    /// Has the module take up what it does not know. What it knows, but has not told of because it is being
+    /// connected just now, it leaves as it is.
     fn adopt(&mut self, node_guid: Guid, found: &[(Qpn, QueuePair)]) {
-        if self.presence != Presence::Present || !self.unsearched.contains(&node_guid) {
+        if self.presence != Presence::Present || !self.older.wants(node_guid) {
             return;
         }
         let index = self.indexes.of(node_guid);
         let (Some(module), Some(index)) = (&self.module, index) else {
+            self.older.handle_missed(node_guid);
             return;
         };
         for (qpn, queue_pair) in found {
-            let is_connected = queue_pair.reliable && queue_pair.state == Some(QpState::Rts);
-            if is_connected && !self.queue_pairs.knows((node_guid, *qpn)) {
-                let message = Message::Adopt { index, qpn: *qpn };
-                if let Err(error) = module.order(UNANSWERED, message) {
-                    tracing::debug!(%node_guid, %qpn, %error, "queue pair not taken up");
-                }
+            if !is_connected_or_will_be(queue_pair) || self.queue_pairs.knows((node_guid, *qpn)) {
+                continue;
+            }
+            let message = Message::Adopt { index, qpn: *qpn };
+            if let Err(error) = module.order(UNANSWERED, message) {
+                tracing::debug!(%node_guid, %qpn, %error, "queue pair not taken up");
+                self.older.handle_missed(node_guid);
             }
         }
     }
@@ -355,5 +369,40 @@ impl Kernel {
                 Output::Forget(id) => Note::Forget(id),
             });
         }
+    }
+}
+
+/// One that is on its way when the module comes has to be taken up as well: what makes the module know a
+/// queue pair, its way to INIT, is behind it.
+fn is_connected_or_will_be(queue_pair: &QueuePair) -> bool {
+    let state = queue_pair.state;
+    queue_pair.reliable
+        && state.is_some_and(|it| matches!(it, QpState::Init | QpState::Rtr | QpState::Rts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::nldev::Maker;
+
+    #[test]
+    fn who_is_on_the_way_is_taken_up_as_well() {
+        let taken_up = |reliable, state| {
+            is_connected_or_will_be(&QueuePair {
+                maker: Maker::Kernel,
+                reliable,
+                state,
+                migration: None,
+                peer_qpn: None,
+            })
+        };
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            assert!(taken_up(true, Some(state)));
+            assert!(!taken_up(false, Some(state)), "a datagram's");
+        }
+        for state in [QpState::Reset, QpState::Error] {
+            assert!(!taken_up(true, Some(state)), "it leads nowhere");
+        }
+        assert!(!taken_up(true, None));
     }
 }

@@ -5,6 +5,7 @@
 //! more is told to look.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use cm_msgs::control::QpState;
@@ -17,6 +18,17 @@ use crate::io::nldev::{Nldev, QueuePair};
 const ROUND: Duration = Duration::from_secs(30);
 /// Between two parts of an answer, so that failover has its turn.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// What a step of a round has come to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Queue pairs of a device.
+    Found(Guid, Vec<(Qpn, QueuePair)>),
+    /// There are no more of this device, or it is not there.
+    Read(Guid),
+    /// The kernel did not tell of this device, or not of all.
+    Failed(Guid),
+}
 
 /// When to look at which device.
 #[derive(Debug)]
@@ -57,16 +69,21 @@ impl Patrol {
         self.devices.clear();
     }
 
+    /// The next round begins then, if not sooner.
+    pub(crate) fn begin_at(&mut self, at: Time) {
+        self.at = Some(self.at.map_or(at, |sooner| sooner.min(at)));
+    }
+
     pub(crate) fn is_between_rounds(&self) -> bool {
         self.device.is_none() && self.devices.is_empty()
     }
 
-    /// Goes on, if it is time. `devices`: those to be looked at. Returns queue pairs of a device.
+    /// Goes on, if it is time. `devices`: those to be looked at.
     pub(crate) fn handle_time(
         &mut self,
         now: Time,
         devices: impl FnOnce() -> VecDeque<Guid>,
-    ) -> Option<(Guid, Vec<(Qpn, QueuePair)>)> {
+    ) -> Option<Step> {
         if self.at.is_none_or(|at| at > now) {
             return None;
         }
@@ -78,7 +95,7 @@ impl Patrol {
                 return None;
             }
         }
-        let found = self.read();
+        let step = self.read();
         self.at = Some(
             now + if self.is_between_rounds() {
                 ROUND
@@ -86,34 +103,36 @@ impl Patrol {
                 PAUSE
             },
         );
-        found
+        step
     }
 
     /// The next part of the answer for a device, or the question for the next one.
-    fn read(&mut self) -> Option<(Guid, Vec<(Qpn, QueuePair)>)> {
+    fn read(&mut self) -> Option<Step> {
         let nldev = self.nldev.as_mut()?;
         let Some(device) = self.device else {
             let device = self.devices.pop_front()?;
-            match nldev.begin_queue_pairs(device) {
-                Ok(true) => self.device = Some(device),
-                Ok(false) => {}
-                Err(error) => tracing::debug!(node_guid = %device, %error, "queue pairs not read"),
-            }
-            return None;
+            return match nldev.begin_queue_pairs(device) {
+                Ok(true) => {
+                    self.device = Some(device);
+                    None
+                }
+                Ok(false) => Some(Step::Read(device)),
+                Err(error) => Some(failed(device, &error)),
+            };
         };
-        match nldev.next_queue_pairs() {
-            Ok(Some(found)) => Some((device, found)),
-            Ok(None) => {
-                self.device = None;
-                None
-            }
-            Err(error) => {
-                tracing::debug!(node_guid = %device, %error, "queue pairs not read");
-                self.device = None;
-                None
-            }
-        }
+        let step = match nldev.next_queue_pairs() {
+            Ok(Some(found)) => return Some(Step::Found(device, found)),
+            Ok(None) => Step::Read(device),
+            Err(error) => failed(device, &error),
+        };
+        self.device = None;
+        Some(step)
     }
+}
+
+fn failed(device: Guid, error: &io::Error) -> Step {
+    tracing::debug!(node_guid = %device, %error, "queue pairs not read");
+    Step::Failed(device)
 }
 
 /// Those that carry a connection no more. An application may drain its send queue for a while; what
@@ -129,7 +148,7 @@ pub(crate) fn disconnected(found: &[(Qpn, QueuePair)]) -> Vec<Qpn> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::nldev::Maker;
+    use crate::io::nldev::{Maker, socket_pair};
 
     #[test]
     fn who_is_in_rts_or_drained_is_connected() {
@@ -176,5 +195,28 @@ mod tests {
         let next = start + ROUND * 2;
         patrol.handle_time(next, none);
         assert_eq!(patrol.at, None, "there is nothing to look after");
+        patrol.begin_at(next + ROUND);
+        patrol.begin_at(next + PAUSE);
+        patrol.begin_at(next + ROUND);
+        assert_eq!(patrol.at, Some(next + PAUSE), "the soonest counts");
+    }
+
+    #[test]
+    fn a_device_of_which_nothing_is_told_has_not_been_read() {
+        // Nobody answers.
+        let (ours, _kernels) = socket_pair();
+        let start = Time(1_000_000);
+        let mut patrol = Patrol {
+            nldev: Some(Nldev::over(ours)),
+            at: Some(start),
+            device: None,
+            devices: VecDeque::new(),
+        };
+        let both = || VecDeque::from([Guid(1), Guid(2)]);
+        assert_eq!(patrol.handle_time(start, both), Some(Step::Failed(Guid(1))));
+        assert!(!patrol.is_between_rounds());
+        let next = start + PAUSE;
+        assert_eq!(patrol.handle_time(next, both), Some(Step::Failed(Guid(2))));
+        assert!(patrol.is_between_rounds());
     }
 }

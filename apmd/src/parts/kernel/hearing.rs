@@ -193,6 +193,7 @@ impl Kernel {
         self.resync.clear();
         self.queue_pairs.handle_vanished(now);
         self.peers.clear();
+        self.older.end();
     }
 }
 

@@ -25,7 +25,7 @@ use crate::counters::LibraryCounters;
 use crate::io::nldev::Nldev;
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
-use crate::parts::patrol::{self, Patrol};
+use crate::parts::patrol::{self, Patrol, Step};
 use crate::registrations::{Registrations, Room, Sharer, State};
 use crate::second_path::has_second_path;
 use crate::server::{Alive, Server};
@@ -432,7 +432,7 @@ impl Libraries {
     /// Has libraries look at queue pairs that died in silence.
     fn look_for_the_dead(&mut self, now: Time) {
         let devices = || self.registrations.devices();
-        let Some((node_guid, found)) = self.patrol.handle_time(now, devices) else {
+        let Some(Step::Found(node_guid, found)) = self.patrol.handle_time(now, devices) else {
             return;
         };
         for qpn in patrol::disconnected(&found) {
