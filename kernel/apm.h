@@ -219,6 +219,7 @@ struct ib_qp *apm_qp_hold(struct apm_qp *q);
 void apm_qp_release(struct ib_qp *qp);
 int apm_qp_adopt(struct apm_device *dev, u32 qpn);
 int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
+int apm_qp_reread(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
 int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now);
 int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alternate, bool rearm);
 int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);

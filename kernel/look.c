@@ -4,9 +4,12 @@
 
 #include "apm.h"
 
-/* Pauses between looks at one that is to become Armed, which no event tells. */
+/*
+ * Pauses between looks at one that is to become Armed, which no event tells. An idle one may never
+ * do, but once it is used again somebody has to notice: clients go by what they were told last.
+ */
 #define REARM_MS 2
-#define LONGEST_MS 1000
+#define LONGEST_MS 60000
 
 /* How long one may be in RTR before it is taken for one that stays there; how long to RTS. */
 #define RTR_MS 3000
@@ -219,7 +222,7 @@ static void look(struct work_struct *work)
 			retire(q);
 		goto out;
 	}
-	ret = apm_qp_read(q, qp, &now);
+	ret = apm_qp_reread(q, qp, &now);
 	if (!ret)
 		judge(q, qp->device, &now);
 	apm_qp_release(qp);

@@ -104,43 +104,87 @@ out:
 	return ret;
 }
 
-int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now)
+static int query(struct ib_qp *qp, struct ib_qp_attr *attr)
 {
 	struct ib_qp_init_attr init;
-	struct ib_qp_attr attr;
+
+	memset(attr, 0, sizeof(*attr));
+	return ib_query_qp(qp, attr,
+			   IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PKEY_INDEX | IB_QP_TIMEOUT |
+			   IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE |
+			   IB_QP_RETRY_CNT,
+			   &init);
+}
+
+/* What the attributes say; ports are asked for their LIDs. */
+static int translate(struct apm_qp *q, struct ib_qp *qp, const struct ib_qp_attr *attr,
+		     struct apm_snapshot *now)
+{
 	int ret;
 
-	memset(&attr, 0, sizeof(attr));
 	memset(now, 0, sizeof(*now));
-	ret = ib_query_qp(qp, &attr,
-			  IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PKEY_INDEX | IB_QP_TIMEOUT |
-			  IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE |
-			  IB_QP_RETRY_CNT,
-			  &init);
-	if (ret)
-		return ret;
-	now->state = attr.qp_state;
-	now->migration = attr.path_mig_state;
-	now->peer_qpn = attr.dest_qp_num & 0xffffff;
-	now->retries = attr.retry_cnt;
-	if (attr.qp_state < IB_QPS_RTR)
+	now->state = attr->qp_state;
+	now->migration = attr->path_mig_state;
+	now->peer_qpn = attr->dest_qp_num & 0xffffff;
+	now->retries = attr->retry_cnt;
+	if (attr->qp_state < IB_QPS_RTR)
 		return 0;
-	now->primary.port = attr.port_num;
-	now->primary.mtu = attr.path_mtu;
-	now->primary.ack_timeout = attr.timeout;
-	ret = apm_path_read(qp->device, &attr.ah_attr, attr.pkey_index, &now->primary);
+	now->primary.port = attr->port_num;
+	now->primary.mtu = attr->path_mtu;
+	now->primary.ack_timeout = attr->timeout;
+	ret = apm_path_read(qp->device, &attr->ah_attr, attr->pkey_index, &now->primary);
 	/* In Error a device may not know the path any more. */
 	if (ret)
-		return attr.qp_state == IB_QPS_ERR ? 0 : ret;
+		return attr->qp_state == IB_QPS_ERR ? 0 : ret;
 	if (!now->primary.global && now->primary.dlid == q->peer_lid)
 		now->primary.dgid = q->peer_gid;
-	now->loaded = attr.path_mig_state != IB_MIG_MIGRATED && attr.alt_port_num;
+	now->loaded = attr->path_mig_state != IB_MIG_MIGRATED && attr->alt_port_num;
 	if (!now->loaded)
 		return 0;
-	now->alternate.port = attr.alt_port_num;
-	now->alternate.mtu = attr.path_mtu;
-	now->alternate.ack_timeout = attr.alt_timeout;
-	return apm_path_read(qp->device, &attr.alt_ah_attr, attr.alt_pkey_index, &now->alternate);
+	now->alternate.port = attr->alt_port_num;
+	now->alternate.mtu = attr->path_mtu;
+	now->alternate.ack_timeout = attr->alt_timeout;
+	return apm_path_read(qp->device, &attr->alt_ah_attr, attr->alt_pkey_index, &now->alternate);
+}
+
+int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now)
+{
+	struct ib_qp_attr attr;
+
+	return query(qp, &attr) ?: translate(q, qp, &attr, now);
+}
+
+static bool leads_along(const struct rdma_ah_attr *ah, u8 port, const struct apm_path *path)
+{
+	return path->port == port && path->dlid == rdma_ah_get_dlid(ah) &&
+	       path->path_bits == rdma_ah_get_path_bits(ah);
+}
+
+static bool is_as_before(const struct apm_snapshot *last, const struct ib_qp_attr *attr)
+{
+	return last->state == attr->qp_state && last->migration == attr->path_mig_state &&
+	       last->primary.ack_timeout == attr->timeout &&
+	       leads_along(&attr->ah_attr, attr->port_num, &last->primary) &&
+	       (last->migration == IB_MIG_MIGRATED ||
+		(last->loaded &&
+		 leads_along(&attr->alt_ah_attr, attr->alt_port_num, &last->alternate)));
+}
+
+/*
+ * Reads one that was read before. Where it is as it was, no port is asked for its LID, since that
+ * may be a firmware's command: if it has changed, the next order finds it out.
+ */
+int apm_qp_reread(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now)
+{
+	struct ib_qp_attr attr;
+	int ret = query(qp, &attr);
+
+	if (ret)
+		return ret;
+	if (!is_as_before(&q->last, &attr))
+		return translate(q, qp, &attr, now);
+	*now = q->last;
+	return 0;
 }
 
 /* By one call: every moment counts. */
