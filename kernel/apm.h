@@ -123,6 +123,7 @@ struct apm_qp {
 	enum apm_refusal refusal;
 	bool standing;
 	u32 pause_ms;		/* until the next look, if it has to be looked at again */
+	u8 failed_looks;		/* in a row: it could not be read */
 	struct delayed_work look;
 
 	spinlock_t look_lock;		/* for what follows */

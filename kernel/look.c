@@ -11,6 +11,10 @@
 #define REARM_MS 2
 #define LONGEST_MS 60000
 
+/* One that cannot be read is tried again, the pauses doubling: for 25 s in all. */
+#define READ_AGAIN_MS 100
+#define READ_AGAIN 8
+
 /* How long one may be in RTR before it is taken for one that stays there; how long to RTS. */
 #define RTR_MS 3000
 #define RTS_MS 2000
@@ -137,6 +141,36 @@ static void judge(struct apm_qp *q, struct ib_device *ib, const struct apm_snaps
 	}
 }
 
+/*
+ * Nobody can say how it is, but an event may have said where. Protection that cannot be seen is
+ * told as none: a client that wants it back gives orders, and learns from these how it is.
+ */
+static void give_up(struct apm_qp *q)
+{
+	struct apm_snapshot now = q->last;
+	struct apm_news news = {};
+
+	if (!test_bit(APM_QP_ANNOUNCED, &q->flags))
+		return;
+	if (test_bit(APM_QP_MIG, &q->flags) && now.loaded)
+		now.primary = now.alternate;
+	now.migration = IB_MIG_MIGRATED;
+	now.loaded = false;
+	if (!news_of(q, &now, &news.cause))
+		return;
+	apm_saw(q, &now);
+	apm_tell(q, &news);
+}
+
+/* What was heard of it stays noted until it can be read. With the mutex held. */
+static void not_read(struct apm_qp *q)
+{
+	if (q->failed_looks == READ_AGAIN)
+		give_up(q);
+	else
+		apm_look_soon(q, READ_AGAIN_MS << q->failed_looks++);
+}
+
 static void retire(struct apm_qp *q)
 {
 	unsigned long flags;
@@ -204,7 +238,6 @@ static void look(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	struct apm_snapshot now;
 	struct ib_qp *qp;
-	int ret;
 
 	begin(q);
 	mutex_lock(&q->mutex);
@@ -222,9 +255,12 @@ static void look(struct work_struct *work)
 			retire(q);
 		goto out;
 	}
-	ret = apm_qp_reread(q, qp, &now);
-	if (!ret)
+	if (apm_qp_reread(q, qp, &now)) {
+		not_read(q);
+	} else {
+		q->failed_looks = 0;
 		judge(q, qp->device, &now);
+	}
 	apm_qp_release(qp);
 	look_later(q);
 out:

@@ -87,6 +87,9 @@ static void migrate(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *
 		return answer(news, APM_CAUSE_STALE, 0);
 	ret = apm_qp_migrate(q, qp);
 	again = read_again(q, qp, now);
+	/* The look that follows tells where it is. */
+	if (again && !ret)
+		set_bit(APM_QP_MIG, &q->flags);
 	/* An error does not matter if the hardware was faster. */
 	if (!again && !apm_path_same_way(&now->primary, &before))
 		ret = 0;

@@ -17,8 +17,10 @@ static void leave(struct apm_qp *q, u8 port)
 	if (q->standing && apm_qp_is_under_care(q) && !apm_qp_glance(qp, &now) &&
 	    now.state == IB_QPS_RTS && now.migration == IB_MIG_ARMED && now.port == port &&
 	    now.dlid == q->last.primary.dlid) {
-		if (!apm_qp_migrate(q, qp))
+		if (!apm_qp_migrate(q, qp)) {
 			WRITE_ONCE(q->standing, false);
+			set_bit(APM_QP_MIG, &q->flags);
+		}
 		apm_look_soon(q, 0);
 	}
 	apm_qp_release(qp);
