@@ -153,7 +153,12 @@ struct apm_news {
 	int error;
 };
 
+/* Queues for what users bring about themselves, see main.c. */
+#define APM_USER_WQ_BITS 3
+#define APM_USER_WQS BIT(APM_USER_WQ_BITS)
+
 extern struct workqueue_struct *apm_wq;
+extern struct workqueue_struct *apm_user_wq[APM_USER_WQS];
 extern struct workqueue_struct *apm_order_wq;
 extern struct workqueue_struct *apm_urgent_wq;
 extern spinlock_t apm_lock;

@@ -52,6 +52,7 @@ static int add_device(struct ib_device *ib)
 static void remove_device(struct ib_device *ib, void *data)
 {
 	struct apm_device *dev = data;
+	unsigned int i;
 
 	ib_unregister_event_handler(&dev->events);
 	cancel_work_sync(&dev->standing);
@@ -66,6 +67,8 @@ static void remove_device(struct ib_device *ib, void *data)
 	apm_qp_forget_device(dev);
 	/* Answers and ends are told by these, which want to know who may use the device. */
 	flush_workqueue(apm_order_wq);
+	for (i = 0; i < APM_USER_WQS; i++)
+		flush_workqueue(apm_user_wq[i]);
 	flush_workqueue(apm_wq);
 	WRITE_ONCE(dev->gone, true);
 	/* For whoever is in apm_device_hold(). */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Reads queue pairs of which something was heard, and tells what is new. */
+#include <linux/hash.h>
 #include <linux/sched/mm.h>
 
 #include "apm.h"
@@ -32,6 +33,83 @@ static struct {
 	uid_t uid;
 	unsigned long since;
 } newest;
+
+static void begin(struct apm_qp *q)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	q->look_waits = false;
+	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
+static struct workqueue_struct *queue_of(const struct apm_qp *q, bool news)
+{
+	if (news || !q->owner.user)
+		return apm_wq;
+	return apm_user_wq[hash_32(__kuid_val(q->owner.uid), APM_USER_WQ_BITS)];
+}
+
+/*
+ * For news, or because of what its owner does. One that waits is never postponed, and decides
+ * itself when the next is due. With look_lock held. The work holds a reference of the entry.
+ */
+static void look_at(struct apm_qp *q, unsigned long when, bool news)
+{
+	unsigned long here = jiffies;
+
+	/* News that is there does not wait where owners' doings do, nor while timers are late. */
+	if (q->look_waits && !time_before(when, q->look_at) && (!news || time_after(when, here)))
+		return;
+	q->look_waits = true;
+	q->look_at = when;
+	apm_qp_get(q);
+	if (mod_delayed_work(queue_of(q, news), &q->look,
+			     time_after(when, here) ? when - here : 0))
+		apm_qp_put(q);
+}
+
+static void look_in(struct apm_qp *q, unsigned int ms, bool news)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	look_at(q, jiffies + msecs_to_jiffies(ms), news);
+	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
+/* There is news, or may be in so many ms. From anywhere, event handlers included. */
+void apm_look_soon(struct apm_qp *q, unsigned int ms)
+{
+	look_in(q, ms, true);
+}
+
+/*
+ * Its owner does something, of which there is something to be seen in so many ms, and not only
+ * before. From anywhere, probes included.
+ */
+void apm_look_after(struct apm_qp *q, unsigned int ms)
+{
+	unsigned long when = jiffies + msecs_to_jiffies(ms);
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	if (time_after(when, q->look_until))
+		q->look_until = when;
+	look_at(q, when, false);
+	spin_unlock_irqrestore(&q->look_lock, flags);
+}
+
+/* A look that came sooner than what was heard can be seen is followed by another. */
+static void look_later(struct apm_qp *q)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->look_lock, flags);
+	if (time_before(jiffies, q->look_until))
+		look_at(q, q->look_until, false);
+	spin_unlock_irqrestore(&q->look_lock, flags);
+}
 
 static bool is_open(const struct apm_snapshot *s)
 {
@@ -112,7 +190,7 @@ static bool is_settled(struct apm_qp *q, const struct apm_snapshot *now)
 	if (!in_rtr || now->state > IB_QPS_RTR)
 		return false;
 	if (time_before(here, end)) {
-		apm_look_soon(q, to_rts ? RTS_MS / 20 : jiffies_to_msecs(end - here) + 1);
+		look_in(q, to_rts ? RTS_MS / 20 : jiffies_to_msecs(end - here) + 1, false);
 		return false;
 	}
 	return now->state == IB_QPS_RTR && !to_rts;
@@ -130,7 +208,7 @@ static void judge(struct apm_qp *q, struct ib_device *ib, const struct apm_snaps
 	/* One that has left RTS keeps what was said of it. */
 	refusal = is_open(now) || now->state == IB_QPS_RTR ? refusal_of(q, ib, now) : q->refusal;
 	if (!test_and_set_bit(APM_QP_ANNOUNCED, &q->flags) || refusal != q->refusal) {
-		q->refusal = refusal;
+		WRITE_ONCE(q->refusal, refusal);
 		apm_saw(q, now);
 		apm_tell_new(q);
 	} else if (news_of(q, now, &news.cause)) {
@@ -165,10 +243,12 @@ static void give_up(struct apm_qp *q)
 /* What was heard of it stays noted until it can be read. With the mutex held. */
 static void not_read(struct apm_qp *q)
 {
+	bool news = test_bit(APM_QP_MIG, &q->flags) || test_bit(APM_QP_MIG_ERR, &q->flags);
+
 	if (q->failed_looks == READ_AGAIN)
 		give_up(q);
 	else
-		apm_look_soon(q, READ_AGAIN_MS << q->failed_looks++);
+		look_in(q, READ_AGAIN_MS << q->failed_looks++, news);
 }
 
 static void retire(struct apm_qp *q)
@@ -178,44 +258,6 @@ static void retire(struct apm_qp *q)
 	spin_lock_irqsave(&apm_lock, flags);
 	apm_qp_retire(q);
 	spin_unlock_irqrestore(&apm_lock, flags);
-}
-
-static void begin(struct apm_qp *q)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&q->look_lock, flags);
-	q->look_waits = false;
-	spin_unlock_irqrestore(&q->look_lock, flags);
-}
-
-/* With look_lock held. The work holds a reference of the entry. */
-static void look_at(struct apm_qp *q, unsigned long when)
-{
-	unsigned long here = jiffies;
-
-	if (q->look_waits && !time_before(when, q->look_at)) {
-		if (time_before(here, q->look_at))
-			return;
-		/* It is due, but timers are late. */
-		when = here;
-	}
-	q->look_waits = true;
-	q->look_at = when;
-	apm_qp_get(q);
-	if (mod_delayed_work(apm_wq, &q->look, time_after(when, here) ? when - here : 0))
-		apm_qp_put(q);
-}
-
-/* A look that came sooner than what was heard can be seen is followed by another. */
-static void look_later(struct apm_qp *q)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&q->look_lock, flags);
-	if (time_before(jiffies, q->look_until))
-		look_at(q, q->look_until);
-	spin_unlock_irqrestore(&q->look_lock, flags);
 }
 
 static bool waits_for_calm(struct apm_qp *q)
@@ -228,7 +270,7 @@ static bool waits_for_calm(struct apm_qp *q)
 	    time_after(here, READ_ONCE(newest.since) + msecs_to_jiffies(CALM_MS)) ||
 	    time_after(here, READ_ONCE(q->rts_since) + msecs_to_jiffies(BURST_MS)))
 		return false;
-	apm_look_soon(q, CALM_MS);
+	look_in(q, CALM_MS, false);
 	return true;
 }
 
@@ -277,36 +319,10 @@ void apm_look_init(struct apm_qp *q)
 	INIT_DELAYED_WORK(&q->look, look);
 }
 
-/*
- * In so many ms at the latest; one that waits is never postponed, and decides itself when the next
- * is due. From anywhere, probes and event handlers included.
- */
-void apm_look_soon(struct apm_qp *q, unsigned int ms)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&q->look_lock, flags);
-	look_at(q, jiffies + msecs_to_jiffies(ms));
-	spin_unlock_irqrestore(&q->look_lock, flags);
-}
-
-/* And not only before: in so many ms there is something to be seen. */
-void apm_look_after(struct apm_qp *q, unsigned int ms)
-{
-	unsigned long when = jiffies + msecs_to_jiffies(ms);
-	unsigned long flags;
-
-	spin_lock_irqsave(&q->look_lock, flags);
-	if (time_after(when, q->look_until))
-		q->look_until = when;
-	look_at(q, when);
-	spin_unlock_irqrestore(&q->look_lock, flags);
-}
-
 /* There is nothing to be seen before it is connected, or stays as it is. */
 void apm_look_in_rtr(struct apm_qp *q)
 {
-	apm_look_soon(q, RTR_MS + 1);
+	look_in(q, RTR_MS + 1, false);
 }
 
 /* It goes to RTS. With apm_lock held. */

@@ -12,28 +12,66 @@ MODULE_LICENSE("Dual BSD/GPL");
 MODULE_VERSION("0.1.0");
 
 struct workqueue_struct *apm_wq;
+struct workqueue_struct *apm_user_wq[APM_USER_WQS];
 struct workqueue_struct *apm_order_wq;
 struct workqueue_struct *apm_urgent_wq;
+
+static void destroy_queue(struct workqueue_struct *queue)
+{
+	if (queue)
+		destroy_workqueue(queue);
+}
+
+static void destroy_queues(void)
+{
+	unsigned int i;
+
+	destroy_queue(apm_urgent_wq);
+	destroy_queue(apm_order_wq);
+	for (i = 0; i < APM_USER_WQS; i++)
+		destroy_queue(apm_user_wq[i]);
+	destroy_queue(apm_wq);
+}
+
+/*
+ * A program can modify its queue pairs all the time, if only in vain: probes see it before it is
+ * checked. Each is then looked at by commands of the firmware, and a program may have thousands. So
+ * such looks have queues of their own, by user: what the hardware, orders and kernel ULPs bring
+ * about does not wait for them, and other users' new connections do only where their queue happens
+ * to be the same. Nobody waits for these to free memory.
+ */
+static int __init create_user_queues(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < APM_USER_WQS; i++) {
+		apm_user_wq[i] = alloc_workqueue("apm_user%u", WQ_UNBOUND, 2, i);
+		if (!apm_user_wq[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int __init create_queues(void)
+{
+	/* Few at a time: a firmware command of each queue pair may wait here. */
+	apm_wq = alloc_workqueue("apm", WQ_UNBOUND | WQ_MEM_RECLAIM, 8);
+	/* Many queue pairs may be looked at: orders do not wait for that. */
+	apm_order_wq = alloc_workqueue("apm_orders", WQ_UNBOUND | WQ_MEM_RECLAIM, 8);
+	apm_urgent_wq = alloc_workqueue("apm_urgent", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
+	if (!create_user_queues() && apm_wq && apm_order_wq && apm_urgent_wq)
+		return 0;
+	destroy_queues();
+	return -ENOMEM;
+}
 
 static int __init apm_init(void)
 {
 	int ret;
 
-	/* Few at a time: a firmware command of each queue pair may wait here. */
-	apm_wq = alloc_workqueue("apm", WQ_UNBOUND | WQ_MEM_RECLAIM, 8);
-	if (!apm_wq)
-		return -ENOMEM;
-	/* Looks are as many as users make of them: orders do not wait for these. */
-	apm_order_wq = alloc_workqueue("apm_orders", WQ_UNBOUND | WQ_MEM_RECLAIM, 8);
-	if (!apm_order_wq) {
-		ret = -ENOMEM;
-		goto no_orders;
-	}
-	apm_urgent_wq = alloc_workqueue("apm_urgent", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
-	if (!apm_urgent_wq) {
-		ret = -ENOMEM;
-		goto no_urgent;
-	}
+	ret = create_queues();
+	if (ret)
+		return ret;
 	ret = apm_devices_init();
 	if (ret)
 		goto no_devices;
@@ -55,11 +93,7 @@ no_netlink:
 no_peers:
 	apm_devices_exit();
 no_devices:
-	destroy_workqueue(apm_urgent_wq);
-no_urgent:
-	destroy_workqueue(apm_order_wq);
-no_orders:
-	destroy_workqueue(apm_wq);
+	destroy_queues();
 	return ret;
 }
 
@@ -74,9 +108,7 @@ static void __exit apm_exit(void)
 	apm_devices_exit();
 	apm_netlink_exit();
 	apm_peers_exit();
-	destroy_workqueue(apm_urgent_wq);
-	destroy_workqueue(apm_order_wq);
-	destroy_workqueue(apm_wq);
+	destroy_queues();
 }
 
 module_init(apm_init);

@@ -62,6 +62,13 @@ static void bound_timeout(struct apm_qp *q, const struct ib_qp *qp, struct ib_qp
 	attr->timeout = apm_peer_timeout(q->dev, qp->port, q->primary_lid, attr->timeout);
 }
 
+/* Who is left alone by the settings is told of once, and causes nothing more. */
+static void have_seen(struct apm_qp *q)
+{
+	if (READ_ONCE(q->refusal) != APM_REFUSAL_OWNER)
+		apm_look_after(q, ON_ITS_WAY_MS);
+}
+
 /* With apm_lock held. */
 static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_attr *attr,
 			int mask)
@@ -96,7 +103,7 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 	bound_timeout(q, qp, attr, mask);
 	if (!(mask & IB_QP_STATE)) {
 		if (mask & (IB_QP_AV | IB_QP_PORT | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE))
-			apm_look_after(q, ON_ITS_WAY_MS);
+			have_seen(q);
 		return;
 	}
 	switch (attr->qp_state) {
@@ -111,7 +118,7 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 	default:
 		break;
 	}
-	apm_look_after(q, ON_ITS_WAY_MS);
+	have_seen(q);
 }
 
 /* The arguments of both functions begin alike. */
