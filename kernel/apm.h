@@ -181,6 +181,7 @@ void apm_qp_retire(struct apm_qp *q);
 void apm_qp_forget(struct apm_qp *q);
 void apm_qp_forget_device(struct apm_device *dev);
 void apm_qp_get(struct apm_qp *q);
+bool apm_qp_try_get(struct apm_qp *q);
 void apm_qp_put(struct apm_qp *q);
 void apm_qp_wait_for_last(void);
 void apm_qp_collect(struct apm_device *dev, u8 port, struct list_head *leaving);

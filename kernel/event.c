@@ -61,7 +61,11 @@ static bool is_kept(struct apm_qp *q, enum ib_event_type type)
 		set_bit(APM_QP_MIG_ERR, &q->flags);
 	else
 		return false;
-	apm_look_soon(q, 0);
+	/* It was found under RCU, and may be on its way out. */
+	if (apm_qp_try_get(q)) {
+		apm_look_soon(q, 0);
+		apm_qp_put(q);
+	}
 	/* rds drops its connection and svcrdma closes its own; UCX prints an error. */
 	return !q->owner.user || apm_config_swallows();
 }

@@ -65,6 +65,10 @@ static int __init create_queues(void)
 	return -ENOMEM;
 }
 
+/*
+ * The family comes last: with a first load a queue pair's event handler becomes the module's, and
+ * no reference keeps a module that is not initialised after all.
+ */
 static int __init apm_init(void)
 {
 	int ret;
@@ -78,17 +82,17 @@ static int __init apm_init(void)
 	ret = apm_peers_init();
 	if (ret)
 		goto no_peers;
-	ret = apm_netlink_init();
-	if (ret)
-		goto no_netlink;
 	ret = apm_probes_init();
 	if (ret)
 		goto no_probes;
+	ret = apm_netlink_init();
+	if (ret)
+		goto no_netlink;
 	return 0;
 
-no_probes:
-	apm_netlink_exit();
 no_netlink:
+	apm_probes_exit();
+no_probes:
 	apm_peers_exit();
 no_peers:
 	apm_devices_exit();

@@ -123,7 +123,7 @@ static void tell(struct apm_qp *q, struct sk_buff *skb)
 /*
  * Without a client nothing is put together: one that comes later asks for all. Who listens is
  * known for all network namespaces at once (netlink_has_listeners), by the group's place among
- * ours.
+ * ours. Probes may run before the family is there: the group's number is 0 then, nobody's.
  */
 static bool somebody_listens(void)
 {

@@ -213,6 +213,12 @@ void apm_qp_get(struct apm_qp *q)
 	refcount_inc(&q->refs);
 }
 
+/* For who is under RCU only: not of one that nobody holds any more. */
+bool apm_qp_try_get(struct apm_qp *q)
+{
+	return refcount_inc_not_zero(&q->refs);
+}
+
 void apm_qp_put(struct apm_qp *q)
 {
 	if (!refcount_dec_and_test(&q->refs))
