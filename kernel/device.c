@@ -27,12 +27,23 @@ static void on_event(struct ib_event_handler *handler, struct ib_event *event)
 	queue_work(apm_urgent_wq, &dev->standing);
 }
 
+/* Each port of a device may have a link layer of its own. */
+static bool has_infiniband(const struct ib_device *ib)
+{
+	u32 port;
+
+	rdma_for_each_port(ib, port)
+		if (rdma_cap_ib_sa(ib, port))
+			return true;
+	return false;
+}
+
 static int add_device(struct ib_device *ib)
 {
 	struct apm_device *dev;
 
 	/* Whether it can migrate paths is told of its queue pairs. */
-	if (!rdma_cap_ib_sa(ib, rdma_start_port(ib)))
+	if (!has_infiniband(ib))
 		return -EOPNOTSUPP;
 	dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 	if (!dev)

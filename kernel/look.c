@@ -123,8 +123,9 @@ static enum apm_refusal refusal_of(struct apm_qp *q, struct ib_device *ib,
 		return APM_REFUSAL_OWNER;
 	if (test_bit(APM_QP_OWN_APM, &q->flags))
 		return APM_REFUSAL_OWN_APM;
+	/* A path of another link layer has no LIDs. */
 	if (!(ib->attrs.device_cap_flags & IB_DEVICE_AUTO_PATH_MIG) ||
-	    !rdma_protocol_ib(ib, now->primary.port))
+	    !rdma_protocol_ib(ib, now->primary.port) || !now->primary.dlid)
 		return APM_REFUSAL_NO_APM;
 	if (now->state == IB_QPS_RTR)
 		return APM_REFUSAL_RESPONDER_ONLY;

@@ -10,8 +10,11 @@ int apm_path_read(struct ib_device *ib, const struct rdma_ah_attr *ah, u16 pkey_
 	struct ib_port_attr port;
 	int ret;
 
-	if (!rdma_is_port_valid(ib, path->port) || ah->type != RDMA_AH_ATTR_TYPE_IB)
+	if (!rdma_is_port_valid(ib, path->port))
 		return -EPROTO;
+	/* Of other paths nothing is needed: who has them is left alone. */
+	if (ah->type != RDMA_AH_ATTR_TYPE_IB)
+		return 0;
 	ret = ib_query_port(ib, path->port, &port);
 	if (ret)
 		return ret;

@@ -37,15 +37,23 @@ impl Qp {
             found.retain(|qp| qp.owner == *owner);
         }
         if found.is_empty() && !options.wants_json() {
-            print(&match owner {
-                Some(owner) => format!("no RC queue pair of {owner}"),
-                None => "no RC queue pair: nothing on this host has an RDMA connection".to_owned(),
-            })?;
+            print(&nothing(owner.as_deref()))?;
             return Ok(Outcome::Ok);
         }
         options.show(&found, || table(&found))?;
         Ok(Outcome::Ok)
     }
+}
+
+/// What the module does not know may still be there.
+fn nothing(owner: Option<&str>) -> String {
+    let of_owner = owner
+        .map(|owner| format!(" of {owner}"))
+        .unwrap_or_default();
+    format!(
+        "no InfiniBand RC queue pair{of_owner} is known to the kernel module, which does not see those of RoCE \
+         and iWARP devices and of DevX"
+    )
 }
 
 fn all(options: &Options) -> Result<Vec<HostQueuePair>, Failure> {
