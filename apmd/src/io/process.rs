@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process that cannot be mistaken for a later one of the same number.
 
-use std::io;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -40,26 +40,67 @@ impl Process {
     }
 
     /// Whether task `tid` is a thread of it.
-    pub(crate) fn has_thread(&self, tid: i32) -> bool {
+    ///
+    /// # Errors
+    /// It lives, and this process may not see its threads (proc(5), `hidepid`).
+    pub(crate) fn has_thread(&self, tid: i32) -> io::Result<bool> {
         // In this order: while the process lives, the directory is its own.
-        let thread = format!("/proc/{}/task/{tid}", self.pid);
-        (tid == self.pid || Path::new(&thread).exists()) && self.is_alive()
+        let listed = if tid == self.pid {
+            Ok(true)
+        } else {
+            self.lists(tid)
+        };
+        self.while_alive(listed)
     }
 
     /// Whether it is the one of this number that started then, in nanoseconds since the host did.
-    pub(crate) fn is(&self, pid: i32, started: Option<u64>) -> bool {
+    ///
+    /// # Errors
+    /// It has the number and lives, and this process may not see when it started.
+    pub(crate) fn is(&self, pid: i32, started: Option<u64>) -> io::Result<bool> {
+        if pid != self.pid {
+            return Ok(false);
+        }
         // In this order, as above.
-        let same_start = started.is_none_or(|at| start_ticks(pid) == Some(at / NS_PER_TICK));
-        pid == self.pid && same_start && self.is_alive()
+        let same_start = match started {
+            Some(at) => start_ticks(pid).map(|ticks| ticks == at / NS_PER_TICK),
+            None => Ok(true),
+        };
+        self.while_alive(same_start)
+    }
+
+    /// What was read of `/proc`, if the process lives still.
+    fn while_alive(&self, read: io::Result<bool>) -> io::Result<bool> {
+        match self.is_alive() {
+            true => read,
+            false => Ok(false),
+        }
+    }
+
+    fn lists(&self, tid: i32) -> io::Result<bool> {
+        let directory = format!("/proc/{}", self.pid);
+        match fs::metadata(format!("{directory}/task/{tid}")) {
+            Ok(_) => Ok(true),
+            // Nothing is in a process that is hidden, not even what is in every one.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::metadata(format!("{directory}/stat")).map(|_| false)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
 /// `/proc` counts in hundredths of a second (`USER_HZ`), on every architecture that has InfiniBand.
 const NS_PER_TICK: u64 = 10_000_000;
 
+fn start_ticks(pid: i32) -> io::Result<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    let start = start_of(&String::from_utf8_lossy(&stat));
+    start.ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
 /// Field 22 of `/proc/PID/stat`; the second is a name in parentheses, in which anything may be.
-fn start_ticks(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn start_of(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
@@ -76,9 +117,17 @@ fn open_pidfd(pid: i32) -> Result<OwnedFd, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::ffi::CStr;
+    use std::process::{Child, Command, Stdio};
+
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
+
+    /// A process that lives until it is killed.
+    fn cat() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+    }
 
     fn process(pid: u32) -> Process {
         let pid = pid.cast_signed();
@@ -92,36 +141,116 @@ mod tests {
     fn a_process_has_its_threads_and_no_others() {
         let this = process(std::process::id());
         let tid = || nix::unistd::gettid().as_raw();
-        assert!(this.has_thread(tid()));
+        assert!(this.has_thread(tid()).unwrap());
         let (thread, was_its) = std::thread::scope(|scope| {
             scope
-                .spawn(|| (tid(), this.has_thread(tid())))
+                .spawn(|| (tid(), this.has_thread(tid()).unwrap()))
                 .join()
                 .unwrap()
         });
         assert!(was_its);
         assert_ne!(thread, this.pid);
-        assert!(!this.has_thread(nix::unistd::getppid().as_raw()));
+        let parent = nix::unistd::getppid().as_raw();
+        assert!(!this.has_thread(parent).unwrap());
     }
 
     #[test]
     fn an_ended_process_has_nothing() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = cat();
         let process = process(child.id());
-        assert!(process.is_alive() && process.has_thread(process.pid));
+        assert!(process.is_alive() && process.has_thread(process.pid).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!process.is_alive() && !process.has_thread(process.pid));
+        assert!(!process.is_alive());
+        assert!(!process.has_thread(process.pid).unwrap());
+        assert!(!process.has_thread(process.pid + 1).unwrap());
+        assert!(!process.is(process.pid, Some(NS_PER_TICK)).unwrap());
+    }
+
+    #[test]
+    fn a_start_is_read_behind_any_name() {
+        let fields = "S 1 7 7 0 -1 4194560 97 0 0 0 0 0 0 0 20 0 1 0 5842 2703360 0";
+        for name in ["cat", "a) (b", ")", "\u{fffd}"] {
+            assert_eq!(start_of(&format!("7 ({name}) {fields}")), Some(5842));
+        }
+        assert_eq!(start_of("7 (cat) S 1"), None);
     }
 
     #[test]
     fn a_process_has_its_number_and_its_start() {
         let this = process(std::process::id());
         let at = start_ticks(this.pid).unwrap() * NS_PER_TICK;
-        assert!(at > 0 && this.is(this.pid, Some(at)) && this.is(this.pid, Some(at + 9_999_999)));
-        assert!(!this.is(this.pid, Some(at + NS_PER_TICK)) && this.is(this.pid, None));
+        let is = |pid, started| this.is(pid, started).unwrap();
+        assert!(at > 0 && is(this.pid, Some(at)) && is(this.pid, Some(at + 9_999_999)));
+        assert!(!is(this.pid, Some(at + NS_PER_TICK)) && is(this.pid, None));
         let parent = nix::unistd::getppid().as_raw();
-        assert!(!this.is(parent, None));
+        assert!(!is(parent, None) && !is(parent, Some(at)));
+    }
+
+    /// Makes this thread, and no other, a user's who is nobody here, without groups.
+    #[allow(unsafe_code)]
+    fn become_stranger() {
+        const STRANGER: u32 = 64_123;
+        let none = std::ptr::null::<libc::gid_t>();
+        // SAFETY: numbers, and a list of no groups; without the C library they change this thread only.
+        let results = unsafe {
+            [
+                libc::syscall(libc::SYS_setgroups, 0, none),
+                libc::syscall(libc::SYS_setresgid, -1, STRANGER, -1),
+                libc::syscall(libc::SYS_setresuid, -1, STRANGER, -1),
+            ]
+        };
+        assert_eq!(results, [0; 3], "root may");
+    }
+
+    /// Not by mount(8): a child of this process that ends at once may interrupt another test's poll.
+    #[allow(unsafe_code)]
+    fn mount(kind: &CStr, at: &CStr, flags: libc::c_ulong, options: &CStr) -> Option<()> {
+        let (kind, at, options) = (kind.as_ptr(), at.as_ptr(), options.as_ptr());
+        // SAFETY: each is a text that ends with NUL and is there until the call returns.
+        let result = unsafe { libc::mount(kind, at, kind, flags, options.cast()) };
+        (result == 0).then_some(())
+    }
+
+    /// What a stranger is told of a process with `/proc` mounted so: whether it has its first thread,
+    /// whether it has another, whether it began when the host did, and whether its number is another.
+    /// Nothing if nobody may mount it here.
+    fn told_with(options: &CStr, of: &Process) -> Option<[Result<bool, ErrorKind>; 4]> {
+        let look = || {
+            // This thread's mounts, and nobody else's.
+            unshare(CloneFlags::CLONE_NEWNS).ok()?;
+            mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE, c"")?;
+            mount(c"proc", c"/proc", 0, options)?;
+            become_stranger();
+            let told = [
+                of.has_thread(of.pid),
+                of.has_thread(1),
+                of.is(of.pid, Some(0)),
+                of.is(1, Some(0)),
+            ];
+            Some(told.map(|told| told.map_err(|error| error.kind())))
+        };
+        std::thread::scope(|scope| scope.spawn(look).join().unwrap())
+    }
+
+    #[test]
+    fn a_process_that_is_hidden_is_not_taken_for_another() {
+        let mut child = cat();
+        let process = process(child.id());
+        let [seen, denied, invisible] =
+            [c"hidepid=0", c"hidepid=1", c"hidepid=2"].map(|options| told_with(options, &process));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let Some(seen) = seen else {
+            println!("skipped: /proc cannot be mounted here");
+            return;
+        };
+        assert_eq!(seen, [Ok(true), Ok(false), Ok(false), Ok(false)]);
+        let hidden = |error| Some([Ok(true), Err(error), Err(error), Ok(false)]);
+        assert_eq!(denied, hidden(ErrorKind::PermissionDenied));
+        assert_eq!(invisible, hidden(ErrorKind::NotFound));
+        let ended = told_with(c"hidepid=2", &process);
+        assert_eq!(ended, Some([Ok(false); 4]));
     }
 
     #[test]
@@ -129,6 +258,6 @@ mod tests {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let pid = std::process::id().cast_signed();
         let peer = Process::of_peer(one.as_fd(), pid).unwrap();
-        assert!(peer.is_alive() && peer.has_thread(pid));
+        assert!(peer.is_alive() && peer.has_thread(pid).unwrap());
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 
 use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Snapshot};
 use cm_msgs::path::Path;
@@ -23,6 +24,8 @@ pub(super) enum Ownership {
     Foreign,
     /// All threads that made the queue pair, its protection domain and its context have ended.
     Unknown,
+    /// The registering process's or another's: `/proc` does not show this process to the daemon.
+    Hidden { pid: i32, why: ErrorKind },
 }
 
 /// Who has registered the queue pair before.
@@ -47,6 +50,12 @@ pub(super) enum Objection {
         "the queue pair is registered by another process, and the kernel cannot say whose it is"
     )]
     Held,
+    #[error(
+        "whose the queue pair is cannot be told: /proc/{pid} of the process that registers it cannot be read \
+         ({why}): a /proc that is mounted with hidepid wants gid= of a group that apmd is in, by \
+         SupplementaryGroups= of its unit (see install.md)"
+    )]
+    Hidden { pid: i32, why: ErrorKind },
     #[error("the queue pair is no reliable connection")]
     NotReliable,
     #[error("the queue pair is not in RTS")]
@@ -95,7 +104,11 @@ impl Objection {
     /// What the library is told.
     pub(super) fn refusal(&self) -> Refusal {
         match self {
-            Self::NoQueuePair | Self::Foreign | Self::Held | Self::NoAnswer(_) => Refusal::NotOwner,
+            Self::NoQueuePair
+            | Self::Foreign
+            | Self::Held
+            | Self::Hidden { .. }
+            | Self::NoAnswer(_) => Refusal::NotOwner,
             _ => Refusal::Contradicted,
         }
     }
@@ -114,10 +127,12 @@ impl Objection {
 }
 
 /// Whether this process may register the queue pair. Who is known to own it may take it from
-/// another, whose registration is then a leftover; where nobody can know, the first stays.
+/// another, whose registration is then a leftover; where nobody can know, the first stays. Who could be
+/// known is not let in unseen.
 pub(super) fn owner(ownership: Ownership, holder: Holder) -> Result<(), Objection> {
     match (ownership, holder) {
         (Ownership::Foreign, _) => Err(Objection::Foreign),
+        (Ownership::Hidden { pid, why }, _) => Err(Objection::Hidden { pid, why }),
         (Ownership::Unknown, Holder::Other) => Err(Objection::Held),
         (Ownership::Own, _) | (Ownership::Unknown, Holder::Nobody | Holder::Same) => Ok(()),
     }
@@ -365,6 +380,9 @@ mod tests {
     fn a_live_registration_is_never_displaced_by_a_stranger() {
         use Holder::{Nobody, Other, Same};
         use Ownership::{Foreign, Own, Unknown};
+        let (pid, why) = (7, ErrorKind::PermissionDenied);
+        let unseen = Ownership::Hidden { pid, why };
+        let hidden = || Err(Objection::Hidden { pid, why });
         let cases = [
             (Own, Nobody, Ok(())),
             (Own, Same, Ok(())),
@@ -375,6 +393,9 @@ mod tests {
             (Foreign, Nobody, Err(Objection::Foreign)),
             (Foreign, Same, Err(Objection::Foreign)),
             (Foreign, Other, Err(Objection::Foreign)),
+            (unseen, Nobody, hidden()),
+            (unseen, Same, hidden()),
+            (unseen, Other, hidden()),
         ];
         for (ownership, holder, verdict) in cases {
             assert_eq!(
@@ -383,6 +404,19 @@ mod tests {
                 "{ownership:?} {holder:?}"
             );
         }
+    }
+
+    #[test]
+    fn who_cannot_be_seen_is_not_called_another_and_it_is_said_what_to_do() {
+        let (pid, why) = (812, ErrorKind::PermissionDenied);
+        let objection = Objection::Hidden { pid, why };
+        assert_eq!(objection.refusal(), Refusal::NotOwner);
+        assert!(!objection.may_be_outdated());
+        let said = objection.to_string();
+        let want = "whose the queue pair is cannot be told: /proc/812 of the process that registers it cannot \
+                    be read (permission denied): a /proc that is mounted with hidepid wants gid= of ";
+        assert!(said.starts_with(want), "{said}");
+        assert!(said.contains("SupplementaryGroups="), "{said}");
     }
 
     #[test]

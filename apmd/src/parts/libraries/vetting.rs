@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registrations are held against what the kernel says before the engine gets them.
 
+use std::io;
 use std::iter;
 
 use cm_msgs::control::{Cause, NO_TOKEN, Refusal, Register, Report};
@@ -14,6 +15,7 @@ use super::{Libraries, Note, primary_port};
 use crate::io::apm_module::{KernelQp, Owner};
 use crate::io::gid_table;
 use crate::io::nldev::Maker;
+use crate::io::process::Process;
 use crate::registrations::State;
 
 impl Libraries {
@@ -96,8 +98,10 @@ impl Libraries {
     /// The module has told of a queue pair that is registered already.
     fn known_late(&mut self, now: Time, id: ConnId, told: Option<&KernelQp>) {
         let Some(told) = told else { return };
-        if self.made_by(id, &told.owner) == Ownership::Foreign {
-            self.object(now, id, &Objection::Foreign);
+        // It holds the queue pair itself; only whose that is may be new.
+        let ownership = self.made_by(id, told);
+        if let Err(objection) = check::owner(ownership, Holder::Same) {
+            self.object(now, id, &objection);
             return self.notes.push_back(Note::engine(Input::Close(id)));
         }
         // Its path may be another than was said.
@@ -129,7 +133,7 @@ impl Libraries {
         let Some(told) = told else {
             return self.confirmed_by_nldev(id, register, asked);
         };
-        let ownership = self.made_by(id, &told.owner);
+        let ownership = self.made_by(id, told);
         check::owner(ownership, self.holder(id, register))?;
         let confirmed = check::told(register, told)?;
         // All else of its paths is the module's word.
@@ -192,22 +196,49 @@ impl Libraries {
     }
 
     fn ownership(&self, id: ConnId, maker: Maker) -> Ownership {
-        let client = self.of(id);
         match maker {
-            Maker::Thread(tid) if client.is_some_and(|own| own.process.has_thread(tid)) => {
-                Ownership::Own
-            }
+            Maker::Thread(tid) => self.judged(id, |process| process.has_thread(tid)),
             Maker::Ended => Ownership::Unknown,
-            Maker::Thread(_) | Maker::Kernel => Ownership::Foreign,
+            Maker::Kernel => Ownership::Foreign,
         }
     }
 
     /// The same as the module has it, which has seen the queue pair begin: also where its maker has ended.
-    fn made_by(&self, id: ConnId, owner: &Owner) -> Ownership {
-        match (owner.pid, self.of(id)) {
-            (Some(0), _) => Ownership::Unknown,
-            (Some(pid), Some(client)) if client.process.is(pid, owner.started) => Ownership::Own,
-            _ => Ownership::Foreign,
+    fn made_by(&mut self, id: ConnId, told: &KernelQp) -> Ownership {
+        match self.owned_by(id, &told.owner) {
+            Ownership::Hidden { .. } if self.is_living_maker(id, told) => Ownership::Own,
+            ownership => ownership,
+        }
+    }
+
+    fn owned_by(&self, id: ConnId, owner: &Owner) -> Ownership {
+        match owner.pid {
+            Some(0) => Ownership::Unknown,
+            Some(pid) => self.judged(id, |process| process.is(pid, owner.started)),
+            None => Ownership::Foreign,
+        }
+    }
+
+    /// Whether it is this library's process by nldev, which names threads that live: that may be seen
+    /// where the process's start is not, and no earlier process of its number has any.
+    fn is_living_maker(&mut self, id: ConnId, told: &KernelQp) -> bool {
+        let found = self.nldev.as_mut();
+        let found = found.and_then(|nldev| nldev.queue_pair(told.node_guid, told.qpn).ok()?);
+        found.is_some_and(|found| self.ownership(id, found.maker) == Ownership::Own)
+    }
+
+    /// Whose it is if it is that process's of which this is asked.
+    fn judged(&self, id: ConnId, is_it: impl FnOnce(&Process) -> io::Result<bool>) -> Ownership {
+        let Some(Connected { client, process }) = self.of(id) else {
+            return Ownership::Foreign;
+        };
+        match is_it(process) {
+            Ok(true) => Ownership::Own,
+            Ok(false) => Ownership::Foreign,
+            Err(error) => Ownership::Hidden {
+                pid: client.peer.pid,
+                why: error.kind(),
+            },
         }
     }
 
