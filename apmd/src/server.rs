@@ -13,7 +13,7 @@ use statemachine::{FairShare, Time, Timers};
 
 use crate::config;
 use crate::io::peer_groups;
-use crate::io::seqpacket::{ListenError, Listener, Packets, Peer, Receive};
+use crate::io::seqpacket::{ListenError, Listener, NotGiven, Packets, Peer, Receive};
 use crate::io::watched;
 use crate::token::Token;
 
@@ -127,6 +127,11 @@ impl Server {
             accept_at: None,
             turned_away: 0,
         })
+    }
+
+    /// Who was to be let in, and is not.
+    pub(crate) fn not_given(&self) -> Option<&NotGiven> {
+        self.listener.not_given()
     }
 
     /// Takes in who waits; the keys of the new callers.

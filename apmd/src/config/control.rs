@@ -10,8 +10,8 @@ pub(super) const EVERYBODY: &str = "*";
 section! {
     /// `[control]`
     Control {
-        /// Group that may use the sockets, or [`EVERYBODY`]; the default one need not exist. Takes effect at
-        /// start.
+        /// Group that may use the sockets, or [`EVERYBODY`]; the default one need not exist. The daemon has to
+        /// be in it, unless it is root. Takes effect at start.
         group: String = "rdma".to_owned(),
         /// Connections looked after at the same time.
         max_connections: usize = statemachine::Config::default().connection_limit,

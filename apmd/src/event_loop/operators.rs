@@ -261,6 +261,8 @@ impl Parts {
         let others = others.chain(self.fabric.problem());
         let others = others.chain(self.acm.problems().iter().cloned());
         let others = others.chain(self.kernel.warnings());
+        // Both sockets were given to the group, or neither: one process has made them.
+        let others = others.chain(problems::of_sockets(self.operators.not_given()));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

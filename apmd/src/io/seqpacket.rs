@@ -12,7 +12,7 @@ use nix::sys::socket::{
     self, AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
-use nix::unistd::{Gid, Group};
+use nix::unistd::Group;
 
 pub use super::socket_file::ListenError;
 use super::socket_file::{at, clear_the_way};
@@ -27,6 +27,16 @@ pub struct Listener {
     path: PathBuf,
     /// Whose the file is.
     group: u32,
+    not_given: Option<NotGiven>,
+}
+
+/// A group to which the socket was to belong, and does not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NotGiven {
+    /// Its name.
+    pub(crate) group: String,
+    /// Why.
+    pub(crate) error: Errno,
 }
 
 /// Who is at the other end.
@@ -77,9 +87,10 @@ impl Listener {
             fd,
             path: path.to_owned(),
             group: 0,
+            not_given: None,
         };
-        if let Ok(Some(Group { gid, .. })) = Group::from_name(group) {
-            give_to(path, gid);
+        if let Ok(Some(group)) = Group::from_name(group) {
+            listener.not_given = give_to(path, group).err();
         }
         listener.group = std::fs::metadata(path).map_err(&io)?.gid();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(&io)?;
@@ -91,6 +102,11 @@ impl Listener {
     /// The group whose members may use it, whatever its mode says of others.
     pub(crate) fn group(&self) -> u32 {
         self.group
+    }
+
+    /// Whose the file was to be, if it could not be given to that group.
+    pub(crate) fn not_given(&self) -> Option<&NotGiven> {
+        self.not_given.as_ref()
     }
 
     /// The next caller; `None` when nobody waits.
@@ -117,10 +133,11 @@ impl Listener {
 }
 
 /// A daemon that is not root may give a file only to its own groups; then its owner's group does.
-fn give_to(path: &Path, gid: Gid) {
-    if let Err(error) = nix::unistd::chown(path, None, Some(gid)) {
-        tracing::warn!(path = %path.display(), %gid, %error, "group of the socket not set");
-    }
+fn give_to(path: &Path, Group { name, gid, .. }: Group) -> Result<(), NotGiven> {
+    nix::unistd::chown(path, None, Some(gid)).map_err(|error| {
+        tracing::warn!(path = %path.display(), group = name, %error, "group of the socket not set");
+        NotGiven { group: name, error }
+    })
 }
 
 impl Drop for Listener {

@@ -4,6 +4,7 @@
 use super::model::{ConnSums, Port};
 use crate::config::{self, Config};
 use crate::io::apm_module::Protect;
+use crate::io::seqpacket::NotGiven;
 use crate::kernel::{LeftOut, Presence};
 use crate::reload::Reload;
 
@@ -128,6 +129,16 @@ pub(crate) fn of_kernel(
         )],
         Presence::Present => left_out_words(left_out),
     }
+}
+
+/// A group whose members find the daemon's sockets closed, though the configuration names it.
+pub(crate) fn of_sockets(not_given: Option<&NotGiven>) -> Option<String> {
+    let NotGiven { group, error } = not_given?;
+    let error = error.desc();
+    Some(format!(
+        "group {group} ([control] group) cannot use apmd's sockets, which could not be given to it: {error}; name \
+         it in SupplementaryGroups= of apmd's unit (`systemctl edit apmd`) and restart apmd"
+    ))
 }
 
 fn left_out_words(left_out: LeftOut) -> Vec<String> {

@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -12,11 +14,14 @@ use std::time::Duration;
 use apmd::io::seqpacket::{Packets, Receive};
 use cm_msgs::control::FromDaemon;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use crate::apmctl::apmctl;
 use crate::directory::Directory;
+
+/// A user and group who are nobody here.
+const STRANGER: u32 = 64_123;
 
 /// A daemon that looks after no device; killed when dropped.
 #[derive(Debug)]
@@ -49,6 +54,18 @@ impl Daemon {
         let limited = format!("ulimit -n {count} && exec \"$0\" \"$@\"");
         shell.args(["-c", &limited, env!("CARGO_BIN_EXE_apmd")]);
         Self::try_start_by(shell, directory, config).expect("apmd starts")
+    }
+
+    /// Starts one in `directory` that is not root: as a user who is nobody here, if root runs the test.
+    pub(crate) fn start_as_stranger(directory: &Directory, config: &str) -> Self {
+        // Where everybody may run it.
+        let mut program = Command::new(directory.copy(env!("CARGO_BIN_EXE_apmd"), "apmd"));
+        if geteuid().is_root() {
+            let stranger = Some(STRANGER);
+            chown(directory.path(), stranger, stranger).expect("root may");
+            program.uid(STRANGER).gid(STRANGER);
+        }
+        Self::try_start_by(program, directory.path(), config).expect("apmd starts")
     }
 
     /// `program` becomes the daemon.

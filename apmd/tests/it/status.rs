@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::apmctl::outcome;
 use crate::daemon::Daemon;
+use crate::directory::Directory;
 
 /// What is degraded, as text and JSON have it.
 fn degraded(daemon: &Daemon) -> Vec<String> {
@@ -79,4 +80,22 @@ fn a_reload_says_which_changes_need_a_restart() {
     assert!(text.ends_with(": acm.serve, control.group"), "{text}");
     reload(&daemon, "", "reloads", 2);
     assert_eq!(restart(), None, "they are as they were at the start");
+}
+
+#[test]
+fn a_group_that_the_sockets_could_not_be_given_to_is_a_warning() {
+    let config = "[control]\ngroup = \"root\"\n";
+    let directory = Directory::new();
+    let daemon = Daemon::start_as_stranger(&directory, config);
+    let output = daemon.apmctl(&["status"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let warning = "warning      group root ([control] group) cannot use apmd's sockets, which could not be given to \
+                   it: Operation not permitted; name it in SupplementaryGroups= of apmd's unit";
+    assert!(text.contains(warning), "{text}");
+    assert!(!degraded(&daemon).iter().any(|line| line.contains("group")));
+
+    if nix::unistd::geteuid().is_root() {
+        let text = Daemon::start(config).apmctl(&["status"]).stdout;
+        assert!(!String::from_utf8_lossy(&text).contains("[control] group"));
+    }
 }

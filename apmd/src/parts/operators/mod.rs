@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use statemachine::Time;
 
-use crate::io::seqpacket::{Peer, Receive};
+use crate::io::seqpacket::{NotGiven, Peer, Receive};
 use crate::observe::CHUNK;
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::request::{Asked, Refused};
@@ -83,6 +83,11 @@ impl Operators {
     /// Packets that were no request.
     pub(crate) fn malformed(&self) -> u64 {
         self.malformed
+    }
+
+    /// The group that was to be let in, and is not.
+    pub(crate) fn not_given(&self) -> Option<&NotGiven> {
+        self.server.not_given()
     }
 
     /// The listener is ready.
