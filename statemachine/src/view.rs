@@ -361,6 +361,12 @@ pub enum Reason {
     PeerPolicy(Mode),
 }
 
+/// The kernel module's answer to orders for a QP that is not in its care.
+const NOT_PERMITTED: u8 = 1;
+/// The answer where the other port's table of P_Keys lacks one, the library's as well as the module's. The
+/// module's also for a QP that is gone, of which nothing is shown for long.
+const NO_ENTRY: u8 = 2;
+
 /// Why, and what to do about it where an operator can do something.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -371,7 +377,7 @@ impl fmt::Display for Reason {
             Self::Opening => "waiting for the peer's apmd",
             Self::PeerNotRegistered => {
                 "the peer's program has not registered the connection; \
-                 run it under 'apmctl run' on the peer's host"
+                 run it under 'apmctl run' on the peer's host, or load the kernel module apm there"
             }
             Self::PeerNoApmd => "peer: no apmd; start apmd on the peer's host",
             Self::PeerRefused(None) => "the peer's apmd refuses; see 'apmctl conn' on its host",
@@ -384,12 +390,12 @@ impl fmt::Display for Reason {
             }
             Self::Rejected(reason) => return write!(f, "the peer's apmd rejects: {reason}"),
             Self::PeerClosed => {
-                "the peer's program has closed the connection, or does not run under 'apmctl run' \
-                 any more"
+                "the peer's program has closed the connection, or neither runs under 'apmctl run' \
+                 any more nor is in the care of the kernel module apm there"
             }
             Self::WaitingForReq => {
                 "the peer's apmd has not asked for the connection; start apmd on the peer's host \
-                 and run its program under 'apmctl run'"
+                 and run its program under 'apmctl run', or load the kernel module apm there"
             }
             Self::WaitingForLap => {
                 "the peer's apmd has not proposed a path; see 'apmctl conn' on its host"
@@ -431,8 +437,18 @@ impl fmt::Display for Reason {
                  is not stopped"
             }
             Self::Stale => "the QP changed meanwhile",
+            Self::LoadFailed(NO_ENTRY) => {
+                "loading the alternate failed: the connection's P_Key is not on the other port; have \
+                 the subnet manager put it there"
+            }
+            Self::LoadFailed(NOT_PERMITTED) => {
+                "loading the alternate failed: the kernel module leaves the QP alone; see 'apmctl qp'"
+            }
             Self::LoadFailed(errno) => {
                 return write!(f, "loading the alternate failed: errno {errno}");
+            }
+            Self::MigrateFailed(NOT_PERMITTED) => {
+                "migrating failed: the kernel module leaves the QP alone; see 'apmctl qp'"
             }
             Self::MigrateFailed(errno) => return write!(f, "migrating failed: errno {errno}"),
             Self::WaitingForTraffic => "alternate loaded, waiting for inbound traffic",
@@ -602,4 +618,21 @@ pub struct Counters {
     /// Times that a path became suspect.
     #[serde(default)]
     pub paths_suspected: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_orders_fail_with_is_said_in_words_where_it_has_but_one_meaning() {
+        let failed = |reason: Reason| alloc::format!("{reason}");
+        assert!(failed(Reason::LoadFailed(2)).contains("P_Key is not on the other port"));
+        for reason in [Reason::LoadFailed(1), Reason::MigrateFailed(1)] {
+            assert!(failed(reason).contains("the kernel module leaves the QP alone"));
+        }
+        // Of migrating, a QP that is gone.
+        assert!(failed(Reason::MigrateFailed(2)).ends_with("errno 2"));
+        assert!(failed(Reason::LoadFailed(22)).ends_with("errno 22"));
+    }
 }

@@ -71,7 +71,8 @@ fn the_peers_program_does_not_run_under_apm() {
     pair.start(PASSIVE);
     registered(&mut pair, &[ACTIVE]);
     pair.run(60_000);
-    assert_warned(&pair, ACTIVE, "'apmctl run' on the peer's host");
+    let remedy = "'apmctl run' on the peer's host, or load the kernel module apm there";
+    assert_warned(&pair, ACTIVE, remedy);
     assert_eq!(said(&pair, PASSIVE), []);
 }
 
