@@ -5,112 +5,127 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 use core::time::Duration;
 
-use crate::id::ConnId;
+use crate::id::{ConnId, Payer};
 use crate::time::Time;
 
-/// Connections of one client that may have an association opened for them at once.
-const CLIENT_BURST: u32 = 256;
-/// One more for each client after this.
-const CLIENT_INTERVAL: Duration = Duration::from_millis(20);
-/// The same for all clients together.
+/// Connections of one payer that may have an association opened for them at once.
+const PAYER_BURST: u32 = 256;
+/// One more for each payer after this.
+const PAYER_INTERVAL: Duration = Duration::from_millis(20);
+/// The same for all payers together.
 const HOST_BURST: u32 = 1024;
 const HOST_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Which of the connections that clients register may have an association opened for them now.
+/// How often those are forgotten who have all their tokens again.
+const FORGET_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Which of the connections that are registered may have an association opened for them now.
 ///
-/// That takes MADs and, later, path queries. A client that registers and closes in a loop would
-/// take as many as it likes; so it pays for each with a token, and so do all together. A token is
-/// given back when the association is open: a thousand connections that are there to stay are
-/// taken up as fast as their peers answer. Whoever waits is served in turn, client by client.
+/// That takes MADs and, later, path queries. Whoever registers and closes in a loop would take as
+/// many as it likes, and so would a thousand connections to where nobody answers; so their owner pays
+/// for each with a token, and so do all together. A token is given back when the association is open:
+/// a thousand connections that are there to stay are taken up as fast as their peers answer. Whoever
+/// waits is served in turn, payer by payer: with more programs nobody gets more, and the kernel's
+/// connections, which all are one client's, do not stand behind each other's.
 /// Connections that are taken up already never wait here.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Admission {
     host: TokenBucket,
-    clients: BTreeMap<u32, TokenBucket>,
-    /// The connections that wait, of each client that has some.
-    waiting: BTreeMap<u32, BTreeSet<ConnId>>,
-    /// The client that was served last.
-    last: u32,
+    /// Of those who have spent some. Others have all their tokens.
+    payers: BTreeMap<Payer, TokenBucket>,
+    /// The connections that wait, of each payer that has some.
+    waiting: BTreeMap<Payer, BTreeSet<ConnId>>,
+    /// The payer that was served last.
+    last: Payer,
+    forget_at: Time,
 }
 
 impl Default for Admission {
     fn default() -> Self {
         Self {
             host: TokenBucket::new(HOST_BURST, HOST_INTERVAL),
-            clients: BTreeMap::new(),
+            payers: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            last: 0,
+            last: Payer(0),
+            forget_at: Time(0),
         }
     }
 }
 
 impl Admission {
     /// A connection wants an association.
-    pub(crate) fn enqueue(&mut self, id: ConnId) {
-        self.bucket(id.client);
-        self.waiting.entry(id.client).or_default().insert(id);
+    pub(crate) fn enqueue(&mut self, payer: Payer, id: ConnId) {
+        self.waiting.entry(payer).or_default().insert(id);
     }
 
     /// The next connection that may have one.
     pub(crate) fn next(&mut self, now: Time) -> Option<ConnId> {
-        // Client by client: one that registers a thousand does not stand before one that registers
+        self.forget(now);
+        // Payer by payer: one that registers a thousand does not stand before one that registers
         // its first.
         let later = (Bound::Excluded(self.last), Bound::Unbounded);
         let turns = self.waiting.range(later);
         let mut turns = turns.chain(self.waiting.range(..=self.last));
-        let may = |client| self.clients.get(client).is_some_and(|b| b.has_token(now));
         if !self.host.has_token(now) {
             return None;
         }
-        let (&client, ids) = turns.find(|(client, _)| may(client))?;
+        let (&payer, ids) = turns.find(|(payer, _)| self.next_token_of(payer) <= now)?;
         let id = *ids.first()?;
-        self.remove(id);
-        self.host.take(now);
-        self.bucket(client).take(now);
-        self.last = client;
+        self.remove(payer, id);
+        self.pay(now, payer);
+        self.last = payer;
         Some(id)
     }
 
     /// When there will be a token for somebody who waits.
     pub(crate) fn next_token(&self) -> Option<Time> {
-        let clients = self.waiting.keys();
-        let buckets = clients.filter_map(|client| self.clients.get(client));
-        let at = buckets.map(TokenBucket::next_token).min()?;
+        let payers = self.waiting.keys();
+        let at = payers.map(|payer| self.next_token_of(payer)).min()?;
         Some(at.max(self.host.next_token()))
     }
 
-    /// Its association is open.
-    pub(crate) fn opened(&mut self, id: ConnId) {
-        self.bucket(id.client).give_back();
-        self.host.give_back();
+    fn next_token_of(&self, payer: &Payer) -> Time {
+        let bucket = self.payers.get(payer);
+        bucket.map_or(Time(0), TokenBucket::next_token)
     }
 
-    /// It closed a short time after its association was opened.
-    pub(crate) fn closed_early(&mut self, now: Time, id: ConnId) {
-        self.bucket(id.client).take(now);
+    fn pay(&mut self, now: Time, payer: Payer) {
+        let new = || TokenBucket::new(PAYER_BURST, PAYER_INTERVAL);
+        self.payers.entry(payer).or_insert_with(new).take(now);
         self.host.take(now);
     }
 
+    /// The association of one of its connections is open.
+    pub(crate) fn opened(&mut self, payer: Payer) {
+        if let Some(bucket) = self.payers.get_mut(&payer) {
+            bucket.give_back();
+        }
+        self.host.give_back();
+    }
+
+    /// One of its connections closed a short time after its association was opened.
+    pub(crate) fn closed_early(&mut self, now: Time, payer: Payer) {
+        self.pay(now, payer);
+    }
+
     /// It does not want one any more.
-    pub(crate) fn remove(&mut self, id: ConnId) {
-        if let Some(ids) = self.waiting.get_mut(&id.client) {
+    pub(crate) fn remove(&mut self, payer: Payer, id: ConnId) {
+        if let Some(ids) = self.waiting.get_mut(&payer) {
             ids.remove(&id);
             if ids.is_empty() {
-                self.waiting.remove(&id.client);
+                self.waiting.remove(&payer);
             }
         }
     }
 
-    /// The client has gone. What it spent of the host's tokens is spent.
-    pub(crate) fn client_gone(&mut self, client: u32) {
-        self.clients.remove(&client);
-        self.waiting.remove(&client);
-    }
-
-    fn bucket(&mut self, client: u32) -> &mut TokenBucket {
-        let new = || TokenBucket::new(CLIENT_BURST, CLIENT_INTERVAL);
-        self.clients.entry(client).or_insert_with(new)
+    /// What a payer has spent outlives its connections, or to begin anew would cost nothing. So this, and
+    /// no connection's end, is what bounds how many are known: those who paid lately.
+    fn forget(&mut self, now: Time) {
+        if self.forget_at <= now {
+            self.forget_at = now + FORGET_INTERVAL;
+            self.payers.retain(|_, bucket| !bucket.is_full(now));
+        }
     }
 }
 
@@ -143,6 +158,10 @@ impl TokenBucket {
         self.next_token() <= now
     }
 
+    fn is_full(&self, now: Time) -> bool {
+        self.full_at <= now
+    }
+
     /// Takes a token, if there is one.
     fn take(&mut self, now: Time) {
         let empty = now + self.interval * self.size;
@@ -158,8 +177,16 @@ impl TokenBucket {
 mod tests {
     use super::*;
 
-    fn id(client: u32, conn: u32) -> ConnId {
-        ConnId { client, conn }
+    const ONE: Payer = Payer(1);
+
+    fn id(conn: u32) -> ConnId {
+        ConnId { client: 0, conn }
+    }
+
+    fn enqueue(admission: &mut Admission, payer: u64, count: u32) {
+        // All are one client's, as the kernel module's are, and no two the same.
+        let first = payer as u32 * 10_000;
+        (first..first + count).for_each(|conn| admission.enqueue(Payer(payer), id(conn)));
     }
 
     fn admitted(admission: &mut Admission, now: Time) -> usize {
@@ -167,15 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_its_burst_and_then_one_for_each_interval() {
+    fn a_payer_has_its_burst_and_then_one_for_each_interval() {
         let mut admission = Admission::default();
         let now = Time(1_000_000);
-        (0..1000).for_each(|conn| admission.enqueue(id(1, conn)));
-        assert_eq!(admitted(&mut admission, now), CLIENT_BURST as usize);
-        assert_eq!(admission.next_token(), Some(now + CLIENT_INTERVAL));
-        let later = now + CLIENT_INTERVAL * 10;
+        (0..1000).for_each(|conn| admission.enqueue(ONE, id(conn)));
+        assert_eq!(admitted(&mut admission, now), PAYER_BURST as usize);
+        assert_eq!(admission.next_token(), Some(now + PAYER_INTERVAL));
+        let later = now + PAYER_INTERVAL * 10;
         assert_eq!(admitted(&mut admission, later), 10);
-        (0..1000).for_each(|conn| admission.remove(id(1, conn)));
+        (0..1000).for_each(|conn| admission.remove(ONE, id(conn)));
         assert_eq!(admission.next_token(), None);
     }
 
@@ -184,41 +211,71 @@ mod tests {
         let mut admission = Admission::default();
         let now = Time(1_000_000);
         for conn in 0..10_000 {
-            admission.enqueue(id(1, conn));
-            assert_eq!(admission.next(now), Some(id(1, conn)));
-            admission.opened(id(1, conn));
+            admission.enqueue(ONE, id(conn));
+            assert_eq!(admission.next(now), Some(id(conn)));
+            admission.opened(ONE);
         }
-        (0..10_000).for_each(|conn| admission.closed_early(now, id(1, conn)));
-        (0..100).for_each(|conn| admission.enqueue(id(1, conn)));
+        (0..10_000).for_each(|_| admission.closed_early(now, ONE));
+        (0..100).for_each(|conn| admission.enqueue(ONE, id(conn)));
         assert_eq!(admitted(&mut admission, now), 0);
-        let later = now + CLIENT_INTERVAL * 10;
+        let later = now + PAYER_INTERVAL * 10;
         assert_eq!(admitted(&mut admission, later), 10, "and there is no debt");
     }
 
     #[test]
-    fn clients_take_turns() {
+    fn payers_take_turns_and_of_each_the_lowest_comes_first() {
         let mut admission = Admission::default();
-        for conn in 0..100 {
-            admission.enqueue(id(1, conn));
-        }
-        admission.enqueue(id(2, 0));
-        admission.enqueue(id(3, 0));
-        let first: [_; 4] = core::array::from_fn(|_| admission.next(Time(0)).map(|id| id.client));
-        assert_eq!(first, [1, 2, 3, 1].map(Some));
+        enqueue(&mut admission, 1, 100);
+        enqueue(&mut admission, 2, 1);
+        enqueue(&mut admission, 3, 1);
+        let first: [_; 4] = core::array::from_fn(|_| admission.next(Time(0)).map(|id| id.conn));
+        assert_eq!(first, [10_000, 20_000, 30_000, 10_001].map(Some));
+    }
+
+    /// As with a user's queue pairs that lead to where nobody answers, and a kernel ULP's that does not.
+    #[test]
+    fn who_has_spent_all_holds_up_nobody_else_of_the_same_client() {
+        let mut admission = Admission::default();
+        let now = Time(1_000_000);
+        (0..7000).for_each(|conn| admission.enqueue(ONE, id(conn)));
+        assert_eq!(admitted(&mut admission, now), PAYER_BURST as usize);
+        admission.enqueue(Payer(2), id(7000));
+        assert_eq!(admission.next(now), Some(id(7000)));
     }
 
     #[test]
-    fn many_clients_share_the_hosts_burst() {
+    fn many_payers_share_the_hosts_burst() {
         let mut admission = Admission::default();
-        for client in 0..100 {
-            (0..100).for_each(|conn| admission.enqueue(id(client, conn)));
-        }
+        (0..100).for_each(|payer| enqueue(&mut admission, payer, 100));
         assert_eq!(admitted(&mut admission, Time(0)), HOST_BURST as usize);
-        for client in 0..100 {
-            admission.client_gone(client);
-        }
-        admission.enqueue(id(100, 0));
+        admission.waiting.clear();
+        enqueue(&mut admission, 100, 1);
         assert_eq!(admission.next(Time(0)), None, "spent is spent");
-        assert_eq!(admission.next(Time(0) + HOST_INTERVAL), Some(id(100, 0)));
+        let later = Time(0) + HOST_INTERVAL;
+        assert_eq!(admission.next(later), Some(id(1_000_000)));
+    }
+
+    #[test]
+    fn what_was_spent_is_remembered_until_it_has_come_again_and_no_longer() {
+        let mut admission = Admission::default();
+        let mut now = Time(1_000_000);
+        for payer in 0..10_000 {
+            now = now + HOST_INTERVAL;
+            enqueue(&mut admission, payer, 1);
+            assert_eq!(admitted(&mut admission, now), 1);
+        }
+        let lately = (2 * FORGET_INTERVAL).as_millis() / HOST_INTERVAL.as_millis();
+        assert!(admission.payers.len() as u128 <= lately);
+        enqueue(&mut admission, 1, 1000);
+        assert_eq!(admitted(&mut admission, now), PAYER_BURST as usize);
+        // Its connections have all gone; what they cost is not forgotten with them.
+        admission.waiting.clear();
+        now = now + FORGET_INTERVAL;
+        enqueue(&mut admission, 1, 1000);
+        assert!(admitted(&mut admission, now) < PAYER_BURST as usize);
+        now = now + PAYER_INTERVAL * PAYER_BURST + FORGET_INTERVAL;
+        admission.waiting.clear();
+        assert_eq!(admission.next(now), None);
+        assert!(admission.payers.is_empty());
     }
 }

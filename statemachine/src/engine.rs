@@ -17,7 +17,7 @@ use crate::closing::{ClosingTable, Ended};
 use crate::config::Config;
 use crate::conn::Connection;
 use crate::context::{Alarm, Context};
-use crate::id::{ConnId, PortId};
+use crate::id::{ConnId, Payer, PortId};
 use crate::input::{Input, Origin, PortStatus, QueryError};
 use crate::notices::Notices;
 use crate::output::{Order, Query, Transmit};
@@ -86,8 +86,10 @@ impl Engine {
         match input {
             Input::Timeout => {}
             Input::Port(id, status) => self.port(id, status),
-            Input::Register(id, register) => self.register(id, &register, None),
-            Input::Refused(id, register, why) => self.register(id, &register, Some(why)),
+            Input::Register(id, payer, register) => self.register(id, payer, &register, None),
+            Input::Refused(id, payer, register, why) => {
+                self.register(id, payer, &register, Some(why));
+            }
             Input::Report(id, report) => match self.conns.get_mut(&id) {
                 Some(conn) => conn.report(&mut self.cx, &report),
                 None => self.cx.counters.reports_out_of_place += 1,
@@ -399,7 +401,13 @@ impl Engine {
         self.by_qp.get(&node_guid)?.get(&qpn).copied()
     }
 
-    fn register(&mut self, id: ConnId, register: &Register, refused: Option<Refusal>) {
+    fn register(
+        &mut self,
+        id: ConnId,
+        payer: Payer,
+        register: &Register,
+        refused: Option<Refusal>,
+    ) {
         self.close(id, Ending::Gone);
         if let Some(old) = self.by_qp(register.node_guid, register.qpn) {
             // The kernel has given the number out again: its former owner is gone, and did not say
@@ -411,7 +419,7 @@ impl Engine {
             self.cx.order(id, Order::Refuse(Refusal::Full));
             return;
         }
-        let conn = Connection::new(&mut self.cx, id, register, refused);
+        let conn = Connection::new(&mut self.cx, id, payer, register, refused);
         let qps = self.by_qp.entry(register.node_guid).or_default();
         qps.insert(register.qpn, id);
         let conn = self.conns.entry(id).or_insert(Box::new(conn));
@@ -476,7 +484,6 @@ impl Engine {
         for id in ids {
             self.close(id, Ending::Gone);
         }
-        self.cx.admission.client_gone(client);
     }
 
     fn paths(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What names connections and ports.
+//! What names connections, ports, and who pays.
 
 use core::ops::RangeInclusive;
 
@@ -22,6 +22,11 @@ impl ConnId {
         id(0)..=id(u32::MAX)
     }
 }
+
+/// Who pays for what a connection costs others: its owner. The number says nothing to the engine; connections
+/// with the same one share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Payer(pub u64);
 
 /// A local port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -10,7 +10,7 @@ use cm_msgs::{Gid, Lid, PKey, cm};
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
-use crate::id::{ConnId, PortId};
+use crate::id::{ConnId, Payer, PortId};
 use crate::notices::Notice;
 use crate::overlap::Overlap;
 use crate::probe::Probe;
@@ -145,9 +145,9 @@ pub enum Input {
     /// A local port is (now) like this; `None`: it is gone.
     Port(PortId, Option<PortStatus>),
     /// A library registers a connection.
-    Register(ConnId, Register),
+    Register(ConnId, Payer, Register),
     /// A connection that whoever has its QP cannot give an alternate: operators and its peer are told.
-    Refused(ConnId, Register, Refusal),
+    Refused(ConnId, Payer, Register, Refusal),
     /// A library reports on a connection.
     Report(ConnId, Report),
     /// How a connection is to be protected, from now on: all that is said of it in particular.

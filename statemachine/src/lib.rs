@@ -82,7 +82,7 @@ pub use candidate::{Candidate, Doubt, Score, Shared};
 pub use config::{Config, PortDown, SERVICE_ID};
 pub use engine::Engine;
 pub use fair_share::FairShare;
-pub use id::{ConnId, PortId};
+pub use id::{ConnId, Payer, PortId};
 pub use input::{Command, Input, MadSource, Origin, PortStatus, QueryError, UnknownOrigin};
 pub use notices::Notice;
 pub use output::{Order, PathQuery, Query, Transmit};

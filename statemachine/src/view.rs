@@ -285,7 +285,7 @@ pub enum Reason {
     Refused(Refusal),
     /// The QP is in this state.
     Qp(QpState),
-    /// Its client registered so many connections that it has to wait for its turn.
+    /// So many connections begin, of its owner's or in all, that it has to wait for its turn.
     Queued,
     /// The peer's daemon has not answered yet.
     Opening,
@@ -373,7 +373,9 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Refused(refusal) => return write!(f, "{refusal}"),
             Self::Qp(state) => return write!(f, "the QP is in state {state}"),
-            Self::Queued => "its program registers many connections, and this one waits its turn",
+            Self::Queued => {
+                "its user, or its kernel ULP, begins many connections, and this one waits its turn"
+            }
             Self::Opening => "waiting for the peer's apmd",
             Self::PeerNotRegistered => {
                 "the peer's program has not registered the connection; \

@@ -13,21 +13,20 @@ pub(crate) use truth::kernels;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
-use std::rc::Rc;
 
-use cm_msgs::control::{self, Refusal, Register, Report};
-use cm_msgs::{Guid, Lid, Qpn};
+use cm_msgs::control::{self, Refusal, Report};
+use cm_msgs::{Guid, Qpn};
 use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 
 use crate::client::Client;
 use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport};
 use crate::io::seqpacket::Peer;
-use crate::registrations::{Registrations, Room, Sharer, State};
+use crate::registrations::{Registrations, Room, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
 use dump::Dump;
-use registration::registration;
+use registration::{registration, sharer};
 use roomless::Roomless;
 
 /// The client of all connections that are registered here; libraries are counted from 1.
@@ -410,9 +409,12 @@ impl QueuePairs {
             }
             return;
         }
+        let Some(payer) = self.registrations.payer(id) else {
+            return;
+        };
         if self.registrations.is_its_turn(now, id) {
             self.registrations.accept(now, id, register);
-            let input = Input::Register(id, register);
+            let input = Input::Register(id, payer, register);
             self.outputs.push_back(Output::Engine(Box::new(input)));
         }
     }
@@ -477,8 +479,11 @@ impl QueuePairs {
         };
         let why = Refusal::GlobalRoute;
         entry.whose = Whose::Refused(why);
-        if let Some(register) = registration(&entry.qp) {
-            let input = Input::Refused(entry.id(), register, why);
+        let id = entry.id();
+        if let (Some(register), Some(payer)) =
+            (registration(&entry.qp), self.registrations.payer(id))
+        {
+            let input = Input::Refused(id, payer, register, why);
             self.outputs.push_back(Output::Engine(Box::new(input)));
         }
     }
@@ -518,21 +523,6 @@ impl QueuePairs {
         };
         let token = self.orders.add(cookie, answer);
         Some((cookie, token, ask))
-    }
-}
-
-/// Whose share a queue pair takes. A subnet manager gives all ports of hosts the same LMC, so a host is not
-/// as many as it has LIDs.
-fn sharer(qp: &KernelQp, register: &Register, ports: &BTreeMap<PortId, u8>) -> Sharer {
-    if qp.owner.pid.is_some() {
-        return Sharer::User(qp.owner.uid);
-    }
-    let primary = &register.snapshot.primary;
-    let port = PortId::new(qp.node_guid, primary.port);
-    let lmc = ports.get(&port).copied().unwrap_or(0).min(7);
-    Sharer::Ulp {
-        name: Rc::from(qp.owner.name.as_str()),
-        peer: Lid(primary.dlid.0 >> lmc << lmc),
     }
 }
 

@@ -174,7 +174,7 @@ impl Kernel {
     /// as it is.
     pub(crate) fn handle_claim(&mut self, now: Time, input: &Input) -> bool {
         match input {
-            Input::Register(id, register) => {
+            Input::Register(id, _, register) => {
                 let number = (register.node_guid, register.qpn);
                 self.queue_pairs.claim(now, number, *id);
             }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use cm_msgs::control::Register;
 use cm_msgs::{Guid, Qpn};
-use statemachine::{ConnId, Time};
+use statemachine::{ConnId, Payer, Time};
 
 use turnover::Turnover;
 
@@ -120,6 +120,11 @@ impl Registrations {
 
     pub(crate) fn get(&self, id: ConnId) -> Option<&Registration> {
         self.table.get(&id)
+    }
+
+    /// Who pays for what it costs others.
+    pub(crate) fn payer(&self, id: ConnId) -> Option<Payer> {
+        self.get(id).map(|found| found.sharer.payer())
     }
 
     pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Registration> {

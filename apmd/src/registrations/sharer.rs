@@ -2,9 +2,11 @@
 //! Whose share of what is bounded a connection has.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use cm_msgs::Lid;
+use statemachine::Payer;
 
 /// Who shares with others.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,6 +31,20 @@ impl Sharer {
             Self::Ulp { peer, .. } => Some(*peer),
         }
     }
+
+    /// As the engine knows its owner: a user with all programs, a ULP with all peers. The numbers are made
+    /// of what they stand for, so that nobody has to remember them.
+    pub(crate) fn payer(&self) -> Payer {
+        match self {
+            Self::User(uid) => Payer((*uid).into()),
+            Self::Ulp { name, .. } => {
+                let mut hasher = DefaultHasher::new();
+                name.hash(&mut hasher);
+                // No user's, and in 63 bits no two modules' names meet.
+                Payer(hasher.finish() | 1 << 63)
+            }
+        }
+    }
 }
 
 impl fmt::Display for Sharer {
@@ -37,5 +53,30 @@ impl fmt::Display for Sharer {
             Self::User(uid) => write!(f, "user {uid}"),
             Self::Ulp { name, peer } => write!(f, "{name}, with LID {peer}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_ulps_pay_for_themselves_and_nobody_for_another() {
+        let ulp = |name: &str, peer| Sharer::Ulp {
+            name: Rc::from(name),
+            peer: Lid(peer),
+        };
+        let payers = [
+            Sharer::User(0),
+            Sharer::User(1000),
+            Sharer::User(u32::MAX),
+            ulp("ib_srp", 9),
+            ulp("nvme_rdma", 9),
+        ]
+        .map(|sharer| sharer.payer());
+        for (place, payer) in payers.iter().enumerate() {
+            assert!(!payers[..place].contains(payer), "{payers:?}");
+        }
+        assert_eq!(ulp("ib_srp", 9).payer(), ulp("ib_srp", 10).payer());
     }
 }

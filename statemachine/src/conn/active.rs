@@ -55,7 +55,7 @@ pub(super) struct Active {
 
 impl Active {
     pub(super) fn start(&mut self, core: &mut Core, cx: &mut Context) {
-        cx.admission.enqueue(core.id);
+        cx.admission.enqueue(core.payer, core.id);
         if core.qp.migration == MigrationState::Rearm {
             cx.set(core.id, ConnAlarm::Rearm, cx.config.rearm_confirm);
         }
@@ -83,10 +83,10 @@ impl Active {
     }
 
     pub(super) fn close(&mut self, core: &mut Core, cx: &mut Context) -> Option<CommIds> {
-        cx.admission.remove(core.id);
+        cx.admission.remove(core.payer, core.id);
         let early = |opened| cx.now - opened < SHORT_LIVED;
         if self.opened.is_some_and(early) {
-            cx.admission.closed_early(cx.now, core.id);
+            cx.admission.closed_early(cx.now, core.payer);
         }
         self.negotiation.stop(core, cx);
         self.silence(core, cx);
@@ -171,7 +171,7 @@ impl Active {
             Outcome::Opened => {
                 if self.opened.is_none() {
                     self.opened = Some(cx.now);
-                    cx.admission.opened(core.id);
+                    cx.admission.opened(core.payer);
                 }
                 self.negotiation.opened(core, cx);
             }

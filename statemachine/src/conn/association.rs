@@ -115,7 +115,7 @@ pub(super) const BOTH_ACTIVE: RejReason = RejReason::StaleConnection;
 
 #[cfg_attr(test, derive(Clone, Debug))]
 enum State {
-    /// Other connections of its client come first.
+    /// Other connections come first, of its owner's or of others.
     Queued,
     /// There is no room for a REQ.
     NoRoom,

@@ -49,7 +49,7 @@ use self::watched::Watched;
 use crate::context::{ConnAlarm, Context, Route};
 use crate::exchange::RoundTrip;
 use crate::guard::guard;
-use crate::id::{ConnId, PortId};
+use crate::id::{ConnId, Payer, PortId};
 use crate::input::MadSource;
 use crate::output::Order;
 use crate::overlap::Overlap;
@@ -88,6 +88,7 @@ impl Connection {
     pub(crate) fn new(
         cx: &mut Context,
         id: ConnId,
+        payer: Payer,
         register: &Register,
         refused: Option<Refusal>,
     ) -> Self {
@@ -105,6 +106,7 @@ impl Connection {
         let refused = refused.or_else(|| refusal(cx, node_guid, snapshot.primary.port));
         let core = Core {
             id,
+            payer,
             opted_in,
             policy,
             node_guid,

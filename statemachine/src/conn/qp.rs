@@ -25,7 +25,7 @@ use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context, Route};
 use crate::exchange::RoundTrip;
 use crate::guard::guard;
-use crate::id::{ConnId, PortId};
+use crate::id::{ConnId, Payer, PortId};
 use crate::input::{MadSource, QueryError};
 use crate::output::Order;
 use crate::port::{Port, SubnetLid, same_port};
@@ -40,6 +40,7 @@ use crate::view::{ConnectionCounters, MoveCause, Reason, Transition};
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct Core {
     pub(crate) id: ConnId,
+    pub(super) payer: Payer,
     pub(super) opted_in: bool,
     /// What was said of its policy.
     pub(super) policy: PolicyOverride,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The paths of a connection that are probed.
 
+use core::num::NonZeroU8;
+
 use cm_msgs::path::Path;
 use cm_msgs::{Guid, Lid, PKey};
 
@@ -14,7 +16,8 @@ const WATCHED_MAX: usize = 4;
 /// A path as probes take it, from some port of the connection's device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WatchedPath {
-    port: u8,
+    /// No port is number 0, so a place without a path takes nothing more.
+    port: NonZeroU8,
     sl: u8,
     slid: Lid,
     dlid: Lid,
@@ -22,10 +25,11 @@ pub(super) struct WatchedPath {
 }
 
 impl WatchedPath {
-    /// `None`: probes cannot take it, since their answers would need a GRH.
+    /// `None`: probes cannot take it, since their answers would need a GRH, or no port is named.
     pub(super) fn new(path: &Path) -> Option<Self> {
-        (!path.global).then_some(Self {
-            port: path.port,
+        let port = NonZeroU8::new(path.port).filter(|_| !path.global)?;
+        Some(Self {
+            port,
             sl: path.sl,
             slid: path.slid,
             dlid: path.dlid,
@@ -42,7 +46,7 @@ impl WatchedPath {
             pkey,
         } = self;
         ProbePath {
-            port: PortId::new(node_guid, port),
+            port: PortId::new(node_guid, port.get()),
             slid,
             dlid,
             sl,

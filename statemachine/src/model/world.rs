@@ -19,6 +19,7 @@ use super::network::{
 use super::qp::Event;
 use super::rules::Rule;
 use crate::guard::{Guard, without};
+use crate::id::Payer;
 use crate::input::{Input, MadSource, Origin, QueryError};
 use crate::output::{Query, Transmit};
 
@@ -281,7 +282,7 @@ impl World {
     fn register(&mut self, host: usize) {
         let register = self.host(host).register();
         let id = self.hosts[host].id();
-        self.tell(host, Input::Register(id, register));
+        self.tell(host, Input::Register(id, Payer(1), register));
         self.note_place(host, true);
     }
 

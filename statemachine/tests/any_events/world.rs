@@ -13,8 +13,8 @@ use cm_msgs::sa::PathRecord;
 use cm_msgs::{Lid, PKey, Qpn};
 use statemachine::view::AssociationState;
 use statemachine::{
-    Command, Config, ConnId, Engine, Input, MadSource, Notice, Order, Origin, Overlap, PortId,
-    PortStatus, Query, Random, SERVICE_ID, Time, Transmit,
+    Command, Config, ConnId, Engine, Input, MadSource, Notice, Order, Origin, Overlap, Payer,
+    PortId, PortStatus, Query, Random, SERVICE_ID, Time, Transmit,
 };
 
 use crate::event::{Conn, Event, NODE, Pick, Qp, far, near, path, port};
@@ -75,7 +75,8 @@ impl World {
                     policy: PolicyOverride::default(),
                     snapshot: snapshot(&qp),
                 };
-                self.tell(Input::Register(id(conn), register));
+                let payer = Payer(conn.client.into());
+                self.tell(Input::Register(id(conn), payer, register));
             }
             Event::Report(conn, cause, qp) => self.report(conn, cause, snapshot(&qp)),
             Event::Obey(pick) => self.obey(pick),

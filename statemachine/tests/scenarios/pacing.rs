@@ -27,7 +27,7 @@ fn registering_and_closing_in_a_loop_is_paced() {
 }
 
 #[test]
-fn a_program_that_registers_in_a_loop_holds_up_no_other() {
+fn who_registers_in_a_loop_holds_up_no_other() {
     let mut pair = started(1);
     for conn in 0..1_000 {
         pair.register_and_close(ACTIVE, 99, conn);
@@ -44,7 +44,8 @@ fn a_new_socket_for_each_registration_does_not_help() {
     for client in 0..3_000 {
         pair.register_and_close(ACTIVE, 100 + client, client);
     }
-    let most = 2 * (1_024 + 3_000 / 2 + 1);
+    // All are the same user's.
+    let most = 2 * (256 + 3_000 / 20 + 1);
     let sent = pair.all_sent(ACTIVE) - before;
     assert!(sent <= most, "{sent} MADs");
 }

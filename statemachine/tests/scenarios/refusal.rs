@@ -6,7 +6,7 @@ use cm_msgs::control::{PolicyOverride, Refusal, Register};
 use statemachine::view::{AssociationState, Protection, Reason};
 use statemachine::{Input, PortStatus};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, random};
+use super::pair::{ACTIVE, OWNER, PASSIVE, Pair, random};
 
 fn with_ports(host: usize, change: impl Fn(&mut PortStatus)) -> Pair {
     let mut pair = Pair::new(1);
@@ -136,7 +136,7 @@ fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
             snapshot: qp.snapshot(),
         };
         let why = Refusal::GlobalRoute;
-        pair.tell(host, Input::Refused(pair.id(host, 0), register, why));
+        pair.tell(host, Input::Refused(pair.id(host, 0), OWNER, register, why));
         pair.run(120_000);
         assert_refused(&pair, host, why);
         let told = pair.view(PASSIVE + ACTIVE - host);

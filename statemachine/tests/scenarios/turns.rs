@@ -9,7 +9,9 @@ use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, 
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 use statemachine::view::Protection;
-use statemachine::{Config, ConnId, Engine, Input, Order, PortId, PortStatus, Query, Random, Time};
+use statemachine::{
+    Config, ConnId, Engine, Input, Order, Payer, PortId, PortStatus, Query, Random, Time,
+};
 
 const GUID: Guid = Guid(0x1000);
 const PEER: Guid = Guid(0x2000);
@@ -134,7 +136,7 @@ impl Lone {
                 alternate: alternate.map(path),
             },
         };
-        self.tell(Input::Register(id(conn), register));
+        self.tell(Input::Register(id(conn), Payer(1), register));
     }
 }
 

@@ -4,7 +4,7 @@
 use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
-use statemachine::{Config, ConnId, Engine, Input, PortId, PortStatus, Random, Time};
+use statemachine::{Config, ConnId, Engine, Input, Payer, PortId, PortStatus, Random, Time};
 
 pub(crate) fn guid(host: usize) -> Guid {
     Guid(0x1000 * (host as u64 + 1))
@@ -82,7 +82,8 @@ pub(crate) fn register(host: usize, role: Role, conn: usize, snapshot: Snapshot)
         policy: PolicyOverride::default(),
         snapshot,
     };
-    Input::Register(id(conn), register)
+    let id = id(conn);
+    Input::Register(id, Payer(id.client.into()), register)
 }
 
 /// A configuration with room for all.

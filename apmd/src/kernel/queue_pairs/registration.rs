@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A queue pair of the module's as the engine is told of it.
+//! A queue pair of the module's as the engine is told of it, and whose it is.
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use cm_msgs::Lid;
 use cm_msgs::control::{PolicyOverride, QpState, Register, Role, Snapshot};
+use statemachine::PortId;
 
 use crate::io::apm_module::KernelQp;
+use crate::registrations::Sharer;
 
 /// As a library would register it, if it is connected. The module's word needs no proof.
 pub(super) fn registration(qp: &KernelQp) -> Option<Register> {
@@ -27,5 +33,20 @@ fn role_without_cm(qp: &KernelQp, snapshot: &Snapshot) -> Role {
         Role::Active
     } else {
         Role::Passive
+    }
+}
+
+/// Whose share a queue pair takes; `ports` with their LMC. A subnet manager gives all ports of hosts the same
+/// LMC, so a host is not as many as it has LIDs.
+pub(super) fn sharer(qp: &KernelQp, register: &Register, ports: &BTreeMap<PortId, u8>) -> Sharer {
+    if qp.owner.pid.is_some() {
+        return Sharer::User(qp.owner.uid);
+    }
+    let primary = &register.snapshot.primary;
+    let port = PortId::new(qp.node_guid, primary.port);
+    let lmc = ports.get(&port).copied().unwrap_or(0).min(7);
+    Sharer::Ulp {
+        name: Rc::from(qp.owner.name.as_str()),
+        peer: Lid(primary.dlid.0 >> lmc << lmc),
     }
 }

@@ -5,6 +5,7 @@ use cm_msgs::path::Path;
 
 use super::*;
 use crate::io::apm_module::{LeftAlone, Owner};
+use crate::registrations::Sharer;
 
 const NOW: Time = Time(1_000_000);
 const DEVICE: Guid = Guid(0x11);
@@ -53,9 +54,9 @@ fn outputs(all: &mut QueuePairs) -> Vec<String> {
     let outputs = iter::from_fn(|| all.poll_output());
     let words = outputs.map(|output| match output {
         Output::Engine(input) => match *input {
-            Input::Register(id, register) => format!("register {} {}", id.conn, register.role),
+            Input::Register(id, _, register) => format!("register {} {}", id.conn, register.role),
             Input::Report(id, report) => format!("report {} {:?}", id.conn, report.cause),
-            Input::Refused(id, _, why) => format!("refused {} {why:?}", id.conn),
+            Input::Refused(id, _, _, why) => format!("refused {} {why:?}", id.conn),
             Input::Close(id) => format!("close {}", id.conn),
             Input::ClientGone(client) => format!("gone {client}"),
             other => format!("{other:?}"),
@@ -130,6 +131,28 @@ fn a_kernel_ulps_queue_pair_is_registered_and_answers_orders() {
     assert!(all.client(FIRST).is_some(), "until it is forgotten");
     all.forget(FIRST);
     assert!(all.client(FIRST).is_none() && all.orders.is_empty());
+}
+
+/// All are one client's: what a user's cost is no matter of a ULP's, and the other way round.
+#[test]
+fn owners_pay_for_their_own() {
+    let mut all = known();
+    all.handle_new(NOW, queue_pair(1, None));
+    all.handle_new(NOW, queue_pair(2, Some(7)));
+    let user = ConnId { conn: 2, ..FIRST };
+    all.handle_library(NOW, user, false);
+    let payers = iter::from_fn(|| all.poll_output()).filter_map(|output| match output {
+        Output::Engine(input) => match *input {
+            Input::Register(_, payer, _) => Some(payer),
+            _ => None,
+        },
+        _ => None,
+    });
+    let (qp, ports) = (queue_pair(1, None), BTreeMap::new());
+    let register = registration(&qp).expect("in RTS");
+    let ulp = sharer(&qp, &register, &ports).payer();
+    let uid = queue_pair(2, Some(7)).owner.uid;
+    assert!(payers.eq([ulp, Sharer::User(uid).payer()]));
 }
 
 #[test]

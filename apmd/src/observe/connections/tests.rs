@@ -6,7 +6,7 @@ use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, 
 use cm_msgs::{Gid, Lid, PKey, Qpn};
 use paths::fabric::Outcome;
 use paths::source::ssa::Settings;
-use statemachine::{Config, Input, PortId, PortStatus, Random};
+use statemachine::{Config, Input, Payer, PortId, PortStatus, Random};
 use test_fabrics::two_rails::{self, Shape};
 
 use super::*;
@@ -67,7 +67,8 @@ fn engine(conns: u32) -> Engine {
                     alternate: None,
                 },
             };
-            engine.handle(Time(0), Input::Register(ConnId { client, conn }, register));
+            let id = ConnId { client, conn };
+            engine.handle(Time(0), Input::Register(id, Payer(1), register));
         }
     }
     engine

@@ -67,6 +67,7 @@ impl Libraries {
             return;
         };
         let (register, state) = (registration.register, registration.state);
+        let payer = registration.sharer.payer();
         if (register.node_guid, register.qpn) != number {
             return;
         }
@@ -83,7 +84,7 @@ impl Libraries {
                 }
                 self.patrol.begin(now);
                 self.notes
-                    .push_back(Note::engine(Input::Register(id, register)));
+                    .push_back(Note::engine(Input::Register(id, payer, register)));
             }
             Err(objection) => {
                 self.registrations.count_as_short(now, id);

@@ -22,7 +22,7 @@ use cm_msgs::{Lid, PKey, Qpn};
 use statemachine::view::Protection;
 use statemachine::{
     Assess, Command, Config, ConnId, ConnectionView, Engine, Input, MadSource, Order, Origin,
-    Overlap, PathQuery, PortId, Probe, Query, QueryError, Random, Time, Trace, Transmit,
+    Overlap, PathQuery, Payer, PortId, Probe, Query, QueryError, Random, Time, Trace, Transmit,
 };
 
 pub(crate) use self::fabric::{Fabric, shared};
@@ -39,6 +39,11 @@ fn is_reverse(path: &Path, peer: &Path) -> bool {
 /// Host numbers.
 pub(crate) const ACTIVE: usize = 0;
 pub(crate) const PASSIVE: usize = 1;
+
+/// Whose the connections are.
+pub(crate) const OWNER: Payer = Payer(1);
+/// Another user of the same hosts.
+pub(crate) const OTHER: Payer = Payer(2);
 
 /// Microseconds.
 const MS: u64 = 1_000;
@@ -251,8 +256,7 @@ impl Pair {
         self.drain(host);
     }
 
-    /// Another library of the host registers a connection that the peer knows nothing of, and
-    /// closes it.
+    /// Another user's library registers a connection that the peer knows nothing of, and closes it.
     pub(crate) fn register_and_close(&mut self, host: usize, client: u32, conn: u32) {
         let id = ConnId { client, conn };
         let register = Register {
@@ -260,7 +264,7 @@ impl Pair {
             peer_qpn: Qpn(0x90_0000 + conn),
             ..self.register_message(host, 0)
         };
-        self.input(host, Input::Register(id, register));
+        self.input(host, Input::Register(id, OTHER, register));
         self.run(1);
         self.input(host, Input::Close(id));
     }
@@ -269,7 +273,7 @@ impl Pair {
         let register = self.register_message(host, conn);
         self.hosts[host].told.insert(conn, register.snapshot);
         let id = self.id(host, conn);
-        self.input(host, Input::Register(id, register));
+        self.input(host, Input::Register(id, OWNER, register));
     }
 
     fn register_message(&self, host: usize, conn: usize) -> Register {

@@ -6,7 +6,7 @@ use cm_msgs::Qpn;
 use cm_msgs::control::{Register, Role};
 use cm_msgs::sa::PathRecord;
 use statemachine::{
-    Assess, Config, ConnId, Engine, Input, Level, Origin, PathQuery, Query, QueryError, Time,
+    Assess, Config, ConnId, Engine, Input, Level, Origin, PathQuery, Payer, Query, QueryError, Time,
 };
 
 use super::{Event, Keep, World};
@@ -76,7 +76,7 @@ impl World<'_> {
             client,
             conn: conn as u32,
         };
-        self.input(host, Input::Register(id, register));
+        self.input(host, Input::Register(id, Payer(1), register));
     }
 
     pub(super) fn port(&mut self, port: PortOf) {
