@@ -25,6 +25,8 @@ pub struct Ulp {
     pub connections: usize,
     /// Those that carry the stream. One that is idle stays in ReArm until something is sent over it.
     pub busy: usize,
+    /// Words by which its lines in the kernel's log are known, and those of what rests on it.
+    pub speaks_as: &'static [&'static str],
 }
 
 /// Those that need no network namespaces.
@@ -33,6 +35,7 @@ pub const FLAT: [&Ulp; 3] = [&SRP, &NVME, &RDS];
 /// A SCSI disk: one channel for each CPU of the VM.
 pub const SRP: Ulp = Ulp {
     name: "srp",
+    speaks_as: &["ib_srp", "scsi", "I/O error"],
     world: Kind::Flat,
     script: ["srp", "target", "initiator"],
     forget: "forget",
@@ -44,6 +47,7 @@ pub const SRP: Ulp = Ulp {
 /// An NVMe disk: the queue of administration, and one for I/O.
 pub const NVME: Ulp = Ulp {
     name: "nvme",
+    speaks_as: &["nvme", "I/O error"],
     world: Kind::Flat,
     script: ["nvme-rdma", "target", "host"],
     forget: "forget",
@@ -55,6 +59,7 @@ pub const NVME: Ulp = Ulp {
 /// Files: one connection.
 pub const NFS: Ulp = Ulp {
     name: "nfs",
+    speaks_as: &["rpcrdma", "svcrdma", "nfs"],
     world: Kind::Netns,
     script: ["nfs-rdma", "server", "client"],
     forget: "stop",
@@ -66,6 +71,7 @@ pub const NFS: Ulp = Ulp {
 /// Messages: one connection.
 pub const RDS: Ulp = Ulp {
     name: "rds",
+    speaks_as: &["RDS"],
     world: Kind::Flat,
     script: ["rds", "server", "client"],
     forget: "forget",

@@ -300,6 +300,7 @@ mod tests {
             gid: GID,
             pkeys: Vec::new(),
             mtu: 5,
+            rate: 7,
             apm: true,
             infiniband: true,
             device_ports: 2,

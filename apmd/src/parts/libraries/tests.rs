@@ -84,6 +84,7 @@ impl Bench {
             gid: Gid([1; 16]),
             pkeys: vec![PKey::DEFAULT_FULL],
             mtu: 5,
+            rate: 7,
             apm: true,
             infiniband: true,
             device_ports: 2,

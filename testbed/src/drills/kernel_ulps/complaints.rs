@@ -3,20 +3,11 @@
 
 use crate::command;
 use crate::failure::Failure;
+use crate::kernel_ulp::Ulp;
 
-/// Lines of the kernel's log in which a consumer, or the disk above it, says that something went wrong.
-pub(super) fn all() -> Result<Vec<String>, Failure> {
-    const WHO: [&str; 9] = [
-        "ib_srp",
-        "ib_srpt",
-        "nvme",
-        "rpcrdma",
-        "svcrdma",
-        "nfs",
-        "RDS",
-        "scsi",
-        "I/O error",
-    ];
+/// Lines of the kernel's log in which this consumer, or the disk above it, says that something went wrong.
+/// Another's are of the drill before: what a plain run has left behind may end minutes later.
+pub(super) fn of(ulp: &Ulp) -> Result<Vec<String>, Failure> {
     const WHAT: [&str; 9] = [
         "fail",
         "error",
@@ -32,6 +23,6 @@ pub(super) fn all() -> Result<Vec<String>, Failure> {
     const HARMLESS: [&str; 1] = ["svc: failed to register nfs"];
     let log = command::run(&["dmesg"])?;
     let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
-    let complains = |line: &&str| has(line, &WHO) && has(line, &WHAT) && !has(line, &HARMLESS);
+    let complains = |line: &&str| has(line, ulp.speaks_as) && has(line, &WHAT) && !has(line, &HARMLESS);
     Ok(log.lines().filter(complains).map(str::to_owned).collect())
 }

@@ -154,7 +154,7 @@ fn verified(
     ulp: &'static Ulp,
     suffer: impl FnOnce(&mut Context<'_>, &mut Stream) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let complaints = complaints::all()?;
+    let complaints = complaints::of(ulp)?;
     context.world.wait_acquainted()?;
     let mut stream = Stream::start(ulp, context.world.hosts())?;
     stream.wait_for(context.world, Pair::is_armed)?;
@@ -169,7 +169,7 @@ fn verified(
     context
         .timeline
         .note("drill", format!("{}: {said}", ulp.name));
-    let now = complaints::all()?;
+    let now = complaints::of(ulp)?;
     ensure(now.len() == complaints.len(), || {
         format!("the kernel says: {}", now[complaints.len()..].join("; "))
     })
