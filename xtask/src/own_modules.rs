@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::error::{Error, InFile};
 use crate::fingerprint::Fingerprint;
 use crate::kernel::Kernel;
-use crate::{shell, sparse, workspace};
+use crate::{shell, workspace};
 
 /// A module whose source is here.
 pub(crate) struct OwnModule {
@@ -54,10 +54,10 @@ impl OwnModule {
     }
 
     /// Builds the module for `kernel` in a directory below `scratch`, and has sparse read each file.
-    pub(crate) fn check(&self, kernel: &Kernel, scratch: &Path) -> Result<(), Error> {
+    pub(crate) fn check(&self, kernel: &Kernel, scratch: &Path, flags: &str) -> Result<(), Error> {
         let copy = self.copy(kernel, scratch)?;
         let mut make = make(kernel, &copy);
-        make.arg("C=2").arg(format!("CF={}", sparse::FLAGS));
+        make.arg("C=2").arg(format!("CF={flags}"));
         let what = format!("sparse of {} for {}", self.source, kernel.release);
         shell::output(&what, &mut make).map(drop)
     }

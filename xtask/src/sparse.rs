@@ -12,7 +12,7 @@ use crate::own_modules::{APM, SOFT_HCA};
 use crate::{packages, workspace};
 
 /// Warnings are errors, but for one that headers of the kernel itself draw (rdma/rdmavt_qp.h).
-pub(crate) const FLAGS: &str = "-Wsparse-error -Wno-flexible-array-array";
+const FLAGS: &str = "-Wsparse-error -Wno-flexible-array-array";
 
 /// `cargo xtask sparse`.
 pub(crate) fn run() -> Result<u8, Error> {
@@ -26,7 +26,7 @@ pub(crate) fn run() -> Result<u8, Error> {
         let kernel = Kernel::provide(*choice, &dir)?;
         drop(lock);
         for module in [SOFT_HCA, APM] {
-            match module.check(&kernel, &scratch) {
+            match module.check(&kernel, &scratch, FLAGS) {
                 Ok(()) => println!("{} for {}: clean", module.name, kernel.release),
                 Err(error) => {
                     println!("{error}");
