@@ -23,6 +23,7 @@ pub(super) fn of(ulp: &Ulp) -> Result<Vec<String>, Failure> {
     const HARMLESS: [&str; 1] = ["svc: failed to register nfs"];
     let log = command::run(&["dmesg"])?;
     let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
-    let complains = |line: &&str| has(line, ulp.speaks_as) && has(line, &WHAT) && !has(line, &HARMLESS);
+    let complains =
+        |line: &&str| has(line, ulp.speaks_as) && has(line, &WHAT) && !has(line, &HARMLESS);
     Ok(log.lines().filter(complains).map(str::to_owned).collect())
 }
