@@ -16,6 +16,10 @@ use crate::id::ConnId;
 use crate::input::MadSource;
 use crate::output::Order;
 use crate::port::SubnetLid;
+use crate::schedule::Class;
+
+/// Nobody is protected by an end.
+const CLASS: Class = Class::Improve;
 
 /// Kept after the connection is gone: a peer that never hears of the end would keep its side open,
 /// and propose paths for a QP number that somebody else may have by then.
@@ -62,7 +66,7 @@ impl ClosingTable {
             in_flight: false,
         };
         self.table.insert(comm_id, closing);
-        if cx.schedule.has_room() {
+        if cx.schedule.has_room(CLASS) {
             self.retry(cx, comm_id);
         } else {
             self.waiting.insert(comm_id);
@@ -71,7 +75,7 @@ impl ClosingTable {
 
     /// Whether one that waits for room has it.
     pub(crate) fn is_runnable(&self, cx: &Context) -> bool {
-        cx.schedule.has_room() && !self.waiting.is_empty()
+        cx.schedule.has_room(CLASS) && !self.waiting.is_empty()
     }
 
     /// Sends the first DREQ of the next that waits, if there is room.
@@ -115,7 +119,7 @@ impl ClosingTable {
             }
             .into()
         };
-        match exchange.next(cx, routes, *round_trip, dreq) {
+        match exchange.next(cx, CLASS, routes, *round_trip, dreq) {
             Some(wait) => {
                 let before = core::mem::replace(in_flight, !exchange.has_yielded());
                 cx.schedule.in_flight(before.into(), (*in_flight).into());

@@ -8,6 +8,7 @@ use cm_msgs::cm;
 
 use crate::backoff::Backoff;
 use crate::context::{Context, Route};
+use crate::schedule::Class;
 use crate::time::Time;
 
 /// The shortest wait before a copy: below that it is the hosts' own delays that are measured.
@@ -73,15 +74,16 @@ impl Exchange {
     }
 
     /// Sends the next copy over the next of `routes` (if there is one now) and says how long to
-    /// wait for an answer. `None`: there were enough copies.
+    /// wait for an answer. `None`: there were enough copies. `class`: of who sends it.
     pub(crate) fn next(
         &mut self,
         cx: &mut Context,
+        class: Class,
         routes: &[Route],
         round_trip: RoundTrip,
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
-        if self.yields(cx) {
+        if self.yields(cx, class) {
             return Some(self.wait(cx, round_trip));
         }
         // A copy that still waits for its port is replaced by this one, and was no try.
@@ -114,11 +116,11 @@ impl Exchange {
     }
 
     /// Peers that are silent do not keep the room that others wait for: the next copy is for later.
-    fn yields(&mut self, cx: &Context) -> bool {
+    fn yields(&mut self, cx: &Context, class: Class) -> bool {
         self.yielded = self.tries >= PATIENT_TRIES
             && match self.yielded {
-                true => !cx.schedule.has_room(),
-                false => cx.schedule.is_crowded(),
+                true => !cx.schedule.has_room(class),
+                false => cx.schedule.is_crowded(class),
             };
         self.yielded
     }

@@ -9,7 +9,13 @@ use crate::id::ConnId;
 use crate::path_index::Concerned;
 
 /// Requests of ours without an answer, for all connections together.
-pub(crate) const MAX_IN_FLIGHT: usize = 64;
+const MAX_IN_FLIGHT: usize = 64;
+
+/// A request that arms no connection again leaves only while fewer than these are without an answer. So what
+/// failover needs is set apart: whoever connects to where nobody answers, or ends a thousand connections,
+/// takes nothing of it. A share for each owner would not do as much: it leaves those who lose their
+/// protection no room beside others of their own owner.
+const MAX_ORDINARY: usize = MAX_IN_FLIGHT / 4 * 3;
 
 /// Connections that look in one go. Whoever polls has other things to do as well.
 const MAX_LOOKS: usize = 64;
@@ -23,8 +29,17 @@ pub(crate) enum Class {
     Rearm,
     /// They never had any.
     Initial,
-    /// They are protected, and could be better, or have something to say.
+    /// They are protected, and could be better; or have something to say, as that they end.
     Improve,
+}
+
+impl Class {
+    const fn room(self) -> usize {
+        match self {
+            Self::Migrate | Self::Rearm => MAX_IN_FLIGHT,
+            Self::Initial | Self::Improve => MAX_ORDINARY,
+        }
+    }
 }
 
 /// One round over the connections that an event concerns. Another event of the same kind makes it
@@ -126,17 +141,19 @@ impl Schedule {
     fn first(&self, answered: bool) -> Option<Turn> {
         let waiting = self.waiting.first();
         let round = self.rounds.first();
-        let next = |round: &Round| Turn::Next(round.class, round.concerned);
-        match (waiting, round) {
+        let next = |round: &Round| (round.class, Turn::Next(round.class, round.concerned));
+        let (class, turn) = match (waiting, round) {
             // A migration sends nothing itself.
-            (_, Some(round)) if round.class == Class::Migrate => Some(next(round)),
-            _ if !self.has_room() => None,
-            _ if answered => Some(Turn::Answer),
+            (_, Some(round)) if round.class == Class::Migrate => return Some(next(round).1),
+            // Whose it is tells the answer only.
+            _ if answered && self.has_room(Class::Rearm) => return Some(Turn::Answer),
             (Some(&(class, _, id)), round) if round.is_none_or(|round| class <= round.class) => {
-                Some(Turn::Waiting(id))
+                (class, Turn::Waiting(id))
             }
-            (_, round) => round.map(next),
-        }
+            (_, round) => round.map(next)?,
+        };
+        // Of those that come later nobody has more room.
+        self.has_room(class).then_some(turn)
     }
 
     /// The next of the connections that the first round is over; `after` gives the one that follows.
@@ -155,18 +172,71 @@ impl Schedule {
     }
 
     /// Whether one more request may leave.
-    pub(crate) fn has_room(&self) -> bool {
-        self.in_flight < MAX_IN_FLIGHT
+    pub(crate) fn has_room(&self, class: Class) -> bool {
+        self.in_flight < class.room()
     }
 
     /// Whether there is no room, and somebody waits for it.
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self, class: Class) -> bool {
         let nobody_waits = self.waiting.is_empty() && self.rounds.is_empty();
-        !self.has_room() && !nobody_waits
+        !self.has_room(class) && !nobody_waits
     }
 
     /// Somebody had so many requests in flight, and has so many.
     pub(crate) fn in_flight(&mut self, before: usize, now: usize) {
         self.in_flight = self.in_flight - before + now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(conn: u32) -> ConnId {
+        ConnId { client: 1, conn }
+    }
+
+    /// Sends as many as there is room for; how many.
+    fn fill(schedule: &mut Schedule, class: Class) -> usize {
+        let before = schedule.in_flight;
+        while schedule.has_room(class) {
+            schedule.in_flight(0, 1);
+        }
+        schedule.in_flight - before
+    }
+
+    #[test]
+    fn a_quarter_of_the_room_is_for_those_that_lost_their_protection() {
+        let mut schedule = Schedule::default();
+        assert_eq!(fill(&mut schedule, Class::Initial), 48);
+        schedule.wait(Class::Initial, id(1));
+        schedule.wait(Class::Improve, id(2));
+        assert!(!schedule.is_runnable(false) && schedule.is_crowded(Class::Improve));
+        assert!(!schedule.is_crowded(Class::Rearm));
+        schedule.wait(Class::Rearm, id(3));
+        assert_eq!(schedule.first(false), Some(Turn::Waiting(id(3))));
+        schedule.leave(id(3));
+        assert_eq!(fill(&mut schedule, Class::Rearm), 16);
+        schedule.wait(Class::Rearm, id(3));
+        assert!(!schedule.is_runnable(true) && schedule.is_crowded(Class::Rearm));
+        // What becomes free is theirs first.
+        schedule.in_flight(17, 0);
+        assert_eq!(schedule.first(false), Some(Turn::Waiting(id(3))));
+        schedule.leave(id(3));
+        assert_eq!(schedule.first(false), Some(Turn::Waiting(id(1))));
+    }
+
+    #[test]
+    fn who_must_leave_a_port_or_has_an_answer_waits_for_no_others_requests() {
+        let mut schedule = Schedule::default();
+        fill(&mut schedule, Class::Improve);
+        schedule.mark(Class::Improve, Concerned::All, 1);
+        assert_eq!(schedule.first(false), None);
+        assert_eq!(schedule.first(true), Some(Turn::Answer));
+        fill(&mut schedule, Class::Rearm);
+        assert_eq!(schedule.first(true), None);
+        schedule.mark(Class::Migrate, Concerned::All, 1);
+        let migrate = Turn::Next(Class::Migrate, Concerned::All);
+        assert_eq!(schedule.first(true), Some(migrate));
     }
 }

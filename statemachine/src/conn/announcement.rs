@@ -35,7 +35,9 @@ impl Announcement {
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
         let routes = core.routes(cx);
-        self.exchange.next(cx, &routes, core.round_trip, message)
+        let class = core.class(cx);
+        self.exchange
+            .next(cx, class, &routes, core.round_trip, message)
     }
 
     pub(super) fn is_in_flight(&self) -> bool {

@@ -50,6 +50,11 @@ impl Peer {
         self.has_other_ports = false;
     }
 
+    /// Whether a handshake with it has ever been complete. It counts its states from 1.
+    pub(super) fn has_answered(&self) -> bool {
+        self.sequence != 0
+    }
+
     /// Whether it has said something later.
     pub(super) fn is_past(&self, state: &State) -> bool {
         is_later(self.sequence, state.sequence)

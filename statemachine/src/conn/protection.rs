@@ -2,7 +2,7 @@
 //! Whether a connection is protected, and why not.
 
 use cm_msgs::control::{MigrationState, QpState};
-use cm_msgs::path::{Path, PortAddress};
+use cm_msgs::path::PortAddress;
 
 use super::orders::OrderKind;
 use super::{Connection, Side};
@@ -146,9 +146,7 @@ impl Connection {
         if core.orders.is_unknown() {
             return (Protection::Unprotected, Some(Reason::LibrarySilent));
         }
-        let carries = |path: &Path| core.is_usable(cx, path) && !core.is_suspect(cx, path);
-        let alternate_up = core.loaded().is_some_and(carries);
-        let alternate_good = alternate_up && !self.forbids_alternate(cx);
+        let alternate_good = core.has_good_alternate(cx) && !self.forbids_alternate(cx);
         // Asked before Armed: what the QP was read as is about to be over.
         if core.orders.outstanding() == Some(OrderKind::Migrate) {
             return (Protection::Migrating, Some(Reason::WaitingForLibrary));

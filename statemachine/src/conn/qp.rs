@@ -103,22 +103,30 @@ impl Core {
         }
     }
 
-    /// In which order it acts, if it has to wait.
-    fn class(&self) -> Class {
+    /// In which order it acts, and in which room. Where the peer has never answered, that the QP was armed is
+    /// somebody else's doing: any user can arm his own, as often as he likes.
+    pub(super) fn class(&self, cx: &Context) -> Class {
         match self.urgency() {
-            _ if self.is_armed() => Class::Improve,
-            Urgency::Rearm => Class::Rearm,
-            Urgency::Initial => Class::Initial,
+            _ if self.is_armed() && self.has_good_alternate(cx) => Class::Improve,
+            Urgency::Rearm if self.peer.has_answered() => Class::Rearm,
+            Urgency::Rearm | Urgency::Initial => Class::Initial,
         }
     }
 
     /// Whether a request may leave now; if not, the connection is told when one may.
     pub(super) fn has_room(&self, cx: &mut Context) -> bool {
-        let room = cx.schedule.has_room();
+        let class = self.class(cx);
+        let room = cx.schedule.has_room(class);
         if !room {
-            cx.schedule.wait(self.class(), self.id);
+            cx.schedule.wait(class, self.id);
         }
         room
+    }
+
+    /// Whether it has an alternate that carries packets, as far as ports and probes tell.
+    pub(super) fn has_good_alternate(&self, cx: &Context) -> bool {
+        let carries = |path: &Path| self.is_usable(cx, path) && !self.is_suspect(cx, path);
+        self.loaded().is_some_and(carries)
     }
 
     /// What stands in the way of any alternate, if it is a port that is not up.

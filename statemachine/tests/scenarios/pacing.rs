@@ -71,7 +71,8 @@ fn rearm_among(others: usize) -> u64 {
     for host in [PASSIVE, ACTIVE] {
         pair.register_some(host, 1..1 + others);
     }
-    pair.run(500);
+    // Until no answer to one of them is good for the next who asks.
+    pair.run(1_500);
     // Only the first: the others' ports stay as they are.
     pair.sa_knows_only(vec![((ACTIVE, 2), (PASSIVE, 1))]);
     pair.report_broken_alternate(ACTIVE);
@@ -89,4 +90,29 @@ fn first_paths_of_new_connections_hold_up_no_lost_alternate() {
     let (alone, among) = (rearm_among(0), rearm_among(200));
     // Those that are under way cannot be called back: eight, by 20 ms.
     assert!(among <= 2 * alone + 8 * 20, "{among} ms, alone {alone} ms");
+}
+
+/// How long it takes to arm a connection again whose alternate's far port is lost, just after another
+/// user has begun so many to where nobody answers.
+fn rearm_beside(silent: u32) -> u64 {
+    let mut pair = started(1);
+    pair.register(PASSIVE);
+    pair.register(ACTIVE);
+    pair.run(1_000);
+    assert_eq!(pair.qp(ACTIVE).migration, MigrationState::Armed);
+    let loads = pair.view(ACTIVE).counters.loads;
+    let start = pair.now;
+    pair.pull(PASSIVE, 2);
+    (0..silent).for_each(|conn| pair.register_to_nobody(ACTIVE, conn));
+    while pair.view(ACTIVE).counters.loads == loads {
+        pair.run(1);
+        assert!(pair.now - start < 60_000_000, "{:#?}", pair.view(ACTIVE));
+    }
+    (pair.now - start) / 1_000
+}
+
+#[test]
+fn requests_without_an_answer_hold_up_no_lost_alternate() {
+    let (alone, beside) = (rearm_beside(0), rearm_beside(1_000));
+    assert!(beside <= alone + 5, "{beside} ms, alone {alone} ms");
 }

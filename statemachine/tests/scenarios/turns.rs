@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cm_msgs::cm::Message;
-use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, Snapshot};
+use cm_msgs::control::{
+    Cause, MigrationState, PolicyOverride, QpState, Register, Report, Role, Snapshot,
+};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 use statemachine::view::Protection;
@@ -118,6 +120,15 @@ impl Lone {
         }
     }
 
+    /// Lets so much time pass.
+    fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(next) = self.engine.poll_timeout().filter(|&next| next < end) {
+            self.now = next.max(self.now);
+            self.tell(Input::Timeout);
+        }
+    }
+
     fn register(&mut self, conn: u32, role: Role, primary: u8, alternate: Option<u8>) {
         let register = Register {
             role,
@@ -192,7 +203,7 @@ fn a_port_that_is_back_before_its_connections_are_looked_at_moves_none() {
 }
 
 #[test]
-fn of_a_thousand_requests_64_are_in_flight_and_silent_peers_give_way() {
+fn of_a_thousand_first_requests_48_are_in_flight_and_silent_peers_give_way() {
     let mut lone = Lone::new();
     for conn in 0..1_000 {
         lone.register(conn, Role::Active, 1, None);
@@ -200,15 +211,35 @@ fn of_a_thousand_requests_64_are_in_flight_and_silent_peers_give_way() {
     }
     let opened = lone.requests.len();
     assert_eq!(
-        opened, 64,
+        opened, 48,
         "one REQ each, and no more than there is room for"
     );
     // Nobody answers: those who are silent give way, and everybody's first REQ goes out.
-    let end = lone.now + Duration::from_secs(30);
-    while let Some(next) = lone.engine.poll_timeout().filter(|&next| next < end) {
-        lone.now = next.max(lone.now);
-        lone.tell(Input::Timeout);
-    }
+    lone.run(Duration::from_secs(30));
     let sent = lone.requests.len();
     assert!(sent >= 1_000, "REQs of {sent} connections");
+}
+
+/// Any user can arm a queue pair of his own, and undo it.
+#[test]
+fn connections_that_were_armed_without_their_peer_come_before_nobody() {
+    let mut lone = Lone::new();
+    for conn in 0..200 {
+        lone.register(conn, Role::Active, 1, Some(2));
+        let armed = lone.engine.connections_in(lone.now, id(conn)..);
+        let rearms = armed.map(|view| view.counters.rearms).next();
+        assert_eq!(rearms, Some(1));
+        let snapshot = Snapshot {
+            qp_state: QpState::Rts,
+            migration: MigrationState::Migrated,
+            primary: path(1),
+            alternate: None,
+        };
+        let cause = Cause::Changed;
+        lone.tell(Input::Report(id(conn), Report { cause, snapshot }));
+    }
+    // Else their requests would not give way to others: there is room for more of those that need it.
+    lone.run(Duration::from_secs(2));
+    let sent = lone.requests.len();
+    assert!(sent >= 200, "REQs of {sent} connections");
 }

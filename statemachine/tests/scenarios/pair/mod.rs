@@ -269,6 +269,27 @@ impl Pair {
         self.input(host, Input::Close(id));
     }
 
+    /// Another user's library registers a connection to where there is no host.
+    pub(crate) fn register_to_nobody(&mut self, host: usize, conn: u32) {
+        let id = ConnId { client: 99, conn };
+        let snapshot = Snapshot {
+            qp_state: QpState::Rts,
+            migration: MigrationState::Migrated,
+            primary: Path {
+                dlid: Lid(0x999),
+                dgid: Default::default(),
+                ..first_path(host)
+            },
+            alternate: None,
+        };
+        let register = Register {
+            qpn: Qpn(0x80_0000 + conn),
+            snapshot,
+            ..self.register_message(host, 0)
+        };
+        self.input(host, Input::Register(id, OTHER, register));
+    }
+
     fn say_register(&mut self, host: usize, conn: usize) {
         let register = self.register_message(host, conn);
         self.hosts[host].told.insert(conn, register.snapshot);
