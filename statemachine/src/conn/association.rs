@@ -17,6 +17,7 @@ use crate::context::{ConnAlarm, Context, Owner, Route};
 use crate::exchange::Exchange;
 use crate::input::MadSource;
 use crate::proven_ports::SentTo;
+use crate::time::Time;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
@@ -148,6 +149,8 @@ pub(super) struct ActiveAssociation {
     state: State,
     /// Attempts in a row of which nothing came.
     failures: u32,
+    /// When it was opened anew without a pause.
+    reopened: Option<Time>,
     /// Where the next exchange begins its rotation.
     route: u8,
 }
@@ -172,6 +175,7 @@ impl Default for ActiveAssociation {
         Self {
             state: State::Queued,
             failures: 0,
+            reopened: None,
             route: 0,
         }
     }
@@ -250,20 +254,22 @@ impl ActiveAssociation {
         matches!(&self.state, State::ReqSent(sent) if !sent.parked && !sent.exchange.has_yielded())
     }
 
-    /// The peer has agreed to a path. It may have said so before, and known nothing of the association at once: that it
-    /// works is believed when it stands for a while.
-    pub(super) fn works(&mut self, core: &Core, cx: &mut Context) {
-        if self.failures > 0 && !cx.is_set(core.id, ConnAlarm::Association) {
-            cx.set(core.id, ConnAlarm::Association, cx.config.backoff_first);
-        }
+    /// The peer has agreed to a path.
+    pub(super) fn works(&mut self) {
+        self.failures = 0;
     }
 
     /// The peer knows nothing of it, or does not answer: it is opened anew, at once if all was well, or after a pause.
+    /// A peer may agree to a path and know nothing of it, again and again.
     pub(super) fn reopen(&mut self, core: &Core, cx: &mut Context, why: Reason) {
-        if self.failures > 0 {
+        let is_soon = self
+            .reopened
+            .is_some_and(|at| cx.now - at < cx.config.backoff_first);
+        if self.failures > 0 || is_soon {
             return self.back_off(core, cx, why);
         }
         self.failures = 1;
+        self.reopened = Some(cx.now);
         self.ask(core, cx);
     }
 
@@ -285,8 +291,7 @@ impl ActiveAssociation {
         match self.state {
             State::BackingOff { .. } => self.ask(core, cx),
             State::ReqSent(_) => self.send_req(core, cx),
-            State::Established { .. } => self.failures = 0,
-            State::Queued | State::NoRoom => {}
+            State::Queued | State::NoRoom | State::Established { .. } => {}
         }
     }
 

@@ -154,7 +154,7 @@ fn a_hundred_connections_all_arm() {
 
 /// It may say so whenever a path has been agreed on, too.
 #[test]
-fn a_peer_that_forgets_the_association_again_and_again_is_asked_ever_more_seldom() {
+fn a_peer_that_forgets_the_association_again_and_again_is_asked_twice_a_second_at_most() {
     let mut pair = Pair::armed(8);
     let deny = |pair: &mut Pair| {
         let AssociationView {
@@ -187,7 +187,7 @@ fn a_peer_that_forgets_the_association_again_and_again_is_asked_ever_more_seldom
         deny(&mut pair);
     }
     let asked = pair.hosts[ACTIVE].sent("REQ") - before;
-    assert!((4..10).contains(&asked), "{asked} in 60 s");
+    assert!((30..=120).contains(&asked), "{asked} in 60 s");
     // One that has stood for a while is opened anew at once.
     pair.run(70_000);
     pair.assert_armed();

@@ -102,7 +102,7 @@ impl Negotiation {
                 cx.trace(core.id, What::AprReceived(apr.status()));
                 match apr.status() {
                     ApStatus::Success => {
-                        association.works(core, cx);
+                        association.works();
                         self.accepted(core, cx, &proposal);
                     }
                     _ => self.declined(core, cx, association, &proposal, apr),
