@@ -18,7 +18,7 @@ pub(crate) use orders::TOKENS;
 pub(crate) use peer_lid::PeerLid;
 pub(crate) use peers::{Peers, Told};
 pub(crate) use presence::{Presence, Unusable};
-pub(crate) use queue_pairs::{CLIENT, Care, LeftOut, Output, QueuePairs, Seen, kernels};
+pub(crate) use queue_pairs::{CLIENT, Care, LeftOut, Output, QueuePairs, Seen, astray, kernels};
 pub(crate) use resync::Resync;
 pub(crate) use search::Search;
 pub(crate) use traps::{Surroundings, Trap, Traps};

@@ -231,11 +231,12 @@ impl Peers {
         })
     }
 
-    /// Whether a second path is there, and the way does not lead back to this host.
+    /// Whether a second path is there, and the way leads to a port, of another host.
     fn counts(&self, (port, lid): PeerLid) -> bool {
         let is_known = self.ports.contains_key(&port);
         let has_second = has_second_path(port, &self.ports);
-        self.ack_timeout > 0 && is_known && has_second && !self.leads_back(lid)
+        let leads_away = lid.is_unicast() && !self.leads_back(lid);
+        self.ack_timeout > 0 && is_known && has_second && leads_away
     }
 
     fn leads_back(&self, lid: Lid) -> bool {

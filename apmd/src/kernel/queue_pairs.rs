@@ -8,6 +8,7 @@ mod roomless;
 mod seen;
 mod truth;
 
+pub(crate) use registration::astray;
 pub(crate) use seen::{Care, LeftOut, Seen};
 pub(crate) use truth::kernels;
 
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{self, Refusal, Report};
-use cm_msgs::{Guid, Qpn};
+use cm_msgs::{Guid, Lid, Qpn};
 use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 
 use crate::client::Client;
@@ -67,6 +68,10 @@ impl Entry {
 
     fn number(&self) -> (Guid, Qpn) {
         (self.qp.node_guid, self.qp.qpn)
+    }
+
+    fn astray(&self) -> Option<Lid> {
+        self.qp.snapshot.as_ref().and_then(astray)
     }
 }
 
@@ -357,7 +362,9 @@ impl QueuePairs {
             .registrations
             .get(id)
             .is_some_and(|found| matches!(found.state, State::Accepted(_)));
-        if let (true, Some(snapshot)) = (is_registered, entry.qp.snapshot) {
+        // One that has gone astray is closed instead.
+        let counts = is_registered && entry.astray().is_none();
+        if let (true, Some(snapshot)) = (counts, entry.qp.snapshot) {
             let input = Input::Report(id, Report { cause, snapshot });
             self.outputs.push_back(Output::Engine(Box::new(input)));
         }
@@ -371,6 +378,7 @@ impl QueuePairs {
         let id = entry.id();
         let is_ours = matches!(entry.whose, Whose::Ours | Whose::NoRoom | Whose::Refused(_))
             && entry.qp.left_alone.is_none()
+            && entry.astray().is_none()
             && self.claims.of(entry.number()).is_none();
         let state = self.registrations.get(id).map(|found| found.state);
         let register = registration(&entry.qp).filter(|_| is_ours);

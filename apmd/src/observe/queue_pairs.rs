@@ -132,6 +132,10 @@ fn care(now: Time, seen: &Seen<'_>, engine: &Engine) -> (Option<ConnId>, String,
             }
             None => waiting("it is about to be registered"),
         },
+        Care::Astray(lid) => {
+            let reason = format!("it leads to LID {lid}, which is not unicast: no port has it");
+            (None, "left alone".to_owned(), Some(reason))
+        }
         Care::Refused(refusal) => (None, "refused".to_owned(), Some(refusal.to_string())),
         Care::NoPort => {
             waiting("apmd does not look after its device, or does not know its port yet")

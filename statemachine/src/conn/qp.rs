@@ -211,7 +211,8 @@ impl Core {
     }
 
     /// The routes for MADs to the peer, in the order of trying: the primary's first, then the other
-    /// rails, then across. None begins at a port that is down, or outside of the connection's partition.
+    /// rails, then across. None begins at a port that is down, or outside of the connection's partition, or
+    /// ends at a LID that no port has: a QP in state Error may have been on its way there.
     pub(super) fn routes(&self, cx: &Context) -> Vec<Route> {
         let lmc = self.lmc(cx);
         let primary = self.qp.primary.port;
@@ -225,7 +226,7 @@ impl Core {
         let known = self.ends_of(cx, self.known_ports(cx));
         let [primary, alternate] = self.far_ends(cx);
         for end in primary.into_iter().chain(known).chain(alternate) {
-            if end.lid != Lid(0) && !remote.iter().any(|known| known.is_port(end, lmc)) {
+            if end.lid.is_unicast() && !remote.iter().any(|known| known.is_port(end, lmc)) {
                 remote.push(end);
             }
         }

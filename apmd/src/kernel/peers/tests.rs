@@ -162,6 +162,19 @@ fn the_host_itself_is_no_peer() {
 }
 
 #[test]
+fn nobody_is_asked_at_a_lid_that_no_port_has() {
+    for lid in [0, 0xc000, 0xffff].map(Lid) {
+        let far = FarPort { lid, ..FAR };
+        let mut peers = peers();
+        peers.expect(far, UID);
+        peers.asked_by(far);
+        peers.find(far);
+        peers.handle_time(SOON);
+        assert_eq!(told(&mut peers), [], "{lid}");
+    }
+}
+
+#[test]
 fn whom_the_module_refuses_counts_no_more_and_is_named_at_the_next_answer() {
     let mut peers = peers();
     peers.expect(FAR, UID);

@@ -16,6 +16,7 @@ use crate::io::apm_module::Cookie;
 use crate::kernel::claims::{Claim, Number};
 use crate::kernel::orders::Answer;
 
+use super::registration::astray;
 use super::truth::truth;
 use super::{Output, QueuePairs, Whose};
 
@@ -129,8 +130,11 @@ impl QueuePairs {
                     Some(kernel) => truth(&report, kernel),
                     None => report,
                 };
-                let input = Input::Report(id, report);
-                self.outputs.push_back(Output::Engine(Box::new(input)));
+                // As a library's own report that says so: it is ignored.
+                if astray(&report.snapshot).is_none() {
+                    let input = Input::Report(id, report);
+                    self.outputs.push_back(Output::Engine(Box::new(input)));
+                }
             }
             _ => {}
         }

@@ -2,6 +2,7 @@
 //! A queue pair of the module's as the engine is told of it, and whose it is.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::rc::Rc;
 
 use cm_msgs::Lid;
@@ -11,7 +12,18 @@ use statemachine::PortId;
 use crate::io::apm_module::KernelQp;
 use crate::registrations::Sharer;
 
-/// As a library would register it, if it is connected. The module's word needs no proof.
+/// The LID where a connected queue pair, or the alternate that it has loaded, ends though no port can have it.
+/// Any user can make one so; MADs to there would reach whoever listens, or nobody.
+pub(crate) fn astray(snapshot: &Snapshot) -> Option<Lid> {
+    // Of others the kernel may have forgotten the paths.
+    let is_connected = matches!(snapshot.qp_state, QpState::Rts | QpState::Sqd);
+    let paths = iter::once(&snapshot.primary).chain(&snapshot.alternate);
+    let mut lids = paths.filter(|_| is_connected).map(|path| path.dlid);
+    lids.find(|lid| !lid.is_unicast())
+}
+
+/// As a library would register it, if it is connected. The module's word needs no proof; that a path leads to a
+/// port is its owner's word, see [`astray`].
 pub(super) fn registration(qp: &KernelQp) -> Option<Register> {
     let snapshot = qp.snapshot?;
     (snapshot.qp_state == QpState::Rts).then(|| Register {

@@ -2,7 +2,7 @@
 //! Queue pairs as operators are shown them.
 
 use cm_msgs::control::Refusal;
-use cm_msgs::{Guid, Qpn};
+use cm_msgs::{Guid, Lid, Qpn};
 use statemachine::{ConnId, Time};
 
 use crate::client::Client;
@@ -23,6 +23,8 @@ pub(crate) struct Seen<'a> {
 pub(crate) enum Care {
     /// The engine has it as this connection.
     Connection(ConnId),
+    /// It leads to this LID, which no port can have.
+    Astray(Lid),
     Refused(Refusal),
     NoPort,
     Turnover,
@@ -70,6 +72,7 @@ impl QueuePairs {
         let state = self.registrations.get(entry.id()).map(|found| found.state);
         let care = match (self.claims.of(entry.number()), state, entry.whose) {
             (Some(id), _, _) => Care::Connection(id),
+            _ if let Some(lid) = entry.astray() => Care::Astray(lid),
             (_, Some(State::Accepted(_)), Whose::Refused(refusal)) => Care::Refused(refusal),
             (_, Some(State::Accepted(_)), _) => Care::Connection(entry.id()),
             (_, Some(State::NoPort), _) => Care::NoPort,

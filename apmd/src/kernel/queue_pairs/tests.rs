@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+mod astray;
+
 use cm_msgs::Lid;
 use cm_msgs::control::{Load, MigrationState, QpState, Role, Snapshot};
 use cm_msgs::path::Path;

@@ -11,6 +11,7 @@ use super::check::Objection;
 use super::*;
 use crate::config;
 use crate::descriptors;
+use crate::io::apm_module::{Cookie, KernelQp, LeftAlone, Owner};
 use crate::io::seqpacket::Packets;
 use crate::token::Token;
 
@@ -247,4 +248,63 @@ fn a_library_is_its_processs_until_it_is_gone() {
     assert!(bench.libraries.has_process(own) && !bench.libraries.has_process(own + 1));
     bench.libraries.lose(NOW, ID.client, "it is a test");
     assert!(!bench.libraries.has_process(own));
+}
+
+/// As the module tells of the library's queue pair.
+fn told(primary: Path, alternate: Option<Path>) -> KernelQp {
+    KernelQp {
+        cookie: Cookie(1),
+        node_guid: DEVICE,
+        qpn: Qpn(0x101),
+        peer_qpn: Qpn(0x22),
+        role: None,
+        left_alone: Some(LeftAlone::OwnApm),
+        owner: Owner {
+            pid: Some(0),
+            ..Owner::default()
+        },
+        retries: None,
+        snapshot: Some(Snapshot {
+            migration: MigrationState::Rearm,
+            primary,
+            alternate,
+            ..snapshot(1)
+        }),
+    }
+}
+
+/// The module says where a path ends, and that no port is there neither it nor the library.
+#[test]
+fn a_queue_pair_that_goes_astray_is_refused_and_the_engine_not_told() {
+    let (good, nowhere) = (
+        snapshot(1).primary,
+        Path {
+            dlid: Lid(0xffff),
+            ..snapshot(1).primary
+        },
+    );
+    let mut bench = Bench::new("astray");
+    bench.know_port(1);
+    let number = (DEVICE, Qpn(0x101));
+    let asks = |bench: &mut Bench| {
+        bench.say(&[register()]);
+        assert!(matches!(bench.notes()[..], [Note::AskKernel { .. }]));
+    };
+    asks(&mut bench);
+    let lie = told(good, Some(nowhere));
+    bench.libraries.handle_known(NOW, ID, number, Some(&lie));
+    assert!(bench.notes().is_empty() && bench.state().is_none());
+    assert!(matches!(bench.heard()[..], [FromDaemon::Refuse { .. }]));
+    asks(&mut bench);
+    let true_one = told(good, None);
+    bench
+        .libraries
+        .handle_known(NOW, ID, number, Some(&true_one));
+    assert!(
+        matches!(&bench.notes()[..], [Note::Engine(input)] if matches!(**input, Input::Register(..)))
+    );
+    for gone in [told(good, Some(nowhere)), told(nowhere, None)] {
+        bench.libraries.handle_known(NOW, ID, number, Some(&gone));
+        assert!(bench.notes().is_empty());
+    }
 }

@@ -16,6 +16,7 @@ use crate::io::apm_module::{KernelQp, Owner};
 use crate::io::gid_table;
 use crate::io::nldev::Maker;
 use crate::io::process::Process;
+use crate::kernel::astray;
 use crate::registrations::State;
 
 impl Libraries {
@@ -106,7 +107,7 @@ impl Libraries {
             return self.notes.push_back(Note::engine(Input::Close(id)));
         }
         // Its path may be another than was said.
-        if let Some(snapshot) = told.snapshot {
+        if let Some(snapshot) = told.snapshot.filter(|it| astray(it).is_none()) {
             let cause = Cause::Changed;
             let input = Input::Report(id, Report { cause, snapshot });
             self.notes.push_back(Note::engine(input));
@@ -137,8 +138,11 @@ impl Libraries {
         let ownership = self.made_by(id, told);
         check::owner(ownership, self.holder(id, register))?;
         let confirmed = check::told(register, told)?;
-        // All else of its paths is the module's word.
+        // All else of its paths is the module's word; where they end is their owner's.
         self.check_source_gid(register.node_guid, said)?;
+        if let device @ Some(_) = self.device_of(register) {
+            check::report(&confirmed.snapshot, device)?;
+        }
         Ok(confirmed)
     }
 
