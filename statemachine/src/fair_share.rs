@@ -65,6 +65,21 @@ impl<User: Ord> FairShare<User> {
         granted
     }
 
+    /// Moves `amount` that `from` holds to `to`, or nothing if that is more than the share of `to`.
+    #[must_use]
+    pub fn hand_over(&mut self, from: User, to: User, amount: usize, privileged: bool) -> bool
+    where
+        User: Clone,
+    {
+        self.give_back(from.clone(), amount);
+        let granted = self.take(to, amount, privileged);
+        if !granted {
+            *self.held.entry(from).or_default() += amount;
+            self.total += amount;
+        }
+        granted
+    }
+
     /// Gives `amount` back.
     pub fn give_back(&mut self, user: User, amount: usize) {
         let Some(held) = self.held.get_mut(&user) else {
@@ -126,6 +141,22 @@ mod tests {
         assert!(!stock.take(0, 1, true));
         stock.give_back(0, 9);
         assert_eq!(stock.total(), 10, "no more comes back than was taken");
+    }
+
+    #[test]
+    fn what_is_handed_over_is_of_the_others_share() {
+        let mut stock = FairShare::new(100, 0);
+        assert_eq!(fill(&mut stock, 1), 75);
+        assert!(stock.hand_over(1, 2, 10, false));
+        assert_eq!(
+            (stock.total(), stock.held[&1], stock.held[&2]),
+            (75, 65, 10)
+        );
+        let more = fill(&mut stock, 2);
+        assert!(more > 0 && !stock.hand_over(1, 2, 60, false));
+        assert_eq!((stock.total(), stock.held[&1]), (75 + more, 65));
+        assert!(stock.hand_over(1, 0, 65, true));
+        assert!(!stock.held.contains_key(&1));
     }
 
     #[test]

@@ -125,9 +125,12 @@ enum Found {
     Silence,
 }
 
+/// Whose questions are no matter of shares.
+const ROOT: u32 = 0;
+
 #[derive(Debug)]
 struct Entry {
-    /// Who asked first; the entry is of his share.
+    /// Of whose share it is: see [`PeerPresence::charge`].
     user: u32,
     state: State,
     /// Who waits, with his user.
@@ -179,14 +182,31 @@ impl PeerPresence {
         match self.entries.get(&far).map(|entry| &entry.state) {
             Some(&State::Known(found)) => {
                 self.verdicts.push_back((question, found == Found::Daemon));
+                self.charge(user, far);
             }
             Some(State::Asked(_)) => self.wait(question, user, far),
             None => self.ask_first(now, question, user, far),
         }
     }
 
+    /// What is known of a port is of the share of who asked last, if that has room; root's stays root's. So
+    /// nobody pays for what others use. Silence is too soon forgotten for that.
+    fn charge(&mut self, user: u32, far: FarPort) {
+        let Some(entry) = self.entries.get_mut(&far) else {
+            return;
+        };
+        let is_silent = matches!(entry.state, State::Known(Found::Silence));
+        if is_silent || [user, ROOT].contains(&entry.user) {
+            return;
+        }
+        let root = user == ROOT;
+        if self.known_share.hand_over(entry.user, user, 1, root) {
+            entry.user = user;
+        }
+    }
+
     fn ask_first(&mut self, now: Time, question: PeerQuestion, user: u32, far: FarPort) {
-        let root = user == 0;
+        let root = user == ROOT;
         if !self.known_share.take(user, 1, root) {
             return self.refuse(question);
         }
@@ -205,7 +225,7 @@ impl PeerPresence {
     }
 
     fn wait(&mut self, question: PeerQuestion, user: u32, far: FarPort) {
-        if !self.waiting_share.take(user, 1, user == 0) {
+        if !self.waiting_share.take(user, 1, user == ROOT) {
             return self.refuse(question);
         }
         if let Some(entry) = self.entries.get_mut(&far) {

@@ -83,6 +83,11 @@ impl Discovery {
         self.proven.contains_key(&peer) || self.unproven.contains_key(&peer)
     }
 
+    /// Whether it has ever answered, as far as is known.
+    pub(super) fn has_answered(&self, peer: PeerLid) -> bool {
+        self.proven.contains_key(&peer)
+    }
+
     pub(super) fn forget(&mut self, peer: PeerLid) {
         self.proven.remove(&peer);
         self.unproven.remove(&peer);

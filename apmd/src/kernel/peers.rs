@@ -26,7 +26,9 @@ const UNUSED_MAX: usize = 3072;
 /// How many are gone through before others have their turn.
 const TURN: usize = 64;
 
-/// Whose share of the questions it is when another host asks first. No user has this number.
+/// Root's questions, and those of kernel ULPs, which are root's as well, are no matter of shares.
+const ROOT: u32 = 0;
+/// Whose share of the questions it is when another host asks. No user has this number.
 const STRANGERS: u32 = u32::MAX;
 /// And when subnet administration has named it.
 const DISCOVERY: u32 = u32::MAX - 1;
@@ -49,14 +51,19 @@ pub(crate) enum Told {
     },
 }
 
+/// A question that has no answer yet.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    number: u64,
+    /// Whose share it is of.
+    uid: u32,
+}
+
 #[derive(Debug)]
 struct Peer {
     /// The one it was last met in.
     partition: u16,
-    /// Who was interested first.
-    uid: u32,
-    /// Under which number it is being asked.
-    asked: Option<u64>,
+    asked: Option<Asked>,
     /// With which token it was named.
     named: Option<u32>,
 }
@@ -156,7 +163,8 @@ impl Peers {
         }
     }
 
-    /// Asks about a peer that is not named, if there is room for so many. Whether it is to be named.
+    /// Asks about a peer that is not named, if there is room for so many: who meets it now pays, whoever has
+    /// met it before. Whether it is to be named.
     fn meet(&mut self, far: FarPort, uid: u32, max: usize) -> bool {
         let id = (far.port, far.lid);
         if !self.counts(id) || !self.has_room_for(id, max) {
@@ -164,13 +172,12 @@ impl Peers {
         }
         let peer = self.all.entry(id).or_insert(Peer {
             partition: far.partition,
-            uid,
             asked: None,
             named: None,
         });
         let is_unnamed = peer.named.is_none();
         if is_unnamed {
-            self.ask(id);
+            self.ask(id, uid);
         }
         is_unnamed
     }
@@ -203,12 +210,17 @@ impl Peers {
             }
             self.all.entry(id).or_insert(Peer {
                 partition: far.partition,
-                uid: DISCOVERY,
                 asked: None,
                 named: None,
             });
+            // Who has answered is everybody's: that it does not answer any more has to be its own silence, and
+            // never that somebody has used up a share. There are few of these questions, and at a pace.
+            let uid = match self.discovery.has_answered(id) {
+                true => ROOT,
+                false => DISCOVERY,
+            };
             self.discovery.asked(id);
-            self.ask(id);
+            self.ask(id, uid);
         }
     }
 
@@ -243,12 +255,21 @@ impl Peers {
         self.ports.values().any(|status| status.has_lid(lid))
     }
 
-    fn ask(&mut self, id: PeerLid) {
-        let Some(peer) = self.all.get_mut(&id).filter(|it| it.asked.is_none()) else {
+    fn ask(&mut self, id: PeerLid, uid: u32) {
+        // Another's question may yet be refused for want of his share, and root's would be with it.
+        let is_enough = |asked: Asked| asked.uid == ROOT || uid != ROOT;
+        let is_asked = |peer: &Peer| peer.asked.is_some_and(is_enough);
+        let Some(peer) = self.all.get_mut(&id).filter(|peer| !is_asked(peer)) else {
             return;
         };
         self.last_question += 1;
-        peer.asked = Some(self.last_question);
+        let asked = Asked {
+            number: self.last_question,
+            uid,
+        };
+        if let Some(before) = peer.asked.replace(asked) {
+            self.questions.remove(&before.number);
+        }
         self.questions.insert(self.last_question, id);
         let (port, lid) = id;
         self.told.push_back(Told::Ask {
@@ -256,7 +277,7 @@ impl Peers {
                 client: CLIENT,
                 question: self.last_question,
             },
-            uid: peer.uid,
+            uid,
             far: FarPort {
                 port,
                 lid,
@@ -324,8 +345,8 @@ impl Peers {
         self.unname(id);
         self.discovery.forget(id);
         let asked = self.all.remove(&id).and_then(|peer| peer.asked);
-        if let Some(question) = asked {
-            self.questions.remove(&question);
+        if let Some(asked) = asked {
+            self.questions.remove(&asked.number);
         }
     }
 

@@ -338,6 +338,34 @@ fn a_port_that_changes_forgets_its_peers() {
     assert_eq!(sent(&mut presence).len(), 1, "asked anew");
 }
 
+#[test]
+fn who_asked_last_pays_for_what_is_known_and_root_for_all_that_it_asked() {
+    let mut presence = presence();
+    let now = Time(0);
+    let mut number = 0;
+    let mut ask = |presence: &mut PeerPresence, user| {
+        number += 1;
+        presence.ask(now, question(1, number), user, far(1, 9));
+        for mad in sent(presence) {
+            let id = mad.transaction_id;
+            presence.handle(now, mad.to, MadWay::default(), id, &Presence::here());
+        }
+        presence.entries[&far(1, 9)].user
+    };
+    for (user, pays) in [
+        (USER, USER),
+        (USER + 1, USER + 1),
+        (USER, USER),
+        (ROOT, ROOT),
+        (USER, ROOT),
+    ] {
+        assert_eq!(ask(&mut presence, user), pays);
+        assert_eq!(presence.known_share.total(), 1);
+    }
+    presence.handle_timeout(now + ANSWERING_FOR);
+    assert_eq!(presence.known_share.total(), 0);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Ask(u32, u32, u8, u16),

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::time::Duration;
+
 use cm_msgs::Guid;
 
 use super::*;
@@ -29,6 +31,7 @@ fn up(lid: u16, lmc: u8) -> PortStatus {
         apm: true,
         lid: Lid(lid),
         lmc,
+        pkeys: vec![PKey::DEFAULT_FULL],
         ..PortStatus::default()
     }
 }
@@ -129,6 +132,68 @@ fn who_asks_for_this_daemon_is_asked_about() {
         matches!(told[..], [Told::Ask { uid: STRANGERS, .. }]),
         "{told:?}"
     );
+}
+
+/// The one question that it asks now, and of whose share it is.
+fn payer(peers: &mut Peers) -> (PeerQuestion, u32) {
+    let told = told(peers);
+    let [Told::Ask { question, uid, .. }] = told[..] else {
+        panic!("not one question: {told:?}");
+    };
+    (question, uid)
+}
+
+#[test]
+fn who_meets_a_peer_pays_and_not_who_met_it_first() {
+    let mut peers = peers();
+    // Somebody whose share is used up has been there before.
+    for uid in [UID, UID + 1, ROOT, STRANGERS, UID] {
+        match uid {
+            STRANGERS => peers.asked_by(FAR),
+            _ => peers.expect(FAR, uid),
+        }
+        let (question, pays) = payer(&mut peers);
+        assert_eq!(pays, uid);
+        peers.handle_answer(SOON, question, false);
+    }
+}
+
+#[test]
+fn a_ulp_waits_for_no_users_question() {
+    let mut peers = peers();
+    peers.expect(FAR, UID);
+    let (users, _) = payer(&mut peers);
+    peers.expect(FAR, ROOT);
+    let (roots, pays) = payer(&mut peers);
+    assert_eq!(pays, ROOT);
+    // His share is used up.
+    peers.handle_answer(SOON, users, false);
+    peers.expect(FAR, UID);
+    assert_eq!(told(&mut peers), [], "it is asked");
+    peers.handle_answer(SOON, roots, true);
+    bound(&mut peers, 14);
+}
+
+#[test]
+fn who_has_answered_is_asked_again_at_nobodys_expense() {
+    let mut peers = named();
+    let again = peers.poll_timeout().expect("a time");
+    peers.handle_time(again);
+    let (question, pays) = payer(&mut peers);
+    assert_eq!(pays, ROOT);
+    peers.handle_answer(again, question, false);
+    bound(&mut peers, 0);
+    // Nor before it is named again.
+    let again = peers.poll_timeout().expect("a time");
+    peers.handle_time(again);
+    assert_eq!(payer(&mut peers).1, ROOT);
+    // Of who has never answered anybody may have told.
+    peers.find(FarPort {
+        lid: Lid(10),
+        ..FAR
+    });
+    peers.handle_time(again + Duration::from_secs(1));
+    assert_eq!(payer(&mut peers).1, DISCOVERY);
 }
 
 #[test]
