@@ -219,7 +219,7 @@ impl Connection {
     /// Looks at what happened, in a round of those that must migrate, or of all.
     pub(crate) fn look(&mut self, cx: &mut Context, class: Class) {
         let passes = match class {
-            Class::Migrate => !self.core.must_migrate(cx, self.both_have_alternate()),
+            Class::Migrate => !self.core.must_migrate(cx, self.may_go_by_probes()),
             _ => !self.is_behind(cx),
         };
         if !passes {
@@ -388,9 +388,16 @@ impl Connection {
         }
     }
 
-    /// Whether the peer is known to have loaded the same alternate. The active side knows.
-    fn both_have_alternate(&self) -> bool {
-        matches!(&self.side, Side::Active(active) if active.negotiation.is_settled())
+    /// Whether probes alone may be a reason to leave the primary for the alternate: the peer is known to have loaded the
+    /// same one, which the active side knows, and hardware has not left that path since a probe of it came back.
+    fn may_go_by_probes(&self) -> bool {
+        let Side::Active(active) = &self.side else {
+            return false;
+        };
+        let alternate = self.core.loaded();
+        let alternate = alternate.and_then(|path| self.core.probe_path(path));
+        let doubts = |path| active.negotiation.doubts(&self.core, path);
+        active.negotiation.is_settled() && !alternate.as_ref().is_some_and(doubts)
     }
 
     /// Does what is due: the one place that decides to act, called after whatever happened.
@@ -398,7 +405,7 @@ impl Connection {
         self.consider_failback(cx);
         let free = guard!(OneOrder, self.core.orders.outstanding().is_none());
         if self.core.refused.is_none() && free {
-            if self.core.must_migrate(cx, self.both_have_alternate()) {
+            if self.core.must_migrate(cx, self.may_go_by_probes()) {
                 self.core.migrate(cx);
             } else if !self.depart(cx) {
                 match &mut self.side {
