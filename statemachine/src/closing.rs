@@ -142,8 +142,7 @@ impl ClosingTable {
         else {
             return false;
         };
-        let ports = closing.ended.peer_ports.iter();
-        let ports = ports.map(|port| SubnetLid::new(port.gid, port.lid, from.subnet));
+        let ports = closing.ended.peer_ports.iter().map(SubnetLid::of);
         let sent = closing.ended.routes.iter().filter_map(|route| {
             let subnet = cx.ports.subnet(route.port)?;
             let lid = route.lid;

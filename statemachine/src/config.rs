@@ -106,3 +106,15 @@ impl Default for Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_association_is_verified_every_ten_minutes_at_least() {
+        let config = Config::default();
+        let longest = config.verify_after * (100 + u32::from(config.jitter_percent)) / 100;
+        assert!(longest <= Duration::from_secs(600), "{longest:?}");
+    }
+}

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use cm_msgs::association::{PeerPort, Ports as AnnouncedPorts};
+use cm_msgs::path::PortAddress;
 use cm_msgs::{Gid, Guid, Lid, PKey};
 use strum::Display;
 
@@ -104,13 +105,12 @@ pub(crate) struct SubnetLid {
 }
 
 impl SubnetLid {
-    /// Of a port with this GID, or, where that is not known, one in the subnet `here`: no router is between.
-    pub(crate) fn new(gid: Gid, lid: Lid, here: u64) -> Self {
-        let subnet = match gid.is_unspecified() {
-            true => here,
-            false => gid.subnet_prefix(),
-        };
-        Self { subnet, lid }
+    /// Of a port whose host has told of it: a port's first GID has its subnet's prefix.
+    pub(crate) fn of(port: &PortAddress) -> Self {
+        Self {
+            subnet: port.gid.subnet_prefix(),
+            lid: port.lid,
+        }
     }
 
     /// Whether both are one port's.
@@ -161,8 +161,9 @@ impl Ports {
         status: Option<PortStatus>,
         hold_off: Duration,
     ) -> Option<Change> {
-        let before = self.get(id).map(|port| port.status.pkeys.clone());
-        let other_keys = before.is_some() && before != status.as_ref().map(|it| it.pkeys.clone());
+        let keys = self.get(id).map(|port| &port.status.pkeys);
+        let other_keys =
+            keys.is_some_and(|keys| status.as_ref().is_some_and(|new| new.pkeys != *keys));
         let change = self.take(id, status, hold_off);
         self.announce_anew(id.node_guid, other_keys);
         change

@@ -323,6 +323,8 @@ pub enum Reason {
     WaitingForApr,
     /// The peer did not answer the LAP.
     NoApr,
+    /// The peer asked for more time for the LAP, again and again.
+    PeerLibrarySilent,
     /// The peer answered the LAP with this status.
     Apr(ApStatus),
     /// Passive side: the peer's last LAP was answered with this status.
@@ -431,6 +433,10 @@ impl fmt::Display for Reason {
             }
             Self::WaitingForApr => "waiting for the peer's APR",
             Self::NoApr => "the peer's apmd did not answer the LAP",
+            Self::PeerLibrarySilent => {
+                "the program's library or the kernel module on the peer's host did not answer its apmd: check \
+                 that the process there is not stopped"
+            }
             Self::Apr(status) => return write!(f, "the peer answered the LAP: {status}"),
             Self::AprSent(status) => return write!(f, "the peer's LAP was answered: {status}"),
             Self::WaitingForLibrary => "its queue pair is being modified",

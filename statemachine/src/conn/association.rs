@@ -419,7 +419,7 @@ impl ActiveAssociation {
                 let copies = u32::from(sent.exchange.tries());
                 let pause = cx.jitter(PARKED.after(copies.saturating_sub(1)));
                 let wait = code_timeout(mra.service_timeout);
-                let wait = wait.clamp(cx.config.retry_first, pause);
+                let wait = wait.min(pause).max(cx.config.retry_first);
                 cx.set(core.id, ConnAlarm::Association, wait);
                 Outcome::Handled
             }

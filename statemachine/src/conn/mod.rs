@@ -21,6 +21,7 @@ mod probing;
 mod proposal;
 mod protection;
 mod qp;
+mod routes;
 mod standing;
 mod watched;
 

@@ -151,7 +151,7 @@ impl Connection {
         if core.orders.outstanding() == Some(OrderKind::Migrate) {
             return (Protection::Migrating, Some(Reason::WaitingForLibrary));
         }
-        if core.is_armed() && alternate_good && !core.distrusted {
+        if core.is_armed() && alternate_good {
             return (Protection::Armed, None);
         }
         if core.orders.outstanding() == Some(OrderKind::Load) {

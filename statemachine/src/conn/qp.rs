@@ -2,10 +2,8 @@
 //! What both sides of a connection have: the QP as its library saw it last, and the peer's ports.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use cm_msgs::association::State;
-use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{
     AppEvent, Cause, Load, Migrate, MigrationState, Mode, PolicyOverride, QpState, Refusal, Report,
     Snapshot,
@@ -22,13 +20,13 @@ use super::standing::StandingOrder;
 use super::watched::Watched;
 use crate::candidate::CandidatePool;
 use crate::config::PortDown;
-use crate::context::{ConnAlarm, Context, Route};
+use crate::context::{ConnAlarm, Context};
 use crate::exchange::RoundTrip;
 use crate::guard::guard;
-use crate::id::{ConnId, Payer, PortId};
-use crate::input::{MadSource, QueryError};
+use crate::id::{ConnId, Payer};
+use crate::input::QueryError;
 use crate::output::Order;
-use crate::port::{Port, SubnetLid, same_port};
+use crate::port::{Port, same_port};
 use crate::proven_ports::SentTo;
 use crate::questions::Urgency;
 use crate::schedule::Class;
@@ -123,10 +121,16 @@ impl Core {
         room
     }
 
-    /// Whether it has an alternate that carries packets, as far as ports and probes tell.
+    /// Whether it has an alternate that carries packets, as far as ports, probes and both ends tell.
     pub(super) fn has_good_alternate(&self, cx: &Context) -> bool {
         let carries = |path: &Path| self.is_usable(cx, path) && !self.is_suspect(cx, path);
-        self.loaded().is_some_and(carries)
+        !self.distrusted && self.loaded().is_some_and(carries)
+    }
+
+    /// The peer has said of the alternate that the QP has whether it is any good.
+    pub(super) fn distrust(&mut self, cx: &Context, distrusted: bool) {
+        self.distrusted = distrusted;
+        self.refresh_own(cx);
     }
 
     /// What stands in the way of any alternate, if it is a port that is not up.
@@ -208,161 +212,6 @@ impl Core {
     pub(super) fn lmc(&self, cx: &Context) -> u8 {
         self.port_of(cx, &self.qp.primary)
             .map_or(0, |port| port.status.lmc)
-    }
-
-    /// The routes for MADs to the peer, in the order of trying: the primary's first, then the other
-    /// rails, then across. None begins at a port that is down, or outside of the connection's partition, or
-    /// ends at a LID that no port has: a QP in state Error may have been on its way there.
-    pub(super) fn routes(&self, cx: &Context) -> Vec<Route> {
-        let lmc = self.lmc(cx);
-        let primary = self.qp.primary.port;
-        let mut local: Vec<&Port> = cx
-            .ports
-            .of_device(self.node_guid)
-            .filter(|p| p.is_up() && p.is_in_partition(self.qp.primary.pkey))
-            .collect();
-        local.sort_by_key(|port| (port.id.port != primary, port.id.port));
-        let mut remote: Vec<SubnetLid> = Vec::new();
-        let known = self.ends_of(cx, self.known_ports(cx));
-        let [primary, alternate] = self.far_ends(cx);
-        for end in primary.into_iter().chain(known).chain(alternate) {
-            if end.lid.is_unicast() && !remote.iter().any(|known| known.is_port(end, lmc)) {
-                remote.push(end);
-            }
-        }
-        let pairs = (0..remote.len()).flat_map(|shift| {
-            let local = local.iter().enumerate();
-            let remote = &remote;
-            local.map(move |(i, port)| (*port, remote[(i + shift) % remote.len()]))
-        });
-        let meet = |(port, end): &(&Port, SubnetLid)| cx.ports.subnet(port.id) == Some(end.subnet);
-        let route = |(port, end): (&Port, SubnetLid)| Route {
-            port: port.id,
-            lid: end.lid,
-            pkey: self.qp.primary.pkey,
-        };
-        pairs.filter(meet).map(route).collect()
-    }
-
-    /// The far ends of its primary and of its alternate.
-    fn far_ends(&self, cx: &Context) -> [Option<SubnetLid>; 2] {
-        let end = |path: &Path| {
-            let here = cx.ports.subnet(PortId::new(self.node_guid, path.port));
-            SubnetLid::new(path.dgid, path.dlid, here.unwrap_or_default())
-        };
-        [Some(&self.qp.primary), self.qp.alternate.as_ref()].map(|path| path.map(end))
-    }
-
-    /// Where these ports of the peer's are.
-    fn ends_of<'a>(
-        &self,
-        cx: &Context,
-        ports: &'a [PortAddress],
-    ) -> impl Iterator<Item = SubnetLid> + use<'a> {
-        let primary = PortId::new(self.node_guid, self.qp.primary.port);
-        let here = cx.ports.subnet(primary).unwrap_or_default();
-        let end = move |port: &PortAddress| SubnetLid::new(port.gid, port.lid, here);
-        ports.iter().map(end)
-    }
-
-    /// The peer's ports; before its handshake those that another connection to the same port knows.
-    fn known_ports<'a>(&'a self, cx: &'a Context) -> &'a [PortAddress] {
-        if !self.peer.ports.is_empty() {
-            return &self.peer.ports;
-        }
-        let Path { dlid, dgid, .. } = self.qp.primary;
-        cx.proven_ports
-            .at(self.node_guid, self.base_lid(cx, dlid), dgid)
-    }
-
-    fn base_lid(&self, cx: &Context, lid: Lid) -> Lid {
-        let lmc = self.lmc(cx).min(7);
-        Lid(lid.0 >> lmc << lmc)
-    }
-
-    /// An ID of ours is sent along one of these routes.
-    pub(super) fn note_sent(&self, cx: &Context, to: &mut SentTo, routes: &[Route]) {
-        for route in routes {
-            to.add(self.base_lid(cx, route.lid));
-        }
-    }
-
-    /// The same, and before them along a path that a message is about: so the message tries it. Only
-    /// where the path leads to a port of the peer's.
-    pub(super) fn routes_by(&self, cx: &Context, path: &Path) -> Vec<Route> {
-        let first = Route {
-            port: PortId::new(self.node_guid, path.port),
-            lid: path.dlid,
-            pkey: self.qp.primary.pkey,
-        };
-        let leads_there = self.is_usable(cx, path)
-            && !self.is_suspect(cx, path)
-            && self.has_port_at(cx, path.dgid, path.dlid);
-        let others = self.routes(cx).into_iter();
-        let others = others.filter(|route| !leads_there || *route != first);
-        leads_there
-            .then_some(first)
-            .into_iter()
-            .chain(others)
-            .collect()
-    }
-
-    /// The route back to a sender, if it leads to the peer and can be taken; or the first that does.
-    /// What names our communication ID goes nowhere else: that is what makes it a proof.
-    pub(super) fn route_back(&self, cx: &Context, source: &MadSource) -> Option<Route> {
-        let back = Route::from(source);
-        let up = cx.ports.get(back.port).is_some_and(Port::is_up);
-        if up && self.knows(cx, source) {
-            return Some(back);
-        }
-        self.routes(cx).first().copied()
-    }
-
-    /// Answers a message of the peer's.
-    pub(super) fn answer(
-        &self,
-        cx: &mut Context,
-        source: &MadSource,
-        message: impl Into<cm::Message>,
-    ) {
-        if let Some(route) = self.route_back(cx, source) {
-            cx.reply(route, source.transaction_id, message);
-        }
-    }
-
-    /// Whether a MAD comes from a daemon on a port that is known to be the peer's.
-    pub(super) fn knows(&self, cx: &Context, source: &MadSource) -> bool {
-        let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
-        // By its LID, where an answer goes. A GRH counts for nothing: what it names is elsewhere if the LID is.
-        let from = cx.ports.origin(source);
-        let known = self.ends_of(cx, &self.peer.ports);
-        let mut known = known.chain(self.far_ends(cx).into_iter().flatten());
-        // QP1 is the kernel's: only who may open umad can send from it, while any user has QPs.
-        source.qpn == 1
-            && guard!(
-                WhereTheQpLeads,
-                known.any(|end| from.is_some_and(|from| end.is_port(from, lmc)))
-            )
-    }
-
-    /// Whether a MAD came in the connection's own partition. Memberships are the HCA's to check: it does
-    /// not let a limited member's packet in by a limited key (IBA 10.9.1.1), and tells only which of the
-    /// port's own keys let it in.
-    pub(crate) fn is_partition_of(&self, source: &MadSource) -> bool {
-        source.is_in(self.qp.primary.pkey)
-    }
-
-    /// Whether the path that a REQ names is one of the QP's. Who sent it is another question.
-    pub(super) fn has_path_of(&self, cx: &Context, req: &Req) -> bool {
-        let lmc = self.lmc(cx);
-        let theirs = &req.primary;
-        let mut ours = [Some(&self.qp.primary), self.qp.alternate.as_ref()]
-            .into_iter()
-            .flatten();
-        ours.any(|path| {
-            same_port(path.slid, theirs.remote_port_lid, lmc)
-                && same_port(path.dlid, theirs.local_port_lid, lmc)
-        })
     }
 
     /// Fills in GIDs that the QP's attributes do not show.

@@ -61,6 +61,7 @@ fn a_peer_whose_library_is_stopped_is_asked_with_growing_pauses() {
     assert_eq!(pair.hosts[ACTIVE].sent("REQ"), 1);
     let laps = pair.hosts[ACTIVE].sent("LAP");
     assert!((5..80).contains(&laps), "{laps} in 300 s");
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::PeerLibrarySilent));
     pair.resume_library(PASSIVE);
     pair.run(75_000);
     pair.assert_armed();

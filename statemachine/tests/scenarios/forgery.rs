@@ -250,13 +250,19 @@ fn an_association_is_opened_and_armed_under_attack() {
     assert_heard_nothing(&pair);
 }
 
-#[test]
-fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
-    let mut pair = Pair::with(3, 2, 1);
+/// The passive application has not registered yet.
+fn half_registered(seed: u64, lmc: u8) -> Pair {
+    let mut pair = Pair::with(seed, lmc, 1);
     for host in [ACTIVE, PASSIVE] {
         pair.start(host);
     }
     pair.register(ACTIVE);
+    pair
+}
+
+#[test]
+fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
+    let mut pair = half_registered(3, 2);
     for number in 0..2_000 {
         let forged = Req {
             local_qpn: cm_msgs::Qpn(0x70_0000 + number),
@@ -280,11 +286,7 @@ fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
 /// It can name the very connection of a parked REQ, but not send from where the peer does.
 #[test]
 fn a_parked_req_is_not_replaced_by_a_forged_one_for_the_same_connection() {
-    let mut pair = Pair::with(5, 0, 1);
-    for host in [ACTIVE, PASSIVE] {
-        pair.start(host);
-    }
-    pair.register(ACTIVE);
+    let mut pair = half_registered(5, 0);
     pair.run(1_000);
     for number in 0..100 {
         let forged = req(&pair, PASSIVE, number + 1);

@@ -280,3 +280,26 @@ fn it_is_told_why_a_connection_with_a_dead_alternate_is_not_armed() {
     let suspected = |trace: &&statemachine::Trace| matches!(trace.what, What::PathSuspect { .. });
     assert!(pair.traces(PASSIVE).any(|trace| suspected(&trace)));
 }
+
+/// The primary is a hole. The alternate was one until just now, so that probes suspect it and not the primary yet, of
+/// which the last one came back; hardware, which leaves the primary for it, knows better.
+#[test]
+fn probes_that_are_late_do_not_send_a_connection_back_to_where_hardware_has_left() {
+    seeds(20, |seed| {
+        let mut pair = Pair::armed(seed);
+        pair.run(2_000);
+        for host in [ACTIVE, PASSIVE] {
+            pair.black_hole(host, 2);
+        }
+        pair.run(5_000 + seed * 37);
+        for host in [ACTIVE, PASSIVE] {
+            *pair.net.cable((host, 2)) = Cable::Plugged;
+            pair.black_hole(host, 1);
+        }
+        pair.run(4_000);
+        for host in [ACTIVE, PASSIVE] {
+            assert!(pair.is_alive(host), "host {host}");
+            assert_eq!(pair.view(host).counters.migrations, 1, "host {host}");
+        }
+    });
+}

@@ -77,3 +77,13 @@ fn a_peer_that_registers_late_keeps_the_role_that_was_taken_meanwhile() {
     assert_open(&pair);
     pair.assert_armed();
 }
+
+/// The other would ask if both took themselves for the passive side.
+#[test]
+fn the_higher_passive_end_sleeps_while_nobody_asks() {
+    let mut pair = Pair::new(1);
+    pair.start(PASSIVE);
+    pair.register(PASSIVE);
+    pair.run(11_000);
+    pair.assert_asleep(PASSIVE);
+}

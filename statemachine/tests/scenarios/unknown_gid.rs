@@ -62,3 +62,16 @@ fn after_a_migration_it_is_the_gid_of_the_port_that_the_path_leads_to() {
     pair.run(5_000);
     assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
 }
+
+/// A port has several: applications may use another than the one that daemons go by.
+#[test]
+fn a_path_may_name_the_peer_by_another_of_its_gids() {
+    let mut pair = Pair::new(2);
+    for host in [ACTIVE, PASSIVE] {
+        let primary = &mut pair.hosts[host].qps[0].primary;
+        primary.dgid = Gid::new(0xfec0_0000_0000_0000, primary.dgid.interface_id());
+    }
+    pair.begin();
+    pair.run(2_000);
+    super::association::assert_open(&pair);
+}

@@ -52,7 +52,7 @@ impl Negotiation {
                 self.step = Step::Proposing(proposal);
             }
             // It is there, and its library is not.
-            None if proposal.was_put_off() => self.fail(core, cx, Reason::NoApr),
+            None if proposal.was_put_off() => self.fail(core, cx, Reason::PeerLibrarySilent),
             None => {
                 // Perhaps the peer has forgotten the association, and its answers with it.
                 self.explain(core, cx, Reason::NoApr);
@@ -118,8 +118,7 @@ impl Negotiation {
 
     fn accepted(&mut self, core: &mut Core, cx: &mut Context, proposal: &Proposal) {
         if core.has_loaded(&proposal.alternate) {
-            core.distrusted = false;
-            core.refresh_own(cx);
+            core.distrust(cx, false);
             self.settled(true);
         } else if core.orders.outstanding().is_none() && proposal.fits(core) {
             core.load(cx, proposal.alternate);
@@ -144,8 +143,7 @@ impl Negotiation {
             }
             ApStatus::InvalidGid | ApStatus::InvalidLid => {
                 if core.has_loaded(&proposal.alternate) {
-                    core.distrusted = true;
-                    core.refresh_own(cx);
+                    core.distrust(cx, true);
                 }
                 self.search.choice.doubts.declined(proposal.alternate.dgid);
                 if let Some(gid) = apr.better_gid().filter(|_| self.redirects < MAX_REDIRECTS) {
