@@ -144,7 +144,7 @@ impl Commit {
     }
 
     /// Whether a daemon is known to answer at the peer's port. Waits for 20 ms at most, and not at all for
-    /// a daemon that was late.
+    /// a daemon that hangs.
     pub(crate) fn peer_answers(&'static self, peer: FarPort) -> bool {
         let ask = |question| self.send(Command::AskPeer(question, peer));
         self.peers.answers(peer, ask)

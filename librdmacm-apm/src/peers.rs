@@ -11,6 +11,8 @@ use cm_msgs::control::PeerPort;
 
 /// How long a thread that connects waits for the answer.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// A daemon that has answered nothing for so long hangs. About a peer that is silent it says so after some 0.1 s.
+const HANGS_AFTER: Duration = Duration::from_secs(1);
 /// How long a daemon that answers is taken to go on.
 const ANSWERING_FOR: Duration = Duration::from_secs(60);
 /// And one that does not, or of which nothing was heard: soon asked again, for it may be started.
@@ -30,13 +32,14 @@ enum Peer {
 /// What this process knows of its peers.
 pub(crate) struct Peers {
     patience: Duration,
+    hangs_after: Duration,
     table: Mutex<Table>,
     settled: Condvar,
 }
 
 impl Default for Peers {
     fn default() -> Self {
-        Self::with_patience(PATIENCE)
+        Self::with_patience(PATIENCE, HANGS_AFTER)
     }
 }
 
@@ -52,15 +55,15 @@ struct Table {
     peers: HashMap<FarPort, Peer>,
     questions: HashMap<u64, FarPort>,
     last_question: u64,
-    /// The daemon has let a question wait too long and answered none since. It may hang, and that would
-    /// cost every connection to another peer the same wait.
-    late: bool,
+    /// When the first question was put to the daemon of those since its last answer, while any is open.
+    unanswered_since: Option<Instant>,
 }
 
 impl Peers {
-    fn with_patience(patience: Duration) -> Self {
+    fn with_patience(patience: Duration, hangs_after: Duration) -> Self {
         Self {
             patience,
+            hangs_after,
             table: Mutex::default(),
             settled: Condvar::new(),
         }
@@ -72,7 +75,7 @@ impl Peers {
 
     /// Whether a daemon answers at the port. `ask` hands the question on, and says
     /// whether it could; it is called once, however many threads want to know, and must not wait.
-    /// Where the local daemon is late it is asked, too, but not waited for.
+    /// A local daemon that hangs is asked, too, but not waited for: every connection to another peer would wait as long.
     pub(crate) fn answers(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) -> bool {
         let until = Instant::now() + self.patience;
         let mut table = self.table();
@@ -95,8 +98,7 @@ impl Peers {
                 _ => return false,
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || table.late {
-                table.late = true;
+            if left.is_zero() || table.has_waited(self.hangs_after) {
                 table.silent(far);
                 self.settled.notify_all();
                 return false;
@@ -130,21 +132,25 @@ impl Peers {
     /// The daemon has answered. An answer that comes late counts for the next time.
     pub(crate) fn answered(&self, question: u64, answers: bool) {
         let mut table = self.table();
-        table.late = false;
+        table.unanswered_since = None;
         table.settle(question, answers);
         self.settled.notify_all();
     }
 
     /// The question cannot be put to the daemon.
     pub(crate) fn unasked(&self, question: u64) {
-        self.table().settle(question, false);
+        let mut table = self.table();
+        table.settle(question, false);
+        if table.questions.is_empty() {
+            table.unanswered_since = None;
+        }
         self.settled.notify_all();
     }
 
-    /// The daemon is gone, and no open question will be answered. The next daemon may be in time.
+    /// The daemon is gone, and no open question will be answered.
     pub(crate) fn daemon_lost(&self) {
         let mut table = self.table();
-        table.late = false;
+        table.unanswered_since = None;
         for question in table.questions.keys().copied().collect::<Vec<_>>() {
             table.settle(question, false);
         }
@@ -171,11 +177,18 @@ impl Table {
         // An answer to an earlier question would be as good, but two numbers for one port are not
         // needed.
         self.questions.retain(|_, asked| *asked != far);
+        self.unanswered_since.get_or_insert_with(Instant::now);
         self.last_question += 1;
         let question = self.last_question;
         self.questions.insert(question, far);
         self.peers.insert(far, Peer::Asked { question });
         question
+    }
+
+    /// Whether the daemon has answered nothing for so long.
+    fn has_waited(&self, span: Duration) -> bool {
+        self.unanswered_since
+            .is_some_and(|since| since.elapsed() >= span)
     }
 
     fn settle(&mut self, question: u64, answers: bool) {
@@ -208,7 +221,8 @@ mod tests {
 
     /// Of threads that wait for an answer which comes.
     fn patient() -> Peers {
-        Peers::with_patience(Duration::from_secs(3600))
+        let hour = Duration::from_secs(3600);
+        Peers::with_patience(hour, hour)
     }
 
     fn not_asked(_: u64) -> bool {
@@ -261,10 +275,10 @@ mod tests {
         assert!(peers.answers(peer(9), not_asked), "a second answer is none");
     }
 
-    /// A daemon that has let a question about peer 9 wait too long; the question, and the peers of
-    /// threads that would wait for an hour now.
-    fn late() -> (u64, Peers) {
-        let mut peers = Peers::with_patience(Duration::ZERO);
+    /// A daemon that has let a question about peer 9 wait for so long that it hangs; the question, and the
+    /// peers of threads that would wait for an hour now.
+    fn hanging() -> (u64, Peers) {
+        let mut peers = Peers::with_patience(Duration::ZERO, Duration::ZERO);
         let mut number = 0;
         assert!(!peers.answers(peer(9), |question| {
             number = question;
@@ -275,12 +289,27 @@ mod tests {
     }
 
     #[test]
-    fn a_late_daemon_is_waited_for_when_it_has_answered_or_is_another() {
+    fn a_daemon_that_was_late_once_does_not_hang() {
+        let mut peers = Peers::with_patience(Duration::ZERO, patient().patience);
+        assert!(!peers.answers(peer(9), |_| true), "silent, or late");
+        peers.patience = patient().patience;
+        let peers = &peers;
+        let said = thread::scope(|scope| {
+            peers.answers(peer(10), |question| {
+                scope.spawn(move || peers.answered(question, true));
+                true
+            })
+        });
+        assert!(said, "it was waited for");
+    }
+
+    #[test]
+    fn a_daemon_that_hung_is_waited_for_when_it_has_answered_or_is_another() {
         for comes_back in [
             (|peers, question| peers.answered(question, false)) as fn(&Peers, u64),
             |peers, _| peers.daemon_lost(),
         ] {
-            let (question, peers) = late();
+            let (question, mut peers) = hanging();
             for other in [10, 11] {
                 let mut asked = false;
                 let said = peers.answers(peer(other), |_| {
@@ -290,9 +319,13 @@ mod tests {
                 assert!(asked && !said, "its answer would count for the next time");
             }
             peers.answers(peer(12), |_| false);
-            assert!(peers.table().late, "nobody has answered that");
+            assert!(
+                peers.table().unanswered_since.is_some(),
+                "nobody has answered that"
+            );
+            comes_back(&peers, question);
+            peers.hangs_after = patient().patience;
             let peers = &peers;
-            comes_back(peers, question);
             let said = thread::scope(|scope| {
                 peers.answers(peer(13), |question| {
                     scope.spawn(move || peers.answered(question, true));
