@@ -16,6 +16,7 @@ use crate::observe::Pair;
 use crate::port::Port;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
+use crate::wait::{self, Seen};
 use crate::world::Kind;
 
 use super::exchange;
@@ -68,7 +69,39 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     context.world.wait_for("no connection left", 0, |_| true)?;
     beside_the_library(context)?;
     module.unload()?;
-    status(Host::A, "absent")
+    status(Host::A, "absent")?;
+    on_its_way(context)
+}
+
+/// A queue pair that waits for its peer, in INIT, when the module comes is taken up as well.
+fn on_its_way(context: &mut Context<'_>) -> Result<(), Failure> {
+    let start = |host: Host, to: &[&str]| {
+        let from = [
+            "ibv_rc_pingpong",
+            "-d",
+            host.device(),
+            "-i",
+            "1",
+            "-p",
+            "18701",
+        ];
+        let words = [&from, &["-n", "1000000000"][..], to].concat();
+        Program::start("ibv_rc_pingpong", host, &words)
+    };
+    let server = start(Host::B, &[])?;
+    wait::until("the server waits in INIT", LIMIT, || {
+        let table = command::run(&["rdma", "resource", "show", "qp"])?;
+        Ok(Seen::when(table.contains("type RC state INIT"), || table))
+    })?;
+    let module = KernelModule::load()?;
+    // What is older is looked for once, and at once.
+    thread::sleep(Duration::from_secs(2));
+    status(Host::B, "loaded")?;
+    let client = start(Host::A, &["127.0.0.1"])?;
+    context.world.wait_disjoint(1)?;
+    drop((server, client));
+    context.world.wait_for("no connection left", 0, |_| true)?;
+    module.unload()
 }
 
 pub(super) fn apmctl(host: Host, words: &[&str]) -> Result<Value, Failure> {
