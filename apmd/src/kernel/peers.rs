@@ -175,6 +175,7 @@ impl Peers {
             asked: None,
             named: None,
         });
+        peer.partition = far.partition;
         let is_unnamed = peer.named.is_none();
         if is_unnamed {
             self.ask(id, uid);

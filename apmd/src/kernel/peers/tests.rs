@@ -101,6 +101,29 @@ fn who_answers_is_named_once() {
     assert_eq!(told(&mut peers), []);
 }
 
+/// Of another partition it may be a member no more.
+#[test]
+fn a_peer_is_asked_in_the_partition_that_it_was_met_in_last() {
+    let mut peers = peers();
+    let other = FarPort {
+        partition: 5,
+        ..FAR
+    };
+    peers.expect(other, UID);
+    let told_first = told(&mut peers);
+    let [
+        Told::Ask {
+            question: first, ..
+        },
+    ] = told_first[..]
+    else {
+        panic!("not one question: {told_first:?}");
+    };
+    peers.handle_answer(SOON, first, false);
+    peers.expect(FAR, UID);
+    question(&mut peers);
+}
+
 #[test]
 fn one_question_is_open_for_a_peer() {
     let mut peers = peers();
