@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The SA, and who tells what paths share.
+
+use cm_msgs::Lid;
+use cm_msgs::sa::PathRecord;
+use statemachine::{Assess, Input, Origin, PathQuery, Query, QueryError};
+
+use super::{Cable, LOCAL, MS, Pair, Pending, Weather, network};
+
+/// An SA's answer.
+const SA: u64 = 2 * MS;
+
+impl Pair {
+    pub(super) fn query(&mut self, host: usize, query: Query) {
+        match query {
+            Query::Paths(query) => {
+                if !self.sa_dead {
+                    let delay = self.sa_delay();
+                    self.push(delay, Pending::Answer(host, query));
+                } else {
+                    let client = self.hosts[host].client;
+                    let answer = Input::Paths {
+                        query: query.query,
+                        result: Err(QueryError::Timeout),
+                        origin: None,
+                    };
+                    self.push(SA, Pending::Input(host, client, answer));
+                }
+            }
+            Query::Assess(assess) => self.assess(host, &assess),
+        }
+    }
+
+    pub(super) fn sa_delay(&mut self) -> u64 {
+        let Some(takes) = self.sa_takes else {
+            return SA;
+        };
+        self.sa_free_at = self.sa_free_at.max(self.now) + takes;
+        self.sa_free_at - self.now
+    }
+
+    pub(super) fn answer(&mut self, host: usize, query: &PathQuery) {
+        let known = |gid| {
+            network::port_of(gid).filter(|&(host, port)| {
+                self.net.cables[host][usize::from(port) - 1] != Cable::Pulled
+                    && !self.net.outside.contains(&(host, port))
+            })
+        };
+        let knows = |from, to| {
+            self.sa_knows
+                .as_ref()
+                .is_none_or(|pairs| pairs.contains(&(from, to)))
+        };
+        let asked = |lid: Option<Lid>, port| {
+            lid.filter(|_| !self.base_lids_only)
+                .unwrap_or(self.net.lid(port))
+        };
+        let result = match (known(query.sgid), known(query.dgid)) {
+            (Some(from), Some(to)) if knows(from, to) => Ok(vec![PathRecord {
+                dgid: query.dgid,
+                sgid: query.sgid,
+                dlid: asked(query.dlid, to),
+                slid: asked(query.slid, from),
+                pkey: query.pkey,
+                reversible: true,
+                mtu: 4,
+                rate: 7,
+                packet_life_time: 13,
+                ..PathRecord::default()
+            }]),
+            _ => Err(QueryError::NoPath),
+        };
+        self.input(
+            host,
+            Input::Paths {
+                query: query.query,
+                result,
+                origin: Some(Origin::Sa),
+            },
+        );
+    }
+
+    /// The fabric as it is now is what the answer tells, however long that takes. As everything
+    /// else, it can be lost, and come twice.
+    pub(super) fn assess(&mut self, host: usize, assess: &Assess) {
+        self.fabric.asked.push((self.now, assess.query));
+        let Weather {
+            loss, duplication, ..
+        } = self.net.weather;
+        let answer = Input::Assessed {
+            query: assess.query,
+            overlaps: self.fabric.answer(assess),
+        };
+        let copies = 1 + u64::from(self.net.random(1000) < duplication);
+        for copy in 0..copies {
+            if self.net.random(1000) >= loss && !self.fabric.silent {
+                let delay = LOCAL + self.fabric.takes * MS + copy * 7 * MS;
+                self.push(delay, Pending::Assessed(host, answer.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MADs and probes on their way.
+
+use cm_msgs::cm;
+use statemachine::{MadSource, Probe, Transmit};
+
+use super::{Pair, Pending, Weather};
+
+impl Pair {
+    pub(super) fn send(&mut self, host: usize, send: Transmit) {
+        let name = send.message.name();
+        *self.hosts[host].sent.entry(name).or_default() += 1;
+        self.hosts[host].sent_in.insert(send.pkey);
+        self.transactions.insert(name, send.transaction_id);
+        let slid = self.net.lid((host, send.port.port));
+        if let Some(left) = self.lose.get_mut(name).filter(|left| **left > 0) {
+            *left -= 1;
+            return;
+        }
+        // The codecs are part of the way.
+        let mad = send.message.encode(0x2d, u64::from(send.transaction_id));
+        let (_, message) = cm::Message::decode(&mad).expect("what was encoded can be decoded");
+        assert_eq!(message, send.message);
+        let Some((to, port)) = self.net.port_at(send.lid) else {
+            self.to_strangers.push((send.lid, message));
+            return;
+        };
+        if !self.net.passes(slid, send.lid) {
+            return;
+        }
+        let receiver = &self.hosts[to];
+        // As an HCA has it: by the first key of the port's own that lets the sender's in, or not at all.
+        let mut keys = receiver.ports[usize::from(port) - 1].pkeys.iter();
+        let Some(&pkey) = keys.find(|key| key.matches(send.pkey)) else {
+            return;
+        };
+        let source = MadSource {
+            port: receiver.port_id(port),
+            lid: slid,
+            qpn: 1,
+            pkey,
+            transaction_id: send.transaction_id,
+        };
+        if self.record == Some(name) {
+            self.recorded.push((to, source, message.clone()));
+        }
+        let Weather {
+            loss,
+            duplication,
+            delay,
+        } = self.net.weather;
+        let copies = 1 + u64::from(self.net.random(1000) < duplication);
+        for _ in 0..copies {
+            if self.net.random(1000) >= loss {
+                let delay = 20 + self.net.random(delay);
+                self.push(delay, Pending::Mad(to, source, message.clone()));
+            }
+        }
+    }
+
+    /// A probe takes the path that it is about.
+    pub(super) fn send_probe(&mut self, host: usize, probe: Probe) {
+        self.hosts[host].probes += 1;
+        if self.net.passes(probe.path.slid, probe.path.dlid) && !self.is_lost() {
+            let delay = 20 + self.net.random(self.net.weather.delay);
+            self.push(delay, Pending::Probe(host, probe));
+        }
+    }
+
+    /// Where no daemon runs, the kernel answers. A stopped one does not.
+    pub(super) fn answer_probe(&mut self, host: usize, probe: Probe) {
+        let there = self.net.port_at(probe.path.dlid).map(|(host, _)| host);
+        let stopped = there.is_none_or(|there| self.hosts[there].stopped);
+        if self.net.passes(probe.path.dlid, probe.path.slid) && !stopped && !self.is_lost() {
+            let delay = 20 + self.net.random(self.net.weather.delay);
+            self.push(delay, Pending::ProbeAnswer(host, probe));
+        }
+    }
+
+    pub(super) fn is_lost(&mut self) -> bool {
+        self.net.random(1000) < self.net.weather.loss
+    }
+}
