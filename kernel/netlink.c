@@ -379,9 +379,19 @@ static const struct genl_ops ops[] = {
 	{ .cmd = APM_CMD_PEER, .doit = on_peer, .flags = GENL_ADMIN_PERM },
 };
 
+/*
+ * A group's flags, which are not an operation's since cd4d7263d58a ("genetlink: Use internal flags
+ * for multicast groups"): there GENL_UNS_ADMIN_PERM asks for nothing.
+ */
+#ifdef GENL_MCAST_CAP_NET_ADMIN
+#define EVENTS_FLAGS GENL_MCAST_CAP_NET_ADMIN
+#else
+#define EVENTS_FLAGS GENL_UNS_ADMIN_PERM
+#endif
+
 static const struct genl_multicast_group groups[] = {
 	/* Owners and paths are not for everybody: message.c says which namespaces are told. */
-	{ .name = APM_MCGRP_EVENTS, .flags = GENL_UNS_ADMIN_PERM },
+	{ .name = APM_MCGRP_EVENTS, .flags = EVENTS_FLAGS },
 };
 
 struct genl_family apm_family = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * hold_qp DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that has
- * this RC queue pair, in RTS, on the path from the port to the LID.
+ * hold_qp [-r] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
+ * has this RC queue pair, in RTS, on the path from the port to the LID. With -r it is left in RTR.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -10,7 +10,19 @@
 
 #define PSN 1
 
-static struct ibv_qp *rts_qp(struct end *end, int port, int dlid)
+static void to_rts(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS, .sq_psn = PSN, .max_rd_atomic = 1,
+		.timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+	};
+
+	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+			  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
+		die("to RTS");
+}
+
+static struct ibv_qp *rtr_qp(struct end *end, int port, int dlid)
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC,
@@ -18,9 +30,8 @@ static struct ibv_qp *rts_qp(struct end *end, int port, int dlid)
 	};
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT, .port_num = port,
-		.path_mtu = IBV_MTU_1024, .rq_psn = PSN, .sq_psn = PSN,
-		.max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 12,
-		.timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+		.path_mtu = IBV_MTU_1024, .rq_psn = PSN,
+		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
 		.ah_attr = { .dlid = dlid, .port_num = port },
 	};
 	struct ibv_qp *qp = ibv_create_qp(end->pd, &init);
@@ -34,10 +45,6 @@ static struct ibv_qp *rts_qp(struct end *end, int port, int dlid)
 			  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 			  IBV_QP_MIN_RNR_TIMER))
 		die("to RTR");
-	attr.qp_state = IBV_QPS_RTS;
-	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-			  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
-		die("to RTS");
 	return qp;
 }
 
@@ -56,15 +63,22 @@ static void keep_open(void)
 
 int main(int argc, char **argv)
 {
+	bool stays_in_rtr = argc > 1 && !strcmp(argv[1], "-r");
 	struct end end = { 0 };
 	char **command, qpn[16];
+	struct ibv_qp *qp;
 
+	argc -= stays_in_rtr;
+	argv += stays_in_rtr;
 	if (argc < 5) {
-		fprintf(stderr, "usage: hold_qp DEVICE PORT DLID COMMAND...\n");
+		fprintf(stderr, "usage: hold_qp [-r] DEVICE PORT DLID COMMAND...\n");
 		return 2;
 	}
 	open_end(&end, argv[1], 4096, 1);
-	snprintf(qpn, sizeof(qpn), "%u", rts_qp(&end, atoi(argv[2]), atoi(argv[3]))->qp_num);
+	qp = rtr_qp(&end, atoi(argv[2]), atoi(argv[3]));
+	if (!stays_in_rtr)
+		to_rts(qp);
+	snprintf(qpn, sizeof(qpn), "%u", qp->qp_num);
 	command = calloc(argc, sizeof(*command));
 	if (!command)
 		die("memory");

@@ -148,6 +148,32 @@ farewell() {
 	modprobe apm
 }
 
+# held NAME: of the queue pair of a program that only has it.
+held() { field "$(apm_order get | grep " dev=shca0 .*owner=sleep")" "$1"; }
+is_held_as() { [ "$(held refusal)" = "$1" ]; }
+
+# Older than the module, and waiting in RTR: that may be on its way, or never send.
+adoption_in_rtr() {
+	local holder
+	rmmod apm
+	hold_qp -r shca0 1 "$(lid_of shca1 1)" sh -c 'echo "$2" >"$0"; exec sleep 60' "$logs/held" >/dev/null &
+	holder=$!
+	await 10 test -s "$logs/held"
+	modprobe apm
+	output apm_order adopt "$(index_of shca0)" "$(cat "$logs/held")"
+	await 10 is_held_as responder-only
+	output apm_order load "$(held cookie)" "$(path shca0 shca1 1)" "$(path shca0 shca1 2)"
+	need 'cause=failed .* errno=1 '
+	kill -KILL "$holder"
+	wait "$holder" || true
+	await 10 is_alone
+}
+
+adoptions() {
+	adoption
+	adoption_in_rtr
+}
+
 index_of() { rdma dev show "$1" | cut -d: -f1; }
 
 # timeouts FROM_A FROM_B: the ACK timeouts of a new connection's ends.
@@ -184,6 +210,13 @@ timeout_bound() {
 }
 
 set_netns() { rdma system set netns "$1" 2>/dev/null; }
+
+# Any user of the host's, in its own namespaces.
+unprivileged() {
+	out=$(setpriv --reuid=1234 --regid=1234 --clear-groups timeout 5 apm_order listen 1 2>&1) &&
+		fail "any user hears: $out"
+	need 'Operation not permitted'
+}
 
 # Where network namespaces share devices, one of the host's hears of all; who has made one of his own, and
 # may administer that, does not.
@@ -226,6 +259,7 @@ strangers() {
 	need 'cause=stale .* migration=migrated'
 	output apm_order standing "$a" "$(path shca0 shca1 1)" standing
 	need 'cause=stale .* standing=0$'
+	unprivileged
 	eavesdropping "$a"
 	end_pingpong
 	await 10 is_alone
@@ -294,9 +328,9 @@ protected_pingpong() {
 
 row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
-full_row kernel-adopt "apm_order, ibv_rc_pingpong" adoption
+full_row kernel-adopt "apm_order, ibv_rc_pingpong, hold_qp" adoptions
 full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
-full_row kernel-strangers "apm_order, unshare" strangers
+full_row kernel-strangers "apm_order, unshare, setpriv" strangers
 full_row kernel-fuzz "apm_fuzz" fuzz 30000
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
 full_row kernel-beside "apm_verbs" beside
