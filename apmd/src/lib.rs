@@ -2,10 +2,8 @@
 //! The daemon that keeps RDMA connections armed, and apmctl.
 //!
 //! The daemon takes no protocol decision: those are in `statemachine`. It is the engine's hands:
-//! `event_loop` is the one loop, `io` the kernel's interfaces, `devices` and `ports` what is
-//! known of the machine, `sa` the talk with subnet administration, `fabric` what it tells of
-//! switches and links, `source` where paths come from, `control` and `observe`
-//! the sockets. `ctl` is the operator's tool.
+//! `event_loop` is the one loop, `io` the kernel's interfaces, `parts` what the loop serves, `observe`
+//! what operators are told. `ctl` is the operator's tool. docs/architecture.md has the map.
 
 // Nobody but this package's own programs and tests uses it: a name that says enough needs no more.
 #![allow(missing_docs)]
