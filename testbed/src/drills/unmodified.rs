@@ -188,14 +188,14 @@ pub(super) fn start_by(
         Program::start(&format!("{} {side}", subject.name), host, &all)
     };
     let mut server = one("server", Host::B, &subject.server)?;
-    // Nothing shows that a stock server listens; before that its client is rejected at once.
+    // Nothing shows that a stock server listens; before that its client is rejected.
     let client = wait::until(
         &format!("{} connects", subject.name),
         Duration::from_secs(30),
         || {
             server.ensure_running()?;
             let mut client = one("client", Host::A, &subject.client)?;
-            thread::sleep(Duration::from_secs(1));
+            wait_until_connected(subject, &mut client)?;
             Ok(match client.ended()? {
                 Some(status) if !status.success() => Seen::NotYet(ended_badly(&client, status)),
                 _ => Seen::Ready(client),
@@ -203,6 +203,18 @@ pub(super) fn start_by(
         },
     )?;
     Ok(Running { client, server })
+}
+
+/// Or until it has ended. How soon a rejection comes depends on what else the machine does.
+fn wait_until_connected(subject: &Subject, client: &mut Program) -> Result<(), Failure> {
+    let what = format!("{} connects or ends", subject.name);
+    let ours = format!(" pid {} ", client.pid());
+    wait::until(&what, Duration::from_secs(30), || {
+        let qps = command::run_as(Host::A, &["rdma", "res", "show", "qp"])?;
+        let open = |line: &str| line.contains(" state RTS ") && line.contains(&ours);
+        let done = client.ended()?.is_some() || qps.lines().any(open);
+        Ok(Seen::when(done, || qps.clone()))
+    })
 }
 
 /// How many units take about as long as [`TRANSFER`].
