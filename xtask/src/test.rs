@@ -63,6 +63,7 @@ pub(crate) fn run() -> Result<u8, Error> {
     if time > LIMIT {
         println!("longer than {} minutes", LIMIT.as_secs() / 60);
     }
+    print_failures(&outcomes);
     Ok(u8::from(outcomes.iter().any(|outcome| !outcome.passed)))
 }
 
@@ -307,16 +308,29 @@ fn runner_lines(output: &str) -> impl Iterator<Item = &str> {
         "fabrics: ",
         // What a failed row of the check printed.
         "| ",
-        "xtask: kernel fault: ",
+        KERNEL_FAULT,
         deny::REMARK,
     ];
     output.lines().filter(|line| {
         let text = line.trim_start();
         STARTS.iter().any(|start| text.starts_with(start))
             || (text.ends_with(": ok") && !text.starts_with("test "))
-            || text.ends_with("... FAILED")
-            || text.contains(": FAILED")
+            || tells_of_failure(text)
     })
+}
+
+/// What is said when a kernel complained.
+const KERNEL_FAULT: &str = "xtask: kernel fault: ";
+
+/// Whether a runner says by this line that something failed.
+fn tells_of_failure(line: &str) -> bool {
+    line.starts_with(KERNEL_FAULT)
+        || line.starts_with("test result: FAILED")
+        || line.starts_with("error: ")
+        || line.ends_with("... FAILED")
+        || line.contains(": FAILED")
+        || line.contains(" FAIL ")
+        || line.contains("panicked at")
 }
 
 fn print_summary(outcomes: &[Outcome], total: Duration) {
@@ -347,6 +361,29 @@ fn print_test_runner(outcomes: &[Outcome]) {
             println!("{line}");
         }
     }
+}
+
+/// The steps that failed and why. This comes last: whoever keeps the end of the output only has it.
+fn print_failures(outcomes: &[Outcome]) {
+    for Outcome { name, output, .. } in outcomes.iter().filter(|outcome| !outcome.passed) {
+        println!("\n=== {name} FAILED");
+        for line in failure_lines(output) {
+            println!("{line}");
+        }
+    }
+}
+
+/// The lines that tell of a failure, each panic's message, and the last lines.
+fn failure_lines(output: &str) -> Vec<&str> {
+    const LAST_LINES: usize = 15;
+    let lines: Vec<_> = output.lines().collect();
+    let (before, last) = lines.split_at(lines.len().saturating_sub(LAST_LINES));
+    let is_message = |index: usize| index > 0 && before[index - 1].contains("panicked at");
+    let tells = |index: usize| tells_of_failure(before[index].trim_start()) || is_message(index);
+    let told = (0..before.len()).filter(|index| tells(*index));
+    told.map(|index| before[index])
+        .chain(last.iter().copied())
+        .collect()
 }
 
 /// rustup's minimal profile lacks them.
@@ -388,6 +425,19 @@ mod tests {
                       cable-pull: ok\nblackhole: FAILED: no migration\n\
                       test result: FAILED. 1 passed; 1 failed\n   Doc-tests x\n\
                       dmesg  dmesg  FAIL  0.0\n    | *** the kernel complains\n";
-        assert_eq!(runner_lines(output).count(), 7);
+        assert_eq!(runner_lines(output).count(), 8);
+    }
+
+    #[test]
+    fn of_a_failed_step_the_reasons_and_the_end_are_shown() {
+        let output = [
+            "test a ... ok\nthread 'b' panicked at src/b.rs:1:1:\nleft is not right\ntest b ... FAILED\n",
+            &"test c ... ok\n".repeat(20),
+        ]
+        .concat();
+        let lines = failure_lines(&output);
+        assert_eq!(lines[1..3], ["left is not right", "test b ... FAILED"]);
+        assert_eq!(lines.len(), 3 + 15);
+        assert_eq!(failure_lines("short").len(), 1);
     }
 }
