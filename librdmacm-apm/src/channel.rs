@@ -117,6 +117,11 @@ impl Channels {
         self.inner().known.insert(channel);
     }
 
+    /// Whether it is one that the application made.
+    pub(crate) fn has(&self, channel: ChannelKey) -> bool {
+        self.inner().known.contains(&channel)
+    }
+
     /// The application destroys a channel. Returns its doorbells, which the caller destroys before it.
     pub(crate) fn remove(&self, channel: ChannelKey) -> Vec<Bell> {
         let mut inner = self.inner();

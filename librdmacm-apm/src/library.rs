@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
-use cm_msgs::control::{Cause, PeerPort, Role};
+use cm_msgs::control::{Cause, PeerPort, PolicyOverride, Role};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
 use nix::errno::Errno;
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
@@ -23,6 +23,33 @@ use crate::real::real;
 use crate::registry::{Added, Announced, Connects, Owner, ReadyQp, Registry};
 use crate::settings::Settings;
 use crate::worker::Worker;
+
+/// What an id holds, read while it surely exists: once it is established another thread may destroy it.
+#[derive(Clone, Copy)]
+pub(crate) struct IdView {
+    key: IdKey,
+    channel: ChannelKey,
+    qp: Option<NonNull<ibv_qp>>,
+}
+
+impl IdView {
+    /// # Safety
+    /// `id` is a valid id.
+    pub(crate) unsafe fn of(id: *mut rdma_cm_id) -> Self {
+        // SAFETY: see above.
+        let held = unsafe { &*id };
+        Self {
+            key: IdKey(id as usize),
+            channel: ChannelKey(held.channel as usize),
+            qp: NonNull::new(held.qp),
+        }
+    }
+
+    /// Its channel is librdmacm's own: whoever connects it waits in the call.
+    pub(crate) fn is_synchronous(&self) -> bool {
+        !library().channels.has(self.channel)
+    }
+}
 
 /// All state of the library. One exists per process and is never freed.
 pub(crate) struct Library {
@@ -143,7 +170,10 @@ impl Library {
             return;
         }
         let qp = match (NonNull::new(id_ref.qp), qp_num) {
-            (Some(qp), _) => Announced::OfId(QpKey(qp.as_ptr() as usize)),
+            // SAFETY: an id's QP exists as long as the id points to it, and so does its context.
+            (Some(qp), _) => Announced::OfId(QpKey(qp.as_ptr() as usize), unsafe {
+                context_key(qp.as_ref().context)
+            }),
             (None, Some(qpn)) => Announced::Number(QpNumber {
                 // SAFETY: the id holds its device open.
                 node_guid: unsafe { Device::new(verbs) }.node_guid(),
@@ -207,19 +237,14 @@ impl Library {
         can_migrate.then_some(peer)
     }
 
-    /// The id's connection is established.
-    ///
-    /// # Safety
-    /// `id` is a valid id.
-    pub(crate) unsafe fn established(&'static self, id: *mut rdma_cm_id) {
-        let key = IdKey(id as usize);
-        let Some(connects) = self.registry.establish(key) else {
+    /// The id's connection is established. The id, or its QP, may have been destroyed since it was read.
+    pub(crate) fn established(&'static self, id: IdView) {
+        let Some(connects) = self.registry.establish(id.key) else {
             return;
         };
-        let asked = self.registry.id(key).asked;
+        let asked = self.registry.id(id.key).asked;
         if self.wanted(asked) {
-            // SAFETY: the id is valid.
-            unsafe { self.look_after_id(id, connects, asked == Some(true)) };
+            self.look_after_id(id, connects, asked == Some(true));
         } else if let Announced::Number(number) = connects.qp {
             self.close_number(number);
         }
@@ -310,72 +335,55 @@ impl Library {
                 }
                 connection.set_opted_in(true);
                 // SAFETY: the id is valid.
-                unsafe { self.route(id) };
+                self.route(unsafe { IdView::of(id) });
                 self.commit.send(Command::Register(connection));
             }
             (Some(connection), false) => self.close(&connection),
             (None, true) => {
                 if let Some(connects) = self.registry.id(key).established {
                     // SAFETY: the id is valid.
-                    unsafe { self.look_after_id(id, connects, true) };
+                    self.look_after_id(unsafe { IdView::of(id) }, connects, true);
                 }
             }
             (None, false) => {}
         }
     }
 
-    /// # Safety
-    /// `id` is a valid id whose connection is established.
-    unsafe fn look_after_id(
-        &'static self,
-        id: *mut rdma_cm_id,
-        connects: Connects,
-        opted_in: bool,
-    ) {
-        // SAFETY: the id is valid.
-        unsafe { self.route(id) };
-        let key = IdKey(id as usize);
-        if let Announced::Number(number) = connects.qp {
-            // Not ready yet: then it is looked after when it is.
-            if let Some(qp) = self.registry.ready_as(number) {
-                self.look_after_ready(qp, Some((key, connects)), opted_in);
-            }
-            return;
-        }
-        // SAFETY: the id is valid.
-        let Some(qp) = NonNull::new(unsafe { (*id).qp }) else {
-            return;
-        };
+    /// The connection of an id that is established.
+    fn look_after_id(&'static self, id: IdView, connects: Connects, opted_in: bool) {
+        self.route(id);
+        let IdView { key, qp, .. } = id;
         let Connects { role, peer_gid, .. } = connects;
-        // SAFETY: an id's QP exists as long as the id points to it.
-        unsafe { self.look_after(qp, Some(key), role, peer_gid, opted_in) };
+        match connects.qp {
+            Announced::Number(number) => {
+                // Not ready yet: then it is looked after when it is.
+                if let Some(qp) = self.registry.ready_as(number) {
+                    self.look_after_ready(qp, Some((key, connects)), opted_in);
+                }
+            }
+            Announced::OfId(qp_key, context) => {
+                let Some(qp) = qp.filter(|qp| qp.as_ptr() as usize == qp_key.0) else {
+                    return;
+                };
+                self.look_after(Description {
+                    role: Some(role),
+                    id: Some(key),
+                    qp_key,
+                    context,
+                    peer_gid,
+                    opted_in,
+                    policy: self.registry.id(key).policy,
+                    // SAFETY: it is used only if the registry takes it, which is to say that it has not
+                    // been destroyed. All ways to destroy it are caught, and release it first.
+                    qp: Arc::new(unsafe { Qp::new(qp) }),
+                });
+            }
+        }
     }
 
-    /// Puts a QP under APM; false if it already is.
-    ///
-    /// # Safety
-    /// The QP exists. It is released before the application's `ibv_destroy_qp` returns.
-    pub(crate) unsafe fn look_after(
-        &'static self,
-        qp: NonNull<ibv_qp>,
-        id: Option<IdKey>,
-        role: Role,
-        peer_gid: Gid,
-        opted_in: bool,
-    ) -> bool {
-        let connection = self.registry.add(Description {
-            role: Some(role),
-            id,
-            qp_key: QpKey(qp.as_ptr() as usize),
-            // SAFETY: the QP exists, and so does its context.
-            context: unsafe { context_key(qp.as_ref().context) },
-            peer_gid,
-            opted_in,
-            policy: id.map_or_else(Default::default, |id| self.registry.id(id).policy),
-            // SAFETY: the QP exists; see this function's own contract.
-            qp: Arc::new(unsafe { Qp::new(qp) }),
-        });
-        let Some(connection) = connection else {
+    /// Puts a QP under APM; false if it already is, or may not be.
+    fn look_after(&'static self, description: Description) -> bool {
+        let Some(connection) = self.registry.add(description) else {
             return false;
         };
         binding::check_once();
@@ -386,22 +394,28 @@ impl Library {
     /// The application puts a QP under APM by its own word, which goes before a guess.
     ///
     /// # Safety
-    /// As for [`Self::look_after`].
+    /// The QP exists. It is released before it is destroyed.
     pub(crate) unsafe fn attach(&'static self, qp: NonNull<ibv_qp>, role: Role, gid: Gid) -> bool {
         let known = self.registry.by_qp(QpKey(qp.as_ptr() as usize));
         if let Some(guess) = known.filter(|known| known.role.is_none()) {
             self.close(&guess);
         }
-        // SAFETY: see above.
-        unsafe { self.look_after(qp, None, role, gid, false) }
+        self.look_after(Description {
+            role: Some(role),
+            id: None,
+            qp_key: QpKey(qp.as_ptr() as usize),
+            // SAFETY: the QP exists, and so does its context.
+            context: unsafe { context_key(qp.as_ref().context) },
+            peer_gid: gid,
+            opted_in: false,
+            policy: PolicyOverride::default(),
+            // SAFETY: see above.
+            qp: Arc::new(unsafe { Qp::new(qp) }),
+        })
     }
 
-    /// # Safety
-    /// `id` is a valid id.
-    unsafe fn route(&self, id: *mut rdma_cm_id) {
-        // SAFETY: the id is valid.
-        let channel = ChannelKey(unsafe { (*id).channel } as usize);
-        self.channels.route(IdKey(id as usize), channel);
+    fn route(&self, id: IdView) {
+        self.channels.route(id.key, id.channel);
     }
 
     /// A connection is over. When this returns, its QP is not used any more.

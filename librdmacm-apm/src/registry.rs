@@ -63,8 +63,8 @@ pub(crate) struct Connects {
 /// The QP that an id connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Announced {
-    /// The id's own.
-    OfId(QpKey),
+    /// The id's own, on this verbs context.
+    OfId(QpKey, ContextKey),
     /// One that the application made by itself; librdmacm knows its number.
     Number(QpNumber),
 }
@@ -143,7 +143,7 @@ impl Registry {
         let mut tables = self.tables();
         tables.forget_announcement(key);
         match connects.qp {
-            Announced::OfId(qp) => tables.of_ids.insert(qp, key),
+            Announced::OfId(qp, _) => tables.of_ids.insert(qp, key),
             Announced::Number(number) => tables.announced.insert(number, key),
         };
         let id = tables.ids.entry(key).or_default();
@@ -209,12 +209,17 @@ impl Registry {
         }
     }
 
-    /// Puts a connection under APM. `None` if its QP already is, or the application manages its
-    /// paths.
+    /// Puts a connection under APM. `None` if its QP already is, the application manages its paths, or
+    /// the id does not have that QP any more: another thread may have destroyed it since it was connected.
     pub(crate) fn add(&self, description: Description) -> Option<Arc<Connection>> {
         let mut tables = self.tables();
         let key = description.qp_key;
-        if tables.by_qp.contains_key(&key) || tables.leave_alone(key, description.opted_in) {
+        // Under one lock with `unready`, which every destruction goes through first.
+        let gone = description
+            .id
+            .is_some_and(|id| tables.of_ids.get(&key) != Some(&id));
+        let known = tables.by_qp.contains_key(&key);
+        if gone || known || tables.leave_alone(key, description.opted_in) {
             return None;
         }
         Some(self.insert(&mut tables, description))
@@ -385,7 +390,7 @@ impl Tables {
     fn forget_announcement(&mut self, key: IdKey) {
         match self.ids.get(&key).and_then(|id| id.connects) {
             Some(Connects {
-                qp: Announced::OfId(qp),
+                qp: Announced::OfId(qp, _),
                 ..
             }) if self.of_ids.get(&qp) == Some(&key) => {
                 self.of_ids.remove(&qp);
@@ -433,7 +438,7 @@ mod tests {
 
     /// As `rdma_connect` or `rdma_accept` of an id with a QP.
     fn with_qp(role: Role) -> Connects {
-        connects(role, Announced::OfId(QpKey(0x40)))
+        connects(role, Announced::OfId(QpKey(0x40), CONTEXT))
     }
 
     fn ready(qpn: u32) -> ReadyQp {
@@ -505,27 +510,43 @@ mod tests {
         let registry = Registry::default();
         registry.connects(ID, with_qp(Role::Active));
         let first = registry
-            .add(description(Some(ID), 1))
+            .add(description(Some(ID), 0x40))
             .expect("the QP is new");
-        assert!(registry.add(description(Some(ID), 1)).is_none());
+        assert!(registry.add(description(Some(ID), 0x40)).is_none());
         let second = registry.add(description(None, 2)).expect("the QP is new");
         assert_ne!(first.number, second.number);
         let number = |found: Option<Arc<Connection>>| found.map(|connection| connection.number);
-        assert_eq!(number(registry.by_qp(QpKey(1))), Some(first.number));
+        assert_eq!(number(registry.by_qp(QpKey(0x40))), Some(first.number));
         assert_eq!(number(registry.by_id(ID)), Some(first.number));
         assert_eq!(registry.on_context(0x100).len(), 2);
 
         assert!(registry.remove(&first));
         assert!(!registry.remove(&first));
-        assert_eq!(number(registry.by_qp(QpKey(1))), None);
+        assert_eq!(number(registry.by_qp(QpKey(0x40))), None);
         assert_eq!(number(registry.by_id(ID)), None);
         assert_eq!(registry.on_context(0x100).len(), 1);
         // A new QP may have the address of the old one, and the old one's owner may come late.
         let third = registry
-            .add(description(Some(ID), 1))
+            .add(description(Some(ID), 0x40))
             .expect("the address is free");
         assert!(!registry.remove(&first));
-        assert_eq!(number(registry.by_qp(QpKey(1))), Some(third.number));
+        assert_eq!(number(registry.by_qp(QpKey(0x40))), Some(third.number));
+    }
+
+    #[test]
+    fn what_is_destroyed_while_its_id_connects_is_not_put_under_apm() {
+        let add = |registry: &Registry| registry.add(description(Some(ID), 0x40));
+        let registry = Registry::default();
+        registry.connects(ID, with_qp(Role::Passive));
+        registry.unready(QpKey(0x40));
+        assert!(add(&registry).is_none(), "the QP is gone");
+        registry.connects(ID, with_qp(Role::Passive));
+        registry.forget_id(ID);
+        assert!(add(&registry).is_none(), "the id is gone");
+        registry.connects(LISTENER, with_qp(Role::Passive));
+        assert!(add(&registry).is_none(), "the address is another's now");
+        registry.connects(ID, with_qp(Role::Passive));
+        assert!(add(&registry).is_some());
     }
 
     #[test]

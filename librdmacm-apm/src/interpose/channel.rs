@@ -10,7 +10,7 @@ use crate::channel::{Bell, ChannelKey, name};
 use crate::connection::IdKey;
 use crate::export::export;
 use crate::interpose::{aside, called_by_application, outer};
-use crate::library::library;
+use crate::library::{IdView, library};
 use crate::real::real;
 
 export!(
@@ -160,7 +160,7 @@ unsafe fn notice(event: &rdma_cm_event) {
         }
         event_type::RDMA_CM_EVENT_ESTABLISHED => {
             // SAFETY: the event's id is valid.
-            unsafe { library().established(event.id) };
+            library().established(unsafe { IdView::of(event.id) });
         }
         // The passive side was looked after before it heard from the peer.
         event_type::RDMA_CM_EVENT_CONNECT_ERROR

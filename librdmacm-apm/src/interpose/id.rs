@@ -16,7 +16,7 @@ use rdma_sys::{
 use crate::connection::IdKey;
 use crate::export::export;
 use crate::interpose::{aside, outer};
-use crate::library::library;
+use crate::library::{IdView, library};
 use crate::option::Request;
 use crate::real::real;
 
@@ -74,39 +74,44 @@ unsafe extern "C-unwind" fn get_request(
 export!("rdma_connect", "RDMACM_1.0", connect);
 unsafe extern "C-unwind" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's id is valid, and its parameters are, if there are some.
-    aside((), || unsafe {
+    let waits = aside(None, || unsafe {
         library().prepare(id, Role::Active, qp_num(param));
+        Some(IdView::of(id)).filter(IdView::is_synchronous)
     });
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_connect)(id, param) });
-    // SAFETY: the caller's id is valid.
-    unsafe { after_connect(id, result) };
+    if let (Some(view), 0) = (waits, result) {
+        // SAFETY: nobody but the caller has to do with a synchronous id.
+        unsafe { after_connect(id, view) };
+    }
     result
 }
 
 export!("rdma_accept", "RDMACM_1.0", accept);
 unsafe extern "C-unwind" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's id is valid, and its parameters are, if there are some.
-    aside((), || unsafe {
+    let view = aside(None, || unsafe {
         library().prepare(id, Role::Passive, qp_num(param));
+        Some(IdView::of(id))
     });
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_accept)(id, param) });
-    if result == 0 {
-        // The QP is in RTS now, and not every application reads ESTABLISHED.
-        // SAFETY: the caller's id is valid.
-        aside((), || unsafe { library().established(id) });
+    if let (Some(view), 0) = (view, result) {
+        // The QP is in RTS now, and not every application reads ESTABLISHED. One that does may have
+        // destroyed the id in another thread by now.
+        aside((), || library().established(view));
     }
     result
 }
 
 export!("rdma_establish", "RDMACM_1.2", establish);
 unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's id is valid.
+    let view = aside(None, || Some(unsafe { IdView::of(id) }));
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_establish)(id) });
-    if result == 0 {
-        // SAFETY: the caller's id is valid.
-        aside((), || unsafe { library().established(id) });
+    if let (Some(view), 0) = (view, result) {
+        aside((), || library().established(view));
     }
     result
 }
@@ -122,20 +127,17 @@ unsafe fn qp_num(param: *const rdma_conn_param) -> Option<Qpn> {
 }
 
 /// A synchronous id is established when its connect returns; that librdmacm got the event by
-/// `rdma_get_cm_event` may have escaped us.
+/// `rdma_get_cm_event` may have escaped us. An asynchronous one is not looked at: another thread that has
+/// its event may have destroyed it by now.
 ///
 /// # Safety
 /// `id` is a valid id.
-unsafe fn after_connect(id: *mut rdma_cm_id, result: c_int) {
-    if result != 0 {
-        return;
-    }
+unsafe fn after_connect(id: *mut rdma_cm_id, view: IdView) {
     // SAFETY: the id is valid. Only a synchronous one has an event, which is valid as long as the
     // id holds it.
     let event = unsafe { (*id).event.as_ref() };
     if event.is_some_and(|event| event.event == rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED) {
-        // SAFETY: the id is valid.
-        aside((), || unsafe { library().established(id) });
+        aside((), || library().established(view));
     }
 }
 
