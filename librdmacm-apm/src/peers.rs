@@ -2,7 +2,7 @@
 //! Whether a daemon answers at a peer's port, as the local daemon says. Application threads wait for
 //! that before they connect, but never for long.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,9 +50,19 @@ pub(crate) struct FarPort {
     pub(crate) pkey: PKey,
 }
 
+impl FarPort {
+    /// Who takes part in a partition as a full and who as a limited member reaches the same port.
+    fn place(self) -> (PeerPort, u16) {
+        (self.port, self.pkey.partition())
+    }
+}
+
 #[derive(Default)]
 struct Table {
     peers: HashMap<FarPort, Peer>,
+    /// Where a daemon may answer, but the last connection of which that is known was not protected: the
+    /// program at the far end does not take part.
+    unprotected: HashSet<(PeerPort, u16)>,
     questions: HashMap<u64, FarPort>,
     last_question: u64,
     /// When the first question was put to the daemon of those since its last answer, while any is open.
@@ -73,12 +83,16 @@ impl Peers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a daemon answers at the port. `ask` hands the question on, and says
+    /// Whether a daemon answers at the port, and connections there are not known to go unprotected all
+    /// the same. `ask` hands the question on, and says
     /// whether it could; it is called once, however many threads want to know, and must not wait.
     /// A local daemon that hangs is asked, too, but not waited for: every connection to another peer would wait as long.
     pub(crate) fn answers(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) -> bool {
         let until = Instant::now() + self.patience;
         let mut table = self.table();
+        if table.unprotected.contains(&far.place()) {
+            return false;
+        }
         let question = match table.known(far) {
             Some(Peer::Known { answers, .. }) => return answers,
             Some(Peer::Asked { question }) => question,
@@ -116,7 +130,7 @@ impl Peers {
     /// As [`Peers::answers`] for who will connect soon: nobody waits.
     pub(crate) fn ask_ahead(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) {
         let mut table = self.table();
-        if table.known(far).is_none() {
+        if table.known(far).is_none() && !table.unprotected.contains(&far.place()) {
             let question = table.ask(far);
             drop(table);
             self.put(question, ask);
@@ -127,6 +141,19 @@ impl Peers {
         if !ask(question) {
             self.unasked(question);
         }
+    }
+
+    /// A connection to the port was given an alternate path, or was there for long without one.
+    pub(crate) fn protects(&self, far: FarPort, protected: bool) {
+        let unprotected = &mut self.table().unprotected;
+        if protected {
+            unprotected.remove(&far.place());
+            return;
+        }
+        if unprotected.len() >= KNOWN_MAX {
+            unprotected.clear();
+        }
+        unprotected.insert(far.place());
     }
 
     /// The daemon has answered. An answer that comes late counts for the next time.
@@ -376,6 +403,31 @@ mod tests {
         }
         assert!(peers.answers(peer(9), not_asked));
         assert!(!peers.answers(peer(10), not_asked));
+    }
+
+    #[test]
+    fn where_connections_go_unprotected_no_daemon_counts_until_one_is_protected() {
+        let peers = patient();
+        let limited = FarPort {
+            pkey: PKey(0x7fff),
+            ..peer(9)
+        };
+        peers.protects(limited, false);
+        peers.ask_ahead(peer(9), not_asked);
+        assert!(!peers.answers(peer(9), not_asked));
+        let ask = |question| {
+            peers.answered(question, true);
+            true
+        };
+        assert!(peers.answers(peer(10), ask), "another port");
+        peers.protects(peer(9), true);
+        assert!(peers.answers(peer(9), ask));
+        peers.protects(peer(9), false);
+        assert!(!peers.answers(peer(9), not_asked), "whatever was answered");
+        for lid in 0..3 * KNOWN_MAX as u16 {
+            peers.protects(peer(lid), false);
+        }
+        assert!(peers.table().unprotected.len() <= KNOWN_MAX);
     }
 
     #[test]

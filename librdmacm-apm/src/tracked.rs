@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cm_msgs::control::{
-    Cause, Load, MigrationState, QpState, Register, Report, Role, Snapshot, Stand,
+    Cause, Load, MigrationState, PeerPort, QpState, Register, Report, Role, Snapshot, Stand,
 };
 use cm_msgs::path::Path;
 use nix::errno::Errno;
 
 use crate::connection::{Connection, Protection};
 use crate::order;
+use crate::peers::FarPort;
 use crate::queue_pair::{Identity, KnownGids, QueuePair};
 use crate::roles;
 use crate::standing::StandingOrder;
@@ -23,6 +24,9 @@ const SLOWEST_LOOK: Duration = Duration::from_secs(1);
 /// No event tells that a completion error has put a QP into state error.
 const PATROL: Duration = Duration::from_secs(30);
 
+/// So long a connection may take to get its first alternate path before it counts as unprotected.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
 /// A connection, what was last seen of it, and when to look again.
 pub(crate) struct Tracked {
     pub(crate) connection: Arc<Connection>,
@@ -33,6 +37,9 @@ pub(crate) struct Tracked {
     gids: KnownGids,
     /// The primary path when it was taken up.
     first: Path,
+    since: Instant,
+    /// It has had an alternate path, to which the peer's program must have agreed.
+    had_alternate: bool,
     last: Snapshot,
     standing: Option<StandingOrder>,
     watch: Option<Watch>,
@@ -72,6 +79,8 @@ impl Tracked {
             identity,
             gids,
             first: last.primary,
+            since: now,
+            had_alternate: false,
             last,
             standing: None,
             watch: None,
@@ -96,6 +105,24 @@ impl Tracked {
     /// As last seen.
     pub(crate) fn last(&self) -> &Snapshot {
         &self.last
+    }
+
+    /// Where it led when it was taken up.
+    pub(crate) fn far(&self) -> FarPort {
+        FarPort {
+            port: PeerPort {
+                node_guid: self.identity.node_guid,
+                port: self.first.port,
+                lid: self.first.dlid,
+            },
+            pkey: self.first.pkey,
+        }
+    }
+
+    /// Whether the peer's program takes part. `None`: it is too early to say.
+    pub(crate) fn is_protected(&self, now: Instant) -> Option<bool> {
+        let settled = self.refused || now.saturating_duration_since(self.since) >= SETTLED_AFTER;
+        (self.had_alternate || settled).then_some(self.had_alternate)
     }
 
     /// When to look again.
@@ -215,6 +242,7 @@ impl Tracked {
         self.connection
             .set_moved(!snapshot.primary.same_way(&self.first));
         let migrated = snapshot.migration == MigrationState::Migrated;
+        self.had_alternate |= !migrated;
         if migrated || !order::is_open(&snapshot) {
             self.standing = None;
         }
@@ -296,6 +324,28 @@ mod tests {
         let report = tracked.look(now, None);
         assert_eq!(report.map(|report| report.cause), Some(Cause::Armed));
         assert_eq!(tracked.due(), Some(now + PATROL));
+    }
+
+    #[test]
+    fn a_connection_without_an_alternate_for_long_is_unprotected() {
+        let model = Model::new(path(1));
+        let now = Instant::now();
+        let mut tracked = Tracked::new(connection(&model, None), now).expect("it can be read");
+        let far = tracked.far();
+        assert_eq!((far.port.port, far.port.lid), (1, path(1).dlid));
+        assert_eq!(tracked.is_protected(now), None);
+        assert_eq!(tracked.is_protected(now + SETTLED_AFTER), Some(false));
+        tracked.refused = true;
+        assert_eq!(tracked.is_protected(now), Some(false), "at once");
+        tracked.refused = false;
+        model.arm(path(2));
+        tracked.look(now, None);
+        assert_eq!(tracked.is_protected(now), Some(true));
+        model.set(|qp| qp.migration = MigrationState::Migrated);
+        model.set(|qp| qp.primary = path(2));
+        tracked.look(now + SETTLED_AFTER, None);
+        assert_eq!(tracked.is_protected(now + SETTLED_AFTER), Some(true));
+        assert_eq!(tracked.far(), far, "as the next one is connected");
     }
 
     #[test]

@@ -270,6 +270,7 @@ impl Worker {
         if self.arrivals.remove(number) {
             return;
         }
+        self.judge(number);
         if let Some(tracked) = self.connections.remove(&number) {
             self.contexts
                 .remove(&self.epoll, tracked.connection.context);
@@ -286,8 +287,21 @@ impl Worker {
         let Some(tracked) = self.connections.get_mut(&number) else {
             return;
         };
-        if let Some(report) = tracked.look(Instant::now(), seen) {
+        let report = tracked.look(Instant::now(), seen);
+        self.judge(number);
+        if let Some(report) = report {
             self.report(number, report);
+        }
+    }
+
+    /// What a connection tells of those to come: where the peer's program does not take part, a shorter
+    /// ACK timeout would only end them sooner. Without a daemon none is protected, which tells nothing.
+    fn judge(&self, number: u64) {
+        if let Uplink::Up(_) = self.uplink
+            && let Some(tracked) = self.connections.get(&number)
+            && let Some(protected) = tracked.is_protected(Instant::now())
+        {
+            self.commit.peers.protects(tracked.far(), protected);
         }
     }
 
@@ -488,6 +502,7 @@ impl Worker {
                     tracked.refused = true;
                     tracked.connection.set_protection(Protection::Unmanaged);
                 }
+                self.judge(conn);
             }
             FromDaemon::Event {
                 conn,
@@ -534,6 +549,7 @@ impl Worker {
             tracked.refused = false;
             order(tracked, Instant::now())
         });
+        self.judge(number);
         if let Some(report) = report {
             self.report(number, report);
         }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use cm_msgs::PKey;
 use cm_msgs::control::{
-    AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, Placement,
-    PolicyOverride, QpState, Refusal, Register, Report, Role,
+    AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, PeerPort,
+    Placement, PolicyOverride, QpState, Refusal, Register, Report, Role,
 };
+use cm_msgs::{Guid, PKey};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen, recv,
     send, setsockopt, socket, sockopt,
@@ -562,6 +562,43 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
         false,
     )));
     assert_eq!(client.registration().0, 5, "nothing was asked in between");
+}
+
+#[test]
+fn a_far_end_that_does_not_take_part_is_not_asked_for_until_it_does() {
+    let model = Model::new(path(1));
+    let (_daemon, client, commit, _) = registered(&model);
+    client.order(FromDaemon::AsksPartitions);
+    client.order(FromDaemon::Refuse {
+        conn: 5,
+        refusal: Refusal::OnePath,
+    });
+    let far = FarPort {
+        port: PeerPort {
+            node_guid: Guid(0xabcd),
+            port: 1,
+            lid: path(1).dlid,
+        },
+        ..peer(0)
+    };
+    let other = connection(6, &Model::new(path(3)), false);
+    commit.send(Command::Register(other));
+    client.registration();
+    client.order(FromDaemon::Query { conn: 6, token: 9 });
+    let queried = Cause::Query { token: 9 };
+    assert_eq!(client.report().cause, queried, "so the refusal was read");
+    assert!(!commit.peer_answers(far));
+    client.order(load(1, 1, 2));
+    assert_eq!(client.report().cause, Cause::Done { token: 1 }, "not asked");
+    let application = ask_until_yes(commit, far);
+    let FromLibrary::AskPeer { question, .. } = client.next() else {
+        panic!("not asked");
+    };
+    client.order(FromDaemon::Peer {
+        question,
+        answers: true,
+    });
+    application.join().expect("it ends");
 }
 
 /// A peer that is reached in another partition than the default one.
