@@ -10,17 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cm_msgs::PKey;
-use cm_msgs::control::{Cause, Ending, FromDaemon, FromLibrary, Report};
+use cm_msgs::control::{Cause, Ending, FromLibrary, Report};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 
 use crate::arrivals::Arrivals;
 use crate::async_events::AsyncEvents;
-use crate::commit::{Command, Commit, Deliver, Delivery, Descriptor, Work};
-use crate::connection::{Connection, Protection};
-use crate::link::{Link, Received};
-use crate::order;
+use crate::commit::{Command, Commit, Deliver, Descriptor, Work};
+use crate::connection::Connection;
+use crate::link::Link;
 use crate::peers::FarPort;
 use crate::tracked::Tracked;
 
@@ -125,15 +124,24 @@ impl Worker {
             for command in self.commit.take() {
                 self.command(command);
             }
-            for event in &events[..ready] {
-                match event.data() {
-                    WAKE => {}
-                    SOCKET => self.socket_ready(),
-                    context => self.context_ready(context as usize),
-                }
-            }
+            self.serve(&events[..ready]);
             self.timers(Instant::now());
             self.send_queued();
+        }
+    }
+
+    /// Ports that fail go before what the daemon has to say: every moment counts there.
+    fn serve(&mut self, ready: &[EpollEvent]) {
+        let mut heard = false;
+        for event in ready {
+            match event.data() {
+                WAKE => {}
+                SOCKET => heard = true,
+                context => self.context_ready(context as usize),
+            }
+        }
+        if heard {
+            self.socket_ready();
         }
     }
 
@@ -441,119 +449,6 @@ impl Worker {
             self.down();
         }
     }
-
-    fn socket_ready(&mut self) {
-        self.send_queued();
-        while let Uplink::Up(link) = &mut self.uplink {
-            match link.receive() {
-                Received::Message(message) => self.message(message),
-                Received::Garbage(error) => crate::log::debug(&error),
-                Received::Nothing => return,
-                Received::Closed => return self.down(),
-            }
-        }
-    }
-
-    fn message(&mut self, message: FromDaemon) {
-        match message {
-            FromDaemon::AsksPartitions => self.asks(Asks::Yes { partitions: true }),
-            FromDaemon::AsksPeers => {
-                if let Asks::Unknown(_) = self.asks {
-                    self.asks(Asks::Yes { partitions: false });
-                }
-            }
-            FromDaemon::Welcome => {
-                self.wait = FIRST_RETRY;
-                if let Asks::Unknown(_) = self.asks {
-                    self.asks(Asks::No);
-                }
-            }
-            FromDaemon::Peer { question, answers } => {
-                self.commit.peers.answered(question, answers);
-            }
-            FromDaemon::Load { conn, load } => {
-                self.carry_out(conn, |tracked, now| tracked.load(now, &load));
-            }
-            FromDaemon::Migrate { conn, migrate } => {
-                self.carry_out(conn, |tracked, now| {
-                    let token = migrate.token;
-                    tracked.carry_out(now, token, |qp, gids| order::migrate(qp, gids, &migrate))
-                });
-            }
-            FromDaemon::Stand { conn, stand } => {
-                self.carry_out(conn, |tracked, _| {
-                    tracked.stand(&stand);
-                    None
-                });
-            }
-            FromDaemon::Query { conn, token } => {
-                self.carry_out(conn, |tracked, now| {
-                    // Whatever is new is in the snapshot; what the daemon waits for is the token.
-                    tracked.look(now, None);
-                    Some(Report {
-                        cause: Cause::Query { token },
-                        snapshot: *tracked.last(),
-                    })
-                });
-            }
-            FromDaemon::Refuse { conn, refusal } => {
-                if let Some(tracked) = self.connections.get_mut(&conn) {
-                    crate::log::debug(&format_args!("connection {conn} refused: {refusal}"));
-                    tracked.refused = true;
-                    tracked.connection.set_protection(Protection::Unmanaged);
-                }
-                self.judge(conn);
-            }
-            FromDaemon::Event {
-                conn,
-                event,
-                status,
-            } => {
-                if let Some(tracked) = self.connections.get(&conn)
-                    && tracked.connection.opted_in()
-                {
-                    let primary = &tracked.last().primary;
-                    let connection = &tracked.connection;
-                    (self.deliver)(Delivery::Event(connection, event, status, primary));
-                }
-            }
-            FromDaemon::Disconnected { conn } => self.disconnected(conn),
-        }
-    }
-
-    /// The other end of a connection is disconnected: the peer's, or ours as the peer sees it. The
-    /// application hears of it from us only where the CM's messages go another way than its data.
-    fn disconnected(&mut self, number: u64) {
-        // Whether it has migrated should be as true as it can be.
-        self.look(number, None);
-        match self.connections.get(&number) {
-            Some(tracked) if tracked.connection.has_moved() => {
-                crate::log::debug(&format_args!("connection {number}: the peer disconnected"));
-                let primary = &tracked.last().primary;
-                (self.deliver)(Delivery::Disconnected(&tracked.connection, primary));
-            }
-            Some(_) => {}
-            None => (self.deliver)(Delivery::Left(number)),
-        }
-    }
-
-    /// Runs an order and reports. An order for a connection that is gone needs no answer: the
-    /// daemon is told of the closing.
-    fn carry_out(
-        &mut self,
-        number: u64,
-        order: impl FnOnce(&mut Tracked, Instant) -> Option<Report>,
-    ) {
-        let report = self.connections.get_mut(&number).and_then(|tracked| {
-            // Who orders has thought better of an earlier refusal.
-            tracked.refused = false;
-            order(tracked, Instant::now())
-        });
-        self.judge(number);
-        if let Some(report) = report {
-            self.report(number, report);
-        }
-    }
 }
 
 /// The process's name as the kernel has it, NUL-padded.
@@ -566,6 +461,7 @@ fn command_name() -> [u8; 16] {
     command
 }
 
+mod orders;
 mod standing;
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use crate::tests::peer;
 use crate::worker::Worker;
 
 mod standing;
+mod turns;
 
 /// A daemon's listening socket in a directory of its own.
 struct Daemon {
