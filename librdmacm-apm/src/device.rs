@@ -124,11 +124,10 @@ impl Device {
 
     /// Where the port's table holds the P_Key: this one, or else one of the same partition.
     pub(crate) fn pkey_index(self, number: u8, port: &Port, pkey: PKey) -> Result<u16, Errno> {
-        let table: Vec<PKey> = (0..port.pkeys)
+        let table = (0..port.pkeys)
             .filter_map(|i| u16::try_from(i).ok())
-            .map_while(|i| self.pkey(number, i).ok())
-            .collect();
-        pkey_position(&table, pkey).ok_or(Errno::ENOENT)
+            .map_while(|i| self.pkey(number, i).ok());
+        pkey_position(table, pkey).ok_or(Errno::ENOENT)
     }
 
     /// Whether a connection on the port can have a second path at all: InfiniBand, a device that
@@ -147,14 +146,18 @@ impl Device {
     }
 }
 
-fn pkey_position(table: &[PKey], pkey: PKey) -> Option<u16> {
-    let exact = table.iter().position(|&have| have == pkey);
-    let same = || {
-        table
-            .iter()
-            .position(|&have| (have.0 ^ pkey.0) & 0x7fff == 0)
-    };
-    exact.or_else(same).and_then(|i| u16::try_from(i).ok())
+/// Reads no further than the P_Key itself: each entry costs a call.
+fn pkey_position(table: impl Iterator<Item = PKey>, pkey: PKey) -> Option<u16> {
+    let mut same = None;
+    for (index, have) in (0..=u16::MAX).zip(table) {
+        if have == pkey {
+            return Some(index);
+        }
+        if have.partition() == pkey.partition() {
+            same.get_or_insert(index);
+        }
+    }
+    same
 }
 
 /// A verbs call's result, which is an errno.
@@ -172,10 +175,20 @@ mod tests {
 
     #[test]
     fn an_exact_pkey_is_preferred_to_a_limited_one() {
-        let table = [PKey(0x8001), PKey(0x7fff), PKey(0xffff)];
-        assert_eq!(pkey_position(&table, PKey(0xffff)), Some(2));
-        assert_eq!(pkey_position(&table, PKey(0x0001)), Some(0));
-        assert_eq!(pkey_position(&table, PKey(0x8002)), None);
+        let table = [0x8001, 0x7fff, 0xffff, 0x0001, 0x8003, 0x8003].map(PKey);
+        let position = |pkey| pkey_position(table.into_iter(), PKey(pkey));
+        assert_eq!(position(0xffff), Some(2));
+        assert_eq!(position(0x0001), Some(3));
+        assert_eq!(position(0x0003), Some(4), "the first");
+        assert_eq!(position(0x8002), None);
+    }
+
+    #[test]
+    fn a_table_is_not_read_past_the_pkey() {
+        let mut read = 0;
+        let table = [0x7fff, 0xffff, 0x8001].map(PKey).into_iter();
+        let found = pkey_position(table.inspect(|_| read += 1), PKey(0xffff));
+        assert_eq!((found, read), (Some(1), 2));
     }
 
     #[test]
