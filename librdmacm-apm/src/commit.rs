@@ -11,8 +11,10 @@ use std::thread;
 
 use cm_msgs::control::{AppEvent, Cause};
 use cm_msgs::path;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::Pid;
 
 use crate::connection::Connection;
 use crate::link;
@@ -211,6 +213,14 @@ impl Commit {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Arc::new)?;
         self.note(Descriptor::Wake, wake.as_raw_fd());
         let work = (self.prepare)(self, Arc::clone(&wake), (self.deliver)())?;
+        let cpus = cpus();
+        let work = move || {
+            if let Some(cpus) = cpus {
+                // Refused, it runs where its parent may.
+                let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
+            }
+            work();
+        };
         // The application's signals are for the application's threads.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let thread = thread::Builder::new()
@@ -219,5 +229,55 @@ impl Commit {
             .spawn(work);
         before.thread_set_mask()?;
         thread.map(|_| wake)
+    }
+}
+
+/// Where the commit thread may run: on the CPUs of the process's first thread and of the calling one, which
+/// may be bound to the CPU on which it polls without end.
+fn cpus() -> Option<CpuSet> {
+    let mut cpus = sched_getaffinity(Pid::this()).ok()?;
+    let own = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    for cpu in 0..CpuSet::count() {
+        if own.is_set(cpu).ok()? {
+            cpus.set(cpu).ok()?;
+        }
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    static RUNS_ON: OnceLock<Sender<CpuSet>> = OnceLock::new();
+
+    #[test]
+    fn the_thread_is_not_bound_to_the_cpu_of_who_starts_it() {
+        let (tell, told) = channel();
+        RUNS_ON
+            .set(tell)
+            .expect("no other test starts such a thread");
+        let prepare: Prepare = |_, _, _| {
+            Ok(Box::new(|| {
+                let cpus = sched_getaffinity(Pid::from_raw(0)).expect("a mask");
+                RUNS_ON.get().expect("set").send(cpus).expect("it is heard");
+            }))
+        };
+        let deliver = || -> Deliver { Box::new(|_| {}) };
+        let commit: &Commit = Box::leak(Box::new(Commit::new(PathBuf::new(), deliver, prepare)));
+        let processes = sched_getaffinity(Pid::this()).expect("a mask");
+        let mut one = CpuSet::new();
+        let first = (0..CpuSet::count()).find(|&cpu| processes.is_set(cpu) == Ok(true));
+        one.set(first.expect("a CPU")).expect("it is one");
+        thread::spawn(move || {
+            sched_setaffinity(Pid::from_raw(0), &one).expect("it is allowed");
+            assert!(commit.send(Command::Close(1)));
+        })
+        .join()
+        .expect("it ends");
+        assert_eq!(told.recv().expect("it runs"), processes);
     }
 }
