@@ -273,7 +273,9 @@ impl Library {
             },
             // SAFETY: as above.
             context: unsafe { context_key(context) },
-            // SAFETY: the QP exists. All ways to destroy it are caught, and release it first.
+            // SAFETY: the QP exists, and a call that destroys it comes by here and releases it first, as the
+            // call came that has made it ready. Who looks up ibv_destroy_qp past this library, for a QP
+            // whose other calls do come by here, breaks that: no means against it (docs/library.md, Limits).
             qp: Arc::new(unsafe { Qp::new(qp) }),
         };
         match self.registry.ready(key, ready) {
@@ -374,7 +376,7 @@ impl Library {
                     opted_in,
                     policy: self.registry.id(key).policy,
                     // SAFETY: it is used only if the registry takes it, which is to say that it has not
-                    // been destroyed. All ways to destroy it are caught, and release it first.
+                    // been destroyed. A call that destroys it later releases it first (see `ready_to_send`).
                     qp: Arc::new(unsafe { Qp::new(qp) }),
                 });
             }

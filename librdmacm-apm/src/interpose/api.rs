@@ -52,7 +52,7 @@ unsafe extern "C-unwind" fn attach_qp(
     };
     // SAFETY: null or a GID.
     let gid = unsafe { peer_gid.as_ref().map_or([0; 16], |gid| gid.raw) };
-    // SAFETY: the caller's QP exists, and all ways to destroy it are caught.
+    // SAFETY: the caller's QP exists, and the call that destroys it comes by here as this one has.
     let added = aside(true, || unsafe { library().attach(qp, role, Gid(gid)) });
     if added { 0 } else { fail(Errno::EEXIST) }
 }
