@@ -393,19 +393,22 @@ impl Library {
         true
     }
 
-    /// The application puts a QP under APM by its own word, which goes before a guess.
+    /// The application puts a QP under APM by its own word, which goes before a guess, and
+    /// before what its setting paths by itself has said until now.
     ///
     /// # Safety
     /// The QP exists. It is released before it is destroyed.
     pub(crate) unsafe fn attach(&'static self, qp: NonNull<ibv_qp>, role: Role, gid: Gid) -> bool {
-        let known = self.registry.by_qp(QpKey(qp.as_ptr() as usize));
+        let qp_key = QpKey(qp.as_ptr() as usize);
+        let known = self.registry.by_qp(qp_key);
+        self.registry.hands_on(qp_key);
         if let Some(guess) = known.filter(|known| known.role.is_none()) {
             self.close(&guess);
         }
         self.look_after(Description {
             role: Some(role),
             id: None,
-            qp_key: QpKey(qp.as_ptr() as usize),
+            qp_key,
             // SAFETY: the QP exists, and so does its context.
             context: unsafe { context_key(qp.as_ref().context) },
             peer_gid: gid,

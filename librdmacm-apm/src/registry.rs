@@ -209,6 +209,13 @@ impl Registry {
         }
     }
 
+    /// The application wants a QP under APM after all.
+    pub(crate) fn hands_on(&self, key: QpKey) {
+        if self.tables().hands_off.remove(&key) {
+            self.qps.fetch_sub(1, Ordering::Release);
+        }
+    }
+
     /// Puts a connection under APM. `None` if its QP already is, the application manages its paths, or
     /// the id does not have that QP any more: another thread may have destroyed it since it was connected.
     pub(crate) fn add(&self, description: Description) -> Option<Arc<Connection>> {
@@ -635,6 +642,13 @@ mod tests {
         registry.unready(QpKey(2));
         registry.hands_off(QpKey(2));
         registry.unready(QpKey(2));
-        assert!(registry.add(description(None, 2)).is_some());
+        let connection = registry.add(description(None, 2)).expect("it may be");
+        registry.remove(&connection);
+        registry.hands_off(QpKey(2));
+        assert!(registry.add(description(None, 2)).is_none());
+        registry.hands_on(QpKey(2));
+        registry.hands_on(QpKey(2));
+        let connection = registry.add(description(None, 2)).expect("its last word");
+        registry.remove(&connection);
     }
 }

@@ -85,6 +85,12 @@ fn only_qps_of_ids_that_opted_in_are_registered_otherwise() {
 }
 
 #[test]
+fn a_qp_that_is_attached_is_registered_though_its_program_has_set_its_migration_state() {
+    let registered = registered(start("attach", &["attach"], false), 1);
+    assert_eq!(registered, BTreeMap::from([(15, Role::Passive)]));
+}
+
+#[test]
 fn who_may_not_speak_to_the_daemon_is_told_once() {
     let directory = std::env::temp_dir().join(format!("own-qps-{}-denied", std::process::id()));
     std::fs::create_dir_all(&directory).expect("temporary directory");

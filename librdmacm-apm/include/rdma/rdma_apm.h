@@ -153,7 +153,8 @@ int rdma_enable_apm(struct rdma_cm_id *id, enum rdma_alt_path_type type);
  * under APM. Both sides call it. peer_gid is the GID of the peer's port on the primary path; it may
  * be NULL if the queue pair's address has a GRH. The rest is read from the queue pair. Its ACK timeout
  * is the program's to choose (14 is a good value: 67 ms): it cannot be changed in state RTS. The library
- * lets go of it in rdma_apm_detach_qp(), ibv_destroy_qp(), or when it is modified to error or reset.
+ * lets go of it in rdma_apm_detach_qp(), ibv_destroy_qp(), when it is modified to error or reset, or when
+ * the program sets its alternate path or migration state by itself afterwards.
  *
  * Returns 0, or -1 and errno: EINVAL (not RC, no such role), EEXIST (it already is under APM).
  */

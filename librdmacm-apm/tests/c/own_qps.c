@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * QPs that an application makes by itself, on the device of fake_verbs.c. "opt": its ids opt in. They
- * live until there is a line on standard input.
+ * QPs that an application makes by itself, on the device of fake_verbs.c. "opt": its ids opt in; "attach": it
+ * puts one under APM whose migration state it has set. They live until there is a line on standard input.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,12 +57,23 @@ static void connect_by_cm(int opt)
 	rdma_establish(&client);
 }
 
+static void attach(struct ibv_qp *qp)
+{
+	int (*attach_qp)(struct ibv_qp *, enum rdma_apm_role, const union ibv_gid *);
+
+	*(void **)&attach_qp = dlsym(RTLD_DEFAULT, "rdma_apm_attach_qp");
+	if (!attach_qp || attach_qp(qp, RDMA_APM_PASSIVE, NULL))
+		perror("attach");
+	else if (attach_qp(qp, RDMA_APM_PASSIVE, NULL) != -1 || errno != EEXIST)
+		fprintf(stderr, "attached twice\n");
+}
+
 int main(int argc, char **argv)
 {
+	const char *how = argc > 1 ? argv[1] : "";
 	struct ibv_qp_attr alternate = { .path_mig_state = IBV_MIG_REARM };
 	size_t i;
 
-	(void)argv;
 	for (i = 0; i < sizeof all / sizeof *all; i++) {
 		all[i]->context = &context;
 		if (all[i] != &datagram)
@@ -69,10 +83,12 @@ int main(int argc, char **argv)
 	to(&back, IBV_QPS_RTS);
 	to(&managed, IBV_QPS_RTS);
 	ibv_modify_qp(&managed, &alternate, IBV_QP_PATH_MIG_STATE);
+	if (!strcmp(how, "attach"))
+		attach(&managed);
 	to(&waiting, IBV_QPS_RTR);
 	to(&datagram, IBV_QPS_RTS);
 	to(&brief, IBV_QPS_RTS);
-	connect_by_cm(argc > 1);
+	connect_by_cm(!strcmp(how, "opt"));
 	to(&brief, IBV_QPS_ERR);
 	getchar();
 	for (i = 0; i < sizeof all / sizeof *all; i++)
