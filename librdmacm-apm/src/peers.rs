@@ -33,13 +33,14 @@ enum Peer {
 pub(crate) struct Peers {
     patience: Duration,
     hangs_after: Duration,
+    silent_for: Duration,
     table: Mutex<Table>,
     settled: Condvar,
 }
 
 impl Default for Peers {
     fn default() -> Self {
-        Self::with_patience(PATIENCE, HANGS_AFTER)
+        Self::new(PATIENCE, HANGS_AFTER, SILENT_FOR)
     }
 }
 
@@ -70,10 +71,11 @@ struct Table {
 }
 
 impl Peers {
-    fn with_patience(patience: Duration, hangs_after: Duration) -> Self {
+    fn new(patience: Duration, hangs_after: Duration, silent_for: Duration) -> Self {
         Self {
             patience,
             hangs_after,
+            silent_for,
             table: Mutex::default(),
             settled: Condvar::new(),
         }
@@ -113,7 +115,7 @@ impl Peers {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || table.has_waited(self.hangs_after) {
-                table.silent(far);
+                table.silent(far, self.silent_for);
                 self.settled.notify_all();
                 return false;
             }
@@ -160,14 +162,14 @@ impl Peers {
     pub(crate) fn answered(&self, question: u64, answers: bool) {
         let mut table = self.table();
         table.unanswered_since = None;
-        table.settle(question, answers);
+        table.settle(question, answers, self.silent_for);
         self.settled.notify_all();
     }
 
     /// The question cannot be put to the daemon.
     pub(crate) fn unasked(&self, question: u64) {
         let mut table = self.table();
-        table.settle(question, false);
+        table.settle(question, false, self.silent_for);
         if table.questions.is_empty() {
             table.unanswered_since = None;
         }
@@ -179,7 +181,7 @@ impl Peers {
         let mut table = self.table();
         table.unanswered_since = None;
         for question in table.questions.keys().copied().collect::<Vec<_>>() {
-            table.settle(question, false);
+            table.settle(question, false, self.silent_for);
         }
         self.settled.notify_all();
     }
@@ -218,22 +220,30 @@ impl Table {
             .is_some_and(|since| since.elapsed() >= span)
     }
 
-    fn settle(&mut self, question: u64, answers: bool) {
+    fn settle(&mut self, question: u64, answers: bool, silent_for: Duration) {
         let Some(far) = self.questions.remove(&question) else {
             return;
         };
-        let lasts = if answers { ANSWERING_FOR } else { SILENT_FOR };
+        let lasts = if answers { ANSWERING_FOR } else { silent_for };
         let until = Instant::now() + lasts;
         self.peers.insert(far, Peer::Known { answers, until });
     }
 
     /// Nobody waits any longer. The question stays open: its answer may come yet.
-    fn silent(&mut self, far: FarPort) {
+    fn silent(&mut self, far: FarPort, silent_for: Duration) {
         let known = Peer::Known {
             answers: false,
-            until: Instant::now() + SILENT_FOR,
+            until: Instant::now() + silent_for,
         };
         self.peers.insert(far, known);
+    }
+}
+
+#[cfg(test)]
+impl Peers {
+    /// Of threads that wait for an answer which comes. They end where it does not.
+    pub(crate) fn patient() -> Self {
+        Self::new(Duration::from_secs(20), tests::HOUR, tests::HOUR)
     }
 }
 
@@ -246,11 +256,8 @@ mod tests {
     use super::*;
     use crate::tests::peer;
 
-    /// Of threads that wait for an answer which comes.
-    fn patient() -> Peers {
-        let hour = Duration::from_secs(3600);
-        Peers::with_patience(hour, hour)
-    }
+    /// Longer than any test takes.
+    pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
     fn not_asked(_: u64) -> bool {
         panic!("it is known")
@@ -258,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_asked_once_for_all_threads_and_then_known() {
-        let peers = Arc::new(patient());
+        let peers = Arc::new(Peers::patient());
         let asked = Arc::new(AtomicU64::new(0));
         let threads: Vec<_> = (0..16)
             .map(|_| {
@@ -285,7 +292,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_ever_and_a_late_answer_counts_for_the_next() {
-        let peers = Peers::default();
+        let peers = Peers::new(Duration::ZERO, HOUR, HOUR);
         let mut number = 0;
         let said = peers.answers(peer(9), |question| {
             number = question;
@@ -305,21 +312,21 @@ mod tests {
     /// A daemon that has let a question about peer 9 wait for so long that it hangs; the question, and the
     /// peers of threads that would wait for an hour now.
     fn hanging() -> (u64, Peers) {
-        let mut peers = Peers::with_patience(Duration::ZERO, Duration::ZERO);
+        let mut peers = Peers::new(Duration::ZERO, Duration::ZERO, HOUR);
         let mut number = 0;
         assert!(!peers.answers(peer(9), |question| {
             number = question;
             true
         }));
-        peers.patience = patient().patience;
+        peers.patience = Peers::patient().patience;
         (number, peers)
     }
 
     #[test]
     fn a_daemon_that_was_late_once_does_not_hang() {
-        let mut peers = Peers::with_patience(Duration::ZERO, patient().patience);
+        let mut peers = Peers::new(Duration::ZERO, HOUR, HOUR);
         assert!(!peers.answers(peer(9), |_| true), "silent, or late");
-        peers.patience = patient().patience;
+        peers.patience = Peers::patient().patience;
         let peers = &peers;
         let said = thread::scope(|scope| {
             peers.answers(peer(10), |question| {
@@ -351,7 +358,7 @@ mod tests {
                 "nobody has answered that"
             );
             comes_back(&peers, question);
-            peers.hangs_after = patient().patience;
+            peers.hangs_after = HOUR;
             let peers = &peers;
             let said = thread::scope(|scope| {
                 peers.answers(peer(13), |question| {
@@ -365,7 +372,7 @@ mod tests {
 
     #[test]
     fn who_asked_ahead_need_not_ask_again() {
-        let peers = patient();
+        let peers = Peers::patient();
         let mut number = 0;
         assert!(!peers.is_asked(peer(9)));
         peers.ask_ahead(peer(9), |question| {
@@ -393,7 +400,7 @@ mod tests {
 
     #[test]
     fn ports_are_asked_each_by_itself() {
-        let peers = patient();
+        let peers = Peers::patient();
         for (dlid, answers) in [(9, true), (10, false)] {
             let said = peers.answers(peer(dlid), |question| {
                 peers.answered(question, answers);
@@ -407,7 +414,7 @@ mod tests {
 
     #[test]
     fn where_connections_go_unprotected_no_daemon_counts_until_one_is_protected() {
-        let peers = patient();
+        let peers = Peers::patient();
         let limited = FarPort {
             pkey: PKey(0x7fff),
             ..peer(9)
@@ -432,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_daemon_that_dies_leaves_nobody_waiting() {
-        let peers = Arc::new(patient());
+        let peers = Arc::new(Peers::patient());
         let said = peers.answers(peer(9), |_| {
             let peers = Arc::clone(&peers);
             thread::spawn(move || peers.daemon_lost());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use rdma_sys::rdma_event_channel;
 
@@ -107,6 +108,11 @@ fn an_id_is_not_destroyed_before_its_events_are_acknowledged() {
             acknowledged.load(Ordering::SeqCst)
         });
         for event in &out[..2] {
+            // Time in which one that does not wait comes to its end.
+            for _ in 0..20 {
+                thread::sleep(Duration::from_millis(1));
+                assert!(!waits.is_finished());
+            }
             acknowledged.fetch_add(1, Ordering::SeqCst);
             assert!(channels.acknowledge(*event));
         }

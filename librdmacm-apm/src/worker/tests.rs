@@ -20,7 +20,7 @@ use nix::sys::time::TimeVal;
 
 use crate::commit::{Command, Commit, Deliver, Delivery, Descriptor};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey};
-use crate::peers::FarPort;
+use crate::peers::{FarPort, Peers};
 use crate::tests::model::{Model, path};
 use crate::tests::peer;
 use crate::worker::Worker;
@@ -127,12 +127,11 @@ impl Client {
     }
 }
 
+/// Whose answers about peers are waited for, however slow the machine is.
 fn commit(daemon: &Daemon, deliver: fn() -> Deliver) -> &'static Commit {
-    Box::leak(Box::new(Commit::new(
-        daemon.path.clone(),
-        deliver,
-        Worker::prepare,
-    )))
+    let mut commit = Commit::new(daemon.path.clone(), deliver, Worker::prepare);
+    commit.peers = Peers::patient();
+    Box::leak(Box::new(commit))
 }
 
 fn nobody() -> Deliver {
@@ -522,9 +521,9 @@ fn a_thread_that_has_given_up_is_left_alone() {
     assert_eq!(commit.descriptors().count(), 0, "no new thread");
 }
 
-/// Asks on a thread of its own, as an application does, until the verdict is yes.
-fn ask_until_yes(commit: &'static Commit, peer: FarPort) -> JoinHandle<()> {
-    thread::spawn(move || while !commit.peer_answers(peer) {})
+/// Asks on a thread of its own, as an application does, and hears a yes.
+fn hears_yes(commit: &'static Commit, peer: FarPort) -> JoinHandle<()> {
+    thread::spawn(move || assert!(commit.peer_answers(peer)))
 }
 
 #[test]
@@ -535,7 +534,7 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
     assert!(commit.daemon_present());
     let client = daemon.accept();
     assert!(matches!(client.next(), FromLibrary::Hello { .. }));
-    let application = ask_until_yes(commit, peer(9));
+    let application = hears_yes(commit, peer(9));
     client.order(FromDaemon::AsksPeers);
     client.order(FromDaemon::Welcome);
     let FromLibrary::AskPeer {
@@ -591,7 +590,7 @@ fn a_far_end_that_does_not_take_part_is_not_asked_for_until_it_does() {
     assert!(!commit.peer_answers(far));
     client.order(load(1, 1, 2));
     assert_eq!(client.report().cause, Cause::Done { token: 1 }, "not asked");
-    let application = ask_until_yes(commit, far);
+    let application = hears_yes(commit, far);
     let FromLibrary::AskPeer { question, .. } = client.next() else {
         panic!("not asked");
     };
@@ -618,7 +617,7 @@ fn a_peer_in_a_partition_is_asked_for_there() {
     assert!(commit.daemon_present());
     let client = daemon.accept();
     assert!(matches!(client.next(), FromLibrary::Hello { .. }));
-    let application = ask_until_yes(commit, in_partition(9));
+    let application = hears_yes(commit, in_partition(9));
     client.order(FromDaemon::AsksPartitions);
     client.order(FromDaemon::AsksPeers);
     client.order(FromDaemon::Welcome);
@@ -677,7 +676,8 @@ fn a_daemon_of_an_earlier_release_is_not_asked() {
 fn an_application_waits_for_no_daemon_that_is_silent_or_gone() {
     let mut daemon = Daemon::new();
     daemon.start();
-    let commit = commit(&daemon, nobody);
+    let commit = Commit::new(daemon.path.clone(), nobody, Worker::prepare);
+    let commit: &Commit = Box::leak(Box::new(commit));
     assert!(commit.daemon_present());
     let client = daemon.accept();
     assert!(
