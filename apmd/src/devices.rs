@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine's RDMA devices and their ports: opened when they appear, dropped when they go.
 
+mod opening;
+
 use std::collections::BTreeMap;
 use std::io;
 
@@ -8,15 +10,13 @@ use cm_msgs::cm;
 use cm_msgs::mad::{self, MAD_LEN};
 use cm_msgs::smp::{self, Routing, Smp};
 use cm_msgs::{Gid, Guid, Lid, sa};
-use mio::Registry;
 use statemachine::{MadWay, PortId, Random};
-use std::os::fd::AsRawFd;
 
 use crate::config::Config;
 use crate::io::umad::{AgentClass, AgentId, Destination, Umad, UmadName};
-use crate::io::{umad, verbs, watched};
-use crate::port_watch::{DeviceFacts, PortWatch};
-use crate::token::{PortKey, Token};
+use crate::io::{umad, verbs};
+use crate::port_watch::PortWatch;
+use crate::token::PortKey;
 use paths::sa::SaRequest;
 
 /// How long the port's own management agent may take. It answers in microseconds.
@@ -199,6 +199,8 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Devices {
     devices: BTreeMap<u32, Device>,
+    /// Those that are wanted and there, but could not be opened, and why.
+    unopened: BTreeMap<String, String>,
     next_key: u32,
     /// Transaction IDs of reads.
     random: Random,
@@ -242,118 +244,9 @@ impl Devices {
     pub(crate) fn new(random: Random) -> Self {
         Self {
             devices: BTreeMap::new(),
+            unopened: BTreeMap::new(),
             next_key: 0,
             random,
-        }
-    }
-
-    /// Opens what has appeared. The keys of the ports that are new or can send only now.
-    pub(crate) fn scan(&mut self, settings: &Settings, registry: &Registry) -> Vec<PortKey> {
-        let mut news = Vec::new();
-        for name in verbs::list() {
-            if self.by_name(&name).is_none() && settings.wants(&name) {
-                news.extend(self.open_device(&name, registry));
-            }
-        }
-        for name in umad::list() {
-            news.extend(self.open_umad(&name, settings.class, registry));
-        }
-        news.sort();
-        news.dedup();
-        news
-    }
-
-    /// Whether something that should be there is not.
-    pub(crate) fn is_incomplete(&self, settings: &Settings) -> bool {
-        let ports = || self.devices.values().flat_map(|device| &device.ports);
-        let is_missing = |name: &String| self.by_name(name).is_none();
-        self.devices.is_empty()
-            || settings.names.iter().any(is_missing)
-            || ports().any(|port| port.mad.is_none() && !port.watch.is_foreign())
-    }
-
-    fn open_device(&mut self, name: &str, registry: &Registry) -> Vec<PortKey> {
-        let device = verbs::Device::open(name)
-            .and_then(|device| watched(device, registry, Token::Verbs(self.next_key)));
-        let device = match device {
-            Ok(device) => device,
-            Err(error) => {
-                tracing::warn!(device = name, %error, "device not opened");
-                return Vec::new();
-            }
-        };
-        let facts = DeviceFacts {
-            apm: device.apm,
-            ports: device.ports,
-        };
-        let node_guid = device.node_guid;
-        let key = self.next_key;
-        self.next_key += 1;
-        let ports = (1..=facts.ports).map(|port| {
-            let mut watch = PortWatch::new(facts);
-            // First of all: whether it has MADs. What cannot be read now is asked for again.
-            if let Ok(facts) = device.port_facts(port) {
-                watch.set_facts(facts);
-            }
-            Port {
-                id: PortId { node_guid, port },
-                mad: None,
-                watch,
-            }
-        });
-        let ports: Vec<_> = ports.collect();
-        let foreign = ports.iter().all(|port| port.watch.is_foreign());
-        match foreign {
-            true => tracing::info!(
-                device = name,
-                %node_guid,
-                "device left alone: no InfiniBand port, and others have no automatic path migration"
-            ),
-            false => tracing::info!(
-                device = name,
-                %node_guid,
-                ports = facts.ports,
-                apm = facts.apm,
-                "device opened"
-            ),
-        }
-        self.devices.insert(
-            key,
-            Device {
-                name: name.to_owned(),
-                node_guid,
-                apm: facts.apm,
-                verbs: (!foreign).then_some(device),
-                ports,
-            },
-        );
-        (1..=facts.ports)
-            .map(|port| PortKey { device: key, port })
-            .collect()
-    }
-
-    fn open_umad(&mut self, name: &UmadName, class: u8, registry: &Registry) -> Option<PortKey> {
-        let (&device, _) = self.by_name(&name.device)?;
-        let port = name.port;
-        let key = PortKey { device, port };
-        // The kernel shows a umad file of ports that have no MADs, too, and does not let it be opened.
-        let has_mads = |port: &&mut Port| port.mad.is_none() && !port.watch.is_foreign();
-        let port = self.port_mut(key).filter(has_mads)?;
-        let opened = MadPort::open(name, class).and_then(|mad| {
-            watched(mad.umad.as_raw_fd(), registry, Token::Umad(key))?;
-            Ok(mad)
-        });
-        match opened {
-            Ok(mad) => {
-                port.mad = Some(mad);
-                port.watch.look();
-                Some(key)
-            }
-            Err(error) => {
-                let path = name.path.display();
-                tracing::warn!(device = name.device, port = name.port, %path, %error, "umad not opened");
-                None
-            }
         }
     }
 
@@ -437,6 +330,11 @@ impl Devices {
                 port: port.id.port,
             })
         })
+    }
+
+    /// Devices that are there and could not be opened, with the reason.
+    pub(crate) fn unopened(&self) -> &BTreeMap<String, String> {
+        &self.unopened
     }
 
     /// All devices.

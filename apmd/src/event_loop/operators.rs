@@ -247,6 +247,7 @@ impl Parts {
             config,
             &configuration.reload,
             &devices,
+            self.ports.devices().unopened(),
             &ports,
             &connections,
         );

@@ -97,6 +97,25 @@ pub(crate) fn list() -> Vec<String> {
     names
 }
 
+/// Names of the RDMA devices of the kernel that have an InfiniBand port, whether or not user space may use them.
+pub(crate) fn infiniband_in_sysfs() -> Vec<String> {
+    infiniband_in(Path::new(SYSFS))
+}
+
+fn infiniband_in(devices: &Path) -> Vec<String> {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_infiniband = |port: fs::DirEntry| {
+        let layer = fs::read_to_string(port.path().join("link_layer"));
+        layer.is_ok_and(|layer| layer.trim() == "InfiniBand")
+    };
+    let devices = entries(devices).filter(|device| {
+        let mut ports = entries(&device.path().join("ports"));
+        ports.any(is_infiniband)
+    });
+    let names = devices.filter_map(|device| device.file_name().into_string().ok());
+    names.collect()
+}
+
 /// Whether the device that has this node GUID and so many ports is still there, without an InfiniBand port. Nothing
 /// is opened for it.
 pub(crate) fn is_still_foreign(name: &str, node_guid: Guid, ports: u8) -> bool {
@@ -333,6 +352,23 @@ mod tests {
         write("node_guid", "04d4:12ff:fe60:8cec\n");
         assert!(!is_foreign(), "it is another one");
         fs::remove_dir_all(device).unwrap();
+    }
+
+    #[test]
+    fn the_kernel_shows_devices_that_libibverbs_does_not() {
+        let devices = std::env::temp_dir().join(format!("apmd-sysfs-{}", std::process::id()));
+        let port = |port: &str, layer: &str| {
+            let port = devices.join(port);
+            fs::create_dir_all(&port).unwrap();
+            fs::write(port.join("link_layer"), layer).unwrap();
+        };
+        port("mlx4_0/ports/1", "Ethernet\n");
+        port("mlx4_0/ports/2", "InfiniBand\n");
+        port("rxe0/ports/1", "Ethernet\n");
+        fs::create_dir_all(devices.join("half_there")).unwrap();
+        assert_eq!(infiniband_in(&devices), ["mlx4_0"]);
+        fs::remove_dir_all(&devices).unwrap();
+        assert!(infiniband_in(&devices).is_empty());
     }
 
     #[test]

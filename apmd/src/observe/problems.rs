@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an operator should look at, in words, and what to do about it.
 
+use std::collections::BTreeMap;
+
 use super::model::{ConnSums, Port};
 use crate::config::{self, Config};
 use crate::io::apm_module::Protect;
@@ -20,19 +22,26 @@ impl Problems {
         config: &Config,
         reload: &Reload,
         devices: &[String],
+        unopened: &BTreeMap<String, String>,
         ports: &[Port],
         conns: &ConnSums,
     ) -> Self {
         let mut problems = Self::default();
-        let absent = config.devices.iter().filter(|name| !devices.contains(name));
+        problems.degraded.extend(unopened.iter().map(|(name, why)| {
+            format!("device {name} is there, but its connections are not protected: {why}")
+        }));
+        let is_absent = |name: &&String| !(devices.contains(name) || unopened.contains_key(*name));
+        let absent = config.devices.iter().filter(is_absent);
         problems.degraded.extend(absent.map(|name| {
             format!(
                 "device {name} is configured but absent: see `rdma link`, and devices in apmd.toml"
             )
         }));
-        problems
-            .degraded
-            .extend(nothing_can_be_protected(devices, ports));
+        if !devices.is_empty() || unopened.is_empty() {
+            problems
+                .degraded
+                .extend(nothing_can_be_protected(devices, ports));
+        }
         problems.degraded.extend(reload.refused().map(|error| {
             format!("the configuration was refused, the one before stays in effect: {error}")
         }));
@@ -195,7 +204,28 @@ mod tests {
         let mut devices: Vec<_> = ports.iter().map(|port| port.device.clone()).collect();
         devices.dedup();
         let (config, reload) = (Config::default(), Reload::default());
-        Problems::find(&config, &reload, &devices, ports, conns).degraded
+        let unopened = BTreeMap::new();
+        Problems::find(&config, &reload, &devices, &unopened, ports, conns).degraded
+    }
+
+    #[test]
+    fn a_device_that_could_not_be_opened_is_degraded_beside_one_that_could() {
+        let config = Config {
+            devices: vec!["a".to_owned(), "b".to_owned()],
+            ..Config::default()
+        };
+        let unopened = BTreeMap::from([("b".to_owned(), "cannot be opened: why".to_owned())]);
+        let ports = [port("a", 1, "up"), port("a", 2, "up")];
+        let degraded = |devices: &[String], ports: &[Port]| {
+            let (reload, conns) = (Reload::default(), ConnSums::default());
+            Problems::find(&config, &reload, devices, &unopened, ports, &conns).degraded
+        };
+        let want =
+            "device b is there, but its connections are not protected: cannot be opened: why";
+        assert_eq!(degraded(&["a".to_owned()], &ports), [want]);
+        let alone = degraded(&[], &[]);
+        assert_eq!(alone.len(), 2, "a is absent: {alone:?}");
+        assert_eq!(alone[0], want);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub(crate) enum Note {
         uid: u32,
         far: FarPort,
     },
+    /// A queue pair is to be registered on a device of which nothing is known.
+    UnknownDevice(Guid),
     /// A library is gone, and its questions with it.
     Gone(u32),
 }

@@ -189,6 +189,20 @@ fn a_report_of_a_port_that_is_not_known_yet_waits_for_it() {
 }
 
 #[test]
+fn a_device_of_which_nothing_is_known_is_looked_for() {
+    let mut bench = Bench::new("device");
+    bench.say(&[register()]);
+    assert!(matches!(bench.notes()[..], [Note::UnknownDevice(DEVICE)]));
+    assert_eq!(bench.state(), Some(State::NoPort));
+    bench.heard();
+    // One whose other port is known is open.
+    bench.know_port(2);
+    bench.say(&[register()]);
+    assert!(bench.notes().is_empty());
+    assert_eq!(bench.state(), Some(State::NoPort));
+}
+
+#[test]
 fn a_port_that_is_not_known_confirms_nothing() {
     let mut bench = Bench::new("gone");
     bench.know_port(1);

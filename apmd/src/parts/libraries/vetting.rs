@@ -35,10 +35,12 @@ impl Libraries {
             // After a start libraries and ports are heard of in any order. Kept, so that the
             // library need not try again: it is asked when the port comes.
             registration.state = State::NoPort;
-            if self
-                .device_of(&register)
-                .is_none_or(|port| port.device_ports == 0)
-            {
+            let known_ports = self.device_of(&register).map(|port| port.device_ports);
+            if known_ports.is_none() {
+                let unknown = Note::UnknownDevice(register.node_guid);
+                self.notes.push_back(unknown);
+            }
+            if known_ports.is_none_or(|ports| ports == 0) {
                 self.order(now, id, Order::Refuse(Refusal::NoDevice));
             }
             return None;

@@ -4,16 +4,16 @@
 mod intake;
 mod mads;
 mod news;
+mod scan;
 
 pub(crate) use news::PortNews;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
-use cm_msgs::{PKey, Presence, cm};
+use cm_msgs::{Guid, PKey, Presence, cm};
 use mio::Registry;
 use statemachine::{
-    Backoff, FarPort, MadSource, MadWay, PortId, PortStatus, Probe, ProbePath, Random, Time,
+    FarPort, MadSource, MadWay, PortId, PortStatus, Probe, ProbePath, Random, Time,
 };
 
 use crate::config::Config;
@@ -25,10 +25,7 @@ use crate::io::verbs::PortEvent;
 use crate::io::watched;
 use crate::token::{PortKey, Token};
 use intake::Intake;
-
-/// First pause between scans for devices that are missing, and the longest.
-const SCAN_FIRST: Duration = Duration::from_secs(1);
-const SCAN_MAX: Duration = Duration::from_secs(60);
+use scan::Scan;
 
 /// What concerns others.
 #[derive(Debug)]
@@ -85,24 +82,6 @@ impl PresenceReceived {
     }
 }
 
-/// When missing devices are looked for again.
-#[derive(Debug)]
-struct Scan {
-    at: Option<Time>,
-    backoff: Backoff,
-}
-
-impl Scan {
-    fn soon(&mut self, now: Time) {
-        self.backoff.reset();
-        self.later(now);
-    }
-
-    fn later(&mut self, now: Time) {
-        self.at = Some(now + self.backoff.next_delay());
-    }
-}
-
 pub(crate) struct Ports {
     registry: Registry,
     devices: Devices,
@@ -129,10 +108,7 @@ impl Ports {
             devices: Devices::new(random),
             rtnl,
             settings: config.into(),
-            scan: Scan {
-                at: Some(Time(0)),
-                backoff: Backoff::new(SCAN_FIRST, SCAN_MAX),
-            },
+            scan: Scan::new(),
             unread: BTreeSet::new(),
             intake: Intake::new(),
             full: BTreeMap::new(),
@@ -147,6 +123,15 @@ impl Ports {
         // How ports are watched may be different.
         for key in self.devices.keys().collect::<Vec<_>>() {
             self.look_at(now, key);
+        }
+        // Whoever mends something that keeps a device from being opened may say so with SIGHUP.
+        self.scan.at_once(now);
+    }
+
+    /// A program uses this device.
+    pub(crate) fn device_is_used(&mut self, now: Time, node_guid: Guid) {
+        if self.devices.by_guid(node_guid).is_none() {
+            self.scan.on_demand(now);
         }
     }
 
@@ -173,7 +158,7 @@ impl Ports {
         let check = |key| self.devices.port(key).map(|port| port.watch.poll_timeout());
         let checks = self.devices.keys().filter_map(check);
         let full = self.full.values().copied();
-        checks.chain(self.scan.at).chain(full).min()
+        checks.chain([self.scan.at()]).chain(full).min()
     }
 
     /// Reads what was left unread, and lets the engine have some more association MADs.
@@ -188,7 +173,7 @@ impl Ports {
     /// happens.
     pub(crate) fn handle_time(&mut self, now: Time, relied_on: bool) {
         self.full.retain(|_, until| *until > now);
-        if self.scan.at.is_some_and(|at| at <= now) {
+        if self.scan.at() <= now {
             self.scan(now);
         }
         for key in self.devices.keys().collect::<Vec<_>>() {
@@ -200,19 +185,17 @@ impl Ports {
         }
     }
 
-    /// Looks for devices that were not there; again later while some are missing.
+    /// Looks for devices that were not there.
     fn scan(&mut self, now: Time) {
-        let news = self.devices.scan(&self.settings, &self.registry);
-        for key in &news {
-            self.read_port(now, *key);
+        let found = self.devices.scan(&self.settings, &self.registry);
+        self.scan.done(now, found.is_news());
+        for key in found.renamed {
+            // Nothing else about it need be different.
+            self.tell_of(key);
+            self.read_port(now, key);
         }
-        if !news.is_empty() {
-            self.scan.backoff.reset();
-        }
-        if self.devices.is_incomplete(&self.settings) {
-            self.scan.later(now);
-        } else {
-            self.scan.at = None;
+        for key in found.ports {
+            self.read_port(now, key);
         }
     }
 
@@ -245,9 +228,14 @@ impl Ports {
 
     /// Tells of a port, if there is news.
     fn tell(&mut self, key: PortKey, status: Option<PortStatus>) {
-        if status.is_some()
-            && let (Some(device), Some(port)) =
-                (self.devices.device(key.device), self.devices.port(key))
+        if status.is_some() {
+            self.tell_of(key);
+        }
+    }
+
+    fn tell_of(&mut self, key: PortKey) {
+        if let (Some(device), Some(port)) =
+            (self.devices.device(key.device), self.devices.port(key))
             && let Some(news) = PortNews::of(device, port)
         {
             self.notes.push_back(Note::Changed(Box::new(news)));
@@ -356,5 +344,47 @@ impl Ports {
                 tracing::debug!(device = device.name, port = key.port, %error, "port not asked");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::Poll;
+
+    use super::*;
+
+    const NOW: Time = Time(3_600_000_000);
+
+    /// A host on which no device is wanted, some time after the start.
+    fn ports(poll: &Poll) -> (Ports, Config) {
+        let config = Config {
+            devices: vec!["no such device".to_owned()],
+            ..Config::default()
+        };
+        let registry = poll.registry().try_clone().unwrap();
+        let mut ports = Ports::new(&config, registry, Random::new([1; 32]));
+        for _ in 0..10 {
+            ports.handle_time(NOW, false);
+            ports.scan.done(NOW, false);
+        }
+        assert!(ports.poll_timeout().is_some_and(|at| at > NOW));
+        (ports, config)
+    }
+
+    #[test]
+    fn a_configuration_that_is_read_again_has_devices_looked_for_at_once() {
+        let poll = Poll::new().unwrap();
+        let (mut ports, config) = ports(&poll);
+        ports.configure(NOW, &config);
+        assert_eq!(ports.poll_timeout(), Some(NOW));
+    }
+
+    #[test]
+    fn a_program_on_an_unknown_device_has_devices_looked_for() {
+        let poll = Poll::new().unwrap();
+        let (mut ports, _) = ports(&poll);
+        let before = ports.poll_timeout();
+        ports.device_is_used(NOW, Guid(0x11));
+        assert!(ports.poll_timeout() < before);
     }
 }
