@@ -31,7 +31,8 @@ impl Pace {
         let burst = f64::from(BURST) + f64::from(BURST_PER_CONNECTION) * f64::from(connections);
         let rate = burst / PERIOD.as_secs_f64();
         let (count, since) = self.users.get(&uid).copied().unwrap_or((0.0, now));
-        let count = (count - (now - since).as_secs_f64() * rate).max(0.0);
+        // Connections may have ended that had let it send more: nobody pays for them afterwards.
+        let count = (count.min(burst) - (now - since).as_secs_f64() * rate).max(0.0);
         let more = count + 1.0;
         if more > burst {
             let wait = Duration::from_secs_f64((more - burst) / rate);
@@ -71,6 +72,20 @@ mod tests {
     #[test]
     fn who_has_connections_may_report_of_each() {
         assert!(packets_read(1000, 1) >= 65_000);
+    }
+
+    #[test]
+    fn who_has_lost_its_connections_is_read_as_soon_as_others() {
+        let mut pace = Pace::default();
+        let now = Time(5_000_000);
+        while pace.read(now, 7, 10_000).is_ok() {}
+        let at = pace.read(now, 7, 0).expect_err("a burst is over");
+        assert!(at <= now + LEAST_WAIT, "{at:?}");
+        assert_eq!(pace.read(at, 7, 0), Ok(()));
+        let later = now + PERIOD;
+        let read = std::iter::repeat_with(|| pace.read(later, 7, 0));
+        let read = read.take(2000).take_while(Result::is_ok).count();
+        assert!(read + 1 >= BURST as usize, "{read}");
     }
 
     #[test]
