@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The GIDs of a port, from sysfs.
 
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
 use cm_msgs::Gid;
 
-/// Whether a port has this GID.
-pub(crate) fn contains(device: &str, port: u8, gid: Gid) -> bool {
+/// What a port has; nothing if it is not there.
+pub(crate) fn read(device: &str, port: u8) -> BTreeSet<Gid> {
     let ports = Path::new("/sys/class/infiniband")
         .join(device)
         .join("ports");
-    lists(&ports.join(port.to_string()).join("gids"), gid)
+    gids(&ports.join(port.to_string()).join("gids"))
 }
 
-fn lists(table: &Path, gid: Gid) -> bool {
+fn gids(table: &Path) -> BTreeSet<Gid> {
     let entries = std::fs::read_dir(table).into_iter().flatten().flatten();
-    let mut gids = entries.filter_map(|entry| {
+    let gids = entries.filter_map(|entry| {
         let text = std::fs::read_to_string(entry.path()).ok()?;
         text.trim().parse::<Ipv6Addr>().ok()
     });
-    gids.any(|found| found.octets() == gid.0)
+    gids.map(|gid| Gid(gid.octets())).collect()
 }
 
 #[cfg(test)]
@@ -28,21 +29,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gid_is_found_in_its_table() {
+    fn a_table_is_what_its_files_say() {
         let table = std::env::temp_dir().join(format!("apmd-gids-{}", std::process::id()));
         std::fs::create_dir_all(&table).unwrap();
         std::fs::write(table.join("0"), "fe80:0000:0000:0000:0002:c903:0000:0001\n").unwrap();
         std::fs::write(table.join("1"), "no GID\n").unwrap();
-        let gid = |last| {
-            let mut gid = [0; 16];
-            gid[..2].copy_from_slice(&[0xfe, 0x80]);
-            gid[9..12].copy_from_slice(&[2, 0xc9, 3]);
-            gid[15] = last;
-            Gid(gid)
-        };
-        assert!(lists(&table, gid(1)));
-        assert!(!lists(&table, gid(2)));
+        let mut gid = [0; 16];
+        gid[..2].copy_from_slice(&[0xfe, 0x80]);
+        gid[9..12].copy_from_slice(&[2, 0xc9, 3]);
+        gid[15] = 1;
+        assert_eq!(gids(&table), [Gid(gid)].into());
         std::fs::remove_dir_all(&table).unwrap();
-        assert!(!lists(&table, gid(1)));
+        assert!(gids(&table).is_empty());
     }
 }

@@ -4,6 +4,7 @@
 
 mod check;
 mod clients;
+mod gids;
 mod pace;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use crate::registrations::{Registrations, Room, Sharer, State};
 use crate::second_path::has_second_path;
 use crate::server::{Alive, Server};
 use clients::{Clients, Connected};
+use gids::GidTables;
 use pace::Pace;
 
 /// Name of the socket in the runtime directory.
@@ -85,6 +87,7 @@ pub(crate) struct Libraries {
     registrations: Registrations,
     patrol: Patrol,
     ports: BTreeMap<PortId, PortStatus>,
+    gids: GidTables,
     /// Who may have more to read than one turn takes.
     unread: VecDeque<u32>,
     pace: Pace,
@@ -105,6 +108,7 @@ impl Libraries {
             registrations: Registrations::new(room),
             patrol: Patrol::new(),
             ports: BTreeMap::new(),
+            gids: GidTables::default(),
             unread: VecDeque::new(),
             pace: Pace::default(),
             paused: Timers::default(),
@@ -372,6 +376,7 @@ impl Libraries {
 
     pub(crate) fn handle_port_gone(&mut self, id: PortId) {
         self.ports.remove(&id);
+        self.gids.forget(id);
     }
 
     /// Gives a library an order.

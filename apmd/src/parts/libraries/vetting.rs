@@ -80,7 +80,7 @@ impl Libraries {
             State::NoPort | State::Turnover => return,
             State::Accepted(_) => return self.known_late(now, id, told),
         }
-        match self.check(id, &register, asked, told) {
+        match self.check(now, id, &register, asked, told) {
             Ok(register) => {
                 if let Some(displaced) = self.registrations.accept(now, id, register) {
                     self.order(now, displaced, Order::Refuse(Refusal::NotOwner));
@@ -128,6 +128,7 @@ impl Libraries {
     /// `asked`: the library has looked again.
     fn check(
         &mut self,
+        now: Time,
         id: ConnId,
         register: &Register,
         asked: bool,
@@ -135,13 +136,13 @@ impl Libraries {
     ) -> Result<Register, Objection> {
         let said = &register.snapshot.primary;
         let Some(told) = told else {
-            return self.confirmed_by_nldev(id, register, asked);
+            return self.confirmed_by_nldev(now, id, register, asked);
         };
         let ownership = self.made_by(id, told);
         check::owner(ownership, self.holder(id, register))?;
         let confirmed = check::told(register, told)?;
         // All else of its paths is the module's word; where they end is their owner's.
-        self.check_source_gid(register.node_guid, said)?;
+        self.check_source_gid(now, register.node_guid, said)?;
         if let device @ Some(_) = self.device_of(register) {
             check::report(&confirmed.snapshot, device)?;
         }
@@ -150,6 +151,7 @@ impl Libraries {
 
     fn confirmed_by_nldev(
         &mut self,
+        now: Time,
         id: ConnId,
         register: &Register,
         asked: bool,
@@ -174,7 +176,7 @@ impl Libraries {
             if let Some(status) = self.ports.get(&port) {
                 check::path(path, status)?;
             }
-            self.check_source_gid(register.node_guid, path)?;
+            self.check_source_gid(now, register.node_guid, path)?;
         }
         Ok(confirmed)
     }
@@ -190,15 +192,24 @@ impl Libraries {
         }
     }
 
-    fn check_source_gid(&mut self, node_guid: Guid, path: &Path) -> Result<(), Objection> {
+    fn check_source_gid(
+        &mut self,
+        now: Time,
+        node_guid: Guid,
+        path: &Path,
+    ) -> Result<(), Objection> {
         let port = PortId::new(node_guid, path.port);
         let Some(status) = self.ports.get(&port) else {
             return Ok(());
         };
         let nldev = self.nldev.as_mut();
         check::source_gid(path, status, |gid| {
-            let name = nldev.and_then(|nldev| nldev.name_of(node_guid).ok().flatten());
-            name.is_some_and(|device| gid_table::contains(&device, path.port, gid))
+            self.gids.contains(now, port, gid, || {
+                let name = nldev.and_then(|nldev| nldev.name_of(node_guid).ok().flatten());
+                name.map_or_else(Default::default, |device| {
+                    gid_table::read(&device, path.port)
+                })
+            })
         })
     }
 
