@@ -30,6 +30,8 @@ const TURN: usize = 64;
 const RETRY: Duration = Duration::from_millis(10);
 /// Operators that are shown ACM at the same time.
 const SHOWN_MAX: usize = 8;
+/// How long the thread has to listen when the daemon starts, which waits for it: it reads files before.
+const START: Duration = Duration::from_secs(5);
 /// How long the thread has to leave its groups when the daemon ends.
 const END: Duration = Duration::from_secs(1);
 
@@ -70,7 +72,7 @@ pub(crate) struct AcmPart {
 }
 
 impl AcmPart {
-    /// If ACM is to be served, starts the thread and waits until it listens.
+    /// If ACM is to be served, starts the thread and waits until it listens, unless that takes too long.
     ///
     /// # Errors
     /// No resources. What cannot be listened on is a problem that is shown.
@@ -109,10 +111,19 @@ impl AcmPart {
             notes: VecDeque::new(),
             from,
         };
-        if let Ok(said) = part.from.recv() {
-            part.hear(said);
-        }
+        part.hear_first(START);
         Ok(part)
+    }
+
+    /// What it listens at: of a thread that is late it is heard in the loop.
+    fn hear_first(&mut self, patience: Duration) {
+        match self.from.recv_timeout(patience) {
+            Ok(said) => self.hear(said),
+            Err(RecvTimeoutError::Disconnected) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!("acm is not served yet: its thread reads its files still");
+            }
+        }
     }
 
     pub(crate) fn tcp_port(&self) -> Option<u16> {
@@ -364,6 +375,23 @@ mod tests {
         let told: Vec<_> = inbox.try_iter().collect();
         assert!(matches!(told[..], [ToThread::Everything(_)]), "{told:?}");
         assert_eq!(part.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_thread_that_is_late_is_heard_later() {
+        let (mut part, _inbox, outbox) = part();
+        part.hear_first(Duration::ZERO);
+        assert!(part.poll_note().is_none());
+        let tcp_port = Some(6125);
+        let status = Status {
+            tcp_port,
+            problems: Vec::new(),
+        };
+        let sent = outbox.try_send(FromThread::Status(status));
+        sent.expect("room");
+        part.handle_ready();
+        assert!(matches!(part.poll_note(), Some(Note::TcpPort(port)) if port == tcp_port));
+        assert_eq!(part.tcp_port(), tcp_port);
     }
 
     #[test]

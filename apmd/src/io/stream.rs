@@ -50,7 +50,7 @@ impl Listener {
     /// # Errors
     /// Somebody listens there, something else is there, or the system says no.
     pub(crate) fn unix(path: &Path, link: Option<&Path>, mode: u32) -> Result<Self, ListenError> {
-        clear_the_way(path, |path| UnixStream::connect(path))?;
+        clear_the_way(path, call)?;
         let io = at(path);
         let socket = UnixListener::bind(path).map_err(&io)?;
         let files = Files::of(path);
@@ -124,6 +124,11 @@ impl Listener {
     }
 }
 
+/// Calls on whoever listens there, without waiting: another service may hang and have a full line of callers.
+fn call(path: &Path) -> io::Result<mio::net::UnixStream> {
+    mio::net::UnixStream::connect(path)
+}
+
 impl Files {
     fn of(path: &Path) -> Self {
         Self {
@@ -138,7 +143,7 @@ impl Files {
         match fs::symlink_metadata(link) {
             Ok(found) if found.is_symlink() => fs::remove_file(link).map_err(&io)?,
             Ok(found) if found.file_type().is_socket() => {
-                clear_the_way(link, |link| UnixStream::connect(link))?;
+                clear_the_way(link, call)?;
             }
             Ok(_) => return Err(io(io::ErrorKind::AlreadyExists.into())),
             Err(_) => {}
@@ -258,6 +263,33 @@ mod tests {
         drop(listener);
         assert!(!path.exists() && fs::symlink_metadata(&link).is_err());
         fs::remove_dir(&dir).unwrap();
+    }
+
+    /// It takes no caller, and as many wait as may.
+    #[test]
+    fn a_service_that_hangs_is_not_waited_for() {
+        let dir = dir();
+        let (path, link) = (dir.join("acm-unix.sock"), dir.join("acm.sock"));
+        let hung = UnixListener::bind(&link).unwrap();
+        let few = nix::sys::socket::Backlog::new(1).unwrap();
+        nix::sys::socket::listen(&hung, few).unwrap();
+        let waiting: Vec<_> = std::iter::from_fn(|| call(&link).ok()).collect();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let listening = {
+            let (path, link) = (path.clone(), link.clone());
+            std::thread::spawn(move || {
+                let alone = Listener::unix(&link, None, 0o666).map(drop);
+                let linked = Listener::unix(&path, Some(&link), 0o666).map(drop);
+                done.send([alone, linked])
+            })
+        };
+        let refused = is_done.recv_timeout(std::time::Duration::from_secs(30));
+        drop((hung, waiting));
+        listening.join().unwrap().unwrap();
+        for refused in refused.expect("nobody is waited for") {
+            assert!(matches!(refused, Err(ListenError::InUse(_))), "{refused:?}");
+        }
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
