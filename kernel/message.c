@@ -136,7 +136,8 @@ static struct sk_buff *begin(struct apm_qp *q, u8 command, void **head)
 
 	if (!somebody_listens())
 		return NULL;
-	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
+	/* With the mutex held, for which a standing order may wait: better lost than late. */
+	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
 	if (!skb) {
 		tell(q, NULL);
 		return NULL;
