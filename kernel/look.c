@@ -165,7 +165,7 @@ void apm_saw(struct apm_qp *q, const struct apm_snapshot *now)
 {
 	q->last = *now;
 	if (now->state != IB_QPS_RTS || now->migration == IB_MIG_MIGRATED)
-		WRITE_ONCE(q->standing, false);
+		q->standing = false;
 	if (now->state != IB_QPS_RTS || now->migration != IB_MIG_REARM || q->refusal) {
 		q->pause_ms = REARM_MS;
 		return;

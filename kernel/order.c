@@ -64,7 +64,7 @@ static void load(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *ord
 	ret = apm_event_take(q, qp);
 	if (ret)
 		return answer(news, APM_CAUSE_DONE, ret);
-	WRITE_ONCE(q->standing, false);
+	q->standing = false;
 	ret = load_in(q, qp, now->migration, &order->alternate);
 	again = read_again(q, qp, now);
 	if (again)
@@ -73,7 +73,7 @@ static void load(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *ord
 	if (!ret && !is_current(now, &order->primary))
 		return answer(news, APM_CAUSE_STALE, 0);
 	if (!ret)
-		WRITE_ONCE(q->standing, order->standing);
+		q->standing = order->standing;
 	answer(news, APM_CAUSE_DONE, ret);
 }
 
@@ -101,7 +101,7 @@ static void stand(struct apm_qp *q, const struct apm_order *order, const struct 
 {
 	if (!is_current(now, &order->primary) || !now->loaded)
 		return answer(news, APM_CAUSE_STALE, 0);
-	WRITE_ONCE(q->standing, order->standing);
+	q->standing = order->standing;
 	answer(news, APM_CAUSE_DONE, 0);
 }
 

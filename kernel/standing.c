@@ -11,14 +11,16 @@ static void leave(struct apm_qp *q, u8 port)
 	struct ib_qp *qp;
 
 	mutex_lock(&q->mutex);
+	if (!q->standing || !apm_qp_is_under_care(q))
+		goto out;
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp))
 		goto out;
-	if (q->standing && apm_qp_is_under_care(q) && !apm_qp_glance(qp, &now) &&
-	    now.state == IB_QPS_RTS && now.migration == IB_MIG_ARMED && now.port == port &&
+	if (!apm_qp_glance(qp, &now) && now.state == IB_QPS_RTS &&
+	    now.migration == IB_MIG_ARMED && now.port == port &&
 	    now.dlid == q->last.primary.dlid) {
 		if (!apm_qp_migrate(q, qp)) {
-			WRITE_ONCE(q->standing, false);
+			q->standing = false;
 			set_bit(APM_QP_MIG, &q->flags);
 		}
 		apm_look_soon(q, 0);
