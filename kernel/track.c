@@ -194,7 +194,8 @@ void apm_qp_forget_device(struct apm_device *dev)
 /*
  * Takes entries that may have a standing order for a port to a list of the caller's, with
  * references. Who has one is known under the mutex only: orders give and withdraw it, and a load
- * that is under way has withdrawn it until it is done.
+ * that is under way has withdrawn it until it is done. The kernel's own come first: a program may
+ * have thousands.
  */
 void apm_qp_collect(struct apm_device *dev, u8 port, struct list_head *leaving)
 {
@@ -204,11 +205,13 @@ void apm_qp_collect(struct apm_device *dev, u8 port, struct list_head *leaving)
 
 	while ((q = apm_qp_walk(&bucket, &after))) {
 		/* A guess: whoever carries it out looks again under the mutex. */
-		if (q->dev == dev && test_bit(APM_QP_HANDLER, &q->flags) &&
-		    READ_ONCE(q->last.primary.port) == port && list_empty(&q->leaving))
+		if (q->dev != dev || !test_bit(APM_QP_HANDLER, &q->flags) ||
+		    READ_ONCE(q->last.primary.port) != port || !list_empty(&q->leaving))
+			apm_qp_put(q);
+		else if (q->owner.user)
 			list_add_tail(&q->leaving, leaving);
 		else
-			apm_qp_put(q);
+			list_add(&q->leaving, leaving);
 	}
 }
 
