@@ -236,6 +236,7 @@ bool apm_qp_is_by_order(void);
 /* look.c */
 void apm_look_init(struct apm_qp *q);
 void apm_look_soon(struct apm_qp *q, unsigned int ms);
+void apm_look_in_turn(struct apm_qp *q);
 void apm_look_after(struct apm_qp *q, unsigned int ms);
 void apm_look_in_rtr(struct apm_qp *q);
 void apm_look_connected(struct apm_qp *q);

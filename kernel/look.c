@@ -43,9 +43,10 @@ static void begin(struct apm_qp *q)
 	spin_unlock_irqrestore(&q->look_lock, flags);
 }
 
+/* Of its end, too, its owner may cause as many as he likes. */
 static struct workqueue_struct *queue_of(const struct apm_qp *q, bool news)
 {
-	if (news || !q->owner.user)
+	if ((news && !test_bit(APM_QP_DYING, &q->flags)) || !q->owner.user)
 		return apm_wq;
 	return apm_user_wq[hash_32(__kuid_val(q->owner.uid), APM_USER_WQ_BITS)];
 }
@@ -82,6 +83,12 @@ static void look_in(struct apm_qp *q, unsigned int ms, bool news)
 void apm_look_soon(struct apm_qp *q, unsigned int ms)
 {
 	look_in(q, ms, true);
+}
+
+/* It is to be judged anew, when it is its turn among owners' doings. */
+void apm_look_in_turn(struct apm_qp *q)
+{
+	look_in(q, 0, false);
 }
 
 /*

@@ -337,7 +337,7 @@ static void look_at_all(void)
 	u64 after = 0;
 
 	while ((q = apm_qp_walk(&bucket, &after))) {
-		apm_look_soon(q, 0);
+		apm_look_in_turn(q);
 		apm_qp_put(q);
 	}
 }
