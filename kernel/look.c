@@ -59,6 +59,9 @@ static void look_at(struct apm_qp *q, unsigned long when, bool news)
 {
 	unsigned long here = jiffies;
 
+	/* It was looked at, or is, because it ends: a later look would only keep the entry. */
+	if (time_after(when, here) && test_bit(APM_QP_DYING, &q->flags))
+		return;
 	/* News that is there does not wait where owners' doings do, nor while timers are late. */
 	if (q->look_waits && !time_before(when, q->look_at) && (!news || time_after(when, here)))
 		return;
