@@ -233,14 +233,20 @@ bool apm_qp_is_by_order(void)
 	return false;
 }
 
-static void modify_begins(struct modifier *own)
+/* One that was reset, or begins to go, since it was taken is not what the order was meant for. */
+static int modify_begins(struct apm_qp *q, struct modifier *own)
 {
 	unsigned long flags;
+	int ret = 0;
 
 	own->task = current;
 	spin_lock_irqsave(&apm_lock, flags);
-	list_add(&own->all, &modifiers);
+	if (test_bit(APM_QP_DYING, &q->flags))
+		ret = -ESTALE;
+	else
+		list_add(&own->all, &modifiers);
 	spin_unlock_irqrestore(&apm_lock, flags);
+	return ret;
 }
 
 static void modify_ended(struct modifier *own)
@@ -258,7 +264,9 @@ static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, i
 	struct modifier own;
 	int ret;
 
-	modify_begins(&own);
+	ret = modify_begins(q, &own);
+	if (ret)
+		return ret;
 	if (q->owner.user) {
 		struct uverbs_attr_bundle none = {};
 
