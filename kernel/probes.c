@@ -96,6 +96,12 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 			q->primary_port = attr->port_num;
 		return;
 	}
+	/* It was in INIT when the module came. */
+	if (!q && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_RTR) {
+		q = apm_qp_add(dev, qp);
+		if (q)
+			q->primary_port = qp->port;
+	}
 	if (!q)
 		return;
 	if (loads_paths(attr, mask))

@@ -26,13 +26,21 @@ refused() {
 	need "$why"
 }
 
-# Sets server and client.
-long_pingpong() { # TCP_PORT
+# Each sets the name of what it starts.
+start_server() { # TCP_PORT
 	host-a ibv_rc_pingpong -d shca0 -i 1 -p "$1" -n 100000000 >"$logs/server.kernel" 2>&1 &
 	server=$!
 	await 10 listens "$1"
+}
+
+start_client() { # TCP_PORT
 	host-b ibv_rc_pingpong -d shca1 -i 1 -p "$1" -n 100000000 127.0.0.1 >"$logs/client.kernel" 2>&1 &
 	client=$!
+}
+
+long_pingpong() { # TCP_PORT
+	start_server "$1"
+	start_client "$1"
 }
 
 still_run() { kill -0 "$server" && kill -0 "$client"; }
@@ -169,9 +177,23 @@ adoption_in_rtr() {
 	await 10 is_alone
 }
 
+# Older than the module, and waiting in INIT: it is known when it goes on, and nobody has to name it.
+known_from_rtr() {
+	rmmod apm
+	start_server 18606
+	modprobe apm
+	is_alone || fail "it knows what is older than it"
+	start_client 18606
+	for device in shca0 shca1; do await 10 is_known "$device"; done
+	arm shca0 shca1 1 2
+	end_pingpong
+	await 10 is_alone
+}
+
 adoptions() {
 	adoption
 	adoption_in_rtr
+	known_from_rtr
 }
 
 index_of() { rdma dev show "$1" | cut -d: -f1; }
