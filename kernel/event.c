@@ -35,6 +35,8 @@ int apm_event_take(struct apm_qp *q, struct ib_qp *qp)
 		/* It was reset, and has a new entry since. */
 		if (before) {
 			q->chained = before->chained;
+			/* Whoever finds the entry finds whom to pass events on to. */
+			smp_mb__before_atomic();
 			set_bit(APM_QP_HANDLER, &q->flags);
 			apm_qp_forget(before);
 		} else {
@@ -79,8 +81,12 @@ void apm_event_handler(struct ib_event *event, void *context)
 	struct apm_qp *q;
 
 	rcu_read_lock();
+	/* The driver has read the handler: with the release in apm_event_take. */
+	smp_rmb();
 	q = apm_qp_find_handler(qp->device, qp->qp_num);
 	if (q) {
+		/* Its bit was seen: with the barrier before that. */
+		smp_rmb();
 		keep = is_kept(q, event->event);
 		chained = q->chained;
 	} else {
