@@ -2,7 +2,7 @@
 //! Connections in the care of the kernel module: a program's that knows nothing of it, and the kernel's own.
 
 use super::ack_timeout::AckTimeout;
-use super::pulls::{SHORTEST, protected};
+use super::pulls::{SHORTEST, protected, wait_until_it_is};
 use crate::clock::{Millis, Moment};
 use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
@@ -58,10 +58,8 @@ pub(super) fn ulp(
     let mut pulls = Vec::new();
     let mut timeout = AckTimeout::Default;
     for _ in 0..repetitions {
-        let pairs = stream.wait_armed(world)?;
-        let connection = pairs[0].end(Host::A);
-        is_modules(connection)?;
-        timeout = AckTimeout::Found(connection.primary.ack_timeout);
+        let pairs = wait_until_it_is(|| stream.wait_armed(world), is_modules)?;
+        timeout = AckTimeout::Found(pairs[0].end(Host::A).primary.ack_timeout);
         let port = pairs[0].active_port(Host::A);
         pulls.push(world.pull(port)?);
         stream::wait_moved(world, &pairs, port)?;

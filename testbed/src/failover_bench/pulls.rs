@@ -6,11 +6,12 @@ use crate::clock::{Millis, Moment};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::narration::Narration;
-use crate::observe::Connection;
+use crate::observe::{Connection, Pair};
 use crate::report::Report;
 use crate::stream::{Armed, Options, Stall, Streams};
 use crate::timeline::Timeline;
-use crate::world::World;
+use crate::wait::{self, Seen};
+use crate::world::{self, World};
 
 /// A stall that is shorter is not noted by the programs: it counts as this.
 pub(super) const SHORTEST: Millis = Millis(20.0);
@@ -27,8 +28,7 @@ pub(super) fn protected(
     let mut streams = Streams::start(&timeline, options)?;
     let mut stalls = Vec::new();
     for _ in 0..repetitions {
-        let pairs = world.wait_disjoint(1)?;
-        is_it(pairs[0].end(Host::A))?;
+        let pairs = wait_until_it_is(|| world.wait_disjoint(1), &is_it)?;
         let port = pairs[0].active_port(Host::A);
         let pulled = world.pull(port)?;
         world.wait_moved(1, port)?;
@@ -38,6 +38,21 @@ pub(super) fn protected(
     }
     streams.finish(&timeline, &mut Report::default())?;
     Ok(stalls)
+}
+
+/// Waits for armed connections, and until the first is what the row says: one that has just been armed again may have
+/// its standing order a moment later, when its alternate is verified.
+pub(super) fn wait_until_it_is(
+    armed: impl Fn() -> Result<Vec<Pair>, Failure>,
+    is_it: impl Fn(&Connection) -> Result<(), Failure>,
+) -> Result<Vec<Pair>, Failure> {
+    wait::until("armed as the row says", world::LIMIT, || {
+        let pairs = armed()?;
+        Ok(match is_it(pairs[0].end(Host::A)) {
+            Ok(()) => Seen::Ready(pairs),
+            Err(other) => Seen::NotYet(other.to_string()),
+        })
+    })
 }
 
 /// A new connection each time: nobody arms it again.
