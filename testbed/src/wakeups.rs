@@ -3,14 +3,17 @@
 
 use std::fs;
 
+use crate::command;
 use crate::failure::Failure;
-use crate::trace::{ALL, Event, Trace};
+use crate::trace::Trace;
 
-/// Work that is queued, also by a delayed work's timer, and timers that are set.
-const EVENTS: &[Event] = &[
-    ("workqueue/workqueue_queue_work", ALL),
-    ("timer/timer_start", ALL),
-    ("timer/hrtimer_start", ALL),
+const MODULE: &str = "apm";
+
+/// Work that is queued, also by a delayed work's timer, and timers that are set. Each has a `function`.
+const EVENTS: [&str; 3] = [
+    "workqueue/workqueue_queue_work",
+    "timer/timer_start",
+    "timer/hrtimer_start",
 ];
 
 /// What has woken up since a watch began.
@@ -43,12 +46,18 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Begins with an empty trace.
+    /// Begins with an empty trace. Of other functions than the module's the kernel notes nothing: timers of
+    /// the soft HCA alone fill its trace within seconds.
     ///
     /// # Errors
-    /// A process is not there, or the kernel does not trace.
+    /// A process is not there, the module is not loaded, or the kernel does not trace.
     pub fn begin(pids: &'a [u32]) -> Result<Self, Failure> {
-        let trace = Trace::begin(EVENTS)?;
+        let modules = command::run(&["cat", "/proc/modules"])?;
+        let filter = filter(&modules).ok_or_else(|| Failure::Output {
+            source_name: "/proc/modules".to_owned(),
+            problem: format!("the module {MODULE} is not loaded, or where is not to be seen"),
+        })?;
+        let trace = Trace::begin(&EVENTS.map(|event| (event, filter.as_str())))?;
         let before = all_sleeps(pids)?;
         Ok(Self {
             pids,
@@ -74,9 +83,23 @@ impl<'a> Watch<'a> {
     }
 }
 
+/// Functions from where the module begins to its whole size further on, by a line of `/proc/modules`: "apm 77824 0 -
+/// Live 0xffffffffc0a6e000 (O)". Its code is at the beginning; what may be another's is left out afterwards.
+fn filter(modules: &str) -> Option<String> {
+    let mut words = modules
+        .lines()
+        .map(str::split_whitespace)
+        .find_map(|mut words| (words.next() == Some(MODULE)).then_some(words))?;
+    let size: u64 = words.next()?.parse().ok()?;
+    let address = words.nth(3)?.strip_prefix("0x")?;
+    let begin = u64::from_str_radix(address, 16).ok()?;
+    let end = begin.checked_add(size)?;
+    Some(format!("function >= {begin:#x} && function < {end:#x}"))
+}
+
 /// The function stands with its module behind it, which `%ps` of the kernel prints.
 fn is_modules(line: &str) -> bool {
-    line.contains("[apm]")
+    line.contains(&format!("[{MODULE}]"))
 }
 
 fn all_sleeps(pids: &[u32]) -> Result<Vec<u64>, Failure> {
@@ -119,6 +142,16 @@ mod tests {
         (0..5).for_each(|_| thread::sleep(Duration::from_millis(2)));
         assert!(sleeps(pid).expect("it runs") >= before + 5);
         assert!(sleeps(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn a_filter_spans_the_module() {
+        let modules = "ib_core 438272 9 rdma_cm,ib_cm, Live 0xffffffffc0100000\n\
+                       apm 77824 0 - Live 0xffffffffc0a6e000 (O)\n";
+        let wanted = "function >= 0xffffffffc0a6e000 && function < 0xffffffffc0a81000";
+        assert_eq!(filter(modules).as_deref(), Some(wanted));
+        assert_eq!(filter("apmx 77824 0 - Live 0xffffffffc0a6e000\n"), None);
+        assert_eq!(filter("apm 77824 0 - Live\n"), None);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) const DRILL: Drill = Drill {
 
 const HOSTS: &str = "/run/drill/hosts.data";
 /// Packets of `ETH_P_ARP`.
-const ARP: &[Event] = &[("net/net_dev_start_xmit", "protocol == 0x0806")];
+const ARP: &[Event<'_>] = &[("net/net_dev_start_xmit", "protocol == 0x0806")];
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
