@@ -38,8 +38,10 @@ pub(crate) struct Tracked {
     /// The primary path when it was taken up.
     first: Path,
     since: Instant,
-    /// It has had an alternate path, to which the peer's program must have agreed.
+    /// It has had an alternate path since it was last refused, to which the peer's program must have agreed.
     had_alternate: bool,
+    /// What was last told of it to those to come.
+    verdict: Option<bool>,
     last: Snapshot,
     standing: Option<StandingOrder>,
     watch: Option<Watch>,
@@ -81,6 +83,7 @@ impl Tracked {
             first: last.primary,
             since: now,
             had_alternate: false,
+            verdict: None,
             last,
             standing: None,
             watch: None,
@@ -119,10 +122,23 @@ impl Tracked {
         }
     }
 
-    /// Whether the peer's program takes part. `None`: it is too early to say.
-    pub(crate) fn is_protected(&self, now: Instant) -> Option<bool> {
+    /// The daemon will not look after it. What it had until now tells nothing of what comes after.
+    pub(crate) fn refuse(&mut self) {
+        self.refused = true;
+        self.had_alternate = false;
+        self.connection.set_protection(Protection::Unmanaged);
+    }
+
+    /// Whether the peer's program takes part. `None`: it is too early to say, or was said already. An old
+    /// connection must not repeat itself: a newer one may have shown something else since.
+    pub(crate) fn verdict(&mut self, now: Instant) -> Option<bool> {
         let settled = self.refused || now.saturating_duration_since(self.since) >= SETTLED_AFTER;
-        (self.had_alternate || settled).then_some(self.had_alternate)
+        let protected = self.had_alternate;
+        if !(protected || settled) || self.verdict == Some(protected) {
+            return None;
+        }
+        self.verdict = Some(protected);
+        self.verdict
     }
 
     /// When to look again.
@@ -242,7 +258,7 @@ impl Tracked {
         self.connection
             .set_moved(!snapshot.primary.same_way(&self.first));
         let migrated = snapshot.migration == MigrationState::Migrated;
-        self.had_alternate |= !migrated;
+        self.had_alternate |= !migrated && !self.refused;
         if migrated || !order::is_open(&snapshot) {
             self.standing = None;
         }
@@ -333,19 +349,38 @@ mod tests {
         let mut tracked = Tracked::new(connection(&model, None), now).expect("it can be read");
         let far = tracked.far();
         assert_eq!((far.port.port, far.port.lid), (1, path(1).dlid));
-        assert_eq!(tracked.is_protected(now), None);
-        assert_eq!(tracked.is_protected(now + SETTLED_AFTER), Some(false));
-        tracked.refused = true;
-        assert_eq!(tracked.is_protected(now), Some(false), "at once");
-        tracked.refused = false;
+        assert_eq!(tracked.verdict(now), None);
+        assert_eq!(tracked.verdict(now + SETTLED_AFTER), Some(false));
         model.arm(path(2));
         tracked.look(now, None);
-        assert_eq!(tracked.is_protected(now), Some(true));
+        assert_eq!(tracked.verdict(now), Some(true));
         model.set(|qp| qp.migration = MigrationState::Migrated);
         model.set(|qp| qp.primary = path(2));
         tracked.look(now + SETTLED_AFTER, None);
-        assert_eq!(tracked.is_protected(now + SETTLED_AFTER), Some(true));
+        assert_eq!(tracked.verdict(now + SETTLED_AFTER), None, "nothing is new");
         assert_eq!(tracked.far(), far, "as the next one is connected");
+    }
+
+    #[test]
+    fn a_refused_connection_is_unprotected_whatever_it_had() {
+        let model = Model::new(path(1));
+        let now = Instant::now();
+        let mut tracked = Tracked::new(connection(&model, None), now).expect("it can be read");
+        model.arm(path(2));
+        tracked.look(now, None);
+        assert_eq!(tracked.verdict(now), Some(true));
+        tracked.refuse();
+        assert_eq!(tracked.verdict(now), Some(false), "at once");
+        tracked.look(now, None);
+        assert_eq!(tracked.verdict(now), None, "nothing is new");
+        model.set(|qp| qp.migration = MigrationState::Migrated);
+        // The daemon thinks better of it, or is another.
+        tracked.refused = false;
+        tracked.look(now, None);
+        assert_eq!(tracked.verdict(now + SETTLED_AFTER), None, "no alternate");
+        model.arm(path(2));
+        tracked.look(now, None);
+        assert_eq!(tracked.verdict(now), Some(true));
     }
 
     #[test]

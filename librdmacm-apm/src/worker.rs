@@ -304,10 +304,10 @@ impl Worker {
 
     /// What a connection tells of those to come: where the peer's program does not take part, a shorter
     /// ACK timeout would only end them sooner. Without a daemon none is protected, which tells nothing.
-    fn judge(&self, number: u64) {
+    fn judge(&mut self, number: u64) {
         if let Uplink::Up(_) = self.uplink
-            && let Some(tracked) = self.connections.get(&number)
-            && let Some(protected) = tracked.is_protected(Instant::now())
+            && let Some(tracked) = self.connections.get_mut(&number)
+            && let Some(protected) = tracked.verdict(Instant::now())
         {
             self.commit.peers.protects(tracked.far(), protected);
         }

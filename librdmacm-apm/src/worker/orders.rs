@@ -7,7 +7,6 @@ use cm_msgs::control::{Cause, FromDaemon, Report};
 
 use super::{Asks, FIRST_RETRY, Uplink, Worker};
 use crate::commit::Delivery;
-use crate::connection::Protection;
 use crate::link::Received;
 use crate::order;
 use crate::tracked::Tracked;
@@ -78,8 +77,7 @@ impl Worker {
             FromDaemon::Refuse { conn, refusal } => {
                 if let Some(tracked) = self.connections.get_mut(&conn) {
                     crate::log::debug(&format_args!("connection {conn} refused: {refusal}"));
-                    tracked.refused = true;
-                    tracked.connection.set_protection(Protection::Unmanaged);
+                    tracked.refuse();
                 }
                 self.judge(conn);
             }

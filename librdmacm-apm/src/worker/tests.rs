@@ -27,6 +27,7 @@ use crate::worker::Worker;
 
 mod standing;
 mod turns;
+mod verdicts;
 
 /// A daemon's listening socket in a directory of its own.
 struct Daemon {
@@ -564,6 +565,18 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
     assert_eq!(client.registration().0, 5, "nothing was asked in between");
 }
 
+/// The port to which path 1 leads.
+fn far() -> FarPort {
+    FarPort {
+        port: PeerPort {
+            node_guid: Guid(0xabcd),
+            port: 1,
+            lid: path(1).dlid,
+        },
+        ..peer(0)
+    }
+}
+
 #[test]
 fn a_far_end_that_does_not_take_part_is_not_asked_for_until_it_does() {
     let model = Model::new(path(1));
@@ -573,14 +586,7 @@ fn a_far_end_that_does_not_take_part_is_not_asked_for_until_it_does() {
         conn: 5,
         refusal: Refusal::OnePath,
     });
-    let far = FarPort {
-        port: PeerPort {
-            node_guid: Guid(0xabcd),
-            port: 1,
-            lid: path(1).dlid,
-        },
-        ..peer(0)
-    };
+    let far = far();
     let other = connection(6, &Model::new(path(3)), false);
     commit.send(Command::Register(other));
     client.registration();
