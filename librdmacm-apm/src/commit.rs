@@ -233,7 +233,8 @@ impl Commit {
 }
 
 /// Where the commit thread may run: on the CPUs of the process's first thread and of the calling one, which
-/// may be bound to the CPU on which it polls without end.
+/// may be bound to the CPU on which it polls without end. `None`: just there, as its child does by itself. A
+/// seccomp filter may kill who sets an affinity, so that is not done for nothing.
 fn cpus() -> Option<CpuSet> {
     let mut cpus = sched_getaffinity(Pid::this()).ok()?;
     let own = sched_getaffinity(Pid::from_raw(0)).ok()?;
@@ -242,7 +243,7 @@ fn cpus() -> Option<CpuSet> {
             cpus.set(cpu).ok()?;
         }
     }
-    Some(cpus)
+    (cpus != own).then_some(cpus)
 }
 
 #[cfg(test)]
@@ -279,5 +280,10 @@ mod tests {
         .join()
         .expect("it ends");
         assert_eq!(told.recv().expect("it runs"), processes);
+    }
+
+    #[test]
+    fn no_affinity_is_set_where_the_thread_has_it_already() {
+        assert_eq!(cpus(), None);
     }
 }
