@@ -124,9 +124,11 @@ impl Peers {
         }
     }
 
-    /// Whether there is an answer for a peer's port, or one is waited for.
+    /// Whether there is an answer for a peer's port, one is waited for, or none is needed since connections
+    /// there go unprotected.
     pub(crate) fn is_asked(&self, far: FarPort) -> bool {
-        self.table().known(far).is_some()
+        let table = self.table();
+        table.unprotected.contains(&far.place()) || table.known(far).is_some()
     }
 
     /// As [`Peers::answers`] for who will connect soon: nobody waits.
@@ -152,7 +154,7 @@ impl Peers {
             unprotected.remove(&far.place());
             return;
         }
-        if unprotected.len() >= KNOWN_MAX {
+        if unprotected.len() >= KNOWN_MAX && !unprotected.contains(&far.place()) {
             unprotected.clear();
         }
         unprotected.insert(far.place());
@@ -420,6 +422,7 @@ mod tests {
             ..peer(9)
         };
         peers.protects(limited, false);
+        assert!(peers.is_asked(peer(9)), "its device need not be, either");
         peers.ask_ahead(peer(9), not_asked);
         assert!(!peers.answers(peer(9), not_asked));
         let ask = |question| {
@@ -431,10 +434,19 @@ mod tests {
         assert!(peers.answers(peer(9), ask));
         peers.protects(peer(9), false);
         assert!(!peers.answers(peer(9), not_asked), "whatever was answered");
-        for lid in 0..3 * KNOWN_MAX as u16 {
+    }
+
+    #[test]
+    fn of_unprotected_ports_as_many_are_kept_and_forgotten_for_new_ones_only() {
+        let peers = Peers::default();
+        let kept = || peers.table().unprotected.len();
+        for lid in 0..KNOWN_MAX as u16 {
             peers.protects(peer(lid), false);
         }
-        assert!(peers.table().unprotected.len() <= KNOWN_MAX);
+        peers.protects(peer(0), false);
+        assert_eq!(kept(), KNOWN_MAX);
+        peers.protects(peer(KNOWN_MAX as u16), false);
+        assert_eq!(kept(), 1);
     }
 
     #[test]
