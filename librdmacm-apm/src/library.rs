@@ -30,6 +30,7 @@ pub(crate) struct IdView {
     key: IdKey,
     channel: ChannelKey,
     qp: Option<NonNull<ibv_qp>>,
+    attempt: u64,
 }
 
 impl IdView {
@@ -38,10 +39,12 @@ impl IdView {
     pub(crate) unsafe fn of(id: *mut rdma_cm_id) -> Self {
         // SAFETY: see above.
         let held = unsafe { &*id };
+        let key = IdKey(id as usize);
         Self {
-            key: IdKey(id as usize),
+            key,
             channel: ChannelKey(held.channel as usize),
             qp: NonNull::new(held.qp),
+            attempt: library().registry.id(key).attempt,
         }
     }
 
@@ -239,7 +242,7 @@ impl Library {
 
     /// The id's connection is established. The id, or its QP, may have been destroyed since it was read.
     pub(crate) fn established(&'static self, id: IdView) {
-        let Some(connects) = self.registry.establish(id.key) else {
+        let Some(connects) = self.registry.establish(id.key, id.attempt) else {
             return;
         };
         let asked = self.registry.id(id.key).asked;

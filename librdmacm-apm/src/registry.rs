@@ -35,6 +35,7 @@ struct Tables {
     /// QPs whose paths the application manages by itself.
     hands_off: HashSet<QpKey>,
     last_number: u64,
+    last_attempt: u64,
 }
 
 #[derive(Default)]
@@ -47,6 +48,8 @@ struct Id {
     own_ack_timeout: bool,
     /// Known from `rdma_connect` or `rdma_accept` on.
     connects: Option<Connects>,
+    /// Which of all those calls that was. The next id at this address has another.
+    attempt: u64,
     established: bool,
     /// Its connection under APM.
     qp: Option<QpKey>,
@@ -82,6 +85,8 @@ pub(crate) struct IdState {
     pub(crate) asked: Option<bool>,
     pub(crate) policy: PolicyOverride,
     pub(crate) own_ack_timeout: bool,
+    /// Its last call to connect or accept, for [`Registry::establish`].
+    pub(crate) attempt: u64,
     /// What it connects, once it is established.
     pub(crate) established: Option<Connects>,
 }
@@ -119,6 +124,7 @@ impl Registry {
                 asked: id.asked,
                 policy: id.policy,
                 own_ack_timeout: id.own_ack_timeout,
+                attempt: id.attempt,
                 established: id.connects.filter(|_| id.established),
             })
     }
@@ -146,8 +152,11 @@ impl Registry {
             Announced::OfId(qp, _) => tables.of_ids.insert(qp, key),
             Announced::Number(number) => tables.announced.insert(number, key),
         };
+        tables.last_attempt += 1;
+        let attempt = tables.last_attempt;
         let id = tables.ids.entry(key).or_default();
         id.connects = Some(connects);
+        id.attempt = attempt;
         id.established = false;
     }
 
@@ -167,11 +176,12 @@ impl Registry {
         );
     }
 
-    /// The id's connection is established. Returns what it connects at the first call.
-    pub(crate) fn establish(&self, key: IdKey) -> Option<Connects> {
+    /// The connection of this attempt of the id's is established. Returns what it connects at the first
+    /// call. Who comes late may mean an id that is gone: its address may be another's, and its QP's as well.
+    pub(crate) fn establish(&self, key: IdKey, attempt: u64) -> Option<Connects> {
         let mut tables = self.tables();
         let id = tables.ids.get_mut(&key)?;
-        if id.established {
+        if id.established || id.attempt != attempt {
             return None;
         }
         id.established = true;
@@ -492,15 +502,31 @@ mod tests {
     #[test]
     fn a_connection_is_established_once_and_again_after_the_next_connect() {
         let registry = Registry::default();
-        assert_eq!(registry.establish(ID), None, "nobody called connect");
+        let establish = || registry.establish(ID, registry.id(ID).attempt);
+        assert_eq!(establish(), None, "nobody called connect");
         let passive = with_qp(Role::Passive);
         registry.connects(ID, passive);
         assert_eq!(registry.id(ID).established, None);
-        assert_eq!(registry.establish(ID), Some(passive));
+        assert_eq!(establish(), Some(passive));
         assert_eq!(registry.id(ID).established, Some(passive));
-        assert_eq!(registry.establish(ID), None);
+        assert_eq!(establish(), None);
         registry.connects(ID, with_qp(Role::Active));
-        assert_eq!(registry.establish(ID), Some(with_qp(Role::Active)));
+        assert_eq!(establish(), Some(with_qp(Role::Active)));
+    }
+
+    #[test]
+    fn who_comes_late_does_not_establish_the_next_id_at_the_address() {
+        let registry = Registry::default();
+        registry.connects(ID, with_qp(Role::Passive));
+        let gone = registry.id(ID).attempt;
+        registry.forget_id(ID);
+        assert_eq!(registry.establish(ID, gone), None);
+        let active = with_qp(Role::Active);
+        registry.connects(ID, active);
+        assert_eq!(registry.establish(ID, gone), None);
+        assert_eq!(registry.id(ID).established, None);
+        let attempt = registry.id(ID).attempt;
+        assert_eq!(registry.establish(ID, attempt), Some(active));
     }
 
     #[test]
