@@ -159,6 +159,7 @@ struct apm_news {
 
 extern struct workqueue_struct *apm_wq;
 extern struct workqueue_struct *apm_user_wq[APM_USER_WQS];
+extern struct workqueue_struct *apm_ends_wq;
 extern struct workqueue_struct *apm_order_wq;
 extern struct workqueue_struct *apm_urgent_wq;
 extern spinlock_t apm_lock;

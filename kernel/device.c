@@ -80,6 +80,7 @@ static void remove_device(struct ib_device *ib, void *data)
 	flush_workqueue(apm_order_wq);
 	for (i = 0; i < APM_USER_WQS; i++)
 		flush_workqueue(apm_user_wq[i]);
+	flush_workqueue(apm_ends_wq);
 	flush_workqueue(apm_wq);
 	WRITE_ONCE(dev->gone, true);
 	/* For whoever is in apm_device_hold(). */

@@ -43,10 +43,13 @@ static void begin(struct apm_qp *q)
 	spin_unlock_irqrestore(&q->look_lock, flags);
 }
 
-/* Of its end, too, its owner may cause as many as he likes. */
 static struct workqueue_struct *queue_of(const struct apm_qp *q, bool news)
 {
-	if ((news && !test_bit(APM_QP_DYING, &q->flags)) || !q->owner.user)
+	if (!q->owner.user)
+		return apm_wq;
+	if (test_bit(APM_QP_DYING, &q->flags))
+		return apm_ends_wq;
+	if (news)
 		return apm_wq;
 	return apm_user_wq[hash_32(__kuid_val(q->owner.uid), APM_USER_WQ_BITS)];
 }

@@ -13,6 +13,7 @@ MODULE_VERSION("0.1.0");
 
 struct workqueue_struct *apm_wq;
 struct workqueue_struct *apm_user_wq[APM_USER_WQS];
+struct workqueue_struct *apm_ends_wq;
 struct workqueue_struct *apm_order_wq;
 struct workqueue_struct *apm_urgent_wq;
 
@@ -28,6 +29,7 @@ static void destroy_queues(void)
 
 	destroy_queue(apm_urgent_wq);
 	destroy_queue(apm_order_wq);
+	destroy_queue(apm_ends_wq);
 	for (i = 0; i < APM_USER_WQS; i++)
 		destroy_queue(apm_user_wq[i]);
 	destroy_queue(apm_wq);
@@ -49,7 +51,12 @@ static int __init create_user_queues(void)
 		if (!apm_user_wq[i])
 			return -ENOMEM;
 	}
-	return 0;
+	/*
+	 * Of ends, too, a user may cause as many as he likes. No device is asked for these, so they
+	 * do not add up; behind such looks they would, and a number be somebody else's meanwhile.
+	 */
+	apm_ends_wq = alloc_workqueue("apm_ends", WQ_UNBOUND, 2);
+	return apm_ends_wq ? 0 : -ENOMEM;
 }
 
 static int __init create_queues(void)
