@@ -72,6 +72,23 @@ static bool is_kept(struct apm_qp *q, enum ib_event_type type)
 	return !q->owner.user || apm_config_swallows();
 }
 
+/*
+ * The entry that knows whom to pass events on to. Where a queue pair that was reset has a new one,
+ * a search may come between the two, and find neither: they change under the lock. Under RCU.
+ */
+static struct apm_qp *find_handler(const struct ib_qp *qp)
+{
+	struct apm_qp *q = apm_qp_find_handler(qp->device, qp->qp_num);
+	unsigned long flags;
+
+	if (q)
+		return q;
+	spin_lock_irqsave(&apm_lock, flags);
+	q = apm_qp_find_handler(qp->device, qp->qp_num);
+	spin_unlock_irqrestore(&apm_lock, flags);
+	return q;
+}
+
 /* Called by drivers, in whatever context. */
 void apm_event_handler(struct ib_event *event, void *context)
 {
@@ -83,7 +100,7 @@ void apm_event_handler(struct ib_event *event, void *context)
 	rcu_read_lock();
 	/* The driver has read the handler: with the release in apm_event_take. */
 	smp_rmb();
-	q = apm_qp_find_handler(qp->device, qp->qp_num);
+	q = find_handler(qp);
 	if (q) {
 		/* Its bit was seen: with the barrier before that. */
 		smp_rmb();
