@@ -158,6 +158,8 @@ pub(crate) struct Port {
 /// A device that is looked after.
 #[derive(Debug)]
 pub(crate) struct Device {
+    /// Its uverbs file, by which it is known again when it has another name.
+    uverbs: String,
     /// Its name.
     pub(crate) name: String,
     /// Its node GUID.

@@ -96,7 +96,7 @@ impl QueuePairs {
                 Ok(Some(_)) => {}
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::debug!(device = device.name, %error, "no more events");
+                    tracing::debug!(node_guid = %device.node_guid, %error, "no more events");
                     self.devices.remove(&key);
                     return;
                 }

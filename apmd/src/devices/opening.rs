@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use cm_msgs::Guid;
 use mio::Registry;
 use statemachine::PortId;
 
 use super::{Device, Devices, MadPort, Port, Settings};
 use crate::io::umad::UmadName;
+use crate::io::verbs::Listed;
 use crate::io::{umad, verbs, watched};
 use crate::port_watch::{DeviceFacts, PortWatch};
 use crate::token::{PortKey, Token};
@@ -39,16 +39,19 @@ impl Devices {
         let mut found = Found::default();
         let listed = verbs::list();
         let mut unopened = BTreeMap::new();
-        for name in &listed {
-            if self.by_name(name).is_none()
-                && settings.wants(name)
-                && let Err(error) = self.open_device(name, &listed, registry, &mut found)
+        for device in &listed {
+            if let Some(key) = self.known(device) {
+                found.renamed.extend(self.rename(key, &device.name));
+            } else if settings.wants(&device.name)
+                && let Err(error) = self.open_device(device, registry, &mut found)
             {
-                unopened.insert(name.clone(), format!("cannot be opened: {error}"));
+                let why = format!("cannot be opened: {error}");
+                unopened.insert(device.name.clone(), why);
             }
         }
+        let is_listed = |name: &String| listed.iter().any(|device| device.name == *name);
         for name in verbs::infiniband_in_sysfs() {
-            if self.by_name(&name).is_none() && settings.wants(&name) && !listed.contains(&name) {
+            if self.by_name(&name).is_none() && settings.wants(&name) && !is_listed(&name) {
                 let why =
                     "libibverbs does not show it: load ib_uverbs, install its driver's provider";
                 unopened.insert(name, why.to_owned());
@@ -78,52 +81,42 @@ impl Devices {
 
     fn open_device(
         &mut self,
-        name: &str,
-        listed: &[String],
+        listed: &Listed,
         registry: &Registry,
         found: &mut Found,
     ) -> io::Result<()> {
-        let device = verbs::Device::open(name)?;
-        if let Some(key) = self.renamed(device.node_guid, device.ports, listed) {
-            let device = watched(device, registry, Token::Verbs(key))?;
-            found.renamed.extend(self.rename(key, device));
-            return Ok(());
-        }
+        let device = verbs::Device::open(&listed.name)?;
         let device = watched(device, registry, Token::Verbs(self.next_key))?;
-        found.ports.extend(self.add(name, device));
+        found.ports.extend(self.add(listed, device));
         Ok(())
     }
 
-    /// The device that has this GUID and so many ports, if its name is not there any more: udev gives a device
-    /// that has just appeared another name.
-    fn renamed(&self, node_guid: Guid, ports: u8, listed: &[String]) -> Option<u32> {
+    /// The device that this one is, whatever it was called.
+    fn known(&self, listed: &Listed) -> Option<u32> {
         let mut devices = self.devices.iter();
         let found = devices.find(|(_, known)| {
-            known.node_guid == node_guid
-                && known.ports.len() == usize::from(ports)
-                && !listed.contains(&known.name)
+            known.uverbs == listed.uverbs && known.node_guid == listed.node_guid
         });
         found.map(|(key, _)| *key)
     }
 
-    /// The same device, opened by its new name: the context that was opened by the old one looks for files that
-    /// are not there any more.
-    fn rename(&mut self, key: u32, opened: verbs::Device) -> Vec<PortKey> {
-        let Some(device) = self.devices.get_mut(&key) else {
+    /// The device has this name now: udev gives one that has just appeared another, and so may an operator at any
+    /// time. What is open of it stays open, with all that goes by it. Its ports, if the name is new.
+    fn rename(&mut self, key: u32, name: &str) -> Vec<PortKey> {
+        let device = self.devices.get_mut(&key);
+        let Some(device) = device.filter(|device| device.name != name) else {
             return Vec::new();
         };
-        tracing::info!(device = device.name, name = opened.name, "device renamed");
-        device.name.clone_from(&opened.name);
-        if device.verbs.is_some() {
-            device.verbs = Some(opened);
-        }
+        tracing::info!(device = device.name, name, "device renamed");
+        name.clone_into(&mut device.name);
         for port in &mut device.ports {
             port.watch.look();
         }
         keys(key, device.ports.len())
     }
 
-    fn add(&mut self, name: &str, device: verbs::Device) -> Vec<PortKey> {
+    fn add(&mut self, listed: &Listed, device: verbs::Device) -> Vec<PortKey> {
+        let name = &listed.name;
         let facts = DeviceFacts {
             apm: device.apm,
             ports: device.ports,
@@ -163,7 +156,8 @@ impl Devices {
         self.devices.insert(
             key,
             Device {
-                name: name.to_owned(),
+                uverbs: listed.uverbs.clone(),
+                name: name.clone(),
                 node_guid,
                 apm: facts.apm,
                 verbs: (!foreign).then_some(device),
@@ -207,6 +201,7 @@ fn keys(device: u32, ports: usize) -> Vec<PortKey> {
 
 #[cfg(test)]
 mod tests {
+    use cm_msgs::Guid;
     use statemachine::Random;
 
     use super::*;
@@ -225,6 +220,7 @@ mod tests {
             watch: PortWatch::new(facts),
         };
         let device = Device {
+            uverbs: "uverbs0".to_owned(),
             name: "mlx5_0".to_owned(),
             node_guid: GUID,
             apm: true,
@@ -237,14 +233,26 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_known_again_by_its_guid_when_its_name_is_gone() {
-        let devices = devices();
-        let names = |names: &[&str]| -> Vec<_> { names.iter().map(ToString::to_string).collect() };
-        let renamed = |guid, ports, listed: &[&str]| devices.renamed(guid, ports, &names(listed));
-        assert_eq!(renamed(GUID, 2, &["ibp1s0"]), Some(7));
-        assert_eq!(renamed(GUID, 2, &["ibp1s0", "mlx5_0"]), None, "two of them");
-        assert_eq!(renamed(Guid(0x12), 2, &["ibp1s0"]), None);
-        assert_eq!(renamed(GUID, 1, &["ibp1s0"]), None);
+    fn a_device_is_known_again_by_its_uverbs_file_whatever_its_name() {
+        let mut devices = devices();
+        let listed = |uverbs: &str, node_guid, name: &str| Listed {
+            uverbs: uverbs.to_owned(),
+            name: name.to_owned(),
+            node_guid,
+        };
+        let known = |devices: &Devices, listed| devices.known(&listed);
+        assert_eq!(known(&devices, listed("uverbs0", GUID, "mlx5_0")), Some(7));
+        assert_eq!(known(&devices, listed("uverbs0", GUID, "ibp1s0")), Some(7));
+        let another = listed("uverbs0", Guid(0x12), "mlx5_0");
+        assert_eq!(known(&devices, another), None, "its number was given away");
+        let twin = listed("uverbs1", GUID, "mlx5_0");
+        assert_eq!(known(&devices, twin), None, "names were exchanged");
+
+        assert!(devices.rename(7, "mlx5_0").is_empty());
+        let ports = devices.rename(7, "ibp1s0");
+        assert_eq!(ports, keys(7, 2));
+        assert!(devices.by_name("mlx5_0").is_none());
+        assert_eq!(devices.by_name("ibp1s0").map(|(key, _)| *key), Some(7));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_int};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -29,6 +30,19 @@ const LINK_LAYER_UNSPECIFIED: u8 = 0;
 const LINK_LAYER_INFINIBAND: u8 = 1;
 
 const SYSFS: &str = "/sys/class/infiniband";
+/// Where the kernel says what the device of a uverbs file is called.
+const UVERBS: &str = "/sys/class/infiniband_verbs";
+
+/// A device that user space may use now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Listed {
+    /// Its uverbs file's name (`uverbs0`), which it keeps for as long as it is there.
+    pub(crate) uverbs: String,
+    /// Its name, which may be changed at any time: by udev's rules when it has just appeared, or by `rdma dev set`.
+    pub(crate) name: String,
+    /// Its node GUID.
+    pub(crate) node_guid: Guid,
+}
 
 /// An asynchronous event, as far as ports go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,8 +90,8 @@ impl Drop for Context {
 #[derive(Debug)]
 pub(crate) struct Device {
     context: Rc<Context>,
-    /// Its name.
-    pub(crate) name: String,
+    /// As in [`Listed`].
+    uverbs: String,
     /// Its node GUID.
     pub(crate) node_guid: Guid,
     /// Ports.
@@ -86,15 +100,22 @@ pub(crate) struct Device {
     pub(crate) apm: bool,
 }
 
-/// Names of the RDMA devices that user space may use now.
-pub(crate) fn list() -> Vec<String> {
-    let mut names = Vec::new();
-    for_each_device(|_, name| {
-        names.push(name.to_owned());
+/// The RDMA devices that user space may use now, by their names.
+pub(crate) fn list() -> Vec<Listed> {
+    let mut devices = Vec::new();
+    for_each_device(|_, listed| {
+        devices.push(listed.clone());
         None::<()>
     });
-    names.sort();
-    names
+    devices.sort_by(|a, b| a.name.cmp(&b.name));
+    devices
+}
+
+/// What the kernel calls the device of a uverbs file now. libibverbs keeps the name that a device had when this
+/// process saw it first (`ibverbs_get_device_list`), and looks for its files in sysfs by that for ever.
+fn name_of(uverbs_class: &Path, uverbs: &str) -> io::Result<String> {
+    let name = fs::read_to_string(uverbs_class.join(uverbs).join("ibdev"))?;
+    Ok(name.trim().to_owned())
 }
 
 /// Names of the RDMA devices of the kernel that have an InfiniBand port, whether or not user space may use them.
@@ -134,7 +155,7 @@ fn is_foreign_in(device: &Path, node_guid: Guid, ports: u8) -> bool {
 }
 
 /// Shows `f` each device until it returns something.
-fn for_each_device<T>(mut f: impl FnMut(*mut ffi::ibv_device, &str) -> Option<T>) -> Option<T> {
+fn for_each_device<T>(mut f: impl FnMut(*mut ffi::ibv_device, &Listed) -> Option<T>) -> Option<T> {
     let mut count: c_int = 0;
     // SAFETY: `count` outlives the call; the list is checked for null before use.
     let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
@@ -143,13 +164,24 @@ fn for_each_device<T>(mut f: impl FnMut(*mut ffi::ibv_device, &str) -> Option<T>
     }
     let mut found = None;
     for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the list has `count` valid entries, and each has a NUL-terminated name that
-        // lives as long as the list.
-        let (device, name) = unsafe {
+        // SAFETY: the list has `count` valid entries, and each has two NUL-terminated names that
+        // live as long as the list.
+        let (device, uverbs, first_name, node_guid) = unsafe {
             let device = *list.add(index);
-            (device, CStr::from_ptr(ffi::ibv_get_device_name(device)))
+            let uverbs = CStr::from_ptr((&raw const (*device).dev_name).cast());
+            let first_name = CStr::from_ptr(ffi::ibv_get_device_name(device));
+            let node_guid = ffi::ibv_get_device_guid(device);
+            (device, uverbs, first_name, node_guid)
         };
-        found = f(device, &name.to_string_lossy());
+        let uverbs = uverbs.to_string_lossy().into_owned();
+        let name = name_of(Path::new(UVERBS), &uverbs);
+        let listed = Listed {
+            // One that has gone since the list was made has no file any more.
+            name: name.unwrap_or_else(|_| first_name.to_string_lossy().into_owned()),
+            node_guid: Guid(u64::from_be(node_guid)),
+            uverbs,
+        };
+        found = f(device, &listed);
         if found.is_some() {
             break;
         }
@@ -165,22 +197,20 @@ impl Device {
     /// # Errors
     /// No such device, or no right to it.
     pub(crate) fn open(wanted: &str) -> io::Result<Self> {
-        let opened = for_each_device(|device, name| {
-            // SAFETY: `device` is in the list that `for_each_device` still holds.
-            (name == wanted).then(|| unsafe {
-                let guid = u64::from_be(ffi::ibv_get_device_guid(device));
-                (NonNull::new(ffi::ibv_open_device(device)), guid)
+        let opened = for_each_device(|device, listed| {
+            (listed.name == wanted).then(|| {
+                // SAFETY: `device` is in the list that `for_each_device` still holds.
+                let context = NonNull::new(unsafe { ffi::ibv_open_device(device) });
+                context
+                    .ok_or_else(io::Error::last_os_error)
+                    .map(|context| (Rc::new(Context(context)), listed.clone()))
             })
         });
-        let (context, node_guid) = match opened {
-            None => return Err(io::ErrorKind::NotFound.into()),
-            Some((None, _)) => return Err(io::Error::last_os_error()),
-            Some((Some(context), guid)) => (Rc::new(Context(context)), Guid(guid)),
-        };
+        let (context, listed) = opened.ok_or(io::ErrorKind::NotFound)??;
         let mut device = Self {
             context,
-            name: wanted.to_owned(),
-            node_guid,
+            uverbs: listed.uverbs,
+            node_guid: listed.node_guid,
             ports: 0,
             apm: false,
         };
@@ -213,31 +243,19 @@ impl Device {
         check(result)?;
         // SAFETY: all of it was zeroed, then written: integers only.
         let attr = unsafe { attr.assume_init() };
-        let pkeys = (0..i32::from(attr.pkey_tbl_len)).map(|index| self.pkey(port, index));
+        // Not asked of libibverbs, which would read them under the name that the device had first.
+        let name = name_of(Path::new(UVERBS), &self.uverbs)?;
+        let tables = Path::new(SYSFS).join(name).join("ports");
+        let tables = tables.join(port.to_string());
         Ok(PortFacts {
             // Drivers that leave it open are from before there was anything but InfiniBand.
             infiniband: matches!(
                 attr.link_layer,
                 LINK_LAYER_UNSPECIFIED | LINK_LAYER_INFINIBAND
             ),
-            gid: self.gid(port)?,
-            pkeys: pkeys.collect::<io::Result<_>>()?,
+            gid: gid_in(&tables)?,
+            pkeys: pkeys_in(&tables, attr.pkey_tbl_len)?,
         })
-    }
-
-    fn gid(&self, port: u8) -> io::Result<Gid> {
-        let mut gid = ffi::ibv_gid { raw: [0; 16] };
-        // SAFETY: the context is open, and `gid` has room for what the call writes.
-        check(unsafe { ffi::ibv_query_gid(self.context.as_ptr(), port, 0, &raw mut gid) })?;
-        // SAFETY: all views of the union are 16 bytes of integers.
-        Ok(Gid(unsafe { gid.raw }))
-    }
-
-    fn pkey(&self, port: u8, index: c_int) -> io::Result<PKey> {
-        let mut pkey = 0;
-        // SAFETY: the context is open, and `pkey` has room for what the call writes.
-        check(unsafe { ffi::ibv_query_pkey(self.context.as_ptr(), port, index, &raw mut pkey) })?;
-        Ok(PKey(u16::from_be(pkey)))
     }
 
     /// The next event that is about a port; `None` when there is none for now.
@@ -282,6 +300,26 @@ impl Device {
         // SAFETY: the context owns the descriptor and lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
+}
+
+/// The first GID of the port that has these tables.
+fn gid_in(tables: &Path) -> io::Result<Gid> {
+    let text = fs::read_to_string(tables.join("gids/0"))?;
+    let gid = text.trim().parse::<Ipv6Addr>();
+    let gid = gid.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Gid(gid.octets()))
+}
+
+/// So many P_Keys of the port that has these tables.
+fn pkeys_in(tables: &Path, count: u16) -> io::Result<Vec<PKey>> {
+    let pkey = |index: u16| {
+        let text = fs::read_to_string(tables.join(format!("pkeys/{index}")))?;
+        let digits = text.trim().trim_start_matches("0x");
+        let pkey = u16::from_str_radix(digits, 16);
+        pkey.map(PKey)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    };
+    (0..count).map(pkey).collect()
 }
 
 fn port_event(kind: u32, port: u8) -> Option<PortEvent> {
@@ -369,6 +407,35 @@ mod tests {
         assert_eq!(infiniband_in(&devices), ["mlx4_0"]);
         fs::remove_dir_all(&devices).unwrap();
         assert!(infiniband_in(&devices).is_empty());
+    }
+
+    #[test]
+    fn a_device_has_the_name_and_the_tables_that_the_kernel_has_for_it_now() {
+        let sysfs = std::env::temp_dir().join(format!("apmd-renamed-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            let path = sysfs.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("uverbs0/ibdev", "mlx5_0\n");
+        assert_eq!(name_of(&sysfs, "uverbs0").unwrap(), "mlx5_0");
+        write("uverbs0/ibdev", "ibp1s0\n");
+        assert_eq!(name_of(&sysfs, "uverbs0").unwrap(), "ibp1s0");
+        assert!(name_of(&sysfs, "uverbs1").is_err());
+
+        write(
+            "ports/1/gids/0",
+            "fe80:0000:0000:0000:0002:c903:0000:0001\n",
+        );
+        write("ports/1/pkeys/0", "0xffff\n");
+        write("ports/1/pkeys/1", "0x0000\n");
+        write("ports/1/pkeys/2", "no P_Key\n");
+        let tables = sysfs.join("ports/1");
+        assert_eq!(gid_in(&tables).unwrap().to_string(), "fe80::2:c903:0:1");
+        assert_eq!(pkeys_in(&tables, 2).unwrap(), [PKey::DEFAULT_FULL, PKey(0)]);
+        assert!(pkeys_in(&tables, 3).is_err(), "not a number");
+        assert!(pkeys_in(&tables, 4).is_err(), "not there");
+        fs::remove_dir_all(sysfs).unwrap();
     }
 
     #[test]
