@@ -173,6 +173,15 @@ pub(crate) struct Device {
     pub(crate) ports: Vec<Port>,
 }
 
+/// A device that is wanted and there, but could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unopened {
+    /// Why, and what to do about it.
+    pub(crate) why: String,
+    /// It has an InfiniBand port: connections of it could be protected, and are not.
+    pub(crate) infiniband: bool,
+}
+
 /// Which devices are looked after, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -201,8 +210,8 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Devices {
     devices: BTreeMap<u32, Device>,
-    /// Those that are wanted and there, but could not be opened, and why.
-    unopened: BTreeMap<String, String>,
+    /// Those that could not be opened, by name.
+    unopened: BTreeMap<String, Unopened>,
     next_key: u32,
     /// Transaction IDs of reads.
     random: Random,
@@ -334,8 +343,8 @@ impl Devices {
         })
     }
 
-    /// Devices that are there and could not be opened, with the reason.
-    pub(crate) fn unopened(&self) -> &BTreeMap<String, String> {
+    /// Devices that are there and could not be opened, by name.
+    pub(crate) fn unopened(&self) -> &BTreeMap<String, Unopened> {
         &self.unopened
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use mio::Registry;
 use statemachine::PortId;
 
-use super::{Device, Devices, MadPort, Port, Settings};
+use super::{Device, Devices, MadPort, Port, Settings, Unopened};
 use crate::io::umad::UmadName;
 use crate::io::verbs::Listed;
 use crate::io::{umad, verbs, watched};
@@ -38,6 +38,7 @@ impl Devices {
     pub(crate) fn scan(&mut self, settings: &Settings, registry: &Registry) -> Found {
         let mut found = Found::default();
         let listed = verbs::list();
+        let infiniband = verbs::infiniband_in_sysfs();
         let mut unopened = BTreeMap::new();
         for device in &listed {
             if let Some(key) = self.known(device) {
@@ -45,16 +46,21 @@ impl Devices {
             } else if settings.wants(&device.name)
                 && let Err(error) = self.open_device(device, registry, &mut found)
             {
-                let why = format!("cannot be opened: {error}");
-                unopened.insert(device.name.clone(), why);
+                let unopened_device = Unopened {
+                    why: format!("cannot be opened: {error}"),
+                    infiniband: infiniband.contains(&device.name),
+                };
+                unopened.insert(device.name.clone(), unopened_device);
             }
         }
         let is_listed = |name: &String| listed.iter().any(|device| device.name == *name);
-        for name in verbs::infiniband_in_sysfs() {
+        for name in infiniband {
             if self.by_name(&name).is_none() && settings.wants(&name) && !is_listed(&name) {
                 let why =
                     "libibverbs does not show it: load ib_uverbs, install its driver's provider";
-                unopened.insert(name, why.to_owned());
+                let why = why.to_owned();
+                let infiniband = true;
+                unopened.insert(name, Unopened { why, infiniband });
             }
         }
         found.has_unopened = self.take_unopened(unopened);
@@ -67,14 +73,15 @@ impl Devices {
         found
     }
 
-    /// What could not be opened this time. Says what is new of it, and whether a device is.
-    fn take_unopened(&mut self, unopened: BTreeMap<String, String>) -> bool {
-        for (device, why) in &unopened {
-            if self.unopened.get(device) != Some(why) {
+    /// What could not be opened this time. Says what is new of it, and whether a device is that counts.
+    fn take_unopened(&mut self, unopened: BTreeMap<String, Unopened>) -> bool {
+        for (device, Unopened { why, .. }) in &unopened {
+            if self.unopened.get(device).map(|known| &known.why) != Some(why) {
                 tracing::warn!(device, "device not opened, tried again: {why}");
             }
         }
-        let has_new = { unopened.keys() }.any(|device| !self.unopened.contains_key(device));
+        let mut counting = unopened.iter().filter(|(_, device)| device.infiniband);
+        let has_new = counting.any(|(device, _)| !self.unopened.contains_key(device));
         self.unopened = unopened;
         has_new
     }
@@ -258,11 +265,19 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_is_kept_with_the_reason_and_is_news_once() {
         let mut devices = devices();
-        let unopened = |why: &str| BTreeMap::from([("mlx5_1".to_owned(), why.to_owned())]);
-        assert!(devices.take_unopened(unopened("busy")));
-        assert!(!devices.take_unopened(unopened("busy")));
-        assert!(!devices.take_unopened(unopened("not permitted")));
-        assert_eq!(devices.unopened()["mlx5_1"], "not permitted");
+        let unopened = |device: &str, why: &str, infiniband| {
+            let why = why.to_owned();
+            BTreeMap::from([(device.to_owned(), Unopened { why, infiniband })])
+        };
+        assert!(devices.take_unopened(unopened("mlx5_1", "busy", true)));
+        assert!(!devices.take_unopened(unopened("mlx5_1", "busy", true)));
+        assert!(!devices.take_unopened(unopened("mlx5_1", "not permitted", true)));
+        assert_eq!(devices.unopened()["mlx5_1"].why, "not permitted");
+        let roce = unopened("rxe0", "not permitted", false);
+        assert!(
+            !devices.take_unopened(roce),
+            "nothing could be protected there"
+        );
         assert!(!devices.take_unopened(BTreeMap::new()));
         assert!(devices.unopened().is_empty());
     }

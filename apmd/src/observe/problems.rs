@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::model::{ConnSums, Port};
 use crate::config::{self, Config};
+use crate::devices::Unopened;
 use crate::io::apm_module::Protect;
 use crate::io::seqpacket::NotGiven;
 use crate::kernel::{LeftOut, Presence};
@@ -22,12 +23,14 @@ impl Problems {
         config: &Config,
         reload: &Reload,
         devices: &[String],
-        unopened: &BTreeMap<String, String>,
+        unopened: &BTreeMap<String, Unopened>,
         ports: &[Port],
         conns: &ConnSums,
     ) -> Self {
         let mut problems = Self::default();
-        problems.degraded.extend(unopened.iter().map(|(name, why)| {
+        let counting = unopened.iter().filter(|(_, device)| device.infiniband);
+        problems.degraded.extend(counting.map(|(name, device)| {
+            let why = &device.why;
             format!("device {name} is there, but its connections are not protected: {why}")
         }));
         let is_absent = |name: &&String| !(devices.contains(name) || unopened.contains_key(*name));
@@ -37,7 +40,8 @@ impl Problems {
                 "device {name} is configured but absent: see `rdma link`, and devices in apmd.toml"
             )
         }));
-        if !devices.is_empty() || unopened.is_empty() {
+        // Of a host on which none is open, what keeps one from it says enough.
+        if !devices.is_empty() || !unopened.values().any(|device| device.infiniband) {
             problems
                 .degraded
                 .extend(nothing_can_be_protected(devices, ports));
@@ -211,10 +215,17 @@ mod tests {
     #[test]
     fn a_device_that_could_not_be_opened_is_degraded_beside_one_that_could() {
         let config = Config {
-            devices: vec!["a".to_owned(), "b".to_owned()],
+            devices: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()],
             ..Config::default()
         };
-        let unopened = BTreeMap::from([("b".to_owned(), "cannot be opened: why".to_owned())]);
+        let unopened = |infiniband| Unopened {
+            why: "cannot be opened: why".to_owned(),
+            infiniband,
+        };
+        let unopened = BTreeMap::from([
+            ("b".to_owned(), unopened(true)),
+            ("c".to_owned(), unopened(false)),
+        ]);
         let ports = [port("a", 1, "up"), port("a", 2, "up")];
         let degraded = |devices: &[String], ports: &[Port]| {
             let (reload, conns) = (Reload::default(), ConnSums::default());
