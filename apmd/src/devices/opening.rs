@@ -15,6 +15,10 @@ use crate::io::{umad, verbs, watched};
 use crate::port_watch::{DeviceFacts, PortWatch};
 use crate::token::{PortKey, Token};
 
+/// libibverbs loads what it has of providers when it first meets a device that wants one, and never again.
+const NOT_LISTED: &str = "libibverbs does not show it: load ib_uverbs, or install its driver's provider \
+                          (ibverbs-providers) and restart apmd";
+
 /// What looking for devices has brought.
 #[derive(Default, Debug)]
 pub(crate) struct Found {
@@ -56,9 +60,7 @@ impl Devices {
         let is_listed = |name: &String| listed.iter().any(|device| device.name == *name);
         for name in infiniband {
             if self.by_name(&name).is_none() && settings.wants(&name) && !is_listed(&name) {
-                let why =
-                    "libibverbs does not show it: load ib_uverbs, install its driver's provider";
-                let why = why.to_owned();
+                let why = NOT_LISTED.to_owned();
                 let infiniband = true;
                 unopened.insert(name, Unopened { why, infiniband });
             }
