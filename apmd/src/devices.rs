@@ -2,6 +2,9 @@
 //! The machine's RDMA devices and their ports: opened when they appear, dropped when they go.
 
 mod opening;
+mod unopened;
+
+pub(crate) use unopened::Unopened;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -171,15 +174,6 @@ pub(crate) struct Device {
     pub(crate) verbs: Option<verbs::Device>,
     /// Its ports, the first is port 1.
     pub(crate) ports: Vec<Port>,
-}
-
-/// A device that is wanted and there, but could not be opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Unopened {
-    /// Why, and what to do about it.
-    pub(crate) why: String,
-    /// It has an InfiniBand port: connections of it could be protected, and are not.
-    pub(crate) infiniband: bool,
 }
 
 /// Which devices are looked after, and how.

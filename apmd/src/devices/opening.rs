@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use mio::Registry;
-use statemachine::PortId;
+use statemachine::{PortId, Time};
 
-use super::{Device, Devices, MadPort, Port, Settings, Unopened};
+use super::unopened::Unopened;
+use super::{Device, Devices, MadPort, Port, Settings};
 use crate::io::umad::UmadName;
 use crate::io::verbs::Listed;
 use crate::io::{umad, verbs, watched};
@@ -39,7 +40,7 @@ impl Found {
 
 impl Devices {
     /// Opens what has appeared.
-    pub(crate) fn scan(&mut self, settings: &Settings, registry: &Registry) -> Found {
+    pub(crate) fn scan(&mut self, now: Time, settings: &Settings, registry: &Registry) -> Found {
         let mut found = Found::default();
         let listed = verbs::list();
         let infiniband = verbs::infiniband_in_sysfs();
@@ -47,22 +48,24 @@ impl Devices {
         for device in &listed {
             if let Some(key) = self.known(device) {
                 found.renamed.extend(self.rename(key, &device.name));
-            } else if settings.wants(&device.name)
-                && let Err(error) = self.open_device(device, registry, &mut found)
-            {
-                let unopened_device = Unopened {
-                    why: format!("cannot be opened: {error}"),
-                    infiniband: infiniband.contains(&device.name),
+            } else if settings.wants(&device.name) {
+                let is_infiniband = infiniband.contains(&device.name);
+                let before = self.unopened.get(&device.name).cloned();
+                let why = match before {
+                    Some(mut before) if before.is_left_alone(now) => {
+                        before.infiniband = is_infiniband;
+                        Some(before)
+                    }
+                    before => { self.open_device(device, registry, &mut found).err() }
+                        .map(|error| Unopened::refused(before, now, &error, is_infiniband)),
                 };
-                unopened.insert(device.name.clone(), unopened_device);
+                unopened.extend(why.map(|why| (device.name.clone(), why)));
             }
         }
         let is_listed = |name: &String| listed.iter().any(|device| device.name == *name);
         for name in infiniband {
             if self.by_name(&name).is_none() && settings.wants(&name) && !is_listed(&name) {
-                let why = NOT_LISTED.to_owned();
-                let infiniband = true;
-                unopened.insert(name, Unopened { why, infiniband });
+                unopened.insert(name, Unopened::new(NOT_LISTED, true));
             }
         }
         found.has_unopened = self.take_unopened(unopened);
@@ -73,6 +76,11 @@ impl Devices {
         found.ports.sort();
         found.ports.dedup();
         found
+    }
+
+    /// What could not be opened is tried again with the next search.
+    pub(crate) fn retry_unopened(&mut self) {
+        self.unopened.values_mut().for_each(Unopened::retry);
     }
 
     /// What could not be opened this time. Says what is new of it, and whether a device is that counts.
@@ -268,8 +276,7 @@ mod tests {
     fn what_cannot_be_opened_is_kept_with_the_reason_and_is_news_once() {
         let mut devices = devices();
         let unopened = |device: &str, why: &str, infiniband| {
-            let why = why.to_owned();
-            BTreeMap::from([(device.to_owned(), Unopened { why, infiniband })])
+            BTreeMap::from([(device.to_owned(), Unopened::new(why, infiniband))])
         };
         assert!(devices.take_unopened(unopened("mlx5_1", "busy", true)));
         assert!(!devices.take_unopened(unopened("mlx5_1", "busy", true)));

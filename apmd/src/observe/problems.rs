@@ -218,10 +218,7 @@ mod tests {
             devices: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()],
             ..Config::default()
         };
-        let unopened = |infiniband| Unopened {
-            why: "cannot be opened: why".to_owned(),
-            infiniband,
-        };
+        let unopened = |infiniband| Unopened::new("cannot be opened: why", infiniband);
         let unopened = BTreeMap::from([
             ("b".to_owned(), unopened(true)),
             ("c".to_owned(), unopened(false)),

@@ -125,6 +125,7 @@ impl Ports {
             self.look_at(now, key);
         }
         // Whoever mends something that keeps a device from being opened may say so with SIGHUP.
+        self.devices.retry_unopened();
         self.scan.at_once(now);
     }
 
@@ -187,7 +188,7 @@ impl Ports {
 
     /// Looks for devices that were not there.
     fn scan(&mut self, now: Time) {
-        let found = self.devices.scan(&self.settings, &self.registry);
+        let found = self.devices.scan(now, &self.settings, &self.registry);
         self.scan.done(now, found.is_news());
         for key in found.renamed {
             // Nothing else about it need be different.
