@@ -139,7 +139,8 @@ impl Parts {
                 | Note::Kernel(kernel::Note::AskPeer { question, uid, far }) => {
                     self.peers.ask(now, question, uid, far);
                 }
-                Note::Libraries(libraries::Note::UnknownDevice(node_guid)) => {
+                Note::Libraries(libraries::Note::UnknownDevice(node_guid))
+                | Note::Kernel(kernel::Note::DeviceUsed(node_guid)) => {
                     self.ports.device_is_used(now, node_guid);
                 }
                 Note::Libraries(libraries::Note::Gone(client)) => {

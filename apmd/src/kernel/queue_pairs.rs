@@ -98,6 +98,8 @@ pub(crate) enum Output {
     },
     /// What its connection was need not be known any more.
     Forget(ConnId),
+    /// A queue pair waits for a port of this device, of which nothing may be known.
+    DeviceUsed(Guid),
 }
 
 /// Those that are to be considered again though nothing is told of them.
@@ -414,6 +416,10 @@ impl QueuePairs {
         if !self.ports.contains_key(&port) {
             if let Some(waiting) = self.registrations.get_mut(id) {
                 waiting.state = State::NoPort;
+            }
+            if state != Some(State::NoPort) {
+                let used = Output::DeviceUsed(port.node_guid);
+                self.outputs.push_back(used);
             }
             return;
         }

@@ -51,6 +51,8 @@ pub(crate) enum Note {
     },
     /// See [`Kernel::forget`].
     Forget(ConnId),
+    /// A queue pair waits for a port of this device, of which nothing may be known.
+    DeviceUsed(Guid),
     /// Whether daemons of other hosts are to be found, and to find this one.
     Discover(bool),
 }
@@ -367,6 +369,7 @@ impl Kernel {
                     continue;
                 }
                 Output::Forget(id) => Note::Forget(id),
+                Output::DeviceUsed(node_guid) => Note::DeviceUsed(node_guid),
             });
         }
     }

@@ -73,6 +73,7 @@ fn outputs(all: &mut QueuePairs) -> Vec<String> {
         },
         Output::Query { token, .. } => format!("query {token}"),
         Output::Forget(id) => format!("forget {}", id.conn),
+        Output::DeviceUsed(node_guid) => format!("device {:#x} is used", node_guid.0),
     });
     words.collect()
 }
@@ -438,6 +439,9 @@ fn an_end_that_was_told_during_a_dump_counts_against_it() {
 fn it_waits_for_its_port_and_is_shown_so() {
     let mut all = QueuePairs::new(Room::new(100));
     all.handle_new(NOW, queue_pair(1, None));
+    // Devices are looked for, once.
+    assert_eq!(outputs(&mut all), ["device 0x11 is used"]);
+    all.handle_report(NOW, &report(1, Cause::Changed, None));
     assert!(outputs(&mut all).is_empty());
     let care = |all: &QueuePairs| all.after(None).map(|seen| seen.care).collect::<Vec<_>>();
     assert_eq!(care(&all), [Care::NoPort]);
