@@ -2,26 +2,29 @@
 //! The GIDs of a port, from sysfs.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
 use cm_msgs::Gid;
 
-/// What a port has; nothing if it is not there.
-pub(crate) fn read(device: &str, port: u8) -> BTreeSet<Gid> {
+/// What a port has.
+///
+/// # Errors
+/// It is not there, or not under this name.
+pub(crate) fn read(device: &str, port: u8) -> io::Result<BTreeSet<Gid>> {
     let ports = Path::new("/sys/class/infiniband")
         .join(device)
         .join("ports");
     gids(&ports.join(port.to_string()).join("gids"))
 }
 
-fn gids(table: &Path) -> BTreeSet<Gid> {
-    let entries = std::fs::read_dir(table).into_iter().flatten().flatten();
-    let gids = entries.filter_map(|entry| {
+fn gids(table: &Path) -> io::Result<BTreeSet<Gid>> {
+    let gids = std::fs::read_dir(table)?.flatten().filter_map(|entry| {
         let text = std::fs::read_to_string(entry.path()).ok()?;
         text.trim().parse::<Ipv6Addr>().ok()
     });
-    gids.map(|gid| Gid(gid.octets())).collect()
+    Ok(gids.map(|gid| Gid(gid.octets())).collect())
 }
 
 #[cfg(test)]
@@ -38,8 +41,8 @@ mod tests {
         gid[..2].copy_from_slice(&[0xfe, 0x80]);
         gid[9..12].copy_from_slice(&[2, 0xc9, 3]);
         gid[15] = 1;
-        assert_eq!(gids(&table), [Gid(gid)].into());
+        assert_eq!(gids(&table).unwrap(), [Gid(gid)].into());
         std::fs::remove_dir_all(&table).unwrap();
-        assert!(gids(&table).is_empty());
+        assert!(gids(&table).is_err());
     }
 }

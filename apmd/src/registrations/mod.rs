@@ -37,6 +37,8 @@ pub(crate) enum State {
     Turnover,
     /// The library was asked how the queue pair is now.
     Asked,
+    /// It has said so, and what contradicts it may be older than that: it is judged again in a moment.
+    Unsettled(Time),
     /// The engine has it, since then.
     Accepted(Time),
 }

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Snapshot};
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid, PKey};
-use statemachine::{PortId, PortStatus};
+use statemachine::{PortId, PortStatus, Time};
 
 use crate::io::apm_module::KernelQp;
 use crate::io::nldev::QueuePair;
@@ -70,6 +70,8 @@ pub(super) enum Objection {
     SourceLid { port: u8, lid: Lid },
     #[error("source GID {gid} is not port {port}'s")]
     SourceGid { port: u8, gid: Gid },
+    #[error("a source GID is looked for again a moment later")]
+    Unsettled(Time),
     #[error("destination LID {0} is not unicast")]
     DestinationLid(Lid),
     #[error("the kernel does not say whose the queue pair is: {0}")]

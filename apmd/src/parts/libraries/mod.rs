@@ -303,11 +303,13 @@ impl Libraries {
                 tracing::warn!(uid, qpn = %register.qpn, "report ignored: {objection}");
             }
             // A port that the device does not have is not waited for.
-            (State::New | State::Asked, Err(objection)) if is_known => {
+            (State::New | State::Asked | State::Unsettled(_), Err(objection)) if is_known => {
                 self.registrations.count_as_short(now, id);
                 self.object(now, id, &objection);
             }
-            (State::New | State::Asked, _) => self.take_in(now, id, report.snapshot),
+            (State::New | State::Asked | State::Unsettled(_), _) => {
+                self.take_in(now, id, report.snapshot);
+            }
             // The library is asked again before anything counts.
             (State::NoPort | State::Turnover, _) => {}
         }
@@ -425,6 +427,9 @@ impl Libraries {
         for id in self.registrations.due(now) {
             self.ask(now, id);
         }
+        while let Some(id) = self.gids.poll_waited(now) {
+            self.settle(now, id);
+        }
         self.look_for_the_dead(now);
         for key in std::mem::take(&mut self.unread) {
             self.handle_ready(now, key);
@@ -457,6 +462,7 @@ impl Libraries {
             self.server.poll_timeout(),
             self.paused.next(),
             self.registrations.poll_timeout(),
+            self.gids.poll_timeout(),
             self.patrol.poll_timeout(),
         ];
         times.into_iter().flatten().min()

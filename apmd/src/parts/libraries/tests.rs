@@ -322,3 +322,49 @@ fn a_queue_pair_that_goes_astray_is_refused_and_the_engine_not_told() {
         assert!(bench.notes().is_empty());
     }
 }
+
+/// The table was read just before the GID came, for whoever named one that the port has not.
+#[test]
+fn a_gid_is_not_denied_by_a_table_that_is_older_than_the_librarys_second_look() {
+    const LATER: Time = Time(NOW.0 + 200_000);
+    let gid = Gid([2; 16]);
+    let port = PortId::new(DEVICE, 1);
+    let number = (DEVICE, Qpn(0x101));
+    let of_gid = |mut snapshot: Snapshot| {
+        snapshot.primary.sgid = gid;
+        snapshot
+    };
+    let mut bench = Bench::new("gids");
+    bench.know_port(1);
+    let tables = &mut bench.libraries.gids;
+    tables.look(NOW, port, gid, None, || Some([].into()));
+    let true_one = told(of_gid(snapshot(1)).primary, None);
+    let FromLibrary::Register { conn, mut register } = register() else {
+        panic!("no registration");
+    };
+    register.snapshot = of_gid(register.snapshot);
+    bench.say(&[FromLibrary::Register { conn, register }]);
+    let FromLibrary::Report { conn, mut report } = report(1) else {
+        panic!("no report");
+    };
+    report.snapshot = of_gid(report.snapshot);
+    let asked = |bench: &mut Bench| matches!(bench.notes()[..], [Note::AskKernel { .. }]);
+    assert!(asked(&mut bench));
+    let known = Some(&true_one);
+    bench.libraries.handle_known(NOW, ID, number, known);
+    assert!(matches!(bench.heard()[..], [FromDaemon::Query { .. }]));
+    bench.say(&[FromLibrary::Report { conn, report }]);
+    assert!(asked(&mut bench));
+    bench.libraries.handle_known(NOW, ID, number, known);
+    assert!(bench.heard().is_empty(), "nothing is decided");
+    assert_eq!(bench.state(), Some(State::Unsettled(NOW)));
+    // Nor does it cost anything until then.
+    bench.say(&[FromLibrary::Report { conn, report }]);
+    assert!(bench.notes().is_empty());
+    bench.libraries.handle_time(LATER);
+    assert!(asked(&mut bench));
+    let tables = &mut bench.libraries.gids;
+    tables.look(LATER, port, gid, None, || Some([gid].into()));
+    bench.libraries.handle_known(LATER, ID, number, known);
+    assert_eq!(bench.state(), Some(State::Accepted(LATER)));
+}

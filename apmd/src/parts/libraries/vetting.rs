@@ -11,6 +11,7 @@ use statemachine::{ConnId, Input, Order, PortId, Time};
 
 use super::check::{self, Holder, Objection, Ownership};
 use super::clients::Connected;
+use super::gids::Found;
 use super::{Libraries, Note, primary_port};
 use crate::io::apm_module::{KernelQp, Owner};
 use crate::io::gid_table;
@@ -74,12 +75,14 @@ impl Libraries {
         if (register.node_guid, register.qpn) != number {
             return;
         }
-        let asked = state == State::Asked;
-        match state {
-            State::New | State::Asked => {}
+        // Since when the library has looked again.
+        let asked = match state {
+            State::New => None,
+            State::Asked => Some(now),
+            State::Unsettled(since) => Some(since),
             State::NoPort | State::Turnover => return,
             State::Accepted(_) => return self.known_late(now, id, told),
-        }
+        };
         match self.check(now, id, &register, asked, told) {
             Ok(register) => {
                 if let Some(displaced) = self.registrations.accept(now, id, register) {
@@ -89,13 +92,27 @@ impl Libraries {
                 self.notes
                     .push_back(Note::engine(Input::Register(id, payer, register)));
             }
+            Err(Objection::Unsettled(at)) => {
+                if let Some(registration) = self.registrations.get_mut(id) {
+                    registration.state = State::Unsettled(asked.unwrap_or(now));
+                    self.gids.wait(id, at);
+                }
+            }
             Err(objection) => {
                 self.registrations.count_as_short(now, id);
-                if !asked && objection.may_be_outdated() {
+                if asked.is_none() && objection.may_be_outdated() {
                     return self.ask(now, id);
                 }
                 self.object(now, id, &objection);
             }
+        }
+    }
+
+    /// A registration that could not be judged may be judged now.
+    pub(super) fn settle(&mut self, now: Time, id: ConnId) {
+        let registration = self.registrations.get(id);
+        if registration.is_some_and(|found| matches!(found.state, State::Unsettled(_))) {
+            self.consider(now, id);
         }
     }
 
@@ -125,13 +142,13 @@ impl Libraries {
     }
 
     /// The registration as the kernel confirms it: its module, or nldev of what that does not know.
-    /// `asked`: the library has looked again.
+    /// `asked`: since when the library has looked again.
     fn check(
         &mut self,
         now: Time,
         id: ConnId,
         register: &Register,
-        asked: bool,
+        asked: Option<Time>,
         told: Option<&KernelQp>,
     ) -> Result<Register, Objection> {
         let said = &register.snapshot.primary;
@@ -142,7 +159,7 @@ impl Libraries {
         check::owner(ownership, self.holder(id, register))?;
         let confirmed = check::told(register, told)?;
         // All else of its paths is the module's word; where they end is their owner's.
-        self.check_source_gid(now, register.node_guid, said)?;
+        self.check_source_gid(now, register.node_guid, said, asked)?;
         if let device @ Some(_) = self.device_of(register) {
             check::report(&confirmed.snapshot, device)?;
         }
@@ -154,7 +171,7 @@ impl Libraries {
         now: Time,
         id: ConnId,
         register: &Register,
-        asked: bool,
+        asked: Option<Time>,
     ) -> Result<Register, Objection> {
         let nldev = self.nldev.as_mut();
         let nldev = nldev.ok_or_else(|| Objection::NoAnswer("no rdma netlink".to_owned()))?;
@@ -165,7 +182,7 @@ impl Libraries {
         match check::queue_pair(&register.snapshot, &kernel) {
             // The library has looked again, and the QP has changed again: then the kernel's word
             // holds.
-            Err(Objection::OldSnapshot) if asked => {}
+            Err(Objection::OldSnapshot) if asked.is_some() => {}
             verdict => verdict?,
         }
         let confirmed = check::corrected(register, &kernel);
@@ -176,7 +193,7 @@ impl Libraries {
             if let Some(status) = self.ports.get(&port) {
                 check::path(path, status)?;
             }
-            self.check_source_gid(now, register.node_guid, path)?;
+            self.check_source_gid(now, register.node_guid, path, asked)?;
         }
         Ok(confirmed)
     }
@@ -197,20 +214,29 @@ impl Libraries {
         now: Time,
         node_guid: Guid,
         path: &Path,
+        asked: Option<Time>,
     ) -> Result<(), Objection> {
         let port = PortId::new(node_guid, path.port);
         let Some(status) = self.ports.get(&port) else {
             return Ok(());
         };
         let nldev = self.nldev.as_mut();
-        check::source_gid(path, status, |gid| {
-            self.gids.contains(now, port, gid, || {
-                let name = nldev.and_then(|nldev| nldev.name_of(node_guid).ok().flatten());
-                name.map_or_else(Default::default, |device| {
-                    gid_table::read(&device, path.port)
-                })
-            })
-        })
+        let mut not_before = None;
+        let verdict = check::source_gid(path, status, |gid| {
+            let read = || {
+                let device = nldev?.name_of(node_guid).ok()??;
+                gid_table::read(&device, path.port).ok()
+            };
+            match self.gids.look(now, port, gid, asked, read) {
+                Found::Yes => true,
+                Found::No => false,
+                Found::NotBefore(at) => {
+                    not_before = Some(at);
+                    false
+                }
+            }
+        });
+        not_before.map_or(verdict, |at| Err(Objection::Unsettled(at)))
     }
 
     fn ownership(&self, id: ConnId, maker: Maker) -> Ownership {
