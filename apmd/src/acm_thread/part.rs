@@ -121,7 +121,10 @@ impl AcmPart {
             Ok(said) => self.hear(said),
             Err(RecvTimeoutError::Disconnected) => {}
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!("acm is not served yet: its thread reads its files still");
+                let problem = "acm is not served yet: its thread still reads its files, wait";
+                tracing::warn!("{problem}");
+                // Until the thread says how it is.
+                self.status.problems = vec![problem.to_owned()];
             }
         }
     }
@@ -382,6 +385,7 @@ mod tests {
         let (mut part, _inbox, outbox) = part();
         part.hear_first(Duration::ZERO);
         assert!(part.poll_note().is_none());
+        assert!(part.problems()[0].contains("not served yet"));
         let tcp_port = Some(6125);
         let status = Status {
             tcp_port,
@@ -392,6 +396,7 @@ mod tests {
         part.handle_ready();
         assert!(matches!(part.poll_note(), Some(Note::TcpPort(port)) if port == tcp_port));
         assert_eq!(part.tcp_port(), tcp_port);
+        assert!(part.problems().is_empty());
     }
 
     #[test]
