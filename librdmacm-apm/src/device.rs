@@ -2,7 +2,10 @@
 //! What has to be known of a device and its ports.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
+use std::fs;
 use std::mem::zeroed;
+use std::path::Path;
 
 use cm_msgs::{Gid, Guid, Lid, PKey};
 use nix::errno::Errno;
@@ -13,6 +16,8 @@ use rdma_sys::{
 
 /// `IBV_LINK_LAYER_INFINIBAND`.
 const LINK_LAYER_INFINIBAND: u8 = 1;
+
+const SYSFS: &str = "/sys/class";
 
 /// An open device. Lives no longer than the QP or id through which it was reached.
 #[derive(Clone, Copy)]
@@ -110,8 +115,22 @@ impl Device {
     pub(crate) fn pkey(self, port: u8, index: u16) -> Result<PKey, Errno> {
         let mut pkey = 0;
         // SAFETY: the context is open.
-        check(unsafe { ibv_query_pkey(self.0, port, index.into(), &mut pkey) })?;
-        Ok(PKey(u16::from_be(pkey)))
+        let read = check(unsafe { ibv_query_pkey(self.0, port, index.into(), &mut pkey) });
+        match read {
+            Ok(()) => Ok(PKey(u16::from_be(pkey))),
+            // libibverbs looks for it under the name that the device had when the program saw it first.
+            Err(error) => {
+                let uverbs = self.uverbs();
+                pkey_in_sysfs(Path::new(SYSFS), &uverbs, port, index).ok_or(error)
+            }
+        }
+    }
+
+    /// The name of its uverbs file, which it keeps.
+    fn uverbs(self) -> String {
+        // SAFETY: the context is open, so its device is valid, and its name is NUL-terminated.
+        let name = unsafe { CStr::from_ptr((&raw const (*(*self.0).device).dev_name).cast()) };
+        name.to_string_lossy().into_owned()
     }
 
     /// Where the port's table holds the GID.
@@ -169,9 +188,39 @@ pub(crate) fn check(result: i32) -> Result<(), Errno> {
     }
 }
 
+/// An entry of a port's P_Key table, of the device with this uverbs file, whatever it is called now.
+fn pkey_in_sysfs(classes: &Path, uverbs: &str, port: u8, index: u16) -> Option<PKey> {
+    let name = classes.join("infiniband_verbs").join(uverbs).join("ibdev");
+    let name = fs::read_to_string(name).ok()?;
+    let pkeys = classes.join("infiniband").join(name.trim());
+    let pkey = pkeys.join(format!("ports/{port}/pkeys/{index}"));
+    let pkey = fs::read_to_string(pkey).ok()?;
+    let pkey = u16::from_str_radix(pkey.trim().trim_start_matches("0x"), 16);
+    pkey.map(PKey).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pkeys_of_a_device_that_was_renamed_are_found() {
+        let classes = std::env::temp_dir().join(format!("apm-renamed-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            let path = classes.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let pkey = |index| pkey_in_sysfs(&classes, "uverbs0", 1, index);
+        assert_eq!(pkey(0), None);
+        write("infiniband_verbs/uverbs0/ibdev", "ibp1s0\n");
+        write("infiniband/ibp1s0/ports/1/pkeys/0", "0xffff\n");
+        write("infiniband/ibp1s0/ports/1/pkeys/1", "0x8001\n");
+        assert_eq!(pkey(0), Some(PKey(0xffff)));
+        assert_eq!(pkey(1), Some(PKey(0x8001)));
+        assert_eq!(pkey(2), None);
+        fs::remove_dir_all(classes).unwrap();
+    }
 
     #[test]
     fn an_exact_pkey_is_preferred_to_a_limited_one() {
