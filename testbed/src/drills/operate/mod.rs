@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an operator does before and after maintenance, with `apmctl` alone.
+//! What an operator does before and after maintenance, with `apmctl` alone, and a device that is renamed.
+
+mod rename;
 
 use std::time::Duration;
 
@@ -50,6 +52,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         drains(context, &mut streams, host)?;
     }
     explains(context)?;
+    rename::renames(context)?;
     monitor.ensure_running()?;
     context.finish(streams)
 }
