@@ -18,7 +18,7 @@ const NAME: &str = "ibrenamed0";
 /// Bound for a daemon to have read its configuration again, and for programs to connect.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The connection from before stays armed, and a new one gets there.
+/// The connection from before is armed again after it has moved, and a new one gets armed.
 pub(super) fn renames(context: &mut Context<'_>) -> Result<(), Failure> {
     // By names: the testbed knows the device by the one that it has by custom.
     let gids = [HOST.port(1).gid()?, HOST.other().port(1).gid()?];
@@ -51,10 +51,15 @@ fn rename(context: &mut Context<'_>, from: &str, to: &str) -> Result<(), Failure
 }
 
 fn is_used(context: &mut Context<'_>, [from, to]: &[String; 2]) -> Result<(), Failure> {
-    context.world.wait_armed(1)?;
+    // Its program, which knows the device by the old name, loads another alternate when it has moved.
+    let before = context.world.wait_armed(1)?;
     let id = text(&shown(HOST)?["id"]);
-    let said = operate(context, HOST, &["conn", "rearm", &id], 0)?;
-    ensure(said.contains("armed, alternate port "), || said)?;
+    operate(context, HOST, &["conn", "migrate", &id], 0)?;
+    let port = before[0].active_port(HOST);
+    context.world.wait_moved(1, port)?;
+    context.report.migrations += 1;
+    context.world.wait_armed(1)?;
+    context.report.rearmed += 1;
 
     let common = ["-n", "1", "-i", "1000", "-p", "7481"];
     let words = [&["apm_stream", "-s", "-b", to], &common[..]].concat();
