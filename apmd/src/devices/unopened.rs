@@ -7,8 +7,9 @@ use std::time::Duration;
 use statemachine::{Backoff, Time};
 
 /// How long one is left alone after it could not be opened. To open it asks its firmware, and everything else waits
-/// for as long as that takes: longest where the firmware does not answer.
-const PACE: Backoff = Backoff::new(Duration::from_secs(60), Duration::from_secs(30 * 60));
+/// for as long as that takes: longest where the firmware does not answer. One that has just appeared may only not be
+/// ready yet.
+const PACE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30 * 60));
 
 /// Why a device is not open.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn one_is_tried_ever_more_rarely_whoever_has_devices_looked_for() {
-        let minute = |minutes: u64| Time(minutes * 60_000_000);
+        let second = |seconds: u64| Time(seconds * 1_000_000);
         let mut unopened: Option<Unopened> = None;
         let mut tries = Vec::new();
         let mut search = |now, unopened: &mut Option<Unopened>| {
@@ -78,14 +79,16 @@ mod tests {
         };
         // Every ten seconds, as any program can have it.
         for seconds in (0..7200).step_by(10) {
-            search(Time(seconds * 1_000_000), &mut unopened);
+            search(second(seconds), &mut unopened);
         }
         // An operator may have mended it.
         unopened.iter_mut().for_each(Unopened::retry);
-        for at in 120..123 {
-            search(minute(at), &mut unopened);
+        for at in 7200..7203 {
+            search(second(at), &mut unopened);
         }
-        let want = [0, 1, 3, 7, 15, 31, 61, 91, 120, 121];
-        assert_eq!(tries, want.map(minute));
+        let want = [
+            0, 10, 20, 30, 40, 60, 100, 170, 300, 560, 1080, 2110, 3910, 5710, 7200, 7201,
+        ];
+        assert_eq!(tries, want.map(second));
     }
 }
