@@ -118,6 +118,22 @@ impl PKey {
     }
 }
 
+/// The text is no P_Key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not a p_key: want hex digits after 0x, such as 0x8001")]
+pub struct ParsePKeyError;
+
+/// As the kernel writes it (`ib_port_pkey_attr_show` in `drivers/infiniband/core/sysfs.c`).
+impl FromStr for PKey {
+    type Err = ParsePKeyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix("0x").ok_or(ParsePKeyError)?;
+        let key = u16::from_str_radix(digits, 16).map_err(|_| ParsePKeyError)?;
+        Ok(Self(key))
+    }
+}
+
 impl fmt::Display for PKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0x{:04x}", self.0)
@@ -137,6 +153,7 @@ mod tests {
         assert_eq!(Lid(49151).to_string(), "49151");
         assert_eq!(Qpn(0x12).to_string(), "0x000012");
         assert_eq!(PKey(0x8001).to_string(), "0x8001");
+        assert_eq!("0x8001".parse(), Ok(PKey(0x8001)));
     }
 
     #[test]
@@ -149,6 +166,13 @@ mod tests {
             "fe80:0:0:0:5:ad00:10:1:2",
         ] {
             assert_eq!(text.parse::<Gid>(), Err(ParseGidError), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_pkey() {
+        for text in ["", "0x", "8001", "0x18001", "0xpkey", " 0x8001"] {
+            assert_eq!(text.parse::<PKey>(), Err(ParsePKeyError), "{text}");
         }
     }
 

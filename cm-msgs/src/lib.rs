@@ -31,7 +31,7 @@ pub mod rate;
 pub mod sa;
 pub mod smp;
 
-pub use address::{Gid, Guid, Lid, PKey, ParseGidError, Qpn};
+pub use address::{Gid, Guid, Lid, PKey, ParseGidError, ParsePKeyError, Qpn};
 pub use error::DecodeError;
 pub use escaped::Escaped;
 pub use fields::PrivateData;

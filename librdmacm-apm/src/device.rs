@@ -194,9 +194,7 @@ fn pkey_in_sysfs(classes: &Path, uverbs: &str, port: u8, index: u16) -> Option<P
     let name = fs::read_to_string(name).ok()?;
     let pkeys = classes.join("infiniband").join(name.trim());
     let pkey = pkeys.join(format!("ports/{port}/pkeys/{index}"));
-    let pkey = fs::read_to_string(pkey).ok()?;
-    let pkey = u16::from_str_radix(pkey.trim().trim_start_matches("0x"), 16);
-    pkey.map(PKey).ok()
+    fs::read_to_string(pkey).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -121,10 +121,14 @@ impl AcmPart {
             Ok(said) => self.hear(said),
             Err(RecvTimeoutError::Disconnected) => {}
             Err(RecvTimeoutError::Timeout) => {
-                let problem = "acm is not served yet: its thread still reads its files, wait";
+                let problem = format!(
+                    "acm is not served yet: its thread has not started within {} s; if this stays, see its \
+                     files (apmd.toml, [acm]), and restart apmd",
+                    patience.as_secs()
+                );
                 tracing::warn!("{problem}");
                 // Until the thread says how it is.
-                self.status.problems = vec![problem.to_owned()];
+                self.status.problems = vec![problem];
             }
         }
     }

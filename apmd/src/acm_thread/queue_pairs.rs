@@ -68,7 +68,7 @@ impl QueuePairs {
         let key = match opened.next() {
             Some((key, _)) => *key,
             None => {
-                let device = Device::open(name)?;
+                let device = Device::open(|listed| listed.name == name)?;
                 let key = self.key();
                 let device = watched(device, &self.registry, Token::Device(key))?;
                 self.devices.insert(key, device);

@@ -50,15 +50,7 @@ impl Devices {
                 found.renamed.extend(self.rename(key, &device.name));
             } else if settings.wants(&device.name) {
                 let is_infiniband = infiniband.contains(&device.name);
-                let before = self.unopened.get(&device.name).cloned();
-                let why = match before {
-                    Some(mut before) if before.is_left_alone(now) => {
-                        before.infiniband = is_infiniband;
-                        Some(before)
-                    }
-                    before => { self.open_device(device, registry, &mut found).err() }
-                        .map(|error| Unopened::refused(before, now, &error, is_infiniband)),
-                };
+                let why = self.try_to_open(now, device, is_infiniband, registry, &mut found);
                 unopened.extend(why.map(|why| (device.name.clone(), why)));
             }
         }
@@ -96,13 +88,32 @@ impl Devices {
         has_new
     }
 
+    /// Opens a device, unless it is left alone for now. Why it is not open.
+    fn try_to_open(
+        &mut self,
+        now: Time,
+        device: &Listed,
+        is_infiniband: bool,
+        registry: &Registry,
+        found: &mut Found,
+    ) -> Option<Unopened> {
+        let before = self.unopened.get(&device.name).cloned();
+        match before {
+            Some(before) if before.is_left_alone(now) => Some(before),
+            before => {
+                let error = self.open_device(device, registry, found).err()?;
+                Some(Unopened::refused(before, now, &error, is_infiniband))
+            }
+        }
+    }
+
     fn open_device(
         &mut self,
         listed: &Listed,
         registry: &Registry,
         found: &mut Found,
     ) -> io::Result<()> {
-        let device = verbs::Device::open(&listed.name)?;
+        let device = verbs::Device::open(|found| found == listed)?;
         let device = watched(device, registry, Token::Verbs(self.next_key))?;
         found.ports.extend(self.add(listed, device));
         Ok(())

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use cm_msgs::mad;
 use cm_msgs::sa::{self, SaMad};
-use cm_msgs::{Gid, Guid, Lid};
+use cm_msgs::{Gid, Guid, Lid, PKey};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use statemachine::{PortId, Time};
 
@@ -237,7 +237,8 @@ fn is_active(name: &UmadName) -> bool {
 /// Index of the default partition in the P_Key table.
 fn default_pkey_index(name: &UmadName) -> u16 {
     let is_default = |index: &u16| {
-        number(name, &format!("pkeys/{index}")).is_ok_and(|key| key & 0x7fff == 0x7fff)
+        let pkey = text(name, &format!("pkeys/{index}")).map(|text| text.parse::<PKey>());
+        matches!(pkey, Ok(Ok(pkey)) if pkey.partition() == PKey::DEFAULT_FULL.partition())
     };
     (0..16).find(is_default).unwrap_or(0)
 }

@@ -6,7 +6,6 @@ use std::ffi::{CStr, c_int};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -14,6 +13,8 @@ use std::rc::Rc;
 
 use cm_msgs::{Gid, Guid, PKey};
 use rdma_sys as ffi;
+
+use super::port_tables::PortTables;
 
 // `enum ibv_event_type`, `enum ibv_device_cap_flags`, link layer of `struct ibv_port_attr`: C
 // constants, because a Rust enum must not hold what a newer kernel may send.
@@ -192,13 +193,13 @@ fn for_each_device<T>(mut f: impl FnMut(*mut ffi::ibv_device, &Listed) -> Option
 }
 
 impl Device {
-    /// Opens the device called `wanted`; its event file does not block.
+    /// Opens the first device that is wanted; its event file does not block.
     ///
     /// # Errors
     /// No such device, or no right to it.
-    pub(crate) fn open(wanted: &str) -> io::Result<Self> {
+    pub(crate) fn open(is_wanted: impl Fn(&Listed) -> bool) -> io::Result<Self> {
         let opened = for_each_device(|device, listed| {
-            (listed.name == wanted).then(|| {
+            is_wanted(listed).then(|| {
                 // SAFETY: `device` is in the list that `for_each_device` still holds.
                 let context = NonNull::new(unsafe { ffi::ibv_open_device(device) });
                 context
@@ -245,16 +246,15 @@ impl Device {
         let attr = unsafe { attr.assume_init() };
         // Not asked of libibverbs, which would read them under the name that the device had first.
         let name = name_of(Path::new(UVERBS), &self.uverbs)?;
-        let tables = Path::new(SYSFS).join(name).join("ports");
-        let tables = tables.join(port.to_string());
+        let tables = PortTables::of(&name, port);
         Ok(PortFacts {
             // Drivers that leave it open are from before there was anything but InfiniBand.
             infiniband: matches!(
                 attr.link_layer,
                 LINK_LAYER_UNSPECIFIED | LINK_LAYER_INFINIBAND
             ),
-            gid: gid_in(&tables)?,
-            pkeys: pkeys_in(&tables, attr.pkey_tbl_len)?,
+            gid: tables.first_gid()?,
+            pkeys: tables.pkeys(attr.pkey_tbl_len)?,
         })
     }
 
@@ -300,26 +300,6 @@ impl Device {
         // SAFETY: the context owns the descriptor and lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
-}
-
-/// The first GID of the port that has these tables.
-fn gid_in(tables: &Path) -> io::Result<Gid> {
-    let text = fs::read_to_string(tables.join("gids/0"))?;
-    let gid = text.trim().parse::<Ipv6Addr>();
-    let gid = gid.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok(Gid(gid.octets()))
-}
-
-/// So many P_Keys of the port that has these tables.
-fn pkeys_in(tables: &Path, count: u16) -> io::Result<Vec<PKey>> {
-    let pkey = |index: u16| {
-        let text = fs::read_to_string(tables.join(format!("pkeys/{index}")))?;
-        let digits = text.trim().trim_start_matches("0x");
-        let pkey = u16::from_str_radix(digits, 16);
-        pkey.map(PKey)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-    };
-    (0..count).map(pkey).collect()
 }
 
 fn port_event(kind: u32, port: u8) -> Option<PortEvent> {
@@ -410,31 +390,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_has_the_name_and_the_tables_that_the_kernel_has_for_it_now() {
+    fn a_device_has_the_name_that_the_kernel_has_for_it_now() {
         let sysfs = std::env::temp_dir().join(format!("apmd-renamed-{}", std::process::id()));
-        let write = |file: &str, text: &str| {
-            let path = sysfs.join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        write("uverbs0/ibdev", "mlx5_0\n");
-        assert_eq!(name_of(&sysfs, "uverbs0").unwrap(), "mlx5_0");
-        write("uverbs0/ibdev", "ibp1s0\n");
-        assert_eq!(name_of(&sysfs, "uverbs0").unwrap(), "ibp1s0");
+        fs::create_dir_all(sysfs.join("uverbs0")).unwrap();
+        for name in ["mlx5_0", "ibp1s0"] {
+            fs::write(sysfs.join("uverbs0/ibdev"), format!("{name}\n")).unwrap();
+            assert_eq!(name_of(&sysfs, "uverbs0").unwrap(), name);
+        }
         assert!(name_of(&sysfs, "uverbs1").is_err());
-
-        write(
-            "ports/1/gids/0",
-            "fe80:0000:0000:0000:0002:c903:0000:0001\n",
-        );
-        write("ports/1/pkeys/0", "0xffff\n");
-        write("ports/1/pkeys/1", "0x0000\n");
-        write("ports/1/pkeys/2", "no P_Key\n");
-        let tables = sysfs.join("ports/1");
-        assert_eq!(gid_in(&tables).unwrap().to_string(), "fe80::2:c903:0:1");
-        assert_eq!(pkeys_in(&tables, 2).unwrap(), [PKey::DEFAULT_FULL, PKey(0)]);
-        assert!(pkeys_in(&tables, 3).is_err(), "not a number");
-        assert!(pkeys_in(&tables, 4).is_err(), "not there");
         fs::remove_dir_all(sysfs).unwrap();
     }
 

@@ -11,6 +11,7 @@ use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid, PKey};
 use statemachine::{PortId, PortStatus, Time};
 
+use super::gids::Found;
 use crate::io::apm_module::KernelQp;
 use crate::io::nldev::QueuePair;
 use crate::kernel::kernels;
@@ -240,18 +241,22 @@ pub(super) fn path(path: &Path, status: &PortStatus) -> Result<(), Objection> {
 }
 
 /// Whether the GID that a path is said to come from is its port's. `has_gid`: whether the port has a GID
-/// besides its first.
+/// besides its first, as far as is known.
 pub(super) fn source_gid(
     path: &Path,
     status: &PortStatus,
-    has_gid: impl FnOnce(Gid) -> bool,
+    has_gid: impl FnOnce(Gid) -> Found,
 ) -> Result<(), Objection> {
     let (port, gid) = (path.port, path.sgid);
     let is_known = status.infiniband && !status.gid.is_unspecified();
-    if is_known && gid != status.gid && !has_gid(gid) {
-        return Err(Objection::SourceGid { port, gid });
+    if !is_known || gid == status.gid {
+        return Ok(());
     }
-    Ok(())
+    match has_gid(gid) {
+        Found::Yes => Ok(()),
+        Found::No => Err(Objection::SourceGid { port, gid }),
+        Found::NotBefore(at) => Err(Objection::Unsettled(at)),
+    }
 }
 
 /// Whether a report can be true at all: what an order rests on is compared with the queue pair
@@ -541,7 +546,11 @@ mod tests {
     fn a_path_begins_at_its_port() {
         let judge = |path: Path| {
             super::path(&path, &status())?;
-            source_gid(&path, &status(), |gid| gid == Gid([2; 16]))
+            let has_gid = |gid| match gid == Gid([2; 16]) {
+                true => Found::Yes,
+                false => Found::No,
+            };
+            source_gid(&path, &status(), has_gid)
         };
         assert_eq!(judge(primary()), Ok(()));
         assert_eq!(
@@ -628,7 +637,7 @@ mod tests {
         (roce.primary.slid, roce.primary.dlid) = (Lid(0), Lid(0));
         assert_eq!(report(&roce, Some(&ethernet)), Ok(()));
         assert_eq!(path(&roce.primary, &ethernet), Ok(()));
-        assert_eq!(source_gid(&roce.primary, &ethernet, |_| false), Ok(()));
+        assert_eq!(source_gid(&roce.primary, &ethernet, |_| Found::No), Ok(()));
         let objection = Objection::DestinationLid(Lid(0));
         assert_eq!(report(&roce, Some(&status())), Err(objection));
     }

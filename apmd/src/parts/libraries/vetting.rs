@@ -11,11 +11,10 @@ use statemachine::{ConnId, Input, Order, PortId, Time};
 
 use super::check::{self, Holder, Objection, Ownership};
 use super::clients::Connected;
-use super::gids::Found;
 use super::{Libraries, Note, primary_port};
 use crate::io::apm_module::{KernelQp, Owner};
-use crate::io::gid_table;
 use crate::io::nldev::Maker;
+use crate::io::port_tables::PortTables;
 use crate::io::process::Process;
 use crate::kernel::astray;
 use crate::registrations::State;
@@ -221,22 +220,13 @@ impl Libraries {
             return Ok(());
         };
         let nldev = self.nldev.as_mut();
-        let mut not_before = None;
-        let verdict = check::source_gid(path, status, |gid| {
-            let read = || {
-                let device = nldev?.name_of(node_guid).ok()??;
-                gid_table::read(&device, path.port).ok()
-            };
-            match self.gids.look(now, port, gid, asked, read) {
-                Found::Yes => true,
-                Found::No => false,
-                Found::NotBefore(at) => {
-                    not_before = Some(at);
-                    false
-                }
-            }
-        });
-        not_before.map_or(verdict, |at| Err(Objection::Unsettled(at)))
+        let read = || {
+            let device = nldev?.name_of(node_guid).ok()??;
+            PortTables::of(&device, path.port).gids().ok()
+        };
+        check::source_gid(path, status, |gid| {
+            self.gids.look(now, port, gid, asked, read)
+        })
     }
 
     fn ownership(&self, id: ConnId, maker: Maker) -> Ownership {

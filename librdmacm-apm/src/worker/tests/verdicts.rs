@@ -3,7 +3,8 @@
 
 use cm_msgs::control::{Cause, FromDaemon, Refusal};
 
-use super::{connection, far, load, registered};
+use super::peers::far;
+use super::{connection, load, registered};
 use crate::commit::Command;
 use crate::tests::model::{Model, path};
 
