@@ -18,7 +18,7 @@
 //! | 18..20 | remote LID of its primary path |
 //! | 20..92 | four times GID (16), LID (2) |
 //! | 92 | REP: why failover is refused, 0 not |
-//! | 93 | all but REQ, which has no room for it: bits 3-0: the fourth to the first port are drained |
+//! | 93 | all but REQ, which ends before it: bits 7-5: place of the primary path's local port among the ports, from 1, 0 not told; bits 3-0: the fourth to the first port are drained |
 //!
 //! DREQ has data of its own, of which an apmd that does not know it makes nothing:
 //!
@@ -185,6 +185,10 @@ pub struct State {
     pub sequence: u32,
     /// The path that its QP is on.
     pub primary: PrimaryPath,
+    /// Place of that path's local port among `ports`, from 1; 0: not told. Two rails with subnet managers
+    /// of their own can give both ports one LID, and then the LIDs of `primary` fit either port. A REQ has no
+    /// room for it, and names the port's GID instead; an apmd that does not know the field sends 0.
+    pub place: u8,
     /// Path migration state of its QP.
     pub migration: MigrationState,
     /// Whether it leaves a path that works.
@@ -198,6 +202,7 @@ impl Default for State {
         Self {
             sequence: 0,
             primary: PrimaryPath::default(),
+            place: 0,
             migration: MigrationState::Migrated,
             movement: Movement::None,
             ports: Ports::default(),
@@ -296,6 +301,7 @@ attribute! {
         movement: u8 = [5, 3, 2],
         port_count: u8 = [5, 5, 3],
         primary: PrimaryPath = { port: [8, 0, 8], local: [16, 0, 16], remote: [18, 0, 16] },
+        place: u8 = [93, 0, 3],
         peer_qpn: Qpn = [9, 0, 24],
         sequence: u32 = [12, 0, 32],
         first: PeerPort = {
@@ -323,6 +329,7 @@ impl Block {
         let State {
             sequence,
             primary,
+            place,
             migration,
             movement,
             ports,
@@ -336,6 +343,7 @@ impl Block {
             movement: movement.code(),
             port_count: ports.len,
             primary,
+            place,
             sequence,
             first,
             second,
@@ -361,6 +369,12 @@ impl Block {
         Ok(State {
             sequence: self.sequence,
             primary: self.primary,
+            // A place that no port of the list has names none.
+            place: if self.place <= self.port_count {
+                self.place
+            } else {
+                0
+            },
             migration: migration.ok_or(AssociationError::MigrationState(self.migration))?,
             movement: Movement::from_code(self.movement),
             ports: Ports {
@@ -373,6 +387,23 @@ impl Block {
 }
 
 impl State {
+    /// The port that `primary` leaves from, if `place` names one.
+    pub fn primary_port(&self) -> Option<&PeerPort> {
+        let index = usize::from(self.place).checked_sub(1)?;
+        self.ports.as_slice().get(index)
+    }
+
+    /// With the place of the port that has this GID. For a REQ, which names its primary's port by GID.
+    pub fn with_primary_at(self, gid: Gid) -> Self {
+        let mut ports = self.ports.as_slice().iter();
+        let index = ports.position(|port| port.gid == gid && !gid.is_unspecified());
+        let place = index.and_then(|index| u8::try_from(index + 1).ok());
+        Self {
+            place: place.unwrap_or(0),
+            ..self
+        }
+    }
+
     /// Lays it into a LAP, APR, SAP or SPR.
     pub fn encode<const N: usize>(&self) -> PrivateData<N> {
         PrivateData(resized(&Block::new(self).encode()))
@@ -452,6 +483,7 @@ mod tests {
                 local: Lid(0x1234),
                 remote: Lid(0xbff0),
             },
+            place: 0,
             migration: MigrationState::Armed,
             movement: Movement::Left,
             ports: Ports::new((1..=ports).map(port)),
@@ -546,6 +578,36 @@ mod tests {
         };
         let heard = ReqData::decode(&req.encode()).map(|req| req.state);
         assert_eq!(heard, Ok(state(4)));
+    }
+
+    #[test]
+    fn the_primarys_port_is_told_by_its_place_and_in_a_req_by_its_gid() {
+        let second = State {
+            place: 2,
+            ..state(2)
+        };
+        assert_eq!(second.encode::<148>()[93], 2 << 5);
+        assert_eq!(State::decode(&second.encode::<148>()), Ok(second));
+        assert_eq!(second.primary_port(), Some(&port(2)));
+        let req = ReqData {
+            state: second,
+            ..ReqData::default()
+        };
+        let heard = ReqData::decode(&req.encode()).map(|req| req.state);
+        assert_eq!(heard, Ok(state(2)), "a REQ ends before it");
+        assert_eq!(state(2).with_primary_at(port(2).gid), second);
+        assert_eq!(second.with_primary_at(port(3).gid), state(2));
+        assert_eq!(second.with_primary_at(Gid::default()), state(2));
+        assert_eq!(state(2).primary_port(), None);
+    }
+
+    #[test]
+    fn a_place_beyond_the_ports_names_none() {
+        let beyond = State {
+            place: 3,
+            ..state(2)
+        };
+        assert_eq!(State::decode(&beyond.encode::<148>()), Ok(state(2)));
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::guard::guard;
 use crate::id::PortId;
 use crate::input::Origin;
 use crate::overlap::{Overlap, PathEnds};
-use crate::port::{Port, Ports, same_port};
+use crate::port::{Port, Ports};
+use crate::subnet::{SubnetLid, is_one_port};
 
 /// A thinkable alternate path. No path record has been asked for yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,16 +217,67 @@ impl CandidatePool<'_> {
     fn remote(&self) -> Vec<PortAddress> {
         let mut remote = self.peer_ports.to_vec();
         let end = self.primary.remote_end();
-        if !end.gid.is_unspecified() && !remote.iter().any(|port| port.gid == end.gid) {
+        if !end.gid.is_unspecified() && self.far_port(self.primary).is_none() {
             remote.push(end);
         }
         remote
     }
 
+    /// Which of the peer's ports a path ends at: the one with its GUID, whatever the subnet's prefix was when
+    /// the path was made; or the one that has its LID, where that LID can be in one subnet only.
+    pub(crate) fn far_port(&self, path: &Path) -> Option<usize> {
+        let guid = path.dgid.interface_id();
+        let mut ports = self.peer_ports.iter();
+        let by_guid = ports.position(|port| port.gid.interface_id() == guid);
+        if let Some(index) = by_guid.filter(|_| !path.dgid.is_unspecified()) {
+            return Some(index);
+        }
+        let end = self.end(path)?;
+        let mut ports = self.peer_ports.iter();
+        ports.position(|port| self.ports.end_of(self.node_guid, port) == Some(end))
+    }
+
+    fn end(&self, path: &Path) -> Option<SubnetLid> {
+        let port = PortId::new(self.node_guid, path.port);
+        self.ports.end(port, path.dlid)
+    }
+
+    /// Whether a far port has the LID that a path leads to, and may be in the subnet of its local port.
+    fn has_lid_of(&self, path: &Path, far: &PortAddress) -> bool {
+        let local = self.ports.of_path(self.node_guid, path.port);
+        local.is_some_and(|local| {
+            local.status.gid.subnet_prefix() == far.gid.subnet_prefix()
+                && is_one_port(far.lid, path.dlid, local.status.lmc)
+        })
+    }
+
+    /// Whether a path may end at this far port: it does, or which port it ends at is not known.
+    fn may_end_at(&self, path: &Path, far: PortAddress) -> bool {
+        match self.far_port(path).and_then(|at| self.peer_ports.get(at)) {
+            Some(port) => port.gid == far.gid,
+            None => path.dgid == far.gid || self.has_lid_of(path, &far),
+        }
+    }
+
+    /// What a path shares with the primary.
+    pub(crate) fn shared(&self, path: &Path) -> Shared {
+        let ends = [self.primary, path].map(|path| self.far_port(path));
+        let same_remote = match ends {
+            [Some(one), Some(other)] => one == other,
+            _ => {
+                let far = path.remote_end();
+                far.gid == self.primary.dgid && !far.gid.is_unspecified()
+                    || self.has_lid_of(self.primary, &far)
+                    || self.end(path).is_some() && self.end(path) == self.end(self.primary)
+            }
+        };
+        Shared::new(path.port == self.primary.port, same_remote)
+    }
+
     fn between(&self, port: &Port, remote: PortAddress) -> impl Iterator<Item = Candidate> {
         let lmc = port.status.lmc.min(7);
         let same_local = port.id.port == self.primary.port;
-        let same_remote = is_remote_of(self.primary, remote, lmc);
+        let same_remote = self.may_end_at(self.primary, remote);
         let one_lid = lmc == 0 || remote.lid == Lid(0);
         let lids: u16 = if one_lid { 1 } else { 1 << lmc };
         let shared = Shared::new(same_local, same_remote);
@@ -301,23 +353,6 @@ pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
-}
-
-fn is_remote_of(primary: &Path, remote: PortAddress, lmc: u8) -> bool {
-    if primary.dgid.is_unspecified() || remote.gid.is_unspecified() {
-        same_port(remote.lid, primary.dlid, lmc)
-    } else {
-        remote.gid == primary.dgid
-    }
-}
-
-/// What a path shares with the primary.
-pub(crate) fn shared(primary: &Path, path: &Path, lmc: u8) -> Shared {
-    let remote = path.remote_end();
-    Shared::new(
-        path.port == primary.port,
-        is_remote_of(primary, remote, lmc),
-    )
 }
 
 /// All thinkable alternates, the best first. Local ports are up and fit the connection; of remote

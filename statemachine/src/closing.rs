@@ -15,7 +15,6 @@ use crate::exchange::{Exchange, RoundTrip};
 use crate::id::ConnId;
 use crate::input::MadSource;
 use crate::output::Order;
-use crate::port::SubnetLid;
 use crate::schedule::Class;
 
 /// Nobody is protected by an end.
@@ -137,18 +136,14 @@ impl ClosingTable {
 
     /// Whether a MAD for `comm_id` comes from the peer of that association.
     pub(crate) fn knows(&self, cx: &Context, comm_id: u32, source: &MadSource) -> bool {
-        let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
-        let (Some(closing), Some(from)) = (self.table.get(&comm_id), cx.ports.origin(source))
-        else {
+        let Some(Closing { ended, .. }) = self.table.get(&comm_id) else {
             return false;
         };
-        let ports = closing.ended.peer_ports.iter().map(SubnetLid::of);
-        let sent = closing.ended.routes.iter().filter_map(|route| {
-            let subnet = cx.ports.subnet(route.port)?;
-            let lid = route.lid;
-            Some(SubnetLid { subnet, lid })
-        });
-        ports.chain(sent).any(|end| end.is_port(from, lmc))
+        let from = cx.ports.end(source.port, source.lid);
+        let mut routes = ended.routes.iter();
+        let mut ports = ended.peer_ports.iter();
+        from.is_some() && routes.any(|route| cx.ports.end(route.port, route.lid) == from)
+            || ports.any(|port| cx.ports.is_from(source, port))
     }
 
     /// The peer knows of the end: it says so, by the name it had for the association.

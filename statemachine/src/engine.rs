@@ -359,7 +359,7 @@ impl Engine {
 
     fn port(&mut self, id: PortId, status: Option<PortStatus>) {
         let hold_off = self.cx.config.port_hold_off;
-        let subnet = |port: &PortStatus| (port.lid, port.lmc, port.sm_lid, port.gid);
+        let subnet = |port: &PortStatus| (port.lid, port.lmc, port.sm_lid, port.sm_guid, port.gid);
         let before = self.cx.ports.get(id).map(|port| subnet(&port.status));
         if status.as_ref().map(subnet) != before {
             self.cx.proven_ports.forget(id.node_guid);
@@ -425,6 +425,7 @@ impl Engine {
         let conn = self.conns.entry(id).or_insert(Box::new(conn));
         let parked = self.parked.take(|parked| {
             self.cx.ports.device_at(
+                &parked.source,
                 parked.req.primary.remote_port_gid,
                 parked.req.primary.remote_port_lid,
             ) == Some(register.node_guid)

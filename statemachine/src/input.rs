@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use cm_msgs::control::{PolicyOverride, Refusal, Register, Report};
 use cm_msgs::sa::PathRecord;
-use cm_msgs::{Gid, Lid, PKey, cm};
+use cm_msgs::{Gid, Guid, Lid, PKey, cm};
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
@@ -26,6 +26,8 @@ pub struct PortStatus {
     pub lmc: u8,
     /// The SM's LID; 0 before there is one.
     pub sm_lid: Lid,
+    /// Port GUID of the SM; 0 while that is not known. Ports whose SMs differ are in different subnets.
+    pub sm_guid: Guid,
     /// GID index 0.
     pub gid: Gid,
     /// Its P_Key table, empty entries left out.

@@ -72,6 +72,7 @@ mod proven_ports;
 mod questions;
 mod random;
 mod schedule;
+mod subnet;
 mod time;
 mod timers;
 pub mod trace;

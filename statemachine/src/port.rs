@@ -5,13 +5,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use cm_msgs::association::{PeerPort, Ports as AnnouncedPorts};
-use cm_msgs::path::PortAddress;
+use cm_msgs::association::{MAX_PORTS, PeerPort, Ports as AnnouncedPorts};
 use cm_msgs::{Gid, Guid, Lid, PKey};
 use strum::Display;
 
 use crate::id::PortId;
 use crate::input::{MadSource, PortStatus};
+use crate::subnet::is_one_port;
 use crate::time::Time;
 
 /// What a local port is good for.
@@ -63,7 +63,7 @@ impl Port {
 
     /// Whether `lid` is one of its LIDs.
     pub(crate) fn has_lid(&self, lid: Lid) -> bool {
-        same_port(self.status.lid, lid, self.status.lmc)
+        self.status.has_lid(lid)
     }
 
     /// Whether it is a member of the partition.
@@ -89,40 +89,10 @@ impl Port {
     }
 }
 
-/// Whether two LIDs are one port's, where ports have 2^`lmc` LIDs. Base LIDs are multiples of that
-/// (IBA 4.1.3), and an SM gives all end ports of a subnet the same LMC.
-pub(crate) fn same_port(a: Lid, b: Lid, lmc: u8) -> bool {
-    let lmc = lmc.min(7);
-    a != Lid(0) && a.0 >> lmc == b.0 >> lmc
-}
-
-/// A LID, and where it means something: another subnet has ports with the same LIDs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SubnetLid {
-    /// Prefix of the GIDs there.
-    pub(crate) subnet: u64,
-    pub(crate) lid: Lid,
-}
-
-impl SubnetLid {
-    /// Of a port whose host has told of it: a port's first GID has its subnet's prefix.
-    pub(crate) fn of(port: &PortAddress) -> Self {
-        Self {
-            subnet: port.gid.subnet_prefix(),
-            lid: port.lid,
-        }
-    }
-
-    /// Whether both are one port's.
-    pub(crate) fn is_port(self, other: Self, lmc: u8) -> bool {
-        self.subnet == other.subnet && same_port(self.lid, other.lid, lmc)
-    }
-}
-
 impl PortStatus {
     /// Whether `lid` is one of its LIDs, of which LMC gives it 2^`lmc`.
     pub fn has_lid(&self, lid: Lid) -> bool {
-        same_port(self.lid, lid, self.lmc)
+        is_one_port(self.lid, lid, self.lmc)
     }
 }
 
@@ -274,19 +244,6 @@ impl Ports {
             .min_by_key(|&(_, number)| number)
     }
 
-    /// The subnet that a port is in, by its GID.
-    pub(crate) fn subnet(&self, id: PortId) -> Option<u64> {
-        let port = self.get(id)?;
-        Some(port.status.gid.subnet_prefix())
-    }
-
-    /// Where a MAD came from.
-    pub(crate) fn origin(&self, source: &MadSource) -> Option<SubnetLid> {
-        let subnet = self.subnet(source.port)?;
-        let lid = source.lid;
-        Some(SubnetLid { subnet, lid })
-    }
-
     pub(crate) fn get(&self, id: PortId) -> Option<&Port> {
         self.table.get(&id)
     }
@@ -306,13 +263,27 @@ impl Ports {
         self.table.values()
     }
 
-    /// The device that a path's end belongs to: by GID, and by LID where the GID is not known.
-    pub(crate) fn device_at(&self, gid: Gid, lid: Lid) -> Option<Guid> {
-        let by_gid = self
-            .iter()
-            .find(|port| !gid.is_unspecified() && port.status.gid == gid);
-        let port = by_gid.or_else(|| self.iter().find(|port| port.has_lid(lid)))?;
+    /// The device at an end of a path that a MAD is about: by the GID, and where that is not known by the LID in
+    /// the subnet that the MAD came from.
+    pub(crate) fn device_at(&self, source: &MadSource, gid: Gid, lid: Lid) -> Option<Guid> {
+        let by_gid = |port: &&Port| !gid.is_unspecified() && port.status.gid == gid;
+        if let Some(port) = self.iter().find(by_gid) {
+            return Some(port.id.node_guid);
+        }
+        let prefix = self.get(source.port)?.status.gid.subnet_prefix();
+        let is_there =
+            |port: &&Port| port.status.gid.subnet_prefix() == prefix && port.has_lid(lid);
+        // Another port may have that LID in another subnet of the same prefix.
+        let own = self.get(source.port).filter(is_there);
+        let port = own.or_else(|| self.iter().find(is_there))?;
         Some(port.id.node_guid)
+    }
+
+    /// The place of a port in what [`Self::announce`] tells of its device, from 1; 0 if it is not told.
+    pub(crate) fn place(&self, id: PortId) -> u8 {
+        let announced = self.of_device(id.node_guid).take(MAX_PORTS);
+        let place = (1..).zip(announced).find(|(_, port)| port.id == id);
+        place.map_or(0, |(place, _)| place)
     }
 
     /// What a peer is told of a device's ports.
@@ -349,6 +320,7 @@ mod tests {
             lid: Lid(8),
             lmc: 2,
             sm_lid: Lid(1),
+            sm_guid: Guid(1),
             gid: Gid([1; 16]),
             pkeys: vec![PKey::DEFAULT_FULL],
             mtu: 4,
@@ -393,12 +365,5 @@ mod tests {
             .update(ID, Some(status(true)), HOLD_OFF)
             .map(|c| (c.to, c.settle));
         assert_eq!(change, Some((PortState::Settling, Some(HOLD_OFF))));
-    }
-
-    #[test]
-    fn path_bits_belong_to_the_port() {
-        assert!(same_port(Lid(8), Lid(11), 2));
-        assert!(!same_port(Lid(8), Lid(12), 2));
-        assert!(!same_port(Lid(0), Lid(0), 2));
     }
 }

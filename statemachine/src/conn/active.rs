@@ -23,7 +23,7 @@ use super::Core;
 use super::announcement::{Announcement, lap};
 use super::association::{ActiveAssociation, BOTH_ACTIVE, CommIds, MraReceived, Outcome};
 use super::orders::QpChange;
-use super::peer::{News, is_reverse};
+use super::peer::{News, is_primary_of};
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
 use crate::input::{MadSource, Origin, QueryError};
@@ -263,10 +263,9 @@ impl Active {
     /// peer, as it says itself, is armed, it wants to be moved there.
     fn suggested(&mut self, core: &mut Core, cx: &mut Context, state: &State, gid: Gid) {
         let alternate = core.qp.alternate.filter(|_| core.is_armed());
-        let good =
-            |path: &Path| core.has_port_at(cx, path.dgid, path.dlid) && core.is_usable(cx, path);
+        let good = |path: &Path| core.leads_to_peer(cx, path) && core.is_usable(cx, path);
         let alternate = alternate.filter(good);
-        let same = is_reverse(&core.qp.primary, &state.primary) && !core.peer.is_past(state);
+        let same = is_primary_of(&core.qp.primary, state) && !core.peer.is_past(state);
         let armed = core.peer.is_armed() && state.migration == MigrationState::Armed;
         match alternate.filter(|_| same && armed) {
             Some(path) if core.suits(cx, &path, gid) && self.negotiation.is_settled() => {
@@ -285,7 +284,7 @@ impl Active {
         match core.peer.update(state) {
             News::None | News::State => {}
             News::Ports => {
-                core.complete_paths(core.lmc(cx));
+                core.complete_paths(cx);
                 self.negotiation.peer_ports_changed(core, cx);
             }
         }

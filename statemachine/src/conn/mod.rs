@@ -28,11 +28,11 @@ mod watched;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use cm_msgs::Guid;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 use cm_msgs::path::PortAddress;
-use cm_msgs::{Guid, Lid};
 
 use self::active::{Active, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
@@ -105,6 +105,9 @@ impl Connection {
         let snapshot = counting(snapshot);
         cx.path_index.add(id, node_guid, &snapshot);
         let refused = refused.or_else(|| refusal(cx, node_guid, snapshot.primary.port));
+        let place = cx
+            .ports
+            .place(PortId::new(node_guid, snapshot.primary.port));
         let core = Core {
             id,
             payer,
@@ -122,8 +125,8 @@ impl Connection {
             peer: Peer::default(),
             round_trip: RoundTrip::default(),
             distrusted: false,
-            own: OwnState::new(&snapshot, cx.ports.announce(node_guid)),
-            vouches_for: Lid::default(),
+            own: OwnState::new(&snapshot, place, cx.ports.announce(node_guid)),
+            vouches_for: None,
             refused,
             failback: Failback::new(cx.now),
             watched: Watched::default(),

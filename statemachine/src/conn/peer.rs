@@ -22,6 +22,8 @@ pub(super) struct Peer {
     sequence: u32,
     /// The path that it is on, unless our own QP has moved since.
     primary: Option<PrimaryPath>,
+    /// Place of that path's port among `ports`, from 1; 0 if it is not known.
+    place: u8,
     /// How its QP is, unless our own has moved since.
     migration: Option<MigrationState>,
     movement: Movement,
@@ -71,6 +73,7 @@ impl Peer {
 
     fn take(&mut self, state: &State) -> News {
         self.primary = Some(state.primary);
+        self.place = state.place;
         self.migration = Some(state.migration);
         self.movement = state.movement;
         let told = state.ports.as_slice();
@@ -105,10 +108,21 @@ impl Peer {
         self.migration == Some(MigrationState::Armed)
     }
 
-    /// Whether the peer is known to be on this path of ours.
+    /// Whether the peer is known to be on this path of ours. In two subnets with equal LIDs it may be on
+    /// another as well, if nothing tells of its port: see [`Self::prefers`].
     pub(super) fn is_on(&self, path: &Path) -> bool {
+        self.fit(path) != Fit::No
+    }
+
+    /// Whether what the peer says of its path fits `to` better than `from`.
+    pub(super) fn prefers(&self, to: &Path, from: &Path) -> bool {
+        self.fit(to) > self.fit(from)
+    }
+
+    fn fit(&self, path: &Path) -> Fit {
+        let gids = self.ports.iter().map(|port| port.gid);
         let primary = self.primary.as_ref();
-        primary.is_some_and(|primary| is_reverse(path, primary))
+        primary.map_or(Fit::No, |primary| fit(path, primary, self.place, gids))
     }
 
     /// Whether the peer is known to be armed, with this path of ours as its primary.
@@ -120,8 +134,8 @@ impl Peer {
     pub(super) fn wants_move(&self, from: &Path, to: &Path) -> bool {
         match self.movement {
             Movement::None => false,
-            Movement::Leaves => self.is_on(from),
-            Movement::Left => self.is_on(to),
+            Movement::Leaves => self.is_on(from) && !self.prefers(to, from),
+            Movement::Left => self.is_on(to) && !self.prefers(from, to),
         }
     }
 
@@ -133,8 +147,9 @@ impl Peer {
 
     /// Whether the peer says that the port at the far end of this path is out of service.
     pub(super) fn lacks_port_of(&self, path: &Path) -> bool {
-        let mut ports = self.ports.iter();
-        !path.dgid.is_unspecified() && ports.any(|port| port.gid == path.dgid && port.lid == Lid(0))
+        let guid = path.dgid.interface_id();
+        let is_it = |port: &PortAddress| port.gid.interface_id() == guid && port.lid == Lid(0);
+        !path.dgid.is_unspecified() && self.ports.iter().any(is_it)
     }
 }
 
@@ -152,6 +167,8 @@ pub(super) struct OwnState {
     /// Counts up with every change; wraps.
     sequence: u32,
     primary: PrimaryPath,
+    /// Place of its port among `ports`, from 1.
+    place: u8,
     migration: MigrationState,
     movement: Movement,
     /// All connections of a device share them.
@@ -166,10 +183,11 @@ pub(super) struct OwnState {
 }
 
 impl OwnState {
-    pub(super) fn new(qp: &Snapshot, ports: Arc<Ports>) -> Self {
+    pub(super) fn new(qp: &Snapshot, place: u8, ports: Arc<Ports>) -> Self {
         Self {
             sequence: 1,
             primary: primary_path(qp),
+            place,
             migration: migration(qp, false),
             movement: Movement::None,
             ports,
@@ -180,8 +198,16 @@ impl OwnState {
         }
     }
 
-    /// This end is like this now. `distrusted`: its alternate is no good.
-    pub(super) fn refresh(&mut self, qp: &Snapshot, distrusted: bool, ports: &Arc<Ports>) {
+    /// This end is like this now. `distrusted`: its alternate is no good. `place`: of its primary's port among
+    /// `ports`.
+    pub(super) fn refresh(
+        &mut self,
+        qp: &Snapshot,
+        distrusted: bool,
+        place: u8,
+        ports: &Arc<Ports>,
+    ) {
+        self.place = place;
         let (primary, migration) = (primary_path(qp), migration(qp, distrusted));
         let moved = primary != self.primary;
         let other_ports = !Arc::ptr_eq(ports, &self.ports);
@@ -254,6 +280,7 @@ impl OwnState {
         State {
             sequence: self.sequence,
             primary: self.primary,
+            place: self.place,
             migration: self.migration,
             movement: self.movement,
             ports: *self.ports,
@@ -309,9 +336,46 @@ fn migration(qp: &Snapshot, distrusted: bool) -> MigrationState {
     }
 }
 
-/// Whether the peer's `theirs` is `ours` from its other end.
-pub(super) fn is_reverse(ours: &Path, theirs: &PrimaryPath) -> bool {
-    ours.slid == theirs.remote && ours.dlid == theirs.local
+/// How well what a peer says of its primary fits a path of ours, from its other end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Fit {
+    /// It is another path.
+    No,
+    /// The LIDs are the path's; which port of the peer's they are is not known.
+    Lids,
+    /// The port is the one that the path leads to as well. One port is in one subnet, where a LID is given once:
+    /// it can be no other path.
+    Port,
+}
+
+/// `place`, from 1, and `gids` say which port the peer's path leaves from.
+fn fit(ours: &Path, theirs: &PrimaryPath, place: u8, mut gids: impl Iterator<Item = Gid>) -> Fit {
+    if ours.slid != theirs.remote || ours.dlid != theirs.local {
+        return Fit::No;
+    }
+    // By its GUID: the prefix may be another than when the path was made.
+    let guid = ours.dgid.interface_id();
+    let at = gids.position(|gid| gid.interface_id() == guid);
+    match (at.filter(|_| !ours.dgid.is_unspecified()), place.into()) {
+        (None, _) | (_, 0) => Fit::Lids,
+        (Some(at), place) if at + 1 == place => Fit::Port,
+        _ => Fit::No,
+    }
+}
+
+/// Whether a path of ours is, from its other end, the primary that the peer's state names.
+pub(super) fn is_primary_of(ours: &Path, state: &State) -> bool {
+    fit_of(ours, state) != Fit::No
+}
+
+/// Whether what a peer's state says of its primary fits `to` better than `from`.
+pub(super) fn prefers(state: &State, to: &Path, from: &Path) -> bool {
+    fit_of(to, state) > fit_of(from, state)
+}
+
+fn fit_of(ours: &Path, state: &State) -> Fit {
+    let gids = state.ports.as_slice().iter().map(|port| port.gid);
+    fit(ours, &state.primary, state.place, gids)
 }
 
 #[cfg(test)]
@@ -351,9 +415,9 @@ mod tests {
 
     #[test]
     fn an_older_state_changes_nothing() {
-        let mut own = OwnState::new(&qp(1), ports(true));
+        let mut own = OwnState::new(&qp(1), 1, ports(true));
         let first = own.state();
-        own.refresh(&qp(1), false, &ports(false));
+        own.refresh(&qp(1), false, 1, &ports(false));
         let second = own.state();
         let mut peer = Peer::default();
         peer.proven(&first);
@@ -368,12 +432,12 @@ mod tests {
     #[test]
     fn what_the_peer_knows_is_no_news() {
         let peer = Peer::default();
-        let mut own = OwnState::new(&qp(1), ports(true));
+        let mut own = OwnState::new(&qp(1), 1, ports(true));
         own.forgotten();
         assert!(own.is_news_to(&peer, &qp(1).primary));
         own.told(1);
         assert!(!own.is_news_to(&peer, &qp(1).primary));
-        own.refresh(&qp(1), false, &ports(false));
+        own.refresh(&qp(1), false, 1, &ports(false));
         assert!(own.is_news_to(&peer, &qp(1).primary));
         own.told(1);
         assert!(own.is_news_to(&peer, &qp(1).primary), "a late answer");
@@ -384,9 +448,9 @@ mod tests {
     #[test]
     fn a_peer_that_moved_first_is_not_told_that_we_followed() {
         let ports = ports(true);
-        let mut own = OwnState::new(&qp(1), Arc::clone(&ports));
+        let mut own = OwnState::new(&qp(1), 1, Arc::clone(&ports));
         own.told(1);
-        own.refresh(&qp(2), false, &ports);
+        own.refresh(&qp(2), false, 2, &ports);
         let mut peer = Peer::default();
         assert!(own.is_news_to(&peer, &qp(2).primary));
         let there = PrimaryPath {
@@ -405,5 +469,71 @@ mod tests {
         assert!(peer.is_on(&qp(2).primary));
         peer.followed_to(&qp(1).primary);
         assert!(!peer.is_on(&qp(2).primary));
+    }
+
+    /// Two rails with subnet managers of their own: both paths have the same LIDs.
+    fn rails() -> [Path; 2] {
+        [1, 2].map(|number: u8| Path {
+            port: number,
+            slid: Lid(4),
+            dlid: Lid(5),
+            dgid: port(number.into(), true).gid,
+            ..Path::default()
+        })
+    }
+
+    fn on_rail(place: u8) -> State {
+        let ports = [1, 2].map(|number| PeerPort {
+            lid: Lid(5),
+            ..port(number, true)
+        });
+        let primary = PrimaryPath {
+            port: 9,
+            local: Lid(5),
+            remote: Lid(4),
+        };
+        State {
+            sequence: 9,
+            primary,
+            place,
+            ports: Ports::new(ports),
+            ..State::default()
+        }
+    }
+
+    #[test]
+    fn of_two_paths_with_equal_lids_the_peer_is_on_the_one_that_leads_to_its_port() {
+        let [first, second] = rails();
+        let mut peer = Peer::default();
+        peer.proven(&on_rail(2));
+        assert!(peer.is_on(&second) && !peer.is_on(&first));
+        assert!(peer.prefers(&second, &first) && !peer.prefers(&first, &second));
+        assert!(is_primary_of(&second, &on_rail(2)) && !is_primary_of(&first, &on_rail(2)));
+        assert!(prefers(&on_rail(1), &first, &second));
+        // Its subnet's prefix is another than when the path was made.
+        let before = Path {
+            dgid: Gid::new(7, second.dgid.interface_id()),
+            ..second
+        };
+        assert!(peer.is_on(&before));
+    }
+
+    #[test]
+    fn a_peer_that_may_be_on_either_path_has_left_neither() {
+        let [first, second] = rails();
+        let mut peer = Peer::default();
+        peer.proven(&on_rail(0));
+        assert!(peer.is_on(&second) && peer.is_on(&first));
+        assert!(!peer.prefers(&second, &first) && !peer.prefers(&first, &second));
+        // Where one path leads to another port of the peer's, its port is not that of the other.
+        let unknown = Path {
+            dgid: Gid::default(),
+            ..first
+        };
+        peer.proven(&on_rail(2));
+        assert!(peer.is_on(&unknown), "as far as is known");
+        assert!(peer.prefers(&second, &unknown));
+        peer.proven(&on_rail(1));
+        assert!(peer.prefers(&unknown, &second));
     }
 }

@@ -5,7 +5,7 @@ use cm_msgs::control::{Mode, Policy, PolicyOverride};
 use cm_msgs::path::Path;
 
 use super::{Connection, Core, Side};
-use crate::candidate::{Shared, shared};
+use crate::candidate::Shared;
 use crate::context::Context;
 
 impl Core {
@@ -16,7 +16,7 @@ impl Core {
 
     /// Whether a path has both ports of the primary.
     pub(super) fn has_same_ports(&self, cx: &Context, path: &Path) -> bool {
-        shared(&self.qp.primary, path, self.lmc(cx)) == Shared::BothPorts
+        self.candidate_pool(cx).shared(path) == Shared::BothPorts
     }
 
     /// Whether the policy allows a path as alternate.

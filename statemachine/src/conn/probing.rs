@@ -8,7 +8,7 @@ use cm_msgs::path::Path;
 use super::qp::Core;
 use super::watched::{Watched, WatchedPath};
 use super::{Connection, Side};
-use crate::candidate::{Shared, shared};
+use crate::candidate::Shared;
 use crate::context::Context;
 use crate::overlap::Overlap;
 use crate::probe::{Finding, PathHealth, ProbePath};
@@ -197,7 +197,7 @@ impl Connection {
         let alternate = core.loaded()?;
         Some(if !core.is_alternate_sound(cx) {
             Grade::Unverified
-        } else if shared(&core.qp.primary, alternate, core.lmc(cx)) != Shared::Neither {
+        } else if core.candidate_pool(cx).shared(alternate) != Shared::Neither {
             Grade::SamePort
         } else {
             match overlap {

@@ -23,13 +23,14 @@ use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context};
 use crate::exchange::RoundTrip;
 use crate::guard::guard;
-use crate::id::{ConnId, Payer};
+use crate::id::{ConnId, Payer, PortId};
 use crate::input::QueryError;
 use crate::output::Order;
-use crate::port::{Port, same_port};
+use crate::port::Port;
 use crate::proven_ports::SentTo;
 use crate::questions::Urgency;
 use crate::schedule::Class;
+use crate::subnet::{SubnetLid, base_lid, is_one_port};
 use crate::time::Time;
 use crate::trace::{MigratedBy, PathLids, What};
 use crate::view::{ConnectionCounters, MoveCause, Reason, Transition};
@@ -57,9 +58,8 @@ pub(crate) struct Core {
     pub(super) history: History,
     pub(super) peer: Peer,
     pub(super) own: OwnState,
-    /// The far-end port of which its handshake has proven the host's ports, for others as well; 0 if of
-    /// none.
-    pub(super) vouches_for: Lid,
+    /// The far-end port of which its handshake has proven the host's ports, for others as well.
+    pub(super) vouches_for: Option<SubnetLid>,
     /// How long the peer's daemon takes to answer.
     pub(crate) round_trip: RoundTrip,
     pub(super) refused: Option<Refusal>,
@@ -147,12 +147,11 @@ impl Core {
         if !here.any(|port| port.is_up() && port.id.port != primary.port) {
             return Some(Reason::NoSecondPort);
         }
-        let there = self.peer.ports.iter();
-        let mut there = there
-            .filter(|port| !ends_at(primary, **port, lmc))
-            .peekable();
+        let end = self.candidate_pool(cx).far_port(primary);
+        let there = self.peer.ports.iter().enumerate();
+        let mut there = there.filter(|&(at, _)| Some(at) != end).peekable();
         let named = there.peek().is_some();
-        (named && there.all(|port| port.lid == Lid(0))).then_some(Reason::NoSecondPortAtPeer)
+        (named && there.all(|(_, port)| port.lid == Lid(0))).then_some(Reason::NoSecondPortAtPeer)
     }
 
     /// What of its partition stands in the way of an alternate, where all that is known besides is `why`.
@@ -214,34 +213,54 @@ impl Core {
             .map_or(0, |port| port.status.lmc)
     }
 
-    /// Fills in GIDs that the QP's attributes do not show.
-    pub(super) fn complete_paths(&mut self, lmc: u8) {
-        let ports = &self.peer.ports;
-        let complete = |path: &mut Path| {
-            if path.dgid.is_unspecified()
-                && let Some(port) = ports.iter().find(|p| same_port(p.lid, path.dlid, lmc))
-            {
-                path.dgid = port.gid;
-            }
+    /// Fills in the far GIDs that the QP's attributes do not show, and those that have had another prefix since.
+    /// What a path's packets carry themselves, in a GRH, stays as it is.
+    pub(super) fn complete_paths(&mut self, cx: &Context) {
+        let far_gid = |path: &Path| {
+            let at = self.candidate_pool(cx).far_port(path)?;
+            Some(self.peer.ports.get(at)?.gid)
         };
-        complete(&mut self.qp.primary);
-        self.qp.alternate.as_mut().map(complete);
+        let complete = |path: &Path| match far_gid(path) {
+            Some(gid) if path.dgid.is_unspecified() || !path.global => gid,
+            _ => path.dgid,
+        };
+        let primary = complete(&self.qp.primary);
+        let alternate = self.qp.alternate.as_ref().map(complete);
+        self.qp.primary.dgid = primary;
+        if let (Some(path), Some(gid)) = (&mut self.qp.alternate, alternate) {
+            path.dgid = gid;
+        }
+    }
+
+    /// What was known of the far ends of `old`'s paths is known of the same paths in the QP as it is now.
+    fn keep_gids(&mut self, old: &Snapshot) {
+        let known = [Some(&old.primary), old.alternate.as_ref()];
+        let now = [Some(&mut self.qp.primary), self.qp.alternate.as_mut()];
+        for path in now.into_iter().flatten() {
+            let mut same = known.into_iter().flatten();
+            if path.dgid.is_unspecified()
+                && let Some(same) = same.find(|known| known.same_way(path))
+            {
+                path.dgid = same.dgid;
+            }
+        }
     }
 
     /// A port of the peer's was seen to have this LID (path bits may be in it).
-    pub(super) fn learn(&mut self, gid: Gid, lid: Lid, lmc: u8) {
+    pub(super) fn learn(&mut self, cx: &Context, gid: Gid, lid: Lid, lmc: u8) {
         // Ports are told apart by their base LID; a path may name any of the 2^LMC.
-        let lid = Lid(lid.0 >> lmc.min(7) << lmc.min(7));
+        let lid = base_lid(lid, lmc);
         let ports = &self.peer.ports;
-        match ports.iter().position(|port| port.gid == gid) {
-            Some(at) if ports[at].lid == lid => {}
-            Some(at) => Arc::make_mut(&mut self.peer.ports)[at].lid = lid,
+        let is_it = |port: &PortAddress| port.gid.interface_id() == gid.interface_id();
+        match ports.iter().position(is_it) {
+            Some(at) if ports[at] == (PortAddress { gid, lid }) => {}
+            Some(at) => Arc::make_mut(&mut self.peer.ports)[at] = PortAddress { gid, lid },
             None if ports.len() < MAX_PEER_PORTS => {
                 Arc::make_mut(&mut self.peer.ports).push(PortAddress { gid, lid });
             }
             None => {}
         }
-        self.complete_paths(lmc);
+        self.complete_paths(cx);
     }
 
     pub(super) fn event(&self, cx: &mut Context, event: AppEvent, status: u8) {
@@ -299,7 +318,7 @@ impl Core {
             .is_none_or(|port| !port.is_up());
         let leads_on = !self.peer.lacks_port_of(&alternate);
         ((primary_down && leads_on)
-            || self.peer.is_on(&alternate)
+            || self.peer.prefers(&alternate, &self.qp.primary)
             || (agreed && self.is_primary_hollow(cx, &alternate)))
             && cx.config.port_down != PortDown::Wait
             && self.in_rts()
@@ -311,7 +330,9 @@ impl Core {
     /// This end may be another than before.
     pub(super) fn refresh_own(&mut self, cx: &Context) {
         let ports = cx.ports.announce(self.node_guid);
-        self.own.refresh(&self.qp, self.distrusted, &ports);
+        let port = PortId::new(self.node_guid, self.qp.primary.port);
+        let place = cx.ports.place(port);
+        self.own.refresh(&self.qp, self.distrusted, place, &ports);
     }
 
     /// Whether the peer has to be told how this end is.
@@ -319,12 +340,12 @@ impl Core {
         self.own.is_news_to(&self.peer, &self.qp.primary)
     }
 
-    /// Whether a port that is known to be the peer's has this GID and this LID.
-    pub(super) fn has_port_at(&self, cx: &Context, gid: Gid, lid: Lid) -> bool {
-        let lmc = self.lmc(cx);
+    /// Whether a path ends at a port that is known to be the peer's, by its GID and its LID.
+    pub(super) fn leads_to_peer(&self, cx: &Context, path: &Path) -> bool {
+        let lmc = self.port_of(cx, path).map_or(0, |port| port.status.lmc);
         let known = self.peer.ports.iter().copied();
         let mut known = known.chain([self.qp.primary.remote_end()]);
-        known.any(|port| port.gid == gid && same_port(port.lid, lid, lmc))
+        known.any(|port| port.gid == path.dgid && is_one_port(port.lid, path.dlid, lmc))
     }
 
     /// Whether a path could be used from here, and the peer does not say that its end of it is out of
@@ -340,7 +361,7 @@ impl Core {
         self.vouch(cx, to);
         self.own.forgotten();
         self.own.told(sent);
-        self.complete_paths(self.lmc(cx));
+        self.complete_paths(cx);
         self.verify_later(cx);
     }
 
@@ -348,25 +369,23 @@ impl Core {
     /// than at the port that our ID was sent to.
     fn vouch(&mut self, cx: &mut Context, to: SentTo) {
         self.vouch_no_more(cx);
-        let SentTo::Port(lid) = to else { return };
-        let Path { dlid, dgid, .. } = self.qp.primary;
-        let gid = if self.base_lid(cx, dlid) == lid {
-            dgid
+        let SentTo::Port(far) = to else { return };
+        let gid = if self.far_end(cx, &self.qp.primary) == Some(far) {
+            self.qp.primary.dgid
         } else {
             Gid::default()
         };
         cx.peer_ports.share(&mut self.peer.ports);
         let ports = &self.peer.ports;
-        if cx.proven_ports.prove(self.node_guid, lid, gid, ports) {
-            self.vouches_for = lid;
+        if cx.proven_ports.prove(self.node_guid, far, gid, ports) {
+            self.vouches_for = Some(far);
         }
     }
 
     /// Its association is over.
     pub(super) fn vouch_no_more(&mut self, cx: &mut Context) {
-        let lid = core::mem::take(&mut self.vouches_for);
-        if lid != Lid(0) {
-            cx.proven_ports.ended(self.node_guid, lid);
+        if let Some(far) = self.vouches_for.take() {
+            cx.proven_ports.ended(self.node_guid, far);
         }
     }
 
@@ -375,9 +394,8 @@ impl Core {
         let news = self.peer.take_other_ports();
         if !open {
             self.vouch_no_more(cx);
-        } else if news && self.vouches_for != Lid(0) {
-            let (node_guid, lid) = (self.node_guid, self.vouches_for);
-            cx.proven_ports.told(node_guid, lid, &self.peer.ports);
+        } else if let Some(far) = self.vouches_for.filter(|_| news) {
+            cx.proven_ports.told(self.node_guid, far, &self.peer.ports);
         }
     }
 
@@ -405,7 +423,8 @@ impl Core {
         let old = core::mem::replace(&mut self.qp, counting(report.snapshot));
         cx.path_index
             .change(self.id, self.node_guid, &old, &self.qp);
-        self.complete_paths(self.lmc(cx));
+        self.keep_gids(&old);
+        self.complete_paths(cx);
         if old.migration != self.qp.migration {
             self.since = cx.now;
         }
@@ -510,7 +529,7 @@ impl Core {
             MoveCause::PathSuspect
         } else if chosen {
             MoveCause::Policy
-        } else if ordered && !self.peer.is_on(to) {
+        } else if ordered && !self.peer.prefers(to, path) {
             MoveCause::Ordered
         } else if ordered {
             MoveCause::PeerMoved
@@ -562,8 +581,4 @@ impl Core {
             chosen: matches!(cause, MoveCause::Policy | MoveCause::Operator),
         }
     }
-}
-
-fn ends_at(path: &Path, port: PortAddress, lmc: u8) -> bool {
-    same_port(port.lid, path.dlid, lmc) || (path.dgid == port.gid && !path.dgid.is_unspecified())
 }

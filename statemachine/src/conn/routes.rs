@@ -3,7 +3,6 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::Lid;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::path::{Path, PortAddress};
 
@@ -12,15 +11,15 @@ use crate::context::{Context, Route};
 use crate::guard::guard;
 use crate::id::PortId;
 use crate::input::MadSource;
-use crate::port::{Port, SubnetLid, same_port};
+use crate::port::Port;
 use crate::proven_ports::SentTo;
+use crate::subnet::{SubnetLid, is_one_port};
 
 impl Core {
     /// The routes for MADs to the peer, in the order of trying: the primary's first, then the other
     /// rails, then across. None begins at a port that is down, or outside of the connection's partition, or
     /// ends at a LID that no port has: a QP in state Error may have been on its way there.
     pub(super) fn routes(&self, cx: &Context) -> Vec<Route> {
-        let lmc = self.lmc(cx);
         let primary = self.qp.primary.port;
         let mut local: Vec<&Port> = cx
             .ports
@@ -29,10 +28,11 @@ impl Core {
             .collect();
         local.sort_by_key(|port| (port.id.port != primary, port.id.port));
         let mut remote: Vec<SubnetLid> = Vec::new();
-        let known = self.known_ports(cx).iter().map(SubnetLid::of);
+        let known = self.known_ports(cx).iter();
+        let known = known.filter_map(|port| cx.ports.end_of(self.node_guid, port));
         let [primary, alternate] = self.far_ends(cx);
         for end in primary.into_iter().chain(known).chain(alternate) {
-            if end.lid.is_unicast() && !remote.iter().any(|known| known.is_port(end, lmc)) {
+            if end.lid().is_unicast() && !remote.contains(&end) {
                 remote.push(end);
             }
         }
@@ -41,24 +41,27 @@ impl Core {
             let remote = &remote;
             local.map(move |(i, port)| (*port, remote[(i + shift) % remote.len()]))
         });
-        let meet = |(port, end): &(&Port, SubnetLid)| cx.ports.subnet(port.id) == Some(end.subnet);
+        let meet =
+            |(port, end): &(&Port, SubnetLid)| cx.ports.subnet(port.id) == Some(end.subnet());
         let route = |(port, end): (&Port, SubnetLid)| Route {
             port: port.id,
-            lid: end.lid,
+            lid: end.lid(),
             pkey: self.qp.primary.pkey,
         };
         pairs.filter(meet).map(route).collect()
     }
 
-    /// The far ends of its primary and of its alternate: in the subnets of their near ends, whatever GIDs the
-    /// application has put into its paths, since no router is between.
+    /// The far ends of its primary and of its alternate.
     fn far_ends(&self, cx: &Context) -> [Option<SubnetLid>; 2] {
-        let end = |path: &Path| {
-            let subnet = cx.ports.subnet(PortId::new(self.node_guid, path.port))?;
-            let lid = path.dlid;
-            Some(SubnetLid { subnet, lid })
-        };
-        [Some(&self.qp.primary), self.qp.alternate.as_ref()].map(|path| path.and_then(end))
+        let ends = [Some(&self.qp.primary), self.qp.alternate.as_ref()];
+        ends.map(|path| self.far_end(cx, path?))
+    }
+
+    /// The far end of one of its paths: in the subnet of the near end, whatever GIDs the application has put into
+    /// the path, since no router is between.
+    pub(super) fn far_end(&self, cx: &Context, path: &Path) -> Option<SubnetLid> {
+        let port = PortId::new(self.node_guid, path.port);
+        cx.ports.end(port, path.dlid)
     }
 
     /// The peer's ports; before its handshake those that another connection to the same port knows.
@@ -66,20 +69,19 @@ impl Core {
         if !self.peer.ports.is_empty() {
             return &self.peer.ports;
         }
-        let Path { dlid, dgid, .. } = self.qp.primary;
-        cx.proven_ports
-            .at(self.node_guid, self.base_lid(cx, dlid), dgid)
-    }
-
-    pub(super) fn base_lid(&self, cx: &Context, lid: Lid) -> Lid {
-        let lmc = self.lmc(cx).min(7);
-        Lid(lid.0 >> lmc << lmc)
+        let primary = &self.qp.primary;
+        self.far_end(cx, primary).map_or(&[], |far| {
+            cx.proven_ports.at(self.node_guid, far, primary.dgid)
+        })
     }
 
     /// An ID of ours is sent along one of these routes.
     pub(super) fn note_sent(&self, cx: &Context, to: &mut SentTo, routes: &[Route]) {
-        for route in routes {
-            to.add(self.base_lid(cx, route.lid));
+        let ends = routes
+            .iter()
+            .map(|route| cx.ports.end(route.port, route.lid));
+        for end in ends.flatten() {
+            to.add(end);
         }
     }
 
@@ -91,9 +93,8 @@ impl Core {
             lid: path.dlid,
             pkey: self.qp.primary.pkey,
         };
-        let leads_there = self.is_usable(cx, path)
-            && !self.is_suspect(cx, path)
-            && self.has_port_at(cx, path.dgid, path.dlid);
+        let leads_there =
+            self.is_usable(cx, path) && !self.is_suspect(cx, path) && self.leads_to_peer(cx, path);
         let others = self.routes(cx).into_iter();
         let others = others.filter(|route| !leads_there || *route != first);
         leads_there
@@ -128,16 +129,19 @@ impl Core {
 
     /// Whether a MAD comes from a daemon on a port that is known to be the peer's.
     pub(super) fn knows(&self, cx: &Context, source: &MadSource) -> bool {
-        let lmc = cx.ports.get(source.port).map_or(0, |port| port.status.lmc);
         // By its LID, where an answer goes. A GRH counts for nothing: what it names is elsewhere if the LID is.
-        let from = cx.ports.origin(source);
-        let known = self.peer.ports.iter().map(SubnetLid::of);
-        let mut known = known.chain(self.far_ends(cx).into_iter().flatten());
+        let from = cx.ports.end(source.port, source.lid);
+        let is_end = from.is_some() && self.far_ends(cx).contains(&from);
         // QP1 is the kernel's: only who may open umad can send from it, while any user has QPs.
         source.qpn == 1
             && guard!(
                 WhereTheQpLeads,
-                known.any(|end| from.is_some_and(|from| end.is_port(from, lmc)))
+                is_end
+                    || self
+                        .peer
+                        .ports
+                        .iter()
+                        .any(|port| cx.ports.is_from(source, port))
             )
     }
 
@@ -148,16 +152,18 @@ impl Core {
         source.is_in(self.qp.primary.pkey)
     }
 
-    /// Whether the path that a REQ names is one of the QP's. Who sent it is another question.
+    /// Whether a path that a REQ names is one of the QP's: one end may have left its primary for the alternate, and
+    /// the other may not know that yet. Who sent the REQ is another question.
     pub(super) fn has_path_of(&self, cx: &Context, req: &Req) -> bool {
-        let lmc = self.lmc(cx);
-        let theirs = &req.primary;
-        let mut ours = [Some(&self.qp.primary), self.qp.alternate.as_ref()]
-            .into_iter()
-            .flatten();
+        let ours = [Some(&self.qp.primary), self.qp.alternate.as_ref()];
+        let mut ours = ours.into_iter().flatten();
+        let theirs = [&req.primary, &req.alternate];
         ours.any(|path| {
-            same_port(path.slid, theirs.remote_port_lid, lmc)
-                && same_port(path.dlid, theirs.local_port_lid, lmc)
+            let lmc = self.port_of(cx, path).map_or(0, |port| port.status.lmc);
+            theirs.iter().any(|fields| {
+                is_one_port(path.slid, fields.remote_port_lid, lmc)
+                    && is_one_port(path.dlid, fields.local_port_lid, lmc)
+            })
         })
     }
 }

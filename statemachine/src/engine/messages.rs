@@ -79,7 +79,8 @@ impl Engine {
             }
             cm::Message::Rej(rej) => {
                 let parked = self.parked.take(|parked| {
-                    parked.req.local_comm_id == rej.local_comm_id && parked.source.lid == source.lid
+                    parked.req.local_comm_id == rej.local_comm_id
+                        && self.cx.ports.is_one_sender(&parked.source, source)
                 });
                 if !parked.is_empty() {
                     for Parked { number, .. } in parked {
@@ -123,7 +124,10 @@ impl Engine {
             return self.cx.reply(to, source.transaction_id, rej);
         }
         let data = match ReqData::decode(&req.private_data) {
-            Ok(data) => data,
+            Ok(data) => ReqData {
+                state: data.state.with_primary_at(req.primary.local_port_gid),
+                ..data
+            },
             Err(error) => {
                 self.cx.drop_mad(source, "REQ", Drop::Malformed);
                 let rej = reject(match error {
@@ -134,10 +138,10 @@ impl Engine {
             }
         };
         let primary = &req.primary;
-        let device = self
-            .cx
-            .ports
-            .device_at(primary.remote_port_gid, primary.remote_port_lid);
+        let device =
+            self.cx
+                .ports
+                .device_at(source, primary.remote_port_gid, primary.remote_port_lid);
         let Some(device) = device else {
             let rej = reject(RejReason::InvalidPrimaryGid);
             return self.cx.reply(to, source.transaction_id, rej);

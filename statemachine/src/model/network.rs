@@ -96,6 +96,7 @@ pub(super) fn port_status(host: usize, port: u8, up: bool) -> PortStatus {
         lid: lid(host, port),
         lmc: 0,
         sm_lid: Lid(1),
+        sm_guid: Guid(1),
         gid: gid(host, port),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,

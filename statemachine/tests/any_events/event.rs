@@ -119,6 +119,7 @@ pub(crate) fn status(number: u8, active: bool) -> PortStatus {
         lid: near(number).lid,
         lmc: 0,
         sm_lid: Lid(1),
+        sm_guid: Guid(1),
         gid: near(number).gid,
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,
@@ -210,11 +211,12 @@ fn qp() -> impl Strategy<Value = Qp> {
 
 fn a_port() -> impl Strategy<Value = (PortId, Option<PortStatus>)> {
     let odd = (any::<[u16; 4]>(), any::<[u8; 3]>(), any::<[bool; 3]>()).prop_map(
-        |([lid, sm_lid, pkey, _], [lmc, mtu, ports], [active, apm, infiniband])| PortStatus {
+        |([lid, sm_lid, pkey, sm], [lmc, mtu, ports], [active, apm, infiniband])| PortStatus {
             active,
             lid: Lid(lid),
             lmc: lmc % 8,
             sm_lid: Lid(sm_lid),
+            sm_guid: Guid(sm.into()),
             gid: near(1).gid,
             pkeys: vec![PKey(pkey)],
             mtu,

@@ -512,6 +512,8 @@ fn state(pick: Pick) -> State {
             local: far(on).lid,
             remote: near(on).lid,
         },
+        // Now and then not told, or of no port.
+        place: (pick / 5 % 4) as u8,
         ports: Ports::new([port(1), port(2)]),
         migration: migrations[pick % 3],
         movement: movements[pick / 3 % 3],

@@ -30,4 +30,5 @@ mod sharing;
 mod standing;
 mod stranger;
 mod turns;
+mod two_subnets;
 mod unknown_gid;

@@ -32,6 +32,7 @@ fn status(number: u8, active: bool) -> PortStatus {
         lid: Lid(number.into()),
         lmc: 0,
         sm_lid: Lid(1),
+        sm_guid: Guid(1),
         gid: gid(GUID, number),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cm_msgs::control::Snapshot;
-use cm_msgs::{Lid, PKey};
+use cm_msgs::{Guid, Lid, PKey};
 use statemachine::{Engine, Order, PortId, PortStatus};
 
 use super::fabric::{Fabric, PortOf, base_lid, gid, guid};
@@ -46,6 +46,7 @@ pub fn port_status(fabric: &Fabric, port: PortOf) -> PortStatus {
         lid: base_lid(port),
         lmc: fabric.lmc,
         sm_lid: Lid(1),
+        sm_guid: Guid(1),
         gid: gid(port),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,

@@ -304,6 +304,7 @@ mod tests {
             lid: Lid(8),
             lmc: 2,
             sm_lid: Lid(1),
+            sm_guid: cm_msgs::Guid(1),
             gid: GID,
             pkeys: Vec::new(),
             mtu: 5,

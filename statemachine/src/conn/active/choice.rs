@@ -8,7 +8,7 @@ use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid};
 
 use super::overlaps::Overlaps;
-use crate::candidate::{Candidate, Doubt, Score, Shared, rank, shared};
+use crate::candidate::{Candidate, Doubt, Score, Shared, rank};
 use crate::conn::Core;
 use crate::conn::doubt::Suspicions;
 use crate::context::{ConnAlarm, Context};
@@ -146,7 +146,7 @@ impl Choice {
         Score {
             doubt: worst(self.doubts.of_path(path), core.is_drained(cx, path)),
             astray: core.is_astray(cx, path.port, path.dgid),
-            shared: shared(&core.qp.primary, path, core.lmc(cx)),
+            shared: core.candidate_pool(cx).shared(path),
             overlap: self.overlaps.of_path(core, cx, path),
             tie: 0,
         }

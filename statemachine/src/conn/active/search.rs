@@ -119,7 +119,7 @@ impl Search {
     pub(super) fn redirect(&mut self, core: &mut Core, cx: &Context, gid: Gid) {
         self.choice.doubts.present(gid);
         if !core.peer.ports.iter().any(|port| port.gid == gid) {
-            core.learn(gid, Lid(0), 0);
+            core.learn(cx, gid, Lid(0), 0);
         }
         self.rest.retain(|candidate| candidate.dgid != gid);
         let first = self.choice.candidates_to(core, cx, gid);
@@ -180,7 +180,8 @@ impl Search {
         }
         // Not before: what the peer says is out of service would be none to the alternate that is loaded,
         // because of a source that has not noticed.
-        core.learn(path.dgid, path.dlid, core.lmc(cx));
+        let lmc = port.map_or(0, |port| port.status.lmc);
+        core.learn(cx, path.dgid, path.dlid, lmc);
         self.choice.chosen = Some((&candidate).into());
         core.event(cx, AppEvent::AltRouteResolved, 0);
         Ok((path, candidate.origin))

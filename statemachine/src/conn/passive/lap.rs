@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 
-use cm_msgs::association::{PrimaryPath, State};
+use cm_msgs::association::State;
 use cm_msgs::cm::{ApStatus, Apr, Lap, PathFields};
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
@@ -13,7 +13,7 @@ use super::{Answer, LapState, MAX_TRIPS, Passive, Proposal};
 use crate::conn::Core;
 use crate::conn::association::{CommIds, MraReceived};
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
-use crate::conn::peer::is_reverse;
+use crate::conn::peer::{is_primary_of, prefers};
 use crate::conn::proposal::reversed;
 use crate::context::Context;
 use crate::guard::guard;
@@ -98,7 +98,11 @@ impl Passive {
         if !core.in_rts() {
             return self.answer(core, cx, &proposal, ApStatus::Rejected);
         }
-        if !is_reverse(&core.qp.primary, &proposal.state.primary) {
+        let alternate = core.loaded();
+        let primary = &core.qp.primary;
+        if !is_primary_of(primary, &proposal.state)
+            || alternate.is_some_and(|path| prefers(&proposal.state, path, primary))
+        {
             return self.compare(core, cx, proposal);
         }
         match check(core, cx, &proposal.alternate) {
@@ -127,12 +131,13 @@ impl Passive {
             .alternate
             .filter(|_| guard!(OnlyArmed, core.is_armed()));
         let is_there = |path: Path| {
-            is_reverse(&path, &proposal.state.primary) && guard!(AlternateUp, core.is_up(cx, &path))
+            prefers(&proposal.state, &path, &core.qp.primary)
+                && guard!(AlternateUp, core.is_up(cx, &path))
         };
         if armed.is_some_and(is_there) {
             // The peer has migrated, and no packet of it has told the QP yet.
             core.migrate(cx);
-        } else if let Some(path) = self.replaced_on(core, cx, &proposal.state.primary) {
+        } else if let Some(path) = self.replaced_on(core, cx, &proposal.state) {
             core.load(cx, path);
         } else {
             core.query(cx);
@@ -143,9 +148,10 @@ impl Passive {
 
     /// The alternate before the present one, if it is what the peer has migrated to and the QP can
     /// be brought there still.
-    fn replaced_on(&self, core: &Core, cx: &Context, primary: &PrimaryPath) -> Option<Path> {
-        let is_there =
-            |path: &Path| is_reverse(path, primary) && guard!(AlternateUp, core.is_up(cx, path));
+    fn replaced_on(&self, core: &Core, cx: &Context, state: &State) -> Option<Path> {
+        let is_there = |path: &Path| {
+            prefers(state, path, &core.qp.primary) && guard!(AlternateUp, core.is_up(cx, path))
+        };
         self.replaced
             .as_deref()
             .copied()
@@ -295,11 +301,11 @@ fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objecti
     if !port.has_lid(fields.remote_port_lid) || !fields.local_port_lid.is_unicast() {
         return Err(ApStatus::InvalidLid.into());
     }
+    let path = reversed(primary, port, fields);
     // An alternate ends at a port that is known to be the peer's.
-    if !core.has_port_at(cx, fields.local_port_gid, fields.local_port_lid) {
+    if !core.leads_to_peer(cx, &path) {
         return Err(ApStatus::InvalidGid.into());
     }
-    let path = reversed(primary, port, fields);
     if path.same_way(primary) {
         return Err(ApStatus::IsCurrent.into());
     }

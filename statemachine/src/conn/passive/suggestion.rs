@@ -201,7 +201,7 @@ impl Passive {
     /// The peer's daemon says how its end is.
     pub(super) fn peer_says(&mut self, core: &mut Core, cx: &Context, state: &State) {
         if core.peer.update(state) == News::Ports {
-            core.complete_paths(core.lmc(cx));
+            core.complete_paths(cx);
         }
     }
 }

@@ -69,6 +69,7 @@ fn port_status(host: usize, port: u8, lmc: u8) -> PortStatus {
         lid: base_lid((host, port)),
         lmc,
         sm_lid: cm_msgs::Lid(1),
+        sm_guid: cm_msgs::Guid(1),
         gid: gid((host, port)),
         pkeys: vec![PKey(0x7fff), PKey::DEFAULT_FULL],
         mtu: 4,

@@ -173,7 +173,7 @@ impl Pair {
         if sender.state != QpState::Rts {
             return;
         }
-        let there = self.net.passes(sender.primary.slid, sender.primary.dlid);
+        let there = self.passes(host, &sender.primary);
         let (taken, event) = if there {
             self.hosts[1 - host].qps[conn].receive(&sender.primary, sender.migreq())
         } else {
@@ -182,7 +182,7 @@ impl Pair {
         self.notice(1 - host, conn, event);
         // The acknowledgement goes by the receiver's primary.
         let back = &self.hosts[1 - host].qps[conn];
-        let acknowledged = taken && self.net.passes(back.primary.slid, back.primary.dlid);
+        let acknowledged = taken && self.passes(1 - host, &back.primary);
         let event = if acknowledged {
             let (path, migreq) = (back.primary, back.migreq());
             let qp = &mut self.hosts[host].qps[conn];
@@ -192,6 +192,11 @@ impl Pair {
             self.hosts[host].qps[conn].not_acknowledged()
         };
         self.notice(host, conn, event);
+    }
+
+    /// Whether a host's packets get through by a path of its own.
+    fn passes(&self, host: usize, path: &Path) -> bool {
+        self.net.passes((host, path.port), path.slid, path.dlid)
     }
 
     /// A library sees what its QP does.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The way between two hosts: two ports each, all of them on one subnet.
+//! The way between two hosts: two ports each, all of them on one subnet, or each pair of ports on its own.
 
 use cm_msgs::{Gid, Guid, Lid};
 
@@ -46,6 +46,10 @@ pub(crate) struct Network {
     pub(crate) lmc: u8,
     /// Base LIDs, where they are others than at first.
     pub(crate) relabelled: Vec<(PortOf, Lid)>,
+    /// First ports reach first ports only, and second ports second ports: two subnets.
+    pub(crate) two_subnets: bool,
+    /// Hosts whose daemon does not tell the place of its primary's port: one of before that was told.
+    pub(crate) old_daemons: [bool; 2],
     /// Ports outside of the connections' partition: no packet of theirs gets in or out.
     pub(crate) outside: Vec<PortOf>,
     random: u64,
@@ -59,6 +63,8 @@ impl Network {
             weather: Weather::FAIR,
             lmc,
             relabelled: Vec::new(),
+            two_subnets: false,
+            old_daemons: [false; 2],
             outside: Vec::new(),
             random: seed,
         }
@@ -76,15 +82,17 @@ impl Network {
         &mut self.cables[port.0][usize::from(port.1) - 1]
     }
 
-    /// Whether a packet from one of these LIDs gets to the other.
-    pub(crate) fn passes(&self, slid: Lid, dlid: Lid) -> bool {
-        let cable = |lid| {
-            let (host, port) = self.port_at(lid)?;
+    /// Whether a packet that a port sends from one of its LIDs gets to a LID.
+    pub(crate) fn passes(&self, from: PortOf, slid: Lid, dlid: Lid) -> bool {
+        let cable = |port: Option<PortOf>| {
+            let (host, port) = port?;
             let inside = !self.outside.contains(&(host, port));
             inside.then_some(self.cables[host][usize::from(port) - 1])
         };
-        cable(slid) == Some(Cable::Plugged)
-            && matches!(cable(dlid), Some(Cable::Plugged | Cable::Mute))
+        let sender = Some(from).filter(|&from| self.has_lid(from, slid));
+        let receiver = self.port_at(from, dlid);
+        cable(sender) == Some(Cable::Plugged)
+            && matches!(cable(receiver), Some(Cable::Plugged | Cable::Mute))
     }
 
     /// A port's base LID.
@@ -94,10 +102,20 @@ impl Network {
         other.map_or(base_lid(port), |&(_, lid)| lid)
     }
 
-    pub(crate) fn port_at(&self, lid: Lid) -> Option<PortOf> {
-        let port = |host, port| (self.lid((host, port)).0 == lid.0 & !7).then_some((host, port));
-        let here = port(0, 1).or(port(0, 2)).or(port(1, 1)).or(port(1, 2))?;
-        ((lid.0 & 7) < 1 << self.lmc).then_some(here)
+    fn has_lid(&self, port: PortOf, lid: Lid) -> bool {
+        self.lid(port).0 == lid.0 & !7 && (lid.0 & 7) < 1 << self.lmc
+    }
+
+    /// The port with this LID in the subnet of a port.
+    pub(crate) fn port_at(&self, from: PortOf, lid: Lid) -> Option<PortOf> {
+        let all = [(0, 1), (0, 2), (1, 1), (1, 2)];
+        let mut here = all.into_iter().filter(|to| self.is_connected(from, *to));
+        here.find(|&port| self.has_lid(port, lid))
+    }
+
+    /// Whether two ports are in one subnet.
+    pub(crate) fn is_connected(&self, from: PortOf, to: PortOf) -> bool {
+        !self.two_subnets || from.1 == to.1
     }
 }
 
@@ -111,7 +129,9 @@ pub(crate) fn gid((host, port): PortOf) -> Gid {
 
 pub(crate) fn port_of(gid: Gid) -> Option<PortOf> {
     let ports = [(0, 1), (0, 2), (1, 1), (1, 2)];
-    ports.into_iter().find(|&port| self::gid(port) == gid)
+    // Whatever its subnet's prefix is.
+    let is_it = |port: &PortOf| self::gid(*port).interface_id() == gid.interface_id();
+    ports.into_iter().find(is_it)
 }
 
 /// At first. Room for LMC 3.

@@ -56,18 +56,20 @@ impl Pair {
                 .unwrap_or(self.net.lid(port))
         };
         let result = match (known(query.sgid), known(query.dgid)) {
-            (Some(from), Some(to)) if knows(from, to) => Ok(vec![PathRecord {
-                dgid: query.dgid,
-                sgid: query.sgid,
-                dlid: asked(query.dlid, to),
-                slid: asked(query.slid, from),
-                pkey: query.pkey,
-                reversible: true,
-                mtu: 4,
-                rate: 7,
-                packet_life_time: 13,
-                ..PathRecord::default()
-            }]),
+            (Some(from), Some(to)) if knows(from, to) && self.net.is_connected(from, to) => {
+                Ok(vec![PathRecord {
+                    dgid: query.dgid,
+                    sgid: query.sgid,
+                    dlid: asked(query.dlid, to),
+                    slid: asked(query.slid, from),
+                    pkey: query.pkey,
+                    reversible: true,
+                    mtu: 4,
+                    rate: 7,
+                    packet_life_time: 13,
+                    ..PathRecord::default()
+                }])
+            }
             _ => Err(QueryError::NoPath),
         };
         self.input(

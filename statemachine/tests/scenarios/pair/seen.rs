@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be seen of it, and what must hold.
 
-use cm_msgs::Lid;
 use cm_msgs::cm;
 use cm_msgs::control::{MigrationState, QpState};
 use cm_msgs::path::Path;
+use cm_msgs::{Gid, Lid};
 use statemachine::view::Protection;
 use statemachine::{ConnId, ConnectionView, MadSource, Time, Trace};
 
@@ -175,5 +175,10 @@ impl Pair {
 
 /// Whether `peer` is this path seen from its other end.
 pub(super) fn is_reverse(path: &Path, peer: &Path) -> bool {
-    path.slid == peer.dlid && path.dlid == peer.slid
+    let is_port =
+        |dgid: Gid, sgid: Gid| dgid.is_unspecified() || dgid.interface_id() == sgid.interface_id();
+    path.slid == peer.dlid
+        && path.dlid == peer.slid
+        && is_port(path.dgid, peer.sgid)
+        && is_port(peer.dgid, path.sgid)
 }

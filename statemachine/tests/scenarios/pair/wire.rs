@@ -12,20 +12,24 @@ impl Pair {
         *self.hosts[host].sent.entry(name).or_default() += 1;
         self.hosts[host].sent_in.insert(send.pkey);
         self.transactions.insert(name, send.transaction_id);
-        let slid = self.net.lid((host, send.port.port));
+        let from = (host, send.port.port);
+        let slid = self.net.lid(from);
         if let Some(left) = self.lose.get_mut(name).filter(|left| **left > 0) {
             *left -= 1;
             return;
         }
         // The codecs are part of the way.
         let mad = send.message.encode(0x2d, u64::from(send.transaction_id));
-        let (_, message) = cm::Message::decode(&mad).expect("what was encoded can be decoded");
+        let (_, mut message) = cm::Message::decode(&mad).expect("what was encoded can be decoded");
         assert_eq!(message, send.message);
-        let Some((to, port)) = self.net.port_at(send.lid) else {
+        if self.net.old_daemons[host] {
+            without_place(&mut message);
+        }
+        let Some((to, port)) = self.net.port_at(from, send.lid) else {
             self.to_strangers.push((send.lid, message));
             return;
         };
-        if !self.net.passes(slid, send.lid) {
+        if !self.net.passes(from, slid, send.lid) {
             return;
         }
         let receiver = &self.hosts[to];
@@ -61,7 +65,8 @@ impl Pair {
     /// A probe takes the path that it is about.
     pub(super) fn send_probe(&mut self, host: usize, probe: Probe) {
         self.hosts[host].probes += 1;
-        if self.net.passes(probe.path.slid, probe.path.dlid) && !self.is_lost() {
+        let from = (host, probe.path.port.port);
+        if self.net.passes(from, probe.path.slid, probe.path.dlid) && !self.is_lost() {
             let delay = 20 + self.net.random(self.net.weather.delay);
             self.push(delay, Pending::Probe(host, probe));
         }
@@ -69,9 +74,12 @@ impl Pair {
 
     /// Where no daemon runs, the kernel answers. A stopped one does not.
     pub(super) fn answer_probe(&mut self, host: usize, probe: Probe) {
-        let there = self.net.port_at(probe.path.dlid).map(|(host, _)| host);
-        let stopped = there.is_none_or(|there| self.hosts[there].stopped);
-        if self.net.passes(probe.path.dlid, probe.path.slid) && !stopped && !self.is_lost() {
+        let from = (host, probe.path.port.port);
+        let there = self.net.port_at(from, probe.path.dlid);
+        let answers = there.is_some_and(|there| {
+            !self.hosts[there.0].stopped && self.net.passes(there, probe.path.dlid, probe.path.slid)
+        });
+        if answers && !self.is_lost() {
             let delay = 20 + self.net.random(self.net.weather.delay);
             self.push(delay, Pending::ProbeAnswer(host, probe));
         }
@@ -80,4 +88,18 @@ impl Pair {
     pub(super) fn is_lost(&mut self) -> bool {
         self.net.random(1000) < self.net.weather.loss
     }
+}
+
+/// Takes out which port the sender's primary leaves from.
+fn without_place(message: &mut cm::Message) {
+    const PLACE: usize = 93;
+    let byte = match message {
+        cm::Message::Rep(rep) => &mut rep.private_data.0[PLACE],
+        cm::Message::Lap(lap) => &mut lap.private_data.0[PLACE],
+        cm::Message::Apr(apr) => &mut apr.private_data.0[PLACE],
+        cm::Message::Sap(sap) => &mut sap.private_data.0[PLACE],
+        cm::Message::Spr(spr) => &mut spr.private_data.0[PLACE],
+        _ => return,
+    };
+    *byte &= 0x0f;
 }

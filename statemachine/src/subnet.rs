@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Subnets, and LIDs within them. A LID names a port only within one subnet: rails with subnet managers of
+//! their own have ports with equal LIDs, and often equal subnet prefixes as well.
+
+use cm_msgs::path::PortAddress;
+use cm_msgs::{Guid, Lid};
+
+use crate::id::PortId;
+use crate::input::MadSource;
+use crate::port::{Port, Ports};
+
+/// A subnet of this host's, as far as it can be told from the others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Subnet {
+    /// Prefix of the GIDs in it.
+    prefix: u64,
+    /// The device's first port that is in it: two subnets can have one prefix.
+    first: u8,
+}
+
+/// A port, by its subnet and its base LID. LIDs are compared as this type only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct SubnetLid {
+    subnet: Subnet,
+    base: Lid,
+}
+
+impl SubnetLid {
+    pub(crate) fn subnet(self) -> Subnet {
+        self.subnet
+    }
+
+    /// The port's base LID.
+    pub(crate) fn lid(self) -> Lid {
+        self.base
+    }
+
+    /// Whether it can be the port with this address, whose LID is the base LID.
+    pub(crate) fn is_base_of(self, port: &PortAddress) -> bool {
+        self.may_be(port, 0)
+    }
+
+    /// Whether it can be the port with this address: that has the prefix of its subnet.
+    fn may_be(self, port: &PortAddress, lmc: u8) -> bool {
+        port.lid != Lid(0)
+            && !port.gid.is_unspecified()
+            && port.gid.subnet_prefix() == self.subnet.prefix
+            && base_lid(port.lid, lmc) == self.base
+    }
+
+    /// A port of a subnet that has its prefix for itself.
+    #[cfg(test)]
+    pub(crate) fn in_subnet(prefix: u64, base: Lid) -> Self {
+        let subnet = Subnet { prefix, first: 1 };
+        Self { subnet, base }
+    }
+}
+
+/// The base LID of the port that has `lid`, where ports have 2^`lmc` LIDs. Base LIDs are multiples of that
+/// (IBA 4.1.3), and a subnet manager gives all end ports of its subnet the same LMC.
+pub(crate) fn base_lid(lid: Lid, lmc: u8) -> Lid {
+    let lmc = lmc.min(7);
+    Lid(lid.0 >> lmc << lmc)
+}
+
+/// Whether two LIDs of one subnet are one port's, where ports have 2^`lmc` LIDs.
+pub(crate) fn is_one_port(a: Lid, b: Lid, lmc: u8) -> bool {
+    a != Lid(0) && base_lid(a, lmc) == base_lid(b, lmc)
+}
+
+/// Whether two ports of one prefix are in different subnets all the same: they have different subnet
+/// managers, or have a LID in common, which a subnet manager gives only once. Of a port that is down it is what
+/// was so before.
+fn are_apart(a: &Port, b: &Port) -> bool {
+    let (a, b) = (&a.status, &b.status);
+    let managers = [
+        (a.sm_guid.0, b.sm_guid.0),
+        (a.sm_lid.0.into(), b.sm_lid.0.into()),
+    ];
+    let differ = |&(a, b): &(u64, u64)| a != 0 && b != 0 && a != b;
+    managers.iter().any(differ) || a.has_lid(b.lid) || b.has_lid(a.lid)
+}
+
+impl Ports {
+    /// The subnet that a port is in.
+    pub(crate) fn subnet(&self, id: PortId) -> Option<Subnet> {
+        let port = self.get(id)?;
+        let prefix = port.status.gid.subnet_prefix();
+        let mut others = self.of_device(id.node_guid);
+        let is_there = |other: &&Port| {
+            other.status.gid.subnet_prefix() == prefix
+                && (other.id == id || !are_apart(other, port))
+        };
+        let first = others.find(is_there);
+        let first = first.map_or(id.port, |port| port.id.port);
+        Some(Subnet { prefix, first })
+    }
+
+    /// The port with a LID that can be reached from a local port.
+    pub(crate) fn end(&self, from: PortId, lid: Lid) -> Option<SubnetLid> {
+        let lmc = self.get(from)?.status.lmc;
+        let subnet = self.subnet(from)?;
+        let base = base_lid(lid, lmc);
+        Some(SubnetLid { subnet, base })
+    }
+
+    /// A port that its host has told of, in whose first GID is the prefix of its subnet. `None`: none of the
+    /// device's ports is in that subnet, or several are in different ones of that prefix.
+    pub(crate) fn end_of(&self, node_guid: Guid, port: &PortAddress) -> Option<SubnetLid> {
+        let prefix = port.gid.subnet_prefix();
+        let local = self.of_device(node_guid);
+        let local = local.filter(|local| local.status.gid.subnet_prefix() == prefix);
+        let mut ends = local
+            .clone()
+            .filter_map(|local| self.end(local.id, port.lid));
+        let end = ends.next()?;
+        // A LID that a port here has is nobody else's in that subnet: the port told of is in another.
+        let is_own = |own: &Port| own.is_up() && self.end(own.id, own.status.lid) == Some(end);
+        let is_taken = local
+            .clone()
+            .any(|own| is_own(own) && own.status.gid != port.gid);
+        (!is_taken && ends.all(|other| other == end)).then_some(end)
+    }
+
+    /// Whether two MADs come from one port, whichever of this host's they came in by.
+    pub(crate) fn is_one_sender(&self, a: &MadSource, b: &MadSource) -> bool {
+        let from = self.end(a.port, a.lid);
+        from.is_some() && from == self.end(b.port, b.lid)
+    }
+
+    /// Whether a MAD comes from a port that its host has told of.
+    pub(crate) fn is_from(&self, source: &MadSource, port: &PortAddress) -> bool {
+        let lmc = self.get(source.port).map_or(0, |port| port.status.lmc);
+        let from = self.end(source.port, source.lid);
+        from.is_some_and(|from| from.may_be(port, lmc))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::input::PortStatus;
+    use cm_msgs::Gid;
+
+    const HOST: Guid = Guid(0x10);
+    const PREFIX: u64 = 0xfe80 << 48;
+
+    fn id(port: u8) -> PortId {
+        PortId::new(HOST, port)
+    }
+
+    fn status(port: u8, prefix: u64, lid: u16, sm: u16) -> PortStatus {
+        PortStatus {
+            active: true,
+            lid: Lid(lid),
+            sm_lid: Lid(sm),
+            gid: Gid::new(prefix, Guid(HOST.0 + u64::from(port))),
+            infiniband: true,
+            ..PortStatus::default()
+        }
+    }
+
+    fn ports(all: [PortStatus; 2]) -> Ports {
+        let mut ports = Ports::default();
+        for (number, status) in (1..).zip(all) {
+            ports.update(id(number), Some(status), Duration::ZERO);
+        }
+        ports
+    }
+
+    fn are_one_subnet(all: [PortStatus; 2]) -> bool {
+        let ports = ports(all);
+        ports.subnet(id(1)) == ports.subnet(id(2))
+    }
+
+    #[test]
+    fn what_tells_two_subnets_apart() {
+        let first = status(1, PREFIX, 4, 1);
+        let second = |prefix, lid, sm| status(2, prefix, lid, sm);
+        assert!(are_one_subnet([first.clone(), second(PREFIX, 5, 1)]));
+        assert!(!are_one_subnet([first.clone(), second(PREFIX + 1, 5, 1)]));
+        assert!(!are_one_subnet([first.clone(), second(PREFIX, 5, 2)]), "SM");
+        assert!(
+            !are_one_subnet([first.clone(), second(PREFIX, 4, 1)]),
+            "LID"
+        );
+        let with_sm = |status, sm_guid| PortStatus {
+            sm_guid: Guid(sm_guid),
+            ..status
+        };
+        let managed = |a, b| {
+            let second = with_sm(second(PREFIX, 5, 1), b);
+            are_one_subnet([with_sm(first.clone(), a), second])
+        };
+        assert!(managed(7, 7) && managed(7, 0) && managed(0, 7));
+        assert!(!managed(7, 8));
+    }
+
+    #[test]
+    fn a_port_that_is_down_still_is_on_its_rail() {
+        let down = |lid, sm| PortStatus {
+            active: false,
+            ..status(2, PREFIX, lid, sm)
+        };
+        assert!(!are_one_subnet([status(1, PREFIX, 4, 1), down(5, 2)]));
+        assert!(!are_one_subnet([status(1, PREFIX, 4, 1), down(4, 0)]));
+        assert!(are_one_subnet([status(1, PREFIX, 4, 1), down(0, 0)]));
+    }
+
+    #[test]
+    fn path_bits_are_the_ports() {
+        assert!(is_one_port(Lid(8), Lid(11), 2));
+        assert!(!is_one_port(Lid(8), Lid(12), 2));
+        assert!(!is_one_port(Lid(0), Lid(0), 2));
+        let with_lmc = PortStatus {
+            lmc: 2,
+            ..status(1, PREFIX, 4, 1)
+        };
+        let ports = ports([with_lmc, status(2, PREFIX + 1, 4, 1)]);
+        assert_eq!(ports.end(id(1), Lid(11)), ports.end(id(1), Lid(8)));
+        assert_ne!(ports.end(id(1), Lid(12)), ports.end(id(1), Lid(8)));
+        assert_ne!(ports.end(id(2), Lid(11)), ports.end(id(2), Lid(8)), "LMC 0");
+    }
+
+    #[test]
+    fn equal_lids_in_two_subnets_are_two_ports() {
+        let apart = ports([status(1, PREFIX, 4, 1), status(2, PREFIX, 4, 1)]);
+        assert_ne!(apart.end(id(1), Lid(9)), apart.end(id(2), Lid(9)));
+        let joined = ports([status(1, PREFIX, 4, 1), status(2, PREFIX, 5, 1)]);
+        assert_eq!(joined.end(id(1), Lid(9)), joined.end(id(2), Lid(9)));
+    }
+
+    #[test]
+    fn a_told_port_is_found_where_only_one_subnet_can_have_it() {
+        let far = |prefix, lid| PortAddress {
+            gid: Gid::new(prefix, Guid(0x21)),
+            lid: Lid(lid),
+        };
+        let joined = ports([status(1, PREFIX, 4, 1), status(2, PREFIX, 5, 1)]);
+        let end = joined.end_of(HOST, &far(PREFIX, 9));
+        assert!(end.is_some());
+        assert_eq!(end, joined.end(id(2), Lid(9)));
+        assert_eq!(joined.end_of(HOST, &far(PREFIX + 1, 9)), None);
+        assert_eq!(joined.end_of(HOST, &far(PREFIX, 5)), None, "crossed LIDs");
+        let apart = ports([status(1, PREFIX, 4, 1), status(2, PREFIX, 4, 1)]);
+        assert_eq!(
+            apart.end_of(HOST, &far(PREFIX, 9)),
+            None,
+            "which of the two?"
+        );
+        let prefixes = ports([status(1, PREFIX, 4, 1), status(2, PREFIX + 1, 4, 1)]);
+        let end = prefixes.end_of(HOST, &far(PREFIX + 1, 9));
+        assert_eq!(end, prefixes.end(id(2), Lid(9)));
+    }
+
+    #[test]
+    fn a_mad_is_from_a_port_of_its_own_subnet_only() {
+        let ports = ports([status(1, PREFIX, 4, 1), status(2, PREFIX + 1, 4, 1)]);
+        let source = |port| MadSource {
+            port: id(port),
+            lid: Lid(9),
+            qpn: 1,
+            pkey: cm_msgs::PKey::DEFAULT_FULL,
+            transaction_id: 0,
+        };
+        let far = PortAddress {
+            gid: Gid::new(PREFIX, Guid(0x21)),
+            lid: Lid(9),
+        };
+        assert!(ports.is_from(&source(1), &far));
+        assert!(!ports.is_from(&source(2), &far));
+        let lost = PortAddress { lid: Lid(0), ..far };
+        assert!(!ports.is_from(&source(1), &lost));
+    }
+}
