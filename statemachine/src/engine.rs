@@ -364,7 +364,16 @@ impl Engine {
         if status.as_ref().map(subnet) != before {
             self.cx.proven_ports.forget(id.node_guid);
         }
+        let old = self.cx.ports.get(id).map(|port| port.status.clone());
         if let Some(change) = self.cx.ports.update(id, status, hold_off) {
+            let new = self.cx.ports.get(id).map(|port| &port.status);
+            if old
+                .zip(new)
+                .is_some_and(|(old, new)| !new.carries_paths_of(&old))
+            {
+                // Its link is up, and packets to the old LID or in the old partition do not arrive.
+                self.mark_lost_primaries(id);
+            }
             self.port_changed(id, change);
         }
     }

@@ -94,6 +94,12 @@ impl PortStatus {
     pub fn has_lid(&self, lid: Lid) -> bool {
         is_one_port(self.lid, lid, self.lmc)
     }
+
+    /// Whether paths over the port as it was `before` are still its paths: it has all LIDs and P_Keys that it had.
+    pub(crate) fn carries_paths_of(&self, before: &Self) -> bool {
+        let keeps_lids = self.lid == before.lid && self.lmc >= before.lmc;
+        keeps_lids && before.pkeys.iter().all(|pkey| self.pkeys.contains(pkey))
+    }
 }
 
 /// What became of a port.

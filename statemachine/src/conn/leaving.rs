@@ -35,7 +35,9 @@ impl Core {
 
     /// What keeps it from leaving; `None`: nothing.
     fn held(&self, cx: &Context, negotiating: bool) -> Option<Held> {
-        let loaded = self.loaded().filter(|path| self.is_usable(cx, path));
+        // The primary works: it is not left for an alternate that may not.
+        let good = |path: &&Path| self.is_usable(cx, path) && !self.is_suspect(cx, path);
+        let loaded = self.loaded().filter(good);
         let Some(alternate) = loaded.filter(|_| self.is_armed() && self.in_rts()) else {
             return Some(Held::NotArmed);
         };

@@ -28,11 +28,11 @@ mod watched;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use cm_msgs::Guid;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 use cm_msgs::path::PortAddress;
+use cm_msgs::{Guid, Lid};
 
 use self::active::{Active, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
@@ -125,6 +125,7 @@ impl Connection {
             peer: Peer::default(),
             round_trip: RoundTrip::default(),
             distrusted: false,
+            relabelled_from: Lid::default(),
             own: OwnState::new(&snapshot, place, cx.ports.announce(node_guid)),
             vouches_for: None,
             refused,
@@ -270,9 +271,14 @@ impl Connection {
             Side::Active(active) => active.port_changed(&mut self.core, cx, id),
             Side::Passive(passive) => passive.port_changed(&self.core, cx),
         }
+        if self.core.qp.primary.port != id.port {
+            return;
+        }
+        if self.core.is_primary_lost(cx) {
+            self.core.hasten_suspect_alternate(cx);
+        }
         let down = cx.ports.get(id).is_none_or(|port| !port.is_up());
-        let primary_lost = down && self.core.qp.primary.port == id.port;
-        if primary_lost && self.core.qp.migration != MigrationState::Armed {
+        if down && self.core.qp.migration != MigrationState::Armed {
             cx.trace(self.core.id, What::PrimaryLost);
             self.core.history.push(cx.now, Transition::PrimaryLost);
         }

@@ -68,6 +68,14 @@ impl Core {
         still
     }
 
+    /// The primary is lost: whether the alternate carries packets again, the next probe tells.
+    pub(super) fn hasten_suspect_alternate(&self, cx: &mut Context) {
+        let suspect = self.loaded().filter(|path| self.is_suspect(cx, path));
+        if let Some(path) = suspect.and_then(|path| self.probe_path(path)) {
+            cx.probes.hasten(cx.now, &path);
+        }
+    }
+
     /// Whether probes say that the primary carries nothing and the alternate does.
     pub(super) fn is_primary_hollow(&self, cx: &Context, alternate: &Path) -> bool {
         let paths = self

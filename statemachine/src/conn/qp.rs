@@ -54,6 +54,9 @@ pub(crate) struct Core {
     pub(super) standing: StandingOrder,
     /// The alternate that the QP has is no good, whatever its ports say: its HCA or the peer has said so.
     pub(super) distrusted: bool,
+    /// The primary's local LID before its port got the one that the primary shows, or 0: the peer's QP sends to the
+    /// old one.
+    pub(super) relabelled_from: Lid,
     pub(super) departure: Departure,
     pub(super) history: History,
     pub(super) peer: Peer,
@@ -300,11 +303,12 @@ impl Core {
         cx.order(self.id, Order::Query(token));
     }
 
-    /// Whether the QP must leave its primary now, to an armed alternate that is in service: its port
-    /// is down, the peer has left it, or probes of it are lost while those of the alternate come back. Where
-    /// the alternate's far port is known to be down, a lost port of ours may come back before the hardware's
-    /// retries are used up. Probes are no reason where the peer may have `agreed` to another alternate, or to
-    /// none: it could not follow.
+    /// Whether the QP must leave its primary now for its armed alternate: the local end of the primary is lost,
+    /// the peer has left it, or its probes are lost while those of the alternate come back.
+    ///
+    /// A lost port may be back before the hardware's retries end, so it is no reason to go to an alternate that
+    /// is suspect or whose far port is known to be down. Probes are no reason unless the peer has `agreed` to this
+    /// alternate: it could not follow.
     pub(super) fn must_migrate(&self, cx: &Context, agreed: bool) -> bool {
         let Some(alternate) = self
             .qp
@@ -313,11 +317,8 @@ impl Core {
         else {
             return false;
         };
-        let primary_down = self
-            .port_of(cx, &self.qp.primary)
-            .is_none_or(|port| !port.is_up());
-        let leads_on = !self.peer.lacks_port_of(&alternate);
-        ((primary_down && leads_on)
+        let leads_on = !self.peer.lacks_port_of(&alternate) && !self.is_suspect(cx, &alternate);
+        ((self.is_primary_lost(cx) && leads_on)
             || self.peer.prefers(&alternate, &self.qp.primary)
             || (agreed && self.is_primary_hollow(cx, &alternate)))
             && cx.config.port_down != PortDown::Wait
@@ -325,6 +326,12 @@ impl Core {
             && guard!(AlternateUp, self.is_up(cx, &alternate))
             // An order that has just failed would fail again.
             && !cx.is_set(self.id, ConnAlarm::MigrateHold)
+    }
+
+    /// Whether nothing arrives by the primary any more, as the local port shows: it is down or gone, has another
+    /// LID, to which the peer's QP does not send, or has left the connection's partition.
+    pub(super) fn is_primary_lost(&self, cx: &Context) -> bool {
+        self.relabelled_from != Lid(0) || !self.is_up(cx, &self.qp.primary)
     }
 
     /// This end may be another than before.
@@ -432,13 +439,16 @@ impl Core {
             self.end(cx, kind, end);
         }
         self.distrusted |= report.cause == Cause::PathMigrationError;
-        let moved = !old.primary.same_way(&self.qp.primary);
+        self.note_relabelling(cx, &old.primary);
+        let moved =
+            !old.primary.same_way(&self.qp.primary) && !self.is_relabelled(cx, &old.primary);
         let cause = moved.then(|| self.cause(cx, &old.primary, by));
         if moved {
             self.peer.followed_to(&self.qp.primary);
             self.failback.moved(cx.now);
             self.standing.moved();
             self.distrusted = false;
+            self.relabelled_from = Lid(0);
             self.end_departure(cx);
         }
         self.refresh_own(cx);
@@ -448,6 +458,27 @@ impl Core {
             abandoned,
             alternate_broken: report.cause == Cause::PathMigrationError,
         }
+    }
+
+    /// Whether the primary is the path that was `old`, and only the port's base LID has changed. A QP holds the
+    /// path bits, and is shown with the LID that its port has when it is read.
+    fn is_relabelled(&self, cx: &Context, old: &Path) -> bool {
+        let new = &self.qp.primary;
+        let same_ends = (old.port, old.dlid) == (new.port, new.dlid);
+        same_ends && old.slid != new.slid && !is_one_port(old.slid, new.slid, self.lmc(cx))
+    }
+
+    fn note_relabelling(&mut self, cx: &mut Context, old: &Path) {
+        if !self.is_relabelled(cx, old) {
+            return;
+        }
+        self.relabelled_from = match self.relabelled_from {
+            Lid(0) => old.slid,
+            first if first == self.qp.primary.slid => Lid(0),
+            first => first,
+        };
+        // An order to leave it named the old LID. One that names the new LID is not stale.
+        cx.stop(self.id, ConnAlarm::MigrateHold);
     }
 
     /// The library has taken too long over its order.
@@ -515,7 +546,7 @@ impl Core {
         if by == MigratedBy::StandingOrder {
             // The library may see its port's loss before this daemon does.
             MoveCause::StandingOrder
-        } else if self.port_of(cx, path).is_none_or(|port| !port.is_up()) {
+        } else if self.relabelled_from != Lid(0) || !self.is_up(cx, path) {
             MoveCause::PortLost
         } else if self.peer.lacks_port_of(path) {
             MoveCause::PeerPortLost

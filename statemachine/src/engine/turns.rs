@@ -19,9 +19,19 @@ impl Engine {
         self.mark_port(id, to);
     }
 
+    /// Marks the connections with their primary on a port: those that must leave it do so before anything else.
+    pub(super) fn mark_lost_primaries(&mut self, id: PortId) {
+        let concerned = Concerned::Primaries(id);
+        let count = self.cx.path_index.set(concerned).map_or(0, |ids| ids.len());
+        self.cx.schedule.mark(Class::Migrate, concerned, count);
+    }
+
     /// Marks the connections of a port's device: those that must leave it, those that have no
     /// protection or may have lost it, then the others, whose peers want to know.
     fn mark_port(&mut self, id: PortId, to: PortState) {
+        if to == PortState::Down {
+            self.mark_lost_primaries(id);
+        }
         let Context {
             schedule,
             path_index,
@@ -31,9 +41,6 @@ impl Engine {
             let count = path_index.set(concerned).map_or(0, |ids| ids.len());
             schedule.mark(class, concerned, count);
         };
-        if to == PortState::Down {
-            mark(Class::Migrate, Concerned::Primaries(id));
-        }
         mark(Class::Rearm, Concerned::Alternates(id));
         mark(Class::Rearm, Concerned::Exposed(id.node_guid));
         for port in path_index.ports_of(id.node_guid) {

@@ -11,6 +11,7 @@ mod fault;
 mod forgery;
 mod found_by_model;
 mod lost;
+mod lost_primary;
 mod migration;
 mod notices;
 mod operator;

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The local end of the primary is lost: when that is a reason to go to the alternate, and when not.
+
+use cm_msgs::{Lid, PKey};
+use statemachine::Command;
+use statemachine::view::{Held, MoveCause, Transition};
+use std::time::Duration;
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+const NEW: Lid = Lid(0x80);
+
+/// Armed, and the alternate has been black-holed for long. No source knows another path.
+fn with_a_black_holed_alternate(seed: u64, host: usize) -> Pair {
+    let mut pair = Pair::armed(seed);
+    pair.run(2_000);
+    pair.sa_dead = true;
+    pair.black_hole(1 - host, 2);
+    pair.run(5_000);
+    assert!(!pair.may_stand(host), "the standing order is withdrawn");
+    pair
+}
+
+fn migrations(pair: &Pair) -> [u32; 2] {
+    [ACTIVE, PASSIVE].map(|host| pair.view(host).counters.migrations)
+}
+
+#[test]
+fn a_blip_of_the_primarys_port_sends_nobody_to_a_black_holed_alternate() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = with_a_black_holed_alternate(1, host);
+        pair.pull(host, 1);
+        assert_eq!(pair.libraries_see_loss(host, 1), 0);
+        pair.run(60);
+        pair.plug(host, 1);
+        pair.run(5_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{host}");
+        assert_eq!(migrations(&pair), [0, 0], "{host}");
+    }
+}
+
+#[test]
+fn an_alternate_that_carries_packets_again_is_used_at_once() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = with_a_black_holed_alternate(2, host);
+        pair.pull(host, 1);
+        pair.run(50);
+        pair.plug(1 - host, 2);
+        pair.run(200);
+        assert_eq!(pair.qp(host).primary.port, 2, "{host}");
+        pair.run(5_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{host}");
+    }
+}
+
+#[test]
+fn nor_does_an_operators_wish() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = with_a_black_holed_alternate(3, host);
+        let within = Duration::from_secs(20);
+        pair.command(host, Command::Migrate { within });
+        pair.run(10_000);
+        assert_eq!(pair.view(host).held, Some(Held::NotArmed), "{host}");
+        assert_eq!(migrations(&pair), [0, 0], "{host}");
+        // The wish holds until then.
+        pair.plug(1 - host, 2);
+        pair.run(5_000);
+        assert_eq!(pair.qp(host).primary.port, 2, "{host}");
+    }
+}
+
+/// No packet of the applications tells the QPs.
+fn quiet(seed: u64, pkey: PKey) -> Pair {
+    let mut pair = Pair::new(seed);
+    for host in &mut pair.hosts {
+        host.qps[0].primary.pkey = pkey;
+        for port in &mut host.ports {
+            port.pkeys.push(pkey);
+        }
+    }
+    pair.begin();
+    pair.run(3_000);
+    pair.assert_armed();
+    pair.set_traffic(false);
+    pair.run(100);
+    pair
+}
+
+/// Both ends are on their second ports, once, because of a port.
+fn assert_left(pair: &mut Pair, host: usize) {
+    pair.run(20);
+    for end in [ACTIVE, PASSIVE] {
+        assert_eq!(pair.qp(end).primary.port, 2, "{host} {end}");
+    }
+    assert_eq!(migrations(pair), [1, 1], "{host}");
+    let left = |event: &Transition| matches!(event, Transition::Migrated { cause, .. } if *cause == MoveCause::PortLost);
+    let history = pair.view(host).history;
+    let mut past = history.iter();
+    assert!(past.any(|past| left(&past.what)), "{history:?}");
+    pair.set_traffic(true);
+    pair.run_until_armed(10_000);
+    assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+}
+
+#[test]
+fn a_primary_whose_port_gets_another_lid_is_left_at_once() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = quiet(4, PKey::DEFAULT_FULL);
+        pair.relabel(host, 1, NEW);
+        assert_left(&mut pair, host);
+    }
+}
+
+#[test]
+fn also_where_the_library_shows_the_queue_pair_with_its_ports_lid() {
+    for host in [ACTIVE, PASSIVE] {
+        for told_first in [true, false] {
+            let mut pair = quiet(5, PKey::DEFAULT_FULL);
+            pair.relabel(host, 1, NEW);
+            pair.hosts[host].qps[0].primary.slid = NEW;
+            if told_first {
+                pair.report_changed(host);
+            }
+            assert_left(&mut pair, host);
+        }
+    }
+}
+
+#[test]
+fn a_primary_whose_port_leaves_the_partition_is_left_at_once() {
+    let storage = PKey(0x8005);
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = quiet(6, storage);
+        pair.leave_partition(host, 1, storage);
+        assert_left(&mut pair, host);
+    }
+}
