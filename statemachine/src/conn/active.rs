@@ -282,7 +282,8 @@ impl Active {
     /// The peer's daemon says how its end is.
     fn peer_says(&mut self, core: &mut Core, cx: &mut Context, state: &State) {
         match core.peer.update(state) {
-            News::None | News::State => {}
+            News::None => {}
+            News::State => self.negotiation.peer_ports_repeated(core),
             News::Ports => {
                 core.complete_paths(cx);
                 self.negotiation.peer_ports_changed(core, cx);

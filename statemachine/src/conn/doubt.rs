@@ -68,6 +68,13 @@ impl Suspicions {
             .collect();
     }
 
+    /// What it says of ports that are out of service still stands.
+    pub(super) fn peer_repeats(&mut self, ports: &[PortAddress]) {
+        for port in ports.iter().filter(|port| port.lid == Lid(0)) {
+            self.declined(port.gid);
+        }
+    }
+
     pub(super) fn suspect(&mut self, path: Path, until: Time) {
         self.suspects
             .retain(|suspect| !suspect.path.same_way(&path));

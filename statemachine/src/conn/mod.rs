@@ -424,7 +424,7 @@ impl Connection {
                 }
             }
         }
-        cx.peer_ports.share(&mut self.core.peer.ports);
+        self.core.peer.share_ports(&mut cx.peer_ports);
         let open = self.is_open();
         self.core.review_proof(cx, open);
         self.watch_paths(cx);

@@ -10,6 +10,7 @@ use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Lid};
 
 use crate::guard::guard;
+use crate::peer_ports::PeerPorts;
 
 /// What the peer said of itself. Nothing is kept here before the handshake with it is complete:
 /// whoever names both communication IDs, of which ours was sent only to where the QP leads, is the
@@ -19,6 +20,8 @@ use crate::guard::guard;
 pub(super) struct Peer {
     /// Its ports, and those that path sources led to; LID 0 for those out of service.
     pub(super) ports: Arc<Vec<PortAddress>>,
+    /// Its ports as it reported them last.
+    reported: Arc<Vec<PortAddress>>,
     sequence: u32,
     /// The path that it is on, unless our own QP has moved since.
     primary: Option<PrimaryPath>,
@@ -80,13 +83,24 @@ impl Peer {
         let ports: Vec<PortAddress> = told.iter().map(address).collect();
         let bits = told.iter().rev();
         let drained = bits.fold(0, |bits, port| bits << 1 | u8::from(port.drained));
-        if *self.ports == ports && self.drained == drained {
+        if *self.reported == ports && self.drained == drained {
+            // What path sources led to meanwhile is no news of the peer's, and of its own ports it knows better.
+            self.ports = Arc::clone(&self.reported);
             return News::State;
         }
         self.ports = Arc::new(ports);
+        self.reported = Arc::clone(&self.ports);
         self.drained = drained;
         self.has_other_ports = true;
         News::Ports
+    }
+
+    /// Keeps its ports where other connections to the same host have the same.
+    pub(super) fn share_ports(&mut self, lists: &mut PeerPorts) {
+        lists.share(&mut self.ports);
+        if !Arc::ptr_eq(&self.ports, &self.reported) && self.ports == self.reported {
+            self.reported = Arc::clone(&self.ports);
+        }
     }
 
     /// Whether it has said since the last time that its ports are others.

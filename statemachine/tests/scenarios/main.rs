@@ -29,6 +29,7 @@ mod roles;
 mod schedule;
 mod sharing;
 mod standing;
+mod storm;
 mod stranger;
 mod turns;
 mod two_subnets;

@@ -100,11 +100,13 @@ impl Choice {
         Some((path, self.score(core, cx, &path)))
     }
 
-    /// Whether a path would be an improvement on the alternate that the QP has.
+    /// Whether a path would be an improvement on the alternate that the QP has. That alternate by itself is none,
+    /// whatever a path source calls its ends.
     pub(super) fn improves(&self, core: &Core, cx: &Context, path: &Path) -> bool {
         let current = self.current(core, cx);
         let score = self.score(core, cx, path);
-        self.allows(core, cx, path) && current.is_none_or(|(_, current)| score.beats(current))
+        let improves = |current: Score| !core.has_loaded(path) && score.beats(current);
+        self.allows(core, cx, path) && current.is_none_or(|(_, current)| improves(current))
     }
 
     /// Whether the policies of both ends allow a path as alternate, as far as is known.

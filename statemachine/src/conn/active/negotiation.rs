@@ -2,6 +2,7 @@
 //! From a choice to a loaded alternate: the path record is asked for, the peer agrees, the library
 //! loads.
 
+mod peer_pace;
 mod proposing;
 
 use alloc::boxed::Box;
@@ -12,6 +13,7 @@ use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 
+use self::peer_pace::PeerPace;
 use super::choice::Next;
 use super::proposal::Proposal;
 use super::search::Search;
@@ -30,7 +32,8 @@ use crate::view::Reason;
 /// `EHOSTUNREACH`: what an application is told when there is no alternate.
 const NO_ALTERNATE: u8 = 113;
 
-/// Times that a peer may point to another GID of its own before it is taken for a failure.
+/// Times that a peer may point to another GID of its own before it is taken for a failure. No message of the peer's
+/// begins the count again.
 const MAX_REDIRECTS: u8 = 2;
 
 /// How long a path that was found is probed before it is proposed all the same: longer than probes take
@@ -52,7 +55,10 @@ enum Step {
     /// LAP sent.
     Proposing(Box<Proposal>),
     /// The peer has agreed; the library loads.
-    Loading { origin: Option<Origin> },
+    Loading {
+        ends: PathLids,
+        origin: Option<Origin>,
+    },
     /// It did not work out; again when the timer says.
     BackingOff,
 }
@@ -76,6 +82,7 @@ pub(in crate::conn) struct Negotiation {
     /// Evaluations without success in a row.
     failures: u32,
     redirects: u8,
+    peer_pace: PeerPace,
     /// The peer is known to have the same alternate.
     agreed: bool,
     /// The last alternate that was loaded, and where its record came from.
@@ -100,7 +107,12 @@ impl Negotiation {
     /// The peer says other things about its ports than before.
     pub(super) fn peer_ports_changed(&mut self, core: &Core, cx: &mut Context) {
         self.search.choice.doubts.peer_ports(&core.peer.ports);
-        self.trigger(core, cx);
+        self.peer_trigger(core, cx);
+    }
+
+    /// The peer repeats what it said of its ports, whatever path sources say.
+    pub(super) fn peer_ports_repeated(&mut self, core: &Core) {
+        self.search.choice.doubts.peer_repeats(&core.peer.ports);
     }
 
     /// The peer would rather have the alternate end at this port of its own.
@@ -108,7 +120,8 @@ impl Negotiation {
         self.search.choice.doubts.present(gid);
         self.search.choice.forget_peer_mode();
         // A peer that is content has nothing to suggest.
-        self.confirm(core, cx);
+        self.agreed = false;
+        self.peer_trigger(core, cx);
     }
 
     /// A port of the peer's is said to be in service. Whether that is a reason to look again: a path to it
@@ -166,7 +179,7 @@ impl Negotiation {
     /// Whether the peer's policy may be another than is known, if it is known.
     pub(super) fn peer_may_allow(&mut self, core: &Core, cx: &mut Context) {
         if self.search.choice.forget_peer_mode() {
-            self.trigger(core, cx);
+            self.peer_trigger(core, cx);
         }
     }
 
@@ -219,11 +232,20 @@ impl Negotiation {
         let loading = matches!(self.step, Step::Loading { .. });
         match end {
             OrderEnd::Done => {
-                if let Step::Loading { origin } = self.step {
-                    self.loaded = core.loaded().map(PathLids::from).zip(origin);
-                    self.step = Step::Idle;
-                }
                 self.settled(loading);
+                if let Step::Loading { ends, origin } = self.step {
+                    let loaded = core.loaded().map(PathLids::from);
+                    self.loaded = loaded.zip(origin);
+                    self.step = Step::Idle;
+                    if loaded.is_none_or(|loaded| loaded == ends) {
+                        self.failures = 0;
+                        self.redirects = 0;
+                    } else {
+                        // Its port's LID is another than the path source says: so would be the next path's.
+                        self.agreed = false;
+                        self.back_off(core, cx);
+                    }
+                }
             }
             // The QP may have migrated between the order and its execution: what it has now is in
             // the report, so a second try is not one with the same ideas.
@@ -236,10 +258,10 @@ impl Negotiation {
         }
     }
 
-    /// The QP has an alternate; whether the peer has the same.
+    /// The QP has an alternate; whether the peer has the same. That an end confirms what both have is no progress,
+    /// which would end the pauses after failures.
     fn settled(&mut self, agreed: bool) {
         self.agreed = agreed;
-        self.failures = 0;
         self.why = None;
     }
 
@@ -297,8 +319,20 @@ impl Negotiation {
 
     /// Something changed that is worth another evaluation without waiting.
     fn trigger(&mut self, core: &Core, cx: &mut Context) {
-        self.failures = 0;
         self.redirects = 0;
+        self.peer_pace.forgive();
+        self.evaluate_again(core, cx);
+    }
+
+    /// The peer says so.
+    fn peer_trigger(&mut self, core: &Core, cx: &mut Context) {
+        if self.peer_pace.ask(cx.now) {
+            self.evaluate_again(core, cx);
+        }
+    }
+
+    fn evaluate_again(&mut self, core: &Core, cx: &mut Context) {
+        self.failures = 0;
         if let Step::BackingOff = self.step {
             self.stop(core, cx);
         }
@@ -381,6 +415,10 @@ impl Negotiation {
     }
 
     fn evaluate(&mut self, core: &mut Core, cx: &mut Context, association: &mut ActiveAssociation) {
+        if let Some(wait) = self.peer_pace.owes(cx.now) {
+            self.step = Step::BackingOff;
+            return cx.set(core.id, ConnAlarm::Negotiation, wait);
+        }
         // What the QP has comes first: until the peer confirms it, it may protect one end only.
         if let Some((path, _)) = self.search.choice.current(core, cx)
             && !self.agreed

@@ -25,6 +25,8 @@ pub(super) struct Proposal {
     pub(super) alternate: Path,
     /// Where its record came from.
     pub(super) origin: Option<Origin>,
+    /// The ends were not known to have the same alternate, or it was no good: the answer can change that.
+    pub(super) settles: bool,
     /// The peer has asked for more time.
     put_off: bool,
 }
@@ -35,6 +37,7 @@ impl Proposal {
         transaction: u32,
         alternate: Path,
         origin: Option<Origin>,
+        settles: bool,
     ) -> Self {
         Self {
             exchange: Exchange::new(transaction, 0),
@@ -42,6 +45,7 @@ impl Proposal {
             primary: core.qp.primary,
             alternate,
             origin,
+            settles,
             put_off: false,
         }
     }

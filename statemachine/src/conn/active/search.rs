@@ -129,6 +129,12 @@ impl Search {
         self.rest.reverse();
     }
 
+    /// The peer takes no path between the ports that this one joins, by whichever LIDs.
+    pub(super) fn leave_out(&mut self, path: &Path) {
+        let same = |c: &Candidate| c.port.port == path.port && c.dgid == path.dgid;
+        self.rest.retain(|candidate| !same(candidate));
+    }
+
     /// A path source answers. `None`: to a question that is not waited for any more.
     pub(super) fn paths(
         &mut self,

@@ -6,7 +6,8 @@ use cm_msgs::{Lid, PKey};
 use statemachine::{Input, MadSource, Overlap};
 
 use super::library::PACKET;
-use super::{ACTIVE, Cable, Fabric, MS, PASSIVE, Pair, Pending, PortOf};
+use super::network::gid_in;
+use super::{ACTIVE, Cable, Fabric, MS, PASSIVE, Pair, Pending, PortOf, Twist};
 
 impl Pair {
     pub(crate) fn set_traffic(&mut self, on: bool) {
@@ -40,6 +41,23 @@ impl Pair {
         self.net.relabelled.push(((host, port), lid));
         self.hosts[host].ports[usize::from(port) - 1].lid = lid;
         self.push(MS, Pending::Port(host, port));
+    }
+
+    /// The subnet manager gives the ports of both hosts GIDs with another prefix. QPs keep their paths.
+    pub(crate) fn change_prefix(&mut self, prefix: u64) {
+        self.net.prefix = prefix;
+        for host in [ACTIVE, PASSIVE] {
+            for port in [1, 2] {
+                let here = &mut self.hosts[host].ports[usize::from(port) - 1];
+                here.gid = gid_in(prefix, (host, port));
+                self.push(MS, Pending::Port(host, port));
+            }
+        }
+    }
+
+    /// What the passive host sends is changed by this on its way.
+    pub(crate) fn twist(&mut self, twist: impl FnMut(&mut cm::Message) + 'static) {
+        self.twist = Some(Twist(Box::new(twist)));
     }
 
     /// The subnet manager takes a port out of a partition, that of the connections. The SA knows.

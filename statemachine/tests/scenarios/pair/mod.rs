@@ -26,7 +26,7 @@ use statemachine::{Config, Input, MadSource, Order, PathQuery, Payer, Probe, Ran
 
 pub(crate) use self::fabric::{Fabric, shared};
 pub(crate) use self::host::{Host, LibraryFault};
-pub(crate) use self::network::{Cable, Network, PortOf, Weather, base_lid, gid, guid};
+pub(crate) use self::network::{Cable, Network, PortOf, Weather, base_lid, gid, gid_in, guid};
 pub(crate) use self::qp::Qp;
 use self::seen::is_reverse;
 
@@ -66,6 +66,9 @@ enum Pending {
     Answer(usize, PathQuery),
 }
 
+/// Changes MADs.
+struct Twist(Box<dyn FnMut(&mut cm::Message)>);
+
 /// What to lose: so many more MADs of that name.
 type Losses = BTreeMap<&'static str, usize>;
 
@@ -93,6 +96,10 @@ pub(crate) struct Pair {
     sa_free_at: u64,
     /// The pairs of ports that the SA has paths for, when not all.
     sa_knows: Option<Vec<(PortOf, PortOf)>>,
+    /// The SA still has paths to ports that are down.
+    pub(crate) sa_names_dead_ports: bool,
+    /// What happens to MADs of the passive host.
+    twist: Option<Twist>,
     /// MADs of this name are kept as they arrive.
     record: Option<&'static str>,
     recorded: Vec<(usize, MadSource, cm::Message)>,
@@ -132,6 +139,8 @@ impl Pair {
             sa_takes: None,
             sa_free_at: 0,
             sa_knows: None,
+            sa_names_dead_ports: false,
+            twist: None,
             record: None,
             recorded: Vec::new(),
             to_strangers: Vec::new(),

@@ -52,6 +52,8 @@ pub(crate) struct Network {
     pub(crate) old_daemons: [bool; 2],
     /// Ports outside of the connections' partition: no packet of theirs gets in or out.
     pub(crate) outside: Vec<PortOf>,
+    /// The subnet's prefix.
+    pub(crate) prefix: u64,
     random: u64,
 }
 
@@ -66,6 +68,7 @@ impl Network {
             two_subnets: false,
             old_daemons: [false; 2],
             outside: Vec::new(),
+            prefix: PREFIX,
             random: seed,
         }
     }
@@ -76,6 +79,11 @@ impl Network {
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+
+    /// Whether a GID has the prefix that the subnet had before.
+    pub(crate) fn is_outdated(&self, gid: Gid) -> bool {
+        self.prefix != PREFIX && gid.subnet_prefix() == PREFIX
     }
 
     pub(crate) fn cable(&mut self, port: PortOf) -> &mut Cable {
@@ -123,8 +131,16 @@ pub(crate) fn guid(host: usize) -> Guid {
     Guid(0x0005_ad00_0000_0000 + ((host as u64 + 1) << 8))
 }
 
-pub(crate) fn gid((host, port): PortOf) -> Gid {
-    Gid::new(0xfe80_0000_0000_0000, Guid(guid(host).0 + u64::from(port)))
+/// The subnet's prefix at first.
+const PREFIX: u64 = 0xfe80_0000_0000_0000;
+
+/// A port's GID at first.
+pub(crate) fn gid(port: PortOf) -> Gid {
+    gid_in(PREFIX, port)
+}
+
+pub(crate) fn gid_in(prefix: u64, (host, port): PortOf) -> Gid {
+    Gid::new(prefix, Guid(guid(host).0 + u64::from(port)))
 }
 
 pub(crate) fn port_of(gid: Gid) -> Option<PortOf> {

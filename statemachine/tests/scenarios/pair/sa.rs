@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The SA, and who tells what paths share.
 
-use cm_msgs::Lid;
 use cm_msgs::sa::PathRecord;
-use statemachine::{Assess, Input, Origin, PathQuery, Query, QueryError};
+use cm_msgs::{Gid, Lid};
+use statemachine::{Assess, Input, Origin, Overlap, PathQuery, Query, QueryError};
 
 use super::{Cable, LOCAL, MS, Pair, Pending, Weather, network};
 
@@ -40,11 +40,17 @@ impl Pair {
     }
 
     pub(super) fn answer(&mut self, host: usize, query: &PathQuery) {
-        let known = |gid| {
-            network::port_of(gid).filter(|&(host, port)| {
-                self.net.cables[host][usize::from(port) - 1] != Cable::Pulled
-                    && !self.net.outside.contains(&(host, port))
-            })
+        // Under another prefix a port has an alias, which is also another of its LIDs.
+        let alias = query.dgid.subnet_prefix() ^ self.net.prefix;
+        let offset = (alias & ((1 << self.net.lmc) - 1)) as u16;
+        let known = |gid: Gid| {
+            network::port_of(gid)
+                .filter(|_| !self.net.is_outdated(gid))
+                .filter(|&(host, port)| {
+                    (self.sa_names_dead_ports
+                        || self.net.cables[host][usize::from(port) - 1] != Cable::Pulled)
+                        && !self.net.outside.contains(&(host, port))
+                })
         };
         let knows = |from, to| {
             self.sa_knows
@@ -60,7 +66,7 @@ impl Pair {
                 Ok(vec![PathRecord {
                     dgid: query.dgid,
                     sgid: query.sgid,
-                    dlid: asked(query.dlid, to),
+                    dlid: Lid(asked(query.dlid, to).0 | offset),
                     slid: asked(query.slid, from),
                     pkey: query.pkey,
                     reversible: true,
@@ -82,6 +88,15 @@ impl Pair {
         );
     }
 
+    /// Of GIDs with the prefix of before nothing is known.
+    fn assessed(&self, assess: &Assess) -> Vec<Option<Overlap>> {
+        let known = |gid: Gid| !self.net.is_outdated(gid);
+        let paths = assess.paths.iter().zip(self.fabric.answer(assess));
+        paths
+            .map(|(path, overlap)| overlap.filter(|_| known(path.sgid) && known(path.dgid)))
+            .collect()
+    }
+
     /// The fabric as it is now is what the answer tells, however long that takes. As everything
     /// else, it can be lost, and come twice.
     pub(super) fn assess(&mut self, host: usize, assess: &Assess) {
@@ -91,7 +106,7 @@ impl Pair {
         } = self.net.weather;
         let answer = Input::Assessed {
             query: assess.query,
-            overlaps: self.fabric.answer(assess),
+            overlaps: self.assessed(assess),
         };
         let copies = 1 + u64::from(self.net.random(1000) < duplication);
         for copy in 0..copies {

@@ -4,10 +4,13 @@
 use cm_msgs::cm;
 use statemachine::{MadSource, Probe, Transmit};
 
-use super::{Pair, Pending, Weather};
+use super::{PASSIVE, Pair, Pending, Twist, Weather};
 
 impl Pair {
-    pub(super) fn send(&mut self, host: usize, send: Transmit) {
+    pub(super) fn send(&mut self, host: usize, mut send: Transmit) {
+        if let Some(Twist(twist)) = self.twist.as_mut().filter(|_| host == PASSIVE) {
+            twist(&mut send.message);
+        }
         let name = send.message.name();
         *self.hosts[host].sent.entry(name).or_default() += 1;
         self.hosts[host].sent_in.insert(send.pkey);

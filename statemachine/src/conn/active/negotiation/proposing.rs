@@ -27,11 +27,12 @@ impl Negotiation {
     ) {
         core.counters.laps_sent += 1;
         cx.trace(core.id, What::LapSent(PathLids::from(&alternate)));
+        let settles = !self.agreed || core.distrusted;
         self.agreed = false;
         let transaction = self.next_transaction();
         // A LAP of before, whoever repeats it, is told from this one.
         core.own.advance();
-        let proposal = Box::new(Proposal::new(core, transaction, alternate, origin));
+        let proposal = Box::new(Proposal::new(core, transaction, alternate, origin, settles));
         self.send_lap(core, cx, association, proposal);
     }
 
@@ -120,10 +121,17 @@ impl Negotiation {
         if core.has_loaded(&proposal.alternate) {
             core.distrust(cx, false);
             self.settled(true);
+            if !proposal.settles {
+                // Nothing has changed: proposed again, nothing would either.
+                self.back_off(core, cx);
+            }
         } else if core.orders.outstanding().is_none() && proposal.fits(core) {
             core.load(cx, proposal.alternate);
-            let origin = proposal.origin;
-            self.step = Step::Loading { origin };
+            let Proposal {
+                alternate, origin, ..
+            } = *proposal;
+            let ends = PathLids::from(&alternate);
+            self.step = Step::Loading { ends, origin };
         }
     }
 
@@ -146,6 +154,9 @@ impl Negotiation {
                     core.distrust(cx, true);
                 }
                 self.search.choice.doubts.declined(proposal.alternate.dgid);
+                if apr.status() == ApStatus::InvalidGid {
+                    self.search.leave_out(&proposal.alternate);
+                }
                 if let Some(gid) = apr.better_gid().filter(|_| self.redirects < MAX_REDIRECTS) {
                     self.redirects += 1;
                     self.search.redirect(core, cx, gid);

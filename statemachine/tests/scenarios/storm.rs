@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What could have two daemons, or a daemon and its path source, ask and answer without end.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use cm_msgs::association::{PeerPort, Ports, State};
+use cm_msgs::cm::{self, ApStatus};
+use cm_msgs::{Gid, Lid};
+use statemachine::view::Grade;
+
+use super::pair::{ACTIVE, Fabric, PASSIVE, Pair, base_lid, gid, gid_in, shared};
+
+const PREFIX: u64 = 0xfec0_0000_0000_0008;
+
+/// LAPs, SAPs and path queries of so many milliseconds.
+fn asked(pair: &mut Pair, ms: u64) -> [usize; 3] {
+    asked_while(pair, |pair| pair.run(ms))
+}
+
+fn asked_while(pair: &mut Pair, passes: impl FnOnce(&mut Pair)) -> [usize; 3] {
+    let count = |pair: &Pair| {
+        let queries = pair.view(ACTIVE).counters.queries as usize;
+        let [laps, saps] =
+            [(ACTIVE, "LAP"), (PASSIVE, "SAP")].map(|(host, name)| pair.hosts[host].sent(name));
+        [laps, saps, queries]
+    };
+    let before = count(pair);
+    passes(pair);
+    let after = count(pair);
+    [0, 1, 2].map(|at| after[at] - before[at])
+}
+
+/// Armed, and whoever knows the fabric says that paths over different rails share nothing.
+fn with_fabric_data(seed: u64) -> Pair {
+    let mut pair = Pair::new(seed);
+    pair.fabric = Fabric::new(|primary, way| {
+        let far = (primary.0 != way.0) && (primary.1 != way.1);
+        Some(shared(u8::from(!far), 0))
+    });
+    pair.begin();
+    pair.run(2_000);
+    pair.assert_armed();
+    pair
+}
+
+#[test]
+fn another_prefix_is_settled_with_few_messages() {
+    for fabric_data in [true, false] {
+        let mut pair = match fabric_data {
+            true => with_fabric_data(1),
+            false => Pair::armed(1),
+        };
+        pair.change_prefix(PREFIX);
+        let first = asked(&mut pair, 3_000);
+        assert!(first.iter().all(|&count| count <= 8), "{first:?}");
+        let later = asked(&mut pair, 60_000);
+        assert!(later[0] <= 2 && later[1] <= 2, "{later:?}");
+        pair.assert_armed();
+        for host in [ACTIVE, PASSIVE] {
+            let alternate = pair.qp(host).alternate.expect("armed");
+            assert_eq!(alternate.dlid, base_lid((1 - host, 2)), "{host}");
+        }
+    }
+}
+
+#[test]
+fn ports_that_exchange_their_lids_are_settled_with_few_messages() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = with_fabric_data(2);
+        let lids = [1, 2].map(|port| base_lid((host, port)));
+        pair.relabel(host, 1, lids[1]);
+        pair.relabel(host, 2, lids[0]);
+        let first = asked(&mut pair, 10_000);
+        assert!(first.iter().all(|&count| count <= 40), "{first:?}");
+        let later = asked(&mut pair, 60_000);
+        assert!(later.iter().all(|&count| count <= 20), "{later:?}");
+    }
+}
+
+#[test]
+fn a_dead_port_that_a_path_source_names_is_proposed_ever_more_rarely() {
+    let mut pair = Pair::armed(3);
+    pair.sa_names_dead_ports = true;
+    pair.config.verify = std::time::Duration::ZERO;
+    let config = pair.config.clone();
+    for host in [ACTIVE, PASSIVE] {
+        pair.configure(host, config.clone());
+    }
+    pair.pull(PASSIVE, 2);
+    pair.run(60_000);
+    pair.assert_armed();
+    let laps = asked(&mut pair, 600_000)[0];
+    // A pause of a minute at most, and one LAP to agree on what there is after each that is declined.
+    assert!((1..=30).contains(&laps), "{laps}");
+    pair.plug(PASSIVE, 2);
+    pair.run(3_000);
+    pair.assert_armed();
+    assert_eq!(
+        pair.qp(ACTIVE).alternate.expect("armed").dlid,
+        base_lid((PASSIVE, 2))
+    );
+}
+
+/// The passive daemon answers each LAP by naming another GID, an alias of its second port. With `lists`, its
+/// state names the port under that GID as well.
+fn redirecting(seed: u64, lists: bool) -> Pair {
+    let mut pair = Pair::with(seed, 3, 1);
+    pair.begin();
+    pair.run(2_000);
+    pair.assert_armed();
+    let count = Rc::new(Cell::new(0_u32));
+    pair.twist(move |message| {
+        let number = count.get() + 1;
+        // Never the alias without an offset.
+        let prefix = gid((PASSIVE, 2)).subnet_prefix() ^ u64::from(number % 7 + 1 + number * 8);
+        let alias = gid_in(prefix, (PASSIVE, 2));
+        let twisted = |mut state: State| {
+            state.sequence = state.sequence.wrapping_add(number + 1);
+            if lists {
+                let lid = Lid(base_lid((PASSIVE, 2)).0);
+                state.ports = Ports::new([port(alias, lid)]);
+            }
+            state
+        };
+        match message {
+            cm::Message::Apr(apr)
+                if matches!(apr.status(), ApStatus::Success | ApStatus::InvalidGid) =>
+            {
+                apr.set_better_gid(alias);
+                let state = State::decode(&apr.private_data).expect("ours");
+                apr.private_data = twisted(state).encode();
+            }
+            cm::Message::Sap(sap) => {
+                sap.alternate_local_port_gid = alias;
+                let state = State::decode(&sap.private_data).expect("ours");
+                sap.private_data = twisted(state).encode();
+            }
+            _ => return,
+        }
+        count.set(number);
+    });
+    pair
+}
+
+fn port(gid: Gid, lid: Lid) -> PeerPort {
+    PeerPort {
+        gid,
+        lid,
+        lmc: 3,
+        up: true,
+        drained: false,
+    }
+}
+
+#[test]
+fn a_peer_that_points_elsewhere_each_time_is_followed_twice() {
+    for verify in [true, false] {
+        for lists in [false, true] {
+            let mut pair = redirecting(4, lists);
+            if !verify {
+                pair.config.verify = std::time::Duration::ZERO;
+                let config = pair.config.clone();
+                pair.configure(ACTIVE, config);
+            }
+            pair.pull(ACTIVE, 2);
+            pair.run(500);
+            pair.plug(ACTIVE, 2);
+            let [laps, _, queries] = asked(&mut pair, 10_000);
+            assert!(
+                laps <= 40 && queries <= 40,
+                "{verify} {lists}: {laps} {queries}"
+            );
+        }
+    }
+}
+
+#[test]
+fn also_one_that_suggests_another_port_again_and_again() {
+    let mut pair = redirecting(5, true);
+    let [laps, saps, queries] = asked_while(&mut pair, |pair| {
+        for _ in 0..500 {
+            // The passive end has something new to say every 20 ms.
+            let status = &mut pair.hosts[PASSIVE].ports[1];
+            status.lmc = if status.lmc == 3 { 2 } else { 3 };
+            pair.port_input(PASSIVE, 2);
+            pair.run(20);
+        }
+    });
+    assert!(saps > 100, "{saps}");
+    // In 10 s: a burst, and two or three a second.
+    assert!(laps <= 100 && queries <= 100, "{laps} {queries}");
+}
+
+#[test]
+fn an_alternate_that_ends_at_the_primarys_port_by_another_name_is_no_full_protection() {
+    let mut pair = Pair::armed(6);
+    pair.run(2_000);
+    assert_eq!(pair.view(ACTIVE).grade, Some(Grade::Full));
+    pair.black_hole(PASSIVE, 2);
+    pair.run(4_000);
+    assert_eq!(pair.view(ACTIVE).grade, Some(Grade::SamePort));
+    pair.change_prefix(PREFIX);
+    pair.run(5_000);
+    pair.assert_armed();
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(pair.view(host).grade, Some(Grade::SamePort), "{host}");
+    }
+}
