@@ -76,6 +76,30 @@ impl Core {
         }
     }
 
+    /// Whether the armed alternate may be given up for this path. One that works is given up for a path that
+    /// answers at this moment. One that is suspect is given up for a path that has answered since: the answers
+    /// of all paths may be late, and then the alternate is the only one of them that both ends have. If the
+    /// path has not answered, a probe of it is sent.
+    pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path) -> bool {
+        let armed = self.loaded().filter(|_| self.is_armed());
+        let Some(alternate) = armed.filter(|alternate| self.is_usable(cx, alternate)) else {
+            return true;
+        };
+        if !self.is_suspect(cx, alternate) {
+            return self.answers_still(cx, path);
+        }
+        let paths = self.probe_path(path).zip(self.probe_path(alternate));
+        let probed = paths.filter(|(path, _)| cx.probes.is_probed(path));
+        let Some((path, alternate)) = probed else {
+            return true;
+        };
+        let answers = cx.probes.answered_since(&path, &alternate);
+        if !answers {
+            cx.probes.hasten(cx.now, &path);
+        }
+        answers
+    }
+
     /// Whether probes say that the primary carries nothing and the alternate does.
     pub(super) fn is_primary_hollow(&self, cx: &Context, alternate: &Path) -> bool {
         let paths = self

@@ -128,6 +128,8 @@ struct State {
     awaited: bool,
     /// When an answer came last.
     answered: Option<Time>,
+    /// When the probe was sent that this was the answer to.
+    asked: Option<Time>,
     /// And it was not prompt.
     late: bool,
     /// When probes were sent that were answered promptly, the last first.
@@ -297,6 +299,15 @@ impl Probes {
         path.health == PathHealth::Suspect && other.answered.is_some_and(lasted)
     }
 
+    /// Whether a probe of `other` has been answered that was sent after the first one that `path` lost. A late
+    /// answer to an earlier probe does not count: it tells what `other` was like before.
+    pub(crate) fn answered_since(&self, other: &ProbePath, path: &ProbePath) -> bool {
+        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
+            return false;
+        };
+        other.asked.is_some_and(|asked| path.began <= asked)
+    }
+
     /// Whether both are suspect, and since the same time, not long ago: paths that share nothing do not fail
     /// together, so it may be that MADs are lost or that nobody answers them, and nothing is known of the paths.
     pub(crate) fn fell_together(&self, now: Time, one: &ProbePath, other: &ProbePath) -> bool {
@@ -462,6 +473,7 @@ impl Probes {
             .change(path.port, state.health, PathHealth::Verified);
         state.health = PathHealth::Verified;
         state.answered = Some(now);
+        state.asked = state.asked.max(Some(sent.at));
         state.unanswered = 0;
         if core::mem::take(&mut state.waits) {
             self.out.retain(|waiting| *waiting != path);

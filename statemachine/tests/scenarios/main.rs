@@ -10,6 +10,7 @@ mod failback;
 mod fault;
 mod forgery;
 mod found_by_model;
+mod freshness;
 mod lost;
 mod lost_primary;
 mod migration;

@@ -493,7 +493,7 @@ impl Negotiation {
         }
     }
 
-    /// Proposes a path once a probe of it has come back, just now if it replaces one that works. The paths
+    /// Proposes a path once a probe of it has come back, and again if it replaces an armed alternate. The paths
     /// of a connection are probed from the next look at them on, so that one that is new has no answer yet.
     fn verify(
         &mut self,
@@ -516,7 +516,7 @@ impl Negotiation {
                     cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
                 }
             }
-            PathHealth::Verified if self.has_agreed(core, cx) && !core.answers_still(cx, &path) => {
+            PathHealth::Verified if !core.may_replace_alternate(cx, &path) => {
                 self.step = Step::Verifying(Box::new(found));
                 cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
             }
