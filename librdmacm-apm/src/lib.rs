@@ -16,6 +16,7 @@
 //! | `arrivals` | new connections, until no more come |
 //! | `tracked`, `order` | one connection on that thread; carrying out an order |
 //! | `standing` | migrating without a daemon when a local port fails |
+//! | `settings`, `privilege` | the environment, and whether it can be trusted |
 //! | `roles` | who is active where no CM says |
 //! | `queue_pair`, `qp`, `device` | reading and changing a QP by verbs |
 //! | `channel` | events for applications that opted in |
@@ -36,6 +37,7 @@ mod log;
 mod option;
 mod order;
 mod peers;
+mod privilege;
 mod qp;
 mod queue_pair;
 mod real;

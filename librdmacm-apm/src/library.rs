@@ -107,7 +107,7 @@ extern "C" fn after_fork_in_child() {
 
 impl Library {
     fn new() -> Self {
-        let settings = Settings::from_environment();
+        let settings = Settings::of_process();
         let deliver = || -> Deliver {
             Box::new(|delivery| match delivery {
                 Delivery::Event(connection, event, status, primary) => {

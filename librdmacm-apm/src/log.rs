@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::privilege;
+
 /// Says what a user has to know.
 pub(crate) fn warn(text: &dyn Display) {
     if takes_a_line(stderr().as_fd()) {
@@ -24,10 +26,11 @@ fn takes_a_line(fd: BorrowedFd<'_>) -> bool {
     poll(&mut fds, PollTimeout::ZERO) == Ok(1) && fds[0].revents() == Some(PollFlags::POLLOUT)
 }
 
-/// Says what happens, if `RDMA_APM_DEBUG` is set.
+/// Logs what happens, if `RDMA_APM_DEBUG` is set by a caller who may set it.
 pub(crate) fn debug(text: &dyn Display) {
     static ON: OnceLock<bool> = OnceLock::new();
-    if *ON.get_or_init(|| std::env::var_os("RDMA_APM_DEBUG").is_some_and(|v| v != "0")) {
+    let is_asked = || std::env::var_os("RDMA_APM_DEBUG").is_some_and(|v| v != "0");
+    if *ON.get_or_init(|| is_asked() && !privilege::is_elevated()) {
         warn(text);
     }
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the environment says.
+//! Settings from the environment, which only an unprivileged program may take from its caller.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Where the daemon listens if `APMD_SOCKET` does not say.
+use crate::privilege;
+
+/// The daemon's socket unless `APMD_SOCKET` names another.
 const DEFAULT_SOCKET: &str = "/run/apmd/apmd.sock";
 
 /// 67 ms a try: four tries and a migration in well under half a second.
@@ -27,11 +30,21 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn from_environment() -> Self {
-        let socket = env::var_os("APMD_SOCKET").filter(|path| !path.is_empty());
+    /// The settings of this process. A program that its caller has not the rights of (set-user-ID, file
+    /// capabilities) gets the defaults: the environment is the caller's, who could name a false daemon.
+    pub(crate) fn of_process() -> Self {
+        match privilege::is_elevated() {
+            true => Self::read(|_| None),
+            false => Self::read(|name| env::var_os(name)),
+        }
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let text = |name| variable(name).and_then(|value| value.into_string().ok());
+        let socket = variable("APMD_SOCKET").filter(|path| !path.is_empty());
         Self {
-            all: env::var("RDMA_APM").is_ok_and(|value| value == "all"),
-            ack_timeout: ack_timeout(env::var("RDMA_APM_ACK_TIMEOUT").ok().as_deref()),
+            all: text("RDMA_APM").is_some_and(|value| value == "all"),
+            ack_timeout: ack_timeout(text("RDMA_APM_ACK_TIMEOUT").as_deref()),
             socket: socket.map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from),
         }
     }
@@ -55,7 +68,28 @@ fn ack_timeout(text: Option<&str>) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::ack_timeout;
+    use super::*;
+
+    #[test]
+    fn an_empty_environment_gives_the_defaults() {
+        let defaults = Settings::read(|_| None);
+        assert!(!defaults.all);
+        assert_eq!(defaults.ack_timeout, Some(14));
+        assert_eq!(defaults.socket, PathBuf::from(DEFAULT_SOCKET));
+        let set = Settings::read(|name| {
+            let value = match name {
+                "RDMA_APM" => "all",
+                "RDMA_APM_ACK_TIMEOUT" => "0",
+                "APMD_SOCKET" => "/tmp/apmd.sock",
+                _ => return None,
+            };
+            Some(value.into())
+        });
+        assert!(set.all && set.ack_timeout.is_none());
+        assert_eq!(set.socket, PathBuf::from("/tmp/apmd.sock"));
+        let empty = Settings::read(|name| (name == "APMD_SOCKET").then(OsString::new));
+        assert_eq!(empty.socket, PathBuf::from(DEFAULT_SOCKET));
+    }
 
     #[test]
     fn ack_timeout_is_five_bits_and_zero_leaves_it_alone() {
