@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Associations whose application has gone: DREQ until DREP, or until nobody answers.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use cm_msgs::association::DreqData;
@@ -15,10 +16,7 @@ use crate::exchange::{Exchange, RoundTrip};
 use crate::id::ConnId;
 use crate::input::MadSource;
 use crate::output::Order;
-use crate::schedule::Class;
-
-/// Nobody is protected by an end.
-const CLASS: Class = Class::Improve;
+use crate::schedule::{Claim, Flight, Waiter};
 
 /// Kept after the connection is gone: a peer that never hears of the end would keep its side open,
 /// and propose paths for a QP number that somebody else may have by then.
@@ -26,14 +24,16 @@ const CLASS: Class = Class::Improve;
 struct Closing {
     ended: Ended,
     exchange: Exchange,
-    /// Whether its DREQ counts among the messages in flight.
-    in_flight: bool,
+    /// Its DREQ, while it counts among the messages in flight.
+    flight: Option<Box<Flight>>,
 }
 
 /// What is left of a connection that had an association.
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct Ended {
     pub(crate) ids: CommIds,
+    /// What its DREQ is charged to.
+    pub(crate) claim: Claim,
     pub(crate) peer_qpn: Qpn,
     /// The connection's partition.
     pub(crate) pkey: PKey,
@@ -49,8 +49,6 @@ pub(crate) struct Ended {
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct ClosingTable {
     table: BTreeMap<u32, Closing>,
-    /// Those whose DREQ has found no room yet.
-    waiting: BTreeSet<u32>,
 }
 
 impl ClosingTable {
@@ -62,30 +60,15 @@ impl ClosingTable {
         let closing = Closing {
             ended,
             exchange,
-            in_flight: false,
+            flight: None,
         };
+        let claim = closing.ended.claim;
         self.table.insert(comm_id, closing);
-        if cx.schedule.has_room(CLASS) {
+        if cx.schedule.has_room(&claim) {
             self.retry(cx, comm_id);
         } else {
-            self.waiting.insert(comm_id);
+            cx.schedule.wait(claim, Waiter::Closing(comm_id));
         }
-    }
-
-    /// Whether one that waits for room has it.
-    pub(crate) fn is_runnable(&self, cx: &Context) -> bool {
-        cx.schedule.has_room(CLASS) && !self.waiting.is_empty()
-    }
-
-    /// Sends the first DREQ of the next that waits, if there is room.
-    pub(crate) fn next(&mut self, cx: &mut Context) -> bool {
-        if !self.is_runnable(cx) {
-            return false;
-        }
-        if let Some(comm_id) = self.waiting.pop_first() {
-            self.retry(cx, comm_id);
-        }
-        true
     }
 
     /// Sends the next DREQ, or gives up.
@@ -96,10 +79,11 @@ impl ClosingTable {
         let Closing {
             ended,
             exchange,
-            in_flight,
+            flight,
         } = closing;
         let Ended {
             ids,
+            claim,
             peer_qpn,
             routes,
             round_trip,
@@ -118,10 +102,10 @@ impl ClosingTable {
             }
             .into()
         };
-        match exchange.next(cx, CLASS, routes, *round_trip, dreq) {
+        match exchange.next(cx, claim, routes, *round_trip, dreq) {
             Some(wait) => {
-                let before = core::mem::replace(in_flight, !exchange.has_yielded());
-                cx.schedule.in_flight(before.into(), (*in_flight).into());
+                let requests = u8::from(!exchange.has_yielded());
+                cx.schedule.in_flight(flight, *claim, requests);
                 cx.timers.set(Alarm::Closing(comm_id), cx.now + wait);
             }
             None => self.free(cx, comm_id),
@@ -160,9 +144,10 @@ impl ClosingTable {
 
     /// It is closed.
     pub(crate) fn free(&mut self, cx: &mut Context, comm_id: u32) {
-        if let Some(closing) = self.table.remove(&comm_id) {
-            self.waiting.remove(&comm_id);
-            cx.schedule.in_flight(closing.in_flight.into(), 0);
+        if let Some(mut closing) = self.table.remove(&comm_id) {
+            cx.schedule.leave(Waiter::Closing(comm_id));
+            cx.schedule
+                .in_flight(&mut closing.flight, closing.ended.claim, 0);
             cx.comm_ids.remove(&comm_id);
             cx.timers.cancel(&Alarm::Closing(comm_id));
         }

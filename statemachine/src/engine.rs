@@ -207,9 +207,7 @@ impl Engine {
     /// Whether somebody could act now.
     fn is_runnable(&self) -> bool {
         let answered = self.cx.questions.has_answers();
-        self.cx.schedule.is_runnable(answered)
-            || self.cx.probes.has_findings()
-            || self.closing.is_runnable(&self.cx)
+        self.cx.schedule.is_runnable(answered) || self.cx.probes.has_findings()
     }
 
     /// When something else is due than the next probe.
@@ -474,9 +472,11 @@ impl Engine {
         if let Some(qps) = self.by_qp.get_mut(&conn.core.node_guid) {
             qps.remove(&conn.core.qpn);
         }
+        let claim = conn.closing_claim(&self.cx);
         if let Some((ids, routes)) = conn.close(&mut self.cx) {
             let ended = Ended {
                 ids,
+                claim,
                 peer_qpn,
                 pkey: conn.core.qp.primary.pkey,
                 peer_ports: conn.peer_ports().to_vec(),

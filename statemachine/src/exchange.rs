@@ -8,7 +8,7 @@ use cm_msgs::cm;
 
 use crate::backoff::Backoff;
 use crate::context::{Context, Route};
-use crate::schedule::Class;
+use crate::schedule::Claim;
 use crate::time::Time;
 
 /// The shortest wait before a copy: below that it is the hosts' own delays that are measured.
@@ -22,6 +22,9 @@ const ROUND_TRIPS: u32 = 4;
 
 /// Copies that a request sends, whoever waits for its place.
 const PATIENT_TRIES: u8 = 2;
+
+/// And the longest wait after each of these while others wait for its place.
+const CROWDED_WAIT: Duration = Duration::from_millis(100);
 
 /// How long answers of one peer take, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,16 +77,16 @@ impl Exchange {
     }
 
     /// Sends the next copy over the next of `routes` (if there is one now) and says how long to
-    /// wait for an answer. `None`: there were enough copies. `class`: of who sends it.
+    /// wait for an answer. `None`: there were enough copies. `claim`: what it is charged to.
     pub(crate) fn next(
         &mut self,
         cx: &mut Context,
-        class: Class,
+        claim: &Claim,
         routes: &[Route],
         round_trip: RoundTrip,
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
-        if self.yields(cx, class) {
+        if self.yields(cx, claim) {
             return Some(self.wait(cx, round_trip));
         }
         // A copy that still waits for its port is replaced by this one, and was no try.
@@ -105,7 +108,14 @@ impl Exchange {
         }
         // The copy may have taken the very path that has failed.
         self.route = self.route.wrapping_add(1);
-        Some(self.wait(cx, round_trip))
+        let wait = self.wait(cx, round_trip);
+        // A slow peer is not waited for at the cost of others: its slot is free again soon.
+        let hurries = self.tries <= PATIENT_TRIES && cx.schedule.has_queue();
+        Some(if hurries {
+            wait.min(CROWDED_WAIT)
+        } else {
+            wait
+        })
     }
 
     fn wait(&self, cx: &mut Context, round_trip: RoundTrip) -> Duration {
@@ -116,11 +126,11 @@ impl Exchange {
     }
 
     /// Peers that are silent do not keep the room that others wait for: the next copy is for later.
-    fn yields(&mut self, cx: &Context, class: Class) -> bool {
+    fn yields(&mut self, cx: &Context, claim: &Claim) -> bool {
         self.yielded = self.tries >= PATIENT_TRIES
             && match self.yielded {
-                true => !cx.schedule.has_room(class),
-                false => cx.schedule.is_crowded(class),
+                true => !cx.schedule.has_room(claim),
+                false => cx.schedule.is_crowded(claim),
             };
         self.yielded
     }

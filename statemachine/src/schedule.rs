@@ -1,46 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who acts next. Events only mark; connections look at what happened one after the other, those
-//! in need first, each when there is room for what it may send.
+//! in need first, and each sends when there is room for what it has to send.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+mod claim;
+mod queue;
+mod window;
+
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+pub(crate) use self::claim::{Claim, Class, Flight};
+use self::queue::Queue;
+pub(crate) use self::queue::Waiter;
+use self::window::Window;
 use crate::id::ConnId;
 use crate::path_index::Concerned;
 
-/// Requests of ours without an answer, for all connections together.
-const MAX_IN_FLIGHT: usize = 64;
-
-/// A request that arms no connection again leaves only while fewer than these are without an answer. So what
-/// failover needs is set apart: whoever connects to where nobody answers, or ends a thousand connections,
-/// takes nothing of it. A share for each owner would not do as much: it leaves those who lose their
-/// protection no room beside others of their own owner.
-const MAX_ORDINARY: usize = MAX_IN_FLIGHT / 4 * 3;
-
 /// Connections that look in one go. Whoever polls has other things to do as well.
 const MAX_LOOKS: usize = 64;
-
-/// In which order connections act.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Class {
-    /// Their primary is lost, and they are armed.
-    Migrate,
-    /// They lost their protection.
-    Rearm,
-    /// They never had any.
-    Initial,
-    /// They are protected, and could be better; or have something to say, as that they end.
-    Improve,
-}
-
-impl Class {
-    const fn room(self) -> usize {
-        match self {
-            Self::Migrate | Self::Rearm => MAX_IN_FLIGHT,
-            Self::Initial | Self::Improve => MAX_ORDINARY,
-        }
-    }
-}
 
 /// One round over the connections that an event concerns. Another event of the same kind makes it
 /// last for a full round from there, so that none is left out however often a port flaps.
@@ -57,8 +34,8 @@ struct Round {
 pub(crate) enum Turn {
     /// Somebody who has asked for a path.
     Answer,
-    /// Somebody who waits for room.
-    Waiting(ConnId),
+    /// The next for which there is room.
+    Waiting(Waiter),
     /// The next of those that an event concerns.
     Next(Class, Concerned),
 }
@@ -68,11 +45,8 @@ pub(crate) enum Turn {
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Schedule {
     rounds: Vec<Round>,
-    /// In the order of their coming.
-    waiting: BTreeSet<(Class, u64, ConnId)>,
-    places: BTreeMap<ConnId, (Class, u64)>,
-    last_place: u64,
-    in_flight: usize,
+    queue: Queue,
+    window: Window,
     looks: usize,
 }
 
@@ -95,26 +69,19 @@ impl Schedule {
         }
     }
 
-    /// A connection has something to send, and there is no room.
-    pub(crate) fn wait(&mut self, class: Class, id: ConnId) {
-        let number = match self.places.get(&id) {
-            Some(&(before, _)) if before <= class => return,
-            Some(&(_, number)) => number,
-            None => {
-                self.last_place += 1;
-                self.last_place
-            }
-        };
-        self.leave(id);
-        self.waiting.insert((class, number, id));
-        self.places.insert(id, (class, number));
+    /// There is something to send, and no room.
+    pub(crate) fn wait(&mut self, claim: Claim, waiter: Waiter) {
+        self.queue.join(claim, waiter);
     }
 
     /// It does not wait any more.
-    pub(crate) fn leave(&mut self, id: ConnId) {
-        if let Some((class, number)) = self.places.remove(&id) {
-            self.waiting.remove(&(class, number, id));
-        }
+    pub(crate) fn leave(&mut self, waiter: Waiter) {
+        self.queue.leave(waiter);
+    }
+
+    /// It does not wait any more, for it is its turn.
+    pub(crate) fn serve(&mut self, waiter: Waiter) {
+        self.queue.serve(waiter);
     }
 
     /// A new batch of looks.
@@ -139,21 +106,22 @@ impl Schedule {
     }
 
     fn first(&self, answered: bool) -> Option<Turn> {
-        let waiting = self.waiting.first();
         let round = self.rounds.first();
-        let next = |round: &Round| (round.class, Turn::Next(round.class, round.concerned));
-        let (class, turn) = match (waiting, round) {
-            // A migration sends nothing itself.
-            (_, Some(round)) if round.class == Class::Migrate => return Some(next(round).1),
-            // Whose it is tells the answer only.
-            _ if answered && self.has_room(Class::Rearm) => return Some(Turn::Answer),
-            (Some(&(class, _, id)), round) if round.is_none_or(|round| class <= round.class) => {
-                (class, Turn::Waiting(id))
-            }
-            (_, round) => round.map(next)?,
-        };
-        // Of those that come later nobody has more room.
-        self.has_room(class).then_some(turn)
+        let next = |round: &Round| Turn::Next(round.class, round.concerned);
+        // A migration sends nothing itself.
+        if let Some(round) = round.filter(|round| round.class == Class::Migrate) {
+            return Some(next(round));
+        }
+        if answered {
+            return Some(Turn::Answer);
+        }
+        // To look takes no room: what a connection then has to send waits in the queue, and its place there does
+        // not depend on when it looked.
+        Class::SENDING.into_iter().find_map(|class| {
+            let waiting = self.queue.next(class, &self.window);
+            let round = round.filter(|round| round.class == class);
+            waiting.map(Turn::Waiting).or_else(|| round.map(next))
+        })
     }
 
     /// The next of the connections that the first round is over; `after` gives the one that follows.
@@ -172,71 +140,42 @@ impl Schedule {
     }
 
     /// Whether one more request may leave.
-    pub(crate) fn has_room(&self, class: Class) -> bool {
-        self.in_flight < class.room()
+    pub(crate) fn has_room(&self, claim: &Claim) -> bool {
+        self.window.has_room(claim, &self.queue)
     }
 
-    /// Whether there is no room, and somebody waits for it.
-    pub(crate) fn is_crowded(&self, class: Class) -> bool {
-        let nobody_waits = self.waiting.is_empty() && self.rounds.is_empty();
-        !self.has_room(class) && !nobody_waits
+    /// Whether others wait for what a request of this claim takes.
+    pub(crate) fn is_crowded(&self, claim: &Claim) -> bool {
+        !self.queue.is_empty() && !self.has_room(claim)
     }
 
-    /// Somebody had so many requests in flight, and has so many.
-    pub(crate) fn in_flight(&mut self, before: usize, now: usize) {
-        self.in_flight = self.in_flight - before + now;
+    /// Whether anything waits until a request may leave.
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// So many requests of one connection are without an answer now. Boxed, since of most there are none.
+    pub(crate) fn in_flight(
+        &mut self,
+        flight: &mut Option<Box<Flight>>,
+        claim: Claim,
+        requests: u8,
+    ) {
+        if let Some(before) = flight {
+            self.window.remove(&before.claim, before.requests.into());
+        }
+        if requests == 0 {
+            *flight = None;
+            return;
+        }
+        self.window.add(&claim, requests.into());
+        let now = Flight { claim, requests };
+        match flight {
+            Some(flight) => **flight = now,
+            None => *flight = Some(Box::new(now)),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id(conn: u32) -> ConnId {
-        ConnId { client: 1, conn }
-    }
-
-    /// Sends as many as there is room for; how many.
-    fn fill(schedule: &mut Schedule, class: Class) -> usize {
-        let before = schedule.in_flight;
-        while schedule.has_room(class) {
-            schedule.in_flight(0, 1);
-        }
-        schedule.in_flight - before
-    }
-
-    #[test]
-    fn a_quarter_of_the_room_is_for_those_that_lost_their_protection() {
-        let mut schedule = Schedule::default();
-        assert_eq!(fill(&mut schedule, Class::Initial), 48);
-        schedule.wait(Class::Initial, id(1));
-        schedule.wait(Class::Improve, id(2));
-        assert!(!schedule.is_runnable(false) && schedule.is_crowded(Class::Improve));
-        assert!(!schedule.is_crowded(Class::Rearm));
-        schedule.wait(Class::Rearm, id(3));
-        assert_eq!(schedule.first(false), Some(Turn::Waiting(id(3))));
-        schedule.leave(id(3));
-        assert_eq!(fill(&mut schedule, Class::Rearm), 16);
-        schedule.wait(Class::Rearm, id(3));
-        assert!(!schedule.is_runnable(true) && schedule.is_crowded(Class::Rearm));
-        // What becomes free is theirs first.
-        schedule.in_flight(17, 0);
-        assert_eq!(schedule.first(false), Some(Turn::Waiting(id(3))));
-        schedule.leave(id(3));
-        assert_eq!(schedule.first(false), Some(Turn::Waiting(id(1))));
-    }
-
-    #[test]
-    fn who_must_leave_a_port_or_has_an_answer_waits_for_no_others_requests() {
-        let mut schedule = Schedule::default();
-        fill(&mut schedule, Class::Improve);
-        schedule.mark(Class::Improve, Concerned::All, 1);
-        assert_eq!(schedule.first(false), None);
-        assert_eq!(schedule.first(true), Some(Turn::Answer));
-        fill(&mut schedule, Class::Rearm);
-        assert_eq!(schedule.first(true), None);
-        schedule.mark(Class::Migrate, Concerned::All, 1);
-        let migrate = Turn::Next(Class::Migrate, Concerned::All);
-        assert_eq!(schedule.first(true), Some(migrate));
-    }
-}
+mod tests;

@@ -35,9 +35,9 @@ impl Announcement {
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
         let routes = core.routes(cx);
-        let class = core.class(cx);
+        let claim = core.claim(cx);
         self.exchange
-            .next(cx, class, &routes, core.round_trip, message)
+            .next(cx, &claim, &routes, core.round_trip, message)
     }
 
     pub(super) fn is_in_flight(&self) -> bool {

@@ -301,11 +301,11 @@ impl ActiveAssociation {
         };
         let routes = core.routes(cx);
         let req = req(core, cx, sent.comm_id);
-        let class = core.class(cx);
+        let claim = core.claim(cx);
         core.note_sent(cx, &mut sent.sent_to, &routes);
         match sent
             .exchange
-            .next(cx, class, &routes, core.round_trip, || req.into())
+            .next(cx, &claim, &routes, core.round_trip, || req.into())
         {
             Some(wait) => {
                 self.route = sent.exchange.next_route();

@@ -55,7 +55,7 @@ use crate::input::MadSource;
 use crate::output::Order;
 use crate::overlap::Overlap;
 use crate::questions::Answer;
-use crate::schedule::Class;
+use crate::schedule::{Claim, Class, Waiter};
 use crate::time::Time;
 use crate::trace::What;
 use crate::view::{ConnectionCounters, ConnectionView, Grade, Identity, Protection, Transition};
@@ -132,7 +132,7 @@ impl Connection {
             failback: Failback::new(cx.now),
             watched: Watched::default(),
             counters: ConnectionCounters::default(),
-            in_flight: 0,
+            flight: None,
         };
         let side = match role {
             Role::Active => Side::Active(Box::default()),
@@ -434,8 +434,7 @@ impl Connection {
             Side::Active(active) => active.in_flight(),
             Side::Passive(passive) => passive.in_flight(),
         };
-        let before = core::mem::replace(&mut self.core.in_flight, in_flight);
-        cx.schedule.in_flight(before.into(), in_flight.into());
+        self.core.note_in_flight(cx, in_flight);
     }
 
     /// Tells the library if it may do something else by itself than before.
@@ -458,15 +457,23 @@ impl Connection {
         let Core { node_guid, qp, .. } = &self.core;
         cx.path_index.remove(self.core.id, *node_guid, qp);
         cx.path_index.expose(self.core.id, *node_guid, false);
-        cx.schedule.leave(self.core.id);
+        cx.schedule.leave(Waiter::Conn(self.core.id));
         self.core.vouch_no_more(cx);
         let routes = self.core.routes(cx);
         let ids = match &mut self.side {
             Side::Active(active) => active.close(&mut self.core, cx),
             Side::Passive(passive) => passive.close(&self.core, cx),
         };
-        cx.schedule.in_flight(self.core.in_flight.into(), 0);
+        self.core.note_in_flight(cx, 0);
         ids.map(|ids| (ids, routes))
+    }
+
+    /// What a request about it is charged to that protects nobody.
+    pub(crate) fn closing_claim(&self, cx: &Context) -> Claim {
+        Claim {
+            class: Class::Improve,
+            ..self.core.claim(cx)
+        }
     }
 
     pub(crate) fn peer_ports(&self) -> &[PortAddress] {

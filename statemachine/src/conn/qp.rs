@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What both sides of a connection have: the QP as its library saw it last, and the peer's ports.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use cm_msgs::association::State;
@@ -18,7 +19,7 @@ use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnState, Peer};
 use super::standing::StandingOrder;
 use super::watched::Watched;
-use crate::candidate::CandidatePool;
+use crate::candidate::{CandidatePool, Shared};
 use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context};
 use crate::exchange::RoundTrip;
@@ -29,7 +30,7 @@ use crate::output::Order;
 use crate::port::Port;
 use crate::proven_ports::SentTo;
 use crate::questions::Urgency;
-use crate::schedule::Class;
+use crate::schedule::{Claim, Class, Flight, Waiter};
 use crate::subnet::{SubnetLid, base_lid, is_one_port};
 use crate::time::Time;
 use crate::trace::{MigratedBy, PathLids, What};
@@ -71,7 +72,7 @@ pub(crate) struct Core {
     pub(super) watched: Watched,
     pub(super) counters: ConnectionCounters,
     /// Requests of its own without an answer.
-    pub(super) in_flight: u8,
+    pub(super) flight: Option<Box<Flight>>,
 }
 
 /// Ports of a peer that are kept in mind: it may name any number.
@@ -106,22 +107,51 @@ impl Core {
 
     /// In which order it acts, and in which room. Where the peer has never answered, that the QP was armed is
     /// somebody else's doing: any user can arm his own, as often as he likes.
-    pub(super) fn class(&self, cx: &Context) -> Class {
+    fn class(&self, cx: &Context) -> Class {
         match self.urgency() {
-            _ if self.is_armed() && self.has_good_alternate(cx) => Class::Improve,
+            _ if self.is_armed() && self.has_good_alternate(cx) => {
+                match self.peer.has_answered() && self.ends_with_one_port(cx) {
+                    true => Class::SamePort,
+                    false => Class::Improve,
+                }
+            }
             Urgency::Rearm if self.peer.has_answered() => Class::Rearm,
             Urgency::Rearm | Urgency::Initial => Class::Initial,
         }
     }
 
+    /// Whether the loss of one port would end both of its paths.
+    fn ends_with_one_port(&self, cx: &Context) -> bool {
+        let shared = |path: &Path| self.candidate_pool(cx).shared(path);
+        self.loaded()
+            .is_some_and(|path| shared(path) != Shared::Neither)
+    }
+
+    /// What its next request is charged to.
+    pub(super) fn claim(&self, cx: &Context) -> Claim {
+        Claim {
+            class: self.class(cx),
+            payer: self.payer,
+            far: self.far_end(cx, &self.qp.primary),
+        }
+    }
+
     /// Whether a request may leave now; if not, the connection is told when one may.
     pub(super) fn has_room(&self, cx: &mut Context) -> bool {
-        let class = self.class(cx);
-        let room = cx.schedule.has_room(class);
+        let claim = self.claim(cx);
+        let room = cx.schedule.has_room(&claim);
         if !room {
-            cx.schedule.wait(class, self.id);
+            cx.schedule.wait(claim, Waiter::Conn(self.id));
         }
         room
+    }
+
+    /// So many requests of its own are without an answer now, and charged to what the connection is now.
+    pub(super) fn note_in_flight(&mut self, cx: &mut Context, requests: u8) {
+        if self.flight.is_some() || requests > 0 {
+            let claim = self.claim(cx);
+            cx.schedule.in_flight(&mut self.flight, claim, requests);
+        }
     }
 
     /// Whether it has an alternate that carries packets, as far as ports, probes and both ends tell.

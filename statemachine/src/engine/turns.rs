@@ -8,7 +8,7 @@ use crate::context::{Alarm, Context};
 use crate::id::PortId;
 use crate::notices::Notice;
 use crate::path_index::Concerned;
-use crate::schedule::{Class, Turn};
+use crate::schedule::{Class, Turn, Waiter};
 use crate::view::PortState;
 
 impl Engine {
@@ -60,10 +60,15 @@ impl Engine {
                 }
                 true
             }
-            Some(Turn::Waiting(id)) => {
-                self.cx.schedule.leave(id);
-                if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.room(&mut self.cx);
+            Some(Turn::Waiting(waiter)) => {
+                self.cx.schedule.serve(waiter);
+                match waiter {
+                    Waiter::Conn(id) => {
+                        if let Some(conn) = self.conns.get_mut(&id) {
+                            conn.room(&mut self.cx);
+                        }
+                    }
+                    Waiter::Closing(comm_id) => self.closing.retry(&mut self.cx, comm_id),
                 }
                 true
             }
@@ -89,7 +94,7 @@ impl Engine {
                 }
                 true
             }
-            None => self.closing.next(&mut self.cx),
+            None => false,
         }
     }
 

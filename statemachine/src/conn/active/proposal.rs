@@ -54,9 +54,9 @@ impl Proposal {
     pub(super) fn send(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> Option<Duration> {
         let routes = core.routes_by(cx, &self.alternate);
         let lap = lap(core, cx, ids, fields(&self.alternate));
-        let class = core.class(cx);
+        let claim = core.claim(cx);
         self.exchange
-            .next(cx, class, &routes, core.round_trip, || lap.into())
+            .next(cx, &claim, &routes, core.round_trip, || lap.into())
     }
 
     /// The peer needs longer.

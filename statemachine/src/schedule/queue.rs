@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who waits until a request may leave: class by class, in each by turns over payers, and of a payer by turns
+//! over far ports. A thousand connections to one port are one place in the queue.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Bound;
+
+use super::claim::{Claim, Class, FarEnd};
+use super::window::Window;
+use crate::id::{ConnId, Payer};
+
+/// What waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Waiter {
+    /// A connection.
+    Conn(ConnId),
+    /// An association that is being closed, by its communication ID.
+    Closing(u32),
+}
+
+/// What waits of one payer.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct Line {
+    /// In the order of arrival.
+    far_ends: BTreeMap<FarEnd, BTreeSet<(u64, Waiter)>>,
+    /// The far port that was served last.
+    last: Option<FarEnd>,
+}
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct Lines {
+    payers: BTreeMap<Payer, Line>,
+    /// The payer that was served last.
+    last: Option<Payer>,
+}
+
+/// Connections and associations that have something to send, and no room.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Queue {
+    classes: [Lines; Class::COUNT],
+    places: BTreeMap<Waiter, (Claim, u64)>,
+    last_place: u64,
+    /// How many wait, by payer and by far port.
+    payers: BTreeMap<Payer, usize>,
+    far_ends: BTreeMap<FarEnd, usize>,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Whether something of another payer waits.
+    pub(super) fn has_other_payer(&self, payer: Payer) -> bool {
+        self.payers.len() > usize::from(self.payers.contains_key(&payer))
+    }
+
+    /// Whether something to another far port waits.
+    pub(super) fn has_other_far_end(&self, far: FarEnd) -> bool {
+        self.far_ends.len() > usize::from(self.far_ends.contains_key(&far))
+    }
+
+    /// Adds it, or moves it to where it is better placed: it keeps its age.
+    pub(super) fn join(&mut self, claim: Claim, waiter: Waiter) {
+        let age = match self.places.get(&waiter) {
+            Some((before, _)) if before.class < claim.class || *before == claim => return,
+            Some(&(_, age)) => age,
+            None => {
+                self.last_place += 1;
+                self.last_place
+            }
+        };
+        self.leave(waiter);
+        let Claim { class, payer, far } = claim;
+        let line = self.classes[class as usize]
+            .payers
+            .entry(payer)
+            .or_default();
+        line.far_ends.entry(far).or_default().insert((age, waiter));
+        *self.payers.entry(payer).or_default() += 1;
+        *self.far_ends.entry(far).or_default() += 1;
+        self.places.insert(waiter, (claim, age));
+    }
+
+    /// It does not wait any more.
+    pub(super) fn leave(&mut self, waiter: Waiter) {
+        let Some((Claim { class, payer, far }, age)) = self.places.remove(&waiter) else {
+            return;
+        };
+        let lines = &mut self.classes[class as usize];
+        if let Some(line) = lines.payers.get_mut(&payer) {
+            if let Some(waiting) = line.far_ends.get_mut(&far) {
+                waiting.remove(&(age, waiter));
+                if waiting.is_empty() {
+                    line.far_ends.remove(&far);
+                }
+            }
+            if line.far_ends.is_empty() {
+                lines.payers.remove(&payer);
+            }
+        }
+        count_down(&mut self.payers, payer);
+        count_down(&mut self.far_ends, far);
+    }
+
+    /// It is served now: the next turn is another payer's, and this payer's next another far port's.
+    pub(super) fn serve(&mut self, waiter: Waiter) {
+        if let Some(&(Claim { class, payer, far }, _)) = self.places.get(&waiter) {
+            let lines = &mut self.classes[class as usize];
+            lines.last = Some(payer);
+            if let Some(line) = lines.payers.get_mut(&payer) {
+                line.last = Some(far);
+            }
+        }
+        self.leave(waiter);
+    }
+
+    /// The next of a class for which there is room.
+    pub(super) fn next(&self, class: Class, window: &Window) -> Option<Waiter> {
+        let lines = &self.classes[class as usize];
+        if lines.payers.is_empty() || !window.has_room_of_class(class) {
+            return None;
+        }
+        let mut payers = after(&lines.payers, lines.last)
+            .filter(|(payer, _)| window.has_room_of_payer(class, **payer, self));
+        payers.find_map(|(_, line)| {
+            let mut far_ends = after(&line.far_ends, line.last);
+            let (_, waiting) =
+                far_ends.find(|(far, _)| window.has_room_of_far_end(class, **far, self))?;
+            Some(waiting.first()?.1)
+        })
+    }
+}
+
+/// All entries, those after `last` first.
+fn after<K: Ord + Copy, V>(
+    all: &BTreeMap<K, V>,
+    last: Option<K>,
+) -> impl Iterator<Item = (&K, &V)> {
+    let later = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let earlier = last.into_iter().flat_map(|last| all.range(..=last));
+    all.range((later, Bound::Unbounded)).chain(earlier)
+}
+
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
