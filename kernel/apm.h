@@ -233,6 +233,7 @@ int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alter
 int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);
 bool apm_qp_is_under_care(struct apm_qp *q);
 bool apm_qp_is_by_order(void);
+void apm_qp_destroyed(struct ib_qp *qp);
 
 /* look.c */
 void apm_look_init(struct apm_qp *q);

@@ -148,12 +148,13 @@ static int on_modify(struct kprobe *probe, struct pt_regs *regs)
 }
 
 /* With apm_lock held. */
-static void note_destroy(const struct ib_qp *qp)
+static void note_destroy(struct ib_qp *qp)
 {
 	struct apm_qp *q = apm_qp_find(qp->device, qp->qp_num);
 
 	if (q)
 		apm_qp_retire(q);
+	apm_qp_destroyed(qp);
 }
 
 /* The return probe does this as well, but may be missed. */

@@ -34,17 +34,32 @@ static struct ib_qp *hold(struct apm_device *dev, u32 qpn)
 	return ERR_PTR(-EOPNOTSUPP);
 }
 
+/*
+ * ib_core counts the references to the GID of an alternate path with a GRH in qp->alt_path_sgid_attr, which no lock
+ * protects: two modifies at once, or a modify and a destruction, may put the same reference twice. The module loads no
+ * path with a GRH, so what is there is its owner's, also after a RESET, which leaves it as it is.
+ */
+static bool owner_holds_gid(const struct ib_qp *qp)
+{
+	return READ_ONCE(qp->alt_path_sgid_attr);
+}
+
 /* The queue pair and its device, or an error: it is gone, or it is not the one that was known. */
 struct ib_qp *apm_qp_hold(struct apm_qp *q)
 {
 	struct ib_qp *qp = hold(q->dev, q->qpn);
 
-	/* Marked before its destruction begins: what is not marked now is the one we know. */
-	if (IS_ERR(qp) || (rdma_is_kernel_res(&qp->res) == !q->owner.user &&
-			   !test_bit(APM_QP_DYING, &q->flags)))
+	if (IS_ERR(qp))
 		return qp;
-	apm_qp_release(qp);
-	return ERR_PTR(-ESTALE);
+	/* Marked before its destruction begins: what is not marked now is the one we know. */
+	if (rdma_is_kernel_res(&qp->res) == q->owner.user || test_bit(APM_QP_DYING, &q->flags)) {
+		apm_qp_release(qp);
+		return ERR_PTR(-ESTALE);
+	}
+	/* It was loaded before there was this entry. */
+	if (owner_holds_gid(qp))
+		set_bit(APM_QP_OWN_APM, &q->flags);
+	return qp;
 }
 
 void apm_qp_release(struct ib_qp *qp)
@@ -214,10 +229,12 @@ bool apm_qp_is_under_care(struct apm_qp *q)
 	       !test_bit(APM_QP_OWN_APM, &q->flags) && apm_owner_is_protected(&q->owner);
 }
 
-/* Who modifies a queue pair by order. Under apm_lock. */
+/* A modify by order. Under apm_lock. */
 struct modifier {
 	struct list_head all;
 	struct task_struct *task;
+	struct ib_qp *qp;
+	const struct ib_gid_attr *gid;	/* see apm_qp_destroyed() */
 };
 
 static LIST_HEAD(modifiers);
@@ -233,16 +250,41 @@ bool apm_qp_is_by_order(void)
 	return false;
 }
 
-/* One that was reset, or begins to go, since it was taken is not what the order was meant for. */
-static int modify_begins(struct apm_qp *q, struct modifier *own)
+/*
+ * The destruction of a queue pair begins, and reads which GID it is to put in the end. If its owner has loaded a path
+ * with a GRH since an order began to modify it, the order may put the same one: here is a second reference for that.
+ * With apm_lock held.
+ */
+void apm_qp_destroyed(struct ib_qp *qp)
+{
+	struct modifier *one;
+
+	list_for_each_entry(one, &modifiers, all) {
+		if (one->qp != qp || one->gid)
+			continue;
+		one->gid = READ_ONCE(qp->alt_path_sgid_attr);
+		if (one->gid)
+			rdma_hold_gid_attr(one->gid);
+	}
+}
+
+/*
+ * One that was reset, or begins to go, since it was taken is not what the order was meant for. An owner that loads
+ * paths is left alone from the moment on in which a probe sees it.
+ */
+static int modify_begins(struct apm_qp *q, struct ib_qp *qp, struct modifier *own)
 {
 	unsigned long flags;
 	int ret = 0;
 
 	own->task = current;
+	own->qp = qp;
+	own->gid = NULL;
 	spin_lock_irqsave(&apm_lock, flags);
 	if (test_bit(APM_QP_DYING, &q->flags))
 		ret = -ESTALE;
+	else if (test_bit(APM_QP_OWN_APM, &q->flags) || owner_holds_gid(qp))
+		ret = -EPERM;
 	else
 		list_add(&own->all, &modifiers);
 	spin_unlock_irqrestore(&apm_lock, flags);
@@ -251,11 +293,16 @@ static int modify_begins(struct apm_qp *q, struct modifier *own)
 
 static void modify_ended(struct modifier *own)
 {
+	const struct ib_gid_attr *gid;
 	unsigned long flags;
 
 	spin_lock_irqsave(&apm_lock, flags);
 	list_del(&own->all);
+	/* If the order has not put it, it is still there, and nobody else puts the second reference. */
+	gid = owner_holds_gid(own->qp) ? own->gid : NULL;
 	spin_unlock_irqrestore(&apm_lock, flags);
+	if (gid)
+		rdma_put_gid_attr(gid);
 }
 
 /* Drivers expect a user's data with a user's queue pair: there is none, but a context. */
@@ -264,7 +311,7 @@ static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, i
 	struct modifier own;
 	int ret;
 
-	ret = modify_begins(q, &own);
+	ret = modify_begins(q, qp, &own);
 	if (ret)
 		return ret;
 	if (q->owner.user) {

@@ -77,6 +77,7 @@ static struct shca_dev *alloc_device(const struct fabric_hca *hca)
 	if (!rdi)
 		return ERR_PTR(-ENOMEM);
 	dev = to_shca(&rdi->ibdev);
+	dev->number = hca->index;
 	xa_init_flags(&dev->qpns, XA_FLAGS_ALLOC);
 	rvt_set_ibdev_name(rdi, "%s", hca->name, 0);
 	return dev;
@@ -116,6 +117,7 @@ static int setup_device(struct shca_dev *dev, const struct fabric_hca *hca)
 	err = rvt_register_device(rdi);
 	if (err)
 		return err;
+	shca_firmware_init(dev);
 	WRITE_ONCE(dev->hears, true);
 	WRITE_ONCE(dev->tells, true);
 	return 0;

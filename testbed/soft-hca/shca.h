@@ -27,6 +27,7 @@
 #define SHCA_MAX_RD_ATOMIC 16
 #define SHCA_MAX_SGE 16
 #define SHCA_MAX_WR 16384
+#define SHCA_DEVICES 16		/* at most */
 #define SHCA_QP_EVENTS 16	/* waiting at one QP; a power of two */
 
 struct shca_port {
@@ -54,6 +55,15 @@ struct shca_dev {
 	u32 next_qpn;
 	bool hears;			/* takes packets: its QP table exists */
 	bool tells;			/* ib_core wants to know of port events */
+
+	/* firmware */
+	unsigned int number;
+	struct {
+		int (*query_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+				struct ib_qp_init_attr *init);
+		int (*modify_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+				 struct ib_udata *udata);
+	} done_at_once;			/* rdmavt's verbs */
 };
 
 static inline struct shca_dev *to_shca(struct ib_device *ibdev)
@@ -203,6 +213,9 @@ bool shca_is_multicast(u16 dlid);
 void shca_copy_multicast(struct shca_port *port, const struct shca_packet *pkt);
 void shca_copies_init(struct shca_port *port);
 void shca_copies_stop(struct shca_port *port);
+
+/* firmware.c */
+void shca_firmware_init(struct shca_dev *dev);
 
 /* ud.c */
 bool shca_ud_send_next(struct shca_qp *sq);

@@ -33,11 +33,13 @@ static int sock;
 static uint16_t family;
 static uint32_t group;
 
+#ifndef VERBS_PAIR_H /* which has it too */
 static inline void die(const char *what)
 {
 	fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, strerror(errno));
 	exit(2);
 }
+#endif
 
 /* ---- writing ---- */
 

@@ -334,6 +334,24 @@ hammered_churn() {
 	heap_is_sound
 }
 
+# The references to GID attributes that ib_core counts are right when the GIDs go.
+gid_attributes() { # ROUNDS
+	local way
+	for way in reset load; do
+		output apm_gid "$way" "$1" -n
+		need "queue pairs: $1, .*; orders done: 0, refused: 0"
+	done
+	output apm_gid load "$1"
+	need "queue pairs: $1, left alone: 0; orders done: [1-9]"
+	# What its owner has loaded with a GRH is never touched.
+	output apm_gid reset "$1"
+	need "queue pairs: $1, left alone: $1; orders done: 0, refused: [1-9]"
+	world netns
+	world flat
+	kernel_is_content
+	! grep "GID entry ref leak" "$logs/kernel" || fail "a GID attribute was not put"
+}
+
 unload_apm() {
 	output lsmod
 	need '^apm +[0-9]+ +0( |$)'
@@ -355,6 +373,8 @@ full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
 full_row kernel-strangers "apm_order, unshare, setpriv" strangers
 full_row kernel-fuzz "apm_fuzz" fuzz 30000
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
+full_row kernel-gid "apm_gid" gid_attributes 96
+named_row kernel-gid-long "apm_gid, 10,000 rounds" gid_attributes 10000
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
 row kernel-unload "rmmod apm" unload_apm
