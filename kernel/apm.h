@@ -108,7 +108,8 @@ struct apm_qp {
 	u64 cookie;
 	struct apm_owner owner;
 	enum apm_role role;
-	u16 peer_lid;		/* of a REQ: where peer_gid is */
+	u8 peer_port;		/* of a REQ: it leaves from this port, */
+	u16 peer_lid;		/* and peer_gid is at this LID of its subnet */
 	u16 peer_pkey;
 	union ib_gid peer_gid;
 	struct work_struct connecting;

@@ -13,7 +13,7 @@ static void tell(struct apm_qp *q)
 	unsigned long flags;
 
 	spin_lock_irqsave(&apm_lock, flags);
-	path.port = q->primary_port;
+	path.port = q->peer_port;
 	path.dlid = q->peer_lid;
 	path.pkey = q->peer_pkey;
 	spin_unlock_irqrestore(&apm_lock, flags);
@@ -45,7 +45,7 @@ void apm_connecting(struct apm_qp *q, const struct ib_device *ib)
 	    !(ib->attrs.device_cap_flags & IB_DEVICE_AUTO_PATH_MIG))
 		return;
 	/* Nothing has to be found out. */
-	if (apm_peer_is_named(q->dev, q->primary_port, q->peer_lid))
+	if (apm_peer_is_named(q->dev, q->peer_port, q->peer_lid))
 		return;
 	apm_qp_get(q);
 	if (!queue_work(apm_urgent_wq, &q->connecting))

@@ -65,15 +65,31 @@ bool apm_path_same_way(const struct apm_path *a, const struct apm_path *b)
 	return a->port == b->port && a->slid == b->slid && a->dlid == b->dlid;
 }
 
-bool apm_path_leads_back(struct ib_device *ib, const struct apm_path *path)
+static bool has_lid(struct ib_device *ib, u8 num, u16 lid)
 {
 	struct ib_port_attr port;
-	u32 num;
 
-	rdma_for_each_port(ib, num) {
-		if (!ib_query_port(ib, num, &port) && port.lid &&
-		    (path->dlid & ~((1 << port.lmc) - 1)) == port.lid)
-			return true;
-	}
-	return false;
+	return !ib_query_port(ib, num, &port) && port.lid &&
+	       (lid & ~((1 << port.lmc) - 1)) == port.lid;
+}
+
+static bool has_gid(struct ib_device *ib, const union ib_gid *gid)
+{
+	const struct ib_gid_attr *attr = rdma_find_gid(ib, gid, IB_GID_TYPE_IB, NULL);
+
+	if (IS_ERR(attr))
+		return false;
+	rdma_put_gid_attr(attr);
+	return true;
+}
+
+/*
+ * Whether it ends at a port of its own device. A LID names a port of one subnet only, and each port may be in a subnet
+ * of its own: so it is compared with the LID of the port that the path leaves from, and with no other. Another port is
+ * recognised by its GID, where the path's is known.
+ */
+bool apm_path_leads_back(struct ib_device *ib, const struct apm_path *path)
+{
+	return has_lid(ib, path->port, path->dlid) ||
+	       (memchr_inv(&path->dgid, 0, sizeof(path->dgid)) && has_gid(ib, &path->dgid));
 }

@@ -198,8 +198,9 @@ static int on_req(struct kprobe *probe, struct pt_regs *regs)
 	q = find_own(id->device, param->qp_num);
 	if (q) {
 		q->role = APM_ROLE_ACTIVE;
-		/* A GID belongs to its LID: after a migration it says nothing. */
+		/* A GID belongs to its LID and subnet: after a migration it says nothing. */
 		if (path && path->rec_type == SA_PATH_REC_TYPE_IB) {
+			q->peer_port = q->primary_port;
 			q->peer_lid = be16_to_cpu(path->ib.dlid);
 			q->peer_pkey = be16_to_cpu(path->pkey);
 			q->peer_gid = path->dgid;

@@ -151,7 +151,8 @@ static int translate(struct apm_qp *q, struct ib_qp *qp, const struct ib_qp_attr
 	/* In Error a device may not know the path any more. */
 	if (ret)
 		return attr->qp_state == IB_QPS_ERR ? 0 : ret;
-	if (!now->primary.global && now->primary.dlid == q->peer_lid)
+	if (!now->primary.global && now->primary.port == q->peer_port &&
+	    now->primary.dlid == q->peer_lid)
 		now->primary.dgid = q->peer_gid;
 	now->loaded = attr->path_mig_state != IB_MIG_MIGRATED && attr->alt_port_num;
 	if (!now->loaded)

@@ -190,6 +190,30 @@ known_from_rtr() {
 	await 10 is_alone
 }
 
+# hold DLID: a program has a queue pair on port 1 of shca0 that leads there. Sets holder.
+hold() {
+	hold_qp shca0 1 "$1" sh -c 'exec sleep 60' >/dev/null &
+	holder=$!
+}
+
+holds_as() { apm_order get | grep " dev=shca0 .* refusal=$1 .*owner=hold_qp"; }
+
+let_go() {
+	kill -KILL "$holder"
+	wait "$holder" || true
+	await 10 is_alone
+}
+
+# A LID is of one subnet: that of another port of the own HCA may be somebody else's in the subnet of this one.
+loops() {
+	hold "$(lid_of shca0 1)"
+	await 10 holds_as loopback
+	let_go
+	hold "$(lid_of shca0 2)"
+	await 10 holds_as none
+	let_go
+}
+
 adoptions() {
 	adoption
 	adoption_in_rtr
@@ -369,6 +393,7 @@ protected_pingpong() {
 row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
 full_row kernel-adopt "apm_order, ibv_rc_pingpong, hold_qp" adoptions
+full_row kernel-loopback "hold_qp" loops
 full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
 full_row kernel-strangers "apm_order, unshare, setpriv" strangers
 full_row kernel-fuzz "apm_fuzz" fuzz 30000
