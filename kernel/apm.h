@@ -26,6 +26,18 @@
 
 #define APM_OWNER_NAME_LEN 32
 
+/* Queues for what users bring about themselves, see queues.c. */
+#define APM_USER_WQ_BITS 3
+#define APM_USER_WQS BIT(APM_USER_WQ_BITS)
+
+/* The work of one device: a firmware that hangs stops that of no other. */
+struct apm_queues {
+	struct workqueue_struct *looks;
+	struct workqueue_struct *user[APM_USER_WQS];
+	struct workqueue_struct *ends;
+	struct workqueue_struct *orders;
+};
+
 /* A device that can have paths migrated. */
 struct apm_device {
 	struct ib_device *ib;	/* to be had by apm_device_hold only */
@@ -33,7 +45,9 @@ struct apm_device {
 	bool gone;		/* ib is not to be touched any more */
 	refcount_t refs;
 	struct rcu_head rcu;
+	struct work_struct release;	/* when the last reference is gone */
 	struct list_head all;
+	struct apm_queues queues;
 	struct ib_event_handler events;
 	DECLARE_BITMAP(failed_ports, 256);
 	struct work_struct standing;
@@ -90,10 +104,18 @@ enum apm_qp_flag {
 	APM_QP_DYING,		/* is being destroyed, or was reset: takes no orders */
 	APM_QP_ANNOUNCED,
 	APM_QP_OWN_APM,		/* its owner loads alternates */
+	APM_QP_TAKEN_UP,	/* older than its entry, and not read yet */
 	APM_QP_HANDLER,		/* its event handler is ours; the module is pinned for it */
 	APM_QP_TO_RTS,
 	APM_QP_MIG,		/* the event, not told yet */
 	APM_QP_MIG_ERR,
+};
+
+/* Of a queue pair what clients may know. */
+struct apm_known {
+	struct apm_snapshot last;
+	enum apm_refusal refusal;
+	bool standing;
 };
 
 /* What is known of one queue pair. Lists and numbers are under apm_lock. */
@@ -124,8 +146,11 @@ struct apm_qp {
 	enum apm_refusal refusal;
 	bool standing;
 	u32 pause_ms;		/* until the next look, if it has to be looked at again */
-	u8 failed_looks;		/* in a row: it could not be read */
+	u8 failed_looks;	/* in a row: it could not be read */
 	struct delayed_work look;
+
+	spinlock_t known_lock;		/* for what follows: who asks waits for no firmware */
+	struct apm_known known;
 
 	spinlock_t look_lock;		/* for what follows */
 	bool look_waits;
@@ -154,16 +179,14 @@ struct apm_news {
 	int error;
 };
 
-/* Queues for what users bring about themselves, see main.c. */
-#define APM_USER_WQ_BITS 3
-#define APM_USER_WQS BIT(APM_USER_WQ_BITS)
-
-extern struct workqueue_struct *apm_wq;
-extern struct workqueue_struct *apm_user_wq[APM_USER_WQS];
-extern struct workqueue_struct *apm_ends_wq;
-extern struct workqueue_struct *apm_order_wq;
 extern struct workqueue_struct *apm_urgent_wq;
 extern spinlock_t apm_lock;
+
+/* queues.c */
+int apm_queues_init(struct apm_queues *queues, unsigned int device);
+void apm_queues_flush(const struct apm_queues *queues);
+void apm_queues_exit(struct apm_queues *queues);
+struct workqueue_struct *apm_queue_of_owner(const struct apm_qp *q);
 
 /* device.c */
 int apm_devices_init(void);
@@ -227,6 +250,7 @@ bool apm_path_leads_back(struct ib_device *ib, const struct apm_path *path);
 struct ib_qp *apm_qp_hold(struct apm_qp *q);
 void apm_qp_release(struct ib_qp *qp);
 int apm_qp_adopt(struct apm_device *dev, u32 qpn);
+int apm_qp_catch_up(struct apm_qp *q, struct ib_qp *qp);
 int apm_qp_read(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
 int apm_qp_reread(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
 int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now);
@@ -244,6 +268,7 @@ void apm_look_after(struct apm_qp *q, unsigned int ms);
 void apm_look_in_rtr(struct apm_qp *q);
 void apm_look_connected(struct apm_qp *q);
 void apm_saw(struct apm_qp *q, const struct apm_snapshot *now);
+void apm_get_known(struct apm_qp *q, struct apm_known *known);
 
 /* order.c */
 void apm_order_init(struct apm_qp *q);

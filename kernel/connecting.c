@@ -3,9 +3,15 @@
  * Tells of connections that are asked for, while their REQ is under way: what a client finds out
  * about the peer meanwhile (see peer.c) counts when the queue pair goes to RTS.
  */
+#include <linux/cred.h>
+#include <linux/hash.h>
+#include <linux/ratelimit.h>
 #include <linux/sched/mm.h>
 
 #include "apm.h"
+
+/* So many of a user's are told in a second. */
+#define ASKED_A_SECOND 100
 
 static void tell(struct apm_qp *q)
 {
@@ -38,6 +44,24 @@ void apm_connecting_init(struct apm_qp *q)
 	INIT_WORK(&q->connecting, connecting);
 }
 
+/*
+ * A program may ask in vain as often as it likes. What is not told is found out when the connection is there, too late
+ * for its ACK timeout. By users, as queues are. With apm_lock held.
+ */
+static bool is_too_often(const struct apm_qp *q)
+{
+	static struct ratelimit_state limits[APM_USER_WQS];
+	struct ratelimit_state *limit =
+		&limits[hash_32(__kuid_val(q->owner.uid), APM_USER_WQ_BITS)];
+
+	if (!limit->interval) {
+		ratelimit_state_init(limit, HZ, ASKED_A_SECOND);
+		/* Nothing is said of what was suppressed. */
+		ratelimit_set_flags(limit, RATELIMIT_MSG_ON_RELEASE);
+	}
+	return q->owner.user && !__ratelimit(limit);
+}
+
 /* With apm_lock held, from a probe. The work holds a reference of the entry. */
 void apm_connecting(struct apm_qp *q, const struct ib_device *ib)
 {
@@ -45,9 +69,9 @@ void apm_connecting(struct apm_qp *q, const struct ib_device *ib)
 	    !(ib->attrs.device_cap_flags & IB_DEVICE_AUTO_PATH_MIG))
 		return;
 	/* Nothing has to be found out. */
-	if (apm_peer_is_named(q->dev, q->peer_port, q->peer_lid))
+	if (apm_peer_is_named(q->dev, q->peer_port, q->peer_lid) || is_too_often(q))
 		return;
 	apm_qp_get(q);
-	if (!queue_work(apm_urgent_wq, &q->connecting))
+	if (!queue_work(apm_queue_of_owner(q), &q->connecting))
 		apm_qp_put(q);
 }

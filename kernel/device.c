@@ -38,9 +38,19 @@ static bool has_infiniband(const struct ib_device *ib)
 	return false;
 }
 
+/* Whoever lets the last reference go may be in one of its queues, or where nothing sleeps. */
+static void release_device(struct work_struct *work)
+{
+	struct apm_device *dev = container_of(work, struct apm_device, release);
+
+	apm_queues_exit(&dev->queues);
+	kfree_rcu(dev, rcu);
+}
+
 static int add_device(struct ib_device *ib)
 {
 	struct apm_device *dev;
+	int ret;
 
 	/* Whether it can migrate paths is told of its queue pairs. */
 	if (!has_infiniband(ib))
@@ -48,9 +58,15 @@ static int add_device(struct ib_device *ib)
 	dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 	if (!dev)
 		return -ENOMEM;
+	ret = apm_queues_init(&dev->queues, ib->index);
+	if (ret) {
+		kfree(dev);
+		return ret;
+	}
 	dev->ib = ib;
 	refcount_set(&dev->refs, 1);
 	INIT_WORK(&dev->standing, apm_standing_work);
+	INIT_WORK(&dev->release, release_device);
 	mutex_lock(&devices_mutex);
 	list_add_tail(&dev->all, &devices);
 	mutex_unlock(&devices_mutex);
@@ -63,7 +79,6 @@ static int add_device(struct ib_device *ib)
 static void remove_device(struct ib_device *ib, void *data)
 {
 	struct apm_device *dev = data;
-	unsigned int i;
 
 	ib_unregister_event_handler(&dev->events);
 	cancel_work_sync(&dev->standing);
@@ -76,12 +91,8 @@ static void remove_device(struct ib_device *ib, void *data)
 	synchronize_rcu();
 	apm_peer_forget_device(dev);
 	apm_qp_forget_device(dev);
-	/* Answers and ends are told by these, which want to know who may use the device. */
-	flush_workqueue(apm_order_wq);
-	for (i = 0; i < APM_USER_WQS; i++)
-		flush_workqueue(apm_user_wq[i]);
-	flush_workqueue(apm_ends_wq);
-	flush_workqueue(apm_wq);
+	/* These want to know who may use the device. */
+	apm_queues_flush(&dev->queues);
 	WRITE_ONCE(dev->gone, true);
 	/* For whoever is in apm_device_hold(). */
 	synchronize_rcu();
@@ -126,7 +137,7 @@ struct ib_device *apm_device_hold(struct apm_device *dev)
 void apm_device_put(struct apm_device *dev)
 {
 	if (refcount_dec_and_test(&dev->refs))
-		kfree_rcu(dev, rcu);
+		queue_work(apm_urgent_wq, &dev->release);
 }
 
 int apm_devices_init(void)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Reads queue pairs of which something was heard, and tells what is new. */
-#include <linux/hash.h>
 #include <linux/sched/mm.h>
 
 #include "apm.h"
@@ -45,13 +44,9 @@ static void begin(struct apm_qp *q)
 
 static struct workqueue_struct *queue_of(const struct apm_qp *q, bool news)
 {
-	if (!q->owner.user)
-		return apm_wq;
-	if (test_bit(APM_QP_DYING, &q->flags))
-		return apm_ends_wq;
-	if (news)
-		return apm_wq;
-	return apm_user_wq[hash_32(__kuid_val(q->owner.uid), APM_USER_WQ_BITS)];
+	if (q->owner.user && test_bit(APM_QP_DYING, &q->flags))
+		return q->dev->queues.ends;
+	return news ? q->dev->queues.looks : apm_queue_of_owner(q);
 }
 
 /*
@@ -173,12 +168,34 @@ static bool news_of(struct apm_qp *q, const struct apm_snapshot *now, enum apm_c
 	return now->migration != last->migration;
 }
 
+static void make_known(struct apm_qp *q)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->known_lock, flags);
+	q->known = (struct apm_known){
+		.last = q->last, .refusal = q->refusal, .standing = q->standing,
+	};
+	spin_unlock_irqrestore(&q->known_lock, flags);
+}
+
+/* As it was read last, also while it is being read or modified. */
+void apm_get_known(struct apm_qp *q, struct apm_known *known)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->known_lock, flags);
+	*known = q->known;
+	spin_unlock_irqrestore(&q->known_lock, flags);
+}
+
 /* Remembers a reading, and looks again if it is to become Armed. With the mutex held. */
 void apm_saw(struct apm_qp *q, const struct apm_snapshot *now)
 {
 	q->last = *now;
 	if (now->state != IB_QPS_RTS || now->migration == IB_MIG_MIGRATED)
 		q->standing = false;
+	make_known(q);
 	if (now->state != IB_QPS_RTS || now->migration != IB_MIG_REARM || q->refusal) {
 		q->pause_ms = REARM_MS;
 		return;
@@ -221,9 +238,10 @@ static void judge(struct apm_qp *q, struct ib_device *ib, const struct apm_snaps
 	}
 	/* One that has left RTS keeps what was said of it. */
 	refusal = is_open(now) || now->state == IB_QPS_RTR ? refusal_of(q, ib, now) : q->refusal;
-	if (!test_and_set_bit(APM_QP_ANNOUNCED, &q->flags) || refusal != q->refusal) {
+	if (!test_bit(APM_QP_ANNOUNCED, &q->flags) || refusal != q->refusal) {
 		WRITE_ONCE(q->refusal, refusal);
 		apm_saw(q, now);
+		set_bit(APM_QP_ANNOUNCED, &q->flags);
 		apm_tell_new(q);
 	} else if (news_of(q, now, &news.cause)) {
 		apm_saw(q, now);
@@ -294,6 +312,7 @@ static void look(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	struct apm_snapshot now;
 	struct ib_qp *qp;
+	int ret;
 
 	begin(q);
 	mutex_lock(&q->mutex);
@@ -311,11 +330,14 @@ static void look(struct work_struct *work)
 			retire(q);
 		goto out;
 	}
-	if (apm_qp_reread(q, qp, &now)) {
-		not_read(q);
-	} else {
+	ret = test_bit(APM_QP_TAKEN_UP, &q->flags) ? apm_qp_catch_up(q, qp) : 0;
+	if (!ret)
+		ret = apm_qp_reread(q, qp, &now);
+	if (!ret) {
 		q->failed_looks = 0;
 		judge(q, qp->device, &now);
+	} else if (ret != -ESTALE) {
+		not_read(q);
 	}
 	apm_qp_release(qp);
 	look_later(q);
@@ -328,6 +350,7 @@ out:
 void apm_look_init(struct apm_qp *q)
 {
 	q->pause_ms = REARM_MS;
+	spin_lock_init(&q->known_lock);
 	spin_lock_init(&q->look_lock);
 	q->look_until = jiffies;
 	INIT_DELAYED_WORK(&q->look, look);

@@ -74,15 +74,19 @@ static int put_device_names(struct sk_buff *skb, struct apm_qp *q)
 	return ret;
 }
 
-/* All that is known. With the mutex held. */
+/* All that is known. */
 int apm_message_qp(struct sk_buff *skb, struct apm_qp *q)
 {
+	struct apm_known known;
+
+	apm_get_known(q, &known);
 	if (nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD) ||
 	    nla_put_u32(skb, APM_A_QP_QPN, q->qpn) ||
-	    nla_put_u32(skb, APM_A_QP_ROLE, q->role) ||
-	    nla_put_u32(skb, APM_A_QP_REFUSAL, q->refusal) ||
-	    nla_put_u8(skb, APM_A_QP_STANDING, q->standing) ||
-	    put_device_names(skb, q) || put_owner(skb, &q->owner) || put_snapshot(skb, &q->last))
+	    nla_put_u32(skb, APM_A_QP_ROLE, READ_ONCE(q->role)) ||
+	    nla_put_u32(skb, APM_A_QP_REFUSAL, known.refusal) ||
+	    nla_put_u8(skb, APM_A_QP_STANDING, known.standing) ||
+	    put_device_names(skb, q) || put_owner(skb, &q->owner) ||
+	    put_snapshot(skb, &known.last))
 		return -EMSGSIZE;
 	return 0;
 }

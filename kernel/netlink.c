@@ -200,11 +200,10 @@ static int on_peer(struct sk_buff *skb, struct genl_info *info)
 static int dump_one(struct sk_buff *skb, struct netlink_callback *cb, struct apm_qp *q)
 {
 	void *head;
-	int ret = 0;
+	int ret;
 
-	mutex_lock(&q->mutex);
 	if (!test_bit(APM_QP_ANNOUNCED, &q->flags))
-		goto out;
+		return 0;
 	head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &apm_family,
 			   NLM_F_MULTI, APM_CMD_NEW);
 	ret = head ? apm_message_qp(skb, q) : -EMSGSIZE;
@@ -212,8 +211,6 @@ static int dump_one(struct sk_buff *skb, struct netlink_callback *cb, struct apm
 		genlmsg_end(skb, head);
 	else if (head)
 		genlmsg_cancel(skb, head);
-out:
-	mutex_unlock(&q->mutex);
 	return ret;
 }
 

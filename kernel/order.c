@@ -200,7 +200,7 @@ int apm_order_queue(struct apm_qp *q, const struct apm_order *order)
 		return -ENOBUFS;
 	}
 	apm_qp_get(q);
-	if (!queue_work(apm_order_wq, &q->carry_out))
+	if (!queue_work(q->dev->queues.orders, &q->carry_out))
 		apm_qp_put(q);
 	return 0;
 }

@@ -70,52 +70,64 @@ void apm_qp_release(struct ib_qp *qp)
 	ib_device_put(ib);
 }
 
-/* Notes what probes would have, and has it looked at. With apm_lock held. */
-static void catch_up(struct apm_qp *q, const struct ib_qp *qp, const struct ib_qp_attr *attr)
-{
-	/* It was loaded by somebody else. */
-	if (attr->path_mig_state != IB_MIG_MIGRATED)
-		set_bit(APM_QP_OWN_APM, &q->flags);
-	q->primary_port = qp->port;
-	if (attr->qp_state >= IB_QPS_RTR) {
-		q->primary_lid = rdma_ah_get_dlid(&attr->ah_attr);
-		q->rtr_since = jiffies | 1;
-		apm_look_soon(q, 0);
-	}
-	/* Its end may have been announced before there was an entry. */
-	apm_look_after(q, TAKEN_UP_MS);
-}
-
-/* Takes up a queue pair that is older than the module, connected or on its way there. */
+/* No device is asked: who orders it does not wait for a firmware. */
 int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 {
 	struct ib_qp *qp = hold(dev, qpn);
-	struct ib_qp_init_attr init;
-	struct ib_qp_attr attr;
 	unsigned long flags;
 	struct apm_qp *q;
-	int ret;
+	int ret = 0;
 
 	if (IS_ERR(qp))
 		return PTR_ERR(qp);
+	spin_lock_irqsave(&apm_lock, flags);
+	if (!apm_qp_find(qp->device, qpn)) {
+		q = apm_qp_add(dev, qp);
+		if (q) {
+			set_bit(APM_QP_TAKEN_UP, &q->flags);
+			q->primary_port = qp->port;
+			apm_look_in_turn(q);
+		}
+		ret = q ? 0 : -ENOMEM;
+	}
+	spin_unlock_irqrestore(&apm_lock, flags);
+	apm_qp_release(qp);
+	return ret;
+}
+
+/* Notes what probes would have. -ESTALE: it leads nowhere, and needs no entry. */
+int apm_qp_catch_up(struct apm_qp *q, struct ib_qp *qp)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+	unsigned long flags;
+	int ret;
+
 	memset(&attr, 0, sizeof(attr));
 	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_AV | IB_QP_PATH_MIG_STATE, &init);
+	if (ret)
+		return ret;
+	spin_lock_irqsave(&apm_lock, flags);
+	clear_bit(APM_QP_TAKEN_UP, &q->flags);
 	/*
 	 * These lead nowhere, and may be on their way out; what connects them again begins with
 	 * INIT.
 	 */
-	if (ret || attr.qp_state == IB_QPS_RESET || attr.qp_state == IB_QPS_ERR)
-		goto out;
-	spin_lock_irqsave(&apm_lock, flags);
-	if (!apm_qp_find(qp->device, qpn)) {
-		q = apm_qp_add(dev, qp);
-		if (q)
-			catch_up(q, qp, &attr);
-		ret = q ? 0 : -ENOMEM;
+	if (attr.qp_state == IB_QPS_RESET || attr.qp_state == IB_QPS_ERR) {
+		apm_qp_retire(q);
+		ret = -ESTALE;
+	}
+	/* It was loaded by somebody else. */
+	if (attr.path_mig_state != IB_MIG_MIGRATED)
+		set_bit(APM_QP_OWN_APM, &q->flags);
+	if (attr.qp_state >= IB_QPS_RTR && !q->rtr_since) {
+		q->primary_lid = rdma_ah_get_dlid(&attr.ah_attr);
+		q->rtr_since = jiffies | 1;
 	}
 	spin_unlock_irqrestore(&apm_lock, flags);
-out:
-	apm_qp_release(qp);
+	/* Its end may have been announced before there was an entry. */
+	if (!ret)
+		apm_look_after(q, TAKEN_UP_MS);
 	return ret;
 }
 

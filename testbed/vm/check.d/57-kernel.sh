@@ -376,6 +376,52 @@ gid_attributes() { # ROUNDS
 	! grep "GID entry ref leak" "$logs/kernel" || fail "a GID attribute was not put"
 }
 
+# firmware MS: how late the answers to shca0's queries come.
+firmware() { echo "0 query $1" >/sys/module/shca/parameters/firmware; }
+
+# at_once COMMAND...: it does not wait for a query of 10 s.
+at_once() {
+	local began=$EPOCHREALTIME ms
+	output "$@"
+	ms=$(((${EPOCHREALTIME/./} - ${began/./}) / 1000))
+	echo "$ms ms: $*"
+	[ "$ms" -lt 4000 ] || fail "a query that takes 10 s was waited for"
+}
+
+are_held() { [ "$(apm_order get | grep -c " dev=shca0 .*owner=hold_qp")" = "$1" ]; }
+
+# While shca0 answers nothing, what is known of its queue pairs is told, others are taken up, and shca1's orders are
+# carried out. More queries hang than a device has places for.
+hung_firmware() {
+	local cookie i holders=() queries=()
+	long_pingpong 18607
+	for device in shca0 shca1; do await 10 is_known "$device"; done
+	for i in 1 2 3 4 5 6 7 8; do
+		hold "$(lid_of shca1 1)"
+		holders+=("$holder")
+	done
+	await 10 are_held 8
+	cookie=$(cookie_of shca1)
+	at_once apm_order get
+	firmware 10000
+	for i in $(apm_order get | sed -n 's/.*cookie=\([0-9]*\) .* dev=shca0 .*/\1/p'); do
+		apm_order query "$i" >/dev/null &
+		queries+=($!)
+	done
+	sleep 0.5
+	at_once apm_order get
+	need_count 10 '^new '
+	at_once apm_order adopt "$(index_of shca0)" "$(field "$(known shca0)" qpn)"
+	at_once apm_order query "$cookie"
+	at_once apm_order load "$cookie" "$(path shca1 shca0 1)" "$(path shca1 shca0 2)"
+	need 'cause=done'
+	firmware 0
+	kill -KILL "${queries[@]}" "${holders[@]}"
+	wait "${queries[@]}" "${holders[@]}" || true
+	end_pingpong
+	await 20 is_alone
+}
+
 unload_apm() {
 	output lsmod
 	need '^apm +[0-9]+ +0( |$)'
@@ -399,6 +445,7 @@ full_row kernel-strangers "apm_order, unshare, setpriv" strangers
 full_row kernel-fuzz "apm_fuzz" fuzz 30000
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
 full_row kernel-gid "apm_gid" gid_attributes 96
+full_row kernel-firmware "apm_order, hold_qp" hung_firmware
 named_row kernel-gid-long "apm_gid, 10,000 rounds" gid_attributes 10000
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
