@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cm_msgs::{Lid, PKey};
+use cm_msgs::PKey;
 use statemachine::{FarPort, PeerQuestion, PortId, PortStatus, Time};
 
 use super::discovery::{Discovery, Due};
@@ -248,12 +248,16 @@ impl Peers {
     fn counts(&self, (port, lid): PeerLid) -> bool {
         let is_known = self.ports.contains_key(&port);
         let has_second = has_second_path(port, &self.ports);
-        let leads_away = lid.is_unicast() && !self.leads_back(lid);
+        let leads_away = lid.is_unicast() && !self.leads_back((port, lid));
         self.ack_timeout > 0 && is_known && has_second && leads_away
     }
 
-    fn leads_back(&self, lid: Lid) -> bool {
-        self.ports.values().any(|status| status.has_lid(lid))
+    /// Whether it is a LID of an own port in the subnet of the port that it leaves from: other subnets have equal LIDs.
+    fn leads_back(&self, (port, lid): PeerLid) -> bool {
+        let subnet = |status: &PortStatus| (status.gid.subnet_prefix(), status.sm_lid);
+        let here = self.ports.get(&port).map(subnet);
+        let own = self.ports.values().filter(|status| status.has_lid(lid));
+        own.map(subnet).any(|subnet| Some(subnet) == here)
     }
 
     fn ask(&mut self, id: PeerLid, uid: u32) {
@@ -363,7 +367,7 @@ impl Peers {
 
     /// A port of the way there is another than it was.
     fn review(&mut self, id: PeerLid) {
-        if !self.ports.contains_key(&id.0) || self.leads_back(id.1) {
+        if !self.ports.contains_key(&id.0) || self.leads_back(id) {
             return self.forget(id);
         }
         if !self.counts(id) {

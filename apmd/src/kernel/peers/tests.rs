@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::time::Duration;
 
-use cm_msgs::Guid;
+use cm_msgs::{Guid, Lid};
 
 use super::*;
 
@@ -337,4 +337,22 @@ fn a_flood_of_peers_is_bounded() {
     assert_eq!(told(&mut peers).len(), MAX);
     peers.asked_by(FAR);
     assert_eq!(told(&mut peers), []);
+}
+
+/// Each rail has a subnet manager of its own: the peer on rail A has the LID of this host's port on rail B.
+#[test]
+fn a_peer_with_the_lid_of_an_own_port_in_another_subnet_is_asked() {
+    let far = FarPort { lid: Lid(2), ..FAR };
+    let mut other_prefix = up(2, 0);
+    other_prefix.gid.0[7] = 1;
+    let other_manager = PortStatus {
+        sm_lid: Lid(7),
+        ..up(2, 0)
+    };
+    for second in [other_prefix, other_manager] {
+        let mut peers = peers();
+        peers.handle_port(SECOND, Some(&second));
+        peers.expect(far, UID);
+        assert!(matches!(told(&mut peers)[..], [Told::Ask { far: it, .. }] if it == far));
+    }
 }
