@@ -58,6 +58,19 @@ impl Default for Policy {
     }
 }
 
+/// The VM's kernels may lack a fix without which the module is not used: drills use it all the same, unless they say.
+fn with_module_allowed(sections: &str) -> String {
+    const KERNEL: &str = "[kernel]\n";
+    const ALLOWED: &str = "[kernel]\nallow_unfixed = true\n";
+    if sections.contains("allow_unfixed") {
+        sections.to_owned()
+    } else if sections.contains(KERNEL) {
+        sections.replacen(KERNEL, ALLOWED, 1)
+    } else {
+        format!("{sections}\n{ALLOWED}")
+    }
+}
+
 /// The configuration file of a host's daemon.
 fn config(host: Host, policy: Policy) -> String {
     let mut devices = vec![host.device()];
@@ -69,7 +82,7 @@ fn config(host: Host, policy: Policy) -> String {
         host.runtime_dir(),
         policy.port_down,
         policy.log,
-        policy.sections
+        with_module_allowed(policy.sections)
     )
 }
 

@@ -20,8 +20,8 @@ section! {
         except: Vec<String> = vec!["ib_ipoib".to_owned()],
         /// What new connections towards peers with a daemon have at most, 4.096 us * 2^n; 0 leaves it alone.
         ack_timeout: u8 = 14,
-        /// The module is not used on a kernel that lets a queue pair be found while it is destroyed.
-        strict: bool = false,
+        /// Use the module also on a kernel that lets a queue pair be found while it is destroyed.
+        allow_unfixed: bool = false,
     }
 }
 

@@ -167,7 +167,7 @@ impl Config {
         self.devices.clone_from(&running.devices);
         self.association.class = running.association.class;
         self.acm = self.acm.with_fixed_of(&running.acm);
-        self.kernel.strict = running.kernel.strict;
+        self.kernel.allow_unfixed = running.kernel.allow_unfixed;
         self.control.group.clone_from(&running.control.group);
         self.log.format = running.log.format;
         self

@@ -18,8 +18,8 @@ pub(crate) enum Presence {
 pub(crate) enum Unusable {
     /// apmd has not the right to.
     NotPermitted(String),
-    /// `[kernel] strict` forbids it on this kernel.
-    Strict(String),
+    /// The kernel lacks a fix, and `[kernel] allow_unfixed` is not set.
+    Unfixed(String),
     Failed(String),
 }
 
@@ -34,7 +34,7 @@ impl From<&io::Error> for Unusable {
 
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::NotPermitted(why) | Self::Strict(why) | Self::Failed(why)) = self;
+        let (Self::NotPermitted(why) | Self::Unfixed(why) | Self::Failed(why)) = self;
         f.write_str(why)
     }
 }
@@ -46,8 +46,8 @@ impl Unusable {
             Self::NotPermitted(_) => {
                 "install apmd-kernel.conf (docs/kernel.md) or unload the module"
             }
-            Self::Strict(_) => {
-                "install such a kernel, have strict = false and restart apmd, or unload the module"
+            Self::Unfixed(_) => {
+                "install a fixed kernel, or accept the risk with allow_unfixed = true in [kernel] of apmd.toml and restart apmd, or unload the module"
             }
             Self::Failed(_) => "restart apmd or unload the module",
         }

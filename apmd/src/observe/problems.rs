@@ -331,11 +331,13 @@ mod tests {
              unload the module"
         );
         assert_eq!(says(Protect::None, not_permitted()), "");
-        let strict = Unusable::Strict("[kernel] strict, and so on".to_owned());
-        let strict = says(Protect::Ulps, strict);
+        let unfixed = Unusable::Unfixed("kernel 6.1.0 lets a queue pair be found".to_owned());
+        let unfixed = says(Protect::Ulps, unfixed);
         assert!(
-            strict.contains("not protected: [kernel] strict, and so on; install such a kernel"),
-            "{strict}"
+            unfixed.contains(
+                "not protected: kernel 6.1.0 lets a queue pair be found; install a fixed kernel"
+            ) && unfixed.contains("allow_unfixed = true"),
+            "{unfixed}"
         );
         let failed = Unusable::from(&std::io::Error::from_raw_os_error(libc::EIO));
         let failed = says(Protect::All, failed);

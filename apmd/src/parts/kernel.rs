@@ -131,7 +131,7 @@ impl Kernel {
             return Vec::new();
         }
         let of_kernel = self.traps.unsafe_kernel().map(|why| {
-            format!("{why}. Install one of these; `[kernel] strict = true` does without the module until then")
+            format!("{why}; install one of these kernels (the module is used because of `[kernel] allow_unfixed = true`)")
         });
         let of_connections = self.traps.warnings(&self.queue_pairs);
         of_kernel.into_iter().chain(of_connections).collect()

@@ -41,6 +41,12 @@ impl Traps {
         }
     }
 
+    /// Another kernel than this host's.
+    #[cfg(test)]
+    pub(crate) fn set_host(&mut self, host: HostKernel) {
+        self.host = host;
+    }
+
     /// A kernel ULP has a new connection.
     pub(crate) fn look_soon(&mut self, now: Time) {
         self.at.get_or_insert(now + PAUSE);
@@ -85,14 +91,14 @@ impl Traps {
         }
     }
 
-    /// Why the module is not used where `[kernel] strict` says so.
+    /// Why the module is used only with `[kernel] allow_unfixed`.
     pub(crate) fn unsafe_kernel(&self) -> Option<String> {
         let host = &self.host;
         host.destroys_late().then(|| {
             format!(
                 "kernel {host} lets a queue pair be found while its driver destroys it: an order or a look of the \
-                 module, or `rdma resource show qp`, may then touch freed memory; fixed in 6.1.190, \
-                 6.12.111 and mainline after 7.2"
+                 module, or `rdma resource show qp`, may then touch freed memory and crash the host; fixed in \
+                 6.1.190, 6.12.111 and mainline after 7.2"
             )
         })
     }

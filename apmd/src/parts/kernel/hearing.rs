@@ -157,11 +157,10 @@ impl Kernel {
             self.vanish(now, Presence::Absent);
         }
         if let Some(why) = self.traps.unsafe_kernel() {
-            if self.settings.strict {
-                let why = format!("[kernel] strict, and {why}");
+            if !self.settings.allow_unfixed {
                 tracing::warn!("kernel module apm is not used: {why}");
                 self.resync.clear();
-                self.presence = Presence::Unusable(Unusable::Strict(why));
+                self.presence = Presence::Unusable(Unusable::Unfixed(why));
                 return;
             }
             tracing::warn!("{why}");
@@ -223,6 +222,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::io::apm_module::{Cookie, Owner};
+    use crate::kernel::HostKernel;
     use crate::registrations::Room;
 
     const NOW: Time = Time(1_000_000);
@@ -273,6 +273,26 @@ mod tests {
         let mut kernel = kernel(Presence::Present);
         kernel.hear(NOW, queue_pair(1));
         assert_eq!(kernel.queue_pairs.count(), (1, 0));
+    }
+
+    #[test]
+    fn on_a_kernel_without_the_fix_the_module_is_used_only_if_that_is_allowed() {
+        for (has_fix, allow_unfixed, is_used) in [
+            (false, false, false),
+            (false, true, true),
+            (true, false, true),
+        ] {
+            let mut kernel = kernel(Presence::Absent);
+            let host = HostKernel::new("6.1.0-48-amd64", "#1 SMP", Some(has_fix));
+            kernel.traps.set_host(host);
+            kernel.settings.allow_unfixed = allow_unfixed;
+            kernel.hear(NOW, Heard::Appeared);
+            let is_refused = matches!(kernel.presence, Presence::Unusable(Unusable::Unfixed(_)));
+            assert_eq!(
+                is_refused, !is_used,
+                "fix: {has_fix}, allowed: {allow_unfixed}"
+            );
+        }
     }
 
     #[test]
