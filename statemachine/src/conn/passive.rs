@@ -6,6 +6,7 @@ mod lap;
 mod suggestion;
 
 use alloc::boxed::Box;
+use core::time::Duration;
 
 use cm_msgs::Gid;
 use cm_msgs::association::{self, RepData, ReqData, State};
@@ -85,16 +86,17 @@ pub(super) struct Passive {
 }
 
 impl Passive {
-    /// Waits for the peer's REQ. The lower end does not for ever, because the peer may be doing the same.
+    /// Waits for the peer's REQ, but not for ever: the peer may be passive, too, or take the association that it had
+    /// with the daemon before this one for open.
     pub(super) fn start(&mut self, core: &Core, cx: &mut Context) {
-        if is_lower(core) {
-            cx.set(core.id, ConnAlarm::Unasked, cx.config.unasked_for);
+        if let Some(wait) = unasked_for(core, cx) {
+            cx.set(core.id, ConnAlarm::Unasked, wait);
         }
     }
 
     /// Whether the peer has left the association to this side for too long.
     pub(super) fn is_unasked(&self, core: &Core) -> bool {
-        self.open.is_none() && self.asked_as().is_none() && is_lower(core) && core.in_rts()
+        self.open.is_none() && self.asked_as().is_none() && core.in_rts()
     }
 
     pub(super) fn req(
@@ -185,6 +187,9 @@ impl Passive {
 
     pub(super) fn port_changed(&mut self, core: &Core, cx: &mut Context) {
         self.suggestion.trigger(core, cx);
+        if self.is_unasked(core) && has_dead_alternate(core, cx) {
+            self.start(core, cx);
+        }
     }
 
     pub(super) fn message(
@@ -316,6 +321,22 @@ impl Passive {
             LapState::Waiting(_) | LapState::Comparing(_) | LapState::Loading(_)
         )
     }
+}
+
+/// How long the peer's REQ is waited for; `None`: for ever. Of two passive ends the lower one asks first. The higher
+/// one asks if a daemon before this one has agreed with the peer on an alternate, soon if that is known to be dead.
+fn unasked_for(core: &Core, cx: &Context) -> Option<Duration> {
+    let wait = cx.config.unasked_for;
+    match (is_lower(core), core.loaded()) {
+        _ if has_dead_alternate(core, cx) => Some(wait / 5),
+        (true, _) => Some(wait),
+        (false, Some(_)) => Some(wait * 3),
+        (false, None) => None,
+    }
+}
+
+fn has_dead_alternate(core: &Core, cx: &Context) -> bool {
+    core.loaded().is_some_and(|path| !core.is_usable(cx, path))
 }
 
 /// Of the two ends, which both know both LIDs and QPNs.

@@ -4,7 +4,63 @@
 use statemachine::view::AssociationState;
 
 use super::association::assert_open;
-use super::pair::{ACTIVE, PASSIVE, Pair, seeds};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, seeds};
+
+#[test]
+fn a_passive_daemon_that_knows_its_alternate_is_dead_says_so_after_its_start() {
+    for dies_first in [true, false] {
+        let mut pair = Pair::new(11);
+        // No probe tells the active end.
+        pair.config.verify = std::time::Duration::ZERO;
+        pair.begin();
+        pair.run(2_000);
+        pair.assert_armed();
+        pair.kill(PASSIVE);
+        if dies_first {
+            pair.pull(PASSIVE, 2);
+        }
+        pair.run(100);
+        pair.start(PASSIVE);
+        pair.run(10);
+        if !dies_first {
+            pair.pull(PASSIVE, 2);
+        }
+        pair.run(3_000);
+        pair.assert_armed();
+        let alternate = pair.qp(PASSIVE).alternate.expect("armed");
+        assert_eq!(alternate.port, 1, "{dies_first}");
+    }
+}
+
+#[test]
+fn the_lap_after_a_new_handshake_does_not_wait_for_a_silent_path_source() {
+    let mut pair = Pair::armed(12);
+    pair.run(2_000);
+    pair.pull(ACTIVE, 2);
+    pair.run(2_000);
+    pair.assert_armed();
+    pair.sa_takes = Some(25_000_000);
+    // What the passive end has is not what was agreed on.
+    let alternate = pair.hosts[PASSIVE].qps[0].alternate.as_mut();
+    let alternate = alternate.expect("armed");
+    (alternate.port, alternate.slid) = (1, base_lid((PASSIVE, 1)));
+    alternate.dlid = base_lid((ACTIVE, 2));
+    pair.report_changed(PASSIVE);
+    // There is a better alternate again, and its path is asked for.
+    pair.plug(ACTIVE, 2);
+    pair.lose.insert("LAP", 6);
+    let mut waited = 0;
+    while pair.hosts[ACTIVE].sent("REQ") < 2 {
+        pair.run(10);
+        waited += 10;
+        assert!(
+            waited < 20_000,
+            "its state does not get through: another handshake"
+        );
+    }
+    pair.run(200);
+    pair.assert_armed();
+}
 
 #[test]
 fn a_daemon_killed_while_armed_is_not_missed() {

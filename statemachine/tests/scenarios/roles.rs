@@ -78,6 +78,29 @@ fn a_peer_that_registers_late_keeps_the_role_that_was_taken_meanwhile() {
     pair.assert_armed();
 }
 
+/// The ends have exchanged their roles, and the daemon of the active one is started again.
+#[test]
+fn two_passive_ends_of_which_one_takes_the_association_for_open_find_their_roles_again() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(4);
+        // As the other end of an association that its host has forgotten: both have no active side.
+        pair.roles = [Role::Passive; 2];
+        pair.kill(host);
+        pair.run(100);
+        pair.start(host);
+        let sides = [ACTIVE, PASSIVE].map(|host| pair.view(host).role);
+        if host == ACTIVE {
+            assert_eq!(sides, [Role::Passive; 2]);
+        }
+        pair.run(40_000);
+        assert_open(&pair);
+        pair.assert_armed();
+        pair.pull(host, 2);
+        pair.run(1_000);
+        pair.assert_armed();
+    }
+}
+
 /// The other would ask if both took themselves for the passive side.
 #[test]
 fn the_higher_passive_end_sleeps_while_nobody_asks() {

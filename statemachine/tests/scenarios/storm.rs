@@ -194,16 +194,24 @@ fn also_one_that_suggests_another_port_again_and_again() {
 
 #[test]
 fn an_alternate_that_ends_at_the_primarys_port_by_another_name_is_no_full_protection() {
-    let mut pair = Pair::armed(6);
-    pair.run(2_000);
-    assert_eq!(pair.view(ACTIVE).grade, Some(Grade::Full));
-    pair.black_hole(PASSIVE, 2);
-    pair.run(4_000);
-    assert_eq!(pair.view(ACTIVE).grade, Some(Grade::SamePort));
-    pair.change_prefix(PREFIX);
-    pair.run(5_000);
-    pair.assert_armed();
-    for host in [ACTIVE, PASSIVE] {
-        assert_eq!(pair.view(host).grade, Some(Grade::SamePort), "{host}");
+    for prefix_first in [true, false] {
+        let mut pair = Pair::armed(6);
+        pair.run(2_000);
+        assert_eq!(pair.view(ACTIVE).grade, Some(Grade::Full));
+        if prefix_first {
+            pair.change_prefix(PREFIX);
+            pair.run(3_000);
+        }
+        pair.black_hole(PASSIVE, 2);
+        pair.run(4_000);
+        if !prefix_first {
+            pair.change_prefix(PREFIX);
+            pair.run(5_000);
+        }
+        pair.assert_armed();
+        for host in [ACTIVE, PASSIVE] {
+            let grade = pair.view(host).grade;
+            assert_eq!(grade, Some(Grade::SamePort), "{prefix_first} {host}");
+        }
     }
 }

@@ -121,7 +121,9 @@ impl Negotiation {
         self.search.choice.forget_peer_mode();
         // A peer that is content has nothing to suggest.
         self.agreed = false;
-        self.peer_trigger(core, cx);
+        if self.peer_trigger(core, cx) {
+            self.confirm_first(core, cx);
+        }
     }
 
     /// A port of the peer's is said to be in service. Whether that is a reason to look again: a path to it
@@ -202,6 +204,19 @@ impl Negotiation {
     pub(super) fn confirm(&mut self, core: &Core, cx: &mut Context) {
         self.agreed = false;
         self.trigger(core, cx);
+        self.confirm_first(core, cx);
+    }
+
+    /// A search for something better, which a silent path source can hold up for half a minute, begins again after the
+    /// LAP that makes sure that both ends have the same alternate.
+    fn confirm_first(&mut self, core: &Core, cx: &mut Context) {
+        let looking = matches!(
+            self.step,
+            Step::Searching | Step::Verifying(_) | Step::Waiting(_)
+        );
+        if looking && self.search.choice.current(core, cx).is_some() {
+            self.stop(core, cx);
+        }
     }
 
     pub(super) fn qp_changed(&mut self, core: &mut Core, cx: &mut Context, change: &QpChange) {
@@ -324,11 +339,13 @@ impl Negotiation {
         self.evaluate_again(core, cx);
     }
 
-    /// The peer says so.
-    fn peer_trigger(&mut self, core: &Core, cx: &mut Context) {
-        if self.peer_pace.ask(cx.now) {
+    /// The peer says so. Whether that is looked at now.
+    fn peer_trigger(&mut self, core: &Core, cx: &mut Context) -> bool {
+        let now = self.peer_pace.ask(cx.now);
+        if now {
             self.evaluate_again(core, cx);
         }
+        now
     }
 
     fn evaluate_again(&mut self, core: &Core, cx: &mut Context) {
