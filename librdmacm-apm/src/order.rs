@@ -95,7 +95,11 @@ pub(crate) fn news(last: &Snapshot, now: &Snapshot) -> Option<Cause> {
         return Some(Cause::PathMigrated);
     }
     match now.migration {
-        same if same == last.migration => None,
+        // The daemon may have been shown it in SQD, by the answer to an order, and orders nothing meanwhile.
+        same if same == last.migration => {
+            let drained = (last.qp_state, now.qp_state) == (QpState::Sqd, QpState::Rts);
+            drained.then_some(Cause::Changed)
+        }
         MigrationState::Armed => Some(Cause::Armed),
         _ => Some(Cause::Changed),
     }
@@ -302,5 +306,6 @@ mod tests {
         assert_eq!(news(&armed, &broken), Some(Cause::Broken));
         assert_eq!(news(&broken, &broken), None);
         assert_eq!(news(&armed, &drained), None);
+        assert_eq!(news(&drained, &armed), Some(Cause::Changed));
     }
 }

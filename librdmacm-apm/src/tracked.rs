@@ -272,7 +272,9 @@ impl Tracked {
                 Some(past) => Watch::after(now, (past.interval * 2).min(SLOWEST_LOOK)),
                 None => Watch::after(now, FIRST_LOOK),
             }),
-            (QpState::Rts | QpState::Sqd, _) => Some(Watch::after(now, PATROL)),
+            // No event tells that the application lets its send queue go on.
+            (QpState::Sqd, _) => Some(Watch::after(now, SLOWEST_LOOK)),
+            (QpState::Rts, _) => Some(Watch::after(now, PATROL)),
             _ => None,
         };
     }
@@ -286,7 +288,7 @@ fn read_first(qp: &dyn QueuePair, gids: &KnownGids) -> Option<(Identity, Snapsho
 #[cfg(test)]
 mod tests {
     use cm_msgs::Lid;
-    use cm_msgs::control::PolicyOverride;
+    use cm_msgs::control::{Migrate, PolicyOverride};
 
     use super::*;
     use crate::connection::{ContextKey, Description, QpKey};
@@ -323,6 +325,36 @@ mod tests {
         let report = tracked.look(now + PATROL * 2, None);
         assert_eq!(report.map(|report| report.cause), Some(Cause::Broken));
         assert_eq!(tracked.due(), None, "it does not come back");
+    }
+
+    #[test]
+    fn a_qp_that_leaves_sqd_is_reported_within_a_second() {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        let mut now = Instant::now();
+        let mut tracked = Tracked::new(connection(&model, None), now).expect("it can be read");
+        model.set(|qp| qp.qp_state = QpState::Sqd);
+        let migrate = Migrate {
+            token: 7,
+            primary: path(1),
+        };
+        let report = tracked.carry_out(now, 7, |qp, gids| order::migrate(qp, gids, &migrate));
+        let report = report.expect("it is there");
+        assert_eq!(report.cause, Cause::Stale { token: 7 });
+        assert_eq!(report.snapshot.qp_state, QpState::Sqd);
+        now += SLOWEST_LOOK;
+        assert!(tracked.due().is_some_and(|due| due <= now));
+        assert_eq!(tracked.look(now, None), None, "it is there still");
+        model.set(|qp| qp.qp_state = QpState::Rts);
+        now += SLOWEST_LOOK;
+        assert!(tracked.due().is_some_and(|due| due <= now));
+        let report = tracked.look(now, None).expect("news");
+        let snapshot = &report.snapshot;
+        assert_eq!(
+            (report.cause, snapshot.qp_state),
+            (Cause::Changed, QpState::Rts)
+        );
+        assert_eq!(tracked.due(), Some(now + PATROL));
     }
 
     #[test]
