@@ -8,6 +8,7 @@
 //! - [`drills`]: one file each, and the registry.
 //! - [`world`]: what a drill acts on: cables, the daemons of both hosts. [`port`]: their ports.
 //! - [`subnet_manager`]: the subnet managers, to be killed and replaced. [`partitions`]: those they make.
+//!   [`subnets`]: the numbers that two of them assign.
 //! - [`unit`]: what its daemons may do, as systemd would have it.
 //! - [`program`], [`stream`], [`cmtime`]: what it runs. [`observe`], [`ib_acme`], [`saquery`],
 //!   [`memory`], [`wakeups`], `trace` (of the kernel's events): what it sees.
@@ -50,6 +51,7 @@ pub mod saquery;
 pub mod sim;
 pub mod stream;
 pub mod subnet_manager;
+pub mod subnets;
 pub mod timeline;
 mod trace;
 pub mod unit;

@@ -159,8 +159,8 @@ fn write_config() -> Result<String, Failure> {
     Ok(path)
 }
 
-/// The GUID of a port of the last HCA.
-fn port_guid(port: u8) -> Result<String, Failure> {
+/// The GUID of a port of the last HCA, as OpenSM's files have it.
+pub(crate) fn port_guid(port: u8) -> Result<String, Failure> {
     let failure = |source| Failure::File {
         path: DEVICES.to_owned(),
         source,

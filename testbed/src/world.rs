@@ -13,6 +13,7 @@ use crate::observe::{self, Pair};
 use crate::port::Port;
 use crate::program::Line;
 use crate::subnet_manager;
+use crate::subnets::Numbering;
 use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
@@ -30,15 +31,19 @@ pub enum Kind {
     LeafSpine,
     /// The same fabric and hosts, and a namespace for each host as in `Netns`.
     LeafSpineNetns,
+    /// The fabric `two-subnets`: rails that nothing joins, each with its own subnet manager. One network
+    /// namespace.
+    TwoSubnets,
 }
 
 impl Kind {
     /// All, in the order in which they are least often changed.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Flat,
         Self::Netns,
         Self::LeafSpine,
         Self::LeafSpineNetns,
+        Self::TwoSubnets,
     ];
 
     /// Its name in the list of drills.
@@ -48,13 +53,14 @@ impl Kind {
             Self::Netns => "netns",
             Self::LeafSpine => "leaf-spine",
             Self::LeafSpineNetns => "leaf-spine-netns",
+            Self::TwoSubnets => "two-subnets",
         }
     }
 
     /// Its name on the command line of `world`.
     fn namespaces(self) -> &'static str {
         match self {
-            Self::Flat | Self::LeafSpine => "flat",
+            Self::Flat | Self::LeafSpine | Self::TwoSubnets => "flat",
             Self::Netns | Self::LeafSpineNetns => "netns",
         }
     }
@@ -62,7 +68,7 @@ impl Kind {
     /// The hosts on which its programs run.
     pub fn hosts(self) -> [Host; 2] {
         match self {
-            Self::Flat | Self::Netns => Host::ALL,
+            Self::Flat | Self::Netns | Self::TwoSubnets => Host::ALL,
             Self::LeafSpine | Self::LeafSpineNetns => Host::ONE_PORT,
         }
     }
@@ -227,6 +233,20 @@ impl World {
         })?;
         port.wait_active()?;
         Ok(lid)
+    }
+
+    /// Restarts both subnet managers of `two-subnets` with other LIDs and prefixes, and waits until every
+    /// port has its own.
+    ///
+    /// # Errors
+    /// If a port does not get them.
+    pub fn number_subnets(&self, numbering: Numbering) -> Result<(), Failure> {
+        command::run(&["subnet-manager", "stop"])?;
+        numbering.write()?;
+        command::run(&["subnet-manager", "start"])?;
+        let text = format!("both subnet managers restarted: {numbering}");
+        self.timeline.note("drill", text);
+        self.ports().try_for_each(|port| numbering.wait(port))
     }
 
     /// Starts the daemons that do not run.

@@ -24,8 +24,9 @@ const FAILURES: &str = include_str!("../../docs/drills.md");
 /// What `--only` can name; a test of the testbed crate holds it to the table.
 const ROWS: &str = include_str!("../../testbed/programs.txt");
 
-/// A fabric, by which the worlds of drills that need it are called.
+/// Fabrics after which the worlds of the drills that need them are named.
 const LEAF_SPINE: &str = "leaf-spine";
+const TWO_SUBNETS: &str = "two-subnets";
 
 /// Exit status for a command line that makes no sense.
 const USAGE: u8 = 2;
@@ -146,12 +147,19 @@ fn find_row(name: &str) -> Result<String, String> {
 /// left to the runner.
 fn by_fabric(names: &[String], of_programs: &str) -> Vec<(&'static str, Vec<String>)> {
     let world_of = |name: &str| drills().find(|drill| drill.name == name).map(|it| it.world);
-    let has_spines = |name: &String| match name.as_str() {
-        PROGRAMS => of_programs == LEAF_SPINE,
-        name => world_of(name).is_some_and(|world| world.starts_with(LEAF_SPINE)),
+    let fabric_of = |name: &str| {
+        let world = match name {
+            PROGRAMS => of_programs,
+            name => world_of(name).unwrap_or_default(),
+        };
+        let others = [LEAF_SPINE, TWO_SUBNETS];
+        let named = others.into_iter().find(|fabric| world.starts_with(fabric));
+        named.unwrap_or(fabric::DEFAULT)
     };
-    let (spine, usual): (Vec<_>, Vec<_>) = names.iter().cloned().partition(has_spines);
-    let mut groups = vec![(fabric::DEFAULT, usual), (LEAF_SPINE, spine)];
+    let mut groups = Vec::from([fabric::DEFAULT, LEAF_SPINE, TWO_SUBNETS].map(|fabric| {
+        let of_it = names.iter().filter(|name| fabric_of(name) == fabric);
+        (fabric, of_it.cloned().collect::<Vec<_>>())
+    }));
     groups.retain(|(_, of_it)| !of_it.is_empty());
     if groups.is_empty() {
         groups.push((fabric::DEFAULT, Vec::new()));
@@ -330,7 +338,8 @@ mod tests {
 
     #[test]
     fn drills_are_put_together_by_fabric() {
-        let names = ["spine", "blackhole", "neigh", "kernel-spine"].map(str::to_owned);
+        let names =
+            ["spine", "two-subnets", "blackhole", "neigh", "kernel-spine"].map(str::to_owned);
         assert_eq!(
             by_fabric(&names, fabric::DEFAULT),
             [
@@ -341,7 +350,8 @@ mod tests {
                 (
                     LEAF_SPINE,
                     vec!["spine".to_owned(), "kernel-spine".to_owned()]
-                )
+                ),
+                (TWO_SUBNETS, vec!["two-subnets".to_owned()])
             ]
         );
         assert_eq!(by_fabric(&[], fabric::DEFAULT), [(fabric::DEFAULT, vec![])]);

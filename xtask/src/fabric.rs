@@ -21,6 +21,11 @@ const NAMED: &[(&str, u8, &str)] = &[
         include_str!("../../testbed/vm/fabrics/rails-of-trees.net"),
     ),
     ("ring", 0, include_str!("../../testbed/vm/fabrics/ring.net")),
+    (
+        "two-subnets",
+        0,
+        include_str!("../../testbed/vm/fabrics/two-subnets.net"),
+    ),
 ];
 
 /// The fabric that a VM has if none is named, as wide as wanted.
@@ -127,6 +132,42 @@ impl Fabric {
         )
     }
 
+    /// The ports of the last adapter that need a subnet manager, as `DEVICE/PORT`: the first one, and each
+    /// further one that none of those before it reaches.
+    pub(crate) fn manager_ports(&self) -> Vec<String> {
+        let devices = self.adapters.last().into_iter().flatten();
+        let ports = devices.flat_map(|node| (1..=node.ports).map(|port| (node.name.clone(), port)));
+        let mut managed = BTreeSet::new();
+        let mut chosen = Vec::new();
+        for end in ports {
+            let switch = self.cables.iter().find_map(|ends| far_end(ends, &end));
+            let Some((switch, _)) = switch.filter(|(switch, _)| !managed.contains(switch)) else {
+                continue;
+            };
+            chosen.push(format!("{}/{}", end.0, end.1));
+            managed.extend(self.switches_around(switch));
+        }
+        chosen
+    }
+
+    /// The names of a switch and of all that it reaches over cables between switches.
+    fn switches_around(&self, switch: &str) -> BTreeSet<String> {
+        let is_switch = |name: &str| self.switches.iter().any(|node| node.name == name);
+        let mut found = BTreeSet::from([switch.to_owned()]);
+        loop {
+            let before = found.len();
+            for [(a, _), (b, _)] in &self.cables {
+                let joins = is_switch(a) && is_switch(b);
+                if joins && (found.contains(a) || found.contains(b)) {
+                    found.extend([a.clone(), b.clone()]);
+                }
+            }
+            if found.len() == before {
+                return found;
+            }
+        }
+    }
+
     /// Who has which devices: a line for each host, and one for the subnet manager.
     pub(crate) fn hosts(&self) -> String {
         let mut text = String::new();
@@ -142,6 +183,14 @@ impl Fabric {
         }
         text
     }
+}
+
+/// The other end of a cable, if `end` is one of its ends.
+fn far_end<'a>([a, b]: &'a [End; 2], end: &End) -> Option<&'a End> {
+    if a == end {
+        return Some(b);
+    }
+    (b == end).then_some(a)
 }
 
 fn port_device(adapter: &str, port: u8) -> String {
@@ -369,6 +418,17 @@ mod tests {
             options.ends_with("cables=shca0.1-switch0.1,shca1.1-switch0.2,shca2.1-switch0.3\n"),
             "{options}"
         );
+    }
+
+    #[test]
+    fn each_subnet_has_a_manager() {
+        let of = |name: &str| Fabric::find(name, 3).expect("it is known");
+        assert_eq!(of(DEFAULT).manager_ports(), ["shca2/1"]);
+        assert_eq!(of("rails-of-trees").manager_ports().len(), 1);
+        let two = of("two-subnets");
+        assert_eq!(two.manager_ports(), ["shca2/1", "shca2/2"]);
+        let by_port = two.with_port_devices().manager_ports();
+        assert_eq!(by_port, ["shca2_p1/1", "shca2_p2/1"]);
     }
 
     #[test]

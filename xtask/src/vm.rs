@@ -46,8 +46,8 @@ pub(crate) struct Options {
     /// Memory in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     memory: u32,
-    /// Switches, HCAs and cables: two-rails, leaf-spine, rails-of-trees, ring, or a file as
-    /// ibnetdiscover prints it and ibsim reads it. The last HCA carries the subnet manager
+    /// Switches, HCAs and cables: two-rails, two-subnets, leaf-spine, rails-of-trees, ring, or a
+    /// file as ibnetdiscover prints it and ibsim reads it. The last HCA carries the subnet manager
     #[arg(long, value_name = "NAME|FILE", default_value = fabric::DEFAULT)]
     fabric: String,
     /// Number of HCAs of two-rails
@@ -314,8 +314,9 @@ fn settings(run: &Run) -> String {
     let (rows, columns) = terminal::size();
     let term = terminal::kind();
     format!(
-        "mode={mode}\nlmc={}\ndaemons={}\nforce={}\none_stream={}\nbring_out={}\nrows={rows}\ncolumns={columns}\nterm={term}\n",
+        "mode={mode}\nlmc={}\nmanager_ports=\"{}\"\ndaemons={}\nforce={}\none_stream={}\nbring_out={}\nrows={rows}\ncolumns={columns}\nterm={term}\n",
         run.fabric.lmc(),
+        run.fabric.manager_ports().join(" "),
         flag(run.daemons),
         flag(run.force),
         flag(one_stream()),

@@ -42,6 +42,7 @@ mod sm_failover;
 mod soak;
 mod spine;
 mod ssa_source;
+mod two_subnets;
 mod unmodified;
 
 /// All drills, in the order in which they are listed and run.
@@ -81,6 +82,7 @@ pub static ALL: &[Drill] = &[
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,
+    two_subnets::DRILL,
 ];
 
 /// What the command line says to the drills themselves.
