@@ -20,16 +20,17 @@ fn many(seed: u64, fabric: Fabric) -> Pair {
     pair
 }
 
-/// LAPs that the active side sends in the next milliseconds for alternates that end at this port of the peer's.
-fn proposed_to(pair: &mut Pair, port: u8, ms: u64) -> Vec<Lid> {
+/// The alternates that end at this port of the peer's and that the active side has loaded in the next milliseconds. What
+/// is loaded already may be proposed again.
+fn loaded_to(pair: &mut Pair, port: u8, ms: u64) -> Vec<Lid> {
     pair.forget_traces();
     pair.run(ms);
-    let sent = pair.traces(ACTIVE).filter_map(|trace| match trace.what {
-        What::LapSent(path) => Some(path.dlid),
+    let loaded = pair.traces(ACTIVE).filter_map(|trace| match trace.what {
+        What::Load(path) => Some(path.dlid),
         _ => None,
     });
     let base = base_lid((PASSIVE, port)).0;
-    sent.filter(|lid| lid.0 & !3 == base).collect()
+    loaded.filter(|lid| lid.0 & !3 == base).collect()
 }
 
 /// All paths to a port fail together, and probes notice it of one after the other: the one that is noticed last has
@@ -40,7 +41,7 @@ fn of_paths_that_fail_together_none_takes_the_place_of_another() {
     seeds(20, |seed| {
         let mut pair = many(seed, Fabric::unknown());
         pair.black_hole(PASSIVE, 2);
-        assert_eq!(proposed_to(&mut pair, 2, 2_500), []);
+        assert_eq!(loaded_to(&mut pair, 2, 2_500), []);
         pair.run(1_000);
         pair.assert_armed();
     });
@@ -72,5 +73,5 @@ fn a_path_that_failed_while_its_record_was_awaited_does_not_replace_what_works()
         "it wants to be on its port 2"
     );
     pair.black_hole(PASSIVE, 2);
-    assert_eq!(proposed_to(&mut pair, 2, 300), []);
+    assert_eq!(loaded_to(&mut pair, 2, 300), []);
 }
