@@ -188,6 +188,8 @@ pub enum What {
     GoesTo(u8),
     /// The library was ordered to migrate away from this path.
     Migrate(PathLids),
+    /// It has been ordered from one path to the other and back so often that it stays.
+    ToAndFro,
     /// An order came too late: the QP was not as it expected.
     Stale,
     /// An order failed.
@@ -333,6 +335,9 @@ impl fmt::Display for Trace {
             What::Load(path) => write!(f, "loading alternate: {path}"),
             What::GoesTo(port) => write!(f, "going to port {port}, as its policy says"),
             What::Migrate(path) => write!(f, "migrating away from {path}"),
+            What::ToAndFro => f.write_str(
+                "moved between the same two paths three times within a minute without a port's loss; staying",
+            ),
             What::Stale => f.write_str("order was stale, QP not modified"),
             What::OrderFailed { errno } => write!(f, "order failed: errno {errno}"),
             What::LibrarySilent => f.write_str("library did not answer an order"),

@@ -86,7 +86,7 @@ pub struct ConnectionView {
     pub counters: ConnectionCounters,
     /// When protection last changed.
     pub changed: Time,
-    /// Why it has not left its primary, if an operator wants that.
+    /// Why it has not left its primary, if an operator wants that, or the peer or probes would have it.
     pub held: Option<Held>,
     /// What happened to it, the latest first.
     pub history: Vec<Past>,
@@ -115,6 +115,12 @@ pub enum Held {
     /// The peer has not answered that this end leaves.
     #[strum(to_string = "the peer's apmd has not answered yet")]
     PeerSilent,
+    /// It was ordered from one of its paths to the other three times within a minute, though no port had changed.
+    #[strum(
+        to_string = "it was moved between its two paths three times within a minute without a port's loss; it \
+                     stays until a port changes or the minute is over"
+    )]
+    ToAndFro,
     /// The peer's QP would not follow.
     #[strum(to_string = "the peer's end is not armed: it waits for traffic")]
     PeerNotArmed,

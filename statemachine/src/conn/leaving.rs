@@ -134,6 +134,9 @@ impl Connection {
     /// Why it has not left its primary yet, if it is to.
     pub(super) fn held(&self, cx: &Context, now: Time) -> Option<Held> {
         let core = &self.core;
+        if core.refused.is_none() && core.is_to_and_fro(now) {
+            return Some(Held::ToAndFro);
+        }
         if core.refused.is_some() || !core.is_to_leave(cx, now) {
             return None;
         }

@@ -9,6 +9,7 @@ mod disconnect;
 mod doubt;
 mod failback;
 mod failback_progress;
+mod following;
 mod granting;
 mod history;
 mod leaving;
@@ -38,6 +39,7 @@ use self::active::{Active, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
 use self::departure::Departure;
 use self::failback_progress::Failback;
+use self::following::Following;
 use self::history::History;
 use self::orders::{OrderKind, Orders, QpChange};
 use self::passive::Passive;
@@ -121,6 +123,7 @@ impl Connection {
             orders: Orders::default(),
             standing: StandingOrder::default(),
             departure: Departure::default(),
+            following: Following::default(),
             history: History::default(),
             peer: Peer::default(),
             round_trip: RoundTrip::default(),
@@ -263,6 +266,7 @@ impl Connection {
 
     /// A port of the connection's device changed; `id` is now as the table says.
     fn port_changed(&mut self, cx: &mut Context, id: PortId) {
+        self.core.following.port_changed();
         self.core.refresh_own(cx);
         if self.core.refused.is_some() {
             return self.reconsider(cx);
@@ -416,7 +420,7 @@ impl Connection {
         let free = guard!(OneOrder, self.core.orders.outstanding().is_none());
         if self.core.refused.is_none() && free {
             if self.core.must_migrate(cx, self.may_go_by_probes()) {
-                self.core.migrate(cx);
+                self.core.leave_primary(cx);
             } else if !self.depart(cx) {
                 match &mut self.side {
                     Side::Active(active) => active.drive(&mut self.core, cx),

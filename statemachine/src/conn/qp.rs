@@ -14,6 +14,7 @@ use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 
 use super::departure::Departure;
 use super::failback_progress::Failback;
+use super::following::Following;
 use super::history::History;
 use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnState, Peer};
@@ -59,6 +60,7 @@ pub(crate) struct Core {
     /// old one.
     pub(super) relabelled_from: Lid,
     pub(super) departure: Departure,
+    pub(super) following: Following,
     pub(super) history: History,
     pub(super) peer: Peer,
     pub(super) own: OwnState,
@@ -348,14 +350,34 @@ impl Core {
             return false;
         };
         let leads_on = !self.peer.lacks_port_of(&alternate) && !self.is_suspect(cx, &alternate);
+        let primary = &self.qp.primary;
+        let wanted = self.peer.prefers(&alternate, primary)
+            || (agreed && self.is_primary_hollow(cx, &alternate));
         ((self.is_primary_lost(cx) && leads_on)
-            || self.peer.prefers(&alternate, &self.qp.primary)
-            || (agreed && self.is_primary_hollow(cx, &alternate)))
+            || (wanted && !self.following.is_spent(cx.now, primary, &alternate)))
             && cx.config.port_down != PortDown::Wait
             && self.in_rts()
             && guard!(AlternateUp, self.is_up(cx, &alternate))
             // An order that has just failed would fail again.
             && !cx.is_set(self.id, ConnAlarm::MigrateHold)
+    }
+
+    /// Migrates, because [`Self::must_migrate`] or because the peer has.
+    pub(super) fn leave_primary(&mut self, cx: &mut Context) {
+        if let Some(alternate) = self.qp.alternate.filter(|_| !self.is_primary_lost(cx)) {
+            let primary = self.qp.primary;
+            self.following.ordered(cx.now, &primary, &alternate);
+            if self.following.is_spent(cx.now, &primary, &alternate) {
+                cx.trace(self.id, What::ToAndFro);
+            }
+        }
+        self.migrate(cx);
+    }
+
+    /// Whether it has been moved to and fro between its two paths so often that it stays.
+    pub(super) fn is_to_and_fro(&self, now: Time) -> bool {
+        let spent = |path: &Path| self.following.is_spent(now, &self.qp.primary, path);
+        self.loaded().is_some_and(spent)
     }
 
     /// Whether nothing arrives by the primary any more, as the local port shows: it is down or gone, has another

@@ -3,9 +3,9 @@
 //! equal or not.
 
 use cm_msgs::{Gid, Lid};
-use statemachine::view::{Grade, Protection};
+use statemachine::view::{Grade, Held, Protection};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, PortOf, seeds};
+use super::pair::{ACTIVE, PASSIVE, Pair, PlaceTold, PortOf, seeds};
 
 const PREFIX: u64 = 0xfe80_0000_0000_0000;
 
@@ -279,7 +279,10 @@ fn a_peer_that_does_not_tell_its_port_moves_nothing() {
     for rails in &RAILS {
         for old in [[true, false], [false, true], [true, true]] {
             let mut pair = pair(9, rails);
-            pair.net.old_daemons = old;
+            pair.net.place_told = old.map(|old| match old {
+                true => PlaceTold::Nothing,
+                false => PlaceTold::True,
+            });
             without_gids(&mut pair);
             pair.begin();
             pair.run(30_000);
@@ -290,5 +293,35 @@ fn a_peer_that_does_not_tell_its_port_moves_nothing() {
             assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{rails:?}");
             assert_eq!(migrations(&pair), [1, 1], "{rails:?} {old:?}");
         }
+    }
+}
+
+/// A peer that always says that it is on the other path would be followed without end.
+#[test]
+fn following_is_bounded_and_said() {
+    for liar in [ACTIVE, PASSIVE] {
+        let mut pair = pair(10, &RAILS[0]);
+        pair.begin();
+        pair.run(5_000);
+        pair.assert_armed();
+        pair.net.place_told[liar] = PlaceTold::Wrong;
+        // It says how it is.
+        let other = 3 - pair.qp(liar).primary.port;
+        pair.drain_port(liar, other, true);
+        pair.run(100);
+        pair.drain_port(liar, other, false);
+        pair.run(40_000);
+        let moved = migrations(&pair)[1 - liar];
+        assert!((1..=4).contains(&moved), "{moved} migrations");
+        let held = pair.view(1 - liar).held;
+        assert_eq!(held, Some(Held::ToAndFro), "liar: {liar}");
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+        // A lost port is left all the same.
+        pair.net.place_told[liar] = PlaceTold::True;
+        let port = pair.qp(1 - liar).primary.port;
+        pair.pull(1 - liar, port);
+        pair.run(2_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
+        assert_ne!(pair.qp(1 - liar).primary.port, port);
     }
 }

@@ -134,9 +134,9 @@ impl Passive {
             prefers(&proposal.state, &path, &core.qp.primary)
                 && guard!(AlternateUp, core.is_up(cx, &path))
         };
-        if armed.is_some_and(is_there) {
+        if armed.is_some_and(is_there) && !core.is_to_and_fro(cx.now) {
             // The peer has migrated, and no packet of it has told the QP yet.
-            core.migrate(cx);
+            core.leave_primary(cx);
         } else if let Some(path) = self.replaced_on(core, cx, &proposal.state) {
             core.load(cx, path);
         } else {

@@ -26,7 +26,9 @@ use statemachine::{Config, Input, MadSource, Order, PathQuery, Payer, Probe, Ran
 
 pub(crate) use self::fabric::{Fabric, shared};
 pub(crate) use self::host::{Host, LibraryFault};
-pub(crate) use self::network::{Cable, Network, PortOf, Weather, base_lid, gid, gid_in, guid};
+pub(crate) use self::network::{
+    Cable, Network, PlaceTold, PortOf, Weather, base_lid, gid, gid_in, guid,
+};
 pub(crate) use self::qp::Qp;
 use self::seen::is_reverse;
 

@@ -39,6 +39,16 @@ impl Weather {
     };
 }
 
+/// What a daemon tells of the port that its primary leaves from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PlaceTold {
+    True,
+    /// One from before that was told.
+    Nothing,
+    /// The other port, but where it proposes an alternate.
+    Wrong,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub(crate) cables: [[Cable; 2]; 2],
@@ -48,8 +58,8 @@ pub(crate) struct Network {
     pub(crate) relabelled: Vec<(PortOf, Lid)>,
     /// First ports reach first ports only, and second ports second ports: two subnets.
     pub(crate) two_subnets: bool,
-    /// Hosts whose daemon does not tell the place of its primary's port: one of before that was told.
-    pub(crate) old_daemons: [bool; 2],
+    /// What the hosts' daemons tell of the port that their primary leaves from.
+    pub(crate) place_told: [PlaceTold; 2],
     /// Ports outside of the connections' partition: no packet of theirs gets in or out.
     pub(crate) outside: Vec<PortOf>,
     /// The subnet's prefix.
@@ -66,7 +76,7 @@ impl Network {
             lmc,
             relabelled: Vec::new(),
             two_subnets: false,
-            old_daemons: [false; 2],
+            place_told: [PlaceTold::True; 2],
             outside: Vec::new(),
             prefix: PREFIX,
             random: seed,

@@ -4,7 +4,7 @@
 use cm_msgs::cm;
 use statemachine::{MadSource, Probe, Transmit};
 
-use super::{PASSIVE, Pair, Pending, Twist, Weather};
+use super::{PASSIVE, Pair, Pending, PlaceTold, Twist, Weather};
 
 impl Pair {
     pub(super) fn send(&mut self, host: usize, mut send: Transmit) {
@@ -25,9 +25,7 @@ impl Pair {
         let mad = send.message.encode(0x2d, u64::from(send.transaction_id));
         let (_, mut message) = cm::Message::decode(&mad).expect("what was encoded can be decoded");
         assert_eq!(message, send.message);
-        if self.net.old_daemons[host] {
-            without_place(&mut message);
-        }
+        tell_place(&mut message, self.net.place_told[host]);
         let Some((to, port)) = self.net.port_at(from, send.lid) else {
             self.to_strangers.push((send.lid, message));
             return;
@@ -93,10 +91,15 @@ impl Pair {
     }
 }
 
-/// Takes out which port the sender's primary leaves from.
-fn without_place(message: &mut cm::Message) {
+/// Changes what the sender tells of the port that its primary leaves from.
+fn tell_place(message: &mut cm::Message, told: PlaceTold) {
     const PLACE: usize = 93;
     let byte = match message {
+        cm::Message::Lap(lap)
+            if told == PlaceTold::Wrong && lap.alternate.local_port_lid.0 != 0 =>
+        {
+            return;
+        }
         cm::Message::Rep(rep) => &mut rep.private_data.0[PLACE],
         cm::Message::Lap(lap) => &mut lap.private_data.0[PLACE],
         cm::Message::Apr(apr) => &mut apr.private_data.0[PLACE],
@@ -104,5 +107,10 @@ fn without_place(message: &mut cm::Message) {
         cm::Message::Spr(spr) => &mut spr.private_data.0[PLACE],
         _ => return,
     };
-    *byte &= 0x0f;
+    match told {
+        PlaceTold::True => {}
+        PlaceTold::Nothing => *byte &= 0x0f,
+        // 1 becomes 2, and 2 becomes 1.
+        PlaceTold::Wrong => *byte ^= 3 << 5,
+    }
 }
