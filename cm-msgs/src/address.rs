@@ -79,6 +79,19 @@ impl Lid {
     pub const fn is_unicast(self) -> bool {
         self.0 >= 1 && self.0 <= Self::MAX_UNICAST.0
     }
+
+    /// The base LID of the port that has this one, where ports have 2^`lmc` LIDs (0 to 7). Base LIDs are multiples
+    /// of that (IBA 4.1.3), and a subnet manager gives all end ports of its subnet the same LMC.
+    pub const fn base(self, lmc: u8) -> Self {
+        let lmc = if lmc < 7 { lmc } else { 7 };
+        Self(self.0 >> lmc << lmc)
+    }
+
+    /// Whether both are LIDs of one port, where ports have 2^`lmc` LIDs. In one subnet only: another subnet has
+    /// ports with the same LIDs.
+    pub const fn is_one_port_with(self, other: Self, lmc: u8) -> bool {
+        self.0 != 0 && self.base(lmc).0 == other.base(lmc).0
+    }
 }
 
 impl fmt::Display for Lid {
@@ -191,6 +204,10 @@ mod tests {
     fn lids_of_one_port() {
         let unicast = [0, 1, 0xbfff, 0xc000, 0xffff].map(|lid| Lid(lid).is_unicast());
         assert_eq!(unicast, [false, true, true, false, false]);
+        let same = |a, b, lmc| Lid(a).is_one_port_with(Lid(b), lmc);
+        assert!(same(8, 11, 2) && same(8, 8, 0) && same(0x80, 0xff, 200));
+        assert!(!same(8, 12, 2) && !same(8, 9, 0) && !same(0, 0, 2));
+        assert_eq!(Lid(0x1237).base(2), Lid(0x1234));
     }
 
     #[test]

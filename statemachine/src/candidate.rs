@@ -14,7 +14,7 @@ use crate::id::PortId;
 use crate::input::Origin;
 use crate::overlap::{Overlap, PathEnds};
 use crate::port::{Port, Ports};
-use crate::subnet::{SubnetLid, is_one_port};
+use crate::subnet::SubnetLid;
 
 /// A thinkable alternate path. No path record has been asked for yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -247,7 +247,7 @@ impl CandidatePool<'_> {
         let local = self.ports.of_path(self.node_guid, path.port);
         local.is_some_and(|local| {
             local.status.gid.subnet_prefix() == far.gid.subnet_prefix()
-                && is_one_port(far.lid, path.dlid, local.status.lmc)
+                && far.lid.is_one_port_with(path.dlid, local.status.lmc)
         })
     }
 

@@ -7,7 +7,6 @@ use cm_msgs::association::ReqData;
 use cm_msgs::cm::Req;
 
 use crate::input::MadSource;
-use crate::subnet::is_one_port;
 
 /// A REQ that waits for its application.
 #[derive(Clone, Debug)]
@@ -47,7 +46,7 @@ impl ParkedReqs {
             data,
         };
         // A sender can choose its LID among those of its port only, so one cannot shut out the others.
-        let is_sender = |old: &Parked| is_one_port(old.source.lid, new.source.lid, lmc);
+        let is_sender = |old: &Parked| old.source.lid.is_one_port_with(new.source.lid, lmc);
         let replaced = |old: &Parked| is_sender(old) && same_connection(old, &new);
         if let Some(at) = self.reqs.iter().position(replaced) {
             new.number = self.reqs.remove(at).number;

@@ -11,7 +11,6 @@ use strum::Display;
 
 use crate::id::PortId;
 use crate::input::{MadSource, PortStatus};
-use crate::subnet::is_one_port;
 use crate::time::Time;
 
 /// What a local port is good for.
@@ -92,7 +91,7 @@ impl Port {
 impl PortStatus {
     /// Whether `lid` is one of its LIDs, of which LMC gives it 2^`lmc`.
     pub fn has_lid(&self, lid: Lid) -> bool {
-        is_one_port(self.lid, lid, self.lmc)
+        self.lid.is_one_port_with(lid, self.lmc)
     }
 
     /// Whether paths over the port as it was `before` are still its paths: it has all LIDs and P_Keys that it had.

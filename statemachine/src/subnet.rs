@@ -45,7 +45,7 @@ impl SubnetLid {
         port.lid != Lid(0)
             && !port.gid.is_unspecified()
             && port.gid.subnet_prefix() == self.subnet.prefix
-            && base_lid(port.lid, lmc) == self.base
+            && port.lid.base(lmc) == self.base
     }
 
     /// A port of a subnet that has its prefix for itself.
@@ -54,18 +54,6 @@ impl SubnetLid {
         let subnet = Subnet { prefix, first: 1 };
         Self { subnet, base }
     }
-}
-
-/// The base LID of the port that has `lid`, where ports have 2^`lmc` LIDs. Base LIDs are multiples of that
-/// (IBA 4.1.3), and a subnet manager gives all end ports of its subnet the same LMC.
-pub(crate) fn base_lid(lid: Lid, lmc: u8) -> Lid {
-    let lmc = lmc.min(7);
-    Lid(lid.0 >> lmc << lmc)
-}
-
-/// Whether two LIDs of one subnet are one port's, where ports have 2^`lmc` LIDs.
-pub(crate) fn is_one_port(a: Lid, b: Lid, lmc: u8) -> bool {
-    a != Lid(0) && base_lid(a, lmc) == base_lid(b, lmc)
 }
 
 /// Whether two ports of one prefix are in different subnets all the same: they have different subnet
@@ -100,7 +88,7 @@ impl Ports {
     pub(crate) fn end(&self, from: PortId, lid: Lid) -> Option<SubnetLid> {
         let lmc = self.get(from)?.status.lmc;
         let subnet = self.subnet(from)?;
-        let base = base_lid(lid, lmc);
+        let base = lid.base(lmc);
         Some(SubnetLid { subnet, base })
     }
 
@@ -211,9 +199,6 @@ mod tests {
 
     #[test]
     fn path_bits_are_the_ports() {
-        assert!(is_one_port(Lid(8), Lid(11), 2));
-        assert!(!is_one_port(Lid(8), Lid(12), 2));
-        assert!(!is_one_port(Lid(0), Lid(0), 2));
         let with_lmc = PortStatus {
             lmc: 2,
             ..status(1, PREFIX, 4, 1)

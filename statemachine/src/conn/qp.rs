@@ -32,7 +32,7 @@ use crate::port::Port;
 use crate::proven_ports::SentTo;
 use crate::questions::Urgency;
 use crate::schedule::{Claim, Class, Flight, Waiter};
-use crate::subnet::{SubnetLid, base_lid, is_one_port};
+use crate::subnet::SubnetLid;
 use crate::time::Time;
 use crate::trace::{MigratedBy, PathLids, What};
 use crate::view::{ConnectionCounters, MoveCause, Reason, Transition};
@@ -284,7 +284,7 @@ impl Core {
     /// A port of the peer's was seen to have this LID (path bits may be in it).
     pub(super) fn learn(&mut self, cx: &Context, gid: Gid, lid: Lid, lmc: u8) {
         // Ports are told apart by their base LID; a path may name any of the 2^LMC.
-        let lid = base_lid(lid, lmc);
+        let lid = lid.base(lmc);
         let ports = &self.peer.ports;
         let is_it = |port: &PortAddress| port.gid.interface_id() == gid.interface_id();
         match ports.iter().position(is_it) {
@@ -404,7 +404,7 @@ impl Core {
         let lmc = self.port_of(cx, path).map_or(0, |port| port.status.lmc);
         let known = self.peer.ports.iter().copied();
         let mut known = known.chain([self.qp.primary.remote_end()]);
-        known.any(|port| port.gid == path.dgid && is_one_port(port.lid, path.dlid, lmc))
+        known.any(|port| port.gid == path.dgid && port.lid.is_one_port_with(path.dlid, lmc))
     }
 
     /// Whether a path could be used from here, and the peer does not say that its end of it is out of
@@ -517,7 +517,7 @@ impl Core {
     fn is_relabelled(&self, cx: &Context, old: &Path) -> bool {
         let new = &self.qp.primary;
         let same_ends = (old.port, old.dlid) == (new.port, new.dlid);
-        same_ends && old.slid != new.slid && !is_one_port(old.slid, new.slid, self.lmc(cx))
+        same_ends && old.slid != new.slid && !old.slid.is_one_port_with(new.slid, self.lmc(cx))
     }
 
     fn note_relabelling(&mut self, cx: &mut Context, old: &Path) {

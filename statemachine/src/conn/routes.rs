@@ -13,7 +13,7 @@ use crate::id::PortId;
 use crate::input::MadSource;
 use crate::port::Port;
 use crate::proven_ports::SentTo;
-use crate::subnet::{SubnetLid, is_one_port};
+use crate::subnet::SubnetLid;
 
 impl Core {
     /// The routes for MADs to the peer, in the order of trying: the primary's first, then the other
@@ -161,8 +161,8 @@ impl Core {
         ours.any(|path| {
             let lmc = self.port_of(cx, path).map_or(0, |port| port.status.lmc);
             theirs.iter().any(|fields| {
-                is_one_port(path.slid, fields.remote_port_lid, lmc)
-                    && is_one_port(path.dlid, fields.local_port_lid, lmc)
+                path.slid.is_one_port_with(fields.remote_port_lid, lmc)
+                    && path.dlid.is_one_port_with(fields.local_port_lid, lmc)
             })
         })
     }
