@@ -85,6 +85,7 @@ struct apm_glance {
 	enum ib_qp_state state;
 	enum ib_mig_state migration;
 	u8 port;
+	u8 alternate_port;
 	u16 dlid;
 };
 
@@ -97,6 +98,7 @@ struct apm_owner {
 	bool user;
 	pid_t pid;
 	kuid_t uid;
+	kuid_t charged;		/* whose share it takes */
 	u64 start_ns;
 };
 
@@ -127,8 +129,10 @@ struct apm_qp {
 	refcount_t refs;
 	unsigned long flags;
 	u32 qpn;
+	const void *object;	/* to be compared only */
 	u64 cookie;
 	struct apm_owner owner;
+	u64 net_cookie;		/* its owner's network namespace; 0: not known */
 	enum apm_role role;
 	u8 peer_port;		/* of a REQ: it leaves from this port, */
 	u16 peer_lid;		/* and peer_gid is at this LID of its subnet */
@@ -214,6 +218,12 @@ void apm_qp_collect(struct apm_device *dev, u8 port, struct list_head *leaving);
 /* probes.c */
 int apm_probes_init(void);
 void apm_probes_exit(void);
+unsigned long apm_probes_missed(void);
+
+/* witness.c */
+int apm_witness_init(void);
+void apm_witness_exit(void);
+bool apm_probes_work(void);
 
 /* owner.c */
 struct apm_rule {
@@ -234,9 +244,11 @@ struct apm_config {
 
 void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner);
 bool apm_owner_has(const struct apm_owner *owner, struct ib_qp *qp);
+u64 apm_owner_net(struct ib_qp *qp);
 bool apm_owner_is_protected(const struct apm_owner *owner);
 bool apm_config_swallows(void);
 void apm_config_get(struct apm_config *config);
+bool apm_config_is(const struct apm_config *config);
 void apm_config_set(const struct apm_config *config);
 
 /* path.c */

@@ -38,6 +38,11 @@ enum apm_protect {
 	APM_PROTECT_ALL,
 };
 
+enum apm_probes {
+	APM_PROBES_BLIND,
+	APM_PROBES_WORKING,
+};
+
 enum {
 	APM_A_PATH_PORT = 1,
 	APM_A_PATH_SL,
@@ -90,6 +95,9 @@ enum {
 	APM_A_QP_SWALLOW,
 	APM_A_QP_RULES,
 	APM_A_QP_RETRIES,
+	APM_A_QP_CHARGED_UID,
+	APM_A_QP_PROBES,
+	APM_A_QP_MISSED_HITS,
 
 	__APM_A_QP_MAX,
 	APM_A_QP_MAX = (__APM_A_QP_MAX - 1)

@@ -13,7 +13,7 @@
 /* So many of a user's are told in a second. */
 #define ASKED_A_SECOND 100
 
-static void tell(struct apm_qp *q)
+static void tell_request(struct apm_qp *q)
 {
 	struct apm_path path = {};
 	unsigned long flags;
@@ -33,7 +33,7 @@ static void connecting(struct work_struct *work)
 
 	mutex_lock(&q->mutex);
 	if (!test_bit(APM_QP_DYING, &q->flags))
-		tell(q);
+		tell_request(q);
 	mutex_unlock(&q->mutex);
 	apm_qp_put(q);
 	memalloc_noio_restore(noio);
@@ -52,7 +52,7 @@ static bool is_too_often(const struct apm_qp *q)
 {
 	static struct ratelimit_state limits[APM_USER_WQS];
 	struct ratelimit_state *limit =
-		&limits[hash_32(__kuid_val(q->owner.uid), APM_USER_WQ_BITS)];
+		&limits[hash_32(__kuid_val(q->owner.charged), APM_USER_WQ_BITS)];
 
 	if (!limit->interval) {
 		ratelimit_state_init(limit, HZ, ASKED_A_SECOND);

@@ -33,7 +33,7 @@ static struct {
 	unsigned long since;
 } newest;
 
-static void begin(struct apm_qp *q)
+static void look_begins(struct apm_qp *q)
 {
 	unsigned long flags;
 
@@ -193,7 +193,8 @@ void apm_get_known(struct apm_qp *q, struct apm_known *known)
 void apm_saw(struct apm_qp *q, const struct apm_snapshot *now)
 {
 	q->last = *now;
-	if (now->state != IB_QPS_RTS || now->migration == IB_MIG_MIGRATED)
+	/* In SQD it is still meant, and carried out when it is in RTS again. */
+	if (!is_open(now) || now->migration == IB_MIG_MIGRATED)
 		q->standing = false;
 	make_known(q);
 	if (now->state != IB_QPS_RTS || now->migration != IB_MIG_REARM || q->refusal) {
@@ -298,7 +299,7 @@ static bool waits_for_calm(struct apm_qp *q)
 
 	if (test_bit(APM_QP_ANNOUNCED, &q->flags) || !test_bit(APM_QP_TO_RTS, &q->flags) ||
 	    READ_ONCE(newest.cookie) == q->cookie ||
-	    READ_ONCE(newest.uid) != __kuid_val(q->owner.uid) ||
+	    READ_ONCE(newest.uid) != __kuid_val(q->owner.charged) ||
 	    time_after(here, READ_ONCE(newest.since) + msecs_to_jiffies(CALM_MS)) ||
 	    time_after(here, READ_ONCE(q->rts_since) + msecs_to_jiffies(BURST_MS)))
 		return false;
@@ -314,7 +315,7 @@ static void look(struct work_struct *work)
 	struct ib_qp *qp;
 	int ret;
 
-	begin(q);
+	look_begins(q);
 	mutex_lock(&q->mutex);
 	if (test_bit(APM_QP_DYING, &q->flags)) {
 		if (test_and_clear_bit(APM_QP_ANNOUNCED, &q->flags))
@@ -325,8 +326,8 @@ static void look(struct work_struct *work)
 		goto out;
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp)) {
-		/* Taken up while it was being destroyed. */
-		if (PTR_ERR(qp) == -ENOENT)
+		/* Taken up while it was being destroyed; or its end was missed. */
+		if (PTR_ERR(qp) == -ENOENT || PTR_ERR(qp) == -ESTALE)
 			retire(q);
 		goto out;
 	}
@@ -367,6 +368,6 @@ void apm_look_connected(struct apm_qp *q)
 {
 	WRITE_ONCE(q->rts_since, jiffies);
 	WRITE_ONCE(newest.since, q->rts_since);
-	WRITE_ONCE(newest.uid, __kuid_val(q->owner.uid));
+	WRITE_ONCE(newest.uid, __kuid_val(q->owner.charged));
 	WRITE_ONCE(newest.cookie, q->cookie);
 }

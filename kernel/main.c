@@ -34,12 +34,17 @@ static int __init apm_init(void)
 	ret = apm_probes_init();
 	if (ret)
 		goto no_probes;
+	ret = apm_witness_init();
+	if (ret)
+		goto no_witness;
 	ret = apm_netlink_init();
 	if (ret)
 		goto no_netlink;
 	return 0;
 
 no_netlink:
+	apm_witness_exit();
+no_witness:
 	apm_probes_exit();
 no_probes:
 	apm_peers_exit();
@@ -60,6 +65,7 @@ static void __exit apm_exit(void)
 	apm_probes_exit();
 	apm_devices_exit();
 	apm_netlink_exit();
+	apm_witness_exit();
 	apm_peers_exit();
 	destroy_workqueue(apm_urgent_wq);
 }

@@ -49,7 +49,9 @@ static int put_snapshot(struct sk_buff *skb, const struct apm_snapshot *s)
 static int put_owner(struct sk_buff *skb, const struct apm_owner *owner)
 {
 	if (nla_put_string(skb, APM_A_QP_OWNER_NAME, owner->name) ||
-	    nla_put_u32(skb, APM_A_QP_OWNER_UID, from_kuid_munged(&init_user_ns, owner->uid)))
+	    nla_put_u32(skb, APM_A_QP_OWNER_UID, from_kuid_munged(&init_user_ns, owner->uid)) ||
+	    nla_put_u32(skb, APM_A_QP_CHARGED_UID,
+			from_kuid_munged(&init_user_ns, owner->charged)))
 		return -EMSGSIZE;
 	if (!owner->user)
 		return 0;
@@ -101,7 +103,7 @@ static bool may_hear(struct net *net, const struct ib_device *ib)
 }
 
 /* NULL could not be put together: who listens learns that as an overrun, and asks for all. */
-static void tell(struct apm_qp *q, struct sk_buff *skb)
+static void tell_namespaces(struct apm_qp *q, struct sk_buff *skb)
 {
 	struct ib_device *ib = apm_device_hold(q->dev);
 	struct sk_buff *copy;
@@ -134,7 +136,7 @@ static bool somebody_listens(void)
 	return genl_has_listeners(&apm_family, &init_net, 0);
 }
 
-static struct sk_buff *begin(struct apm_qp *q, u8 command, void **head)
+static struct sk_buff *begin_message(struct apm_qp *q, u8 command, void **head)
 {
 	struct sk_buff *skb;
 
@@ -143,40 +145,40 @@ static struct sk_buff *begin(struct apm_qp *q, u8 command, void **head)
 	/* With the mutex held, for which a standing order may wait: better lost than late. */
 	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
 	if (!skb) {
-		tell(q, NULL);
+		tell_namespaces(q, NULL);
 		return NULL;
 	}
 	*head = genlmsg_put(skb, 0, 0, &apm_family, 0, command);
 	return skb;
 }
 
-static void finish(struct apm_qp *q, struct sk_buff *skb, void *head, int failure)
+static void finish_message(struct apm_qp *q, struct sk_buff *skb, void *head, int failure)
 {
 	if (failure) {
 		nlmsg_free(skb);
 		return;
 	}
 	genlmsg_end(skb, head);
-	tell(q, skb);
+	tell_namespaces(q, skb);
 }
 
 void apm_tell_new(struct apm_qp *q)
 {
 	void *head;
-	struct sk_buff *skb = begin(q, APM_CMD_NEW, &head);
+	struct sk_buff *skb = begin_message(q, APM_CMD_NEW, &head);
 
 	if (skb)
-		finish(q, skb, head, apm_message_qp(skb, q));
+		finish_message(q, skb, head, apm_message_qp(skb, q));
 }
 
 /* Of the path what a REQ says, and the port. With the mutex held. */
 void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path)
 {
 	void *head;
-	struct sk_buff *skb = begin(q, APM_CMD_CONNECTING, &head);
+	struct sk_buff *skb = begin_message(q, APM_CMD_CONNECTING, &head);
 
 	if (skb)
-		finish(q, skb, head,
+		finish_message(q, skb, head,
 		       put_device_names(skb, q) || put_owner(skb, &q->owner) ||
 		       put_path(skb, APM_A_QP_PRIMARY, path));
 }
@@ -184,20 +186,20 @@ void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path)
 void apm_tell_del(struct apm_qp *q)
 {
 	void *head;
-	struct sk_buff *skb = begin(q, APM_CMD_DEL, &head);
+	struct sk_buff *skb = begin_message(q, APM_CMD_DEL, &head);
 
 	if (skb)
-		finish(q, skb, head,
+		finish_message(q, skb, head,
 		       nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD));
 }
 
 void apm_tell(struct apm_qp *q, const struct apm_news *news)
 {
 	void *head;
-	struct sk_buff *skb = begin(q, APM_CMD_REPORT, &head);
+	struct sk_buff *skb = begin_message(q, APM_CMD_REPORT, &head);
 
 	if (skb)
-		finish(q, skb, head,
+		finish_message(q, skb, head,
 		       nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD) ||
 		       nla_put_u32(skb, APM_A_QP_CAUSE, news->cause) ||
 		       nla_put_u8(skb, APM_A_QP_STANDING, q->standing) ||

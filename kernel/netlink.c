@@ -11,8 +11,8 @@ static struct netlink_range_validation unicast_lids = { .min = 1, .max = 0xbfff 
 static const struct nla_policy path_policy[APM_A_PATH_MAX + 1] = {
 	[APM_A_PATH_PORT] = NLA_POLICY_MIN(NLA_U8, 1),
 	[APM_A_PATH_SL] = NLA_POLICY_MAX(NLA_U8, 15),
-	[APM_A_PATH_MTU] = NLA_POLICY_MAX(NLA_U8, IB_MTU_4096),
-	[APM_A_PATH_RATE] = { .type = NLA_U8 },
+	[APM_A_PATH_MTU] = NLA_POLICY_RANGE(NLA_U8, IB_MTU_256, IB_MTU_4096),
+	[APM_A_PATH_RATE] = NLA_POLICY_MAX(NLA_U8, 63),
 	[APM_A_PATH_ACK_TIMEOUT] = NLA_POLICY_MAX(NLA_U8, 31),
 	[APM_A_PATH_SLID] = NLA_POLICY_FULL_RANGE(NLA_U16, &unicast_lids),
 	[APM_A_PATH_DLID] = NLA_POLICY_FULL_RANGE(NLA_U16, &unicast_lids),
@@ -45,12 +45,13 @@ static const struct nla_policy policy[APM_A_QP_MAX + 1] = {
 	[APM_A_QP_RULES] = NLA_POLICY_NESTED(rule_list_policy),
 };
 
-static int refuse(struct genl_info *info, int error, const char *why)
+/* With a constant text, as extack wants it. */
+#define refuse(info, error, why) ({ GENL_SET_ERR_MSG(info, why); (error); })
+
+/* As of the port, or one that the kernel knows. */
+static bool is_rate(u8 rate)
 {
-	/* GENL_SET_ERR_MSG wants a constant. */
-	if (info->extack)
-		info->extack->_msg = why;
-	return error;
+	return rate == IB_RATE_PORT_CURRENT || ib_rate_to_mbps(rate) > 0;
 }
 
 static int parse_path(struct genl_info *info, int type, struct apm_path *path)
@@ -59,9 +60,9 @@ static int parse_path(struct genl_info *info, int type, struct apm_path *path)
 	int ret;
 
 	if (!info->attrs[type])
-		return refuse(info, -EINVAL, type == APM_A_QP_PRIMARY ?
-			      "the order names no primary path" :
-			      "the order names no alternate path");
+		return type == APM_A_QP_PRIMARY ?
+			       refuse(info, -EINVAL, "the order names no primary path") :
+			       refuse(info, -EINVAL, "the order names no alternate path");
 	ret = nla_parse_nested(a, APM_A_PATH_MAX, info->attrs[type], path_policy, info->extack);
 	if (ret)
 		return ret;
@@ -78,7 +79,7 @@ static int parse_path(struct genl_info *info, int type, struct apm_path *path)
 		path->rate = nla_get_u8(a[APM_A_PATH_RATE]);
 	if (a[APM_A_PATH_ACK_TIMEOUT])
 		path->ack_timeout = nla_get_u8(a[APM_A_PATH_ACK_TIMEOUT]);
-	return 0;
+	return is_rate(path->rate) ? 0 : refuse(info, -EINVAL, "there is no such rate");
 }
 
 static bool may_see(struct apm_device *dev, struct net *net)
@@ -91,6 +92,28 @@ static bool may_see(struct apm_device *dev, struct net *net)
 	yes = rdma_dev_access_netns(ib, net);
 	ib_device_put(ib);
 	return yes;
+}
+
+/*
+ * Whether who is here may order something for all who use the device: whose it is. Where network namespaces share devices
+ * that is the initial one.
+ */
+static bool is_owned(struct apm_device *dev, const struct net *net)
+{
+	struct ib_device *ib = apm_device_hold(dev);
+	bool yes;
+
+	if (!ib)
+		return false;
+	yes = net_eq(read_pnet(&ib->coredev.rdma_net), net);
+	ib_device_put(ib);
+	return yes;
+}
+
+/* Queue pairs of other network namespaces are theirs, and the initial one's. */
+static bool may_order(const struct apm_qp *q, const struct net *net)
+{
+	return is_owned(q->dev, net) || (q->net_cookie && q->net_cookie == net->net_cookie);
 }
 
 static int parse_order(struct genl_info *info, struct apm_order *order)
@@ -150,6 +173,8 @@ static int on_order(struct sk_buff *skb, struct genl_info *info)
 	q = apm_qp_get_by_cookie(nla_get_u64(info->attrs[APM_A_QP_COOKIE]));
 	if (!q || !may_see(q->dev, genl_info_net(info)))
 		ret = refuse(info, -ENOENT, "no queue pair has this cookie");
+	else if (order.command != APM_CMD_QUERY && !may_order(q, genl_info_net(info)))
+		ret = refuse(info, -EPERM, "the queue pair is of another network namespace");
 	else
 		ret = apm_order_queue(q, &order);
 	if (ret == -ENOBUFS)
@@ -186,6 +211,8 @@ static int on_peer(struct sk_buff *skb, struct genl_info *info)
 	dev = apm_device_by_index(nla_get_u32(info->attrs[APM_A_QP_DEV_INDEX]));
 	if (!dev || !may_see(dev, genl_info_net(info)))
 		ret = refuse(info, -ENODEV, "there is no such InfiniBand device here");
+	else if (!is_owned(dev, genl_info_net(info)))
+		ret = refuse(info, -EPERM, "the device is of another network namespace");
 	else
 		ret = apm_peer_set(dev, &path, genl_info_net(info), info->snd_portid);
 	if (ret == -ENOENT)
@@ -326,7 +353,7 @@ static int answer_config(struct genl_info *info, const struct apm_config *config
 	return genlmsg_reply(skb, info);
 }
 
-/* Has all queue pairs judged anew. */
+/* Has all queue pairs read again. */
 static void look_at_all(void)
 {
 	unsigned int bucket = 0;
@@ -337,6 +364,36 @@ static void look_at_all(void)
 		apm_look_in_turn(q);
 		apm_qp_put(q);
 	}
+}
+
+static int answer_get(struct genl_info *info, bool work)
+{
+	struct sk_buff *skb = genlmsg_new(NLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	void *head;
+
+	if (!skb)
+		return -ENOMEM;
+	head = genlmsg_put_reply(skb, info, &apm_family, 0, APM_CMD_GET);
+	if (!head ||
+	    nla_put_u32(skb, APM_A_QP_PROBES, work ? APM_PROBES_WORKING : APM_PROBES_BLIND) ||
+	    nla_put_u64_64bit(skb, APM_A_QP_MISSED_HITS, apm_probes_missed(), APM_A_QP_PAD)) {
+		nlmsg_free(skb);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, head);
+	return genlmsg_reply(skb, info);
+}
+
+/* Who has seen nothing for a while knows queue pairs that are gone: reading them finds that out. */
+static int on_get(struct sk_buff *skb, struct genl_info *info)
+{
+	static bool was_blind;
+	bool work = apm_probes_work();
+
+	if (!work || READ_ONCE(was_blind))
+		look_at_all();
+	WRITE_ONCE(was_blind, !work);
+	return answer_get(info, work);
 }
 
 static int on_config(struct sk_buff *skb, struct genl_info *info)
@@ -356,6 +413,9 @@ static int on_config(struct sk_buff *skb, struct genl_info *info)
 		config->swallow = nla_get_u8(info->attrs[APM_A_QP_SWALLOW]);
 	if (info->attrs[APM_A_QP_RULES])
 		ret = parse_rules(info, config);
+	if (!ret && !net_eq(genl_info_net(info), &init_net) && !apm_config_is(config))
+		ret = refuse(info, -EPERM,
+			     "settings are changed from the initial network namespace only");
 	if (!ret) {
 		apm_config_set(config);
 		ret = answer_config(info, config);
@@ -367,7 +427,7 @@ static int on_config(struct sk_buff *skb, struct genl_info *info)
 }
 
 static const struct genl_ops ops[] = {
-	{ .cmd = APM_CMD_GET, .dumpit = on_dump, .flags = GENL_ADMIN_PERM },
+	{ .cmd = APM_CMD_GET, .doit = on_get, .dumpit = on_dump, .flags = GENL_ADMIN_PERM },
 	{ .cmd = APM_CMD_LOAD, .doit = on_order, .flags = GENL_ADMIN_PERM },
 	{ .cmd = APM_CMD_MIGRATE, .doit = on_order, .flags = GENL_ADMIN_PERM },
 	{ .cmd = APM_CMD_QUERY, .doit = on_order, .flags = GENL_ADMIN_PERM },
@@ -402,7 +462,6 @@ struct genl_family apm_family = {
 	.module = THIS_MODULE,
 	.ops = ops,
 	.n_ops = ARRAY_SIZE(ops),
-	.resv_start_op = APM_CMD_MAX + 1,
 	.mcgrps = groups,
 	.n_mcgrps = ARRAY_SIZE(groups),
 };

@@ -154,7 +154,7 @@ static struct apm_order *next_of(struct apm_qp *q)
 	return order;
 }
 
-static void work(struct work_struct *work)
+static void carry_out_orders(struct work_struct *work)
 {
 	struct apm_qp *q = container_of(work, struct apm_qp, carry_out);
 	/* What is paged out to may hang on this very queue pair. */
@@ -176,7 +176,7 @@ static void work(struct work_struct *work)
 void apm_order_init(struct apm_qp *q)
 {
 	INIT_LIST_HEAD(&q->orders);
-	INIT_WORK(&q->carry_out, work);
+	INIT_WORK(&q->carry_out, carry_out_orders);
 }
 
 int apm_order_queue(struct apm_qp *q, const struct apm_order *order)

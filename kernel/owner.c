@@ -2,6 +2,10 @@
 /* Whose a queue pair is, and whether it is to be under care. */
 #include <linux/cgroup.h>
 #include <linux/cred.h>
+#include <linux/nsproxy.h>
+#include <linux/sched/task.h>
+#include <linux/user_namespace.h>
+#include <net/net_namespace.h>
 
 #include "apm.h"
 
@@ -33,6 +37,40 @@ static void cgroup_of(struct task_struct *task, struct apm_owner *owner)
 #endif
 }
 
+/*
+ * Whoever makes a user namespace has all the users that were given to it (subuid): they take his share, and he is the
+ * owner of the outermost one below the host's. One that root has made is for others: its users count as they are.
+ * Under RCU.
+ */
+static kuid_t charged_user(const struct cred *cred)
+{
+	const struct user_namespace *ns = cred->user_ns;
+
+	if (ns == &init_user_ns)
+		return cred->uid;
+	while (ns->parent != &init_user_ns)
+		ns = ns->parent;
+	return uid_eq(ns->owner, GLOBAL_ROOT_UID) ? cred->uid : ns->owner;
+}
+
+/*
+ * The network namespace of its creator, or 0. Sleeps nowhere, and is not for probes: the lock is taken with interrupts on
+ * elsewhere.
+ */
+u64 apm_owner_net(struct ib_qp *qp)
+{
+	struct task_struct *task = rdma_is_kernel_res(&qp->res) ? NULL : qp->res.task;
+	u64 cookie = 0;
+
+	if (!task)
+		return 0;
+	task_lock(task);
+	if (task->nsproxy)
+		cookie = task->nsproxy->net_ns->net_cookie;
+	task_unlock(task);
+	return cookie;
+}
+
 /* The queue pair must be there. Its res.task holds its task as long as it is. */
 void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 {
@@ -42,6 +80,7 @@ void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 	memset(owner, 0, sizeof(*owner));
 	owner->user = !rdma_is_kernel_res(&qp->res);
 	owner->uid = GLOBAL_ROOT_UID;
+	owner->charged = GLOBAL_ROOT_UID;
 	if (!owner->user) {
 		strscpy(owner->name, kernel_name(qp), sizeof(owner->name));
 		return;
@@ -57,6 +96,7 @@ void apm_owner_of(struct ib_qp *qp, struct apm_owner *owner)
 	/* Its lock may not be taken here; torn between two names it still ends. */
 	strscpy(owner->name, task->comm, TASK_COMM_LEN);
 	owner->uid = task_uid(task);
+	owner->charged = charged_user(__task_cred(task));
 	cgroup_of(task, owner);
 	rcu_read_unlock();
 }
@@ -128,6 +168,20 @@ void apm_config_get(struct apm_config *to)
 	spin_lock_irqsave(&config_lock, flags);
 	*to = config;
 	spin_unlock_irqrestore(&config_lock, flags);
+}
+
+/* Whether it would change nothing. Rules have zeros behind what they say, since they are put together so. */
+bool apm_config_is(const struct apm_config *other)
+{
+	unsigned long flags;
+	bool same;
+
+	spin_lock_irqsave(&config_lock, flags);
+	same = config.protect == other->protect && config.swallow == other->swallow &&
+	       config.rules == other->rules &&
+	       !memcmp(config.rule, other->rule, config.rules * sizeof(config.rule[0]));
+	spin_unlock_irqrestore(&config_lock, flags);
+	return same;
 }
 
 void apm_config_set(const struct apm_config *from)

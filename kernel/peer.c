@@ -37,7 +37,7 @@ static unsigned int count;
 /* Taken in probes, within apm_lock. */
 static DEFINE_SPINLOCK(peers_lock);
 
-static struct peer *find(const struct apm_device *dev, u32 port, u16 dlid)
+static struct peer *find_peer(const struct apm_device *dev, u32 port, u16 dlid)
 {
 	struct peer *peer;
 
@@ -122,7 +122,7 @@ static void take_over(struct peer *peer, const struct peer *like)
 
 static int name(struct peer *like, struct net *net, u32 portid)
 {
-	struct peer *peer = find(like->dev, like->port, like->dlid);
+	struct peer *peer = find_peer(like->dev, like->port, like->dlid);
 
 	like->client = provide_client(net, portid);
 	if (!like->client)
@@ -154,7 +154,7 @@ int apm_peer_set(struct apm_device *dev, const struct apm_path *path, struct net
 	if (like.bound) {
 		ret = name(&like, net, portid);
 	} else {
-		known = find(dev, like.port, like.dlid);
+		known = find_peer(dev, like.port, like.dlid);
 		if (known)
 			forget(known);
 		else
@@ -213,7 +213,7 @@ u8 apm_peer_timeout(const struct apm_device *dev, u32 port, u16 dlid, u8 timeout
 	struct peer *peer;
 
 	spin_lock_irqsave(&peers_lock, flags);
-	peer = find(dev, port, dlid);
+	peer = find_peer(dev, port, dlid);
 	if (peer && timeout > peer->bound)
 		timeout = peer->bound;
 	spin_unlock_irqrestore(&peers_lock, flags);
@@ -227,7 +227,7 @@ bool apm_peer_is_named(const struct apm_device *dev, u32 port, u16 dlid)
 	bool yes;
 
 	spin_lock_irqsave(&peers_lock, flags);
-	yes = find(dev, port, dlid);
+	yes = find_peer(dev, port, dlid);
 	spin_unlock_irqrestore(&peers_lock, flags);
 	return yes;
 }

@@ -292,6 +292,16 @@ static struct kretprobe destruction = {
 	.data_size = sizeof(struct apm_qp *),
 };
 
+unsigned long apm_probes_missed(void)
+{
+	unsigned long missed = destruction.nmissed;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(probes); i++)
+		missed += probes[i]->nmissed;
+	return missed;
+}
+
 int apm_probes_init(void)
 {
 	int i, ret;

@@ -13,6 +13,9 @@
 /* A destruction that had begun when a queue pair was taken up is over by then. */
 #define TAKEN_UP_MS 1000
 
+/* Of a P_Key. */
+#define FULL_MEMBER 0x8000
+
 static struct ib_qp *hold(struct apm_device *dev, u32 qpn)
 {
 	struct rdma_restrack_entry *res;
@@ -44,6 +47,17 @@ static bool owner_holds_gid(const struct ib_qp *qp)
 	return READ_ONCE(qp->alt_path_sgid_attr);
 }
 
+/*
+ * Its end may have been missed, and its number be another's since. That one has another object, owner or event handler:
+ * the last is ours of every queue pair that was ever loaded.
+ */
+static bool is_same(const struct apm_qp *q, struct ib_qp *qp)
+{
+	return qp == q->object && apm_owner_has(&q->owner, qp) &&
+	       (!test_bit(APM_QP_HANDLER, &q->flags) ||
+		READ_ONCE(qp->event_handler) == apm_event_handler);
+}
+
 /* The queue pair and its device, or an error: it is gone, or it is not the one that was known. */
 struct ib_qp *apm_qp_hold(struct apm_qp *q)
 {
@@ -52,7 +66,7 @@ struct ib_qp *apm_qp_hold(struct apm_qp *q)
 	if (IS_ERR(qp))
 		return qp;
 	/* Marked before its destruction begins: what is not marked now is the one we know. */
-	if (rdma_is_kernel_res(&qp->res) == q->owner.user || test_bit(APM_QP_DYING, &q->flags)) {
+	if (test_bit(APM_QP_DYING, &q->flags) || !is_same(q, qp)) {
 		apm_qp_release(qp);
 		return ERR_PTR(-ESTALE);
 	}
@@ -76,16 +90,19 @@ int apm_qp_adopt(struct apm_device *dev, u32 qpn)
 	struct ib_qp *qp = hold(dev, qpn);
 	unsigned long flags;
 	struct apm_qp *q;
+	u64 net_cookie;
 	int ret = 0;
 
 	if (IS_ERR(qp))
 		return PTR_ERR(qp);
+	net_cookie = apm_owner_net(qp);
 	spin_lock_irqsave(&apm_lock, flags);
 	if (!apm_qp_find(qp->device, qpn)) {
 		q = apm_qp_add(dev, qp);
 		if (q) {
 			set_bit(APM_QP_TAKEN_UP, &q->flags);
 			q->primary_port = qp->port;
+			q->net_cookie = net_cookie;
 			apm_look_in_turn(q);
 		}
 		ret = q ? 0 : -ENOMEM;
@@ -223,11 +240,12 @@ int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now)
 	int ret;
 
 	memset(&attr, 0, sizeof(attr));
-	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PATH_MIG_STATE,
-			  &init);
+	ret = ib_query_qp(qp, &attr, IB_QP_STATE | IB_QP_AV | IB_QP_PORT | IB_QP_PATH_MIG_STATE |
+			  IB_QP_ALT_PATH, &init);
 	now->state = attr.qp_state;
 	now->migration = attr.path_mig_state;
 	now->port = attr.port_num;
+	now->alternate_port = attr.alt_port_num;
 	now->dlid = rdma_ah_get_dlid(&attr.ah_attr);
 	return ret;
 }
@@ -340,7 +358,11 @@ static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, i
 	return ret;
 }
 
-/* The alternate has the partition of the primary, whatever its index is on the other port. */
+/*
+ * The alternate has the partition of the primary, whatever its index is on the other port. A limited member may be a
+ * full one there, which reaches whom it reached before; a full one is not replaced by a limited one, which would lose
+ * the limited members after a migration.
+ */
 static int pkey_index_of(struct ib_qp *qp, u8 port, u16 *index)
 {
 	struct ib_qp_init_attr init;
@@ -352,8 +374,11 @@ static int pkey_index_of(struct ib_qp *qp, u8 port, u16 *index)
 	ret = ib_query_qp(qp, &attr, IB_QP_PKEY_INDEX | IB_QP_PORT, &init);
 	if (!ret)
 		ret = ib_get_cached_pkey(qp->device, attr.port_num, attr.pkey_index, &pkey);
-	if (!ret)
-		ret = ib_find_cached_pkey(qp->device, port, pkey, index);
+	if (ret)
+		return ret;
+	ret = ib_find_exact_cached_pkey(qp->device, port, pkey, index);
+	if (ret && !(pkey & FULL_MEMBER))
+		ret = ib_find_exact_cached_pkey(qp->device, port, pkey | FULL_MEMBER, index);
 	return ret;
 }
 
@@ -370,7 +395,8 @@ int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alter
 	if (ret)
 		return ret;
 	attr.alt_port_num = alternate->port;
-	attr.alt_timeout = alternate->ack_timeout;
+	/* None would be without end. */
+	attr.alt_timeout = alternate->ack_timeout ?: q->last.primary.ack_timeout;
 	if (rearm) {
 		attr.path_mig_state = IB_MIG_REARM;
 		mask |= IB_QP_PATH_MIG_STATE;

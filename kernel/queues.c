@@ -13,7 +13,7 @@ struct workqueue_struct *apm_queue_of_owner(const struct apm_qp *q)
 {
 	const struct apm_queues *queues = &q->dev->queues;
 
-	return q->owner.user ? queues->user[hash_32(__kuid_val(q->owner.uid), APM_USER_WQ_BITS)] :
+	return q->owner.user ? queues->user[hash_32(__kuid_val(q->owner.charged), APM_USER_WQ_BITS)] :
 			       queues->looks;
 }
 

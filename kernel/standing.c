@@ -4,7 +4,10 @@
 
 #include "apm.h"
 
-/* Whether it was migrated. What it has become is told by the look that follows. */
+/*
+ * A path that leaves from the same port, from another of its LIDs, is as dead. What has become of it is told by the
+ * look that follows.
+ */
 static void leave(struct apm_qp *q, u8 port)
 {
 	struct apm_glance now;
@@ -18,7 +21,7 @@ static void leave(struct apm_qp *q, u8 port)
 		goto out;
 	if (!apm_qp_glance(qp, &now) && now.state == IB_QPS_RTS &&
 	    now.migration == IB_MIG_ARMED && now.port == port &&
-	    now.dlid == q->last.primary.dlid) {
+	    now.alternate_port != port && now.dlid == q->last.primary.dlid) {
 		if (!apm_qp_migrate(q, qp)) {
 			q->standing = false;
 			set_bit(APM_QP_MIG, &q->flags);

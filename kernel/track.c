@@ -9,9 +9,11 @@
 #include <linux/hashtable.h>
 #include <linux/jhash.h>
 #include <linux/module.h>
+#include <linux/nsproxy.h>
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/wait_bit.h>
+#include <net/net_namespace.h>
 
 #include "apm.h"
 
@@ -29,7 +31,7 @@ static u32 key_of(const struct ib_device *ib, u32 qpn)
 }
 
 /* With apm_lock held or under RCU. The device is compared, not looked into. */
-static struct apm_qp *find(struct ib_device *ib, u32 qpn, bool handler)
+static struct apm_qp *find_entry(struct ib_device *ib, u32 qpn, bool handler)
 {
 	struct apm_qp *q;
 
@@ -47,13 +49,13 @@ static struct apm_qp *find(struct ib_device *ib, u32 qpn, bool handler)
 /* The entry of a queue pair that is not dying. With apm_lock held. */
 struct apm_qp *apm_qp_find(struct ib_device *ib, u32 qpn)
 {
-	return find(ib, qpn, false);
+	return find_entry(ib, qpn, false);
 }
 
 /* The entry that knows the queue pair's own event handler. With apm_lock held or under RCU. */
 struct apm_qp *apm_qp_find_handler(struct ib_device *ib, u32 qpn)
 {
-	return find(ib, qpn, true);
+	return find_entry(ib, qpn, true);
 }
 
 /* With a reference, or NULL. */
@@ -102,7 +104,7 @@ struct apm_qp *apm_qp_walk(unsigned int *bucket, u64 *after)
 /* A number that comes again before its last owner's end was seen: that end was missed. */
 static void forget_missed(struct ib_qp *qp)
 {
-	struct apm_qp *old = find(qp->device, qp->qp_num, true);
+	struct apm_qp *old = find_entry(qp->device, qp->qp_num, true);
 
 	if (!old || READ_ONCE(qp->event_handler) == apm_event_handler)
 		return;
@@ -131,9 +133,12 @@ struct apm_qp *apm_qp_add(struct apm_device *dev, struct ib_qp *qp)
 	q->dev = dev;
 	refcount_inc(&dev->refs);
 	q->qpn = qp->qp_num;
+	q->object = qp;
 	refcount_set(&q->refs, 1);
 	mutex_init(&q->mutex);
 	apm_owner_of(qp, &q->owner);
+	if (qp->res.task && qp->res.task->tgid == current->tgid && current->nsproxy)
+		q->net_cookie = current->nsproxy->net_ns->net_cookie;
 	INIT_LIST_HEAD(&q->leaving);
 	apm_connecting_init(q);
 	apm_look_init(q);

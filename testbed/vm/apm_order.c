@@ -10,9 +10,10 @@
  *   apm_order adopt DEV_INDEX QPN
  *   apm_order protect none|ulps|all
  *   apm_order peer DEV_INDEX PORT DLID BOUND      bounds ACK timeouts towards it, until it is ended
+ *   apm_order probes                              whether it sees what happens
  *   apm_order listen COUNT                        until so many were told
  *
- * A PATH is PORT:SLID:DLID. Exit status 1 is a refusal, with the module's reason.
+ * A PATH is PORT:SLID:DLID[:TIMEOUT[:RATE]]; a timeout of 0 is left out. Exit status 1 is a refusal, with the module's reason.
  */
 #define _GNU_SOURCE
 #include "apm_netlink.h"
@@ -24,17 +25,18 @@
 static void put_path(struct message *m, uint16_t type, const char *text)
 {
 	struct nlattr *nest = put(m, type | NLA_F_NESTED, NULL, 0);
-	unsigned int port, slid, dlid;
-	uint8_t timeout = 14;
+	unsigned int port, slid, dlid, timeout = 14, rate = 0;
 
-	if (sscanf(text, "%u:%u:%u", &port, &slid, &dlid) != 3) {
+	if (sscanf(text, "%u:%u:%u:%u:%u", &port, &slid, &dlid, &timeout, &rate) < 3) {
 		fprintf(stderr, "apm_order: %s is not PORT:SLID:DLID\n", text);
 		exit(2);
 	}
 	put(m, APM_A_PATH_PORT, &(uint8_t){ port }, 1);
 	put(m, APM_A_PATH_SLID, &(uint16_t){ slid }, 2);
 	put(m, APM_A_PATH_DLID, &(uint16_t){ dlid }, 2);
-	put(m, APM_A_PATH_ACK_TIMEOUT, &timeout, 1);
+	put(m, APM_A_PATH_RATE, &(uint8_t){ rate }, 1);
+	if (timeout)
+		put(m, APM_A_PATH_ACK_TIMEOUT, &(uint8_t){ timeout }, 1);
 	nest->nla_len = (char *)m + m->nl.nlmsg_len - (char *)nest;
 }
 
@@ -66,6 +68,7 @@ static const char *const cause[] = {
 static const char *const refusal[] = {
 	"none", "owner", "own-apm", "responder-only", "loopback", "no-apm"
 };
+static const char *const probes[] = { "blind", "working" };
 static const char *const migration[] = { "migrated", "rearm", "armed" };
 
 #define print_name(name, a, names) \
@@ -81,7 +84,8 @@ static uint32_t print(struct message *m)
 
 	attributes((struct nlattr *)m->room, m->nl.nlmsg_len - NLMSG_LENGTH(GENL_HDRLEN), a);
 	printf("%s", m->genl.cmd == APM_CMD_NEW ? "new" : m->genl.cmd == APM_CMD_DEL ? "del" :
-		     m->genl.cmd == APM_CMD_REPORT ? "report" : "config");
+		     m->genl.cmd == APM_CMD_REPORT ? "report" :
+		     m->genl.cmd == APM_CMD_GET ? "get" : "config");
 	print_number("cookie", a[APM_A_QP_COOKIE]);
 	print_name("cause", a[APM_A_QP_CAUSE], cause);
 	print_number("token", a[APM_A_QP_TOKEN]);
@@ -101,7 +105,11 @@ static uint32_t print(struct message *m)
 	if (a[APM_A_QP_OWNER_NAME])
 		printf(" owner=%s", (char *)data(a[APM_A_QP_OWNER_NAME]));
 	print_number("pid", a[APM_A_QP_OWNER_PID]);
+	print_number("uid", a[APM_A_QP_OWNER_UID]);
+	print_number("charged", a[APM_A_QP_CHARGED_UID]);
 	print_number("protect", a[APM_A_QP_PROTECT]);
+	print_name("probes", a[APM_A_QP_PROBES], probes);
+	print_number("missed", a[APM_A_QP_MISSED_HITS]);
 	printf("\n");
 	fflush(stdout);
 	return number(a[APM_A_QP_TOKEN]);
@@ -165,7 +173,8 @@ static int usage(void)
 {
 	fprintf(stderr, "usage: apm_order get | load COOKIE PATH PATH [standing] | migrate COOKIE PATH |\n"
 			"       standing COOKIE PATH [standing] | query COOKIE | adopt DEV_INDEX QPN |\n"
-			"       protect none|ulps|all | peer DEV_INDEX PORT DLID BOUND | listen COUNT\n");
+			"       protect none|ulps|all | peer DEV_INDEX PORT DLID BOUND | probes |\n"
+			"       listen COUNT\n");
 	return 2;
 }
 
@@ -250,6 +259,11 @@ int main(int argc, char **argv)
 	open_socket();
 	if (!strcmp(what, "get")) {
 		begin(&m, family, APM_CMD_GET, NLM_F_DUMP);
+		send_message(&m);
+		return converse(true, 0, 0);
+	}
+	if (!strcmp(what, "probes")) {
+		begin(&m, family, APM_CMD_GET, 0);
 		send_message(&m);
 		return converse(true, 0, 0);
 	}

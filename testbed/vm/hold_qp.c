@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * hold_qp [-r] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
- * has this RC queue pair, in RTS, on the path from the port to the LID. With -r it is left in RTR.
+ * hold_qp [-r|-d] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
+ * has this RC queue pair, in RTS, on the path from the port to the LID. With -r it is left in RTR; with -d it
+ * goes to SQD, and the process becomes COMMAND, when SIGUSR1 comes.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <signal.h>
 
 #include "verbs_pair.h"
 
@@ -20,6 +22,15 @@ static void to_rts(struct ibv_qp *qp)
 	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
 			  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
 		die("to RTS");
+}
+
+static void drain_when_told(struct ibv_qp *qp, const sigset_t *told)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD };
+	int signal;
+
+	if (sigwait(told, &signal) || ibv_modify_qp(qp, &attr, IBV_QP_STATE))
+		die("to SQD");
 }
 
 static struct ibv_qp *rtr_qp(struct end *end, int port, int dlid)
@@ -64,20 +75,27 @@ static void keep_open(void)
 int main(int argc, char **argv)
 {
 	bool stays_in_rtr = argc > 1 && !strcmp(argv[1], "-r");
+	bool drains = argc > 1 && !strcmp(argv[1], "-d");
 	struct end end = { 0 };
 	char **command, qpn[16];
 	struct ibv_qp *qp;
+	sigset_t told;
 
-	argc -= stays_in_rtr;
-	argv += stays_in_rtr;
+	argc -= stays_in_rtr || drains;
+	argv += stays_in_rtr || drains;
 	if (argc < 5) {
-		fprintf(stderr, "usage: hold_qp [-r] DEVICE PORT DLID COMMAND...\n");
+		fprintf(stderr, "usage: hold_qp [-r|-d] DEVICE PORT DLID COMMAND...\n");
 		return 2;
 	}
+	sigemptyset(&told);
+	sigaddset(&told, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &told, NULL);
 	open_end(&end, argv[1], 4096, 1);
 	qp = rtr_qp(&end, atoi(argv[2]), atoi(argv[3]));
 	if (!stays_in_rtr)
 		to_rts(qp);
+	if (drains)
+		drain_when_told(qp, &told);
 	snprintf(qpn, sizeof(qpn), "%u", qp->qp_num);
 	command = calloc(argc, sizeof(*command));
 	if (!command)

@@ -68,6 +68,7 @@ orders() {
 	refused 'no queue pair has this cookie' query 1
 	refused 'a path needs|range|Invalid' load "$a" 1:0:0 "$(path shca0 shca1 2)"
 	refused 'no such InfiniBand device' adopt 4711 1
+	refused 'there is no such rate' load "$a" "$(path shca0 shca1 1)" "$(path shca0 shca1 2):14:1"
 	# For another primary, or to where it is already: nothing is modified.
 	output apm_order load "$a" "$(path shca0 shca1 2)" "$(path shca0 shca1 1)"
 	need 'cause=stale .* migration=migrated'
@@ -80,9 +81,9 @@ orders() {
 	for device in shca0 shca1; do await 10 reads "$device" migration armed; done
 	output known shca0
 	need 'alternate-pkey=0xffff'
-	# In Armed only the path is changed.
-	arm shca0 shca1 1 2
-	need 'migration=armed'
+	# In Armed only the path is changed. One without an ACK timeout gets the primary's, and not one without end.
+	output apm_order load "$a" "$(path shca0 shca1 1)" "$(path shca0 shca1 2):0" standing
+	need 'cause=done .* migration=armed .* primary-timeout=14 .* alternate-timeout=14 .* standing=1$'
 	output apm_order migrate "$a" "$(path shca0 shca1 1)"
 	need "cause=done .* primary=$(path shca0 shca1 2)"
 	await 10 reads shca1 primary "$(path shca1 shca0 2)"
@@ -190,30 +191,6 @@ known_from_rtr() {
 	await 10 is_alone
 }
 
-# hold DLID: a program has a queue pair on port 1 of shca0 that leads there. Sets holder.
-hold() {
-	hold_qp shca0 1 "$1" sh -c 'exec sleep 60' >/dev/null &
-	holder=$!
-}
-
-holds_as() { apm_order get | grep " dev=shca0 .* refusal=$1 .*owner=hold_qp"; }
-
-let_go() {
-	kill -KILL "$holder"
-	wait "$holder" || true
-	await 10 is_alone
-}
-
-# A LID is of one subnet: that of another port of the own HCA may be somebody else's in the subnet of this one.
-loops() {
-	hold "$(lid_of shca0 1)"
-	await 10 holds_as loopback
-	let_go
-	hold "$(lid_of shca0 2)"
-	await 10 holds_as none
-	let_go
-}
-
 adoptions() {
 	adoption
 	adoption_in_rtr
@@ -311,124 +288,6 @@ strangers() {
 	await 10 is_alone
 }
 
-# Messages that are hardly orders, while queue pairs are under care.
-fuzz() { # MESSAGES
-	local seed=$RANDOM
-	long_pingpong 18605
-	for device in shca0 shca1; do await 10 is_known "$device"; done
-	arm shca0 shca1 1 2
-	arm shca1 shca0 1 2
-	echo "seed $seed"
-	output apm_fuzz "$(($1 / 10))" "$seed" user
-	output apm_fuzz "$(($1 / 10))" "$seed" namespace
-	output apm_fuzz "$1" "$seed"
-	still_run || fail "a program ended"
-	end_pingpong
-	await 20 is_alone
-	heap_is_sound
-}
-
-# A program that migrates paths by itself, and the module beside it.
-beside() {
-	output apm_verbs
-	need_count 0 '^FAIL'
-	await 20 is_alone
-	healthy
-}
-
-# Entries are freed seconds after their end: some of rows before may have been among those counted.
-no_more_objects() { [ "$(objects)" -le "$1" ]; }
-
-# Queue pairs come to their bad ends while orders come without regard, and messages that are none.
-hammered_churn() {
-	local resources objects hammer seed=$RANDOM
-	resources=$(resources) objects=$(objects)
-	echo "before: $objects objects, $resources; seed $seed"
-	apm_hammer 15 "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)" \
-		>"$logs/hammer" 2>&1 &
-	hammer=$!
-	output timeout -s KILL 80 qp_churn -t 5
-	need '^PASS'
-	wait "$hammer" || { cat "$logs/hammer"; fail "the hammer ended with status $?"; }
-	cat "$logs/hammer"
-	healthy
-	await 20 is_alone
-	as_before resources "$resources"
-	await 10 no_more_objects "$objects"
-	heap_is_sound
-}
-
-# The references to GID attributes that ib_core counts are right when the GIDs go.
-gid_attributes() { # ROUNDS
-	local way
-	for way in reset load; do
-		output apm_gid "$way" "$1" -n
-		need "queue pairs: $1, .*; orders done: 0, refused: 0"
-	done
-	output apm_gid load "$1"
-	need "queue pairs: $1, left alone: 0; orders done: [1-9]"
-	# What its owner has loaded with a GRH is never touched.
-	output apm_gid reset "$1"
-	need "queue pairs: $1, left alone: $1; orders done: 0, refused: [1-9]"
-	world netns
-	world flat
-	kernel_is_content
-	! grep "GID entry ref leak" "$logs/kernel" || fail "a GID attribute was not put"
-}
-
-# firmware MS: how late the answers to shca0's queries come.
-firmware() { echo "0 query $1" >/sys/module/shca/parameters/firmware; }
-
-# at_once COMMAND...: it does not wait for a query of 10 s.
-at_once() {
-	local began=$EPOCHREALTIME ms
-	output "$@"
-	ms=$(((${EPOCHREALTIME/./} - ${began/./}) / 1000))
-	echo "$ms ms: $*"
-	[ "$ms" -lt 4000 ] || fail "a query that takes 10 s was waited for"
-}
-
-are_held() { [ "$(apm_order get | grep -c " dev=shca0 .*owner=hold_qp")" = "$1" ]; }
-
-# While shca0 answers nothing, what is known of its queue pairs is told, others are taken up, and shca1's orders are
-# carried out. More queries hang than a device has places for.
-hung_firmware() {
-	local cookie i holders=() queries=()
-	long_pingpong 18607
-	for device in shca0 shca1; do await 10 is_known "$device"; done
-	for i in 1 2 3 4 5 6 7 8; do
-		hold "$(lid_of shca1 1)"
-		holders+=("$holder")
-	done
-	await 10 are_held 8
-	cookie=$(cookie_of shca1)
-	at_once apm_order get
-	firmware 10000
-	for i in $(apm_order get | sed -n 's/.*cookie=\([0-9]*\) .* dev=shca0 .*/\1/p'); do
-		apm_order query "$i" >/dev/null &
-		queries+=($!)
-	done
-	sleep 0.5
-	at_once apm_order get
-	need_count 10 '^new '
-	at_once apm_order adopt "$(index_of shca0)" "$(field "$(known shca0)" qpn)"
-	at_once apm_order query "$cookie"
-	at_once apm_order load "$cookie" "$(path shca1 shca0 1)" "$(path shca1 shca0 2)"
-	need 'cause=done'
-	firmware 0
-	kill -KILL "${queries[@]}" "${holders[@]}"
-	wait "${queries[@]}" "${holders[@]}" || true
-	end_pingpong
-	await 20 is_alone
-}
-
-unload_apm() {
-	output lsmod
-	need '^apm +[0-9]+ +0( |$)'
-	output rmmod apm
-	kernel_is_content
-}
-
 # What a row starts dies with it: these are one.
 protected_pingpong() {
 	orders
@@ -439,14 +298,5 @@ protected_pingpong() {
 row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
 full_row kernel-adopt "apm_order, ibv_rc_pingpong, hold_qp" adoptions
-full_row kernel-loopback "hold_qp" loops
 full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
 full_row kernel-strangers "apm_order, unshare, setpriv" strangers
-full_row kernel-fuzz "apm_fuzz" fuzz 30000
-named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
-full_row kernel-gid "apm_gid" gid_attributes 96
-full_row kernel-firmware "apm_order, hold_qp" hung_firmware
-named_row kernel-gid-long "apm_gid, 10,000 rounds" gid_attributes 10000
-full_row kernel-beside "apm_verbs" beside
-full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
-row kernel-unload "rmmod apm" unload_apm

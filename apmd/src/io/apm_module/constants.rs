@@ -38,6 +38,11 @@ pub(super) mod protect {
     pub(in crate::io::apm_module) const ALL: u32 = 2;
 }
 
+pub(super) mod probes {
+    pub(in crate::io::apm_module) const BLIND: u32 = 0;
+    pub(in crate::io::apm_module) const WORKING: u32 = 1;
+}
+
 pub(super) mod a_path {
     pub(in crate::io::apm_module) const PORT: u16 = 1;
     pub(in crate::io::apm_module) const SL: u16 = 2;
@@ -84,6 +89,9 @@ pub(super) mod a_qp {
     pub(in crate::io::apm_module) const SWALLOW: u16 = 23;
     pub(in crate::io::apm_module) const RULES: u16 = 24;
     pub(in crate::io::apm_module) const RETRIES: u16 = 25;
+    pub(in crate::io::apm_module) const CHARGED_UID: u16 = 26;
+    pub(in crate::io::apm_module) const PROBES: u16 = 27;
+    pub(in crate::io::apm_module) const MISSED_HITS: u16 = 28;
 }
 
 pub(super) mod a_rule_list {
