@@ -258,6 +258,7 @@ impl Parts {
             .left_out(now, config.devices.is_empty());
         let presence = self.kernel.presence();
         degraded.extend(problems::of_kernel(&config.kernel, presence, left_out));
+        degraded.extend(self.kernel.problems());
         let others = others.into_iter().chain(self.sources.problem());
         let others = others.chain(self.fabric.problem());
         let others = others.chain(self.acm.problems().iter().cloned());

@@ -3,6 +3,7 @@
 
 mod claims;
 mod discovery;
+mod health;
 mod host_kernel;
 mod orders;
 mod peer_lid;
@@ -13,6 +14,7 @@ mod resync;
 mod search;
 mod traps;
 
+pub(crate) use health::{ASKED_EVERY, Health};
 pub(crate) use host_kernel::HostKernel;
 pub(crate) use orders::TOKENS;
 pub(crate) use peer_lid::PeerLid;

@@ -173,6 +173,7 @@ mod tests {
                 name: "nvme_rdma".to_owned(),
                 pid: None,
                 uid: 0,
+                charged_uid: 0,
                 started: None,
             },
             retries: Some(7),

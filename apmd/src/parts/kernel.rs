@@ -125,6 +125,11 @@ impl Kernel {
         self.traps.of(&self.queue_pairs, id)
     }
 
+    /// What keeps the module from protecting what it should.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.traps.health().problems()
+    }
+
     /// What an operator should know of the kernel and of its connections.
     pub(crate) fn warnings(&self) -> Vec<String> {
         if self.presence != Presence::Present {
@@ -134,7 +139,8 @@ impl Kernel {
             format!("{why}; install one of these kernels (the module is used because of `[kernel] allow_unfixed = true`)")
         });
         let of_connections = self.traps.warnings(&self.queue_pairs);
-        of_kernel.into_iter().chain(of_connections).collect()
+        let of_all = of_kernel.into_iter().chain(self.traps.health().warning());
+        of_all.chain(of_connections).collect()
     }
 
     pub(crate) fn handle_bonds(&mut self, bonds: BTreeMap<IpAddr, String>) {

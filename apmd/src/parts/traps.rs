@@ -16,7 +16,7 @@ use crate::io::background::Background;
 use crate::io::host_kernel::host_kernel;
 use crate::io::nldev::Nldev;
 use crate::io::nvme;
-use crate::kernel::{self, HostKernel, QueuePairs, Surroundings, Trap};
+use crate::kernel::{self, Health, HostKernel, QueuePairs, Surroundings, Trap};
 
 /// From a new connection to the look at what is around it: several come at once.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -28,6 +28,7 @@ pub(crate) struct Traps {
     look: Background<Surroundings>,
     at: Option<Time>,
     known: kernel::Traps,
+    health: Health,
 }
 
 impl Traps {
@@ -38,6 +39,7 @@ impl Traps {
             look: Background::new("traps", waker),
             at: None,
             known: kernel::Traps::default(),
+            health: Health::default(),
         }
     }
 
@@ -45,6 +47,15 @@ impl Traps {
     #[cfg(test)]
     pub(crate) fn set_host(&mut self, host: HostKernel) {
         self.host = host;
+    }
+
+    /// What the module says of itself.
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    pub(crate) fn health_mut(&mut self) -> &mut Health {
+        &mut self.health
     }
 
     /// A kernel ULP has a new connection.

@@ -28,10 +28,12 @@ pub(crate) enum Request {
     Dump,
     /// To care for these queue pairs.
     Settings,
+    /// Whether the module sees what happens.
+    Probes,
 }
 
 impl Request {
-    const ALL: [Self; 3] = [Self::Family, Self::Dump, Self::Settings];
+    const ALL: [Self; 4] = [Self::Family, Self::Dump, Self::Settings, Self::Probes];
 
     /// By which its answer is known: behind all tokens but the last.
     pub(super) const fn sequence(self) -> u32 {

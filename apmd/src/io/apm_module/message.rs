@@ -12,7 +12,7 @@ use netlink_packet_generic::{GenlFamily, GenlHeader};
 
 use super::attributes::{Attributes, nest, u32_of};
 use super::care::{self, Protect, Rule};
-use super::constants::{FAMILY, VERSION, a_path, a_qp, cause, cmd, refusal, role};
+use super::constants::{FAMILY, VERSION, a_path, a_qp, cause, cmd, probes, refusal, role};
 
 /// A queue pair's name; never used again for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -76,6 +76,8 @@ pub(crate) struct Owner {
     /// `None`: the kernel.
     pub(crate) pid: Option<i32>,
     pub(crate) uid: u32,
+    /// The user whose quota the queue pair takes: the owner of the outermost user namespace that `uid` is in.
+    pub(crate) charged_uid: u32,
     /// When its process started, in nanoseconds since the host did. `None`: that is not known.
     pub(crate) started: Option<u64>,
 }
@@ -156,9 +158,22 @@ pub(crate) enum Ask {
     Query,
 }
 
+/// Whether the module sees what happens to queue pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ProbeState {
+    /// `false`: they are switched off.
+    pub(crate) working: bool,
+    /// Calls that they have missed since the module was loaded.
+    pub(crate) missed: u64,
+}
+
 /// A message of the family.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Message {
+    /// Asks for the state of the probes.
+    AskProbes,
+    /// The answer to that.
+    Probes(ProbeState),
     /// Names all queue pairs that are known.
     Dump,
     Order {
@@ -206,7 +221,7 @@ impl GenlFamily for Message {
 
     fn command(&self) -> u8 {
         match self {
-            Self::Dump => cmd::GET,
+            Self::Dump | Self::AskProbes | Self::Probes(_) => cmd::GET,
             Self::Adopt { .. } => cmd::QUERY,
             Self::Order { ask, .. } => match ask {
                 Ask::Load { .. } => cmd::LOAD,
@@ -346,9 +361,13 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
             })),
             cmd::CONNECTING => Self::Connecting {
                 node_guid: device()?,
-                uid: read.owner().uid,
+                uid: read.owner().charged_uid,
                 primary: read.path(a_qp::PRIMARY)?.ok_or_else(|| without("path"))?,
             },
+            cmd::GET => Self::Probes(ProbeState {
+                working: read.u32(a_qp::PROBES) == Some(probes::WORKING),
+                missed: read.u64(a_qp::MISSED_HITS).unwrap_or(0),
+            }),
             _ => Self::Other,
         })
     }
@@ -363,13 +382,15 @@ impl Attributes<'_> {
     fn owner(&self) -> Owner {
         let name = self.0.get(&a_qp::OWNER_NAME).copied().unwrap_or_default();
         let name = name.strip_suffix(b"\0").unwrap_or(name);
+        let uid = self.u32(a_qp::OWNER_UID).unwrap_or(0);
         Owner {
             // Operators see it on their terminals, which obey control characters.
             name: String::from_utf8_lossy(name).replace(char::is_control, "?"),
             pid: self
                 .u32(a_qp::OWNER_PID)
                 .and_then(|pid| i32::try_from(pid).ok()),
-            uid: self.u32(a_qp::OWNER_UID).unwrap_or(0),
+            uid,
+            charged_uid: self.u32(a_qp::CHARGED_UID).unwrap_or(uid),
             started: self.u64(a_qp::OWNER_START).filter(|at| *at != 0),
         }
     }
@@ -557,6 +578,33 @@ mod tests {
             let snapshot = report.snapshot.expect("it has a primary");
             assert_eq!(snapshot.primary, primary());
             assert_eq!(snapshot.alternate.is_some(), loaded);
+        }
+    }
+
+    #[test]
+    fn the_probes_state_is_the_answer_to_a_get_without_a_dump() {
+        assert_eq!(Message::AskProbes.command(), cmd::GET);
+        for (code, working) in [(probes::WORKING, true), (probes::BLIND, false)] {
+            let missed = DefaultNla::new(a_qp::MISSED_HITS, 3u64.to_ne_bytes().to_vec());
+            let said = read(cmd::GET, &[u32_of(a_qp::PROBES, code), missed]);
+            let want = ProbeState { working, missed: 3 };
+            assert_eq!(said.ok(), Some(Message::Probes(want)));
+        }
+    }
+
+    /// A module of an earlier version does not say whose quota it is.
+    #[test]
+    fn a_queue_pair_is_charged_to_whom_the_module_names() {
+        let uid = u32_of(a_qp::OWNER_UID, 100_005);
+        for (more, charged) in [
+            (vec![], 100_005),
+            (vec![u32_of(a_qp::CHARGED_UID, 1234)], 1234),
+        ] {
+            let attributes = [vec![uid.clone()], more].concat();
+            let mut bytes = vec![0; attributes.as_slice().buffer_len()];
+            attributes.as_slice().emit(&mut bytes);
+            let owner = Attributes::read(&bytes).expect("well-formed").owner();
+            assert_eq!((owner.uid, owner.charged_uid), (100_005, charged));
         }
     }
 

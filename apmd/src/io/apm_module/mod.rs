@@ -12,7 +12,7 @@ pub(crate) use care::{Process, Protect, Rule};
 pub(crate) use hearing::{Heard, Request};
 #[cfg(test)]
 pub(crate) use message::LeftAlone;
-pub(crate) use message::{Ask, Cause, Cookie, KernelQp, KernelReport, Message, Owner};
+pub(crate) use message::{Ask, Cause, Cookie, KernelQp, KernelReport, Message, Owner, ProbeState};
 
 use std::io::{self, ErrorKind};
 
@@ -102,6 +102,18 @@ impl ApmModule {
     pub(crate) fn dump(&self) -> io::Result<()> {
         let flags = NLM_F_REQUEST | NLM_F_DUMP;
         self.send(flags, Request::Dump.sequence(), Message::Dump)
+    }
+
+    /// Asks whether the module sees what happens.
+    ///
+    /// # Errors
+    /// The module is not there.
+    pub(crate) fn ask_probes(&self) -> io::Result<()> {
+        self.send(
+            NLM_F_REQUEST,
+            Request::Probes.sequence(),
+            Message::AskProbes,
+        )
     }
 
     /// Says which queue pairs are to be cared for.

@@ -39,6 +39,7 @@ fn queue_pair(cookie: u64, pid: Option<i32>) -> KernelQp {
             name: "ib_srp".to_owned(),
             pid,
             uid: 0,
+            charged_uid: 0,
             started: None,
         },
         retries: Some(7),
@@ -154,7 +155,7 @@ fn owners_pay_for_their_own() {
     let (qp, ports) = (queue_pair(1, None), BTreeMap::new());
     let register = registration(&qp).expect("in RTS");
     let ulp = sharer(&qp, &register, &ports).payer();
-    let uid = queue_pair(2, Some(7)).owner.uid;
+    let uid = queue_pair(2, Some(7)).owner.charged_uid;
     assert!(payers.eq([ulp, Sharer::User(uid).payer()]));
 }
 
@@ -454,7 +455,8 @@ fn it_waits_for_its_port_and_is_shown_so() {
 /// A program's that has no library.
 fn add_of_user(all: &mut QueuePairs, cookie: u64, uid: u32) {
     let mut qp = queue_pair(cookie, Some(7));
-    qp.owner.uid = uid;
+    // As one of those that the user has for programs in namespaces of his own.
+    (qp.owner.uid, qp.owner.charged_uid) = (100_000, uid);
     all.handle_new(NOW, qp);
     let conn = all.all[&Cookie(cookie)].conn;
     let client = CLIENT;

@@ -7,8 +7,8 @@ use cm_msgs::Guid;
 use cm_msgs::path::Path;
 use statemachine::{FarPort, PortId, Time};
 
-use crate::io::apm_module::{ApmModule, Heard, KernelQp, Message, Request};
-use crate::kernel::{Presence, TOKENS, Unusable};
+use crate::io::apm_module::{ApmModule, Heard, KernelQp, Message, ProbeState, Request};
+use crate::kernel::{ASKED_EVERY, Presence, TOKENS, Unusable};
 
 use super::{Kernel, UNANSWERED};
 
@@ -49,8 +49,11 @@ impl Kernel {
             self.queue_pairs.forget_orders();
         }
         while let Some(request) = self.resync.poll(now) {
-            if request == Request::Dump {
-                self.queue_pairs.begin_dump();
+            match request {
+                Request::Dump => self.queue_pairs.begin_dump(),
+                // Whether it is answered or not.
+                Request::Probes => self.resync.want(now + ASKED_EVERY, Request::Probes),
+                Request::Family | Request::Settings => {}
             }
             if let Err(error) = self.request(request) {
                 self.handle_not_answered(now, request, &error);
@@ -66,6 +69,7 @@ impl Kernel {
             Request::Family => module.ask_family(),
             Request::Dump => module.dump(),
             Request::Settings => module.configure(self.settings.protect, self.settings.rules()),
+            Request::Probes => module.ask_probes(),
         }
     }
 
@@ -89,7 +93,10 @@ impl Kernel {
                     self.search(now, self.queue_pairs.known_devices());
                 }
             }
-            Heard::Configured => self.resync.handle_configured(),
+            Heard::Configured => {
+                self.traps.health_mut().handle_settings(false);
+                self.resync.handle_configured();
+            }
             Heard::NotAnswered(request, error) => self.handle_not_answered(now, request, &error),
             Heard::Refused(UNANSWERED, error) => {
                 tracing::debug!(%error, "queue pair not taken up by the kernel module");
@@ -119,7 +126,14 @@ impl Kernel {
             } => self.peers.expect(far_port(node_guid, &primary), uid),
             Message::Gone(cookie) => self.queue_pairs.handle_gone(now, cookie),
             Message::Report(report) => self.queue_pairs.handle_report(now, &report),
+            Message::Probes(state) => self.handle_probes(now, state),
             _ => {}
+        }
+    }
+
+    fn handle_probes(&mut self, now: Time, state: ProbeState) {
+        if self.traps.health_mut().handle_probes(state) {
+            self.search(now, self.queue_pairs.known_devices());
         }
     }
 
@@ -127,7 +141,7 @@ impl Kernel {
         self.patrol.begin(now);
         if let (Some(snapshot), None) = (&queue_pair.snapshot, queue_pair.left_alone) {
             let far = far_port(queue_pair.node_guid, &snapshot.primary);
-            self.peers.expect(far, queue_pair.owner.uid);
+            self.peers.expect(far, queue_pair.owner.charged_uid);
         }
         if queue_pair.owner.pid.is_none() && queue_pair.left_alone.is_none() {
             self.traps.look_soon(now);
@@ -140,6 +154,18 @@ impl Kernel {
         let is_wanted = request == Request::Family || self.presence == Presence::Present;
         match error.raw_os_error() {
             _ if !is_wanted => {}
+            // An earlier version has none to tell of.
+            _ if request == Request::Probes => {
+                tracing::debug!(%error, "the kernel module does not say whether its probes work");
+            }
+            // If it is the right to all that lacks, the dump says so.
+            Some(libc::EPERM) if request == Request::Settings => {
+                tracing::warn!(
+                    "kernel module apm keeps its settings: they can be changed from the initial network namespace only"
+                );
+                self.traps.health_mut().handle_settings(true);
+                self.resync.handle_configured();
+            }
             // The module has gone, and that is yet to be heard or was lost.
             Some(libc::ENOENT) => self.resync.handle_loss(),
             // It may not even be there: that is no reason to call it unusable.
@@ -172,6 +198,7 @@ impl Kernel {
                 tracing::info!(%protect, ?except, "kernel module apm is there");
                 self.presence = Presence::Present;
                 self.resync.begin(now);
+                self.resync.want(now, Request::Probes);
             }
             Some(Err(error)) => self.fail(now, &error),
         }
@@ -190,6 +217,7 @@ impl Kernel {
     fn vanish(&mut self, now: Time, presence: Presence) {
         self.presence = presence;
         self.resync.clear();
+        self.traps.health_mut().clear();
         self.queue_pairs.handle_vanished(now);
         self.peers.clear();
         self.older.end();
@@ -308,6 +336,31 @@ mod tests {
         );
         assert_eq!(kernel.queue_pairs.count(), (0, 0));
         assert_eq!(kernel.resync.poll_timeout(), None);
+    }
+
+    #[test]
+    fn settings_that_another_namespace_keeps_are_a_problem_and_the_module_is_used() {
+        let mut kernel = kernel(Presence::Present);
+        kernel.hear(NOW, queue_pair(1));
+        kernel.hear(NOW, not_answered(Request::Settings, libc::EPERM));
+        assert_eq!(kernel.presence, Presence::Present);
+        let problems = kernel.problems().concat();
+        assert!(problems.contains("initial network namespace"), "{problems}");
+        kernel.hear(NOW, Heard::Configured);
+        assert!(kernel.problems().is_empty());
+    }
+
+    #[test]
+    fn a_module_without_probes_to_tell_of_is_used() {
+        let mut kernel = kernel(Presence::Present);
+        kernel.hear(NOW, not_answered(Request::Probes, libc::EOPNOTSUPP));
+        assert_eq!(kernel.presence, Presence::Present);
+        let blind = ProbeState {
+            working: false,
+            missed: 0,
+        };
+        kernel.hear(NOW, Heard::Said(Message::Probes(blind)));
+        assert_eq!(kernel.problems().len(), 1);
     }
 
     #[test]
