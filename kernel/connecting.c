@@ -45,8 +45,8 @@ void apm_connecting_init(struct apm_qp *q)
 }
 
 /*
- * A program may ask in vain as often as it likes. What is not told is found out when the connection is there, too late
- * for its ACK timeout. By users, as queues are. With apm_lock held.
+ * A program may ask in vain as often as it likes. What is not told is found out when the connection
+ * is there, too late for its ACK timeout. By users, as queues are. With apm_lock held.
  */
 static bool is_too_often(const struct apm_qp *q)
 {

@@ -95,8 +95,8 @@ static bool may_see(struct apm_device *dev, struct net *net)
 }
 
 /*
- * Whether who is here may order something for all who use the device: whose it is. Where network namespaces share devices
- * that is the initial one.
+ * Whether who is here may order something for all who use the device: whose it is. Where network
+ * namespaces share devices that is the initial one.
  */
 static bool is_owned(struct apm_device *dev, const struct net *net)
 {

@@ -38,9 +38,9 @@ static void cgroup_of(struct task_struct *task, struct apm_owner *owner)
 }
 
 /*
- * Whoever makes a user namespace has all the users that were given to it (subuid): they take his share, and he is the
- * owner of the outermost one below the host's. One that root has made is for others: its users count as they are.
- * Under RCU.
+ * Whoever makes a user namespace has all the users that were given to it (subuid): they take his
+ * share, and he is the owner of the outermost one below the host's. One that root has made is for
+ * others: its users count as they are. Under RCU.
  */
 static kuid_t charged_user(const struct cred *cred)
 {
@@ -54,8 +54,8 @@ static kuid_t charged_user(const struct cred *cred)
 }
 
 /*
- * The network namespace of its creator, or 0. Sleeps nowhere, and is not for probes: the lock is taken with interrupts on
- * elsewhere.
+ * The network namespace of its creator, or 0. Sleeps nowhere, and is not for probes: the lock is
+ * taken with interrupts on elsewhere.
  */
 u64 apm_owner_net(struct ib_qp *qp)
 {
@@ -170,7 +170,7 @@ void apm_config_get(struct apm_config *to)
 	spin_unlock_irqrestore(&config_lock, flags);
 }
 
-/* Whether it would change nothing. Rules have zeros behind what they say, since they are put together so. */
+/* Whether it would change nothing. What a rule does not say is zero in it. */
 bool apm_config_is(const struct apm_config *other)
 {
 	unsigned long flags;

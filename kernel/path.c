@@ -84,9 +84,9 @@ static bool has_gid(struct ib_device *ib, const union ib_gid *gid)
 }
 
 /*
- * Whether it ends at a port of its own device. A LID names a port of one subnet only, and each port may be in a subnet
- * of its own: so it is compared with the LID of the port that the path leaves from, and with no other. Another port is
- * recognised by its GID, where the path's is known.
+ * Whether it ends at a port of its own device. A LID names a port of one subnet only, and each port
+ * may be in a subnet of its own: so it is compared with the LID of the port that the path leaves
+ * from, and with no other. Another port is recognised by its GID, where the path's is known.
  */
 bool apm_path_leads_back(struct ib_device *ib, const struct apm_path *path)
 {

@@ -38,9 +38,10 @@ static struct ib_qp *hold(struct apm_device *dev, u32 qpn)
 }
 
 /*
- * ib_core counts the references to the GID of an alternate path with a GRH in qp->alt_path_sgid_attr, which no lock
- * protects: two modifies at once, or a modify and a destruction, may put the same reference twice. The module loads no
- * path with a GRH, so what is there is its owner's, also after a RESET, which leaves it as it is.
+ * ib_core counts the references to the GID of an alternate path with a GRH in
+ * qp->alt_path_sgid_attr, which no lock protects: two modifies at once, or a modify and a
+ * destruction, may put the same reference twice. The module loads no path with a GRH, so what is
+ * there is its owner's, also after a RESET, which leaves it as it is.
  */
 static bool owner_holds_gid(const struct ib_qp *qp)
 {
@@ -48,8 +49,8 @@ static bool owner_holds_gid(const struct ib_qp *qp)
 }
 
 /*
- * Its end may have been missed, and its number be another's since. That one has another object, owner or event handler:
- * the last is ours of every queue pair that was ever loaded.
+ * Its end may have been missed, and its number be another's since. That one has another object,
+ * owner or event handler: the last is ours of every queue pair that was ever loaded.
  */
 static bool is_same(const struct apm_qp *q, struct ib_qp *qp)
 {
@@ -282,9 +283,9 @@ bool apm_qp_is_by_order(void)
 }
 
 /*
- * The destruction of a queue pair begins, and reads which GID it is to put in the end. If its owner has loaded a path
- * with a GRH since an order began to modify it, the order may put the same one: here is a second reference for that.
- * With apm_lock held.
+ * The destruction of a queue pair begins, and reads which GID it is to put in the end. If its owner
+ * has loaded a path with a GRH since an order began to modify it, the order may put the same one:
+ * here is a second reference for that. With apm_lock held.
  */
 void apm_qp_destroyed(struct ib_qp *qp)
 {
@@ -300,8 +301,8 @@ void apm_qp_destroyed(struct ib_qp *qp)
 }
 
 /*
- * One that was reset, or begins to go, since it was taken is not what the order was meant for. An owner that loads
- * paths is left alone from the moment on in which a probe sees it.
+ * One that was reset, or begins to go, since it was taken is not what the order was meant for. An
+ * owner that loads paths is left alone from the moment on in which a probe sees it.
  */
 static int modify_begins(struct apm_qp *q, struct ib_qp *qp, struct modifier *own)
 {
@@ -359,9 +360,9 @@ static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, i
 }
 
 /*
- * The alternate has the partition of the primary, whatever its index is on the other port. A limited member may be a
- * full one there, which reaches whom it reached before; a full one is not replaced by a limited one, which would lose
- * the limited members after a migration.
+ * The alternate has the partition of the primary, whatever its index is on the other port. A
+ * limited member may be a full one there, which reaches whom it reached before; a full one is not
+ * replaced by a limited one, which would lose the limited members after a migration.
  */
 static int pkey_index_of(struct ib_qp *qp, u8 port, u16 *index)
 {

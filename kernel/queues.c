@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The queues in which a device's queue pairs are worked on. Nearly all such work are commands of the device's firmware,
- * so each device has its own.
+ * The queues in which a device's queue pairs are worked on. Nearly all such work are commands of
+ * the device's firmware, so each device has its own.
  */
 #include <linux/cred.h>
 #include <linux/hash.h>

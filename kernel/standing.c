@@ -5,8 +5,8 @@
 #include "apm.h"
 
 /*
- * A path that leaves from the same port, from another of its LIDs, is as dead. What has become of it is told by the
- * look that follows.
+ * A path that leaves from the same port, from another of its LIDs, is as dead. What has become of
+ * it is told by the look that follows.
  */
 static void leave(struct apm_qp *q, u8 port)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Whether the probes work. All of them can be switched off, and nobody who has one is told: by sysctl
- * kernel.ftrace_enabled, since they lie on ftrace, and by debugfs' kprobes/enabled. So there is one on a function of the
- * module's own, which is called to see whether the probe sees it.
+ * Whether the probes work. All of them can be switched off, and nobody who has one is told: by
+ * sysctl kernel.ftrace_enabled, since they lie on ftrace, and by debugfs' kprobes/enabled. So there
+ * is one on a function of the module's own, which is called to see whether the probe sees it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -44,8 +44,9 @@ bool apm_probes_work(void)
 }
 
 /*
- * While somebody on ftrace says that he has to stay, as live patches do, kernel.ftrace_enabled cannot be cleared. The
- * probes are kprobes all the same, since of the return of a function ftrace tells nothing on 6.1.
+ * While somebody on ftrace says that he has to stay, as live patches do, kernel.ftrace_enabled
+ * cannot be cleared. The probes are kprobes all the same, since of the return of a function ftrace
+ * tells nothing on 6.1.
  */
 #ifdef CONFIG_DYNAMIC_FTRACE
 static void on_entry(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Commands of a firmware that takes its time. A HCA's verbs sleep until its firmware has answered, usually for less
- * than a millisecond, and for many seconds if it hangs. Here a command is done at once, and its answer comes late.
+ * Commands of a firmware that takes its time. A HCA's verbs sleep until its firmware has answered,
+ * usually for less than a millisecond, and for many seconds if it hangs. Here a command is done at
+ * once, and its answer comes late.
  */
 #include <linux/delay.h>
 #include <linux/module.h>
