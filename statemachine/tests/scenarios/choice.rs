@@ -103,3 +103,22 @@ fn the_alternate_keeps_what_the_qp_cannot_change() {
         assert!(!alternate.global);
     }
 }
+
+/// The path source has not noticed that the port is down, and would have its path probed until that is suspect.
+#[test]
+fn a_path_to_a_port_that_goes_down_while_it_is_asked_for_is_not_waited_for() {
+    let mut pair = Pair::with(7, 1, 1);
+    pair.begin();
+    pair.run(2_000);
+    pair.assert_armed();
+    pair.sa_names_dead_ports = true;
+    pair.sa_takes = Some(20_000);
+    pair.pull(ACTIVE, 2);
+    pair.run(10);
+    pair.pull(PASSIVE, 2);
+    pair.run(100);
+    // By other LIDs of the ports that are left.
+    pair.assert_armed();
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(alternate.port, 1);
+}

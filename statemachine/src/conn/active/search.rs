@@ -245,12 +245,14 @@ impl Search {
         matches!(self.asked.as_deref(), Some(Asked::Overlaps { .. }))
     }
 
-    /// Whether the candidate that is asked for cannot be used any more.
+    /// Whether the candidate that is asked for cannot be used any more, or is in doubt and was not when it was asked
+    /// for: the source may not have noticed that the peer's port went down, and there may be a better one.
     pub(super) fn is_outdated(&self, cx: &Context) -> bool {
         match self.asked.as_deref() {
             Some(Asked::Path { candidate, .. }) => {
                 let port = cx.ports.get(candidate.port);
-                port.is_none_or(|port| !port.is_up())
+                let doubt = self.choice.doubts.of_candidate(candidate);
+                port.is_none_or(|port| !port.is_up()) || doubt > candidate.score.doubt
             }
             _ => false,
         }
