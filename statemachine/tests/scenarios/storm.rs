@@ -7,6 +7,7 @@ use std::rc::Rc;
 use cm_msgs::association::{PeerPort, Ports, State};
 use cm_msgs::cm::{self, ApStatus};
 use cm_msgs::{Gid, Lid};
+use statemachine::Command;
 use statemachine::view::Grade;
 
 use super::pair::{ACTIVE, Fabric, PASSIVE, Pair, base_lid, gid, gid_in, shared};
@@ -214,4 +215,27 @@ fn an_alternate_that_ends_at_the_primarys_port_by_another_name_is_no_full_protec
             assert_eq!(grade, Some(Grade::SamePort), "{prefix_first} {host}");
         }
     }
+}
+
+#[test]
+fn suggestions_of_a_peer_do_not_keep_a_slow_path_source_from_answering() {
+    let mut pair = Pair::armed(7);
+    pair.pull(ACTIVE, 2);
+    pair.run(2_000);
+    pair.assert_armed();
+    pair.sa_takes = Some(1_500_000);
+    pair.plug(ACTIVE, 2);
+    pair.run(700);
+    pair.twist(|message| {
+        if let cm::Message::Sap(sap) = message {
+            sap.alternate_local_port_gid = gid((PASSIVE, 2));
+        }
+    });
+    let before = pair.view(ACTIVE).counters.loads;
+    for _ in 0..20 {
+        pair.command(PASSIVE, Command::Rearm);
+        pair.run(400);
+    }
+    pair.assert_armed();
+    assert!(pair.view(ACTIVE).counters.loads > before, "the better path");
 }

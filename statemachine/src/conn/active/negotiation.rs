@@ -121,9 +121,7 @@ impl Negotiation {
         self.search.choice.forget_peer_mode();
         // A peer that is content has nothing to suggest.
         self.agreed = false;
-        if self.peer_trigger(core, cx) {
-            self.confirm_first(core, cx);
-        }
+        self.peer_trigger(core, cx);
     }
 
     /// A port of the peer's is said to be in service. Whether that is a reason to look again: a path to it
@@ -208,7 +206,8 @@ impl Negotiation {
     }
 
     /// A search for something better, which a silent path source can hold up for half a minute, begins again after the
-    /// LAP that makes sure that both ends have the same alternate.
+    /// LAP that makes sure that both ends have the same alternate. Not for each of a peer's suggestions, which may come
+    /// faster than a source answers.
     fn confirm_first(&mut self, core: &Core, cx: &mut Context) {
         let looking = matches!(
             self.step,
@@ -339,13 +338,11 @@ impl Negotiation {
         self.evaluate_again(core, cx);
     }
 
-    /// The peer says so. Whether that is looked at now.
-    fn peer_trigger(&mut self, core: &Core, cx: &mut Context) -> bool {
-        let now = self.peer_pace.ask(cx.now);
-        if now {
+    /// The peer says so.
+    fn peer_trigger(&mut self, core: &Core, cx: &mut Context) {
+        if self.peer_pace.ask(cx.now) {
             self.evaluate_again(core, cx);
         }
-        now
     }
 
     fn evaluate_again(&mut self, core: &Core, cx: &mut Context) {
