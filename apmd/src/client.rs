@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who is at the other end of the libraries' socket.
 
+use cm_msgs::is_unprintable;
+
 use crate::io::seqpacket::Peer;
 
 /// A library's process.
@@ -24,7 +26,7 @@ impl Client {
         let len = command.iter().position(|byte| *byte == 0);
         let name = &command[..len.unwrap_or(command.len())];
         // Operators see it on their terminals, which obey control characters.
-        self.command = Some(String::from_utf8_lossy(name).replace(char::is_control, "?"));
+        self.command = Some(String::from_utf8_lossy(name).replace(is_unprintable, "?"));
     }
 }
 
@@ -40,5 +42,7 @@ mod tests {
         assert_eq!(client.command.as_deref(), Some("rping"));
         client.said_hello(b"a\x1b[2J\xff4567890123");
         assert_eq!(client.command.as_deref(), Some("a?[2J\u{fffd}4567890123"));
+        client.said_hello(b"ls\xe2\x80\xae\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(client.command.as_deref(), Some("ls?"));
     }
 }

@@ -33,6 +33,6 @@ pub mod smp;
 
 pub use address::{Gid, Guid, Lid, PKey, ParseGidError, ParsePKeyError, Qpn};
 pub use error::DecodeError;
-pub use escaped::Escaped;
+pub use escaped::{Escaped, is_unprintable};
 pub use fields::PrivateData;
 pub use presence::Presence;

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use cm_msgs::is_unprintable;
+
 use super::lines;
 
 /// Where apmd reads the data files, by the option that names one, and what else that takes.
@@ -103,7 +105,7 @@ struct Imported {
 impl Imported {
     fn remark(&mut self, what: String) {
         // It stays a comment, whatever the file has in it.
-        self.remarks.push(what.replace(char::is_control, " "));
+        self.remarks.push(what.replace(is_unprintable, " "));
     }
 
     fn take(&mut self, number: usize, name: &str, value: &str) {

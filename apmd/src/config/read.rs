@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cm_msgs::is_unprintable;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
@@ -203,7 +204,7 @@ impl<'t> Reader<'t> {
 
     fn find(&mut self, file: &File, at: usize, what: String) {
         // One line, whatever the file has between quotation marks.
-        let what = what.trim().replace(char::is_control, " ");
+        let what = what.trim().replace(is_unprintable, " ");
         self.findings.push(Finding {
             path: file.path.clone(),
             line: Some(line(&file.text, at)),

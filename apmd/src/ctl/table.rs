@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use cm_msgs::is_unprintable;
 use tabwriter::TabWriter;
 
 /// A column: its heading, and what it says of one thing.
@@ -45,7 +46,7 @@ impl Table {
         let cells = cells.into().into_iter();
         // A control character would be a column, a line, or an order to the terminal.
         let cells: Vec<_> = cells
-            .map(|cell| cell.replace(char::is_control, "?"))
+            .map(|cell| cell.replace(is_unprintable, "?"))
             .collect();
         self.0.push('\n');
         self.0.push_str(&cells.join("\t"));

@@ -3,6 +3,7 @@
 
 use std::str::FromStr;
 
+use cm_msgs::is_unprintable;
 use netlink_packet_core::DefaultNla;
 use serde::{Deserialize, Serialize};
 use strum::Display;
@@ -89,7 +90,7 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WANT: &str = "want a kernel module's name or a command of 31 bytes at most, uid:NUMBER or cgroup:/PATH \
                             of 126 bytes at most without a slash at its end";
-        let is_text = |text: &str, max| text.len() <= max && !text.contains(char::is_control);
+        let is_text = |text: &str, max| text.len() <= max && !text.contains(is_unprintable);
         let rule = if let Some(uid) = text.strip_prefix("uid:") {
             uid.parse().ok().map(Self::Uid)
         } else if let Some(path) = text.strip_prefix("cgroup:") {

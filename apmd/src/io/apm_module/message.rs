@@ -6,7 +6,7 @@ use std::fmt;
 
 use cm_msgs::control::{MigrationState, QpState, Role, Snapshot};
 use cm_msgs::path::Path;
-use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
+use cm_msgs::{Gid, Guid, Lid, PKey, Qpn, is_unprintable};
 use netlink_packet_core::{DecodeError, DefaultNla, Emitable, ParseableParametrized};
 use netlink_packet_generic::{GenlFamily, GenlHeader};
 
@@ -385,7 +385,7 @@ impl Attributes<'_> {
         let uid = self.u32(a_qp::OWNER_UID).unwrap_or(0);
         Owner {
             // Operators see it on their terminals, which obey control characters.
-            name: String::from_utf8_lossy(name).replace(char::is_control, "?"),
+            name: String::from_utf8_lossy(name).replace(is_unprintable, "?"),
             pid: self
                 .u32(a_qp::OWNER_PID)
                 .and_then(|pid| i32::try_from(pid).ok()),
