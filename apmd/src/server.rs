@@ -13,6 +13,7 @@ use statemachine::{FairShare, Time, Timers};
 
 use crate::config;
 use crate::io::peer_groups;
+use crate::io::person::person;
 use crate::io::seqpacket::{ListenError, Listener, NotGiven, Packets, Peer, Receive};
 use crate::io::watched;
 use crate::token::Token;
@@ -47,6 +48,8 @@ pub(crate) struct Budget {
 struct Caller {
     packets: Packets,
     peer: Peer,
+    /// The user who is charged for it.
+    payer: u32,
     queue: VecDeque<Box<[u8]>>,
     queued: usize,
     closing: bool,
@@ -83,9 +86,9 @@ pub(crate) struct Server {
     budget: Budget,
     callers: BTreeMap<u32, Caller>,
     next_key: u32,
-    /// By uid.
+    /// By the user who is charged.
     places: FairShare<u32>,
-    /// By uid.
+    /// By the user who is charged.
     bytes: FairShare<u32>,
     deadlines: Timers<u32>,
     accept_at: Option<Time>,
@@ -157,7 +160,8 @@ impl Server {
     /// `None`: there is no place for it, and its socket is closed.
     fn take_in(&mut self, now: Time, packets: Packets, peer: Peer) -> Option<u32> {
         let Peer { uid, pid } = peer;
-        if !self.places.take(uid, 1, uid == 0) {
+        let payer = person(uid);
+        if !self.places.take(payer, 1, uid == 0) {
             self.turned_away += 1;
             let (used, of) = (self.places.total(), self.budget.callers);
             tracing::warn!(
@@ -171,7 +175,7 @@ impl Server {
         }
         let key = self.next_key;
         if let Err(error) = self.watch(key, &packets) {
-            self.places.give_back(uid, 1);
+            self.places.give_back(payer, 1);
             tracing::warn!(uid, pid, %error, "connection not accepted");
             return None;
         }
@@ -180,6 +184,7 @@ impl Server {
         let caller = Caller {
             packets,
             peer,
+            payer,
             queue: VecDeque::new(),
             queued: 0,
             closing: false,
@@ -260,8 +265,9 @@ impl Server {
         // Counted in bytes, not packets, and for each user: many that read nothing cost no more
         // than one (500 had cost 93 MB).
         let cost = packet.len() + OVERHEAD;
-        let uid = caller.peer.uid;
-        if caller.queued + cost > self.budget.caller_bytes || !self.bytes.take(uid, cost, uid == 0)
+        let is_root = caller.peer.uid == 0;
+        if caller.queued + cost > self.budget.caller_bytes
+            || !self.bytes.take(caller.payer, cost, is_root)
         {
             return Alive::No;
         }
@@ -302,7 +308,7 @@ impl Server {
         }
         let (sent, done) = (before - caller.queued, caller.queue.is_empty());
         let closing = caller.closing;
-        self.bytes.give_back(caller.peer.uid, sent);
+        self.bytes.give_back(caller.payer, sent);
         // Who reads slowly keeps its place; who stops reading loses it.
         if done && sent > 0 {
             self.deadlines.cancel(&key);
@@ -329,8 +335,8 @@ impl Server {
         let Some(caller) = self.callers.remove(&key) else {
             return false;
         };
-        self.places.give_back(caller.peer.uid, 1);
-        self.bytes.give_back(caller.peer.uid, caller.queued);
+        self.places.give_back(caller.payer, 1);
+        self.bytes.give_back(caller.payer, caller.queued);
         true
     }
 

@@ -6,10 +6,17 @@ use alloc::collections::BTreeMap;
 /// How many times of what is left one user may hold.
 const SHARE: usize = 3;
 
+/// One part in so many is kept for users who hold little.
+const KEPT: usize = 16;
+
+/// And that much is little: one part in so many.
+const LITTLE: usize = 256;
+
 /// A stock of which a user may hold three times what is left (the *dynamic threshold* of shared
 /// packet buffers): a user alone gets three quarters, two get three sevenths each, and something is
-/// always left for the next. A part may be set apart for the privileged.
-#[derive(Debug)]
+/// always left for the next. However many users there are, sixteen more find a little. A part may be set apart for
+/// the privileged.
+#[derive(Clone, Debug)]
 pub struct FairShare<User> {
     limit: usize,
     reserve: usize,
@@ -43,7 +50,19 @@ impl<User: Ord> FairShare<User> {
         let held = self.held.get(user).copied().unwrap_or(0);
         let free = self.limit.saturating_sub(self.total - held);
         // Where three times what is left, and one more, is what is held.
-        (free + 1).saturating_mul(SHARE) / (SHARE + 1)
+        let much = (free + 1).saturating_mul(SHARE) / (SHARE + 1);
+        let much = much.min(free.saturating_sub(self.kept()));
+        much.max(self.little().min(free))
+    }
+
+    /// What only those get who hold little.
+    fn kept(&self) -> usize {
+        self.limit / KEPT
+    }
+
+    /// What every user may have while there is any.
+    fn little(&self) -> usize {
+        self.limit.div_ceil(LITTLE)
     }
 
     /// Takes `amount` for `user`, or nothing if that is more than its share.
@@ -55,8 +74,11 @@ impl<User: Ord> FairShare<User> {
             // Whatever users hold, an administrator can get in and look.
             self.total + amount <= self.limit + self.reserve
         } else {
+            let total = self.total + amount;
+            let little = held + amount <= self.little() && total <= self.limit;
             // One more than what is left, or nobody could take the last of it.
-            self.total + amount <= self.limit && held + amount <= (left + 1).saturating_mul(SHARE)
+            let fair = held + amount <= (left + 1).saturating_mul(SHARE);
+            little || (fair && total + self.kept() <= self.limit)
         };
         if granted {
             *self.held.entry(user).or_default() += amount;
@@ -118,6 +140,16 @@ mod tests {
         }
         stock.give_back(1, 700);
         assert!(fill(&mut stock, 2) > 300, "what comes back is shared anew");
+    }
+
+    #[test]
+    fn sixteen_find_a_little_beside_any_number() {
+        let mut stock = FairShare::new(4_000, 0);
+        let much: usize = (0..2).map(|user| fill(&mut stock, user)).sum();
+        assert!((3_700..=3_750).contains(&much), "{much}");
+        for user in 10..25 {
+            assert!(fill(&mut stock, user) >= 16, "user {user}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) mod nldev;
 pub(crate) mod nvme;
 pub(crate) mod path_file;
 pub(crate) mod peer_groups;
+pub(crate) mod person;
 pub(crate) mod port_tables;
 pub(crate) mod process;
 pub(crate) mod random;

@@ -13,6 +13,7 @@ use acm::User;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
+use super::person::person;
 use super::socket_file::{ListenError, at, clear_the_way};
 
 /// What is listened on. Its files go with it.
@@ -169,13 +170,16 @@ impl Drop for Files {
 }
 
 impl Stream {
-    /// Who called: a user of this host, or another host.
+    /// Who is charged for what the caller takes: a user of this host, or another host.
     ///
     /// # Errors
     /// The caller has gone already.
     pub(crate) fn user(&self) -> io::Result<User> {
         Ok(match self {
-            Self::Unix(stream) => User::Local(getsockopt(stream, PeerCredentials)?.uid()),
+            Self::Unix(stream) => {
+                let uid = getsockopt(stream, PeerCredentials)?.uid();
+                User::Local(person(uid))
+            }
             Self::Tcp(stream) => User::Remote(stream.peer_addr()?.ip().to_canonical()),
         })
     }

@@ -10,6 +10,8 @@ use crate::io::process::Process;
 pub(super) struct Connected {
     pub(super) client: Client,
     pub(super) process: Process,
+    /// The user who is charged for what it takes, from when it connected: what is given back is of the same share.
+    pub(super) payer: u32,
 }
 
 /// All of them.
@@ -78,6 +80,7 @@ mod tests {
             Connected {
                 client: Client::new(Peer { pid: own, uid: 0 }),
                 process: Process::of_peer(one.as_fd(), own).unwrap(),
+                payer: 0,
             }
         };
         let mut clients = Clients::default();

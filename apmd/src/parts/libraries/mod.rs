@@ -24,6 +24,7 @@ use crate::client::Client;
 use crate::config::Config;
 use crate::counters::LibraryCounters;
 use crate::io::nldev::Nldev;
+use crate::io::person::person;
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol, Step};
@@ -161,8 +162,12 @@ impl Libraries {
             match Process::of_peer(socket, peer.pid) {
                 Ok(process) => {
                     self.counters.clients += 1;
-                    let client = Client::new(peer);
-                    self.clients.insert(key, Connected { client, process });
+                    let connected = Connected {
+                        client: Client::new(peer),
+                        process,
+                        payer: person(peer.uid),
+                    };
+                    self.clients.insert(key, connected);
                 }
                 Err(error) => {
                     tracing::warn!(uid = peer.uid, pid = peer.pid, %error, "connection refused: its process is not found");
@@ -177,7 +182,7 @@ impl Libraries {
         if self.server.flush(now, key) == Alive::No {
             return self.lose(now, key, "connection lost");
         }
-        let Some(uid) = self.client(key).map(|client| client.peer.uid) else {
+        let Some(uid) = self.clients.get(key).map(|connected| connected.payer) else {
             return;
         };
         for _ in 0..TURN {
@@ -212,7 +217,7 @@ impl Libraries {
     }
 
     fn hear(&mut self, now: Time, key: u32, message: FromLibrary) -> Result<(), Violation> {
-        let Some(Connected { client, .. }) = self.clients.get_mut(key) else {
+        let Some(Connected { client, payer, .. }) = self.clients.get_mut(key) else {
             return Ok(());
         };
         let id = |conn| match u32::try_from(conn) {
@@ -233,7 +238,7 @@ impl Libraries {
         match message {
             FromLibrary::Hello { .. } => {}
             FromLibrary::Register { conn, register } => {
-                let uid = client.peer.uid;
+                let uid = *payer;
                 self.register(now, id(conn)?, uid, register);
             }
             FromLibrary::Report { conn, report } => self.report(now, id(conn)?, report),
@@ -260,12 +265,12 @@ impl Libraries {
                 peer,
                 pkey,
             } => {
-                let uid = client.peer.uid;
+                let uid = *payer;
                 let client = key;
                 self.ask_peer(now, PeerQuestion { client, question }, uid, peer, pkey);
             }
             FromLibrary::AskPeer { question, peer } => {
-                let uid = client.peer.uid;
+                let uid = *payer;
                 let client = key;
                 let pkey = PKey::DEFAULT_FULL;
                 self.ask_peer(now, PeerQuestion { client, question }, uid, peer, pkey);

@@ -263,7 +263,10 @@ impl Libraries {
 
     /// Whose it is if it is that process's of which this is asked.
     fn judged(&self, id: ConnId, is_it: impl FnOnce(&Process) -> io::Result<bool>) -> Ownership {
-        let Some(Connected { client, process }) = self.of(id) else {
+        let Some(Connected {
+            client, process, ..
+        }) = self.of(id)
+        else {
             return Ownership::Foreign;
         };
         match is_it(process) {
