@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use crate::id::{ConnId, Payer};
 use crate::time::Time;
+use crate::token_bucket::TokenBucket;
 
 /// Connections of one payer that may have an association opened for them at once.
 const PAYER_BURST: u32 = 256;
@@ -126,50 +127,6 @@ impl Admission {
             self.forget_at = now + FORGET_INTERVAL;
             self.payers.retain(|_, bucket| !bucket.is_full(now));
         }
-    }
-}
-
-/// Tokens: a new one comes in every interval until there are `size` of them.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
-struct TokenBucket {
-    size: u32,
-    interval: Duration,
-    /// When it will be full: an interval later for each token that is missing.
-    full_at: Time,
-}
-
-impl TokenBucket {
-    fn new(size: u32, interval: Duration) -> Self {
-        Self {
-            size,
-            interval,
-            full_at: Time(0),
-        }
-    }
-
-    /// When it has a token.
-    fn next_token(&self) -> Time {
-        let missing = self.interval * (self.size - 1);
-        Time(0) + (self.full_at - Time(0)).saturating_sub(missing)
-    }
-
-    fn has_token(&self, now: Time) -> bool {
-        self.next_token() <= now
-    }
-
-    fn is_full(&self, now: Time) -> bool {
-        self.full_at <= now
-    }
-
-    /// Takes a token, if there is one.
-    fn take(&mut self, now: Time) {
-        let empty = now + self.interval * self.size;
-        self.full_at = (self.full_at.max(now) + self.interval).min(empty);
-    }
-
-    fn give_back(&mut self) {
-        self.full_at = Time(0) + (self.full_at - Time(0)).saturating_sub(self.interval);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::overlap::Overlap;
 use crate::parked::{Parked, ParkedReqs};
 use crate::path_index::{Concerned, PathCount};
 use crate::port::{Change, Port};
-use crate::probe::{Hearer, Probe};
+use crate::probe::{Hearer, Probe, ProbePath};
 use crate::random::Random;
 use crate::schedule::Class;
 use crate::time::Time;
@@ -170,6 +170,11 @@ impl Engine {
     /// Whether this is the answer to a probe, to be handed in as [`Input::Probed`].
     pub fn expects_probe(&self, answer: &Probe) -> bool {
         self.cx.probes.expects(answer)
+    }
+
+    /// Whether connections whose peers' daemons answer have this path, with whatever service level.
+    pub fn has_path(&self, path: &ProbePath) -> bool {
+        self.cx.probes.has_path(path)
     }
 
     /// Whether probes that leave by this local port do not come back: of the paths over it at least one

@@ -75,6 +75,7 @@ mod schedule;
 mod subnet;
 mod time;
 mod timers;
+mod token_bucket;
 pub mod trace;
 pub mod view;
 

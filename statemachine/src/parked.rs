@@ -3,9 +3,12 @@
 
 use alloc::vec::Vec;
 
+use cm_msgs::Lid;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::Req;
 
+use crate::fair_share::FairShare;
+use crate::id::PortId;
 use crate::input::MadSource;
 
 /// A REQ that waits for its application.
@@ -21,16 +24,48 @@ pub(crate) struct Parked {
 /// Of the room, one port has one part in so many.
 const SHARES: usize = 4;
 
-#[derive(Debug, Default)]
+/// Places beyond the limit for ports that connections lead to: strangers cannot shut them out.
+const RESERVE: usize = 64;
+
+/// A port of another host with all its LIDs, and the local port that hears it. A sender can choose its LID among
+/// those of its port only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Sender {
+    port: PortId,
+    base: Lid,
+}
+
+impl Sender {
+    fn new(source: &MadSource, lmc: u8) -> Self {
+        Self {
+            port: source.port,
+            base: source.lid.base(lmc),
+        }
+    }
+}
+
+#[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct ParkedReqs {
-    reqs: Vec<Parked>,
+    reqs: Vec<(Sender, Parked)>,
+    shares: FairShare<Sender>,
     next: u64,
+}
+
+impl Default for ParkedReqs {
+    fn default() -> Self {
+        Self {
+            reqs: Vec::new(),
+            shares: FairShare::new(0, RESERVE),
+            next: 0,
+        }
+    }
 }
 
 impl ParkedReqs {
     /// Keeps a REQ, and says under which number, if there is room. A newer one that the same port sends for the
-    /// same connection replaces the older: what others send for it may be forged.
+    /// same connection replaces the older: what others send for it may be forged. `is_peer`: a connection leads to
+    /// that port.
     pub(crate) fn park(
         &mut self,
         source: MadSource,
@@ -38,6 +73,7 @@ impl ParkedReqs {
         data: ReqData,
         limit: usize,
         lmc: u8,
+        is_peer: bool,
     ) -> Option<u64> {
         let mut new = Parked {
             number: self.next,
@@ -45,36 +81,42 @@ impl ParkedReqs {
             req,
             data,
         };
-        // A sender can choose its LID among those of its port only, so one cannot shut out the others.
-        let is_sender = |old: &Parked| old.source.lid.is_one_port_with(new.source.lid, lmc);
-        let replaced = |old: &Parked| is_sender(old) && same_connection(old, &new);
+        let sender = Sender::new(&source, lmc);
+        let replaced = |(of, old): &(Sender, Parked)| *of == sender && same_connection(old, &new);
         if let Some(at) = self.reqs.iter().position(replaced) {
-            new.number = self.reqs.remove(at).number;
+            new.number = self.reqs.remove(at).1.number;
         } else {
-            let of_sender = self.reqs.iter().filter(|old| is_sender(old)).count();
+            let of_sender = self.reqs.iter().filter(|(of, _)| *of == sender).count();
             let share = (limit / SHARES).max(1);
-            if self.reqs.len() >= limit || of_sender >= share {
+            self.shares.set_limit(limit);
+            if of_sender >= share || !self.shares.take(sender, 1, is_peer) {
                 return None;
             }
             self.next += 1;
         }
         let number = new.number;
-        self.reqs.push(new);
+        self.reqs.push((sender, new));
         Some(number)
     }
 
     /// Takes out those that fit. The last to come is what its sender is at: to answer an older one confirms IDs that
     /// it may have given up.
-    pub(crate) fn take(&mut self, fits: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
+    pub(crate) fn take(&mut self, mut fits: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
         let all = core::mem::take(&mut self.reqs);
-        let (taken, kept) = all.into_iter().partition(fits);
+        let (taken, kept) = all.into_iter().partition::<Vec<_>, _>(|(_, req)| fits(req));
         self.reqs = kept;
-        taken
+        let freed = taken.into_iter();
+        freed
+            .map(|(sender, req)| {
+                self.shares.give_back(sender, 1);
+                req
+            })
+            .collect()
     }
 
     /// Its time is over.
     pub(crate) fn expire(&mut self, number: u64) {
-        self.reqs.retain(|parked| parked.number != number);
+        self.take(|parked| parked.number == number);
     }
 }
 
@@ -82,4 +124,62 @@ fn same_connection(a: &Parked, b: &Parked) -> bool {
     a.data.peer_qpn == b.data.peer_qpn
         && a.req.local_ca_guid == b.req.local_ca_guid
         && a.req.local_qpn == b.req.local_qpn
+}
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::{Guid, PKey};
+
+    use super::*;
+
+    const LIMIT: usize = 256;
+
+    fn source(lid: u16) -> MadSource {
+        MadSource {
+            port: PortId::new(Guid(1), 1),
+            lid: Lid(lid),
+            qpn: 1,
+            pkey: PKey::DEFAULT_FULL,
+            transaction_id: 1,
+        }
+    }
+
+    /// How many REQs from these LIDs, by turns, find a place.
+    fn fill(parked: &mut ParkedReqs, lids: &[u16], lmc: u8, is_peer: bool) -> usize {
+        let taken = lids.iter().cycle().take(1_000).enumerate();
+        let taken = taken.filter(|&(number, &lid)| {
+            let req = Req {
+                local_qpn: cm_msgs::Qpn(number as u32),
+                ..Req::default()
+            };
+            let data = ReqData::default();
+            let place = parked.park(source(lid), req, data, LIMIT, lmc, is_peer);
+            place.is_some()
+        });
+        taken.count()
+    }
+
+    #[test]
+    fn the_lids_of_a_port_share_a_quarter() {
+        let mut parked = ParkedReqs::default();
+        let lids: Vec<u16> = (8..16).collect();
+        assert_eq!(fill(&mut parked, &lids, 3, false), LIMIT / SHARES);
+        assert_eq!(fill(&mut parked, &[16], 3, false), LIMIT / SHARES);
+    }
+
+    #[test]
+    fn four_ports_leave_places_for_others() {
+        let mut parked = ParkedReqs::default();
+        let held: usize = [1, 2, 3, 4]
+            .map(|lid| fill(&mut parked, &[lid], 0, false))
+            .iter()
+            .sum();
+        assert!(held < LIMIT, "{held}");
+        for lid in 5..20 {
+            assert_eq!(fill(&mut parked, &[lid], 0, false), 1, "a stranger");
+        }
+        assert_eq!(fill(&mut parked, &[30], 0, true), LIMIT / SHARES, "a peer");
+        parked.take(|_| true);
+        assert_eq!(fill(&mut parked, &[1], 0, false), LIMIT / SHARES);
+    }
 }

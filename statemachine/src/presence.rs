@@ -5,6 +5,8 @@
 //! of the places, and only the port that was asked is believed, with the transaction ID that it was
 //! asked with, which comes out of [`Random`].
 
+mod strangers;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -12,6 +14,7 @@ use core::time::Duration;
 use cm_msgs::{Lid, Presence};
 use serde::{Deserialize, Serialize};
 
+use self::strangers::Strangers;
 use crate::fair_share::FairShare;
 use crate::id::PortId;
 use crate::random::Random;
@@ -104,6 +107,9 @@ pub struct PresenceCounters {
     /// Questions of programs that were refused, because their user's share was used up.
     #[serde(rename = "peer_questions_refused")]
     pub refused: u64,
+    /// Questions of ports that no connection leads to that were not answered, because they were too many.
+    #[serde(rename = "peer_questions_discarded")]
+    pub discarded: u64,
 }
 
 #[derive(Debug)]
@@ -152,6 +158,7 @@ pub struct PeerPresence {
     replies: usize,
     verdicts: VecDeque<(PeerQuestion, bool)>,
     counters: PresenceCounters,
+    strangers: Strangers,
 }
 
 impl PeerPresence {
@@ -169,6 +176,7 @@ impl PeerPresence {
             replies: 0,
             verdicts: VecDeque::new(),
             counters: PresenceCounters::default(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -307,6 +315,14 @@ impl PeerPresence {
             }
         }
         self.timers.cancel(&far);
+    }
+
+    /// Whether a peer's question is to be answered. Ports that connections lead to always are; strangers may cost
+    /// others little, however many LIDs of their 2^`lmc` they ask from.
+    pub fn admits(&mut self, now: Time, from: FarPort, lmc: u8, is_peer: bool) -> bool {
+        let admitted = is_peer || self.strangers.admits(now, from.port, from.lid, lmc);
+        self.counters.discarded += u64::from(!admitted);
+        admitted
     }
 
     /// A MAD about presence came in from QP1 of a peer's port, this way.

@@ -234,6 +234,10 @@ impl Parts {
                     ..
                 } = *mad;
                 if mad.message == Presence::Get {
+                    let is_peer = mad.path.is_some_and(|path| engine.has_path(&path));
+                    if !self.peers.admits(now, from, mad.lmc, is_peer) {
+                        return;
+                    }
                     self.kernel.handle_peer_asks(from);
                 }
                 self.peers

@@ -468,3 +468,33 @@ proptest! {
         prop_assert_eq!(left, [0; 6]);
     }
 }
+
+#[test]
+fn strangers_questions_are_answered_in_shares_and_peers_always() {
+    let mut presence = presence();
+    let second = 1_000 * MS;
+    let mut answered = [0; 4];
+    // 360 a second each, from eight LIDs of a port.
+    for question in 0..3_600_u64 {
+        let now = Time(question * second / 360);
+        for sender in 0..4_u8 {
+            let lid = 8 * u16::from(sender) + 64 + (question % 8) as u16;
+            answered[usize::from(sender)] += u64::from(presence.admits(now, far(1, lid), 3, false));
+        }
+    }
+    for answered in answered {
+        assert!((200..=240).contains(&answered), "{answered} in ten seconds");
+    }
+    let now = Time(10 * second);
+    assert!(
+        presence.admits(now, far(1, 7), 3, false),
+        "another one is heard"
+    );
+    assert!(
+        (0..1_000).all(|_| presence.admits(now, far(1, 64), 3, true)),
+        "a peer"
+    );
+    let all =
+        (0..60_000).filter(|number| presence.admits(now, far(1, 128 + *number as u16), 0, false));
+    assert!(all.count() <= 256, "however many LIDs ask");
+}

@@ -258,6 +258,13 @@ impl Probes {
         self.tally.is_suspect(port)
     }
 
+    /// Whether connections use or mean to use a path between these LIDs, with whatever service level.
+    pub(crate) fn has_path(&self, path: &ProbePath) -> bool {
+        let (low, high) = ((0, PKey(0)), (u8::MAX, PKey(u16::MAX)));
+        let [first, last] = [low, high].map(|(sl, pkey)| ProbePath { sl, pkey, ..*path });
+        self.paths.range(first..=last).next().is_some()
+    }
+
     /// Whether a quarter or more of its probes were lost of late.
     pub(crate) fn is_lossy(&self, path: &ProbePath) -> bool {
         self.paths

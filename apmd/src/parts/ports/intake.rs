@@ -14,8 +14,25 @@ use statemachine::{FairShare, PortId};
 /// MADs that wait, of all ports together. No sender has more than a share of it.
 const LIMIT: usize = 2_048;
 
-/// A sender, as far as nobody can pretend to be another: an HCA puts its own LID into what it sends.
-pub(super) type Sender = (PortId, Lid);
+/// A sender, as far as nobody can pretend to be another: an HCA puts a LID of its own into what it sends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Sender {
+    /// The local port by which it is heard.
+    port: PortId,
+    /// Its first LID.
+    base: Lid,
+}
+
+impl Sender {
+    /// The port that has this LID, where ports have 2^`lmc` LIDs each, as all of a subnet.
+    pub(super) fn new(port: PortId, lid: Lid, lmc: u8) -> Self {
+        let lmc = lmc.min(7);
+        Self {
+            port,
+            base: Lid(lid.0 >> lmc << lmc),
+        }
+    }
+}
 
 /// The MADs that wait, by their senders, who are served in turn: a peer is heard at once while a stranger
 /// sends as fast as he can.
@@ -42,7 +59,7 @@ impl<Mad> Intake<Mad> {
 
     /// The ports by which those came that wait.
     pub(super) fn ports(&self) -> impl Iterator<Item = PortId> {
-        let ports: BTreeSet<_> = self.waiting.keys().map(|(port, _)| *port).collect();
+        let ports: BTreeSet<_> = self.waiting.keys().map(|sender| sender.port).collect();
         ports.into_iter()
     }
 
@@ -80,7 +97,18 @@ mod tests {
 
     fn sender(lid: u16) -> Sender {
         let node_guid = Guid(1);
-        (PortId { node_guid, port: 1 }, Lid(lid))
+        Sender::new(PortId { node_guid, port: 1 }, Lid(lid), 0)
+    }
+
+    #[test]
+    fn eight_lids_of_a_port_are_one_sender() {
+        let port = PortId::new(Guid(1), 1);
+        let sender = |lid| Sender::new(port, Lid(lid), 3);
+        let mut intake = Intake::new();
+        let sent = (0..8 * LIMIT).filter(|&mad| intake.push(sender(8 + mad as u16 % 8), mad));
+        assert_eq!(sent.count(), LIMIT / 4 * 3);
+        assert!(intake.push(sender(16), 20_000));
+        assert_eq!([intake.pop(), intake.pop()], [Some(0), Some(20_000)]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use statemachine::{
     FarPort, MadSource, MadWay, PortId, PresenceTransmit, Probe, ProbePath, Time, Transmit,
 };
 
+use super::intake::Sender;
 use super::{Note, Ports, PresenceReceived};
 use crate::devices::{Agent, SendError, Sending};
 use crate::io::umad::{AgentId, Incoming, Received};
@@ -317,6 +318,7 @@ impl Ports {
             },
             way,
             path,
+            lmc: port.watch.status().map_or(0, |status| status.lmc),
             transaction_id: header.transaction_id,
             message,
         }));
@@ -354,7 +356,9 @@ impl Ports {
             transaction_id,
         };
         let waits = (source, Box::new(message));
-        if !self.intake.push((port.id, mad.lid), waits) {
+        // All LIDs of a port are one sender: with LMC 3 it could send from eight.
+        let lmc = port.watch.status().map_or(0, |status| status.lmc);
+        if !self.intake.push(Sender::new(port.id, mad.lid, lmc), waits) {
             self.counters.discarded_mads += 1;
             let (port, lid) = (key.port, mad.lid.0);
             tracing::warn!(
