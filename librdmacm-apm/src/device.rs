@@ -83,15 +83,18 @@ impl Device {
         })
     }
 
-    /// Whether one of its ports has this LID in the subnet of `gid`.
-    pub(crate) fn is_at(self, lid: Lid, gid: Gid) -> bool {
-        let is_of = |port: Port| port.with_path_bits(port.path_bits(lid)) == lid;
-        (1..=self.ports()).any(|number| {
-            self.port(number).is_ok_and(is_of)
-                && self
-                    .gid(number, 0)
-                    .is_ok_and(|own| own.0[..8] == gid.0[..8])
-        })
+    /// Whether a path that begins at it ends at it. Each port may be in a subnet of its own, where LIDs are equal: so
+    /// the LID counts only of the port that the path leaves from, and another port is known by its GID, where the
+    /// path's is known.
+    pub(crate) fn is_end_of(self, path: &cm_msgs::path::Path) -> bool {
+        let is_of = |port: Port| port.with_path_bits(port.path_bits(path.dlid)) == path.dlid;
+        let guid = path.dgid.interface_id();
+        let has_guid = |number| {
+            self.gid(number, 0)
+                .is_ok_and(|own| own.interface_id() == guid)
+        };
+        self.port(path.port).is_ok_and(is_of)
+            || (!path.dgid.is_unspecified() && (1..=self.ports()).any(has_guid))
     }
 
     fn ports(self) -> u8 {

@@ -127,7 +127,7 @@ mod tests {
     fn gids() -> KnownGids {
         let mut gids = KnownGids::default();
         for n in 1..=3 {
-            gids.learn(path(n).dlid, path(n).dgid);
+            gids.learn(path(n).port, path(n).dlid, path(n).dgid);
         }
         gids
     }

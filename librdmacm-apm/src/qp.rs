@@ -101,7 +101,7 @@ impl Qp {
         let dgid = match grh {
             // SAFETY: any 16 bytes are a GID.
             Some(grh) => Some(Gid(unsafe { grh.dgid.raw })),
-            None => gids.get(dlid),
+            None => gids.get(end.port, dlid),
         };
         Ok(Path {
             port: end.port,
@@ -218,6 +218,6 @@ impl QueuePair for Qp {
     }
 
     fn leads_back(&self, path: &Path) -> bool {
-        self.device().is_at(path.dlid, path.sgid)
+        self.device().is_end_of(path)
     }
 }

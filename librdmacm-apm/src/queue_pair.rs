@@ -49,30 +49,43 @@ pub(crate) struct Identity {
     pub(crate) peer_qpn: Qpn,
 }
 
-/// The peer's GIDs by LID: a QP that sends no GRH does not hold them.
+/// The peer's GIDs by the local port that leads there and the LID: a QP that sends no GRH does not hold them. Another
+/// port may be in another subnet, where that LID is another port's.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct KnownGids(Vec<(Lid, Gid)>);
+pub(crate) struct KnownGids(Vec<KnownGid>);
+
+#[derive(Clone, Copy, Debug)]
+struct KnownGid {
+    port: u8,
+    lid: Lid,
+    gid: Gid,
+}
+
+impl KnownGid {
+    fn is_at(&self, port: u8, lid: Lid) -> bool {
+        self.port == port && self.lid == lid
+    }
+}
 
 impl KnownGids {
     /// More than a peer's ports with their LIDs; the oldest goes first.
     const CAPACITY: usize = 32;
 
-    pub(crate) fn learn(&mut self, lid: Lid, gid: Gid) {
+    /// A path from this local port to this LID ends at the port with this GID.
+    pub(crate) fn learn(&mut self, port: u8, lid: Lid, gid: Gid) {
         if gid.is_unspecified() || !lid.is_unicast() {
             return;
         }
-        self.0.retain(|&(known, _)| known != lid);
+        self.0.retain(|known| !known.is_at(port, lid));
         if self.0.len() == Self::CAPACITY {
             self.0.remove(0);
         }
-        self.0.push((lid, gid));
+        self.0.push(KnownGid { port, lid, gid });
     }
 
-    pub(crate) fn get(&self, lid: Lid) -> Option<Gid> {
-        self.0
-            .iter()
-            .find(|&&(known, _)| known == lid)
-            .map(|&(_, gid)| gid)
+    pub(crate) fn get(&self, port: u8, lid: Lid) -> Option<Gid> {
+        let known = self.0.iter().find(|known| known.is_at(port, lid));
+        known.map(|known| known.gid)
     }
 }
 
@@ -85,15 +98,26 @@ mod tests {
         let gid = |n: u8| Gid([n; 16]);
         let mut gids = KnownGids::default();
         for lid in 1..=40 {
-            gids.learn(Lid(lid), gid(lid as u8));
+            gids.learn(1, Lid(lid), gid(lid as u8));
         }
-        gids.learn(Lid(40), gid(99));
-        gids.learn(Lid(0), gid(1));
-        gids.learn(Lid(39), Gid::default());
-        assert_eq!(gids.get(Lid(40)), Some(gid(99)));
-        assert_eq!(gids.get(Lid(39)), Some(gid(39)));
-        assert_eq!(gids.get(Lid(8)), None);
-        assert_eq!(gids.get(Lid(0)), None);
+        gids.learn(1, Lid(40), gid(99));
+        gids.learn(1, Lid(0), gid(1));
+        gids.learn(1, Lid(39), Gid::default());
+        assert_eq!(gids.get(1, Lid(40)), Some(gid(99)));
+        assert_eq!(gids.get(1, Lid(39)), Some(gid(39)));
+        assert_eq!(gids.get(1, Lid(8)), None);
+        assert_eq!(gids.get(1, Lid(0)), None);
         assert_eq!(gids.0.len(), KnownGids::CAPACITY);
+    }
+
+    #[test]
+    fn a_lid_is_another_port_on_another_rail() {
+        let gid = |n: u8| Gid([n; 16]);
+        let mut gids = KnownGids::default();
+        gids.learn(1, Lid(5), gid(1));
+        assert_eq!(gids.get(2, Lid(5)), None);
+        gids.learn(2, Lid(5), gid(2));
+        assert_eq!(gids.get(1, Lid(5)), Some(gid(1)));
+        assert_eq!(gids.get(2, Lid(5)), Some(gid(2)));
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cm_msgs::Gid;
 use cm_msgs::control::{
     Cause, Load, MigrationState, PeerPort, QpState, Register, Report, Role, Snapshot, Stand,
 };
@@ -67,11 +68,8 @@ impl Tracked {
     /// `None`: the QP is gone, cannot be read, or leads back to the device where it begins.
     pub(crate) fn new(connection: Arc<Connection>, now: Instant) -> Option<Self> {
         let mut gids = KnownGids::default();
-        let (identity, mut last) = connection.with_qp(|qp| read_first(qp, &gids))??;
-        gids.learn(last.primary.dlid, connection.peer_gid);
-        if last.primary.dgid.is_unspecified() {
-            last.primary.dgid = gids.get(last.primary.dlid).unwrap_or_default();
-        }
+        let (identity, last) =
+            connection.with_qp(|qp| read_first(qp, &mut gids, connection.peer_gid))??;
         let by_address = || roles::by_address(&last.primary, identity.qpn, identity.peer_qpn);
         let role = connection.role.unwrap_or_else(by_address);
         let mut tracked = Self {
@@ -250,7 +248,7 @@ impl Tracked {
 
     /// The peer's GID on a path that the daemon named.
     fn learn(&mut self, path: &Path) {
-        self.gids.learn(path.dlid, path.dgid);
+        self.gids.learn(path.port, path.dlid, path.dgid);
     }
 
     fn saw(&mut self, snapshot: Snapshot, now: Instant) {
@@ -280,9 +278,20 @@ impl Tracked {
     }
 }
 
-fn read_first(qp: &dyn QueuePair, gids: &KnownGids) -> Option<(Identity, Snapshot)> {
-    let (identity, snapshot) = qp.introduce(gids).ok()?;
-    (!qp.leads_back(&snapshot.primary)).then_some((identity, snapshot))
+/// The QP as it is found, with the peer's GID that the connection manager knows; `None` if it leads back to its own
+/// device.
+fn read_first(
+    qp: &dyn QueuePair,
+    gids: &mut KnownGids,
+    peer_gid: Gid,
+) -> Option<(Identity, Snapshot)> {
+    let (identity, mut snapshot) = qp.introduce(gids).ok()?;
+    let primary = &mut snapshot.primary;
+    gids.learn(primary.port, primary.dlid, peer_gid);
+    if primary.dgid.is_unspecified() {
+        primary.dgid = gids.get(primary.port, primary.dlid).unwrap_or_default();
+    }
+    (!qp.leads_back(primary)).then_some((identity, snapshot))
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl QueuePair for Model {
             .into_iter()
             .flatten()
         {
-            path.dgid = gids.get(path.dlid).unwrap_or_default();
+            path.dgid = gids.get(path.port, path.dlid).unwrap_or_default();
         }
         Ok(qp)
     }

@@ -125,18 +125,29 @@ impl Peer {
     /// Whether the peer is known to be on this path of ours. In two subnets with equal LIDs it may be on
     /// another as well, if nothing tells of its port: see [`Self::prefers`].
     pub(super) fn is_on(&self, path: &Path) -> bool {
-        self.fit(path) != Fit::No
+        self.fit(path).is_possible()
     }
 
-    /// Whether what the peer says of its path fits `to` better than `from`.
+    /// Whether the peer is on `to`, by what it says of its path, and not on `from`.
     pub(super) fn prefers(&self, to: &Path, from: &Path) -> bool {
-        self.fit(to) > self.fit(from)
+        self.fit(to).excludes(self.fit(from))
+    }
+
+    /// The GID of the peer's port that the primary leads to, where no LID tells which that is: a QP that has no
+    /// alternate, and whose peer's has none, is on the path that the peer is on.
+    pub(super) fn far_gid_of(&self, primary: &Path) -> Option<Gid> {
+        let agrees = self.migration == Some(MigrationState::Migrated);
+        let index = usize::from(self.place).checked_sub(1)?;
+        let port = self.ports.get(index).filter(|_| agrees)?;
+        (self.fit(primary) == Fit::Lids).then_some(port.gid)
     }
 
     fn fit(&self, path: &Path) -> Fit {
         let gids = self.ports.iter().map(|port| port.gid);
         let primary = self.primary.as_ref();
-        primary.map_or(Fit::No, |primary| fit(path, primary, self.place, gids))
+        primary.map_or(Fit::OtherLids, |primary| {
+            fit(path, primary, self.place, gids)
+        })
     }
 
     /// Whether the peer is known to be armed, with this path of ours as its primary.
@@ -351,10 +362,12 @@ fn migration(qp: &Snapshot, distrusted: bool) -> MigrationState {
 }
 
 /// How well what a peer says of its primary fits a path of ours, from its other end.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fit {
     /// It is another path.
-    No,
+    OtherLids,
+    /// The LIDs are the path's, and the peer's port is another than the path leads to.
+    OtherPort,
     /// The LIDs are the path's; which port of the peer's they are is not known.
     Lids,
     /// The port is the one that the path leads to as well. One port is in one subnet, where a LID is given once:
@@ -362,10 +375,26 @@ enum Fit {
     Port,
 }
 
+impl Fit {
+    /// Whether it may be the path.
+    fn is_possible(self) -> bool {
+        matches!(self, Self::Lids | Self::Port)
+    }
+
+    /// Whether it is the path, and so not the one that `other` is about. Equal LIDs tell nothing without the port.
+    fn excludes(self, other: Self) -> bool {
+        match self {
+            Self::Port => other != Self::Port,
+            Self::Lids => other == Self::OtherLids,
+            Self::OtherPort | Self::OtherLids => false,
+        }
+    }
+}
+
 /// `place`, from 1, and `gids` say which port the peer's path leaves from.
 fn fit(ours: &Path, theirs: &PrimaryPath, place: u8, mut gids: impl Iterator<Item = Gid>) -> Fit {
     if ours.slid != theirs.remote || ours.dlid != theirs.local {
-        return Fit::No;
+        return Fit::OtherLids;
     }
     // By its GUID: the prefix may be another than when the path was made.
     let guid = ours.dgid.interface_id();
@@ -373,18 +402,18 @@ fn fit(ours: &Path, theirs: &PrimaryPath, place: u8, mut gids: impl Iterator<Ite
     match (at.filter(|_| !ours.dgid.is_unspecified()), place.into()) {
         (None, _) | (_, 0) => Fit::Lids,
         (Some(at), place) if at + 1 == place => Fit::Port,
-        _ => Fit::No,
+        _ => Fit::OtherPort,
     }
 }
 
 /// Whether a path of ours is, from its other end, the primary that the peer's state names.
 pub(super) fn is_primary_of(ours: &Path, state: &State) -> bool {
-    fit_of(ours, state) != Fit::No
+    fit_of(ours, state).is_possible()
 }
 
-/// Whether what a peer's state says of its primary fits `to` better than `from`.
+/// Whether a peer is on `to`, by what its state says of its primary, and not on `from`.
 pub(super) fn prefers(state: &State, to: &Path, from: &Path) -> bool {
-    fit_of(to, state) > fit_of(from, state)
+    fit_of(to, state).excludes(fit_of(from, state))
 }
 
 fn fit_of(ours: &Path, state: &State) -> Fit {
@@ -548,6 +577,36 @@ mod tests {
         assert!(peer.is_on(&unknown), "as far as is known");
         assert!(peer.prefers(&second, &unknown));
         peer.proven(&on_rail(1));
-        assert!(peer.prefers(&unknown, &second));
+        assert!(!peer.prefers(&second, &unknown));
+        assert!(
+            !peer.prefers(&unknown, &second),
+            "nothing tells where it leads"
+        );
+        let other_lids = Path {
+            slid: Lid(6),
+            ..second
+        };
+        assert!(peer.prefers(&unknown, &other_lids));
+    }
+
+    #[test]
+    fn two_ends_without_alternates_are_on_one_path() {
+        let [first, _] = rails();
+        let unknown = Path {
+            dgid: Gid::default(),
+            ..first
+        };
+        let mut peer = Peer::default();
+        peer.proven(&on_rail(2));
+        assert_eq!(peer.far_gid_of(&unknown), Some(port(2, true).gid));
+        assert_eq!(peer.far_gid_of(&first), None, "it is known");
+        peer.proven(&on_rail(0));
+        assert_eq!(peer.far_gid_of(&unknown), None);
+        let armed = State {
+            migration: MigrationState::Armed,
+            ..on_rail(2)
+        };
+        peer.proven(&armed);
+        assert_eq!(peer.far_gid_of(&unknown), None, "it may have an alternate");
     }
 }

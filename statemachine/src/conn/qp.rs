@@ -252,8 +252,13 @@ impl Core {
     /// What a path's packets carry themselves, in a GRH, stays as it is.
     pub(super) fn complete_paths(&mut self, cx: &Context) {
         let far_gid = |path: &Path| {
-            let at = self.candidate_pool(cx).far_port(path)?;
-            Some(self.peer.ports.get(at)?.gid)
+            let at = self.candidate_pool(cx).far_port(path);
+            let port = at.and_then(|at| self.peer.ports.get(at));
+            let by_peer = || {
+                let alone = self.loaded().is_none() && self.orders.outstanding().is_none();
+                alone.then(|| self.peer.far_gid_of(path)).flatten()
+            };
+            port.map(|port| port.gid).or_else(by_peer)
         };
         let complete = |path: &Path| match far_gid(path) {
             Some(gid) if path.dgid.is_unspecified() || !path.global => gid,
@@ -267,9 +272,11 @@ impl Core {
         }
     }
 
-    /// What was known of the far ends of `old`'s paths is known of the same paths in the QP as it is now.
+    /// What was known of the far ends of `old`'s paths, and of the alternate that is being loaded, is known of the same
+    /// paths in the QP as it is now.
     fn keep_gids(&mut self, old: &Snapshot) {
-        let known = [Some(&old.primary), old.alternate.as_ref()];
+        let loading = self.standing.loading.as_deref();
+        let known = [Some(&old.primary), old.alternate.as_ref(), loading];
         let now = [Some(&mut self.qp.primary), self.qp.alternate.as_mut()];
         for path in now.into_iter().flatten() {
             let mut same = known.into_iter().flatten();
