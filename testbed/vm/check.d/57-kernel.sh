@@ -83,7 +83,7 @@ orders() {
 	need 'alternate-pkey=0xffff'
 	# In Armed only the path is changed. One without an ACK timeout gets the primary's, and not one without end.
 	output apm_order load "$a" "$(path shca0 shca1 1)" "$(path shca0 shca1 2):0" standing
-	need 'cause=done .* migration=armed .* primary-timeout=14 .* alternate-timeout=14 .* standing=1$'
+	need 'cause=done .* migration=armed .* primary-timeout=14 .* alternate-timeout=14 standing=1$'
 	output apm_order migrate "$a" "$(path shca0 shca1 1)"
 	need "cause=done .* primary=$(path shca0 shca1 2)"
 	await 10 reads shca1 primary "$(path shca1 shca0 2)"
