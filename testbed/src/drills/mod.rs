@@ -23,6 +23,7 @@ mod exchange;
 mod flap_storm;
 mod forgery;
 mod kernel;
+mod kernel_blind;
 mod kernel_discovery;
 mod kernel_ls;
 mod kernel_owners;
@@ -66,6 +67,7 @@ pub static ALL: &[Drill] = &[
     kernel_ls::DRILL,
     kernel::DRILL,
     kernel_owners::DRILL,
+    kernel_blind::DRILL,
     kernel_discovery::DRILL,
     kernel_ulps::SRP,
     kernel_ulps::NVME,
