@@ -19,6 +19,10 @@ const SPLATS: &[&str] = &[
     "blocked for more than",
     "unregister_netdevice: waiting",
     "possible circular locking",
+    // What a checking kernel says besides: of locks, timers and work, and of leaks.
+    "INFO: trying to register non-static key",
+    "ODEBUG: ",
+    "unreferenced object 0x",
 ];
 
 /// The lines of a kernel log that report a fault of the kernel or of a module.
@@ -81,6 +85,18 @@ mod tests {
         let part = decisive_part(&log);
         assert!(part.starts_with("\n    [2] BUG: x\n"));
         assert_eq!(part.lines().count(), 41);
+    }
+
+    #[test]
+    fn a_checking_kernels_reports_are_faults() {
+        let log = "[1] BUG: KASAN: use-after-free in apm_forget+0x40/0x80 [apm]\n\
+                   [2] WARNING: possible recursive locking detected\n\
+                   [3] BUG: sleeping function called from invalid context at kernel/locking/mutex.c:580\n\
+                   [4] ODEBUG: free active (active state 0) object type: timer_list hint: apm_later\n\
+                   [5] INFO: trying to register non-static key.\n\
+                   unreferenced object 0xffff888012345678 (size 64):\n\
+                   [6] kmemleak: Kernel memory leak detector initialized (mem pool available: 38000)\n";
+        assert_eq!(faults(log).len(), 6);
     }
 
     #[test]

@@ -63,6 +63,19 @@ pub(crate) const TEST: &[&str] = &["tshark"];
 /// What checks the kernel modules' C.
 pub(crate) const SPARSE: &[&str] = &["sparse"];
 
+/// What builds the checking kernel.
+pub(crate) const KERNEL: &[&str] = &[
+    "bc",
+    "bison",
+    "flex",
+    "gcc",
+    "libc6-dev",
+    "libelf-dev",
+    "make",
+    "tar",
+    "xz-utils",
+];
+
 /// What simulates fabrics.
 pub(crate) const FABRICS: &[&str] = &["ibsim-utils", "libumad2sim0", "opensm", "util-linux"];
 

@@ -32,6 +32,10 @@ pub(crate) struct Machine<'a> {
     pub(crate) memory: u32,
     /// Whether the kernel watches its heap.
     pub(crate) slab_debug: bool,
+    /// What the kernel's command line has besides.
+    pub(crate) kernel_arguments: &'a str,
+    /// How many times longer it may take until the world is up, and to power off.
+    pub(crate) patience: u32,
     /// Where the kernel's log goes.
     pub(crate) console: &'a Path,
     /// Whether this process's terminal becomes the VM's.
@@ -225,6 +229,7 @@ fn kernel_arguments(machine: &Machine<'_>) -> String {
         arguments.push_str(" slub_debug=");
         arguments.push_str(SLAB_DEBUG);
     }
+    arguments.push_str(machine.kernel_arguments);
     arguments
 }
 
@@ -333,7 +338,7 @@ fn follow(
     process: &mut Process,
     stage: &mut impl FnMut(&str),
 ) -> Result<End, Error> {
-    let mut deadline = Some(Instant::now() + BOOT_LIMIT);
+    let mut deadline = Some(Instant::now() + BOOT_LIMIT * machine.patience);
     let mut was_up = false;
     let mut end = None;
     loop {
@@ -350,7 +355,7 @@ fn follow(
             }
             Ok(Report::Exit(status)) => {
                 end = Some(End::Exit(status));
-                deadline = Some(Instant::now() + POWER_OFF_LIMIT);
+                deadline = Some(Instant::now() + POWER_OFF_LIMIT * machine.patience);
             }
             Err(RecvTimeoutError::Timeout) => {
                 if deadline.is_some_and(|at| at <= Instant::now()) {

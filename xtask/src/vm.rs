@@ -201,12 +201,14 @@ fn boot(run: &Run, kernel: &Kernel, files: &RunFiles) -> Result<u8, Error> {
     let machine = Machine {
         kernel: &kernel.image(),
         initrd: &files.initrd(),
-        memory: run.memory,
+        memory: run.memory.max(run.kernel.least_memory()),
         slab_debug: run.slab_debug,
+        kernel_arguments: run.kernel.arguments(),
+        patience: run.kernel.patience(),
         console: &files.console,
         interactive: run.script.is_none(),
         out: run.out.as_deref(),
-        limit: run.limit,
+        limit: run.limit.map(|limit| limit * run.kernel.patience()),
         counted: run.counted,
     };
     let end = qemu::run(&machine, |stage| {
@@ -314,7 +316,8 @@ fn settings(run: &Run) -> String {
     let (rows, columns) = terminal::size();
     let term = terminal::kind();
     format!(
-        "mode={mode}\nlmc={}\nmanager_ports=\"{}\"\ndaemons={}\nforce={}\none_stream={}\nbring_out={}\nrows={rows}\ncolumns={columns}\nterm={term}\n",
+        "mode={mode}\npatience={}\nlmc={}\nmanager_ports=\"{}\"\ndaemons={}\nforce={}\none_stream={}\nbring_out={}\nrows={rows}\ncolumns={columns}\nterm={term}\n",
+        run.kernel.patience(),
         run.fabric.lmc(),
         run.fabric.manager_ports().join(" "),
         flag(run.daemons),

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debian's kernels, unpacked and not installed: the stock one that matches the installed headers, and
-//! the newer one of backports with its headers.
+//! the newer one of backports with its headers. And one that is built here from Debian's source, with the kernel's
+//! own checks.
 
 mod apt;
+mod debug;
 mod modules;
 
 use std::collections::BTreeSet;
@@ -27,6 +29,38 @@ pub(crate) enum Choice {
     Stock,
     /// The newer one of bookworm-backports, 6.12; fetched once, and installed nowhere
     Backports,
+    /// Debian 12's source with KASAN, lockdep and kmemleak, built once, which takes half an hour or longer. A VM
+    /// with it is several times slower
+    Debug,
+}
+
+impl Choice {
+    /// Those that Debian has built.
+    pub(crate) const BUILT_BY_DEBIAN: [Self; 2] = [Self::Stock, Self::Backports];
+
+    /// What its command line has besides that of the others: a second fault of the same boot is reported, too.
+    pub(crate) fn arguments(self) -> &'static str {
+        match self {
+            Self::Stock | Self::Backports => "",
+            Self::Debug => " kasan_multi_shot",
+        }
+    }
+
+    /// How many times longer everything may take than on Debian's kernels, before a VM counts as hung.
+    pub(crate) fn patience(self) -> u32 {
+        match self {
+            Self::Stock | Self::Backports => 1,
+            Self::Debug => 6,
+        }
+    }
+
+    /// The memory in MiB that a VM has to have: KASAN takes an eighth of it, and freed objects stay for a while.
+    pub(crate) fn least_memory(self) -> u32 {
+        match self {
+            Self::Stock | Self::Backports => 0,
+            Self::Debug => 4096,
+        }
+    }
 }
 
 /// An unpacked kernel.
@@ -79,6 +113,7 @@ impl Kernel {
                 Some(kernel) => Ok(kernel),
                 None => Self::newest_backports(vm_dir),
             },
+            Choice::Debug => Self::debug(vm_dir),
         }
     }
 
@@ -87,7 +122,30 @@ impl Kernel {
         match choice {
             Choice::Stock => Self::stock(vm_dir),
             Choice::Backports => Self::newest_backports(vm_dir),
+            Choice::Debug => Self::debug(vm_dir),
         }
+    }
+
+    /// The checking kernel, which is built once.
+    fn debug(vm_dir: &Path) -> Result<Self, Error> {
+        let dir = kernels(vm_dir).join("debug");
+        let at_hand = debug::at_hand(&dir);
+        let is_built = at_hand.is_some();
+        let release = match at_hand {
+            Some(release) => release,
+            None => debug::build(&dir, &vm_dir.join("download"))?,
+        };
+        let kernel = Self {
+            release,
+            version: String::new(),
+            headers: dir.clone(),
+            dir,
+        };
+        if !is_built {
+            kernel.index_modules()?;
+            debug::complete(&kernel.dir, &kernel.release)?;
+        }
+        Ok(kernel)
     }
 
     /// The kernel of the installed headers.
