@@ -3,6 +3,7 @@
 //! in need first, and each sends when there is room for what it has to send.
 
 mod claim;
+mod demand;
 mod queue;
 mod window;
 
@@ -141,7 +142,7 @@ impl Schedule {
 
     /// Whether one more request may leave.
     pub(crate) fn has_room(&self, claim: &Claim) -> bool {
-        self.window.has_room(claim, &self.queue)
+        self.window.has_room(claim, self.queue.demand())
     }
 
     /// Whether others wait for what a request of this claim takes.

@@ -6,6 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 
 use super::claim::{Claim, Class, FarEnd};
+use super::demand::Demand;
 use super::window::Window;
 use crate::id::{ConnId, Payer};
 
@@ -43,9 +44,7 @@ pub(super) struct Queue {
     classes: [Lines; Class::COUNT],
     places: BTreeMap<Waiter, (Claim, u64)>,
     last_place: u64,
-    /// How many wait, by payer and by far port.
-    payers: BTreeMap<Payer, usize>,
-    far_ends: BTreeMap<FarEnd, usize>,
+    demand: Demand,
 }
 
 impl Queue {
@@ -53,14 +52,9 @@ impl Queue {
         self.places.is_empty()
     }
 
-    /// Whether something of another payer waits.
-    pub(super) fn has_other_payer(&self, payer: Payer) -> bool {
-        self.payers.len() > usize::from(self.payers.contains_key(&payer))
-    }
-
-    /// Whether something to another far port waits.
-    pub(super) fn has_other_far_end(&self, far: FarEnd) -> bool {
-        self.far_ends.len() > usize::from(self.far_ends.contains_key(&far))
+    /// How many wait of each payer and for each far port.
+    pub(super) fn demand(&self) -> &Demand {
+        &self.demand
     }
 
     /// Adds it, or moves it to where it is better placed: it keeps its age.
@@ -80,8 +74,7 @@ impl Queue {
             .entry(payer)
             .or_default();
         line.far_ends.entry(far).or_default().insert((age, waiter));
-        *self.payers.entry(payer).or_default() += 1;
-        *self.far_ends.entry(far).or_default() += 1;
+        self.demand.add(payer, far);
         self.places.insert(waiter, (claim, age));
     }
 
@@ -102,8 +95,7 @@ impl Queue {
                 lines.payers.remove(&payer);
             }
         }
-        count_down(&mut self.payers, payer);
-        count_down(&mut self.far_ends, far);
+        self.demand.remove(payer, far);
     }
 
     /// It is served now: the next turn is another payer's, and this payer's next another far port's.
@@ -125,11 +117,11 @@ impl Queue {
             return None;
         }
         let mut payers = after(&lines.payers, lines.last)
-            .filter(|(payer, _)| window.has_room_of_payer(class, **payer, self));
+            .filter(|(payer, _)| window.has_room_of_payer(class, **payer, &self.demand));
         payers.find_map(|(_, line)| {
             let mut far_ends = after(&line.far_ends, line.last);
             let (_, waiting) =
-                far_ends.find(|(far, _)| window.has_room_of_far_end(class, **far, self))?;
+                far_ends.find(|(far, _)| window.has_room_of_far_end(class, **far, &self.demand))?;
             Some(waiting.first()?.1)
         })
     }
@@ -143,13 +135,4 @@ fn after<K: Ord + Copy, V>(
     let later = last.map_or(Bound::Unbounded, Bound::Excluded);
     let earlier = last.into_iter().flat_map(|last| all.range(..=last));
     all.range((later, Bound::Unbounded)).chain(earlier)
-}
-
-fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
-    if let Some(count) = counts.get_mut(&key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&key);
-        }
-    }
 }

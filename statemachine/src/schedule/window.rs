@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 
 use super::claim::{Claim, Class, FarEnd};
-use super::queue::Queue;
+use super::demand::Demand;
 use crate::id::Payer;
 
 /// Requests of ours without an answer, for all connections together.
@@ -53,10 +53,10 @@ impl Window {
     }
 
     /// Whether one more request may leave, while these wait for that.
-    pub(super) fn has_room(&self, claim: &Claim, queue: &Queue) -> bool {
+    pub(super) fn has_room(&self, claim: &Claim, demand: &Demand) -> bool {
         self.has_room_of_class(claim.class)
-            && self.has_room_of_payer(claim.class, claim.payer, queue)
-            && self.has_room_of_far_end(claim.class, claim.far, queue)
+            && self.has_room_of_payer(claim.class, claim.payer, demand)
+            && self.has_room_of_far_end(claim.class, claim.far, demand)
     }
 
     /// Whether a request of the class may leave, if its payer and its far port have few.
@@ -66,18 +66,18 @@ impl Window {
     }
 
     /// Whether a request of the payer may leave, if its far port has few.
-    pub(super) fn has_room_of_payer(&self, class: Class, payer: Payer, queue: &Queue) -> bool {
+    pub(super) fn has_room_of_payer(&self, class: Class, payer: Payer, demand: &Demand) -> bool {
         match self.payers.of(&payer, class) < QUARTER {
             true => self.has_room_of_class(class),
-            false => !queue.has_other_payer(payer) && fits(class, &self.far_ends.capped),
+            false => !demand.has_other_payer(payer) && fits(class, &self.far_ends.capped),
         }
     }
 
     /// Whether a request to this far port may leave, if its payer has few. One that is alone may use all that
     /// its class has. What it has above a quarter does not count for the others: to them its slots are free.
-    pub(super) fn has_room_of_far_end(&self, class: Class, far: FarEnd, queue: &Queue) -> bool {
+    pub(super) fn has_room_of_far_end(&self, class: Class, far: FarEnd, demand: &Demand) -> bool {
         self.far_ends.of(&far, class) < QUARTER
-            || (!queue.has_other_far_end(far) && fits(class, &self.all))
+            || (!demand.has_other_far_end(far) && fits(class, &self.all))
     }
 }
 
