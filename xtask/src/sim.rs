@@ -12,7 +12,7 @@ const PROGRAM: &str = "apm-sim";
 /// What the command line says.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// What to run, as `apm-sim` takes it: --seeds, --first, --seed, --keep, --profile, --with,
+    /// What to run, as `apm-sim` takes it: --seeds, --first, --fresh, --seed, --keep, --profile, --with,
     /// --judge, --failures, --diagrams, or --help
     #[arg(
         value_name = "OPTION",

@@ -28,6 +28,7 @@ pub(crate) fn status(host: usize, number: u8, active: bool) -> PortStatus {
         lid: lid(host, number),
         lmc: 0,
         sm_lid: Lid(1),
+        sm_guid: Guid(1),
         gid: gid(host, number),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,

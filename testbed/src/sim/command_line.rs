@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apm-sim`: the command line and what it prints.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use cm_msgs::control::{Policy, PolicyOverride};
 
+use super::addresses::Subnets;
+use super::batch;
 use super::diagram::Transitions;
 use super::fault::Kind;
 use super::plan::Plan;
 use super::profile::{Named, Profile};
 use super::shrink::shrink;
-use super::verdict::{Rule, Violation};
+use super::verdict::Rule;
 use super::world::{Keep, run};
 
 /// Exit status for a command line that makes no sense.
@@ -32,6 +33,9 @@ struct Options {
     /// The first of them
     #[arg(long, default_value_t = 0, conflicts_with = "seed")]
     first: u64,
+    /// So many seeds that no run has looked at yet: the first one comes from the clock, and is printed
+    #[arg(long, value_name = "SEEDS", conflicts_with_all = ["seeds", "first", "seed"])]
+    fresh: Option<u64>,
     /// Only this seed, with all that happens in it
     #[arg(long)]
     seed: Option<u64>,
@@ -75,7 +79,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn diagrams(options: &Options, profile: &Profile) -> ExitCode {
     let mut all = Transitions::default();
-    for seed in options.first..options.first.saturating_add(options.seeds) {
+    for seed in seeds(options) {
         all.add(run(&Plan::new(seed, profile), profile, Keep::Transitions).transitions);
     }
     print!("{all}");
@@ -112,41 +116,29 @@ fn replay(options: &Options, seed: u64, profile: &Profile) -> ExitCode {
     }
 }
 
+/// The seeds that the command line names.
+fn seeds(options: &Options) -> Range<u64> {
+    let (first, count) = match options.fresh {
+        Some(count) => (batch::fresh(), count),
+        None => (options.first, options.seeds),
+    };
+    first..first.saturating_add(count)
+}
+
 fn many(options: &Options, profile: &Profile) -> ExitCode {
-    let started = Instant::now();
-    let (mut events, mut migrations, mut deaths) = (0, 0, 0);
-    let mut failed: BTreeMap<Rule, u64> = BTreeMap::new();
-    let mut done = 0;
-    for seed in options.first..options.first.saturating_add(options.seeds) {
-        let plan = Plan::new(seed, profile);
-        let outcome = run(&plan, profile, Keep::Nothing);
-        done += 1;
-        events += outcome.events;
-        migrations += outcome.migrations;
-        deaths += outcome.deaths;
-        if let Some(violation) = outcome.violation {
-            *failed.entry(violation.rule).or_default() += 1;
-            if failed.values().sum::<u64>() > options.failures {
-                explain(options, &plan, profile, &violation);
-                break;
-            }
-            println!("seed {seed}: {violation}");
-        }
+    let seeds = seeds(options);
+    if options.fresh.is_some() {
+        let (first, count) = (seeds.start, seeds.end - seeds.start);
+        println!("sim: fresh seeds from {first}; again with --first {first} --seeds {count}");
     }
-    let count: u64 = failed.values().sum();
-    println!(
-        "sim: {done} seeds, {events} events, {migrations} migrations, {deaths} deaths in {:.1} s: {}",
-        started.elapsed().as_secs_f64(),
-        if count == 0 { "ok" } else { "FAILED" },
-    );
-    for (rule, count) in &failed {
-        println!("sim: {rule:?} broken by {count} seeds");
-    }
-    ExitCode::from(u8::from(count > 0))
+    let explain = |failed: &batch::Failed| explain(options, failed, profile);
+    let passed = batch::run_all(seeds, profile, options.failures, explain);
+    ExitCode::from(u8::from(!passed))
 }
 
 /// The shortest history of a failing seed, and the command that replays it.
-fn explain(options: &Options, plan: &Plan, profile: &Profile, violation: &Violation) {
+fn explain(options: &Options, failed: &batch::Failed, profile: &Profile) {
+    let batch::Failed { plan, violation } = failed;
     println!("seed {}: {violation}", plan.seed);
     let short = shrink(plan, profile, violation.rule);
     shape(&short);
@@ -162,6 +154,9 @@ fn shape(plan: &Plan) {
         "{} hosts in {} groups, {} spines, LMC {}, connections {:?}",
         plan.hosts, plan.groups, plan.spines, plan.lmc, plan.connections
     );
+    if plan.subnets != Subnets::One {
+        println!("  {:?}", plan.subnets);
+    }
     for (host, policy) in plan.policies.iter().enumerate() {
         if *policy != PolicyOverride::default() {
             println!("  host {host}: {}", policy.over(Policy::DEFAULT));

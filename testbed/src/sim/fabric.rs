@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use cm_msgs::{Gid, Guid, Lid};
+use cm_msgs::{Guid, Lid};
 use statemachine::Overlap;
 
 /// A host's port: host, and port number from 1.
@@ -66,7 +66,10 @@ struct Health {
 #[derive(Debug)]
 pub struct Fabric {
     groups: usize,
+    /// Of each rail.
     spines: usize,
+    /// First and second ports have spine switches of their own, and nothing leads from the ones to the others.
+    are_rails_apart: bool,
     /// LID mask count of all ports.
     pub lmc: u8,
     health: BTreeMap<Element, Health>,
@@ -76,10 +79,11 @@ pub struct Fabric {
 
 impl Fabric {
     /// A fabric with two leaf switches for each group of hosts.
-    pub fn new(groups: usize, spines: usize, lmc: u8) -> Self {
+    pub fn new(groups: usize, spines: usize, lmc: u8, are_rails_apart: bool) -> Self {
         Self {
             groups,
             spines,
+            are_rails_apart,
             lmc,
             health: BTreeMap::new(),
             avoided: BTreeSet::new(),
@@ -156,7 +160,15 @@ impl Fabric {
     /// The spine that forwarding tables name for a LID: the LID says where the search begins.
     fn spine(&self, near: usize, far: usize, dlid: Lid) -> Option<usize> {
         let start = usize::from(dlid.0 / 8 + dlid.0 % 8);
+        let rail = near % 2;
+        if self.are_rails_apart && far % 2 != rail {
+            return None;
+        }
         let spines = (0..self.spines).map(|shift| (start + shift) % self.spines);
+        let spines = spines.map(|spine| match self.are_rails_apart {
+            true => spine * 2 + rail,
+            false => spine,
+        });
         let mut usable = spines.filter(|&spine| {
             let needed = [
                 Element::Spine(spine),
@@ -225,18 +237,7 @@ pub fn guid(host: usize) -> Guid {
     Guid(0x0005_ad00_0000_0000 + ((host as u64 + 1) << 8))
 }
 
-/// GID of a port.
-pub fn gid((host, port): PortOf) -> Gid {
-    Gid::new(0xfe80_0000_0000_0000, Guid(guid(host).0 + u64::from(port)))
-}
-
-/// The port that a GID names, if it names one.
-pub fn port_of(gid: Gid, hosts: usize) -> Option<PortOf> {
-    let mut ports = (0..hosts).flat_map(|host| [(host, 1), (host, 2)]);
-    ports.find(|&port| self::gid(port) == gid)
-}
-
-/// Base LID of a port; there is room for LMC 3.
+/// Base LID of a port where all are in one subnet and none has moved; there is room for LMC 3.
 pub fn base_lid((host, port): PortOf) -> Lid {
     Lid(BASE + host as u16 * 16 + (u16::from(port) - 1) * 8)
 }
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_cable_that_loses_one_direction_passes_the_other() {
-        let mut fabric = Fabric::new(1, 2, 0);
+        let mut fabric = Fabric::new(1, 2, 0, false);
         let (here, there) = (base_lid((0, 1)), base_lid((1, 1)));
         let failure = Failure::OneWay(Direction::Up);
         fabric.change(Element::Cable((0, 1)), failure, true);
@@ -260,7 +261,7 @@ mod tests {
     fn a_dead_spine_is_routed_around_after_a_sweep_and_a_black_hole_is_not() {
         let (here, there) = (base_lid((0, 1)), base_lid((1, 2)));
         for (failure, routed) in [(Failure::Dead, true), (Failure::BlackHole, false)] {
-            let mut fabric = Fabric::new(1, 2, 0);
+            let mut fabric = Fabric::new(1, 2, 0, false);
             let spine = fabric.spine(0, 1, there).expect("a spine");
             fabric.change(Element::Spine(spine), failure, true);
             assert!(!fabric.passes(here, there));

@@ -5,6 +5,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 
+use super::addresses::Change;
 use super::fabric::{Element, Failure};
 use super::queue::SECOND;
 
@@ -43,7 +44,22 @@ pub enum Kind {
     Crash,
     /// An application closes its connection.
     Close,
+    /// A subnet manager gives a port another LID, or two ports each other's, while links stay up.
+    LidMove,
+    /// A subnet manager comes back with another prefix.
+    Prefix,
+    /// A port carries nothing, and the other port of its host loses its link for a moment.
+    HoleAndBlip,
+    /// A peer answers each proposal with a port of its own that nobody has seen.
+    Redirect,
+    /// An application holds its queue pair in SQD.
+    Sqd,
+    /// A cable is pulled, and stays so.
+    PulledForGood,
 }
+
+/// The end of what does not end.
+pub const NEVER: u64 = u64::MAX;
 
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -74,6 +90,12 @@ pub enum What {
     Crash(usize),
     /// One side of a connection is closed at the beginning, the other at the end.
     Close(usize, usize),
+    /// A subnet manager changes addresses, and takes it back at the end.
+    Addresses(Change),
+    /// A host's daemon answers each LAP with a GID that is no port's.
+    Redirect(usize),
+    /// The queue pair at one side of a connection is in SQD.
+    Sqd(usize, usize),
 }
 
 impl fmt::Display for What {
@@ -92,6 +114,9 @@ impl fmt::Display for What {
             Self::MuteLibrary(host) => write!(f, "libraries of host {host} are stopped"),
             Self::Crash(host) => write!(f, "daemon of host {host} killed"),
             Self::Close(conn, side) => write!(f, "connection {conn} closed by side {side}"),
+            Self::Addresses(change) => write!(f, "{change}"),
+            Self::Redirect(host) => write!(f, "host {host} redirects each LAP to a new GID"),
+            Self::Sqd(conn, side) => write!(f, "connection {conn}: QP of side {side} in SQD"),
         }
     }
 }
@@ -113,6 +138,13 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |us: u64| us as f64 / SECOND as f64;
         let (begin, end) = (seconds(self.begin), seconds(self.end));
+        if self.end == NEVER {
+            return write!(
+                f,
+                "{:3}  {begin:10.6} .. never      {}",
+                self.number, self.what
+            );
+        }
         write!(
             f,
             "{:3}  {begin:10.6} .. {end:10.6} s  {}",

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use cm_msgs::PKey;
 use cm_msgs::control::Snapshot;
-use cm_msgs::{Guid, Lid, PKey};
 use statemachine::{Engine, Order, PortId, PortStatus};
 
-use super::fabric::{Fabric, PortOf, base_lid, gid, guid};
+use super::addresses::Addresses;
+use super::fabric::{Fabric, PortOf, guid};
 
 /// A host.
 #[derive(Default)]
@@ -23,6 +24,10 @@ pub struct Host {
     pub waiting: BTreeMap<usize, (u64, bool)>,
     /// How many faults hold the daemon down.
     pub killed: u32,
+    /// How many faults have it redirect its peers.
+    pub redirects: u32,
+    /// How much later the states are that it shows, since it began to.
+    pub sequence_ahead: u32,
     /// How many faults have stopped the libraries' processes.
     pub mute: u32,
     /// Orders that wait in a stopped process's socket, and the number of that.
@@ -40,14 +45,14 @@ pub struct Host {
 }
 
 /// A port, as the daemon sees it.
-pub fn port_status(fabric: &Fabric, port: PortOf) -> PortStatus {
+pub fn port_status(fabric: &Fabric, addresses: &Addresses, port: PortOf) -> PortStatus {
     PortStatus {
         active: fabric.link_is_up(port),
-        lid: base_lid(port),
+        lid: addresses.lid(port),
         lmc: fabric.lmc,
-        sm_lid: Lid(1),
-        sm_guid: Guid(1),
-        gid: gid(port),
+        sm_lid: addresses.sm_lid(port),
+        sm_guid: addresses.sm_guid(port),
+        gid: addresses.gid(port),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,
         rate: 7,

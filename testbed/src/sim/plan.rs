@@ -6,9 +6,10 @@ use std::num::{NonZeroU8, NonZeroU32};
 use cm_msgs::control::{Mode, Placement, PolicyOverride};
 use statemachine::Random;
 
-use super::fabric::{Direction, Element, Failure};
-use super::fault::{Fault, Kind, What};
-use super::profile::Profile;
+use super::addresses::{Change, Lids, Subnets};
+use super::fabric::{Direction, Element, Failure, PortOf};
+use super::fault::{Fault, Kind, NEVER, What};
+use super::profile::{Profile, TwoSubnets};
 use super::queue::{MS, SECOND};
 
 /// Faults begin within this time, after two seconds of peace.
@@ -27,6 +28,8 @@ pub struct Plan {
     pub spines: usize,
     /// LID mask count.
     pub lmc: u8,
+    /// The subnets, and how their addresses are alike.
+    pub subnets: Subnets,
     /// What each host's programs say of how their connections are to be protected.
     pub policies: Vec<PolicyOverride>,
     /// Each connection's active and passive host.
@@ -43,11 +46,11 @@ pub fn random(seed: u64) -> Random {
 }
 
 impl Plan {
-    /// The plan of a seed. The shape is the same in every profile.
+    /// The plan of a seed. The shape is the same in every profile, except for the subnets.
     pub fn new(seed: u64, profile: &Profile) -> Self {
         let mut root = random(seed);
         let (mut shape, mut dice) = (root.split(), root.split());
-        let mut wishes = root.split();
+        let (mut wishes, mut subnets) = (root.split(), root.split());
         let hosts = 2 + pick(&mut shape, 3);
         let connections = (0..1 + pick(&mut shape, 4)).map(|_| {
             let active = pick(&mut shape, hosts);
@@ -60,12 +63,13 @@ impl Plan {
             groups: 1 + pick(&mut shape, 2),
             spines: 2 + pick(&mut shape, 2),
             lmc: if pick(&mut shape, 3) == 0 { 1 } else { 0 },
+            subnets: subnets_of(&mut subnets, profile.two_subnets),
             policies: (0..hosts).map(|_| policy(&mut wishes)).collect(),
             connections,
             faults: Vec::new(),
         };
         let mut faults: Vec<Fault> = (0..1 + pick(&mut dice, 12))
-            .map(|_| plan.fault(profile, &mut dice))
+            .flat_map(|_| plan.faults(profile, &mut dice))
             .collect();
         faults.sort_by_key(|fault| fault.begin);
         for (number, fault) in faults.iter_mut().enumerate() {
@@ -88,22 +92,70 @@ impl Plan {
 
     /// When the last fault is over.
     pub fn calm_from(&self) -> u64 {
-        let ends = self.faults.iter().map(|fault| fault.end);
+        let ends = self.faults.iter().map(|fault| match fault.end {
+            NEVER => fault.begin,
+            end => end,
+        });
         ends.max().unwrap_or(0).max(2 * SECOND)
     }
 
-    fn fault(&self, profile: &Profile, dice: &mut Random) -> Fault {
+    /// Subnets of which a fault can be a part.
+    fn rails(&self) -> usize {
+        match self.subnets {
+            Subnets::One => 1,
+            Subnets::Two { .. } => 2,
+        }
+    }
+
+    fn faults(&self, profile: &Profile, dice: &mut Random) -> Vec<Fault> {
         let kind = profile.kinds[pick(dice, profile.kinds.len())];
         let begin = 2 * SECOND + u64::from(dice.below(SPAN as u32));
         // Blips, and what lasts.
         let longest = [100 * MS, 2 * SECOND, 15 * SECOND][pick(dice, 3)];
         let end = begin + MS + u64::from(dice.below(longest as u32));
-        let what = self.what(kind, dice);
-        Fault {
+        let fault = |begin, end, what| Fault {
             number: 0,
             begin,
             end,
             what,
+        };
+        match kind {
+            Kind::HoleAndBlip => {
+                let (host, port) = self.port(dice);
+                let hole = What::Fabric(Element::Cable((host, port)), Failure::BlackHole);
+                let blip = What::Fabric(Element::Cable((host, 3 - port)), Failure::Dead);
+                // The hole is known by then.
+                let at = begin + 5 * SECOND + u64::from(dice.below(SECOND as u32));
+                let lasts = MS + u64::from(dice.below(100 * MS as u32));
+                let mut faults = vec![fault(begin, at + SECOND, hole), fault(at, at + lasts, blip)];
+                // Where the SA is silent the hole cannot be replaced.
+                if pick(dice, 2) == 0 {
+                    faults.push(fault(begin, at + SECOND, What::NoSa));
+                }
+                faults
+            }
+            Kind::PulledForGood => {
+                let cable = Element::Cable(self.port(dice));
+                vec![fault(begin, NEVER, What::Fabric(cable, Failure::Dead))]
+            }
+            _ => vec![fault(begin, end, self.what(kind, dice))],
+        }
+    }
+
+    fn port(&self, dice: &mut Random) -> PortOf {
+        (pick(dice, self.hosts), [1, 2][pick(dice, 2)])
+    }
+
+    fn change(&self, dice: &mut Random) -> Change {
+        let port = self.port(dice);
+        let mut other = self.port(dice);
+        if self.rails() == 2 {
+            // A LID counts in its own subnet only.
+            other.1 = port.1;
+        }
+        match pick(dice, 2) {
+            0 if other != port => Change::Swap(port, other),
+            _ => Change::Renumber(port),
         }
     }
 
@@ -131,20 +183,31 @@ impl Plan {
             Kind::MuteLibrary => What::MuteLibrary(pick(dice, self.hosts)),
             Kind::Crash => What::Crash(pick(dice, self.hosts)),
             Kind::Close => What::Close(pick(dice, self.connections.len()), pick(dice, 2)),
+            Kind::LidMove => What::Addresses(self.change(dice)),
+            Kind::Prefix => What::Addresses(Change::Prefix(pick(dice, self.rails()))),
+            Kind::Redirect => What::Redirect(pick(dice, self.hosts)),
+            Kind::Sqd => What::Sqd(pick(dice, self.connections.len()), pick(dice, 2)),
+            // Several faults, or one that does not end.
+            Kind::HoleAndBlip | Kind::PulledForGood => {
+                What::Fabric(self.cable(dice), Failure::Dead)
+            }
         }
     }
 
     fn cable(&self, dice: &mut Random) -> Element {
         match pick(dice, 4) {
-            0 => Element::Trunk(pick(dice, 2 * self.groups), pick(dice, self.spines)),
-            _ => Element::Cable((pick(dice, self.hosts), [1, 2][pick(dice, 2)])),
+            0 => {
+                let leaf = pick(dice, 2 * self.groups);
+                Element::Trunk(leaf, pick(dice, self.rails() * self.spines))
+            }
+            _ => Element::Cable(self.port(dice)),
         }
     }
 
     fn switch(&self, dice: &mut Random) -> Element {
         match pick(dice, 2) {
             0 => Element::Leaf(pick(dice, 2 * self.groups)),
-            _ => Element::Spine(pick(dice, self.spines)),
+            _ => Element::Spine(pick(dice, self.rails() * self.spines)),
         }
     }
 }
@@ -160,6 +223,19 @@ fn policy(wishes: &mut Random) -> PolicyOverride {
             _ => None,
         },
         hold_down: [None, NonZeroU32::new(1_000)][pick(wishes, 2)],
+    }
+}
+
+fn subnets_of(dice: &mut Random, wanted: TwoSubnets) -> Subnets {
+    let two = Subnets::Two {
+        lids: [Lids::Equal, Lids::Crossed, Lids::Distinct][pick(dice, 3)],
+        same_prefix: pick(dice, 2) == 0,
+        same_sm: pick(dice, 2) == 0,
+    };
+    match wanted {
+        TwoSubnets::Never => Subnets::One,
+        TwoSubnets::Always => two,
+        TwoSubnets::Sometimes => [Subnets::One, two][pick(dice, 2)],
     }
 }
 

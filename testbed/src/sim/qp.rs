@@ -49,8 +49,8 @@ pub struct Qp {
     lost: u16,
 }
 
-/// Whether `other` is this path seen from its other end.
-pub fn is_reverse(path: &Path, other: &Path) -> bool {
+/// Whether `other` is this path seen from its other end, by its LIDs.
+fn is_reverse(path: &Path, other: &Path) -> bool {
     path.slid == other.dlid && path.dlid == other.slid
 }
 
@@ -71,6 +71,11 @@ impl Qp {
     pub fn loaded(&self) -> Option<Path> {
         self.alternate
             .filter(|_| self.migration != MigrationState::Migrated)
+    }
+
+    /// It answers: in SQD, too, where it sends nothing of its own.
+    pub fn is_alive(&self) -> bool {
+        matches!(self.state, QpState::Rts | QpState::Sqd)
     }
 
     /// In RTS, and its alternate is armed.
@@ -97,12 +102,13 @@ impl Qp {
         self.migration == MigrationState::Migrated
     }
 
-    /// A packet of the peer's came in by the way that is `from` at the peer. Whether it is taken.
-    pub fn receive(&mut self, from: &Path, migreq: bool) -> (bool, Option<Event>) {
-        if self.state != QpState::Rts {
+    /// A packet of the peer's came in by this port, and by the way that is `from` at the peer. Whether it is taken.
+    pub fn receive(&mut self, port: u8, from: &Path, migreq: bool) -> (bool, Option<Event>) {
+        if !self.is_alive() {
             return (false, None);
         }
-        if is_reverse(from, &self.primary) {
+        let comes_by = |path: &Path| path.port == port && is_reverse(from, path);
+        if comes_by(&self.primary) {
             if self.migration == MigrationState::Rearm && !migreq {
                 self.migration = MigrationState::Armed;
                 return (true, Some(Event::Armed));
@@ -110,7 +116,9 @@ impl Qp {
             return (true, None);
         }
         match self.alternate {
-            Some(alternate) if self.is_armed() && migreq && is_reverse(from, &alternate) => {
+            Some(alternate)
+                if self.migration == MigrationState::Armed && migreq && comes_by(&alternate) =>
+            {
                 self.go_over(alternate);
                 (true, Some(Event::Migrated))
             }
@@ -191,7 +199,7 @@ mod tests {
         assert_eq!(qp.load(path(1, 2)), Err(Illegal::LoadOfPrimary));
         assert_eq!(qp.load(path(3, 4)), Ok(()));
         assert_eq!(qp.migrate(), Err(Illegal::MigrateOutsideArmed), "ReArm");
-        qp.receive(&path(2, 1), false);
+        qp.receive(0, &path(2, 1), false);
         assert_eq!(qp.migrate(), Ok(()));
         qp.state = QpState::Error;
         assert_eq!(qp.load(path(1, 2)), Err(Illegal::LoadOutsideRts));
@@ -201,7 +209,7 @@ mod tests {
     fn retries_end_in_migration_when_armed_and_in_death_when_not() {
         let mut qp = Qp::new(path(1, 2));
         assert_eq!(qp.load(path(3, 4)), Ok(()));
-        qp.receive(&path(2, 1), false);
+        qp.receive(0, &path(2, 1), false);
         let last = |qp: &mut Qp| (0..RETRIES).filter_map(|_| qp.not_acknowledged()).last();
         assert_eq!(last(&mut qp), Some(Event::Migrated));
         assert_eq!(last(&mut qp), Some(Event::Broken));

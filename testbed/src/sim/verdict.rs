@@ -28,6 +28,12 @@ pub enum Rule {
     ArmedDeath,
     /// 6: no connection dies of one fault after a calm that a correct protocol could have saved.
     CalmDeath,
+    /// 5: between two ends LAPs, SAPs and path queries follow each other only so often.
+    Rounds,
+    /// 6: no connection is moved to a path that is known to carry nothing, and dies of it.
+    KnownHole,
+    /// 9: without a fault nothing migrates.
+    Unprovoked,
     /// 7: closed connections leave nothing behind.
     Leak,
 }

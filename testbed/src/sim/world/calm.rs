@@ -12,7 +12,6 @@ use super::World;
 use super::daemon::SOURCE_TIMEOUT;
 use crate::sim::fabric::{Element, base_lid};
 use crate::sim::fault::What;
-use crate::sim::qp::is_reverse;
 use crate::sim::queue::{MS, SECOND};
 
 /// So long without a change, the network is calm.
@@ -24,7 +23,7 @@ const REARM: u64 = 60 * MS;
 /// for as long, on a busy host.
 const UNKNOWN: u64 = 5 * MS;
 
-/// The LIDs of a path, from side 0 to side 1.
+/// The places of a path's ends, from side 0 to side 1.
 type Lids = (Lid, Lid);
 
 /// How a connection stood when a fault began after a calm.
@@ -79,7 +78,10 @@ fn disturbs(what: What) -> bool {
         | What::StaleSa
         | What::LateLibrary(_)
         | What::MuteLibrary(_)
-        | What::Crash(_) => true,
+        | What::Crash(_)
+        | What::Addresses(_)
+        | What::Redirect(_)
+        | What::Sqd(..) => true,
         What::Fabric(..) | What::MadCopy(_) | What::Forgery(_) | What::Close(..) => false,
     }
 }
@@ -130,7 +132,9 @@ impl World<'_> {
         if disturbs(what) {
             step(&mut self.calms.disturbances);
         }
-        if !begins {
+        // Where addresses change, paths are not what they were; nor can a QP in SQD be moved.
+        let is_no_trial = matches!(what, What::Addresses(_) | What::Sqd(..));
+        if !begins || is_no_trial {
             for peace in &mut self.calms.peace {
                 peace.stand = None;
             }
@@ -176,16 +180,21 @@ impl World<'_> {
         }
     }
 
+    /// A path that does not lead to the other host any more leads to no place.
+    fn places(&self, conn: usize, side: usize, path: &Path) -> Lids {
+        self.ends_of(conn, side, path).unwrap_or_default()
+    }
+
     fn primary_of(&self, conn: usize, side: usize) -> Lids {
-        let path = &self.connections[conn].ends[side].qp.primary;
-        (path.slid, path.dlid)
+        self.places(conn, side, &self.connections[conn].ends[side].qp.primary)
     }
 
     fn armed_alternate(&self, conn: usize) -> Option<Lids> {
         let [one, other] = [0, 1].map(|side| &self.connections[conn].ends[side].qp);
         let (here, there): (Path, Path) = (one.alternate?, other.alternate?);
-        let same = is_reverse(&here, &there) && is_reverse(&one.primary, &other.primary);
-        (one.is_armed() && other.is_armed() && same).then_some((here.slid, here.dlid))
+        let pairs = [[&here, &there], [&one.primary, &other.primary]];
+        let same = pairs.map(|pair| self.are_reversed(conn, 0, pair)) == [Some(true); 2];
+        (one.is_armed() && other.is_armed() && same).then(|| self.places(conn, 0, &here))
     }
 
     fn stand_of(&self, conn: usize) -> Stand {
@@ -236,6 +245,19 @@ impl World<'_> {
             (from, to) != primary && modes.iter().all(allows)
         });
         ways
+    }
+
+    /// Whether there is a path besides the primary: where a cable is pulled for good there may be none.
+    pub(super) fn could_be_armed(&self, conn: usize) -> bool {
+        let primary = self.primary_of(conn, 0);
+        let mut others = self.alternates(conn, primary).into_iter();
+        others.any(|way| self.lives(way))
+    }
+
+    /// Whether there is a path from that port: one that is lost for good is no place to go.
+    pub(super) fn could_be_on(&self, conn: usize, port: u8) -> bool {
+        let mut ways = self.ways(conn).into_iter();
+        ways.any(|way| self.port_of(way.0) == port && self.lives(way))
     }
 
     /// What a path shares with the primary.

@@ -11,7 +11,7 @@ use statemachine::{
 
 use super::{Event, Keep, World};
 use crate::sim::diagram::{Before, word};
-use crate::sim::fabric::{PortOf, base_lid, guid, port_of};
+use crate::sim::fabric::{PortOf, guid};
 use crate::sim::host::{port_id, port_status};
 use crate::sim::queue::{MS, SECOND};
 
@@ -81,7 +81,7 @@ impl World<'_> {
 
     pub(super) fn port(&mut self, port: PortOf) {
         self.uek_port(port);
-        let status = port_status(&self.fabric, port);
+        let status = port_status(&self.fabric, &self.addresses, port);
         self.input(port.0, Input::Port(port_id(port), Some(status)));
     }
 
@@ -144,10 +144,11 @@ impl World<'_> {
         let client = self.hosts[host].client;
         match query {
             Query::Assess(assess) => {
-                let input = self.assess(&assess);
+                let input = self.assess(host, &assess);
                 self.queue.after(MS, Event::Input(host, client, input));
             }
             Query::Paths(query) => {
+                self.count_query(host, query.query);
                 let weather = &self.weather;
                 let delay = match weather.no_sa > 0 || weather.sa_delay > SOURCE_TIMEOUT {
                     true => SOURCE_TIMEOUT,
@@ -158,16 +159,15 @@ impl World<'_> {
         }
     }
 
-    fn assess(&self, assess: &Assess) -> Input {
-        let hosts = self.hosts.len();
-        let base = |gid| port_of(gid, hosts).map(base_lid);
-        let primary = (assess.primary.slid, assess.primary.dlid);
+    fn assess(&self, host: usize, assess: &Assess) -> Input {
+        let addresses = &self.addresses;
+        let base = |gid| addresses.port_of(gid).map(|port| addresses.lid(port));
+        let primary = addresses.ends(host, &assess.primary);
         let overlaps = assess.paths.iter().map(|path| {
-            let way = (
-                path.slid.or_else(|| base(path.sgid))?,
-                path.dlid.or_else(|| base(path.dgid))?,
-            );
-            self.fabric.overlap(primary, way)
+            let slid = path.slid.or_else(|| base(path.sgid))?;
+            let dlid = path.dlid.or_else(|| base(path.dgid))?;
+            let way = addresses.ends_of((host, path.port.port), slid, dlid)?;
+            self.fabric.overlap(primary?, way)
         });
         Input::Assessed {
             query: assess.query,
@@ -197,16 +197,26 @@ impl World<'_> {
 
     /// What the subnet manager knows.
     fn records(&self, query: &PathQuery) -> Result<Vec<PathRecord>, QueryError> {
-        let hosts = self.hosts.len();
-        let known = |gid| port_of(gid, hosts).filter(|&port| self.fabric.is_known(port));
+        let addresses = &self.addresses;
+        let known = |gid| {
+            let port = addresses.port_of(gid);
+            port.filter(|&port| self.fabric.is_known(port))
+        };
         let (Some(from), Some(to)) = (known(query.sgid), known(query.dgid)) else {
             return Err(QueryError::NoPath);
         };
+        let slid = query.slid.unwrap_or(addresses.lid(from));
+        let dlid = query.dlid.unwrap_or(addresses.lid(to));
+        let place = addresses.ends_of(from, slid, dlid);
+        let leads_there = place.is_some_and(|(_, place)| self.fabric.port_at(place) == Some(to));
+        if !leads_there {
+            return Err(QueryError::NoPath);
+        }
         let record = PathRecord {
             dgid: query.dgid,
             sgid: query.sgid,
-            dlid: query.dlid.unwrap_or(base_lid(to)),
-            slid: query.slid.unwrap_or(base_lid(from)),
+            dlid,
+            slid,
             pkey: PKey::DEFAULT_FULL,
             reversible: true,
             mtu: 4,

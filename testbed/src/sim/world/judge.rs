@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether what happens may happen.
 
-use cm_msgs::control::{Placement, QpState};
+use cm_msgs::Lid;
+use cm_msgs::control::Placement;
 use cm_msgs::path::Path;
 
 use super::World;
+use crate::sim::addresses::Subnets;
 use crate::sim::profile::Profile;
-use crate::sim::qp::is_reverse;
 use crate::sim::queue::SECOND;
 use crate::sim::verdict::Rule;
 
@@ -61,14 +62,39 @@ impl Judge {
         };
     }
 
+    /// Whether no fault holds, and none has begun or ended for as long; before the first one nothing is wrong.
+    pub(super) fn is_quiet(&self, now: u64, long: u64) -> bool {
+        self.faults == 0 && (self.changed == 0 || now >= self.changed + long)
+    }
+
     pub(super) fn acknowledged(&mut self, conn: usize, side: usize) {
         self.trials[conn][side] = None;
     }
 }
 
 impl World<'_> {
-    pub(super) fn passes_both_ways(&self, path: &Path) -> bool {
-        self.fabric.passes(path.slid, path.dlid) && self.fabric.passes(path.dlid, path.slid)
+    /// The places of a path's ends, if it leads to the connection's other host: a LID may have become another's.
+    pub(super) fn ends_of(&self, conn: usize, side: usize, path: &Path) -> Option<(Lid, Lid)> {
+        let ends = &self.connections[conn].ends;
+        let (here, there) = (ends[side].host, ends[1 - side].host);
+        let (from, to) = self.addresses.ends(here, path)?;
+        let leads_there = self
+            .fabric
+            .port_at(to)
+            .is_some_and(|(host, _)| host == there);
+        leads_there.then_some((from, to))
+    }
+
+    pub(super) fn passes_both_ways(&self, conn: usize, side: usize, path: &Path) -> bool {
+        let ends = self.ends_of(conn, side, path);
+        ends.is_some_and(|(from, to)| self.fabric.passes(from, to) && self.fabric.passes(to, from))
+    }
+
+    /// Whether the paths of two ends join the same ports; `None`: one of them leads nowhere.
+    pub(super) fn are_reversed(&self, conn: usize, side: usize, paths: [&Path; 2]) -> Option<bool> {
+        let here = self.ends_of(conn, side, paths[0])?;
+        let there = self.ends_of(conn, 1 - side, paths[1])?;
+        Some(here == (there.1, there.0))
     }
 
     /// The alternate that both ends have armed, if it would carry packets.
@@ -76,14 +102,16 @@ impl World<'_> {
         let [one, other] = [side, 1 - side].map(|side| &self.connections[conn].ends[side].qp);
         let (here, there) = (one.alternate?, other.alternate?);
         let armed = one.is_armed() && other.is_armed();
-        (armed && is_reverse(&here, &there) && self.passes_both_ways(&here)).then_some(here)
+        let same = self.are_reversed(conn, side, [&here, &there]) == Some(true);
+        (armed && same && self.passes_both_ways(conn, side, &here)).then_some(here)
     }
 
     /// A packet was not acknowledged.
     pub(super) fn lost(&mut self, conn: usize, side: usize) {
         match self.judge.trials[conn][side] {
             Some(mut trial) => {
-                trial.alternate = trial.alternate.filter(|path| self.passes_both_ways(path));
+                let passes = |path: &Path| self.passes_both_ways(conn, side, path);
+                trial.alternate = trial.alternate.filter(passes);
                 self.judge.trials[conn][side] = Some(trial);
             }
             None => {
@@ -99,7 +127,7 @@ impl World<'_> {
     pub(super) fn died(&mut self, conn: usize, side: usize) {
         self.outcome.deaths += 1;
         let peer = &self.connections[conn].ends[1 - side].qp;
-        let peer_lives = peer.state == QpState::Rts;
+        let peer_lives = peer.is_alive();
         let trial = self.judge.trials[conn][side].filter(|_| peer_lives);
         let hears = self.weather.loss < DEAF;
         if let Some(path) = trial.filter(|_| hears).and_then(|trial| trial.alternate) {
@@ -111,6 +139,7 @@ impl World<'_> {
                 )
             });
         }
+        self.must_not_have_been_sent_into_a_hole(conn);
         if peer_lives && let Some(words) = self.saved_by(conn) {
             self.violated(Rule::CalmDeath, || {
                 format!("connection {conn} side {side} died of one fault after a calm: {words}")
@@ -124,7 +153,7 @@ impl World<'_> {
         let [one, other] = [0, 1].map(|side| &self.connections[conn].ends[side].qp);
         let differ = match (one.loaded(), other.loaded()) {
             (Some(here), Some(there)) if one.is_armed() && other.is_armed() => {
-                !is_reverse(&here, &there)
+                self.are_reversed(conn, 0, [&here, &there]) == Some(false)
             }
             _ => false,
         };
@@ -145,7 +174,8 @@ impl World<'_> {
     /// Every connection that lives is armed.
     pub(super) fn must_be_armed(&mut self) {
         for conn in 0..self.connections.len() {
-            if !self.connections[conn].closed && self.live_alternate(conn, 0).is_none() {
+            let (closed, armed) = (self.connections[conn].closed, self.live_alternate(conn, 0));
+            if !closed && armed.is_none() && self.could_be_armed(conn) {
                 let ends = [0, 1].map(|side| {
                     let end = &self.connections[conn].ends[side];
                     let engine = self.hosts[end.host].engine.as_ref();
@@ -178,12 +208,24 @@ impl World<'_> {
                 Some(Placement::Stay | Placement::Spread) | None => continue,
             };
             let port = end.qp.primary.port;
-            if !self.connections[conn].closed && port != wanted {
+            let closed = self.connections[conn].closed;
+            let judged = !closed && !self.wishes_conflict(conn);
+            if judged && port != wanted && self.could_be_on(conn, wanted) {
                 self.violated(Rule::Failback, || {
                     format!("connection {conn}: on port {port}, and port {wanted} is preferred")
                 });
             }
         }
+    }
+
+    /// Whether both hosts may want the connection somewhere, and not every pair of ports is joined by a path: one
+    /// of them cannot have it.
+    fn wishes_conflict(&self, conn: usize) -> bool {
+        let wants = |end: &super::End| {
+            let placement = self.plan.policies[end.host].placement;
+            !matches!(placement, None | Some(Placement::Stay))
+        };
+        self.plan.subnets != Subnets::One && self.connections[conn].ends.iter().all(wants)
     }
 
     /// Nothing is left of connections that are closed.

@@ -111,7 +111,11 @@ impl World<'_> {
             _ if !fits => None,
             Order::Load(load) => Some(qp.load(load.alternate)),
             _ if !armed => None,
-            _ => Some(qp.migrate()),
+            _ => {
+                self.migrates_by_order(conn, side);
+                self.must_have_a_cause(conn, side);
+                Some(self.connections[conn].ends[side].qp.migrate())
+            }
         };
         let cause = match modified {
             None => Cause::Stale { token },

@@ -3,10 +3,13 @@
 
 mod calm;
 mod daemon;
+mod holes;
 mod judge;
 mod library;
 mod network;
 pub mod rearm;
+mod redirect;
+mod rounds;
 mod standing;
 mod traffic;
 mod trouble;
@@ -18,10 +21,14 @@ use cm_msgs::path::Path;
 use statemachine::{Input, MadSource, Order, PathQuery, Probe, Random};
 
 use self::calm::Calms;
+use self::holes::Holes;
 use self::judge::Judge;
 use self::network::Weather;
+use self::rounds::Rounds;
+use super::addresses::{Addresses, Subnets};
 use super::diagram::Transitions;
-use super::fabric::{Fabric, PortOf, base_lid, gid};
+use super::fabric::{Fabric, PortOf};
+use super::fault::NEVER;
 use super::host::Host;
 use super::plan::{Plan, random};
 use super::profile::Profile;
@@ -126,11 +133,14 @@ struct World<'a> {
     plan: &'a Plan,
     queue: Queue<Event>,
     fabric: Fabric,
+    addresses: Addresses,
     hosts: Vec<Host>,
     connections: Vec<Connection>,
     weather: Weather,
     judge: Judge,
     calms: Calms,
+    holes: Holes,
+    rounds: Rounds,
     /// Seeds of daemons.
     seeds: Random,
     dice: Random,
@@ -162,11 +172,12 @@ pub fn run(plan: &Plan, profile: &Profile, keep: Keep) -> Outcome {
 impl<'a> World<'a> {
     fn new(plan: &'a Plan, profile: &Profile, keep: Keep) -> Self {
         let mut root = random(plan.seed ^ 0x5157_4c44);
+        let addresses = Addresses::new(plan.subnets, plan.hosts, plan.lmc);
         let ends = |index: usize, (active, passive)| {
             let port = (index % 2) as u8 + 1;
             let end = |host, peer| End {
                 host,
-                qp: Qp::new(first_path((host, port), (peer, port))),
+                qp: Qp::new(first_path(&addresses, (host, port), (peer, port))),
                 standing: None,
                 registered: false,
             };
@@ -180,10 +191,18 @@ impl<'a> World<'a> {
         Self {
             plan,
             queue: Queue::default(),
-            fabric: Fabric::new(plan.groups, plan.spines, plan.lmc),
+            fabric: Fabric::new(
+                plan.groups,
+                plan.spines,
+                plan.lmc,
+                plan.subnets != Subnets::One,
+            ),
+            addresses,
             hosts: (0..plan.hosts).map(|_| Host::default()).collect(),
             judge: Judge::new(profile, connections.len()),
             calms: Calms::new(connections.len()),
+            holes: Holes::new(connections.len()),
+            rounds: Rounds::default(),
             connections,
             weather: Weather::default(),
             seeds: root.split(),
@@ -212,7 +231,9 @@ impl<'a> World<'a> {
         }
         for (index, fault) in self.plan.faults.iter().enumerate() {
             self.queue.at(fault.begin, Event::Begin(index));
-            self.queue.at(fault.end, Event::End(index));
+            if fault.end != NEVER {
+                self.queue.at(fault.end, Event::End(index));
+            }
         }
         let settled = self.plan.calm_from() + LIVENESS;
         self.queue.at(settled, Event::Settled);
@@ -276,17 +297,17 @@ impl<'a> World<'a> {
 }
 
 /// The path that the connection manager gives a connection.
-fn first_path(from: PortOf, to: PortOf) -> Path {
+fn first_path(addresses: &Addresses, from: PortOf, to: PortOf) -> Path {
     Path {
         port: from.1,
         mtu: 4,
         rate: 7,
         ack_timeout: 14,
-        slid: base_lid(from),
-        dlid: base_lid(to),
+        slid: addresses.lid(from),
+        dlid: addresses.lid(to),
         pkey: PKey::DEFAULT_FULL,
-        sgid: gid(from),
-        dgid: gid(to),
+        sgid: addresses.gid(from),
+        dgid: addresses.gid(to),
         ..Path::default()
     }
 }

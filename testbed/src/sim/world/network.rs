@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MADs between daemons, and those that nobody should believe.
 
-use cm_msgs::{PKey, cm};
+use cm_msgs::{Lid, PKey, cm};
 use statemachine::{Input, MadSource, Probe, Transmit};
 
 use super::{Event, World};
-use crate::sim::fabric::base_lid;
 use crate::sim::host::port_id;
 use crate::sim::queue::SECOND;
 use crate::sim::verdict::Rule;
@@ -38,9 +37,12 @@ pub(super) struct Weather {
 impl World<'_> {
     pub(super) fn send(&mut self, host: usize, send: &Transmit) {
         self.count(host);
-        let slid = base_lid((host, send.port.port));
+        self.count_message(host, &send.message, send.transaction_id);
+        let from = (host, send.port.port);
+        let slid = self.addresses.lid(from);
         // The codecs are part of the way.
-        let mad = send.message.encode(CLASS, u64::from(send.transaction_id));
+        let message = self.redirected(host, send.message.clone());
+        let mad = message.encode(CLASS, u64::from(send.transaction_id));
         let Ok((_, message)) = cm::Message::decode(&mad) else {
             return self.violated(Rule::Legal, || format!("host {host}: {:?}", send.message));
         };
@@ -50,10 +52,13 @@ impl World<'_> {
             let place = self.dice.below(SEEN as u32) as usize;
             self.weather.seen[place] = message.clone();
         }
-        let Some((to, port)) = self.fabric.port_at(send.lid) else {
+        let Some((here, there)) = self.addresses.ends_of(from, slid, send.lid) else {
             return;
         };
-        if to >= self.hosts.len() || !self.fabric.passes(slid, send.lid) {
+        let Some((to, port)) = self.fabric.port_at(there) else {
+            return;
+        };
+        if !self.fabric.passes(here, there) {
             return;
         }
         let source = MadSource {
@@ -76,8 +81,8 @@ impl World<'_> {
     /// A probe takes the path that it is about.
     pub(super) fn send_probe(&mut self, host: usize, probe: Probe) {
         self.count(host);
-        let path = probe.path;
-        if self.fabric.passes(path.slid, path.dlid) && !self.is_lost() {
+        let ends = self.probe_ends(host, &probe);
+        if ends.is_some_and(|(from, to)| self.fabric.passes(from, to)) && !self.is_lost() {
             let event = Event::Probe(host, probe);
             let delay = self.mad_delay();
             self.queue.after(delay, event);
@@ -86,13 +91,19 @@ impl World<'_> {
 
     /// Where no daemon runs, the kernel answers.
     pub(super) fn answer_probe(&mut self, host: usize, probe: Probe) {
-        let path = probe.path;
-        if self.fabric.passes(path.dlid, path.slid) && !self.is_lost() {
+        let ends = self.probe_ends(host, &probe);
+        if ends.is_some_and(|(from, to)| self.fabric.passes(to, from)) && !self.is_lost() {
             let client = self.hosts[host].client;
             let delay = self.mad_delay();
             let event = Event::Input(host, client, Input::Probed(probe));
             self.queue.after(delay, event);
         }
+    }
+
+    fn probe_ends(&self, host: usize, probe: &Probe) -> Option<(Lid, Lid)> {
+        let path = &probe.path;
+        let from = (host, path.port.port);
+        self.addresses.ends_of(from, path.slid, path.dlid)
     }
 
     fn is_lost(&mut self) -> bool {
@@ -136,7 +147,7 @@ impl World<'_> {
         let (from, to) = (port(), port());
         let source = MadSource {
             port: port_id(to),
-            lid: base_lid(from),
+            lid: self.addresses.lid(from),
             qpn: 1,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: self.dice.below(u32::MAX),

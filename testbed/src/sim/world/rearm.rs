@@ -4,6 +4,7 @@
 use cm_msgs::control::{PolicyOverride, QpState};
 
 use super::{Keep, World};
+use crate::sim::addresses::Subnets;
 use crate::sim::fabric::{Element, Failure};
 use crate::sim::plan::Plan;
 use crate::sim::profile::{Named, Profile};
@@ -68,6 +69,7 @@ fn peace(seed: u64, connections: usize) -> Plan {
         groups: 1,
         spines: 2,
         lmc: 0,
+        subnets: Subnets::One,
         connections: vec![(0, 1); connections],
         faults: Vec::new(),
         policies: vec![PolicyOverride::default(); 2],
@@ -145,10 +147,8 @@ impl World<'_> {
     fn is_protected(&self, conn: usize) -> bool {
         let ends = &self.connections[conn].ends;
         let alive = ends.iter().all(|end| end.qp.state == QpState::Rts);
-        let passes = ends
-            .iter()
-            .all(|end| self.passes_both_ways(&end.qp.primary));
-        alive && passes && self.live_alternate(conn, 0).is_some()
+        let passes = [0, 1].map(|side| self.passes_both_ways(conn, side, &ends[side].qp.primary));
+        alive && passes == [true; 2] && self.live_alternate(conn, 0).is_some()
     }
 
     fn look_closely(&mut self) {

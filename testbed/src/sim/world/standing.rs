@@ -67,7 +67,8 @@ impl World<'_> {
         }
         let host = end.host;
         end.standing = None;
-        let migrated = end.qp.migrate();
+        self.migrates_by_order(conn, side);
+        let migrated = self.connections[conn].ends[side].qp.migrate();
         self.outcome.migrations += 1;
         self.tell(|| format!("host {host} connection {conn}: by standing order"));
         if let Err(illegal) = migrated {

@@ -2,6 +2,7 @@
 //! Applications' packets, and what queue pairs make of them.
 
 use cm_msgs::control::{Cause, QpState};
+use cm_msgs::path::Path;
 
 use super::{Event, World};
 use crate::sim::qp;
@@ -22,28 +23,40 @@ impl World<'_> {
             return;
         }
         let sent = (ends[side].qp.primary, ends[side].qp.migreq());
-        let there = self.fabric.passes(sent.0.slid, sent.0.dlid);
-        let peer = &mut ends[1 - side].qp;
-        let (taken, event) = match there {
-            true => peer.receive(&sent.0, sent.1),
-            false => (false, None),
+        let [here, there] = [side, 1 - side].map(|side| ends[side].host);
+        let port = self.arrives(here, there, &sent.0);
+        let peer = &mut self.connections[conn].ends[1 - side].qp;
+        let (taken, event) = match port {
+            Some(port) => peer.receive(port, &sent.0, sent.1),
+            None => (false, None),
         };
         // The acknowledgement goes by the receiver's primary.
         let (back, migreq) = (peer.primary, peer.migreq());
         self.notice(conn, 1 - side, event);
-        if taken && self.fabric.passes(back.slid, back.dlid) {
+        let port = self.arrives(there, here, &back).filter(|_| taken);
+        if let Some(port) = port {
             self.judge.acknowledged(conn, side);
+            self.holes.acknowledged(conn, side);
             let qp = &mut self.connections[conn].ends[side].qp;
             qp.acknowledged();
-            let (_, event) = qp.receive(&back, migreq);
+            let (_, event) = qp.receive(port, &back, migreq);
             self.notice(conn, side, event);
         } else {
             self.lost(conn, side);
+            self.lost_after_order(conn, side);
             let event = self.connections[conn].ends[side].qp.not_acknowledged();
             self.notice(conn, side, event);
         }
         self.must_be_reversed(conn);
         self.note_paths(conn);
+        self.note_alternate(conn, side);
+    }
+
+    /// The port of the other host by which a packet comes in, if it gets there: queue pair numbers are a host's own.
+    fn arrives(&self, host: usize, other: usize, path: &Path) -> Option<u8> {
+        let (from, to) = self.addresses.ends(host, path)?;
+        let port = self.fabric.port_at(to).filter(|port| port.0 == other)?;
+        self.fabric.passes(from, to).then_some(port.1)
     }
 
     /// A library sees what its QP does.
@@ -54,6 +67,7 @@ impl World<'_> {
         let cause = match event {
             qp::Event::Migrated => {
                 self.outcome.migrations += 1;
+                self.must_have_a_cause(conn, side);
                 self.uek_migrated(side);
                 Cause::PathMigrated
             }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults begin and end.
 
+use cm_msgs::control::{Cause, QpState};
 use statemachine::Input;
 
 use super::{Event, World};
+use crate::sim::addresses::Change;
 use crate::sim::fabric::{Element, Failure};
 use crate::sim::fault::What;
 use crate::sim::queue::{MS, SECOND};
@@ -13,12 +15,15 @@ const LOSS_SEEN: u64 = MS;
 const RETURN_SEEN: u64 = 50 * MS;
 /// The subnet manager has routed around a change after this.
 const SWEEP: u64 = 1_500 * MS;
+/// A subnet manager has set the addresses of all ports within this time.
+const READDRESSED: u64 = 500 * MS;
 
 impl World<'_> {
     pub(super) fn begin(&mut self, index: usize) {
         let fault = self.plan.faults[index];
         self.tell(|| format!("begins: {fault}"));
         self.judge.changed(self.queue.now(), true);
+        self.holes.changed(fault.what, self.queue.now(), true);
         self.calm_ends();
         match fault.what {
             What::Forgery(count) => {
@@ -36,6 +41,8 @@ impl World<'_> {
                 self.kill(host);
             }
             What::Close(conn, side) => self.close(conn, side),
+            What::Addresses(change) => self.readdress(fault.number, change, true),
+            What::Sqd(conn, side) => self.drain_qp(conn, side, true),
             what => self.shift(what, true),
         }
         self.fault_changed(fault.what, true);
@@ -45,6 +52,7 @@ impl World<'_> {
         let fault = self.plan.faults[index];
         self.tell(|| format!("ends:   {fault}"));
         self.judge.changed(self.queue.now(), false);
+        self.holes.changed(fault.what, self.queue.now(), false);
         match fault.what {
             What::Forgery(_) | What::LateLibrary(_) => {}
             What::Crash(host) => {
@@ -54,6 +62,8 @@ impl World<'_> {
                 }
             }
             What::Close(conn, side) => self.close(conn, 1 - side),
+            What::Addresses(change) => self.readdress(fault.number, change, false),
+            What::Sqd(conn, side) => self.drain_qp(conn, side, false),
             What::MuteLibrary(host) => {
                 self.shift(fault.what, false);
                 self.resume(host);
@@ -94,7 +104,37 @@ impl World<'_> {
                 self.queue.after(SWEEP, Event::Sweep);
             }
             What::MuteLibrary(host) => by(&mut self.hosts[host].mute, 1),
-            What::Forgery(_) | What::LateLibrary(_) | What::Crash(_) | What::Close(..) => {}
+            What::Redirect(host) => by(&mut self.hosts[host].redirects, 1),
+            What::Forgery(_)
+            | What::LateLibrary(_)
+            | What::Crash(_)
+            | What::Close(..)
+            | What::Addresses(_)
+            | What::Sqd(..) => {}
+        }
+    }
+
+    /// A subnet manager gives out other addresses, or those of before. Each port's host sees it when the subnet
+    /// manager gets there.
+    fn readdress(&mut self, number: usize, change: Change, begins: bool) {
+        self.addresses.change(number, change, begins);
+        for port in self.addresses.concerned(change) {
+            let seen = MS + u64::from(self.dice.below(READDRESSED as u32));
+            self.queue.after(seen, Event::Port(port));
+        }
+    }
+
+    /// An application has its QP drained, or goes on.
+    fn drain_qp(&mut self, conn: usize, side: usize, begins: bool) {
+        let (from, to) = match begins {
+            true => (QpState::Rts, QpState::Sqd),
+            false => (QpState::Sqd, QpState::Rts),
+        };
+        let end = &mut self.connections[conn].ends[side];
+        if end.qp.state == from {
+            end.qp.state = to;
+            let host = end.host;
+            self.report(host, conn, Cause::Changed);
         }
     }
 

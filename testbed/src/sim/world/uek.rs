@@ -169,7 +169,11 @@ impl World<'_> {
         let Some(to) = self.fabric.port_at(path.slid) else {
             return;
         };
-        let mine = first_path((self.connections[0].ends[1].host, port), to);
+        let mine = first_path(
+            &self.addresses,
+            (self.connections[0].ends[1].host, port),
+            to,
+        );
         let qp = &self.connections[0].ends[1].qp;
         if mine.same_way(&qp.primary) || qp.loaded().is_some_and(|own| own.same_way(&mine)) {
             return self.say(1, Said::Reject);
@@ -198,7 +202,7 @@ impl World<'_> {
         let far = self.fabric.port_at(ends[0].qp.primary.dlid);
         let other = 3 - far.map_or(1, |(_, port)| port);
         let from = (ends[0].host, self.best_port(0));
-        first_path(from, (ends[1].host, hint.unwrap_or(other)))
+        first_path(&self.addresses, from, (ends[1].host, hint.unwrap_or(other)))
     }
 
     /// The lowest other port that is up, or the same.

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Migrations to alternates that carry nothing: what is known to be a hole is no place to go while the primary may
+//! come back in time.
+
+use cm_msgs::path::Path;
+
+use super::World;
+use crate::sim::fault::What;
+use crate::sim::queue::{MS, SECOND};
+use crate::sim::verdict::Rule;
+
+/// An alternate that has carried nothing for as long is known to be a hole: a probe's interval, and its loss.
+const KNOWN: u64 = 3 * SECOND;
+/// A QP that stays on its primary has retries for as long, and a little more.
+const RETRIES: u64 = 400 * MS;
+
+/// A migration that was ordered, by a daemon or in advance, to what was known to be a hole.
+#[derive(Clone, Copy, Debug)]
+struct Blunder {
+    at: u64,
+    left: Path,
+    /// The path that it left carried packets again before the QP's retries were used up.
+    was_needless: bool,
+}
+
+/// What an end's alternate carries.
+#[derive(Clone, Copy, Default, Debug)]
+struct Alternate {
+    path: Option<Path>,
+    /// Since when it has carried nothing.
+    dead_since: Option<u64>,
+    blunder: Option<Blunder>,
+}
+
+/// What is known of alternates.
+pub(super) struct Holes {
+    /// Of each side of each connection.
+    ends: Vec<[Alternate; 2]>,
+    /// How many faults keep daemons from knowing holes, and since when another number has done so.
+    blinded: (u32, u64),
+}
+
+/// Whether a daemon may miss a hole meanwhile, or its library what it says of it.
+fn blinds(what: What) -> bool {
+    match what {
+        What::MadLoss(_)
+        | What::MadDelay(_)
+        | What::LateLibrary(_)
+        | What::MuteLibrary(_)
+        | What::Crash(_)
+        | What::Addresses(_)
+        | What::Sqd(..) => true,
+        What::Fabric(..)
+        | What::MadCopy(_)
+        | What::Forgery(_)
+        | What::SlowSa(_)
+        | What::NoSa
+        | What::BusySa
+        | What::StaleSa
+        | What::Close(..)
+        | What::Redirect(_) => false,
+    }
+}
+
+impl Holes {
+    pub(super) fn new(connections: usize) -> Self {
+        Self {
+            ends: vec![[Alternate::default(); 2]; connections],
+            blinded: (0, 0),
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, conn: usize, side: usize) {
+        self.ends[conn][side].blunder = None;
+    }
+
+    /// A fault begins or ends.
+    pub(super) fn changed(&mut self, what: What, now: u64, begins: bool) {
+        // A copy of a message from another time may have ended an association at one end, which probes no paths
+        // then; the other end verifies it within 10 minutes.
+        let is_forgery = matches!(what, What::Forgery(_)) && begins;
+        if blinds(what) || is_forgery {
+            let count = self.blinded.0;
+            self.blinded = (if begins { count + 1 } else { count - 1 }, now);
+        }
+    }
+
+    /// Whether daemons know what has been a hole since that time.
+    fn is_known(&self, since: u64, now: u64) -> bool {
+        let (faults, changed) = self.blinded;
+        faults == 0 && now >= since.max(changed) + KNOWN
+    }
+}
+
+impl World<'_> {
+    /// Looks at an end's alternate.
+    pub(super) fn note_alternate(&mut self, conn: usize, side: usize) {
+        let end = &self.connections[conn].ends[side];
+        let path = end.qp.loaded();
+        let carries = path.is_some_and(|path| self.passes_both_ways(conn, side, &path));
+        let now = self.queue.now();
+        let known = &mut self.holes.ends[conn][side];
+        if carries || known.path != path {
+            known.dead_since = None;
+        }
+        known.path = path;
+        if !carries {
+            known.dead_since.get_or_insert(now);
+        }
+    }
+
+    /// An end is about to migrate because its library was told to, now or in advance.
+    pub(super) fn migrates_by_order(&mut self, conn: usize, side: usize) {
+        let ends = &self.connections[conn].ends;
+        let (left, now) = (ends[side].qp.primary, self.queue.now());
+        let Some(path) = ends[side].qp.loaded() else {
+            return;
+        };
+        let follows = self.are_reversed(conn, side, [&path, &ends[1 - side].qp.primary]);
+        let dead_since = self.holes.ends[conn][side].dead_since;
+        let known = dead_since.is_some_and(|since| self.holes.is_known(since, now));
+        if follows != Some(true) && known {
+            self.holes.ends[conn][side].blunder = Some(Blunder {
+                at: now,
+                left,
+                was_needless: false,
+            });
+        }
+    }
+
+    /// A packet of an end was not acknowledged.
+    pub(super) fn lost_after_order(&mut self, conn: usize, side: usize) {
+        let Some(blunder) = self.holes.ends[conn][side].blunder else {
+            return;
+        };
+        let in_time = self.queue.now() - blunder.at < RETRIES;
+        if in_time && self.passes_both_ways(conn, side, &blunder.left) {
+            self.holes.ends[conn][side].blunder = Some(Blunder {
+                was_needless: true,
+                ..blunder
+            });
+        }
+    }
+
+    /// A connection has died.
+    pub(super) fn must_not_have_been_sent_into_a_hole(&mut self, conn: usize) {
+        let blunders = self.holes.ends[conn].iter().filter_map(|end| end.blunder);
+        let needless = blunders.filter(|blunder| blunder.was_needless).count();
+        if needless > 0 {
+            self.violated(Rule::KnownHole, || {
+                format!(
+                    "connection {conn} died: it was ordered to an alternate that had carried nothing for \
+                     3 s, and the path that it left carried packets again in time"
+                )
+            });
+        }
+    }
+}
