@@ -2,15 +2,18 @@
 //! `cargo xtask deny`: licences, sources and duplicates of the dependencies, and, where the RustSec database
 //! can be had, their advisories, all by cargo-deny.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::error::{Error, InFile};
+use crate::cargo_tool::CargoTool;
+use crate::error::Error;
 use crate::{packages, shell, workspace};
 
-const VERSION: &str = "0.20.2";
+const TOOL: CargoTool = CargoTool {
+    name: "cargo-deny",
+    version: "0.20.2",
+};
 
 /// As `[graph] targets` in deny.toml.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -50,7 +53,7 @@ impl CargoDeny {
     /// cargo-deny of the wanted version: the user's, or one below the target directory, installed
     /// there if need be.
     fn provide() -> Result<Self, Error> {
-        let program = provide_program()?;
+        let program = TOOL.provide()?;
         provide_crates()?;
         let mut fetch = Command::new(&program);
         fetch.current_dir(workspace::root()).args(["fetch", "db"]);
@@ -99,39 +102,10 @@ fn is_copy_there() -> bool {
     copies.any(|entry| entry.path().join(".git/FETCH_HEAD").exists())
 }
 
-fn is_wanted(program: &OsStr) -> bool {
-    let mut command = Command::new(program);
-    shell::output("cargo-deny --version", command.arg("--version"))
-        .is_ok_and(|text| text.split_whitespace().any(|word| word == VERSION))
-}
-
 /// The crates whose licences are read. Where the database cannot be had cargo-deny runs offline and fetches none.
 fn provide_crates() -> Result<(), Error> {
     let mut fetch = workspace::cargo(&["fetch", "--quiet", "--locked", "--target", TARGET]);
     shell::output("cargo fetch", &mut fetch).map(drop)
-}
-
-fn provide_program() -> Result<PathBuf, Error> {
-    let users = OsString::from("cargo-deny");
-    if is_wanted(&users) {
-        return Ok(users.into());
-    }
-    let tools = workspace::target().join("tools");
-    fs::create_dir_all(&tools).in_file(&tools)?;
-    let own = tools.join("bin/cargo-deny");
-    if !is_wanted(own.as_os_str()) {
-        println!("set-up: installing cargo-deny {VERSION} (a minute or two, once)");
-        install(&tools)?;
-    }
-    Ok(own)
-}
-
-fn install(into: &Path) -> Result<(), Error> {
-    // Optimized, it takes three times as long to make, to be a second faster.
-    let mut command = workspace::cargo(&["install", "--debug", "--locked", "--quiet"]);
-    command.args(["--version", VERSION]);
-    command.arg("--root").arg(into).arg("cargo-deny");
-    shell::output("cargo install cargo-deny", &mut command).map(drop)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod artefacts;
 mod attach;
 mod bench;
 mod c_programs;
+mod cargo_tool;
 mod cpio;
 mod deny;
 mod dmesg;
@@ -18,6 +19,7 @@ mod fuzz;
 mod guest;
 mod image;
 mod kernel;
+mod mutants;
 mod netlink_spec;
 mod own_modules;
 mod packages;
@@ -61,6 +63,8 @@ enum Command {
     Sim(sim::Options),
     /// Give decoders, files and the engine anything, for as long as is asked
     Fuzz(fuzz::Options),
+    /// Change the engine's conditions one by one: its tests must notice. Hours; files or a share can be named
+    Mutants(mutants::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
     /// the benchmarks in short, the drills
     Test,
@@ -85,6 +89,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Fabrics(options) => fabrics::run(&options),
         Command::Sim(options) => sim::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Mutants(options) => mutants::run(&options),
         Command::Test => test::run(),
         Command::Deny => deny::run(),
         Command::Sparse => sparse::run(),
