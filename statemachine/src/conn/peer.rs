@@ -609,4 +609,19 @@ mod tests {
         peer.proven(&armed);
         assert_eq!(peer.far_gid_of(&unknown), None, "it may have an alternate");
     }
+
+    #[test]
+    fn a_state_after_the_wrap_of_sequence_numbers_is_later() {
+        let numbered = |sequence| State {
+            sequence,
+            ..State::default()
+        };
+        let mut peer = Peer::default();
+        peer.proven(&numbered(u32::MAX));
+        assert!(!peer.is_past(&numbered(0)));
+        assert_ne!(peer.update(&numbered(0)), News::None);
+        assert!(peer.is_past(&numbered(u32::MAX)));
+        assert_eq!(peer.update(&numbered(u32::MAX)), News::None);
+        assert_ne!(peer.update(&numbered(1)), News::None);
+    }
 }

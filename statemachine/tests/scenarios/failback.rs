@@ -4,6 +4,7 @@
 use std::num::{NonZeroU8, NonZeroU32};
 
 use cm_msgs::control::{MigrationState, Mode, Placement, PolicyOverride};
+use statemachine::Command;
 use statemachine::view::Protection;
 
 use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
@@ -132,6 +133,47 @@ fn it_waits_until_both_ends_are_armed() {
         pair.assert_armed();
         assert_eq!(port(&pair, host), 1, "host {host}");
     }
+}
+
+/// The active side, half a second before the hold-down of its preferred port ends.
+fn about_to_go_back(seed: u64) -> Pair {
+    let mut pair = armed(seed, ACTIVE, prefer(1));
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    pair.plug(ACTIVE, 1);
+    pair.run(5_000);
+    pair.assert_armed();
+    assert_eq!(port(&pair, ACTIVE), 2);
+    pair
+}
+
+#[test]
+fn it_does_not_go_while_the_peers_queue_pair_is_known_not_to_be_armed() {
+    let mut pair = about_to_go_back(7);
+    pair.set_traffic(false);
+    pair.run(50);
+    pair.hosts[PASSIVE].qps[0].migration = MigrationState::Rearm;
+    pair.report_changed(PASSIVE);
+    // The answer to another LAP tells how the peer's queue pair is.
+    pair.command(ACTIVE, Command::Rearm);
+    pair.run(3_000);
+    assert_eq!(pair.view(ACTIVE).counters.migrations, 1);
+    pair.set_traffic(true);
+    pair.run(20_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn it_does_not_go_while_it_is_not_known_whether_the_peer_has_the_same_alternate() {
+    let mut pair = about_to_go_back(8);
+    pair.lose.insert("LAP", usize::MAX);
+    pair.command(ACTIVE, Command::Rearm);
+    pair.run(1_500);
+    assert_eq!(pair.view(ACTIVE).counters.migrations, 1);
+    pair.lose.clear();
+    pair.run(20_000);
+    pair.assert_armed();
+    assert_eq!(port(&pair, ACTIVE), 1);
 }
 
 #[test]

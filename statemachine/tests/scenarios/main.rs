@@ -23,6 +23,7 @@ mod pair;
 mod partition;
 mod policy;
 mod probing;
+mod proposals;
 mod protection;
 mod refusal;
 mod relabel;

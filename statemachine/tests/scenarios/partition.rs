@@ -75,6 +75,15 @@ fn a_port_outside_of_the_partition_carries_nothing() {
 }
 
 #[test]
+fn no_message_leaves_by_a_port_outside_of_the_partition_though_no_other_is_up() {
+    let mut pair = hosts(3, [&[0xffff, STORAGE.0]; 2]);
+    pair.hosts[ACTIVE].ports[1].pkeys = vec![PKey::DEFAULT_FULL];
+    pair.pull(ACTIVE, 1);
+    start(&mut pair);
+    assert_eq!(pair.hosts[ACTIVE].sent("REQ"), 0);
+}
+
+#[test]
 fn a_limited_member_and_a_full_one_are_of_one_partition() {
     for keys in [
         [&[0x7fff][..], &[0xffff]],
