@@ -72,7 +72,7 @@ fn local_port(last: u8) -> LocalPort {
             lid: Lid(last.into()),
             lmc: 0,
             sm_lid: Lid(99),
-            sm_guid: cm_msgs::Guid(99),
+            sm_guid: Guid(99),
             gid: gid(last),
             pkeys: vec![DEFAULT],
             mtu: 5,

@@ -145,7 +145,7 @@ mod tests {
             lid: Lid(1),
             lmc: 0,
             sm_lid: Lid(99),
-            sm_guid: cm_msgs::Guid(1),
+            sm_guid: Guid(1),
             gid: HERE,
             pkeys: vec![PKey(0xffff)],
             mtu: 5,

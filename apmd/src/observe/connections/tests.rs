@@ -32,7 +32,7 @@ fn engine(conns: u32) -> Engine {
         lid: Lid(1),
         lmc: 0,
         sm_lid: Lid(9),
-        sm_guid: cm_msgs::Guid(1),
+        sm_guid: Guid(1),
         gid: gid(1),
         pkeys: vec![PKey::DEFAULT_FULL],
         mtu: 4,

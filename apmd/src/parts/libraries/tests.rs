@@ -82,7 +82,7 @@ impl Bench {
             lid: Lid(4),
             lmc: 0,
             sm_lid: Lid(1),
-            sm_guid: cm_msgs::Guid(1),
+            sm_guid: Guid(1),
             gid: Gid([1; 16]),
             pkeys: vec![PKey::DEFAULT_FULL],
             mtu: 5,
