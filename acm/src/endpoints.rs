@@ -237,27 +237,36 @@ impl Endpoints {
     pub(super) fn owner(&self, address: &Address) -> Option<&Endpoint> {
         let owned = match address {
             Address::Gid(gid) => self.first(|port, _| port.status.gid == *gid),
-            Address::Lid(lid) => self.first(|port, _| has_lid(&port.status, *lid)),
+            Address::Lid(lid) => self.first(|port, _| port.status.has_lid(*lid)),
             _ => self.endpoints.get(self.owners.get(address)?),
         };
         owned.filter(|endpoint| self.is_up(endpoint.port))
     }
 
-    /// The first endpoint from which a path with these parts may start.
+    /// The first endpoint from which a path with these parts may start. `None` also where a LID is all that tells, and
+    /// ports in different subnets have it.
     pub(super) fn start_of(&self, path: &PathRecord) -> Option<&Endpoint> {
-        self.first(|port, pkey| {
+        let may_start = |port: &LocalPort, pkey| {
             let status = &port.status;
             let partition = path.pkey == PKey(0) || same_partition(path.pkey, pkey);
+            let in_subnet = path.dgid.is_unspecified()
+                || path.dgid.subnet_prefix() == status.gid.subnet_prefix();
             let from_here = if !path.sgid.is_unspecified() {
                 path.sgid == status.gid
             } else if path.slid != Lid(0) {
-                has_lid(status, path.slid)
+                status.has_lid(path.slid) && in_subnet
             } else {
-                path.dgid.is_unspecified()
-                    || path.dgid.subnet_prefix() == status.gid.subnet_prefix()
+                in_subnet
             };
             partition && from_here
-        })
+        };
+        let first = self.first(may_start)?;
+        let here = &self.ports.get(&first.port)?.status;
+        let is_elsewhere =
+            |port: &LocalPort, pkey| may_start(port, pkey) && are_apart(&port.status, here);
+        let by_lid = path.sgid.is_unspecified() && path.slid != Lid(0);
+        let is_ambiguous = by_lid && self.first(is_elsewhere).is_some();
+        (!is_ambiguous).then_some(first)
     }
 
     /// Every endpoint that answers for something and whose port is up, in the order of ports;
@@ -391,8 +400,7 @@ fn same_partition(a: PKey, b: PKey) -> bool {
     a.partition() == b.partition()
 }
 
-/// Whether `lid` is one of the port's 2^LMC.
-fn has_lid(status: &PortStatus, lid: Lid) -> bool {
-    let lmc = status.lmc.min(7);
-    lid != Lid(0) && lid.0 >> lmc == status.lid.0 >> lmc
+/// Whether two ports are in different subnets, as their subnet managers and LIDs tell.
+fn are_apart(a: &PortStatus, b: &PortStatus) -> bool {
+    a.gid != b.gid && (!a.may_share_subnet_with(b) || a.has_lid(b.lid))
 }

@@ -318,6 +318,12 @@ impl Devices {
             .find(|port| port.id == id)
     }
 
+    /// Where the port is kept.
+    pub(crate) fn key_of(&self, id: PortId) -> Option<PortKey> {
+        self.keys()
+            .find(|key| self.port(*key).is_some_and(|port| port.id == id))
+    }
+
     /// The port with this GID.
     pub(crate) fn by_gid(&self, gid: Gid) -> Option<PortKey> {
         self.keys().find(|key| {

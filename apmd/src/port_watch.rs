@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use cm_msgs::PKey;
 use cm_msgs::smp::{PortInfo, PortState};
+use cm_msgs::{Guid, PKey};
 use pathdb::{Rate, Speed, Width};
 use statemachine::{Backoff, PortStatus, Time};
 
@@ -34,6 +34,7 @@ pub(crate) struct DeviceFacts {
 /// What PortInfo says that is no business of the engine's.
 #[derive(Clone, Copy, Default, Debug)]
 struct Link {
+    sm_guid: Guid,
     sm_sl: u8,
     rate: u8,
     subnet_timeout: u8,
@@ -222,6 +223,13 @@ impl PortWatch {
     /// PortInfo was read. What to tell the engine, if it is news.
     pub(crate) fn answered(&mut self, now: Time, info: &PortInfo) -> Option<PortStatus> {
         self.unanswered = 0;
+        if self
+            .told
+            .as_ref()
+            .is_none_or(|told| told.sm_lid != info.master_sm_lid)
+        {
+            self.link.sm_guid = Guid::default();
+        }
         self.link.sm_sl = info.master_sm_sl;
         self.link.rate = rate_of(info);
         self.link.subnet_timeout = info.subnet_timeout;
@@ -231,12 +239,23 @@ impl PortWatch {
             lid: info.lid,
             lmc: info.lmc,
             sm_lid: info.master_sm_lid,
+            sm_guid: self.link.sm_guid,
             mtu: info.neighbor_mtu,
             rate: self.link.rate,
             ..PortStatus::default()
         });
         let settled = active && info.master_sm_lid.is_unicast();
         self.schedule(now, settled);
+        self.tell(status)
+    }
+
+    /// Subnet administration says which port its subnet manager is at. What to tell the engine, if it is news.
+    pub(crate) fn set_manager(&mut self, guid: Guid) -> Option<PortStatus> {
+        self.link.sm_guid = guid;
+        let status = PortStatus {
+            sm_guid: guid,
+            ..self.told.clone()?
+        };
         self.tell(status)
     }
 
@@ -337,7 +356,7 @@ fn used(table: &[PKey]) -> Vec<PKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cm_msgs::{Gid, Lid};
+    use cm_msgs::{Gid, Guid, Lid};
 
     fn info(state: PortState, lid: u16) -> PortInfo {
         let port_state = match state {
@@ -441,6 +460,22 @@ mod tests {
         assert_eq!(watch.poll_timeout(), NEVER);
         watch.answered(second(71), &info(PortState::Down, 0));
         assert_eq!(watch.poll_timeout(), second(72), "it may come up untold");
+    }
+
+    #[test]
+    fn the_subnet_managers_port_is_kept_until_it_is_at_another_lid() {
+        let mut watch = watch();
+        let up = info(PortState::Active, 7);
+        assert_eq!(watch.set_manager(Guid(5)), None, "of no port yet");
+        assert_eq!(watch.answered(second(1), &up).unwrap().sm_guid, Guid(0));
+        assert_eq!(watch.set_manager(Guid(5)).unwrap().sm_guid, Guid(5));
+        assert_eq!(watch.set_manager(Guid(5)), None, "no news");
+        assert_eq!(watch.answered(second(2), &up), None);
+        let other = PortInfo {
+            master_sm_lid: Lid(2),
+            ..up
+        };
+        assert_eq!(watch.answered(second(3), &other).unwrap().sm_guid, Guid(0));
     }
 
     #[test]

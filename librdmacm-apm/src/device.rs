@@ -28,6 +28,8 @@ pub(crate) struct Device(*mut ibv_context);
 pub(crate) struct Port {
     /// Base LID.
     pub(crate) lid: Lid,
+    /// Its subnet manager's LID.
+    sm_lid: Lid,
     /// The port owns 2^lmc LIDs.
     pub(crate) lmc: u8,
     /// InfiniBand, not Ethernet.
@@ -71,6 +73,7 @@ impl Device {
         check(unsafe { ___ibv_query_port(self.0, number, &mut attr) })?;
         Ok(Port {
             lid: Lid(attr.lid),
+            sm_lid: Lid(attr.sm_lid),
             lmc: attr.lmc & 7,
             infiniband: attr.link_layer == LINK_LAYER_INFINIBAND,
             // Deferred: the link is being retrained, and packets wait (IBA 7.2.7).
@@ -84,17 +87,30 @@ impl Device {
     }
 
     /// Whether a path that begins at it ends at it. Each port may be in a subnet of its own, where LIDs are equal: so
-    /// the LID counts only of the port that the path leaves from, and another port is known by its GID, where the
-    /// path's is known.
+    /// the LID counts of the port that the path leaves from. Another port is known by its GID; where the path's is not
+    /// known, by its LID if nothing tells the two ports' subnets apart.
     pub(crate) fn is_end_of(self, path: &cm_msgs::path::Path) -> bool {
-        let is_of = |port: Port| port.with_path_bits(port.path_bits(path.dlid)) == path.dlid;
-        let guid = path.dgid.interface_id();
-        let has_guid = |number| {
-            self.gid(number, 0)
-                .is_ok_and(|own| own.interface_id() == guid)
+        let has_lid = |port: &Port| port.with_path_bits(port.path_bits(path.dlid)) == path.dlid;
+        let Ok(from) = self.port(path.port) else {
+            return false;
         };
-        self.port(path.port).is_ok_and(is_of)
-            || (!path.dgid.is_unspecified() && (1..=self.ports()).any(has_guid))
+        let mut numbers = 1..=self.ports();
+        has_lid(&from)
+            || numbers.any(|number| {
+                let Ok(gid) = self.gid(number, 0) else {
+                    return false;
+                };
+                if !path.dgid.is_unspecified() {
+                    return gid.interface_id() == path.dgid.interface_id();
+                }
+                let is_one_subnet = |port: &Port| {
+                    gid.subnet_prefix() == path.sgid.subnet_prefix()
+                        && port.sm_lid == from.sm_lid
+                        && port.lid != from.lid
+                };
+                let port = self.port(number);
+                port.is_ok_and(|port| has_lid(&port) && is_one_subnet(&port))
+            })
     }
 
     fn ports(self) -> u8 {
@@ -245,6 +261,7 @@ mod tests {
     fn path_bits_are_the_low_bits_below_lmc() {
         let port = Port {
             lid: Lid(0x10),
+            sm_lid: Lid(1),
             lmc: 2,
             infiniband: true,
             up: true,

@@ -362,9 +362,9 @@ impl Engine {
 
     fn port(&mut self, id: PortId, status: Option<PortStatus>) {
         let hold_off = self.cx.config.port_hold_off;
-        let subnet = |port: &PortStatus| (port.lid, port.lmc, port.sm_lid, port.sm_guid, port.gid);
-        let before = self.cx.ports.get(id).map(|port| subnet(&port.status));
-        if status.as_ref().map(subnet) != before {
+        let before = self.cx.ports.get(id).map(|port| &port.status);
+        let both = before.zip(status.as_ref());
+        if !both.is_some_and(|(before, now)| before.is_labelled_as(now)) {
             self.cx.proven_ports.forget(id.node_guid);
         }
         let old = self.cx.ports.get(id).map(|port| port.status.clone());

@@ -89,6 +89,25 @@ impl Port {
 }
 
 impl PortStatus {
+    /// Whether both may be in one subnet: one prefix, and one subnet manager as far as that is known.
+    pub fn may_share_subnet_with(&self, other: &Self) -> bool {
+        let managers = [
+            (self.sm_guid.0, other.sm_guid.0),
+            (self.sm_lid.0.into(), other.sm_lid.0.into()),
+        ];
+        let differ = |&(a, b): &(u64, u64)| a != 0 && b != 0 && a != b;
+        self.gid.subnet_prefix() == other.gid.subnet_prefix() && !managers.iter().any(differ)
+    }
+
+    /// Whether it is in the same subnet by the same LIDs and GID, as far as is known.
+    pub(crate) fn is_labelled_as(&self, other: &Self) -> bool {
+        let labels = |port: &Self| (port.lid, port.lmc, port.sm_lid, port.gid);
+        let managers = [self.sm_guid, other.sm_guid];
+        // Which port the subnet manager's is, is found out later than its LID.
+        let one_manager = managers[0] == managers[1] || managers.contains(&Guid(0));
+        labels(self) == labels(other) && one_manager
+    }
+
     /// Whether `lid` is one of its LIDs, of which LMC gives it 2^`lmc`.
     pub fn has_lid(&self, lid: Lid) -> bool {
         self.lid.is_one_port_with(lid, self.lmc)

@@ -61,12 +61,7 @@ impl SubnetLid {
 /// was so before.
 fn are_apart(a: &Port, b: &Port) -> bool {
     let (a, b) = (&a.status, &b.status);
-    let managers = [
-        (a.sm_guid.0, b.sm_guid.0),
-        (a.sm_lid.0.into(), b.sm_lid.0.into()),
-    ];
-    let differ = |&(a, b): &(u64, u64)| a != 0 && b != 0 && a != b;
-    managers.iter().any(differ) || a.has_lid(b.lid) || b.has_lid(a.lid)
+    !a.may_share_subnet_with(b) || a.has_lid(b.lid) || b.has_lid(a.lid)
 }
 
 impl Ports {

@@ -190,3 +190,37 @@ fn the_kernel_is_answered_or_sent_to_the_sa() {
     }
     assert_eq!(service.stats().kernel_requests, 4);
 }
+
+/// Two rails with subnet managers of their own, whose ports have one LID: a source LID names neither.
+#[test]
+fn a_source_lid_that_ports_of_two_subnets_have_names_neither() {
+    let mut service = service();
+    let rail = |last: u8, prefix: u64, sm_guid: u64| {
+        let mut port = local_port(last);
+        port.status.lid = Lid(4);
+        port.status.gid = Gid::new(prefix, Guid(last.into()));
+        port.status.sm_guid = Guid(sm_guid);
+        port
+    };
+    let asked = |service: &mut Service, dgid: Gid| {
+        let path = PathRecord {
+            slid: Lid(4),
+            dlid: Lid(9),
+            dgid,
+            ..PathRecord::default()
+        };
+        let answer = resolve(service, NOW, &by_path(path, Flags::default()));
+        let port = service.poll_question().map(|question| question.query.port);
+        (answer.map(|answer| answer.status), port)
+    };
+    service.handle_port(port_id(1), rail(1, 7, 98));
+    service.handle_port(port_id(2), rail(2, 7, 99));
+    let unclear = (Some(Status::SourceAddress), None);
+    assert_eq!(asked(&mut service, Gid::default()), unclear);
+    assert_eq!(asked(&mut service, Gid::new(7, Guid(0x31))), unclear);
+    // Where prefixes differ the destination's tells.
+    service.handle_port(port_id(2), rail(2, 8, 99));
+    assert_eq!(asked(&mut service, Gid::default()), unclear);
+    let second = asked(&mut service, Gid::new(8, Guid(0x31)));
+    assert_eq!(second, (None, Some(port_id(2))));
+}

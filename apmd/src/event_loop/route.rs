@@ -195,6 +195,7 @@ impl Parts {
                     self.fabric.handle_reply(number, reply);
                 }
                 Note::Sa(sa::Note::Found(found)) => self.kernel.handle_found(found),
+                Note::Sa(sa::Note::Manager(port, guid)) => self.ports.set_manager(port, guid),
                 Note::Sa(sa::Note::Joined(user, reply)) => self.acm.handle_joined(user, reply),
                 Note::Sources(sources::Note::AskSa(ask)) => self.sa.ask(*ask),
                 Note::Sources(sources::Note::AskFabric(query)) => {

@@ -254,10 +254,9 @@ impl Peers {
 
     /// Whether it is a LID of an own port in the subnet of the port that it leaves from: other subnets have equal LIDs.
     fn leads_back(&self, (port, lid): PeerLid) -> bool {
-        let subnet = |status: &PortStatus| (status.gid.subnet_prefix(), status.sm_lid);
-        let here = self.ports.get(&port).map(subnet);
-        let own = self.ports.values().filter(|status| status.has_lid(lid));
-        own.map(subnet).any(|subnet| Some(subnet) == here)
+        let mut own = self.ports.values().filter(|status| status.has_lid(lid));
+        let here = self.ports.get(&port);
+        here.is_some_and(|here| own.any(|own| own.may_share_subnet_with(here)))
     }
 
     fn ask(&mut self, id: PeerLid, uid: u32) {

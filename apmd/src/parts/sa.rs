@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
+use cm_msgs::Guid;
 use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::PathRecord;
 use paths::sa::{
-    Ask, Failure, Limits, Malformed, Report, Reports, Response, SaClient, SaRequest, Service,
-    Services, Subnet, User,
+    Ask, Failure, Limits, Malformed, ManagerPath, Managers, Report, Reports, Response, SaClient,
+    SaRequest, Service, Services, Subnet, User,
 };
 use paths::source::sa::paths;
 use statemachine::{FarPort, PortId, QueryError, Random, Time};
@@ -32,12 +33,15 @@ pub(crate) enum Note {
     Joined(u32, Result<Response, Failure>),
     /// Daemons of other hosts say that they answer there.
     Found(Vec<FarPort>),
+    /// The subnet manager of a port's subnet has this port GUID.
+    Manager(PortId, Guid),
 }
 
 pub(crate) struct Sa {
     client: SaClient,
     reports: Reports,
     services: Services,
+    managers: Managers,
     notes: VecDeque<Note>,
     malformed: u64,
 }
@@ -46,6 +50,7 @@ impl Sa {
     pub(crate) fn new(mut random: Random) -> Self {
         Self {
             services: Services::new(random.split()),
+            managers: Managers::new(random.split()),
             client: SaClient::new(Limits::default(), random),
             reports: Reports::default(),
             notes: VecDeque::new(),
@@ -112,7 +117,14 @@ impl Sa {
         let subnet = news.reaches_sm().then(|| Subnet {
             prefix: status.gid.subnet_prefix(),
             sm_lid: status.sm_lid,
+            sm_guid: status.sm_guid,
         });
+        let reaches = news.reaches_sm() && status.infiniband && !status.gid.is_unspecified();
+        let manager = reaches.then_some(ManagerPath {
+            gid: status.gid,
+            sm_lid: status.sm_lid,
+        });
+        self.managers.handle_port(news.id, manager);
         self.client.handle_port(news.id, subnet);
         let reaches = news.reaches_sm() && status.infiniband;
         let service = reaches.then(|| service(news)).flatten();
@@ -130,6 +142,7 @@ impl Sa {
         let again = self.client.handle_sm_changed(port);
         self.reports.handle_forgotten(port);
         self.services.handle_sm_changed(now, port);
+        self.managers.handle_sm_changed(port);
         let is_path = |user: &&User| matches!(user, User::Paths(_));
         let paths = again.iter().filter(is_path).count();
         let (port, others) = (port.port, again.len() - paths);
@@ -151,6 +164,7 @@ impl Sa {
         self.client.handle_port_gone(port);
         self.reports.handle_port_gone(port);
         self.services.handle_port_gone(port);
+        self.managers.handle_port(port, None);
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -158,6 +172,7 @@ impl Sa {
             self.client.poll_timeout(),
             self.reports.poll_timeout(),
             self.services.poll_timeout(),
+            self.managers.poll_timeout(),
         ];
         times.into_iter().flatten().min()
     }
@@ -166,6 +181,7 @@ impl Sa {
         self.client.handle_time(now);
         self.reports.handle_time(now);
         self.services.handle_time(now);
+        self.managers.handle_time(now);
     }
 
     /// `is_suspect`: whether nothing passes a port, as far as is known.
@@ -186,6 +202,9 @@ impl Sa {
         while let Some(ask) = self.services.poll_ask() {
             self.client.ask(ask);
         }
+        while let Some(ask) = self.managers.poll_ask() {
+            self.client.ask(ask);
+        }
         if let Some(request) = self.client.poll_send_around(is_suspect) {
             return Some(Note::Send(request));
         }
@@ -202,6 +221,13 @@ impl Sa {
                 User::Inform(number) => {
                     self.reports.handle_reply(now, number, reply);
                     continue;
+                }
+                User::Manager(number) => {
+                    self.managers.handle_reply(now, number, reply);
+                    match self.managers.poll_found() {
+                        Some((port, guid)) => Note::Manager(port, guid),
+                        None => continue,
+                    }
                 }
                 User::Service(number) => {
                     self.services.handle_reply(now, number, reply);

@@ -19,7 +19,7 @@ pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 const TRIES_AFTER_NO: u8 = 3;
 
 /// Kinds of users, each with a queue of its own.
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// What the client may do at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,11 +52,12 @@ fn kind_of(user: User) -> usize {
         User::Join(_) => 2,
         User::Inform(_) => 3,
         User::Service(_) => 4,
+        User::Manager(_) => 5,
     }
 }
 
-/// Whether another port may ask in its place. Subscriptions, memberships and services are of the port that asks for
-/// them, and the fabric's reader sees to its ports itself.
+/// Whether another port may ask in its place. Subscriptions, memberships, services and subnet managers are of the port
+/// that asks for them, and the fabric's reader sees to its ports itself.
 fn may_stray(ask: &Ask) -> bool {
     kind_of(ask.user) == PATHS
 }

@@ -4,17 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cm_msgs::Lid;
+use cm_msgs::{Guid, Lid};
 use statemachine::PortId;
 
-/// What tells subnets apart, as far as a port knows: two that have both in common may still be two,
-/// where they were left at what subnet managers begin with.
+/// What tells subnets apart. Two can have one prefix and their managers one LID, where they were left at what subnet
+/// managers begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subnet {
     /// The upper half of its ports' GIDs.
     pub prefix: u64,
     /// Where its subnet manager is.
     pub sm_lid: Lid,
+    /// The subnet manager's port GUID; 0 while it is not known.
+    pub sm_guid: Guid,
 }
 
 /// The local ports that reach an SA.
@@ -77,11 +79,11 @@ impl Exits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cm_msgs::Guid;
 
     const SUBNET: Subnet = Subnet {
         prefix: 0xfe80 << 48,
         sm_lid: Lid(1),
+        sm_guid: Guid(1),
     };
 
     fn port(number: u8) -> PortId {

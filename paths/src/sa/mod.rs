@@ -4,12 +4,14 @@
 
 mod client;
 mod exits;
+mod managers;
 mod reports;
 mod response;
 mod services;
 
 pub use client::{Limits, SaClient};
 pub use exits::Subnet;
+pub use managers::{ManagerPath, Managers};
 pub use reports::{Report, Reports};
 pub use response::{Failure, Malformed, Response};
 pub use services::{Service, Services};
@@ -33,6 +35,8 @@ pub enum User {
     Inform(u32),
     /// Records of services.
     Service(u32),
+    /// Which port is the subnet manager's.
+    Manager(u32),
 }
 
 /// A request to the SA.

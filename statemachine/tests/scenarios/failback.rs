@@ -154,6 +154,7 @@ fn it_does_not_go_while_the_peers_queue_pair_is_known_not_to_be_armed() {
     pair.run(50);
     pair.hosts[PASSIVE].qps[0].migration = MigrationState::Rearm;
     pair.report_changed(PASSIVE);
+    pair.run(10);
     // The answer to another LAP tells how the peer's queue pair is.
     pair.command(ACTIVE, Command::Rearm);
     pair.run(3_000);

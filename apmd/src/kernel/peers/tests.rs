@@ -30,6 +30,7 @@ fn up(lid: u16, lmc: u8) -> PortStatus {
         infiniband: true,
         apm: true,
         lid: Lid(lid),
+        sm_lid: Lid(1),
         lmc,
         pkeys: vec![PKey::DEFAULT_FULL],
         ..PortStatus::default()

@@ -144,12 +144,11 @@ pub(super) fn owner(ownership: Ownership, holder: Holder) -> Result<(), Objectio
 /// Whether a path from this port to this LID can lead to a peer: the port is an InfiniBand one that is
 /// up, the LID is unicast, and no port of the same device in the same subnet owns it.
 pub(super) fn leads_away(from: PortId, to: Lid, ports: &BTreeMap<PortId, PortStatus>) -> bool {
-    let subnet = |status: &PortStatus| status.gid.0.first_chunk::<8>().copied();
     let Some(status) = ports.get(&from) else {
         return false;
     };
     let mut device = ports.range(PortId::of_device(from.node_guid));
-    let own = device.any(|(_, own)| subnet(own) == subnet(status) && owns(own, to));
+    let own = device.any(|(_, own)| own.may_share_subnet_with(status) && own.has_lid(to));
     status.infiniband && status.active && to.is_unicast() && !own
 }
 
@@ -162,11 +161,6 @@ pub(super) fn is_in_partition(
     let same = |held: &PKey| held.partition() == pkey.partition();
     let held = ports.get(&port).map(|status| &status.pkeys);
     pkey.partition() != 0 && held.is_some_and(|held| held.iter().any(same))
-}
-
-fn owns(status: &PortStatus, lid: Lid) -> bool {
-    let lmc = status.lmc.min(7);
-    lid.0 >> lmc == status.lid.0 >> lmc
 }
 
 /// Whether the snapshot agrees with the kernel's view of the queue pair.
@@ -231,7 +225,7 @@ pub(super) fn path(path: &Path, status: &PortStatus) -> Result<(), Objection> {
     }
     let (port, lid) = (path.port, path.slid);
     // A port that is down may have lost its LID.
-    if status.lid != Lid(0) && !owns(status, lid) {
+    if status.lid != Lid(0) && !status.has_lid(lid) {
         return Err(Objection::SourceLid { port, lid });
     }
     if !path.dlid.is_unicast() {
@@ -355,6 +349,16 @@ mod tests {
         for none in [0, 0xc000, 0xffff] {
             assert!(!leads(&ports, none), "{none}");
         }
+        // Two subnets of one prefix: its subnet manager tells that LID 0x40 is another's here.
+        let other_manager = PortStatus {
+            lid: Lid(0x40),
+            lmc: 0,
+            sm_guid: cm_msgs::Guid(2),
+            ..status()
+        };
+        let own = ports.insert(port(2), other_manager);
+        assert!(leads(&ports, 0x40), "crossed LIDs");
+        ports.extend(own.map(|own| (port(2), own)));
         assert!(!leads_away(port(4), Lid(20), &ports), "no such port");
         let down = PortStatus {
             active: false,

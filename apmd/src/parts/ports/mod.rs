@@ -229,6 +229,16 @@ impl Ports {
         self.tell(key, status);
     }
 
+    /// Subnet administration says at which port the subnet manager of a port's subnet is.
+    pub(crate) fn set_manager(&mut self, id: PortId, guid: Guid) {
+        let Some(key) = self.devices.key_of(id) else {
+            return;
+        };
+        let port = self.devices.port_mut(key);
+        let status = port.and_then(|port| port.watch.set_manager(guid));
+        self.tell(key, status);
+    }
+
     /// Tells of a port, if there is news.
     fn tell(&mut self, key: PortKey, status: Option<PortStatus>) {
         if status.is_some() {

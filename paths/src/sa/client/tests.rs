@@ -382,6 +382,7 @@ fn client_of_two() -> SaClient {
     let subnet = Subnet {
         prefix: 0xfe80 << 48,
         sm_lid: cm_msgs::Lid(1),
+        sm_guid: Guid(1),
     };
     for port in [PORT, OTHER] {
         client.handle_port(port, Some(subnet));
