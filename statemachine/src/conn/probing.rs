@@ -31,7 +31,20 @@ impl Core {
     }
 
     pub(super) fn is_suspect(&self, cx: &Context, path: &Path) -> bool {
-        self.health(cx, path) == PathHealth::Suspect
+        match self.health(cx, path) {
+            PathHealth::Suspect => true,
+            PathHealth::Verified => false,
+            PathHealth::Unknown => {
+                let path = WatchedPath::new(path);
+                path.is_some() && path == self.watched.suspect
+            }
+        }
+    }
+
+    /// The alternate, if it is suspect, or was when it was probed last.
+    fn suspect_alternate(&self, cx: &Context) -> Option<WatchedPath> {
+        let alternate = self.loaded().filter(|path| self.is_suspect(cx, path))?;
+        WatchedPath::new(alternate)
     }
 
     /// Many MADs get lost. To agree on another alternate takes long then, and until both ends have loaded
@@ -141,7 +154,7 @@ impl Connection {
     /// Has the paths probed that matter now, and no others. Without a daemon at the peer, nobody could
     /// be told of what comes of it.
     pub(super) fn watch_paths(&mut self, cx: &mut Context) {
-        let mut wanted = Watched::default();
+        let mut wanted = Watched::with_suspect(self.core.suspect_alternate(cx));
         if !cx.config.verify.is_zero() && self.peer_speaks() && self.core.in_rts() {
             let core = &self.core;
             let up = |path: &&Path| core.is_up(cx, path);

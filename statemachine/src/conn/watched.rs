@@ -58,21 +58,35 @@ impl WatchedPath {
 /// The paths of a connection that are probed.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Watched([Option<WatchedPath>; WATCHED_MAX]);
+pub(super) struct Watched {
+    paths: [Option<WatchedPath>; WATCHED_MAX],
+    /// The alternate, if it was suspect when it was probed last: without an association nobody probes it, and a
+    /// black hole does not end by that.
+    pub(super) suspect: Option<WatchedPath>,
+}
 
 impl Watched {
+    /// No path yet; the alternate, if it is suspect.
+    pub(super) fn with_suspect(suspect: Option<WatchedPath>) -> Self {
+        Self {
+            suspect,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn has(&self, path: &WatchedPath) -> bool {
         self.iter().any(|watched| watched == path)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &WatchedPath> {
-        self.0.iter().flatten()
+        self.paths.iter().flatten()
     }
 
     /// One more, if it is another and there is a place.
     pub(super) fn add(&mut self, path: Option<WatchedPath>) {
         let new = path.filter(|path| !self.has(path));
-        if let (Some(new), Some(place)) = (new, self.0.iter_mut().find(|place| place.is_none())) {
+        if let (Some(new), Some(place)) = (new, self.paths.iter_mut().find(|place| place.is_none()))
+        {
             *place = Some(new);
         }
     }

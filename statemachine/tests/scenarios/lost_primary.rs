@@ -3,7 +3,7 @@
 
 use cm_msgs::{Lid, PKey};
 use statemachine::Command;
-use statemachine::view::{Held, MoveCause, Transition};
+use statemachine::view::{AssociationState, Held, MoveCause, Transition};
 use std::time::Duration;
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
@@ -36,6 +36,30 @@ fn a_blip_of_the_primarys_port_sends_nobody_to_a_black_holed_alternate() {
         pair.run(5_000);
         assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{host}");
         assert_eq!(migrations(&pair), [0, 0], "{host}");
+    }
+}
+
+/// Without an association nobody probes the alternate: what was known of it stays so.
+#[test]
+fn nor_after_the_association_has_ended() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = with_a_black_holed_alternate(4, host);
+        pair.kill(1 - host);
+        pair.hosts[1 - host].registered = vec![false];
+        pair.start(1 - host);
+        // Until the association is verified, at the latest.
+        pair.run(700_000);
+        assert_ne!(
+            pair.view(host).association.state,
+            AssociationState::Established
+        );
+        pair.pull(host, 1);
+        assert_eq!(pair.libraries_see_loss(host, 1), 0);
+        pair.run(60);
+        pair.plug(host, 1);
+        pair.run(5_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{host}");
+        assert_eq!(pair.view(host).counters.migrations, 0, "{host}");
     }
 }
 
