@@ -323,15 +323,14 @@ impl Passive {
     }
 }
 
-/// How long the peer's REQ is waited for; `None`: for ever. Of two passive ends the lower one asks first. The higher
-/// one asks if a daemon before this one has agreed with the peer on an alternate, soon if that is known to be dead.
+/// How long the peer's REQ is waited for; `None`: for ever. Of two passive ends the lower one asks. If there is an
+/// alternate, a daemon before this one has agreed on it with the peer, which may not know that it is gone: until it does
+/// nobody probes that alternate, and neither end hears of the other's ports.
 fn unasked_for(core: &Core, cx: &Context) -> Option<Duration> {
     let wait = cx.config.unasked_for;
-    match (is_lower(core), core.loaded()) {
-        _ if has_dead_alternate(core, cx) => Some(wait / 5),
-        (true, _) => Some(wait),
-        (false, Some(_)) => Some(wait * 3),
-        (false, None) => None,
+    match core.loaded() {
+        Some(_) => Some(wait / 5),
+        None => is_lower(core).then_some(wait),
     }
 }
 

@@ -63,6 +63,27 @@ fn nor_after_the_association_has_ended() {
     }
 }
 
+/// The passive side's daemon starts again, and the active side does not know: soon the alternate is probed all the same.
+#[test]
+fn nor_soon_after_a_restart() {
+    for seed in 0..5 {
+        let mut pair = Pair::armed(seed);
+        pair.run(2_000);
+        pair.kill(PASSIVE);
+        pair.sa_dead = true;
+        pair.black_hole(ACTIVE, 2);
+        pair.start(PASSIVE);
+        pair.run(5_000);
+        pair.pull(PASSIVE, 1);
+        assert_eq!(pair.libraries_see_loss(PASSIVE, 1), 0);
+        pair.run(60);
+        pair.plug(PASSIVE, 1);
+        pair.run(5_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{seed}");
+        assert_eq!(pair.view(PASSIVE).counters.migrations, 0, "{seed}");
+    }
+}
+
 #[test]
 fn an_alternate_that_carries_packets_again_is_used_at_once() {
     for host in [ACTIVE, PASSIVE] {
