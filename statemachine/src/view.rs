@@ -112,6 +112,9 @@ pub enum Held {
     /// The two ends may be about to have different alternates.
     #[strum(to_string = "its alternate is being agreed on with the peer")]
     Negotiating,
+    /// Nothing shows that its alternate carries packets.
+    #[strum(to_string = "no probe of its alternate has come back yet")]
+    Unverified,
     /// The peer has not answered that this end leaves.
     #[strum(to_string = "the peer's apmd has not answered yet")]
     PeerSilent,

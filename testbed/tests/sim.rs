@@ -49,6 +49,13 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::Redirect, 3, Some(&[5, 6])),
         // Ordered to a black-holed alternate when the primary's port blinked.
         (Named::SuspectAlternate, 0, Some(&[0, 2, 3, 5])),
+        // The same, of a daemon that had started again and whose peer did not know.
+        (Named::All, 734, Some(&[5, 6, 7, 8])),
+        (Named::All, 841, Some(&[2, 3, 4, 5])),
+        // The path that was left by policy had no GID, and was refused as alternate.
+        (Named::All, 1_795_711_588_719_107, Some(&[0])),
+        // Moved by policy to a path that no probe had ever come back from.
+        (Named::All, 1_795_715_321_806_353, Some(&[6, 7])),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);

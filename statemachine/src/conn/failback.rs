@@ -336,7 +336,8 @@ impl Connection {
         }
         if core.peer.is_armed() && core.peer.is_on(&core.qp.primary) {
             // The answer, if one has to be waited for, has it looked at again.
-            if armed.is_some_and(|path| core.answers_still(cx, &path)) {
+            let answers = |path: Path| core.is_verified(cx, &path) && core.answers_still(cx, &path);
+            if armed.is_some_and(answers) {
                 core.migrate(cx);
                 core.failback.by_choice = true;
             }

@@ -48,6 +48,8 @@ impl Core {
             Some(Held::OrderFailed)
         } else if negotiating {
             Some(Held::Negotiating)
+        } else if !self.is_verified(cx, alternate) {
+            Some(Held::Unverified)
         } else if !self.own.has_told_that_it_leaves() {
             Some(Held::PeerSilent)
         } else if !self.peer.is_armed_on(&self.qp.primary) {

@@ -41,6 +41,12 @@ impl Core {
         }
     }
 
+    /// Whether a probe of the path has come back, or none is ever sent: what works is left for nothing less.
+    pub(super) fn is_verified(&self, cx: &Context, path: &Path) -> bool {
+        let is_probed = !cx.config.verify.is_zero() && self.probe_path(path).is_some();
+        !is_probed || self.health(cx, path) == PathHealth::Verified
+    }
+
     /// The alternate, if it is suspect, or was when it was probed last.
     fn suspect_alternate(&self, cx: &Context) -> Option<WatchedPath> {
         let alternate = self.loaded().filter(|path| self.is_suspect(cx, path))?;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The local end of the primary is lost: when that is a reason to go to the alternate, and when not.
 
+use std::num::NonZeroU8;
+
+use cm_msgs::control::Placement;
 use cm_msgs::{Lid, PKey};
 use statemachine::Command;
 use statemachine::view::{AssociationState, Held, MoveCause, Transition};
@@ -95,6 +98,29 @@ fn an_alternate_that_carries_packets_again_is_used_at_once() {
         assert_eq!(pair.qp(host).primary.port, 2, "{host}");
         pair.run(5_000);
         assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{host}");
+    }
+}
+
+/// When it is on its way, by another LID of the port that carries nothing: no probe of that path has ever come back.
+#[test]
+fn nor_does_a_policy_by_a_path_that_was_never_verified() {
+    for (seed, side) in (0..20).flat_map(|seed| [(seed, ACTIVE), (seed, PASSIVE)]) {
+        let mut pair = Pair::with(seed, 1, 1);
+        pair.policies[side].placement = NonZeroU8::new(2).map(Placement::Prefer);
+        // No path leads from one rail to the other.
+        let rails =
+            [ACTIVE, PASSIVE].map(|host| [1, 2].map(|port| ((host, port), (1 - host, port))));
+        pair.sa_knows_only(rails.concat());
+        pair.begin();
+        pair.run(4_800 + 10 * seed);
+        pair.assert_armed();
+        pair.black_hole(1 - side, 2);
+        pair.run(8_000);
+        assert!(
+            pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE),
+            "{seed} {side}"
+        );
+        assert_eq!(migrations(&pair), [0, 0], "{seed} {side}");
     }
 }
 

@@ -60,9 +60,8 @@ const FAULTS_LEFT_OUT: &[Kind] = &[];
 /// Likewise, of the rules.
 const RULES_LEFT_OUT: &[Rule] = &[];
 
-/// Which of its seeds have two subnets: in one of some hundred, with equal LIDs and prefixes, the path that a connection
-/// has left by its policy is not accepted as its next alternate, and it has none until a backoff ends.
-const TWO_SUBNETS: TwoSubnets = TwoSubnets::Never;
+/// Which of its seeds have two subnets.
+const TWO_SUBNETS: TwoSubnets = TwoSubnets::Sometimes;
 
 /// Faults that have a profile of their own.
 const DIMENSIONS: &[Kind] = &[
