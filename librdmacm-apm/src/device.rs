@@ -91,9 +91,13 @@ impl Device {
     /// known, by its LID if nothing tells the two ports' subnets apart.
     pub(crate) fn is_end_of(self, path: &cm_msgs::path::Path) -> bool {
         let has_lid = |port: &Port| port.with_path_bits(port.path_bits(path.dlid)) == path.dlid;
+        // Other link layers have no LIDs; the daemon refuses them, and says so.
         let Ok(from) = self.port(path.port) else {
             return false;
         };
+        if !from.infiniband {
+            return false;
+        }
         let mut numbers = 1..=self.ports();
         has_lid(&from)
             || numbers.any(|number| {
