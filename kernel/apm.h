@@ -221,6 +221,7 @@ void apm_probes_exit(void);
 unsigned long apm_probes_missed(void);
 
 /* witness.c */
+void apm_witness(void);
 int apm_witness_init(void);
 void apm_witness_exit(void);
 bool apm_probes_work(void);
