@@ -233,8 +233,17 @@ impl CandidatePool<'_> {
             return Some(index);
         }
         let end = self.end(path)?;
-        let mut ports = self.peer_ports.iter();
-        ports.position(|port| self.ports.end_of(self.node_guid, port) == Some(end))
+        let is_there = |port: &PortAddress| self.ports.end_of(self.node_guid, port) == Some(end);
+        let mut there = self
+            .peer_ports
+            .iter()
+            .enumerate()
+            .filter(|(_, port)| is_there(port));
+        // If two of them have that LID, they are in different subnets, and nothing tells which is meant.
+        match (there.next(), there.next()) {
+            (Some((index, _)), None) => Some(index),
+            _ => None,
+        }
     }
 
     fn end(&self, path: &Path) -> Option<SubnetLid> {
@@ -370,4 +379,55 @@ pub(crate) fn rank(ends: CandidatePool<'_>, doubt: impl Fn(&Candidate) -> Doubt)
     }
     candidates.sort_by_key(|candidate| candidate.score);
     candidates
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::input::PortStatus;
+
+    const HOST: Guid = Guid(0x10);
+    const PREFIX: u64 = 0xfe80 << 48;
+
+    #[test]
+    fn a_lid_that_two_far_ports_have_names_neither() {
+        let mut ports = Ports::default();
+        for number in [1, 2] {
+            let status = PortStatus {
+                active: true,
+                lid: Lid(3 + u16::from(number)),
+                gid: Gid::new(PREFIX, Guid(HOST.0 + u64::from(number))),
+                ..PortStatus::default()
+            };
+            ports.update(PortId::new(HOST, number), Some(status), Duration::ZERO);
+        }
+        let far = |guid, lid| PortAddress {
+            gid: Gid::new(PREFIX, Guid(guid)),
+            lid: Lid(lid),
+        };
+        let far_port = |second: PortAddress, dgid: Gid| {
+            let primary = Path {
+                port: 1,
+                slid: Lid(4),
+                dlid: Lid(9),
+                dgid,
+                ..Path::default()
+            };
+            let pool = CandidatePool {
+                ports: &ports,
+                node_guid: HOST,
+                primary: &primary,
+                peer_ports: &[far(0x21, 9), second],
+                salt: 0,
+            };
+            pool.far_port(&primary)
+        };
+        assert_eq!(far_port(far(0x22, 10), Gid::default()), Some(0));
+        assert_eq!(far_port(far(0x22, 9), Gid::default()), None);
+        // Its GUID tells, also with the prefix of before.
+        let before = Gid::new(7, Guid(0x22));
+        assert_eq!(far_port(far(0x22, 9), before), Some(1));
+    }
 }

@@ -191,7 +191,7 @@ fn the_kernel_is_answered_or_sent_to_the_sa() {
     assert_eq!(service.stats().kernel_requests, 4);
 }
 
-/// Two rails with subnet managers of their own, whose ports have one LID: a source LID names neither.
+/// Two rails, each with its own subnet manager, give both ports one LID: that source LID identifies neither port.
 #[test]
 fn a_source_lid_that_ports_of_two_subnets_have_names_neither() {
     let mut service = service();

@@ -31,7 +31,7 @@ pub(crate) fn person(uid: u32) -> u32 {
 /// Ranges of subordinate user IDs.
 #[derive(Debug)]
 struct Subordinates {
-    /// By the first ID: how many, and whose they are.
+    /// Ranges by their first ID: the count of IDs and the user that they belong to.
     ranges: BTreeMap<u32, (u32, u32)>,
 }
 

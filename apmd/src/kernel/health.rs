@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether the kernel module works as it should. It is asked again and again whether it sees what happens to queue pairs,
-//! since nobody is told when its probes are switched off; and its settings may be kept from us.
+//! since switching its probes off raises no event; and the module may refuse apmd's settings.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// What the module says. Whether queue pairs may have come unseen that it can be told of now.
+    /// Takes the module's report. Returns whether queue pairs may have been created unseen that can be found now.
     pub(crate) fn handle_probes(&mut self, state: ProbeState) -> bool {
         let before = self.last.replace(state);
         let was_working = before.is_none_or(|before| before.working);

@@ -187,9 +187,6 @@ impl Passive {
 
     pub(super) fn port_changed(&mut self, core: &Core, cx: &mut Context) {
         self.suggestion.trigger(core, cx);
-        if self.is_unasked(core) && has_dead_alternate(core, cx) {
-            self.start(core, cx);
-        }
     }
 
     pub(super) fn message(
@@ -332,10 +329,6 @@ fn unasked_for(core: &Core, cx: &Context) -> Option<Duration> {
         Some(_) => Some(wait / 5),
         None => is_lower(core).then_some(wait),
     }
-}
-
-fn has_dead_alternate(core: &Core, cx: &Context) -> bool {
-    core.loaded().is_some_and(|path| !core.is_usable(cx, path))
 }
 
 /// Of the two ends, which both know both LIDs and QPNs.

@@ -31,7 +31,7 @@ pub enum TwoSubnets {
 /// Profiles that have a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum Named {
-    /// The widest in which the engine breaks no rule.
+    /// Every fault and rule but those that are left out below; docs/sim.md lists what still breaks.
     #[default]
     Default,
     /// One subnet whose addresses do not change, and the faults that earlier seeds were made of.

@@ -76,7 +76,7 @@ pub(crate) struct Owner {
     /// `None`: the kernel.
     pub(crate) pid: Option<i32>,
     pub(crate) uid: u32,
-    /// The user whose quota the queue pair takes: the owner of the outermost user namespace that `uid` is in.
+    /// The user that the queue pair is charged to: the owner of the outermost user namespace that `uid` is in.
     pub(crate) charged_uid: u32,
     /// When its process started, in nanoseconds since the host did. `None`: that is not known.
     pub(crate) started: Option<u64>,
@@ -592,7 +592,7 @@ mod tests {
         }
     }
 
-    /// A module of an earlier version does not say whose quota it is.
+    /// A module of an earlier version does not report the charged user.
     #[test]
     fn a_queue_pair_is_charged_to_whom_the_module_names() {
         let uid = u32_of(a_qp::OWNER_UID, 100_005);
