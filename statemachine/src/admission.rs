@@ -12,10 +12,13 @@ use crate::token_bucket::TokenBucket;
 /// Connections of one payer that may have an association opened for them at once.
 const PAYER_BURST: u32 = 256;
 /// One more for each payer after this.
-const PAYER_INTERVAL: Duration = Duration::from_millis(20);
+const PAYER_INTERVAL_US: u64 = 20_000;
 /// The same for all payers together.
 const HOST_BURST: u32 = 1024;
-const HOST_INTERVAL: Duration = Duration::from_millis(2);
+const HOST_INTERVAL_US: u64 = 2_000;
+
+type PayerTokens = TokenBucket<PAYER_BURST, PAYER_INTERVAL_US>;
+type HostTokens = TokenBucket<HOST_BURST, HOST_INTERVAL_US>;
 
 /// How often those are forgotten who have all their tokens again.
 const FORGET_INTERVAL: Duration = Duration::from_secs(5);
@@ -32,9 +35,9 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Admission {
-    host: TokenBucket,
+    host: HostTokens,
     /// Of those who have spent some. Others have all their tokens.
-    payers: BTreeMap<Payer, TokenBucket>,
+    payers: BTreeMap<Payer, PayerTokens>,
     /// The connections that wait, of each payer that has some.
     waiting: BTreeMap<Payer, BTreeSet<ConnId>>,
     /// The payer that was served last.
@@ -45,7 +48,7 @@ pub(crate) struct Admission {
 impl Default for Admission {
     fn default() -> Self {
         Self {
-            host: TokenBucket::new(HOST_BURST, HOST_INTERVAL),
+            host: HostTokens::default(),
             payers: BTreeMap::new(),
             waiting: BTreeMap::new(),
             last: Payer(0),
@@ -88,12 +91,11 @@ impl Admission {
 
     fn next_token_of(&self, payer: &Payer) -> Time {
         let bucket = self.payers.get(payer);
-        bucket.map_or(Time(0), TokenBucket::next_token)
+        bucket.map_or(Time(0), PayerTokens::next_token)
     }
 
     fn pay(&mut self, now: Time, payer: Payer) {
-        let new = || TokenBucket::new(PAYER_BURST, PAYER_INTERVAL);
-        self.payers.entry(payer).or_insert_with(new).take(now);
+        self.payers.entry(payer).or_default().take(now);
         self.host.take(now);
     }
 
@@ -156,8 +158,8 @@ mod tests {
         let now = Time(1_000_000);
         (0..1000).for_each(|conn| admission.enqueue(ONE, id(conn)));
         assert_eq!(admitted(&mut admission, now), PAYER_BURST as usize);
-        assert_eq!(admission.next_token(), Some(now + PAYER_INTERVAL));
-        let later = now + PAYER_INTERVAL * 10;
+        assert_eq!(admission.next_token(), Some(now + PayerTokens::INTERVAL));
+        let later = now + PayerTokens::INTERVAL * 10;
         assert_eq!(admitted(&mut admission, later), 10);
         (0..1000).for_each(|conn| admission.remove(ONE, id(conn)));
         assert_eq!(admission.next_token(), None);
@@ -175,7 +177,7 @@ mod tests {
         (0..10_000).for_each(|_| admission.closed_early(now, ONE));
         (0..100).for_each(|conn| admission.enqueue(ONE, id(conn)));
         assert_eq!(admitted(&mut admission, now), 0);
-        let later = now + PAYER_INTERVAL * 10;
+        let later = now + PayerTokens::INTERVAL * 10;
         assert_eq!(admitted(&mut admission, later), 10, "and there is no debt");
     }
 
@@ -208,7 +210,7 @@ mod tests {
         admission.waiting.clear();
         enqueue(&mut admission, 100, 1);
         assert_eq!(admission.next(Time(0)), None, "spent is spent");
-        let later = Time(0) + HOST_INTERVAL;
+        let later = Time(0) + HostTokens::INTERVAL;
         assert_eq!(admission.next(later), Some(id(1_000_000)));
     }
 
@@ -217,11 +219,11 @@ mod tests {
         let mut admission = Admission::default();
         let mut now = Time(1_000_000);
         for payer in 0..10_000 {
-            now = now + HOST_INTERVAL;
+            now = now + HostTokens::INTERVAL;
             enqueue(&mut admission, payer, 1);
             assert_eq!(admitted(&mut admission, now), 1);
         }
-        let lately = (2 * FORGET_INTERVAL).as_millis() / HOST_INTERVAL.as_millis();
+        let lately = (2 * FORGET_INTERVAL).as_millis() / HostTokens::INTERVAL.as_millis();
         assert!(admission.payers.len() as u128 <= lately);
         enqueue(&mut admission, 1, 1000);
         assert_eq!(admitted(&mut admission, now), PAYER_BURST as usize);
@@ -230,7 +232,7 @@ mod tests {
         now = now + FORGET_INTERVAL;
         enqueue(&mut admission, 1, 1000);
         assert!(admitted(&mut admission, now) < PAYER_BURST as usize);
-        now = now + PAYER_INTERVAL * PAYER_BURST + FORGET_INTERVAL;
+        now = now + PayerTokens::INTERVAL * PAYER_BURST + FORGET_INTERVAL;
         admission.waiting.clear();
         assert_eq!(admission.next(now), None);
         assert!(admission.payers.is_empty());

@@ -397,7 +397,7 @@ impl QueuePairs {
             Some(_) => {}
             None => {
                 let sharer = sharer(&entry.qp, &register, &self.ports);
-                let lid = sharer.peer().map(|lid| lid.0);
+                let lid = sharer.peer().map(|peer| peer.lid.0);
                 if !self.registrations.add(now, id, sharer, register) {
                     if entry.whose != Whose::NoRoom {
                         let (owner, uid, qpn) =

@@ -9,7 +9,7 @@ mod tests;
 mod turnover;
 
 pub(crate) use room::Room;
-pub(crate) use sharer::Sharer;
+pub(crate) use sharer::{Sharer, UlpPeer};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -5,10 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use cm_msgs::Lid;
 use statemachine::FairShare;
 
-use super::Sharer;
+use super::{Sharer, UlpPeer};
 
 /// Room for connections, of which a user or a kernel ULP has a share, and of this each far port of a ULP's
 /// one: so no host takes what is another's by connecting. One room for those of libraries and those of the
@@ -27,7 +26,7 @@ enum Holder {
 struct Shares {
     all: FairShare<Holder>,
     /// Of ULPs that hold something, by their names.
-    peers: BTreeMap<Rc<str>, FairShare<Lid>>,
+    peers: BTreeMap<Rc<str>, FairShare<UlpPeer>>,
     /// How often there may have come to be more room.
     changes: u64,
 }
@@ -77,7 +76,7 @@ impl Room {
 }
 
 impl Shares {
-    fn take_for_ulp(&mut self, name: &Rc<str>, peer: Lid) -> bool {
+    fn take_for_ulp(&mut self, name: &Rc<str>, peer: UlpPeer) -> bool {
         let ulp = || Holder::Ulp(Rc::clone(name));
         let share = self.all.within_reach(&ulp());
         if !self.all.take(ulp(), 1, false) {
@@ -93,7 +92,7 @@ impl Shares {
         taken
     }
 
-    fn give_back_of_ulp(&mut self, name: &Rc<str>, peer: Lid) {
+    fn give_back_of_ulp(&mut self, name: &Rc<str>, peer: UlpPeer) {
         self.all.give_back(Holder::Ulp(Rc::clone(name)), 1);
         if let Some(peers) = self.peers.get_mut(name) {
             peers.give_back(peer, 1);
@@ -106,12 +105,17 @@ impl Shares {
 
 #[cfg(test)]
 mod tests {
+    use cm_msgs::Lid;
+
     use super::*;
 
     fn ulp(name: &str, peer: u16) -> Sharer {
         Sharer::Ulp {
             name: Rc::from(name),
-            peer: Lid(peer),
+            peer: UlpPeer {
+                prefix: 0xfe80 << 48,
+                lid: Lid(peer),
+            },
         }
     }
 
@@ -132,6 +136,21 @@ mod tests {
         assert!(fill(&room, &ulp("ib_srpt", 9)) > 1000, "another ULP");
         assert!(fill(&room, &Sharer::User(1000)) > 100, "a user");
         assert!(fill(&room, &Sharer::User(0)) > 100, "root");
+    }
+
+    /// Two rails with equal LIDs: the port with that LID on the other rail is another host's.
+    #[test]
+    fn a_lid_of_another_subnet_has_a_share_of_its_own() {
+        let room = Room::new(10_000);
+        assert_eq!(fill(&room, &ulp("nvmet_rdma", 9)), 5625);
+        let other_rail = Sharer::Ulp {
+            name: Rc::from("nvmet_rdma"),
+            peer: UlpPeer {
+                prefix: 7,
+                lid: Lid(9),
+            },
+        };
+        assert!(fill(&room, &other_rail) > 1000);
     }
 
     /// It has more ports than a ULP's share can be divided by.

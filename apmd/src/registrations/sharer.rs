@@ -18,14 +18,23 @@ pub(crate) enum Sharer {
     Ulp {
         /// Its module's.
         name: Rc<str>,
-        /// The far port's first LID.
-        peer: Lid,
+        /// The far port.
+        peer: UlpPeer,
     },
+}
+
+/// A port of another host that a kernel ULP is connected with, with all its LIDs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct UlpPeer {
+    /// Of its subnet's GIDs: in another subnet that LID is another port's.
+    pub(crate) prefix: u64,
+    /// Its base LID.
+    pub(crate) lid: Lid,
 }
 
 impl Sharer {
     /// The far port of a kernel ULP's.
-    pub(crate) fn peer(&self) -> Option<Lid> {
+    pub(crate) fn peer(&self) -> Option<UlpPeer> {
         match self {
             Self::User(_) => None,
             Self::Ulp { peer, .. } => Some(*peer),
@@ -51,7 +60,7 @@ impl fmt::Display for Sharer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(uid) => write!(f, "user {uid}"),
-            Self::Ulp { name, peer } => write!(f, "{name}, with LID {peer}"),
+            Self::Ulp { name, peer } => write!(f, "{name}, with LID {}", peer.lid),
         }
     }
 }
@@ -64,7 +73,10 @@ mod tests {
     fn users_and_ulps_pay_for_themselves_and_nobody_for_another() {
         let ulp = |name: &str, peer| Sharer::Ulp {
             name: Rc::from(name),
-            peer: Lid(peer),
+            peer: UlpPeer {
+                prefix: 0xfe80 << 48,
+                lid: Lid(peer),
+            },
         };
         let payers = [
             Sharer::User(0),

@@ -72,6 +72,7 @@ mod tests {
 
     use cm_msgs::Lid;
 
+    use super::super::UlpPeer;
     use super::*;
 
     const USER: Sharer = Sharer::User(7);
@@ -80,7 +81,10 @@ mod tests {
     fn target(peer: u16) -> Sharer {
         Sharer::Ulp {
             name: Rc::from("ib_srpt"),
-            peer: Lid(peer),
+            peer: UlpPeer {
+                prefix: 0xfe80 << 48,
+                lid: Lid(peer),
+            },
         }
     }
 
@@ -146,7 +150,10 @@ mod tests {
         assert_eq!(turnover.wait(at(100), &Sharer::User(0)), None, "root");
         let other = Sharer::Ulp {
             name: Rc::from("nvmet_rdma"),
-            peer: Lid(9),
+            peer: UlpPeer {
+                prefix: 0xfe80 << 48,
+                lid: Lid(9),
+            },
         };
         assert_eq!(turnover.wait(at(100), &other), None, "another ULP");
     }

@@ -9,6 +9,7 @@ use cm_msgs::sa::{PathRecord, Record, SaMad};
 use cm_msgs::{Gid, Guid, Lid};
 use statemachine::{Backoff, PortId, Random, Time};
 
+use super::stage::Stage;
 use super::{Ask, Failure, Response, User};
 
 /// Copies of a question before it is left alone for a while.
@@ -27,19 +28,6 @@ pub struct ManagerPath {
     pub gid: Gid,
     /// Where the subnet manager is.
     pub sm_lid: Lid,
-}
-
-/// Where a question stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    /// To be asked.
-    Due,
-    /// The SA is being asked, under this number.
-    Asked(u32),
-    /// Failed: to be asked again then.
-    Until(Time),
-    /// Answered.
-    Done,
 }
 
 #[derive(Debug)]
@@ -147,22 +135,14 @@ impl Managers {
 
     /// When something is to be asked again.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let times = self
-            .questions
-            .values()
-            .filter_map(|question| match question.stage {
-                Stage::Until(at) => Some(at),
-                Stage::Due | Stage::Asked(_) | Stage::Done => None,
-            });
-        times.min()
+        let questions = self.questions.values();
+        questions.filter_map(|question| question.stage.due()).min()
     }
 
     /// Asks again for what has come due.
     pub fn handle_time(&mut self, now: Time) {
         for question in self.questions.values_mut() {
-            if matches!(question.stage, Stage::Until(at) if at <= now) {
-                question.stage = Stage::Due;
-            }
+            question.stage.handle_time(now);
         }
     }
 }

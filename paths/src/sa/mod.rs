@@ -8,6 +8,7 @@ mod managers;
 mod reports;
 mod response;
 mod services;
+mod stage;
 
 pub use client::{Limits, SaClient};
 pub use exits::Subnet;

@@ -9,6 +9,7 @@ use cm_msgs::sa::{NodeDescription, Record, SaMad, ServiceRecord, Template};
 use cm_msgs::{Gid, Lid, PKey};
 use statemachine::{Backoff, FarPort, PortId, Random, SERVICE_ID, Time};
 
+use super::stage::Stage;
 use super::{Ask, Failure, Response, User};
 
 /// Wait for the answer to the first copy of a registration, and for a whole table.
@@ -82,28 +83,6 @@ impl Service {
             lmc,
             pkey: record.service_pkey,
         })
-    }
-}
-
-/// Where a request stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    /// To be asked.
-    Due,
-    /// The SA is being asked, under this number.
-    Asked(u32),
-    /// Done, or failed: to be asked again then.
-    Until(Time),
-    /// Done once and for all.
-    Done,
-}
-
-impl Stage {
-    fn due(self) -> Option<Time> {
-        match self {
-            Self::Until(at) => Some(at),
-            Self::Due | Self::Asked(_) | Self::Done => None,
-        }
     }
 }
 
@@ -336,11 +315,8 @@ impl Services {
     /// Asks again for what has come due.
     pub fn handle_time(&mut self, now: Time) {
         for known in &mut self.registrations {
-            for stage in [&mut known.stage, &mut known.table] {
-                if stage.due().is_some_and(|at| at <= now) {
-                    *stage = Stage::Due;
-                }
-            }
+            known.stage.handle_time(now);
+            known.table.handle_time(now);
         }
     }
 }

@@ -2,7 +2,6 @@
 //! Questions of ports that no connection leads to: how many are answered.
 
 use alloc::collections::BTreeMap;
-use core::time::Duration;
 
 use cm_msgs::Lid;
 
@@ -13,11 +12,11 @@ use crate::token_bucket::TokenBucket;
 /// Questions of one port that are answered at once, and one more after each interval: what a host asks before it
 /// connects, and probes of some paths that are about to be used.
 const SENDER_BURST: u32 = 32;
-const SENDER_INTERVAL: Duration = Duration::from_millis(50);
+const SENDER_INTERVAL_US: u64 = 50_000;
 
 /// The same for all strangers together.
 const BURST: u32 = 256;
-const INTERVAL: Duration = Duration::from_millis(4);
+const INTERVAL_US: u64 = 4_000;
 
 /// Ports that are told from each other. Those beyond count as one: forged LIDs must not take memory.
 const SENDERS_MAX: usize = 1_024;
@@ -26,19 +25,10 @@ const SENDERS_MAX: usize = 1_024;
 type Sender = (PortId, Lid);
 
 /// What strangers have used.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Strangers {
-    senders: BTreeMap<Sender, TokenBucket>,
-    all: TokenBucket,
-}
-
-impl Default for Strangers {
-    fn default() -> Self {
-        Self {
-            senders: BTreeMap::new(),
-            all: TokenBucket::new(BURST, INTERVAL),
-        }
-    }
+    senders: BTreeMap<Sender, TokenBucket<SENDER_BURST, SENDER_INTERVAL_US>>,
+    all: TokenBucket<BURST, INTERVAL_US>,
 }
 
 impl Strangers {
@@ -52,8 +42,7 @@ impl Strangers {
             true => sender,
             false => (port, Lid(0)),
         };
-        let new = || TokenBucket::new(SENDER_BURST, SENDER_INTERVAL);
-        let bucket = self.senders.entry(sender).or_insert_with(new);
+        let bucket = self.senders.entry(sender).or_default();
         let admitted = bucket.has_token(now) && self.all.has_token(now);
         if admitted {
             bucket.take(now);

@@ -349,12 +349,12 @@ impl Probes {
     /// When [`Self::due`] is to be called.
     pub(crate) fn next(&self) -> Option<Time> {
         let next = self.timers.next()?;
-        Some(next.max(self.pace.ready_at()))
+        Some(next.max(self.pace.next_token()))
     }
 
     /// Does what is due. `verify` is the longest time between two probes of a path.
     pub(crate) fn due(&mut self, now: Time, verify: Duration) {
-        while self.pace.ready_at() <= now {
+        while self.pace.next_token() <= now {
             let Some(path) = self.timers.expired(now) else {
                 return;
             };

@@ -10,7 +10,7 @@ use cm_msgs::control::{PolicyOverride, QpState, Register, Role, Snapshot};
 use statemachine::PortId;
 
 use crate::io::apm_module::KernelQp;
-use crate::registrations::Sharer;
+use crate::registrations::{Sharer, UlpPeer};
 
 /// The LID where a connected queue pair, or the alternate that it has loaded, ends though no port can have it.
 /// Any user can make one so; MADs to there would reach whoever listens, or nobody.
@@ -56,9 +56,12 @@ pub(super) fn sharer(qp: &KernelQp, register: &Register, ports: &BTreeMap<PortId
     }
     let primary = &register.snapshot.primary;
     let port = PortId::new(qp.node_guid, primary.port);
-    let lmc = ports.get(&port).copied().unwrap_or(0).min(7);
+    let lmc = ports.get(&port).copied().unwrap_or(0);
     Sharer::Ulp {
         name: Rc::from(qp.owner.name.as_str()),
-        peer: Lid(primary.dlid.0 >> lmc << lmc),
+        peer: UlpPeer {
+            prefix: primary.sgid.subnet_prefix(),
+            lid: primary.dlid.base(lmc),
+        },
     }
 }

@@ -8,18 +8,18 @@
 use core::time::Duration;
 
 use crate::time::Time;
+use crate::token_bucket::TokenBucket;
 
 /// Changes in a row that are looked at at once.
 const BURST: u32 = 8;
 /// And from then on.
-const GAP: Duration = Duration::from_secs(1);
+const GAP_US: u64 = 1_000_000;
 
-/// When the next look that a peer's message asks for may be taken (GCRA, as for probes).
+/// When the next look that a peer's message asks for may be taken.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct PeerPace {
-    /// When a whole burst will be possible again.
-    full_at: Time,
+    looks: TokenBucket<BURST, GAP_US>,
     /// A message has asked for a look that was not taken.
     owed: bool,
 }
@@ -27,36 +27,33 @@ pub(super) struct PeerPace {
 impl PeerPace {
     /// A message asks for a look. Whether it may be taken now; if not, it is owed.
     pub(super) fn ask(&mut self, now: Time) -> bool {
-        self.owed = self.wait(now).is_some();
-        if !self.owed {
-            self.full_at = self.full_at.max(now) + GAP;
+        let may = self.looks.has_token(now);
+        if may {
+            self.looks.take(now);
         }
-        !self.owed
+        self.owed = !may;
+        may
     }
 
     /// How long it is until the look that is owed may be taken; `None`: now, or none is owed.
     pub(super) fn owes(&mut self, now: Time) -> Option<Duration> {
-        let wait = self.wait(now).filter(|_| self.owed);
-        if wait.is_none() && self.owed {
-            self.ask(now);
+        if !self.owed || self.ask(now) {
+            return None;
         }
-        wait
+        Some(self.looks.next_token() - now)
     }
 
     /// Something else is a reason for a look.
     pub(super) fn forgive(&mut self) {
         self.owed = false;
     }
-
-    fn wait(&self, now: Time) -> Option<Duration> {
-        let ready = now + GAP * (BURST - 1);
-        (self.full_at > ready).then(|| self.full_at - ready)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const GAP: Duration = Duration::from_micros(GAP_US);
 
     #[test]
     fn a_burst_is_looked_at_at_once_and_then_one_a_second() {
