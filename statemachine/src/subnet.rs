@@ -254,4 +254,25 @@ mod tests {
         let lost = PortAddress { lid: Lid(0), ..far };
         assert!(!ports.is_from(&source(1), &lost));
     }
+
+    /// Within a subnet a LID is one port's. A port that is not known here says nothing of where a MAD comes from.
+    #[test]
+    fn one_sender_is_one_port_of_one_subnet() {
+        let source = |port, lid| MadSource {
+            port: id(port),
+            lid: Lid(lid),
+            qpn: 1,
+            pkey: cm_msgs::PKey::DEFAULT_FULL,
+            transaction_id: 0,
+        };
+        let joined = ports([status(1, PREFIX, 4, 1), status(2, PREFIX, 5, 1)]);
+        assert!(joined.is_one_sender(&source(1, 9), &source(2, 9)));
+        assert!(!joined.is_one_sender(&source(1, 9), &source(1, 8)));
+        let apart = ports([status(1, PREFIX, 4, 1), status(2, PREFIX + 1, 5, 1)]);
+        assert!(!apart.is_one_sender(&source(1, 9), &source(2, 9)));
+        assert!(
+            !apart.is_one_sender(&source(3, 9), &source(3, 9)),
+            "no such port"
+        );
+    }
 }

@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask mutants`: whether the engine's tests notice a changed condition, by cargo-mutants. Each mutant is
-//! built and tested by itself, so that all of them take hours: files, functions or a share of them can be named.
+//! `cargo xtask mutants`: whether the engine's tests notice a changed condition. cargo-mutants names the changes. It
+//! would build and test each by itself, which takes a minute of a core for each of 3,000; here one build has all of
+//! them, each behind a switch, and a mutant costs only those tests that reach it, up to the first that fails.
 
+mod embed;
+mod listing;
 mod survivors;
+mod tree;
+mod trial;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use clap::Args;
 
+use self::embed::Number;
+use self::listing::Listed;
 use self::survivors::{Mutant, Survivors};
+use self::tree::{Built, Tree};
+use self::trial::{Test, Verdict};
 use crate::cargo_tool::CargoTool;
 use crate::error::{Error, InFile};
 use crate::{packages, shell, workspace};
@@ -29,6 +43,15 @@ const HARMLESS: &str = "statemachine/harmless-mutants.txt";
 /// What became of mutants, as cargo-mutants names its lists.
 const RESULTS: [&str; 4] = ["caught", "missed", "timeout", "unviable"];
 
+/// What is no condition: texts for people, and formatting. What they say is read by tests of the programs that print
+/// them.
+const TEXTS: &[&str] = &[
+    "^statemachine/src/trace\\.rs:",
+    "^statemachine/src/view\\.rs:",
+    "impl (fmt::)?(Display|Debug) for",
+    " with (String::new\\(\\)|\"xyzzy\"\\.into\\(\\)|\"xyzzy\"|\"\") in",
+];
+
 /// What the command line says.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -44,6 +67,15 @@ pub(crate) struct Options {
     /// Only mutants of lines that differ from this commit
     #[arg(long, value_name = "COMMIT")]
     since: Option<String>,
+    /// Of those, only what the last run found unnoticed
+    #[arg(long)]
+    again: bool,
+    /// Without this test; may be given again. Some take as long as all others together
+    #[arg(long, value_name = "TEST")]
+    without: Vec<String>,
+    /// So many tests at a time
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
     /// Have the model checker look at each as well: minutes more for each that the other tests do not notice
     #[arg(long)]
     model: bool,
@@ -60,28 +92,52 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     let survivors = Survivors::read(&fs::read_to_string(&harmless).in_file(&harmless)?)?;
     let output = workspace::target().join("mutants");
     fs::create_dir_all(&output).in_file(&output)?;
-    let mut command = Command::new(&program);
-    command.current_dir(workspace::root());
-    command.args(arguments(options, &output)?);
-    let start = |source| Error::Start {
-        program: TOOL.name.to_owned(),
-        source,
+    let json = listed(&program, &[], &output)?;
+    let all = listing::read(&json)?;
+    let chosen: BTreeSet<String> = if options.narrows() {
+        let json = listed(&program, &arguments(options, &output)?, &output)?;
+        listing::read(&json)?
+            .into_iter()
+            .map(|mutant| mutant.name)
+            .collect()
+    } else {
+        all.iter().map(|mutant| mutant.name.clone()).collect()
     };
-    // Its status says no more than its lists, unless it could test nothing.
-    let status = command.status().map_err(start)?;
+    let last = Results::read(&output).ok().filter(|_| options.again);
+    let is_chosen = |mutant: &Listed| {
+        let missed = |last: &Results| {
+            Mutant::parse(&mutant.name).is_some_and(|mutant| last.missed().contains(&mutant))
+        };
+        chosen.contains(&mutant.name) && last.as_ref().is_none_or(missed)
+    };
+    let numbers: Vec<Number> = (0..all.len())
+        .filter(|&number| is_chosen(&all[number]))
+        .collect();
     if options.list {
-        return Ok(u8::from(!status.success()));
+        for &number in &numbers {
+            println!("{}", all[number].name);
+        }
+        return Ok(u8::from(numbers.is_empty()));
     }
-    let results = Results::read(&output.join("mutants.out"))?;
+    let tree = Tree::copy(options.model)?;
+    let built = tree.build(&all)?;
+    println!("mutants: {} of {} built", built.embedded.len(), all.len());
+    // Of its own: another run may build others meanwhile.
+    let own = output.join(format!("run-{}", std::process::id()));
+    let binaries = built.copy_binaries(&own)?;
+    let tests = trial::tests(&binaries, &options.without, &own)?;
+    println!("mutants: {} to be tried", numbers.len());
+    let results = try_all(&numbers, &all, &built, &tests, options.jobs);
+    fs::remove_dir_all(&own).in_file(&own)?;
+    let results = results?;
+    results.write(&output)?;
     results.print();
     let unexplained = results.unexplained(&survivors);
     for mutant in &unexplained {
         println!("mutants: no test notices {mutant}");
     }
     match (results.count(), unexplained.len()) {
-        (0, _) => Err(Error::Other(format!(
-            "cargo mutants tested nothing ({status})"
-        ))),
+        (0, _) => Err(Error::Other("no mutants to be tried".to_owned())),
         (_, 0) => {
             println!("mutants: ok");
             Ok(0)
@@ -93,15 +149,70 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     }
 }
 
-/// What cargo-mutants is called with.
+/// Tries mutants, some at a time.
+fn try_all(
+    numbers: &[Number],
+    all: &[Listed],
+    built: &Built,
+    tests: &[Test],
+    jobs: usize,
+) -> Result<Results, Error> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Results::default());
+    let work = || -> Result<(), Error> {
+        while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let name = &all[number].name;
+            let (list, why) = if built.embedded.contains(&number) {
+                let (verdict, why) = trial::judge(tests, number)?;
+                let list = match verdict {
+                    Verdict::Caught => 0,
+                    Verdict::Missed => 1,
+                    Verdict::Endless => 2,
+                };
+                (list, why)
+            } else {
+                (3, String::new())
+            };
+            println!("{} {name} {why}", RESULTS[list]);
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.0[list].push(name.clone());
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, Result<(), Error>>| {
+            worker.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        workers.into_iter().try_for_each(join)
+    })?;
+    Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Options {
+    fn narrows(&self) -> bool {
+        let some = [&self.file, &self.function].map(|names| !names.is_empty());
+        some.contains(&true) || self.shard.is_some() || self.since.is_some()
+    }
+}
+
+/// What cargo-mutants lists.
+fn listed(program: &Path, narrower: &[String], output: &Path) -> Result<String, Error> {
+    let mut command = Command::new(program);
+    command.current_dir(workspace::root());
+    command.args(["mutants", "--package", PACKAGE, "--list", "--json"]);
+    command.arg("--output").arg(output);
+    for text in TEXTS {
+        command.args(["--exclude-re", text]);
+    }
+    command.args(narrower);
+    shell::output("cargo mutants --list", &mut command)
+}
+
+/// What narrows the list.
 fn arguments(options: &Options, output: &Path) -> Result<Vec<String>, Error> {
-    let mut words: Vec<String> = ["mutants", "--package", PACKAGE, "--no-shuffle"]
-        .map(Into::into)
-        .into();
+    let mut words: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
-    add("--output", output.to_string_lossy().into_owned());
-    // Built once a mutant: without traces, and with fewer optimizations than the model checker wants.
-    add("--profile", "mutants".to_owned());
     for file in &options.file {
         add("--file", format!("{PACKAGE}/src/{file}"));
     }
@@ -114,11 +225,6 @@ fn arguments(options: &Options, output: &Path) -> Result<Vec<String>, Error> {
     if let Some(commit) = &options.since {
         let changes = diff(commit, output)?;
         add("--in-diff", changes.to_string_lossy().into_owned());
-    }
-    if options.list {
-        words.push("--list".to_owned());
-    } else if !options.model {
-        words.extend(["--", "--", "--skip", "model::", "--skip", "guard::"].map(Into::into));
     }
     Ok(words)
 }
@@ -134,21 +240,34 @@ fn diff(commit: &str, output: &Path) -> Result<PathBuf, Error> {
     Ok(file)
 }
 
-/// The mutants that were tested, by what became of them.
-struct Results([Vec<Mutant>; RESULTS.len()]);
+/// The mutants that were tested, by what became of them, with cargo-mutants' names.
+#[derive(Default)]
+struct Results([Vec<String>; RESULTS.len()]);
 
 impl Results {
+    /// Those of the last run.
     fn read(directory: &Path) -> Result<Self, Error> {
-        let read = |name: &str| {
+        let mut results = Self::default();
+        for (list, name) in results.0.iter_mut().zip(RESULTS) {
             let file = directory.join(format!("{name}.txt"));
             let text = fs::read_to_string(&file).in_file(&file)?;
-            Ok(text.lines().filter_map(Mutant::parse).collect())
-        };
-        let mut lists: [Vec<Mutant>; RESULTS.len()] = Default::default();
-        for (list, name) in lists.iter_mut().zip(RESULTS) {
-            *list = read(name)?;
+            list.extend(text.lines().map(str::to_owned));
         }
-        Ok(Self(lists))
+        Ok(results)
+    }
+
+    fn write(&self, directory: &Path) -> Result<(), Error> {
+        for (list, name) in self.0.iter().zip(RESULTS) {
+            let file = directory.join(format!("{name}.txt"));
+            let text: String = list.iter().map(|name| format!("{name}\n")).collect();
+            fs::write(&file, text).in_file(&file)?;
+        }
+        Ok(())
+    }
+
+    fn missed(&self) -> Vec<Mutant> {
+        let missed = self.0[1].iter();
+        missed.filter_map(|name| Mutant::parse(name)).collect()
     }
 
     fn count(&self) -> usize {
@@ -161,7 +280,7 @@ impl Results {
             .0
             .iter()
             .flatten()
-            .map(|mutant| mutant.file.as_str())
+            .filter_map(|name| name.split(':').next())
             .collect();
         files.sort_unstable();
         files.dedup();
@@ -171,53 +290,24 @@ impl Results {
             "file"
         );
         for file in files {
-            let of = |list: &Vec<Mutant>| list.iter().filter(|mutant| mutant.file == file).count();
+            let is_in = |name: &&String| name.split(':').next() == Some(file);
+            let of = |list: &Vec<String>| list.iter().filter(is_in).count();
             let [caught, missed, timeout, unviable] = self.0.each_ref().map(of);
             println!("{file:<52} {caught:>8} {missed:>8} {timeout:>8} {unviable:>8}");
         }
     }
 
     /// Those that no test noticed, and that nobody has explained. A test that never ends has noticed.
-    fn unexplained(&self, survivors: &Survivors) -> Vec<&Mutant> {
-        let missed = self.0[1].iter();
-        missed.filter(|mutant| !survivors.explain(mutant)).collect()
+    fn unexplained(&self, survivors: &Survivors) -> Vec<Mutant> {
+        let mut missed = self.missed();
+        missed.retain(|mutant| !survivors.explain(mutant));
+        missed
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn options() -> Options {
-        Options {
-            file: vec!["conn/routes.rs".to_owned()],
-            function: Vec::new(),
-            shard: Some("0/8".to_owned()),
-            since: None,
-            model: false,
-            list: false,
-        }
-    }
-
-    #[test]
-    fn files_are_named_from_the_crate_on_and_the_model_checker_is_asked_for() {
-        let words = |options| {
-            arguments(&options, Path::new("out"))
-                .expect("no diff")
-                .join(" ")
-        };
-        let short = words(options());
-        assert!(short.contains("--file statemachine/src/conn/routes.rs --shard 0/8"));
-        assert!(
-            short.ends_with("-- -- --skip model:: --skip guard::"),
-            "{short}"
-        );
-        let long = words(Options {
-            model: true,
-            ..options()
-        });
-        assert!(!long.contains("--skip"), "{long}");
-    }
 
     #[test]
     fn every_explained_mutant_is_of_a_file_that_is_there() {
@@ -227,5 +317,23 @@ mod tests {
         for file in survivors.files() {
             assert!(root.join(file).is_file(), "{file}");
         }
+    }
+
+    #[test]
+    fn files_are_named_from_the_crate_on() {
+        let options = Options {
+            file: vec!["conn/routes.rs".to_owned()],
+            function: Vec::new(),
+            shard: Some("0/8".to_owned()),
+            since: None,
+            again: false,
+            without: Vec::new(),
+            jobs: 1,
+            model: false,
+            list: false,
+        };
+        let words = arguments(&options, Path::new("out")).expect("no diff");
+        let words = words.join(" ");
+        assert_eq!(words, "--file statemachine/src/conn/routes.rs --shard 0/8");
     }
 }
