@@ -5,9 +5,10 @@ use std::num::NonZeroU8;
 
 use cm_msgs::Lid;
 use cm_msgs::control::Placement;
+use cm_msgs::path::Path;
 use statemachine::trace::What;
 
-use super::pair::{ACTIVE, Fabric, PASSIVE, Pair, base_lid, seeds, shared};
+use super::pair::{ACTIVE, Fabric, PASSIVE, Pair, Qp, base_lid, seeds, shared};
 
 /// Connections between the same two hosts, with four LIDs a port: one connection's candidates are the alternates
 /// of others, so that probes know them already.
@@ -74,4 +75,58 @@ fn a_path_that_failed_while_its_record_was_awaited_does_not_replace_what_works()
     );
     pair.black_hole(PASSIVE, 2);
     assert_eq!(loaded_to(&mut pair, 2, 300), []);
+}
+
+/// The active side has all of its connections' alternates replaced by the first one's, which has become the best for
+/// all of them, while `hinder` holds; then it ends. How many have it, so many milliseconds later.
+fn improved(seed: u64, hinder: impl Fn(&mut Pair, bool), hindered: u64, ms: u64) -> [usize; 2] {
+    let mut pair = many(seed, Fabric::unknown());
+    let best = pair.qp(ACTIVE).alternate.expect("armed");
+    let best = (best.slid, best.dlid);
+    hinder(&mut pair, true);
+    pair.run(5_000);
+    pair.reroute(Fabric::new(move |_, lids| {
+        Some(if lids == best {
+            shared(0, 0)
+        } else {
+            shared(1, 2)
+        })
+    }));
+    let have = |pair: &Pair| {
+        let qps = pair.hosts[ACTIVE].qps.iter();
+        let is_best = |path: &Path| (path.slid, path.dlid) == best;
+        let is_it = |qp: &&Qp| {
+            [Some(qp.primary), qp.alternate]
+                .iter()
+                .flatten()
+                .any(is_best)
+        };
+        qps.filter(is_it).count()
+    };
+    pair.run(hindered);
+    let before = have(&pair);
+    hinder(&mut pair, false);
+    pair.run(ms);
+    [before, have(&pair)]
+}
+
+/// A path that would be better is asked for a fresh answer again and again while none can come, and what has taken
+/// long does not take longer because of that.
+#[test]
+fn a_check_that_failed_for_long_is_repeated_soon() {
+    let full = |pair: &mut Pair, on| pair.set_full(ACTIVE, 2, on);
+    let [before, after] = improved(3, full, 40_000, 1_500);
+    assert!(before < 16, "no probe of it could be sent");
+    assert_eq!(after, 16);
+}
+
+/// In heavy loss of MADs what works is kept. When that is over, improvements are not put off for as long as it took.
+#[test]
+fn heavy_loss_of_mads_puts_improvements_off_for_no_longer_than_it_lasts() {
+    let foul = |pair: &mut Pair, on| pair.net.weather.loss = if on { 300 } else { 0 };
+    for seconds in [20, 40, 80] {
+        let [before, after] = improved(4, foul, seconds * 1_000, 3_000);
+        assert!(before < 16, "improvements wait");
+        assert_eq!(after, 16, "after {seconds} s");
+    }
 }

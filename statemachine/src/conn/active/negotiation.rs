@@ -448,7 +448,7 @@ impl Negotiation {
             return self.propose(core, cx, association, *left, None);
         }
         if self.has_agreed(core, cx) && core.is_weather_foul(cx) {
-            return self.back_off(core, cx);
+            return self.check_later(core, cx);
         }
         match self.search.begin(core, cx) {
             None | Some(Next::Ask(_)) => self.step = Step::Searching,
@@ -613,6 +613,14 @@ impl Negotiation {
     fn back_off(&mut self, core: &Core, cx: &mut Context) {
         let delay = cx.backoff_delay(self.failures);
         self.failures += 1;
+        self.step = Step::BackingOff;
+        cx.set(core.id, ConnAlarm::Negotiation, delay);
+    }
+
+    /// Whether an improvement may be looked for is to be checked again. Nobody is asked for that, so the pause need
+    /// not grow.
+    fn check_later(&mut self, core: &Core, cx: &mut Context) {
+        let delay = cx.backoff_delay(0);
         self.step = Step::BackingOff;
         cx.set(core.id, ConnAlarm::Negotiation, delay);
     }
