@@ -21,6 +21,7 @@ use crate::overlap::{Assess, PathEnds};
 use crate::path_index::PathIndex;
 use crate::peer_ports::PeerPorts;
 use crate::port::Ports;
+use crate::port_hosts::PortHosts;
 use crate::probe::{Finding, ProbePath, Probes};
 use crate::proven_ports::ProvenPorts;
 use crate::questions::{Questions, Urgency};
@@ -119,6 +120,7 @@ pub(crate) struct Context {
     pub(crate) path_index: PathIndex,
     pub(crate) peer_ports: PeerPorts,
     pub(crate) proven_ports: ProvenPorts,
+    pub(crate) port_hosts: PortHosts,
     pub(crate) schedule: Schedule,
     pub(crate) timers: Timers<Alarm>,
     /// Apart, since their names are half as long, and they are many.
@@ -145,6 +147,7 @@ impl Context {
             path_index: PathIndex::default(),
             peer_ports: PeerPorts::default(),
             proven_ports: ProvenPorts::default(),
+            port_hosts: PortHosts::default(),
             schedule: Schedule::default(),
             timers: Timers::default(),
             conn_timers: Timers::default(),

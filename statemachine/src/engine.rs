@@ -366,6 +366,7 @@ impl Engine {
         let both = before.zip(status.as_ref());
         if !both.is_some_and(|(before, now)| before.is_labelled_as(now)) {
             self.cx.proven_ports.forget(id.node_guid);
+            self.cx.port_hosts.forget(id.node_guid);
         }
         let old = self.cx.ports.get(id).map(|port| port.status.clone());
         if let Some(change) = self.cx.ports.update(id, status, hold_off) {

@@ -66,6 +66,7 @@ mod parked;
 mod path_index;
 mod peer_ports;
 mod port;
+mod port_hosts;
 mod presence;
 mod probe;
 mod proven_ports;

@@ -328,6 +328,8 @@ pub enum Reason {
     NoPath(QueryError),
     /// Paths were found, but none that fits (MTU, P_Key, other way than the primary).
     NoFittingPath,
+    /// The peer names a port that is this host's, or another's as far as is known.
+    PortOfAnother,
     /// LAP sent.
     WaitingForApr,
     /// The peer did not answer the LAP.
@@ -439,6 +441,9 @@ impl fmt::Display for Reason {
             Self::NoPath(error) => return write!(f, "{error}; see 'apmctl source'"),
             Self::NoFittingPath => {
                 "no path fits the connection: its MTU and P_Key must be the second ports' as well"
+            }
+            Self::PortOfAnother => {
+                "the peer's apmd names a port that is this host's or another host's; see 'apmctl port' on its host"
             }
             Self::WaitingForApr => "waiting for the peer's APR",
             Self::NoApr => "the peer's apmd did not answer the LAP",

@@ -15,7 +15,7 @@ use cm_msgs::Gid;
 use cm_msgs::association::State;
 use cm_msgs::cm::{self, Apr, PathFields, Rejected, Req, Sap, SpStatus, Spr};
 use cm_msgs::control::MigrationState;
-use cm_msgs::path::Path;
+use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::sa::PathRecord;
 
 pub(super) use self::negotiation::Negotiation;
@@ -212,7 +212,7 @@ impl Active {
             cx.drop_mad(source, "APR", Drop::Malformed);
             return Outcome::Handled;
         };
-        self.peer_says(core, cx, &state);
+        self.peer_says(core, cx, source, &state);
         let transaction = source.transaction_id;
         let is_answer =
             |announcement: &mut Box<Announcement>| announcement.is_answered_by(transaction);
@@ -235,14 +235,20 @@ impl Active {
             cx.drop_mad(source, "SAP", Drop::Malformed);
             return Outcome::Handled;
         };
+        self.peer_says(core, cx, source, &state);
         let suggests = !sap.alternate_local_port_gid.is_unspecified();
-        let status = if suggests && self.negotiation.is_proposing() {
+        let suggested = PortAddress {
+            gid: sap.alternate_local_port_gid,
+            lid: sap.alternate_local_port_lid,
+        };
+        let status = if suggests && core.is_anothers_port(cx, &suggested) {
+            SpStatus::Rejected
+        } else if suggests && self.negotiation.is_proposing() {
             SpStatus::Busy
         } else {
             SpStatus::Success
         };
         cx.trace(core.id, What::SapReceived(status));
-        self.peer_says(core, cx, &state);
         let spr = Spr {
             local_comm_id: ids.local,
             remote_comm_id: ids.remote,
@@ -280,8 +286,10 @@ impl Active {
     }
 
     /// The peer's daemon says how its end is.
-    fn peer_says(&mut self, core: &mut Core, cx: &mut Context, state: &State) {
-        match core.peer.update(state) {
+    fn peer_says(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, state: &State) {
+        let news = core.peer.update(state);
+        core.note_sender(cx, source);
+        match news {
             News::None => {}
             News::State => self.negotiation.peer_ports_repeated(core),
             News::Ports => {

@@ -400,6 +400,7 @@ impl ActiveAssociation {
                     return Outcome::Handled;
                 }
                 core.proven(cx, &data.state, told, sent_to);
+                core.note_sender(cx, source);
                 self.route = 0;
                 self.state = State::Established { ids };
                 cx.stop(core.id, ConnAlarm::Association);

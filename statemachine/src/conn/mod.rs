@@ -15,6 +15,7 @@ mod history;
 mod leaving;
 mod noticed;
 mod orders;
+mod others_port;
 mod passive;
 mod peer;
 mod policy;

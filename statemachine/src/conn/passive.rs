@@ -202,7 +202,13 @@ impl Passive {
             return;
         }
         let taken = match message {
-            cm::Message::Rtu(rtu) => self.confirm(core, cx, rtu.remote_comm_id, rtu.local_comm_id),
+            cm::Message::Rtu(rtu) => {
+                let open = self.confirm(core, cx, rtu.remote_comm_id, rtu.local_comm_id);
+                if open {
+                    core.note_sender(cx, source);
+                }
+                open
+            }
             cm::Message::Lap(lap) => {
                 self.confirm(core, cx, lap.remote_comm_id, lap.local_comm_id)
                     && self.lap(core, cx, source, lap)

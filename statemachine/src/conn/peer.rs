@@ -103,6 +103,11 @@ impl Peer {
         }
     }
 
+    /// Its ports as it reported them last, LID 0 for those out of service.
+    pub(super) fn reported(&self) -> &Arc<Vec<PortAddress>> {
+        &self.reported
+    }
+
     /// Whether it has said since the last time that its ports are others.
     pub(super) fn take_other_ports(&mut self) -> bool {
         core::mem::take(&mut self.has_other_ports)

@@ -17,6 +17,7 @@ mod lost_primary;
 mod migration;
 mod notices;
 mod operator;
+mod others_ports;
 mod overlap;
 mod pacing;
 mod pair;

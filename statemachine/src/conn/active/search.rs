@@ -179,6 +179,9 @@ impl Search {
             records.find_map(|record| fit(primary, port, &candidate, record))
         });
         let path = path.ok_or(Reason::NoFittingPath)?;
+        if core.leads_to_anothers(cx, &path) {
+            return Err(Reason::PortOfAnother);
+        }
         // A source cannot clear a suspicion, because it may not have noticed either; and it may
         // lead to other LIDs than it was asked for.
         if !self.choice.improves(core, cx, &path) {

@@ -38,7 +38,7 @@ impl Passive {
             // Whatever its transaction ID, it was sent before something that was heard already.
             return false;
         }
-        self.peer_says(core, cx, &state);
+        self.peer_says(core, cx, source, &state);
         let proposal = Proposal {
             ids: CommIds::from_peer(lap.local_comm_id, lap.remote_comm_id),
             source: *source,
@@ -105,7 +105,7 @@ impl Passive {
         {
             return self.compare(core, cx, proposal);
         }
-        match check(core, cx, &proposal.alternate) {
+        match check(core, cx, &proposal.source, &proposal.alternate) {
             Err(Objection { status, better }) => {
                 self.answer_with(core, cx, &proposal, status, better);
             }
@@ -276,7 +276,12 @@ impl From<ApStatus> for Objection {
 }
 
 /// The proposed alternate from this end, if this end can use it.
-fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objection> {
+fn check(
+    core: &Core,
+    cx: &Context,
+    source: &MadSource,
+    fields: &PathFields,
+) -> Result<Path, Objection> {
     let mut ports = cx.ports.of_device(core.node_guid);
     let port = ports
         .clone()
@@ -303,7 +308,7 @@ fn check(core: &Core, cx: &Context, fields: &PathFields) -> Result<Path, Objecti
     }
     let path = reversed(primary, port, fields);
     // An alternate ends at a port that is known to be the peer's.
-    if !core.leads_to_peer(cx, &path) {
+    if !core.leads_to_peer(cx, &path) || core.is_named_anothers(cx, &path, source) {
         return Err(ApStatus::InvalidGid.into());
     }
     if path.same_way(primary) {

@@ -187,7 +187,7 @@ impl Passive {
             cx.drop_mad(source, "SPR", Drop::Malformed);
             return true;
         };
-        self.peer_says(core, cx, &state);
+        self.peer_says(core, cx, source, &state);
         let status = SpStatus::from(spr.sp_status);
         let taken = self
             .suggestion
@@ -199,8 +199,16 @@ impl Passive {
     }
 
     /// The peer's daemon says how its end is.
-    pub(super) fn peer_says(&mut self, core: &mut Core, cx: &Context, state: &State) {
-        if core.peer.update(state) == News::Ports {
+    pub(super) fn peer_says(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        source: &MadSource,
+        state: &State,
+    ) {
+        let news = core.peer.update(state);
+        core.note_sender(cx, source);
+        if news == News::Ports {
             core.complete_paths(cx);
         }
     }
