@@ -35,6 +35,19 @@ pub struct Candidate {
     pub origin: Option<Origin>,
 }
 
+impl Candidate {
+    /// Whether both can be the same path: a LID that is not named is any of the port's.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        let fits = |one: Option<Lid>, other: Option<Lid>| {
+            one.zip(other).is_none_or(|(one, other)| one == other)
+        };
+        self.port == other.port
+            && self.dgid == other.dgid
+            && fits(self.slid, other.slid)
+            && fits(self.dlid, other.dlid)
+    }
+}
+
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use cm_msgs::control::NO_TOKEN;
-use cm_msgs::path::Path;
+use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Lid, PKey, cm};
 
 use crate::admission::Admission;
+use crate::assessment::Assessment;
 use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::failback::Failbacks;
@@ -19,7 +20,6 @@ use crate::outbox::Outbox;
 use crate::output::{Order, PathQuery, Query, Transmit};
 use crate::overlap::{Assess, PathEnds};
 use crate::path_index::PathIndex;
-use crate::peer_ports::PeerPorts;
 use crate::port::Ports;
 use crate::port_hosts::PortHosts;
 use crate::probe::{Finding, ProbePath, Probes};
@@ -27,9 +27,11 @@ use crate::proven_ports::ProvenPorts;
 use crate::questions::{Questions, Urgency};
 use crate::random::Random;
 use crate::schedule::Schedule;
+use crate::shared_values::SharedValues;
 use crate::time::Time;
 use crate::timers::Timers;
 use crate::trace::{Drop, PathLids, Trace, What};
+use crate::verifications::Verifications;
 use crate::view::Counters;
 
 /// What a timer is for that is no connection's.
@@ -74,8 +76,6 @@ pub(crate) enum ConnAlarm {
     Suspect,
     /// It has been unprotected for so long that an operator should know.
     Unprotected,
-    /// Nothing has shown for long that the peer still has the association.
-    Verify,
     /// It may go to where it belongs, or has not got there.
     Failback,
     /// The peer's wish where the alternate should end is over.
@@ -83,7 +83,7 @@ pub(crate) enum ConnAlarm {
 }
 
 impl ConnAlarm {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Association,
         Self::Order,
         Self::MigrateHold,
@@ -95,7 +95,6 @@ impl ConnAlarm {
         Self::Rearm,
         Self::Suspect,
         Self::Unprotected,
-        Self::Verify,
         Self::Failback,
         Self::Steered,
     ];
@@ -118,13 +117,17 @@ pub(crate) struct Context {
     /// Changes of the fabric so far.
     pub(crate) fabric_changes: u64,
     pub(crate) path_index: PathIndex,
-    pub(crate) peer_ports: PeerPorts,
+    /// The ports of each peer, as connections know them.
+    pub(crate) peer_ports: SharedValues<Vec<PortAddress>>,
+    /// What was said of paths to each peer.
+    pub(crate) assessments: SharedValues<Assessment>,
     pub(crate) proven_ports: ProvenPorts,
     pub(crate) port_hosts: PortHosts,
     pub(crate) schedule: Schedule,
     pub(crate) timers: Timers<Alarm>,
     /// Apart, since their names are half as long, and they are many.
     pub(crate) conn_timers: Timers<(ConnId, ConnAlarm)>,
+    pub(crate) verifications: Verifications,
     pub(crate) counters: Counters,
     pub(crate) comm_ids: BTreeMap<u32, Owner>,
     pub(crate) outbox: Outbox,
@@ -145,12 +148,14 @@ impl Context {
             ports: Ports::default(),
             fabric_changes: 0,
             path_index: PathIndex::default(),
-            peer_ports: PeerPorts::default(),
+            peer_ports: SharedValues::default(),
+            assessments: SharedValues::default(),
             proven_ports: ProvenPorts::default(),
             port_hosts: PortHosts::default(),
             schedule: Schedule::default(),
             timers: Timers::default(),
             conn_timers: Timers::default(),
+            verifications: Verifications::default(),
             counters: Counters::default(),
             comm_ids: BTreeMap::new(),
             outbox: Outbox::default(),
@@ -324,7 +329,8 @@ impl Context {
 
     /// When the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        let times = [self.timers.next(), self.conn_timers.next()];
+        let verification = self.verifications.next();
+        let times = [self.timers.next(), self.conn_timers.next(), verification];
         times.into_iter().flatten().min()
     }
 }

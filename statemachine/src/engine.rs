@@ -307,6 +307,10 @@ impl Engine {
                 if let Some(conn) = self.conns.get_mut(&id) {
                     conn.timeout(&mut self.cx, alarm);
                 }
+            } else if let Some(id) = self.cx.verifications.expired(self.cx.now) {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.verify(&mut self.cx);
+                }
             } else {
                 return;
             }

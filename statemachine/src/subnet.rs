@@ -2,6 +2,8 @@
 //! Subnets, and LIDs within them. A LID names a port only within one subnet: rails with subnet managers of
 //! their own have ports with equal LIDs, and often equal subnet prefixes as well.
 
+use core::num::NonZeroU8;
+
 use cm_msgs::path::PortAddress;
 use cm_msgs::{Guid, Lid};
 
@@ -15,19 +17,32 @@ pub(crate) struct Subnet {
     /// Prefix of the GIDs in it.
     prefix: u64,
     /// The device's first port that is in it: two subnets can have one prefix.
-    first: u8,
+    first: NonZeroU8,
 }
 
 /// A port, by its subnet and its base LID. LIDs are compared as this type only.
+///
+/// The subnet's fields one by one: a pair would need half as much memory again, which counts in each connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct SubnetLid {
-    subnet: Subnet,
+    prefix: u64,
+    first: NonZeroU8,
     base: Lid,
 }
 
 impl SubnetLid {
+    fn new(subnet: Subnet, base: Lid) -> Self {
+        let Subnet { prefix, first } = subnet;
+        Self {
+            prefix,
+            first,
+            base,
+        }
+    }
+
     pub(crate) fn subnet(self) -> Subnet {
-        self.subnet
+        let Self { prefix, first, .. } = self;
+        Subnet { prefix, first }
     }
 
     /// The port's base LID.
@@ -44,15 +59,19 @@ impl SubnetLid {
     fn may_be(self, port: &PortAddress, lmc: u8) -> bool {
         port.lid != Lid(0)
             && !port.gid.is_unspecified()
-            && port.gid.subnet_prefix() == self.subnet.prefix
+            && port.gid.subnet_prefix() == self.prefix
             && port.lid.base(lmc) == self.base
     }
 
     /// A port of a subnet that has its prefix for itself.
     #[cfg(test)]
     pub(crate) fn in_subnet(prefix: u64, base: Lid) -> Self {
-        let subnet = Subnet { prefix, first: 1 };
-        Self { subnet, base }
+        let first = NonZeroU8::MIN;
+        Self {
+            prefix,
+            first,
+            base,
+        }
     }
 }
 
@@ -75,16 +94,14 @@ impl Ports {
                 && (other.id == id || !are_apart(other, port))
         };
         let first = others.find(is_there);
-        let first = first.map_or(id.port, |port| port.id.port);
+        let first = NonZeroU8::new(first.map_or(id.port, |port| port.id.port))?;
         Some(Subnet { prefix, first })
     }
 
     /// The port with a LID that can be reached from a local port.
     pub(crate) fn end(&self, from: PortId, lid: Lid) -> Option<SubnetLid> {
         let lmc = self.get(from)?.status.lmc;
-        let subnet = self.subnet(from)?;
-        let base = lid.base(lmc);
-        Some(SubnetLid { subnet, base })
+        Some(SubnetLid::new(self.subnet(from)?, lid.base(lmc)))
     }
 
     /// A port that its host has told of, in whose first GID is the prefix of its subnet. `None`: none of the

@@ -38,7 +38,7 @@ pub struct Trace {
 }
 
 /// A path's ends: enough to recognise it in a log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PathLids {
     /// The local port's number.
     pub port: u8,

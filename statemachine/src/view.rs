@@ -78,7 +78,7 @@ pub struct ConnectionView {
     pub standing_order: bool,
     /// The candidate that is loaded or being negotiated.
     pub chosen: Option<Candidate>,
-    /// The one that was ranked after it.
+    /// The best one besides it.
     pub runner_up: Option<Candidate>,
     /// The two daemons' shared state.
     pub association: AssociationView,
@@ -304,8 +304,9 @@ pub enum Reason {
     PeerNoApmd,
     /// The peer's daemon refuses the connection; its reason, when it gave one.
     PeerRefused(Option<association::Refusal>),
-    /// The peer's daemon turned the association down.
-    Rejected(RejReason),
+    /// The peer's daemon turned the association down, with this code ([`RejReason`]). There are ten reasons in each
+    /// connection's history, so their size counts.
+    Rejected(u16),
     /// The peer's daemon closed the association.
     PeerClosed,
     /// Passive side: the peer's daemon has not asked yet.
@@ -400,10 +401,12 @@ impl fmt::Display for Reason {
                 return write!(f, "the peer's apmd refuses: {refusal}");
             }
             // An apmd of version 1 does not know the second.
-            Self::Rejected(RejReason::InvalidClassVersion | RejReason::Unsupported) => {
-                "the peer runs another version of apmd; install the same one on both hosts"
-            }
-            Self::Rejected(reason) => return write!(f, "the peer's apmd rejects: {reason}"),
+            Self::Rejected(code) => match RejReason::from(*code) {
+                RejReason::InvalidClassVersion | RejReason::Unsupported => {
+                    "the peer runs another version of apmd; install the same one on both hosts"
+                }
+                reason => return write!(f, "the peer's apmd rejects: {reason}"),
+            },
             Self::PeerClosed => {
                 "the peer's program has closed the connection, or neither runs under 'apmctl run' \
                  any more nor is in the care of the kernel module apm there"

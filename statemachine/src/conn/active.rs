@@ -140,8 +140,7 @@ impl Active {
             | ConnAlarm::Unasked
             | ConnAlarm::Failback
             | ConnAlarm::Steered
-            | ConnAlarm::Unprotected
-            | ConnAlarm::Verify => {}
+            | ConnAlarm::Unprotected => {}
         }
     }
 
@@ -176,7 +175,7 @@ impl Active {
                 self.negotiation.opened(core, cx);
             }
             Outcome::Lost => {
-                cx.stop(core.id, ConnAlarm::Verify);
+                core.verify_no_more(cx);
                 self.negotiation.stop(core, cx);
                 self.silence(core, cx);
             }

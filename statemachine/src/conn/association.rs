@@ -432,16 +432,15 @@ impl ActiveAssociation {
         match self.state {
             State::ReqSent(_) if rej.rej_reason() == BOTH_ACTIVE => Outcome::Yielded,
             State::ReqSent(_) => {
-                self.back_off(core, cx, Reason::Rejected(rej.rej_reason()));
+                self.back_off(core, cx, Reason::Rejected(rej.reason));
                 Outcome::Handled
             }
             State::Established { ids } if ids.is(rej.remote_comm_id, rej.local_comm_id) => {
+                let why = Reason::Rejected(rej.reason);
                 match rej.rej_reason() {
                     // A daemon that was started anew. One that says so again and again has to wait.
-                    reason @ RejReason::InvalidCommId => {
-                        self.reopen(core, cx, Reason::Rejected(reason));
-                    }
-                    reason => self.back_off(core, cx, Reason::Rejected(reason)),
+                    RejReason::InvalidCommId => self.reopen(core, cx, why),
+                    _ => self.back_off(core, cx, why),
                 }
                 Outcome::Lost
             }

@@ -23,7 +23,7 @@ impl Core {
 
     /// Tells the library if it may do something else than it was told last.
     pub(super) fn stand(&mut self, cx: &mut Context) {
-        let allowed = match (self.standing.loading.as_deref(), self.loaded()) {
+        let allowed = match (self.orders.loading(), self.loaded()) {
             (Some(loading), _) => self.may_stand(cx, loading),
             (None, Some(loaded)) => !self.distrusted && self.may_stand(cx, loaded),
             // Without an alternate there is nothing that it could do.

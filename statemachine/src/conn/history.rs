@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_last_ten_are_kept_in_little_room() {
-        assert!(size_of::<History>() <= 168, "{}", size_of::<History>());
+        assert!(size_of::<History>() <= 102, "{}", size_of::<History>());
         let mut history = History::default();
         assert_eq!(history.view(Time(0)), []);
         let second = |number: u64| Time(number * 1_000_000);

@@ -61,6 +61,7 @@ use crate::questions::Answer;
 use crate::schedule::{Claim, Class, Waiter};
 use crate::time::Time;
 use crate::trace::What;
+use crate::verifications::VerifyAt;
 use crate::view::{ConnectionCounters, ConnectionView, Grade, Identity, Protection, Transition};
 
 /// Boxed, since an active side knows much more.
@@ -132,6 +133,7 @@ impl Connection {
             relabelled_from: Lid::default(),
             own: OwnState::new(&snapshot, place, cx.ports.announce(node_guid)),
             vouches_for: None,
+            verify_at: VerifyAt::default(),
             refused,
             failback: Failback::new(cx.now),
             watched: Watched::default(),
@@ -183,7 +185,7 @@ impl Connection {
                 Side::Passive(Box::default())
             }
             Side::Passive(passive) => {
-                passive.close(&self.core, cx);
+                passive.close(&mut self.core, cx);
                 Side::Active(Box::default())
             }
         };
@@ -209,12 +211,18 @@ impl Connection {
 
     /// The library says what happened to the QP.
     pub(crate) fn report(&mut self, cx: &mut Context, report: &Report) {
+        let was_behind = self.is_behind(cx);
         self.catch_up(cx);
         if self.core.refused.is_some() {
             return;
         }
+        let before = self.core.reported();
         let change = self.core.report(cx, report);
-        self.qp_changed(cx, &change);
+        // Libraries and the module report again what is known, and some often: that must cost nothing.
+        let is_news = change != QpChange::default() || self.core.reported() != before;
+        if was_behind || is_news {
+            self.qp_changed(cx, &change);
+        }
     }
 
     fn qp_changed(&mut self, cx: &mut Context, change: &QpChange) {
@@ -318,7 +326,6 @@ impl Connection {
                 _,
             ) => {}
             (ConnAlarm::Departure, _) => self.ask_before_departure(),
-            (ConnAlarm::Verify, _) => self.core.verify(cx),
             (ConnAlarm::Unasked, Side::Passive(passive)) => {
                 if passive.is_unasked(&self.core) {
                     self.change_sides(cx);
@@ -329,6 +336,13 @@ impl Connection {
             (_, Side::Active(active)) => active.timeout(&mut self.core, cx, alarm),
             (_, Side::Passive(passive)) => passive.timeout(&mut self.core, cx, alarm),
         }
+        self.drive(cx);
+    }
+
+    /// Nothing has shown for long that the peer still has the association.
+    pub(crate) fn verify(&mut self, cx: &mut Context) {
+        self.catch_up(cx);
+        self.core.verify(cx);
         self.drive(cx);
     }
 
@@ -456,6 +470,7 @@ impl Connection {
         for alarm in ConnAlarm::ALL {
             cx.stop(self.core.id, alarm);
         }
+        self.core.verify_no_more(cx);
         cx.failbacks.remove(self.core.id);
         self.unwatch_paths(cx);
         cx.trace(self.core.id, What::Closed);
@@ -467,7 +482,7 @@ impl Connection {
         let routes = self.core.routes(cx);
         let ids = match &mut self.side {
             Side::Active(active) => active.close(&mut self.core, cx),
-            Side::Passive(passive) => passive.close(&self.core, cx),
+            Side::Passive(passive) => passive.close(&mut self.core, cx),
         };
         self.core.note_in_flight(cx, 0);
         ids.map(|ids| (ids, routes))

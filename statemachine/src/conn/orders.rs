@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Orders to a connection's library, one at a time, and how they end.
 
+use alloc::boxed::Box;
+use core::num::NonZeroU32;
+
 use cm_msgs::control::{Cause, NO_TOKEN};
 use cm_msgs::path::Path;
 
@@ -17,10 +20,15 @@ pub(super) enum OrderKind {
 }
 
 /// An order that the library has not answered yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 struct Outstanding {
     kind: OrderKind,
     token: u32,
+    /// The alternate that it is to load.
+    loading: Option<Path>,
+    /// The order before this query was not answered, and may be carried out yet.
+    unknown: bool,
 }
 
 /// How an order ended.
@@ -61,19 +69,23 @@ pub(super) struct Abandoned {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Orders {
-    outstanding: Option<Outstanding>,
+    /// Boxed, since nearly always there is none.
+    outstanding: Option<Box<Outstanding>>,
     /// What went wrong with the last order; it stands until one succeeds.
     trouble: Option<Reason>,
     /// The migrate order that a standing order was ahead of: its own answer is still to come.
-    overtaken: Option<u32>,
-    /// The one before the outstanding query was not answered, and may be carried out yet.
-    unknown: bool,
+    overtaken: Option<NonZeroU32>,
 }
 
 impl Orders {
     /// The order that is not answered.
     pub(super) fn outstanding(&self) -> Option<OrderKind> {
-        self.outstanding.map(|order| order.kind)
+        self.outstanding.as_ref().map(|order| order.kind)
+    }
+
+    /// The alternate that the library was ordered to load, until it answers.
+    pub(super) fn loading(&self) -> Option<&Path> {
+        self.outstanding.as_ref()?.loading.as_ref()
     }
 
     pub(super) fn trouble(&self) -> Option<Reason> {
@@ -82,18 +94,40 @@ impl Orders {
 
     /// Whether nobody knows how the QP is: an order is overdue.
     pub(super) fn is_unknown(&self) -> bool {
-        self.unknown
+        self.outstanding.as_ref().is_some_and(|order| order.unknown)
     }
 
     /// The outstanding query is to tell what became of an order that is overdue.
     pub(super) fn unknown(&mut self) {
-        self.unknown = true;
+        if let Some(order) = &mut self.outstanding {
+            order.unknown = true;
+        }
     }
 
     /// An order goes out, with this token.
     pub(super) fn begin(&mut self, cx: &mut Context, id: ConnId, kind: OrderKind) -> u32 {
+        self.begin_with(cx, id, kind, None)
+    }
+
+    /// An order to load an alternate goes out, with this token.
+    pub(super) fn begin_load(&mut self, cx: &mut Context, id: ConnId, alternate: Path) -> u32 {
+        self.begin_with(cx, id, OrderKind::Load, Some(alternate))
+    }
+
+    fn begin_with(
+        &mut self,
+        cx: &mut Context,
+        id: ConnId,
+        kind: OrderKind,
+        loading: Option<Path>,
+    ) -> u32 {
         let token = cx.token();
-        self.outstanding = Some(Outstanding { kind, token });
+        self.outstanding = Some(Box::new(Outstanding {
+            kind,
+            token,
+            loading,
+            unknown: false,
+        }));
         cx.set(id, ConnAlarm::Order, cx.config.order_timeout);
         token
     }
@@ -110,9 +144,9 @@ impl Orders {
             Cause::Failed { token, errno } => (token, OrderEnd::Failed(errno)),
             // What an order to migrate asks for is done; that it comes too late is no news then.
             Cause::StandingOrder => {
-                let migrate = |order: &Outstanding| order.kind == OrderKind::Migrate;
-                let order = self.outstanding.filter(migrate)?;
-                self.overtaken = Some(order.token);
+                let order = self.outstanding.as_ref();
+                let order = order.filter(|order| order.kind == OrderKind::Migrate)?;
+                self.overtaken = NonZeroU32::new(order.token);
                 return Some((order.kind, OrderEnd::Done));
             }
             // Asked by somebody else.
@@ -126,8 +160,9 @@ impl Orders {
                 return None;
             }
         };
-        let order = self.outstanding.filter(|order| order.token == token);
-        let overtaken = self.overtaken.take_if(|overtaken| *overtaken == token);
+        let order = self.outstanding.as_ref();
+        let order = order.filter(|order| order.token == token);
+        let overtaken = self.overtaken.take_if(|overtaken| overtaken.get() == token);
         if order.is_none() && overtaken.is_none() {
             cx.counters.reports_out_of_place += 1;
         }
@@ -137,7 +172,6 @@ impl Orders {
     /// The order is over.
     pub(super) fn end(&mut self, cx: &mut Context, id: ConnId, kind: OrderKind, end: OrderEnd) {
         self.outstanding = None;
-        self.unknown = false;
         cx.stop(id, ConnAlarm::Order);
         self.trouble = match (kind, end) {
             (_, OrderEnd::Done) => None,

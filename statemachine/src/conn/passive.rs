@@ -163,11 +163,11 @@ impl Passive {
         }
     }
 
-    fn forget_open(&mut self, core: &Core, cx: &mut Context) {
+    fn forget_open(&mut self, core: &mut Core, cx: &mut Context) {
         if let Some(ids) = self.open.take() {
             cx.comm_ids.remove(&ids.local);
             self.lap = LapState::None;
-            cx.stop(core.id, ConnAlarm::Verify);
+            core.verify_no_more(cx);
             self.suggestion.stop(core, cx);
         }
     }
@@ -251,7 +251,7 @@ impl Passive {
         true
     }
 
-    fn closed_by_peer(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> bool {
+    fn closed_by_peer(&mut self, core: &mut Core, cx: &mut Context, ids: CommIds) -> bool {
         if self.open == Some(ids) {
             self.forget_open(core, cx);
             self.start(core, cx);
@@ -265,13 +265,13 @@ impl Passive {
         true
     }
 
-    fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> bool {
+    fn rej(&mut self, core: &mut Core, cx: &mut Context, rej: &Rej) -> bool {
         let ids = CommIds::from_peer(rej.local_comm_id, rej.remote_comm_id);
         self.closed_by_peer(core, cx, ids)
     }
 
     /// The application has gone.
-    pub(super) fn close(&mut self, core: &Core, cx: &mut Context) -> Option<CommIds> {
+    pub(super) fn close(&mut self, core: &mut Core, cx: &mut Context) -> Option<CommIds> {
         let handshake = self.handshake.take();
         if let Some(handshake) = &handshake {
             cx.comm_ids.remove(&handshake.local);

@@ -10,7 +10,7 @@ use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::{Gid, Lid};
 
 use crate::guard::guard;
-use crate::peer_ports::PeerPorts;
+use crate::shared_values::SharedValues;
 
 /// What the peer said of itself. Nothing is kept here before the handshake with it is complete:
 /// whoever names both communication IDs, of which ours was sent only to where the QP leads, is the
@@ -96,7 +96,7 @@ impl Peer {
     }
 
     /// Keeps its ports where other connections to the same host have the same.
-    pub(super) fn share_ports(&mut self, lists: &mut PeerPorts) {
+    pub(super) fn share_ports(&mut self, lists: &mut SharedValues<Vec<PortAddress>>) {
         lists.share(&mut self.ports);
         if !Arc::ptr_eq(&self.ports, &self.reported) && self.ports == self.reported {
             self.reported = Arc::clone(&self.ports);
@@ -208,8 +208,10 @@ pub(super) struct OwnState {
     ports_changed: u32,
     /// And of the last time that it is to be told that this end leaves its primary.
     leaves_since: u32,
-    /// The last that the peer is known to have; `None` if it may know of nothing.
-    told: Option<u32>,
+    /// The last that the peer is known to have.
+    told: u32,
+    /// It may know of nothing.
+    is_forgotten: bool,
 }
 
 impl OwnState {
@@ -224,7 +226,8 @@ impl OwnState {
             primary_changed: 1,
             ports_changed: 1,
             leaves_since: 0,
-            told: None,
+            told: 0,
+            is_forgotten: true,
         }
     }
 
@@ -319,18 +322,19 @@ impl OwnState {
 
     /// A new association: the peer may be a daemon that knows nothing.
     pub(super) fn forgotten(&mut self) {
-        self.told = None;
+        self.is_forgotten = true;
     }
 
     /// The peer has got the state with this number.
     pub(super) fn told(&mut self, sequence: u32) {
         if self.is_untold(sequence) {
-            self.told = Some(sequence);
+            self.told = sequence;
+            self.is_forgotten = false;
         }
     }
 
     fn is_untold(&self, sequence: u32) -> bool {
-        self.told.is_none_or(|told| is_later(sequence, told))
+        self.is_forgotten || is_later(sequence, self.told)
     }
 
     /// Whether the peer has to be told something that it does not find out by itself.

@@ -35,6 +35,7 @@ use crate::schedule::{Claim, Class, Flight, Waiter};
 use crate::subnet::SubnetLid;
 use crate::time::Time;
 use crate::trace::{MigratedBy, PathLids, What};
+use crate::verifications::VerifyAt;
 use crate::view::{ConnectionCounters, MoveCause, Reason, Transition};
 
 /// What both sides of a connection have.
@@ -66,6 +67,7 @@ pub(crate) struct Core {
     pub(super) own: OwnState,
     /// The far-end port of which its handshake has proven the host's ports, for others as well.
     pub(super) vouches_for: Option<SubnetLid>,
+    pub(super) verify_at: VerifyAt,
     /// How long the peer's daemon takes to answer.
     pub(crate) round_trip: RoundTrip,
     pub(super) refused: Option<Refusal>,
@@ -275,7 +277,7 @@ impl Core {
     /// What was known of the far ends of `old`'s paths, and of the alternate that is being loaded, is known of the same
     /// paths in the QP as it is now.
     fn keep_gids(&mut self, old: &Snapshot) {
-        let loading = self.standing.loading.as_deref();
+        let loading = self.orders.loading();
         let known = [Some(&old.primary), old.alternate.as_ref(), loading];
         let now = [Some(&mut self.qp.primary), self.qp.alternate.as_mut()];
         for path in now.into_iter().flatten() {
@@ -317,9 +319,9 @@ impl Core {
     pub(super) fn load(&mut self, cx: &mut Context, alternate: Path) {
         self.event(cx, AppEvent::LoadAltPath, 0);
         cx.trace(self.id, What::Load(PathLids::from(&alternate)));
-        let token = self.orders.begin(cx, self.id, OrderKind::Load);
+        let token = self.orders.begin_load(cx, self.id, alternate);
         let standing = self.may_stand(cx, &alternate);
-        self.standing.load(alternate, standing);
+        self.standing.load(standing);
         let load = Load {
             token,
             primary: self.qp.primary,
@@ -465,9 +467,14 @@ impl Core {
         }
     }
 
-    fn verify_later(&self, cx: &mut Context) {
-        let wait = cx.jitter(cx.config.verify_after);
-        cx.set(self.id, ConnAlarm::Verify, wait);
+    fn verify_later(&mut self, cx: &mut Context) {
+        let at = cx.now + cx.jitter(cx.config.verify_after);
+        cx.verifications.set(self.id, &mut self.verify_at, at);
+    }
+
+    /// Its association is not open any more.
+    pub(super) fn verify_no_more(&mut self, cx: &mut Context) {
+        cx.verifications.cancel(self.id, &mut self.verify_at);
     }
 
     /// Nothing tells an end that the other has closed if all of its DREQs were lost. So it is told our
@@ -475,6 +482,11 @@ impl Core {
     pub(super) fn verify(&mut self, cx: &mut Context) {
         self.own.forgotten();
         self.verify_later(cx);
+    }
+
+    /// What a report can change, besides what it does to orders.
+    pub(super) fn reported(&self) -> (Snapshot, bool, Lid) {
+        (self.qp, self.distrusted, self.relabelled_from)
     }
 
     /// Takes a report in. Libraries report in order, so its snapshot is the latest truth, whatever
@@ -505,7 +517,7 @@ impl Core {
         if moved {
             self.peer.followed_to(&self.qp.primary);
             self.failback.moved(cx.now);
-            self.standing.moved();
+            self.standing.moved(self.orders.loading().is_some());
             self.distrusted = false;
             self.relabelled_from = Lid(0);
             self.end_departure(cx);

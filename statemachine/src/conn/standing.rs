@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a library was told of migrating by itself.
 
-use alloc::boxed::Box;
-
-use cm_msgs::path::Path;
-
 /// What the library was told last. Messages to it keep their order, so that this is what holds there
 /// once it has read them.
 #[derive(Default, Debug)]
@@ -13,8 +9,6 @@ pub(super) struct StandingOrder {
     /// `None`: an earlier daemon may have told it something, or a load that failed has taken back
     /// what was said with it.
     pub(super) told: Option<bool>,
-    /// The alternate that it was ordered to load, until it answers.
-    pub(super) loading: Option<Box<Path>>,
 }
 
 impl StandingOrder {
@@ -24,22 +18,21 @@ impl StandingOrder {
     }
 
     /// A load order goes out, and says this of the time after it.
-    pub(super) fn load(&mut self, alternate: Path, standing: bool) {
+    pub(super) fn load(&mut self, standing: bool) {
         self.told = Some(standing);
-        self.loading = Some(Box::new(alternate));
     }
 
     /// The load order is over.
     pub(super) fn load_ended(&mut self, done: bool) {
-        self.loading = None;
         if !done {
             self.told = None;
         }
     }
 
-    /// The QP has left the primary for which the order was given.
-    pub(super) fn moved(&mut self) {
-        if self.loading.is_none() {
+    /// The QP has left the primary for which the order was given. `loading`: another was given with a load that is
+    /// not over.
+    pub(super) fn moved(&mut self, loading: bool) {
+        if !loading {
             self.told = Some(false);
         }
     }

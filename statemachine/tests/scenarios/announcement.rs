@@ -116,7 +116,7 @@ fn an_apmd_of_another_version_is_told_so() {
         reasons.collect::<Vec<_>>(),
         [RejReason::InvalidClassVersion]
     );
-    let shown = Reason::Rejected(RejReason::InvalidClassVersion).to_string();
+    let shown = Reason::Rejected(RejReason::InvalidClassVersion.into()).to_string();
     assert!(shown.contains("another version"), "{shown}");
 }
 

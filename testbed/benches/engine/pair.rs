@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cm_msgs::Lid;
 use cm_msgs::cm::Message;
-use cm_msgs::control::{Cause, MigrationState, Report, Role, Snapshot};
+use cm_msgs::control::{Cause, MigrationState, NO_TOKEN, Report, Role, Snapshot};
 use cm_msgs::sa::PathRecord;
 use statemachine::view::Protection;
 use statemachine::{Engine, Input, MadSource, Order, Origin, PathQuery, Query, Time, Transmit};
@@ -31,68 +31,61 @@ struct Pair {
     asked: BTreeMap<PathQuery, usize>,
 }
 
+/// What it is measured at.
+const ENDS: [&str; 2] = ["active end", "passive end"];
+
 pub(crate) fn figures(count: usize) -> Vec<Figure> {
-    let mut pair = Pair::new(count);
-    let before = allocations::held();
-    for conn in 0..count {
-        for (host, role) in [(1, Role::Passive), (0, Role::Active)] {
-            let input = register(host, role, conn, pair.qps[host][conn]);
-            pair.tell(host, input);
-        }
-        pair.run(100);
-    }
-    pair.until_armed();
-    let bytes = |pair: &mut Pair| {
-        // The wire is not the engine's.
-        pair.wire = VecDeque::new();
-        pair.asked.clear();
-        allocations::held().saturating_sub(before) as f64 / (2 * count) as f64
-    };
-    let armed = bytes(&mut pair);
+    let armed = Pair::armed(count).bytes(count);
+    let mut pair = Pair::armed(count);
     let steady = pair.steady();
+    let reports = [0, 1].map(|host| pair.repeated_report(host));
     pair.most_open = 0;
+    pair.asked.clear();
     pair.pull();
+    let most_open = pair.most_open;
     let most_asked = pair.asked.values().copied().max().unwrap_or(0);
-    let moved = bytes(&mut pair);
-    let figure = |name: &str, value, unit, goal| Figure {
-        name: name.to_owned(),
+    let moved = pair.bytes(count);
+    let figure = |name: String, value, unit, goal| Figure {
+        name,
         value,
         unit,
         goal,
         is_time: false,
     };
-    vec![
-        figure(
-            "memory of a connection, mean of both roles",
-            armed,
-            "bytes",
-            1024.0,
-        ),
-        figure(
-            "the same after all have moved and are armed again",
-            moved,
-            "bytes",
-            1024.0,
-        ),
-        figure(
-            "allocations of armed connections that look at a port event",
-            steady,
-            "allocations",
-            0.0,
-        ),
-        figure(
-            "requests in flight while all move and are armed again",
-            pair.most_open as f64,
-            "messages",
-            64.0,
-        ),
-        figure(
-            "path queries for one pair of ports meanwhile",
-            most_asked as f64,
-            "queries",
-            1.0,
-        ),
-    ]
+    let memory = |what: &str, bytes: [f64; 2]| {
+        let what = what.to_owned();
+        let ends = ENDS.into_iter().zip(bytes);
+        ends.map(move |(end, bytes)| figure(format!("{what}, {end}"), bytes, "bytes", 1024.0))
+    };
+    let mut figures: Vec<Figure> = memory("memory of a connection", armed).collect();
+    figures.extend(memory(
+        "the same after all have moved and are armed again",
+        moved,
+    ));
+    figures.push(figure(
+        "allocations of armed connections that look at a port event".to_owned(),
+        steady,
+        "allocations",
+        0.0,
+    ));
+    let reports = ENDS.into_iter().zip(reports);
+    figures.extend(reports.map(|(end, count)| {
+        let name = format!("allocations of a report that changes nothing, {end}");
+        figure(name, count, "allocations", 0.0)
+    }));
+    figures.push(figure(
+        "requests in flight while all move and are armed again".to_owned(),
+        most_open as f64,
+        "messages",
+        64.0,
+    ));
+    figures.push(figure(
+        "path queries for one pair of ports meanwhile".to_owned(),
+        most_asked as f64,
+        "queries",
+        1.0,
+    ));
+    figures
 }
 
 impl Pair {
@@ -108,6 +101,41 @@ impl Pair {
             most_open: 0,
             asked: BTreeMap::new(),
         }
+    }
+
+    /// So many connections, armed at both ends.
+    fn armed(count: usize) -> Self {
+        let mut pair = Self::new(count);
+        for conn in 0..count {
+            for (host, role) in [(1, Role::Passive), (0, Role::Active)] {
+                let input = register(host, role, conn, pair.qps[host][conn]);
+                pair.tell(host, input);
+            }
+            pair.run(100);
+        }
+        pair.until_armed();
+        pair
+    }
+
+    /// Bytes that each end holds for each connection: what is free without its engine.
+    fn bytes(self, count: usize) -> [f64; 2] {
+        self.engines.map(|engine| {
+            let before = allocations::held();
+            drop(engine);
+            (before - allocations::held()) as f64 / count as f64
+        })
+    }
+
+    /// What is allocated for a report of what is known already.
+    fn repeated_report(&mut self, host: usize) -> f64 {
+        let cause = Cause::Query { token: NO_TOKEN };
+        let snapshot = self.qps[host][0];
+        let input = Input::Report(id(0), Report { cause, snapshot });
+        let before = allocations::count();
+        self.engines[host].handle(Time(self.now), input);
+        let count = allocations::count() - before;
+        self.drain(host);
+        count as f64
     }
 
     fn tell(&mut self, host: usize, input: Input) {

@@ -3,9 +3,9 @@
 
 use alloc::vec::Vec;
 
+use cm_msgs::Gid;
 use cm_msgs::control::Mode;
 use cm_msgs::path::Path;
-use cm_msgs::{Gid, Lid};
 
 use super::overlaps::Overlaps;
 use crate::candidate::{Candidate, Doubt, Score, Shared, rank};
@@ -30,52 +30,6 @@ pub(super) struct Choice {
     pub(super) probing: bool,
     /// What the peer's policy allows, as far as its answers tell.
     peer_mode: Option<Mode>,
-    pub(super) chosen: Option<Ranked>,
-    runner_up: Option<Ranked>,
-}
-
-/// A candidate as it is remembered, in half of its size.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ranked {
-    /// Of the connection's device.
-    port: u8,
-    dgid: Gid,
-    slid: Option<Lid>,
-    dlid: Option<Lid>,
-    score: Score,
-    origin: Option<Origin>,
-}
-
-impl From<&Candidate> for Ranked {
-    fn from(candidate: &Candidate) -> Self {
-        Self {
-            port: candidate.port.port,
-            dgid: candidate.dgid,
-            slid: candidate.slid,
-            dlid: candidate.dlid,
-            score: candidate.score,
-            origin: candidate.origin,
-        }
-    }
-}
-
-impl Ranked {
-    fn candidate(&self, core: &Core, cx: &Context) -> Candidate {
-        let port = PortId::new(core.node_guid, self.port);
-        Candidate {
-            port,
-            sgid: cx
-                .ports
-                .get(port)
-                .map(|port| port.status.gid)
-                .unwrap_or_default(),
-            dgid: self.dgid,
-            slid: self.slid,
-            dlid: self.dlid,
-            score: self.score,
-            origin: self.origin,
-        }
-    }
 }
 
 /// What an evaluation comes to.
@@ -154,9 +108,36 @@ impl Choice {
         }
     }
 
-    /// The candidate that was chosen, and the one that would have been next.
-    pub(super) fn ranked(&self, core: &Core, cx: &Context) -> [Option<Candidate>; 2] {
-        [&self.chosen, &self.runner_up].map(|kept| Some(kept.as_ref()?.candidate(core, cx)))
+    /// A path that is used or negotiated, as the candidate that it was.
+    pub(super) fn candidate(
+        &self,
+        core: &Core,
+        cx: &Context,
+        path: &Path,
+        origin: Option<Origin>,
+    ) -> Candidate {
+        Candidate {
+            port: PortId::new(core.node_guid, path.port),
+            sgid: path.sgid,
+            dgid: path.dgid,
+            slid: Some(path.slid),
+            dlid: Some(path.dlid),
+            score: self.score(core, cx, path),
+            origin,
+        }
+    }
+
+    /// The best candidate besides this one.
+    pub(super) fn best_besides(
+        &self,
+        core: &Core,
+        cx: &Context,
+        chosen: Option<&Candidate>,
+    ) -> Option<Candidate> {
+        let mut candidates = self.candidates(core, cx);
+        self.overlaps.rate(core, cx, &mut candidates);
+        let mut others = candidates.into_iter();
+        others.find(|other| chosen.is_none_or(|chosen| !other.may_be(chosen)))
     }
 
     /// Of the suspected paths for which this holds, the one that would be the best alternate.
@@ -243,11 +224,12 @@ impl Choice {
     /// What paths share with a primary, as it was answered.
     pub(super) fn assessed(
         &mut self,
+        cx: &mut Context,
         primary: &Path,
         paths: &[PathEnds],
         overlaps: &[Option<Overlap>],
     ) {
-        self.overlaps.answered(primary, paths, overlaps);
+        self.overlaps.answered(cx, primary, paths, overlaps);
     }
 
     /// What paths share has to be asked anew.
@@ -264,7 +246,6 @@ impl Choice {
     ) -> Next {
         self.overlaps.rate(core, cx, &mut candidates);
         let probing = core::mem::take(&mut self.probing);
-        self.runner_up = candidates.get(1).map(Ranked::from);
         let limit = cx.config.candidate_limit;
         let Some((_, score)) = self.current(core, cx) else {
             candidates.truncate(limit);

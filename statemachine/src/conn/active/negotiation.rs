@@ -636,9 +636,24 @@ impl Negotiation {
 
     // ---- what to show ----
 
-    /// The candidate that was chosen, and the one that would have been next.
+    /// The candidate that is negotiated, or loaded and good, and the best one besides it.
     pub(in crate::conn) fn ranked(&self, core: &Core, cx: &Context) -> [Option<Candidate>; 2] {
-        self.search.choice.ranked(core, cx)
+        let choice = &self.search.choice;
+        let known = |path: &Path, origin| choice.candidate(core, cx, path, origin);
+        let negotiated = match &self.step {
+            Step::Searching => self.search.asked_for(),
+            Step::Verifying(found) | Step::Waiting(found) => Some(known(&found.path, found.origin)),
+            Step::Proposing(proposal) => Some(known(&proposal.alternate, proposal.origin)),
+            Step::Loading { origin, .. } => core.orders.loading().map(|path| known(path, *origin)),
+            Step::Idle | Step::BackingOff => None,
+        };
+        let current = || {
+            let (path, _) = choice.current(core, cx)?;
+            Some(known(&path, self.origin(core)))
+        };
+        let chosen = negotiated.or_else(current);
+        let runner_up = choice.best_besides(core, cx, chosen.as_ref());
+        [chosen, runner_up]
     }
 
     /// Where the record of the alternate that the QP has came from.

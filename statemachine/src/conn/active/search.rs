@@ -110,7 +110,6 @@ impl Search {
             dlid,
             pkey,
         });
-        self.choice.chosen = Some((&candidate).into());
         self.asked = Some(Box::new(Asked::Path { query, candidate }));
         true
     }
@@ -191,7 +190,6 @@ impl Search {
         // because of a source that has not noticed.
         let lmc = port.map_or(0, |port| port.status.lmc);
         core.learn(cx, path.dgid, path.dlid, lmc);
-        self.choice.chosen = Some((&candidate).into());
         core.event(cx, AppEvent::AltRouteResolved, 0);
         Ok((path, candidate.origin))
     }
@@ -224,7 +222,7 @@ impl Search {
             return false;
         };
         cx.stop(core.id, ConnAlarm::Negotiation);
-        self.choice.assessed(&primary, &paths, overlaps);
+        self.choice.assessed(cx, &primary, &paths, overlaps);
         true
     }
 
@@ -235,12 +233,20 @@ impl Search {
         match *asked {
             Asked::Overlaps { primary, paths, .. } => {
                 // To choose without that knowledge is better than not to choose.
-                self.choice.assessed(&primary, &paths, &[]);
+                self.choice.assessed(cx, &primary, &paths, &[]);
                 None
             }
             Asked::Path { candidate, .. } => {
                 Some(self.no_path(core, cx, candidate, QueryError::Timeout))
             }
+        }
+    }
+
+    /// The candidate whose path a source was asked for.
+    pub(super) fn asked_for(&self) -> Option<Candidate> {
+        match self.asked.as_deref() {
+            Some(Asked::Path { candidate, .. }) => Some(*candidate),
+            _ => None,
         }
     }
 
