@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finding the ports that people mean by a name, an address, a GID, a GUID or a LID.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cm_msgs::{Gid, Guid, Lid};
@@ -30,7 +31,16 @@ pub enum LocateError {
     ForeignGid { address: Address, gid: Gid },
     #[error("'{0}' has no port with a lid")]
     NoLids(String),
+    #[error("'{text}' names {boxes} boxes: name one by guid, lid or gid, such as {}", examples.join(" or "))]
+    Ambiguous {
+        text: String,
+        boxes: usize,
+        examples: Vec<String>,
+    },
 }
+
+/// How many of several are named.
+const EXAMPLES: usize = 3;
 
 impl Fabric {
     /// The ports meant by `text`, which is tried as
@@ -39,7 +49,8 @@ impl Fabric {
     /// - a LID: decimal, or `0x` and at most four digits; or a GUID of a port or node: `0x` and
     ///   more of them;
     /// - a node description, or its first word, which hosts with several adapters have in common;
-    ///   each also with `/PORT` after it.
+    ///   each also with `/PORT` after it. A box is known by its SystemImageGUID: a description that several have names
+    ///   none of them.
     pub fn locate(&self, text: &str, addresses: &Addresses) -> Result<Place, LocateError> {
         if let Ok(address) = text.parse::<Address>()
             && let Some(place) = self.by_address(&address, addresses)?
@@ -100,16 +111,43 @@ impl Fabric {
     fn by_name(&self, text: &str) -> Result<Place, LocateError> {
         let nodes = self.nodes_called(text);
         if !nodes.is_empty() {
-            return self.of_nodes(text, &nodes, None);
+            return self.of_nodes(text, self.of_one_box(text, &nodes)?, None);
         }
         let numbered = text.rsplit_once('/').and_then(|(name, number)| {
             let nodes = self.nodes_called(name);
             Some((nodes, number.parse().ok()?))
         });
         match numbered {
-            Some((nodes, number)) if !nodes.is_empty() => self.of_nodes(text, &nodes, Some(number)),
+            Some((nodes, number)) if !nodes.is_empty() => {
+                self.of_nodes(text, self.of_one_box(text, &nodes)?, Some(number))
+            }
             _ => Err(unknown("node", text)),
         }
+    }
+
+    /// The nodes, if they are in one box.
+    fn of_one_box<'n>(&self, text: &str, nodes: &'n [NodeId]) -> Result<&'n [NodeId], LocateError> {
+        let mut boxes: BTreeMap<Guid, NodeId> = BTreeMap::new();
+        for &id in nodes {
+            let node = self.node(id);
+            let key = match node.kind {
+                NodeKind::Adapter => node.system,
+                NodeKind::Switch => node.guid,
+            };
+            boxes.entry(key).or_insert(id);
+        }
+        if boxes.len() == 1 {
+            return Ok(nodes);
+        }
+        let example = |id: &NodeId| {
+            let node = self.node(*id);
+            format!("{} ('{}')", node.guid, node.name)
+        };
+        Err(LocateError::Ambiguous {
+            text: text.to_owned(),
+            boxes: boxes.len(),
+            examples: boxes.values().take(EXAMPLES).map(example).collect(),
+        })
     }
 
     /// By whole description, else by its first word.

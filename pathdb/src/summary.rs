@@ -19,6 +19,8 @@ pub struct Summary {
     pub systems: usize,
     /// Of which have more than one port with LIDs.
     pub multi_port_systems: usize,
+    /// Adapters with more than one port with LIDs: between these APM moves connections.
+    pub multi_port_adapters: usize,
     /// Ports of adapters with LIDs, by LID mask count.
     pub end_ports: BTreeMap<u8, usize>,
     /// LIDs given out, those of switches included.
@@ -50,10 +52,12 @@ impl Fabric {
             summary.adapters += 1;
             let ports = systems.entry(node.system).or_default();
             let own = (1..=node.ports).filter_map(|number| self.port_of(id, number));
+            let before = *ports;
             for range in own.filter_map(|port| self.port(port).lids) {
                 *ports += 1;
                 *summary.end_ports.entry(range.lmc()).or_default() += 1;
             }
+            summary.multi_port_adapters += usize::from(*ports > before + 1);
         }
         summary.systems = systems.len();
         summary.multi_port_systems = systems.values().filter(|&&ports| ports > 1).count();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use pathdb::opensm::Files;
+use pathdb::import::{Files, Links};
 use pathdb::snapshot::{read, write};
 use pathdb::{Fabric, RiskFile};
 use proptest::collection::vec;
@@ -63,11 +63,11 @@ const GUID2LID: &str = "guid2lid.txt";
 
 fn fabric() -> Fabric {
     let files = Files {
-        subnet: sample(SUBNET),
-        tables: sample(TABLES),
-        guid2lid: sample(GUID2LID),
+        links: Links::OpenSm(sample(SUBNET)),
+        tables: Some(sample(TABLES)),
+        guid2lid: Some(sample(GUID2LID)),
     };
-    files.read().expect("a sample")
+    files.read().expect("a sample").fabric
 }
 
 fn written(fabric: &Fabric) -> Vec<u8> {
@@ -106,11 +106,11 @@ fn opensm(name: &str, text: &str) -> Option<Fabric> {
         }
     };
     let files = Files {
-        subnet: path(SUBNET),
-        tables: path(TABLES),
-        guid2lid: path(GUID2LID),
+        links: Links::OpenSm(path(SUBNET)),
+        tables: Some(path(TABLES)),
+        guid2lid: Some(path(GUID2LID)),
     };
-    files.read().ok()
+    files.read().ok().map(|imported| imported.fabric)
 }
 
 fn word() -> impl Strategy<Value = char> {

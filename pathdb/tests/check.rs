@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 
 use cm_msgs::Lid;
 use pathdb::check::{Cause, Stuck, difference, survey};
-use pathdb::opensm::Files;
+use pathdb::import::{Files, Links};
 use pathdb::{Capability, Change, Delta, Element, Fabric};
 use test_fabrics::{FatTree, Spread};
 fn sample(name: &str) -> Fabric {
@@ -13,11 +13,11 @@ fn sample(name: &str) -> Fabric {
         .join("tests/data")
         .join(name);
     let files = Files {
-        subnet: dir.join("opensm-subnet.txt"),
-        tables: dir.join("opensm-lfts.txt"),
-        guid2lid: dir.join("guid2lid.txt"),
+        links: Links::OpenSm(dir.join("opensm-subnet.txt")),
+        tables: Some(dir.join("opensm-lfts.txt")),
+        guid2lid: Some(dir.join("guid2lid.txt")),
     };
-    files.read().expect("a sample")
+    files.read().expect("a sample").whole().expect("whole")
 }
 
 fn name(fabric: &Fabric, element: Element) -> String {
@@ -31,12 +31,12 @@ fn all(fabric: &Fabric) -> pathdb::check::Survey {
 #[test]
 fn hosts_on_one_leaf_are_named() {
     let tree = sample("tree");
-    let found = tree.hosts_on_one_switch();
+    let found = tree.devices_on_one_switch();
     let named: Vec<_> = found
         .iter()
         .map(|found| {
             let host = tree
-                .node(tree.port(found.host.ports[0]).node)
+                .node(tree.port(found.device.ports[0]).node)
                 .name
                 .to_string();
             (host, tree.node(found.switch).name.to_string())
@@ -44,7 +44,7 @@ fn hosts_on_one_leaf_are_named() {
         .collect();
     let expected = [("Host8", "Leaf0"), ("Host9", "Leaf3")];
     assert_eq!(named, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
-    assert_eq!(tree.multi_port_hosts().len(), 10);
+    assert_eq!(tree.multi_port_devices().len(), 10);
     assert_eq!(tree.unreachable(), []);
     let survey = all(&tree);
     assert_eq!((survey.pairs, survey.looked_at), (45, 45));

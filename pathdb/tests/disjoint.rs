@@ -4,7 +4,7 @@
 use std::path::Path as FilePath;
 
 use cm_msgs::{Guid, Lid};
-use pathdb::opensm::Files;
+use pathdb::import::{Files, Links};
 use pathdb::{
     Alternate, Builder, Capability, Change, Delta, Fabric, Fault, Finder, LidRange, NodeId,
     NodeKind, NodeSpec, Pair, Path, PortId, PortSpec, Sharing, Verdict, recheck, recheck_after,
@@ -14,11 +14,11 @@ use pathdb::{
 fn tree() -> Fabric {
     let dir = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tree");
     let files = Files {
-        subnet: dir.join("opensm-subnet.txt"),
-        tables: dir.join("opensm-lfts.txt"),
-        guid2lid: dir.join("guid2lid.txt"),
+        links: Links::OpenSm(dir.join("opensm-subnet.txt")),
+        tables: Some(dir.join("opensm-lfts.txt")),
+        guid2lid: Some(dir.join("guid2lid.txt")),
     };
-    files.read().expect("a sample")
+    files.read().expect("a sample").whole().expect("whole")
 }
 
 fn ports(fabric: &Fabric, host: &str) -> Vec<PortId> {

@@ -3,18 +3,19 @@
 
 use std::path::Path;
 
-use pathdb::opensm::Files;
-use pathdb::{Addresses, Fabric, Place};
+use cm_msgs::{Guid, Lid};
+use pathdb::import::{Files, Links};
+use pathdb::{Addresses, Builder, Fabric, LidRange, NodeKind, NodeSpec, Place, PortSpec};
 
 /// Hosts of two ports with four LIDs each.
 fn irregular() -> Fabric {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/irregular");
     let files = Files {
-        subnet: dir.join("opensm-subnet.txt"),
-        tables: dir.join("opensm-lfts.txt"),
-        guid2lid: dir.join("guid2lid.txt"),
+        links: Links::OpenSm(dir.join("opensm-subnet.txt")),
+        tables: Some(dir.join("opensm-lfts.txt")),
+        guid2lid: Some(dir.join("guid2lid.txt")),
     };
-    files.read().expect("a sample")
+    files.read().expect("a sample").whole().expect("whole")
 }
 
 /// Names of all ports, names of the named, the LID.
@@ -95,14 +96,46 @@ fn a_host_is_found_by_whatever_it_has() {
     }
 }
 
+/// Two adapters of one box, and one of another that has the first word of their descriptions, too.
 #[test]
-fn hosts_with_several_adapters_are_found_by_their_first_word() {
-    let fabric = irregular();
-    let (all, named, _) = found(&fabric, "node", &Addresses::default());
+fn what_several_boxes_are_called_names_none_of_them() {
+    let mut builder = Builder::new();
+    let adapters = [
+        (1, 10, "host HCA-1"),
+        (2, 10, "host HCA-2"),
+        (3, 30, "other HCA-1"),
+        (4, 40, "twin"),
+        (5, 50, "twin"),
+    ];
+    for (guid, system, name) in adapters {
+        let node = builder.node(NodeSpec {
+            kind: NodeKind::Adapter,
+            guid: Guid(guid),
+            system: Guid(system),
+            name: name.into(),
+            ports: 1,
+        });
+        let spec = PortSpec {
+            guid: Some(Guid(100 + guid)),
+            lids: LidRange::new(Lid(guid as u16), 0),
+            pkeys: Vec::new(),
+        };
+        builder
+            .port(node.expect("a node"), 1, &spec)
+            .expect("a port");
+    }
+    let fabric = builder.routing().finish();
+    let none = Addresses::default();
+    let (all, named, _) = found(&fabric, "host", &none);
+    assert_eq!(all, ["host HCA-1 port 1", "host HCA-2 port 1"]);
     assert_eq!(all, named);
-    assert_eq!(
-        all.len(),
-        12,
-        "six hosts of two ports, and no switch: {all:?}"
-    );
+    for text in ["twin", "twin/1"] {
+        let error = fabric.locate(text, &none).expect_err("two boxes");
+        let wanted = format!(
+            "'{text}' names 2 boxes: name one by guid, lid or gid, such as 0x0000000000000004 ('twin') or \
+             0x0000000000000005 ('twin')"
+        );
+        assert_eq!(error.to_string(), wanted);
+    }
+    assert_eq!(found(&fabric, "5", &none).0, ["twin port 1"]);
 }

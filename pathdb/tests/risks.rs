@@ -3,18 +3,18 @@
 
 use std::path::Path as FilePath;
 
-use pathdb::opensm::Files;
+use pathdb::import::{Files, Links};
 use pathdb::{Element, Fabric, Finder, Path, PortId, RiskFile};
 
 /// Four leaves, two spines; hosts 0 to 7 have ports on two leaves.
 fn tree() -> Fabric {
     let dir = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tree");
     let files = Files {
-        subnet: dir.join("opensm-subnet.txt"),
-        tables: dir.join("opensm-lfts.txt"),
-        guid2lid: dir.join("guid2lid.txt"),
+        links: Links::OpenSm(dir.join("opensm-subnet.txt")),
+        tables: Some(dir.join("opensm-lfts.txt")),
+        guid2lid: Some(dir.join("guid2lid.txt")),
     };
-    files.read().expect("a sample")
+    files.read().expect("a sample").whole().expect("whole")
 }
 
 fn read(text: &str) -> Result<RiskFile, pathdb::risks::ReadError> {

@@ -8,6 +8,7 @@ mod conn;
 mod counters;
 mod drain;
 mod fabric;
+mod hex;
 mod mad;
 mod monitor;
 mod number;

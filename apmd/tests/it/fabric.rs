@@ -222,7 +222,7 @@ fn a_check_names_bad_cabling_and_what_joins_paths_needlessly() {
         "cabling: all 2 ports of Host8 hang on Leaf0; forwarding tables cannot help\n",
         "cabling: all 2 ports of Host9 hang on Leaf3; forwarding tables cannot help\n",
         "needless: switch Spine0 joins primary and alternate of ",
-        "looked at 45 of 45 pairs of hosts with several ports: ",
+        "looked at 45 of 45 pairs of devices with several ports: ",
         "every port of a host reaches every lid\n",
     ] {
         assert!(out.contains(line), "{out}");
@@ -265,8 +265,7 @@ fn a_diff_tells_cables_from_routes_and_who_suffers() {
     let directory = Directory::new();
     let tree = snapshot(&directory, "tree");
     let same = run(&["fabric", "diff", &tree, &tree]);
-    let line =
-        "looked at 45 of 45 pairs of hosts with several ports: 0 share more than before, 0 less\n";
+    let line = "looked at 45 of 45 pairs of devices with several ports: 0 share more than before, 0 less\n";
     assert_eq!(same, (0, line.to_owned(), String::new()));
 
     let cut = snapshot(&directory, "tree-cut");

@@ -10,6 +10,7 @@ mod ctl;
 mod daemon;
 mod directory;
 mod fabric;
+mod imports;
 
 mod lists;
 mod orders;

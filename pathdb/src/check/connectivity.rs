@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use super::Host;
+use super::Device;
 use crate::fabric::{Element, Fabric, NO_LINK, NOT_A_SWITCH, PortId, RiskId};
 
 /// A number that no switch has.
@@ -113,7 +113,7 @@ impl<'a> Connectivity<'a> {
 
     /// Whether cables lead from a port of one host to a port of the other around an element, as
     /// [`Fabric::is_joined_without`] finds out with a search of its own.
-    pub(super) fn leads_around(&self, element: Element, a: &Host, b: &Host) -> bool {
+    pub(super) fn leads_around(&self, element: Element, a: &Device, b: &Device) -> bool {
         a.ports.iter().any(|&local| match self.end(element, local) {
             End::Nowhere => false,
             // The other end has the same link.
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::capability::Capability;
     use crate::fabric::{Change, Delta};
-    use crate::opensm::Files;
+    use crate::import::{Files, Links};
     use crate::risks::RiskFile;
 
     /// A sample with many of its cables pulled, and two groups of switches and links.
@@ -279,10 +279,10 @@ mod tests {
     }
 
     /// All of them, whether their cables are pulled or not.
-    fn hosts(fabric: &Fabric) -> Vec<Host> {
+    fn hosts(fabric: &Fabric) -> Vec<Device> {
         let adapters = fabric.nodes().filter(|(id, _)| fabric.rank(*id).is_none());
-        let host = |(_, node): (_, &crate::fabric::Node)| Host {
-            system: node.system,
+        let host = |(_, node): (_, &crate::fabric::Node)| Device {
+            guid: node.guid,
             ports: fabric.ports_of_system(node.system),
         };
         adapters.map(host).collect()
@@ -292,11 +292,11 @@ mod tests {
     fn what_is_left_out_parts_what_a_search_says() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tree");
         let sample = Files {
-            subnet: directory.join("opensm-subnet.txt"),
-            tables: directory.join("opensm-lfts.txt"),
-            guid2lid: directory.join("guid2lid.txt"),
+            links: Links::OpenSm(directory.join("opensm-subnet.txt")),
+            tables: Some(directory.join("opensm-lfts.txt")),
+            guid2lid: Some(directory.join("guid2lid.txt")),
         };
-        let sample = sample.read().unwrap();
+        let sample = sample.read().unwrap().fabric;
         let mut parted = 0;
         for seed in 0..200 {
             let fabric = thinned(&sample, seed);

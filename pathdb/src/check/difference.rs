@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use cm_msgs::{Guid, Lid};
 use rayon::prelude::*;
 
-use super::Host;
+use super::Device;
 use super::survey::{Pairs, least};
 use crate::capability::Capability;
 use crate::disjoint::{Finder, Sharing};
@@ -244,29 +244,33 @@ fn routes(
 /// works.
 type Protection = Option<(bool, Sharing)>;
 
-fn protection(finder: &mut Finder<'_>, fabric: &Fabric, hosts: [&Host; 2]) -> Protection {
+fn protection(finder: &mut Finder<'_>, fabric: &Fabric, hosts: [&Device; 2]) -> Protection {
     let (_, best) = least(finder, fabric, hosts[0], hosts[1])?;
     Some(best.map_or((true, Sharing::default()), |best| (false, best.shared)))
 }
 
-/// The hosts with several ports in the first that have any in the second. What a host that is gone
-/// altogether has lost is not told: the operator may have taken it away, and sees its nodes gone.
-fn hosts_of_both(first: &Fabric, second: &Fabric, difference: &mut Difference) -> Vec<[Host; 2]> {
-    let after = second.hosts().into_iter();
-    let mut after: HashMap<Guid, Host> = after.map(|host| (host.system, host)).collect();
-    let systems: HashSet<Guid> = second.nodes().map(|(_, node)| node.system).collect();
+/// The devices with several ports in the first that have any in the second. What a device that is gone altogether has
+/// lost is not told: the operator may have taken it away, and sees its node gone.
+fn devices_of_both(
+    first: &Fabric,
+    second: &Fabric,
+    difference: &mut Difference,
+) -> Vec<[Device; 2]> {
+    let after = second.devices().into_iter();
+    let mut after: HashMap<Guid, Device> = after.map(|device| (device.guid, device)).collect();
+    let nodes: HashSet<Guid> = second.nodes().map(|(_, node)| node.guid).collect();
     let mut both = Vec::new();
-    for host in first.multi_port_hosts() {
-        let now = after.remove(&host.system);
+    for device in first.multi_port_devices() {
+        let now = after.remove(&device.guid);
         let up = [
-            host.ports.len(),
+            device.ports.len(),
             now.as_ref().map_or(0, |now| now.ports.len()),
         ];
-        if up[1] < up[0] && systems.contains(&host.system) {
-            let port = host.ports[0];
+        if up[1] < up[0] && nodes.contains(&device.guid) {
+            let port = device.ports[0];
             difference.lost_ports.push(LostPorts { port, up });
         }
-        both.extend(now.map(|now| [host, now]));
+        both.extend(now.map(|now| [device, now]));
     }
     both
 }
@@ -278,7 +282,7 @@ fn pairs(
     progress: &mut dyn FnMut(u64, u64),
     difference: &mut Difference,
 ) {
-    let both = hosts_of_both(first, second, difference);
+    let both = devices_of_both(first, second, difference);
     let pairs = Pairs::new(both.len() as u64, most);
     let look = |finders: &mut [Finder<'_>; 2], at| {
         let (a, b) = pairs.get(at);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is wrong with a fabric, found without sending a packet: forwarding tables that lead in
-//! circles or nowhere, hosts whose ports hang on one switch, and pairs of hosts whose paths meet
+//! circles or nowhere, devices whose ports hang on one switch, and pairs of devices whose paths meet
 //! though the cables lead around.
 
 mod connectivity;
@@ -12,34 +12,53 @@ pub use difference::{Difference, LinkChange, LostPorts, MovedLids, Worse, differ
 pub use forwarding::{Cause, Stuck, Unreachable};
 pub use survey::{Example, Needless, Survey, survey};
 
+use std::collections::BTreeMap;
+
 use cm_msgs::Guid;
 
 use crate::fabric::{Fabric, NodeId, NodeKind, PortId};
 
-/// A box with adapters.
+/// A channel adapter: what a queue pair stays on, whatever path APM takes it to. Where each port of a card is an
+/// adapter of its own, each is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Host {
-    /// SystemImageGUID.
-    pub system: Guid,
+pub struct Device {
+    /// NodeGUID.
+    pub guid: Guid,
     /// Its ports with LIDs and a link that is up, ascending.
     pub ports: Vec<PortId>,
 }
 
-/// A host of several ports, all of which hang on one switch.
+/// A device of several ports, all of which hang on one switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OneSwitch {
-    /// The host.
-    pub host: Host,
+    /// The device.
+    pub device: Device,
     /// The switch.
     pub switch: NodeId,
 }
 
 impl Fabric {
-    /// All hosts with more than one port that is up, by SystemImageGUID.
-    pub fn multi_port_hosts(&self) -> Vec<Host> {
-        let mut hosts = self.hosts();
-        hosts.retain(|host| host.ports.len() > 1);
+    /// All devices with more than one port that is up, by NodeGUID.
+    pub fn multi_port_devices(&self) -> Vec<Device> {
+        let mut devices = self.devices();
+        devices.retain(|device| device.ports.len() > 1);
+        devices
+    }
+
+    /// How many hosts (by SystemImageGUID) have several ports that are up, but no device with more than one: APM moves
+    /// no connection from one of these ports to another.
+    pub fn hosts_without_multi_port_device(&self) -> usize {
+        let mut hosts: BTreeMap<Guid, (usize, usize)> = BTreeMap::new();
+        for device in self.devices() {
+            let system = self.node(self.port(device.ports[0]).node).system;
+            let (devices, most) = hosts.entry(system).or_default();
+            *devices += 1;
+            *most = device.ports.len().max(*most);
+        }
         hosts
+            .values()
+            .filter(|&&(devices, most)| devices > 1 && most == 1)
+            .count()
     }
 
     /// The ports of hosts that have LIDs and a link that is up.
@@ -56,29 +75,29 @@ impl Fabric {
         hop.is_to_switch().then_some(hop.switch)
     }
 
-    /// All hosts with a port that is up, by SystemImageGUID.
-    fn hosts(&self) -> Vec<Host> {
-        let system = |port: PortId| self.node(self.port(port).node).system;
+    /// All devices with a port that is up, by NodeGUID.
+    fn devices(&self) -> Vec<Device> {
+        let guid = |port: PortId| self.node(self.port(port).node).guid;
         let mut ends: Vec<(Guid, PortId)> =
-            self.host_ports().map(|port| (system(port), port)).collect();
+            self.host_ports().map(|port| (guid(port), port)).collect();
         ends.sort_unstable();
-        let hosts = ends.chunk_by(|a, b| a.0 == b.0);
-        let host = |own: &[(Guid, PortId)]| Host {
-            system: own[0].0,
+        let devices = ends.chunk_by(|a, b| a.0 == b.0);
+        let device = |own: &[(Guid, PortId)]| Device {
+            guid: own[0].0,
             ports: own.iter().map(|&(_, port)| port).collect(),
         };
-        hosts.map(host).collect()
+        devices.map(device).collect()
     }
 
     /// Those of them whose ports all hang on one switch, whose failure no other port survives.
-    pub fn hosts_on_one_switch(&self) -> Vec<OneSwitch> {
+    pub fn devices_on_one_switch(&self) -> Vec<OneSwitch> {
         let mut found = Vec::new();
-        for host in self.multi_port_hosts() {
-            let mut ranks = host.ports.iter().map(|&port| self.next_switch(port));
+        for device in self.multi_port_devices() {
+            let mut ranks = device.ports.iter().map(|&port| self.next_switch(port));
             let first = ranks.next().flatten();
             if let Some(rank) = first.filter(|_| ranks.all(|other| other == first)) {
                 let switch = self.switch(rank).node;
-                found.push(OneSwitch { host, switch });
+                found.push(OneSwitch { device, switch });
             }
         }
         found

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many pairs of hosts: what joins their paths though the cables lead around it.
+//! Many pairs of devices: what joins their paths though the cables lead around it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Host;
+use super::Device;
 use super::connectivity::Connectivity;
 use crate::disjoint::{Alternate, Finder, Path, Sharing};
 use crate::fabric::{Element, Fabric, PortId};
@@ -26,18 +26,18 @@ pub struct Example {
     pub alternate: Option<Path>,
 }
 
-/// Something that joins the paths of hosts though the cables lead around it.
+/// Something that joins the paths of devices though the cables lead around it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Needless {
     /// What it is.
     pub element: Element,
-    /// How many pairs of hosts it joins.
+    /// How many pairs of devices it joins.
     pub pairs: u64,
     /// Some of them.
     pub examples: Vec<Example>,
 }
 
-/// What was found about pairs of hosts with several ports.
+/// What was found about pairs of devices with several ports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
     /// How many pairs there are.
@@ -54,12 +54,12 @@ pub struct Survey {
     pub alone_examples: Vec<Example>,
 }
 
-/// Looks at pairs of hosts, at most `most` of them. Of all paths between base LIDs that is taken for
+/// Looks at pairs of devices, at most `most` of them. Of all paths between base LIDs that is taken for
 /// the primary which has the best alternate: what even that shares is the fabric's fault, not a
 /// choice of ports. `progress` is told how many of how many were looked at.
 pub fn survey(fabric: &Fabric, most: u64, progress: &mut dyn FnMut(u64, u64)) -> Survey {
-    let hosts = fabric.multi_port_hosts();
-    let pairs = Pairs::new(hosts.len() as u64, most);
+    let devices = fabric.multi_port_devices();
+    let pairs = Pairs::new(devices.len() as u64, most);
     let connectivity = Connectivity::new(fabric);
     let looker = Looker {
         fabric,
@@ -72,7 +72,7 @@ pub fn survey(fabric: &Fabric, most: u64, progress: &mut dyn FnMut(u64, u64)) ->
             (Sums::default(), looker.clone()),
             |(mut sums, mut looker), at| {
                 let (a, b) = pairs.get(at);
-                looker.look(&hosts[a], &hosts[b], &mut sums);
+                looker.look(&devices[a], &devices[b], &mut sums);
                 (sums, looker)
             },
         );
@@ -121,7 +121,7 @@ impl Pairs {
     pub(super) fn get(self, at: u64) -> (usize, usize) {
         let at = u128::from(at) * u128::from(self.all) / u128::from(self.chosen);
         let at = at as u64;
-        // The pairs of hosts from `a` on, all before `at`, is the greatest such `a`.
+        // The pairs of devices from `a` on, all before `at`, is the greatest such `a`.
         let before = |a: u64| a * (2 * self.hosts - a - 1) / 2;
         let (mut low, mut high) = (0, self.hosts - 1);
         while low + 1 < high {
@@ -193,7 +193,7 @@ struct Looker<'a> {
 }
 
 impl Looker<'_> {
-    fn look(&mut self, a: &Host, b: &Host, sums: &mut Sums) {
+    fn look(&mut self, a: &Device, b: &Device, sums: &mut Sums) {
         // What does not work at all is found elsewhere.
         let Some((primary, best)) = least(&mut self.finder, self.fabric, a, b) else {
             return;
@@ -224,13 +224,13 @@ impl Looker<'_> {
     }
 }
 
-/// Of all paths between base LIDs of two hosts, the one that shares least with its best alternate;
+/// Of all paths between base LIDs of two devices, the one that shares least with its best alternate;
 /// if none has an alternate, the first that works.
 pub(super) fn least(
     finder: &mut Finder<'_>,
     fabric: &Fabric,
-    a: &Host,
-    b: &Host,
+    a: &Device,
+    b: &Device,
 ) -> Option<(Path, Option<Alternate>)> {
     let mut least: Option<(Path, Option<Alternate>)> = None;
     let rank =
@@ -249,8 +249,8 @@ pub(super) fn least(
     least
 }
 
-/// Every path between base LIDs of two hosts.
-fn primaries(fabric: &Fabric, a: &Host, b: &Host) -> impl Iterator<Item = Path> {
+/// Every path between base LIDs of two devices.
+fn primaries(fabric: &Fabric, a: &Device, b: &Device) -> impl Iterator<Item = Path> {
     let base = |port: PortId| fabric.port(port).lids.map(|lids| lids.base());
     let locals = a
         .ports

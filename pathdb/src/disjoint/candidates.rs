@@ -35,6 +35,8 @@ pub enum Fitness {
     DropsLevel(Alternate),
     /// Its ports have no partition in common.
     NoPartition,
+    /// An end is at another device than the primary's, where no queue pair of the connection can be.
+    OtherDevice,
     /// It does not work, on its way there or back.
     Fails(Fault),
 }
@@ -109,6 +111,7 @@ impl Fabric {
             Fitness::DropsLevel(alternate) => (3, Some(alternate.rank()), candidate.path),
             Fitness::NoPartition => (4, None, candidate.path),
             Fitness::Fails(_) => (5, None, candidate.path),
+            Fitness::OtherDevice => (6, None, candidate.path),
         });
         Ok(candidates)
     }
@@ -123,10 +126,22 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
+    /// Whether two ports are at the primary's devices.
+    fn is_of_the_same_devices(&self, local: PortId, remote: PortId) -> bool {
+        let is_beside = |lid: Lid, port: PortId| {
+            let own = self.fabric.port_by_lid(lid);
+            own.is_some_and(|own| self.fabric.port(own).node == self.fabric.port(port).node)
+        };
+        is_beside(self.primary.slid, local) && is_beside(self.primary.dlid, remote)
+    }
+
     fn fitness(&self, path: Path, local: PortId, remote: PortId) -> Fitness {
         let (there, back) = self.legs;
         if path == self.primary {
             return Fitness::Primary(there, back);
+        }
+        if !self.is_of_the_same_devices(local, remote) {
+            return Fitness::OtherDevice;
         }
         if !self.fabric.share_partition(local, remote) {
             return Fitness::NoPartition;

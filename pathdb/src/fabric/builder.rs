@@ -483,6 +483,21 @@ impl Routing {
         Ok(())
     }
 
+    /// Takes back one entry: the switch drops packets for `lid`.
+    pub(crate) fn unroute(&mut self, switch: NodeId, lid: Lid) {
+        if let Some(rank) = self.fabric.rank(switch) {
+            self.fabric.forwarding.set(lid, rank, NO_PORT);
+        }
+    }
+
+    /// Takes back all entries of a switch.
+    pub(crate) fn forget(&mut self, switch: NodeId) {
+        let Some(rank) = self.fabric.rank(switch) else {
+            return;
+        };
+        self.fabric.forwarding.drop_all(rank);
+    }
+
     /// The fabric.
     pub fn finish(self) -> Fabric {
         self.fabric

@@ -66,6 +66,13 @@ pub enum BuildError {
     TooLarge { what: &'static str, most: usize },
 }
 
+impl BuildError {
+    /// Whether there is too much of something: nothing more of a file or an answer that says so is to be believed.
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(self, Self::TooLarge { .. })
+    }
+}
+
 /// The rank of `switch`, if its table may send packets for `lid` out of `port`.
 pub(super) fn check_route(
     fabric: &Fabric,
@@ -80,7 +87,7 @@ pub(super) fn check_route(
     switch_rank(fabric, switch)
 }
 
-pub(super) fn fits(count: usize, most: usize, what: &'static str) -> Result<(), BuildError> {
+pub(crate) fn fits(count: usize, most: usize, what: &'static str) -> Result<(), BuildError> {
     match count <= most {
         true => Ok(()),
         false => Err(BuildError::TooLarge { what, most }),

@@ -46,6 +46,13 @@ impl Forwarding {
         self.ports[from + switch as usize] = port;
     }
 
+    /// A switch drops everything.
+    pub(crate) fn drop_all(&mut self, switch: u32) {
+        for row in self.ports.chunks_exact_mut(self.switches.max(1)) {
+            row[switch as usize] = NO_PORT;
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.ports.capacity()
     }

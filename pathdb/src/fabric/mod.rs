@@ -19,6 +19,7 @@ pub(crate) use builder::NAME;
 pub use builder::{Builder, NodeSpec, PortSpec, Routing};
 pub use delta::{Change, Delta, DeltaError};
 pub use error::BuildError;
+pub(crate) use error::fits;
 pub(crate) use forwarding::{Forwarding, NO_PORT};
 pub use risks::{Element, RiskId, Risks};
 pub(crate) use service_levels::{NodeTables, SlToVlTables};
@@ -265,6 +266,21 @@ impl Fabric {
             .flat_map(|node| (1..=u32::from(node.ports)).map(|number| PortId(node.first + number)))
             .filter(|&port| self.port(port).lids.is_some())
             .collect()
+    }
+
+    /// The end ports of the device that a port is at.
+    pub fn ports_beside(&self, port: PortId) -> Vec<PortId> {
+        let id = self.port(port).node;
+        let node = self.node(id);
+        let ports = (1..=node.ports).filter_map(|number| self.port_of(id, number));
+        ports
+            .filter(|&port| self.port(port).lids.is_some())
+            .collect()
+    }
+
+    /// Whether any switch sends packets for any LID anywhere: a fabric may be known without its forwarding tables.
+    pub fn has_routes(&self) -> bool {
+        self.forwarding.rows().iter().any(|&port| port != NO_PORT)
     }
 
     /// The port at the other end of the link, whether it is up or not.

@@ -6,7 +6,7 @@ use std::fs;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use pathdb::opensm::Files;
+use pathdb::import::Files;
 use pathdb::{PortId, World};
 use testbed::fabrics::dumped::Dumped;
 use testbed::fabrics::hardware;
@@ -131,7 +131,7 @@ pub(crate) fn figures(net: &Net, shape: &Fabric) -> Result<Figures, Failure> {
     let up_s = started.elapsed().as_secs_f64();
     let mut client = Client::attach(&place.socket_name(), MANAGER)?;
     let started = Instant::now();
-    let mut fabric = Files::in_dir(opensm.files()).read()?;
+    let mut fabric = Files::in_dir(opensm.files()).read()?.whole()?;
     let read_s = started.elapsed().as_secs_f64();
     let mut tally = Tally::default();
     let ports0 = hardware::ask_ports(&mut client, &mut fabric, MANAGER, &mut tally)?;

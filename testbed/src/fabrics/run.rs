@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::time::Instant;
 
-use pathdb::opensm::Files;
+use pathdb::import::Files;
 use serde::Serialize;
 
 use super::alternates;
@@ -200,7 +200,10 @@ impl World {
         let mut tally = Tally::default();
         let files = self.opensm.files();
         let read = Files::in_dir(files).read();
-        let mut fabric = read.map_err(|error| Failure::not_shown(error.to_string()))?;
+        let imported = read.map_err(|error| Failure::not_shown(error.to_string()))?;
+        let mut fabric = imported
+            .whole()
+            .map_err(|warning| Failure::not_shown(warning.to_string()))?;
         let dumped = Dumped::read(files)?;
         let ports0 = hardware::ask_ports(&mut self.client, &mut fabric, MANAGER, &mut tally)?;
         let ranges = fabric.end_ports().filter_map(|port| fabric.port(port).lids);

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod fat_tree;
+mod shortest_ways;
 pub mod two_rails;
 
 pub use fat_tree::{FatTree, Spread};
+pub use shortest_ways::dump_fts;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Were pathdb wrong, it would be found.
 
-use pathdb::opensm::Files;
+use pathdb::import::Files;
 use pathdb::{Change, Delta, Fabric};
 use testbed::fabrics::dumped::Dumped;
 use testbed::fabrics::tally::Tally;
@@ -39,7 +39,8 @@ fn wrong_entries_and_rates_are_found() {
     };
     let opensm = OpenSm::start(&place, &settings, "host-0").expect("opensm starts");
     let mut client = Client::attach(&place.socket_name(), "host-0").expect("attached");
-    let mut fabric = Files::in_dir(opensm.files()).read().expect("read");
+    let imported = Files::in_dir(opensm.files()).read().expect("read");
+    let mut fabric = imported.whole().expect("nothing is left out");
     let dumped = Dumped::read(opensm.files()).expect("read");
     let mut tally = Tally::default();
     let ports0 =

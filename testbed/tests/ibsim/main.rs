@@ -71,9 +71,11 @@ fn a_fabric_comes_up_is_asked_and_cut_and_leaves_nothing() {
     assert_eq!(opensm.engine_used().expect("it says so"), "dor");
     let mut client = Client::attach(&place.socket_name(), "host-0").expect("attached");
     let manager = client.manager_lid().expect("a subnet manager");
-    let fabric = pathdb::opensm::Files::in_dir(opensm.files())
+    let fabric = pathdb::import::Files::in_dir(opensm.files())
         .read()
-        .expect("read");
+        .expect("read")
+        .whole()
+        .expect("nothing is left out");
     let lids: Vec<u16> = lids_of(&fabric);
     assert_eq!(lids.len(), 2 * net.end_ports() + net.switch_count());
     // More than a socket's queue holds.
@@ -105,9 +107,11 @@ fn a_fabric_comes_up_is_asked_and_cut_and_leaves_nothing() {
     }
     assert!(simulator.unplug(its[0]).is_err(), "it is unplugged");
     opensm.sweep().expect("a sweep");
-    let fewer = pathdb::opensm::Files::in_dir(opensm.files())
+    let fewer = pathdb::import::Files::in_dir(opensm.files())
         .read()
-        .expect("read");
+        .expect("read")
+        .whole()
+        .expect("nothing is left out");
     assert_eq!(lids_of(&fewer).len(), lids.len() - 2 * its.len());
     let gone = lids
         .iter()

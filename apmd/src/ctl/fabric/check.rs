@@ -19,7 +19,7 @@ const SHOWN: usize = 10;
 pub(super) struct Check {
     #[command(flatten)]
     source: Source,
-    /// Pairs of multi-port hosts to look at, at most; they are spread evenly
+    /// Pairs of multi-port devices to look at, at most; they are spread evenly
     #[arg(long, value_name = "N", default_value_t = super::PAIRS)]
     pairs: u64,
 }
@@ -34,12 +34,14 @@ struct Found {
     /// Pairs of a host's port and a LID between which packets do not arrive.
     unreachable: usize,
     one_switch: Vec<Hanging>,
+    /// Hosts that have several ports, each a device of its own.
+    hosts_without_multi_port_device: usize,
     pairs: u64,
     pairs_looked_at: u64,
-    /// Pairs of hosts whose paths meet needlessly.
+    /// Pairs of devices whose paths meet needlessly.
     pairs_joined: u64,
     needless: Vec<Joining>,
-    /// Pairs of hosts that have a path and no alternate.
+    /// Pairs of devices that have a path and no alternate.
     pairs_alone: u64,
     alone_examples: Vec<Between>,
 }
@@ -96,7 +98,7 @@ impl Check {
             bar.show("lids", done, all);
         });
         let survey = check::survey(&fabric, self.pairs, &mut |done, all| {
-            bar.show("pairs of hosts", done, all);
+            bar.show("pairs of devices", done, all);
         });
         drop(bar);
         let found = Found::new(&fabric, &lost, survey);
@@ -123,7 +125,7 @@ impl Found {
                 list.push(Lost::new(fabric, found, of, cause));
             }
         }
-        let hanging = fabric.hosts_on_one_switch();
+        let hanging = fabric.devices_on_one_switch();
         let needless = survey.needless.iter();
         let alone = survey.alone_examples.iter();
         Self {
@@ -131,6 +133,7 @@ impl Found {
             dead_ends,
             unreachable: lost.iter().map(|found| found.sources).sum(),
             one_switch: hanging.iter().map(|h| Hanging::new(fabric, h)).collect(),
+            hosts_without_multi_port_device: fabric.hosts_without_multi_port_device(),
             pairs: survey.pairs,
             pairs_looked_at: survey.looked_at,
             pairs_joined: survey.joined,
@@ -169,14 +172,23 @@ impl Found {
             let examples: Vec<_> = examples.collect();
             let _ = writeln!(
                 text,
-                "no alternate: {} pairs of hosts have none, such as {}",
+                "no alternate: {} pairs of devices have none, such as {}",
                 self.pairs_alone,
                 examples.join(", ")
             );
         }
+        match self.hosts_without_multi_port_device {
+            0 => {}
+            count => {
+                let _ = writeln!(
+                    text,
+                    "{count} hosts have several ports, each another device: apm moves no connection between these"
+                );
+            }
+        }
         let _ = writeln!(
             text,
-            "looked at {} of {} pairs of hosts with several ports: {} share something needlessly, \
+            "looked at {} of {} pairs of devices with several ports: {} share something needlessly, \
              {} have no alternate",
             self.pairs_looked_at, self.pairs, self.pairs_joined, self.pairs_alone
         );
@@ -251,8 +263,8 @@ fn words(stuck: Stuck) -> String {
 impl Hanging {
     fn new(fabric: &Fabric, hanging: &OneSwitch) -> Self {
         Self {
-            host: host(fabric, hanging.host.ports[0]),
-            ports: hanging.host.ports.len(),
+            host: host(fabric, hanging.device.ports[0]),
+            ports: hanging.device.ports.len(),
             switch: fabric.node(hanging.switch).name.to_string(),
         }
     }
@@ -272,7 +284,7 @@ impl Joining {
     fn text(&self) -> String {
         let examples: Vec<_> = self.examples.iter().map(Between::text).collect();
         format!(
-            "needless: {} joins primary and alternate of {} pairs of hosts, though the cables \
+            "needless: {} joins primary and alternate of {} pairs of devices, though the cables \
              lead around it: forwarding tables could do better; such as {}",
             self.name,
             self.pairs,

@@ -24,7 +24,7 @@ pub(super) struct Diff {
     /// Another
     #[arg(value_name = "AFTER")]
     after: PathBuf,
-    /// Pairs of multi-port hosts to look at, at most; they are spread evenly
+    /// Pairs of multi-port devices to look at, at most; they are spread evenly
     #[arg(long, value_name = "N", default_value_t = super::PAIRS)]
     pairs: u64,
 }
@@ -42,7 +42,7 @@ struct Differs {
     ports_lost: Vec<Lost>,
     pairs: u64,
     pairs_looked_at: u64,
-    /// Pairs of hosts that share more, or have no alternate any more.
+    /// Pairs of devices that share more, or have no alternate any more.
     pairs_worse: Vec<Worse>,
     pairs_better: u64,
 }
@@ -94,7 +94,7 @@ impl Diff {
         let (before, after) = (load(&self.before)?, load(&self.after)?);
         let bar = Bar::new();
         let difference = check::difference(&before, &after, self.pairs, &mut |done, all| {
-            bar.show("pairs of hosts", done, all);
+            bar.show("pairs of devices", done, all);
         });
         drop(bar);
         let differs = Differs::new(&before, &after, &difference);
@@ -216,7 +216,7 @@ impl Differs {
 
     fn looked_at(&self) -> String {
         format!(
-            "looked at {} of {} pairs of hosts with several ports: {} share more than before, {} \
+            "looked at {} of {} pairs of devices with several ports: {} share more than before, {} \
              less\n",
             self.pairs_looked_at,
             self.pairs,

@@ -57,7 +57,7 @@ impl Fabric {
 pub(super) struct Source {
     /// The snapshot of the fabric
     #[arg(long, value_name = "FILE", default_value = SNAPSHOT)]
-    fabric: PathBuf,
+    pub(in crate::ctl) fabric: PathBuf,
     /// Switches and links that fail together
     #[arg(long, value_name = "FILE")]
     risks: Option<PathBuf>,

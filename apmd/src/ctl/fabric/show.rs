@@ -52,6 +52,7 @@ struct Nodes {
     adapters: usize,
     systems: usize,
     multi_port_systems: usize,
+    multi_port_adapters: usize,
     /// Ports of adapters by LID mask count.
     end_ports: BTreeMap<u8, usize>,
     lids: usize,
@@ -86,6 +87,7 @@ impl Numbers {
                 adapters: summary.adapters,
                 systems: summary.systems,
                 multi_port_systems: summary.multi_port_systems,
+                multi_port_adapters: summary.multi_port_adapters,
                 end_ports: summary.end_ports,
                 lids: summary.lids,
                 sl_to_vl_nodes: summary.sl_to_vl_nodes,

@@ -87,6 +87,8 @@ pub(super) enum Verdict {
     TablesCould,
     /// There is no alternate.
     NoAlternate,
+    /// There is none at these devices, and the other ports of the hosts are other devices.
+    OtherDevices,
 }
 
 impl Judged {
@@ -110,8 +112,13 @@ impl Judged {
             };
             judged.push(Candidate::new(fabric, candidate, &shared));
         }
-        let cables = fabric.disjoint_by_cables(local, remote);
-        let tables = fabric.disjoint_by_tables(local, remote, cables);
+        let at_devices = |lid| {
+            let port = fabric.port_by_lid(lid);
+            port.map_or_else(Vec::new, |port| fabric.ports_beside(port))
+        };
+        let (at_local, at_remote) = (at_devices(primary.slid), at_devices(primary.dlid));
+        let cables = fabric.disjoint_by_cables(&at_local, &at_remote);
+        let tables = fabric.disjoint_by_tables(&at_local, &at_remote, cables);
         Ok(Self {
             source: local.iter().map(|&port| Port::new(fabric, port)).collect(),
             destination: remote.iter().map(|&port| Port::new(fabric, port)).collect(),
@@ -126,6 +133,7 @@ impl Verdict {
     fn of(candidates: &[Candidate], tables: Disjoint) -> Self {
         let mut alternates = candidates.iter().filter(|c| c.fitness == "alternate");
         match alternates.next() {
+            None if candidates.iter().any(|c| c.fitness == "other_device") => Self::OtherDevices,
             None => Self::NoAlternate,
             Some(best) if best.shared.is_empty() => Self::Disjoint,
             Some(best) if best.shared.iter().all(|shared| shared.unavoidable) => Self::CablesForbid,
@@ -169,6 +177,10 @@ impl Candidate {
             Fitness::NoPartition => {
                 let fault = "the ports have no partition in common".to_owned();
                 ("no_partition", None, Some(fault))
+            }
+            Fitness::OtherDevice => {
+                let fault = "other device: not by apm".to_owned();
+                ("other_device", None, Some(fault))
             }
             Fitness::Fails(fault) => ("fails", None, Some(fault.to_string())),
         };

@@ -47,6 +47,12 @@ impl Path {
         let Verb::Show(show) = self.verb;
         let fabric = show.from.load()?;
         let hosts = addresses(show.hosts.as_deref())?;
+        if !fabric.has_routes() {
+            let path = show.from.fabric.display();
+            return Err(Failure::Failed(format!(
+                "{path} has no forwarding tables, so no path is known: import it again with --tables FILE"
+            )));
+        }
         let source = place(&fabric, &show.source, &hosts)?;
         let destination = place(&fabric, &show.destination, &hosts)?;
         if source.ports == destination.ports {

@@ -98,6 +98,9 @@ fn verdict(verdict: Verdict) -> &'static str {
             "forwarding tables could do better: the cables lead around some of what it shares"
         }
         Verdict::NoAlternate => "no alternate",
+        Verdict::OtherDevices => {
+            "no alternate: apm stays on one device, and the other ports of these hosts are other devices"
+        }
     }
 }
 

@@ -30,6 +30,20 @@ pub(super) struct End {
 }
 
 impl Link {
+    /// Whether a line can only be the first of a link: the description of a node is too short to have one in it.
+    pub(super) fn begins(line: &str) -> bool {
+        let rest = line
+            .strip_prefix("{ ")
+            .and_then(|rest| rest.split_once(" Ports:"));
+        rest.is_some_and(|(kind, rest)| kind.len() <= KIND && rest.contains(" SystemGUID:"))
+    }
+
+    /// Whether a link is told to its end.
+    pub(super) fn is_whole(record: &str) -> bool {
+        let tail = record.rsplit_once("} PHY=");
+        tail.is_some_and(|(_, state)| state.contains(" SPD="))
+    }
+
     pub(super) fn parse(line: &str) -> Result<Self, Problem> {
         let (first, rest) = end(line)?;
         let (second, rest) = end(rest)?;
@@ -82,11 +96,15 @@ fn split_end(text: &str) -> Option<(End, &str)> {
     Some((end, rest))
 }
 
-/// `-SM` marks the node on which OpenSM saw a subnet manager.
+/// The longest word for what a node is: `CA-SM`.
+const KIND: usize = 5;
+
+/// `-SM` marks the node on which OpenSM saw a subnet manager. A router's port is an end port, and so is one of which
+/// OpenSM does not know what it is: nothing goes through it.
 fn kind(word: &str) -> Option<NodeKind> {
     match word.strip_suffix("-SM").unwrap_or(word) {
         "SW" => Some(NodeKind::Switch),
-        "CA" | "RT" => Some(NodeKind::Adapter),
+        "CA" | "RT" | "Rt" | "**" => Some(NodeKind::Adapter),
         _ => None,
     }
 }

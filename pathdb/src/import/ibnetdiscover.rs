@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `ibnetdiscover` prints: a section for each node, with its links as that node's end sees them. Without link
+//! states: what it shows is taken for up.
+//!
+//! ```text
+//! sysimgguid=0x2c5eab0300b87b40
+//! switchguid=0x2c5eab0300b87b40(2c5eab0300b87b40)
+//! Switch  65 "S-2c5eab0300b87b40"  # "leaf" enhanced port 0 lid 73 lmc 0
+//! [1]     "H-e09d7303007a4bd8"[1](e09d7303007a4bd8)  # "host mlx5_0" lid 647 4xNDR
+//!
+//! caguid=0xe09d7303007a4bd8
+//! Ca      1 "H-e09d7303007a4bd8"  # "host mlx5_0"
+//! [1](e09d7303007a4bd8)  "S-2c5eab0300b87b40"[1]  # lid 647 lmc 0 "leaf" lid 73 4xNDR
+//! ```
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use cm_msgs::{Guid, Lid};
+
+use super::collected::{Collected, LinkLine, PortKey, PortLine};
+use super::warnings::Bad;
+use super::{Lost, Problem, ReadError, Warnings, port_report, syntax};
+use crate::capability::Capability;
+use crate::fabric::{NodeKind, NodeSpec};
+use crate::lines::{Lines, Progress, Records, guid};
+
+/// What begins lines that say nothing of nodes and links.
+const OF_NO_USE: [&str; 7] = [
+    "#",
+    "vendid=",
+    "devid=",
+    "Chassis ",
+    "Non-Chassis ",
+    "Hostname: ",
+    "DR path ",
+];
+
+/// Reads nodes, ports and links.
+pub(super) fn read(
+    path: &Path,
+    progress: Progress<'_>,
+    warnings: &mut Warnings,
+) -> Result<Collected, ReadError> {
+    let mut reading = Reading::default();
+    let mut lines = Lines::open(path)?;
+    let size = lines.size();
+    lines.records(Records::LINES, size, progress, |line, number| {
+        match reading.take(line, number) {
+            Err(bad) if bad.is_fatal() => return Err(bad.problem),
+            Err(bad) => warnings.push(path, number, bad),
+            Ok(()) => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if reading.collected.is_empty() {
+        return Err(lines.error(Problem::Empty));
+    }
+    if reading.is_port_report {
+        warnings.push(path, 0, Bad::new(Problem::NoDevices, Lost::Devices));
+    }
+    Ok(reading.collected)
+}
+
+/// What has been read, and whose section it is.
+#[derive(Default)]
+struct Reading {
+    collected: Collected,
+    /// NodeInfo:SystemImageGUID of the next node, where it has one.
+    system: Option<Guid>,
+    /// NodeInfo:PortGUID of the next node, if it is a switch.
+    port: Option<Guid>,
+    node: Option<(Guid, NodeKind)>,
+    is_port_report: bool,
+}
+
+impl Reading {
+    fn take(&mut self, line: &str, number: usize) -> Result<(), Bad> {
+        if line.is_empty() || OF_NO_USE.iter().any(|word| line.starts_with(word)) {
+            return Ok(());
+        }
+        if port_report::begins(line) {
+            self.is_port_report = true;
+            return port_report::take(line, number, &mut self.collected);
+        }
+        if let Some((key, value)) = line.split_once("guid=0x") {
+            return self.guid(key, value, line);
+        }
+        match line.strip_prefix('[') {
+            Some(rest) => self.link(rest, number, line),
+            None => self.node(number, line),
+        }
+    }
+
+    /// `sysimgguid=0xGUID` is the first line of a node that has one, `switchguid=0xGUID(PORT)` or such the next.
+    fn guid(&mut self, key: &str, value: &str, line: &str) -> Result<(), Bad> {
+        let end = value.find(|c: char| !c.is_ascii_hexdigit());
+        let (value, rest) = value.split_at(end.unwrap_or(value.len()));
+        let value =
+            guid(value).ok_or_else(|| Bad::new(syntax("KINDguid=0xGUID", line), Lost::Node))?;
+        if key == "sysimg" {
+            self.system = Some(value);
+        }
+        let port = rest
+            .strip_prefix('(')
+            .and_then(|rest| rest.split(')').next());
+        self.port = port.and_then(guid);
+        self.node = None;
+        Ok(())
+    }
+
+    /// `KIND PORTS "K-GUID" # "NAME"`, with port 0's LIDs if it is a switch.
+    fn node(&mut self, number: usize, line: &str) -> Result<(), Bad> {
+        let (system, port) = (self.system.take(), self.port.take());
+        self.node = None;
+        let (mut spec, lids) = node(line).ok_or_else(|| {
+            let wanted = "KIND PORTS \"K-GUID\" # \"NAME\"";
+            Bad::new(syntax(wanted, line), Lost::Node)
+        })?;
+        spec.system = system.unwrap_or(spec.guid);
+        let (guid, kind) = (spec.guid, spec.kind);
+        self.collected.node(spec)?;
+        self.node = Some((guid, kind));
+        match lids {
+            None => Ok(()),
+            Some((lid, lmc)) => self.collected.port(
+                number,
+                PortLine {
+                    key: (guid, 0),
+                    guid: port.unwrap_or(guid),
+                    lid,
+                    lmc: Some(lmc),
+                },
+            ),
+        }
+    }
+
+    /// `[PORT]..  "K-GUID"[PORT]..  # .. lid LID WIDTHxSPEED`, of the node whose section it is.
+    fn link(&mut self, rest: &str, number: usize, line: &str) -> Result<(), Bad> {
+        let wanted = || {
+            let wanted =
+                "[PORT] \"K-GUID\"[PORT] # \"NAME\" lid LID WIDTHSPEED after a node's line";
+            Bad::new(syntax(wanted, line), Lost::Link)
+        };
+        let (node, kind) = self.node.ok_or_else(wanted)?;
+        let link = Link::parse(rest).ok_or_else(wanted)?;
+        if let (NodeKind::Adapter, Some(own)) = (kind, link.own) {
+            let key = (node, link.number);
+            let (guid, lid, lmc) = own;
+            self.collected.port(
+                number,
+                PortLine {
+                    key,
+                    guid,
+                    lid,
+                    lmc: Some(lmc),
+                },
+            )?;
+        }
+        let line = LinkLine {
+            ends: [(node, link.number), link.peer],
+            carries: link.carries,
+            up: true,
+        };
+        self.collected.link(number, line)
+    }
+}
+
+fn node(line: &str) -> Option<(NodeSpec, Option<(Lid, u8)>)> {
+    let (head, tail) = line.split_once('#')?;
+    let mut words = head.split_ascii_whitespace();
+    let kind = match words.next()? {
+        "Switch" => NodeKind::Switch,
+        "Ca" | "Rt" | "???" => NodeKind::Adapter,
+        _ => return None,
+    };
+    let ports = words.next()?.parse().ok()?;
+    let guid = quoted_guid(words.next()?)?;
+    let (name, tail) = quoted(tail)?;
+    let lids = match kind {
+        NodeKind::Adapter => None,
+        NodeKind::Switch => Some(lids(tail)?),
+    };
+    let spec = NodeSpec {
+        kind,
+        guid,
+        system: guid,
+        name: name.into(),
+        ports,
+    };
+    Some((spec, lids))
+}
+
+/// What a line says of a link.
+struct Link {
+    number: u8,
+    peer: PortKey,
+    /// An adapter's own port: GUID, LID, LID mask count.
+    own: Option<(Guid, Lid, u8)>,
+    carries: Capability,
+}
+
+impl Link {
+    /// The line after its first bracket.
+    fn parse(rest: &str) -> Option<Self> {
+        let (head, tail) = rest.split_once('#')?;
+        let (own, peer) = head.split_once('"')?;
+        let number = own.split(']').next()?.parse().ok()?;
+        let (peer, port) = peer.split_once("\"[")?;
+        let peer = (
+            quoted_guid(&format!("\"{peer}\""))?,
+            port.split(']').next()?.parse().ok()?,
+        );
+        let (_, after) = quoted(tail)?;
+        let own_guid = own
+            .split_once('(')
+            .and_then(|(_, rest)| guid(rest.split(')').next()?));
+        let before = tail.split('"').next()?;
+        let own = own_guid.and_then(|guid| {
+            let (lid, lmc) = lids(before)?;
+            Some((guid, lid, lmc))
+        });
+        Some(Self {
+            number,
+            peer,
+            own,
+            carries: carries(after)?,
+        })
+    }
+}
+
+/// `.. lid LID lmc LMC ..`
+fn lids(text: &str) -> Option<(Lid, u8)> {
+    let (_, rest) = text.rsplit_once("lid ")?;
+    let (lid, rest) = rest.split_once(" lmc ")?;
+    let lmc = rest.split_ascii_whitespace().next()?;
+    Some((Lid(lid.trim().parse().ok()?), lmc.parse().ok()?))
+}
+
+/// `lid LID WIDTHSPEED ..`
+fn carries(text: &str) -> Option<Capability> {
+    let rest = text.trim_start().strip_prefix("lid ")?;
+    let mut words = rest.split_ascii_whitespace();
+    let (_lid, rate) = (words.next()?, words.next()?);
+    // The width ends where the speed begins: in a capital or a question mark.
+    let at = rate.find('x').map(|x| x + 1);
+    let rate = at.and_then(|at| port_report::rate(&rate[..at], &rate[at..]));
+    Some(Capability { mtu: None, rate })
+}
+
+/// `"K-GUID"`
+fn quoted_guid(text: &str) -> Option<Guid> {
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    let (_, digits) = inner.split_once('-')?;
+    guid(digits)
+}
+
+/// What is between the first quotation mark and the last, and what follows: a description may have others.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let (_, rest) = text.split_once('"')?;
+    rest.rsplit_once('"')
+}
