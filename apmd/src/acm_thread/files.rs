@@ -48,7 +48,7 @@ pub(super) fn routes(config: &config::Acm, from: &[Gid]) -> Vec<PathRecord> {
 
 /// The text of a file that there need not be.
 fn text(path: &Path) -> Option<String> {
-    match text_file::read(path, SIZE_LIMIT) {
+    match text_file::read_any(path, SIZE_LIMIT) {
         Ok(text) => {
             tracing::info!(path = %path.display(), "file of ibacm's read");
             Some(text)

@@ -72,7 +72,7 @@ impl Acm {
                 Ok(Outcome::Ok)
             }
             Some(Verb::Import { file }) => {
-                let text = text_file::read(&file, OPTIONS_MAX);
+                let text = text_file::read_any(&file, OPTIONS_MAX);
                 let text = text.map_err(|error| failed(format!("{}: {error}", file.display())))?;
                 print!(
                     "# {} for /etc/rdma/apmd.toml\n{}",

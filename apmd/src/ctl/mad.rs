@@ -12,7 +12,7 @@ use cm_msgs::{DecodeError, cm};
 use serde_json::{Map, Value, json};
 
 use super::attribute::{self, Attribute};
-use super::{Failure, Options, Outcome};
+use super::{Failure, Options, Outcome, hex};
 
 #[derive(Args)]
 pub(super) struct Mad {
@@ -25,8 +25,8 @@ pub(super) struct Mad {
 enum Verb {
     /// Decode one
     Decode {
-        /// 512 hex digits (of the SA's tables, more), white space between them allowed; - for
-        /// standard input
+        /// 256 bytes (of the SA's tables, more) as hex digits, with 0x, colons or white space or without; a dump with
+        /// offsets; a captured packet; - for standard input
         #[arg(required = true, value_name = "HEX")]
         hex: Vec<String>,
     },
@@ -37,38 +37,17 @@ impl Mad {
         let Verb::Decode { hex } = self.verb;
         let text = match &hex[..] {
             [dash] if dash == "-" => {
-                let mut text = String::new();
-                let read = std::io::stdin().read_to_string(&mut text);
+                let mut text = Vec::new();
+                let read = std::io::stdin().read_to_end(&mut text);
                 read.map_err(|error| Failure::Failed(format!("standard input: {error}")))?;
-                text
+                String::from_utf8_lossy(&text).into_owned()
             }
             words => words.join(" "),
         };
-        let bytes = bytes(&text).map_err(Failure::Failed)?;
+        let bytes = hex::mad_of(hex::bytes(&text).map_err(Failure::Failed)?);
         let decoded = decode(&bytes).map_err(Failure::Failed)?;
         options.show(&decoded.json(), || decoded.text())?;
         Ok(Outcome::Ok)
-    }
-}
-
-/// Bytes from hex digits; a wrong one is named by its place.
-fn bytes(text: &str) -> Result<Vec<u8>, String> {
-    let digits = text.char_indices().filter(|(_, c)| !c.is_whitespace());
-    let mut bytes = Vec::new();
-    let mut high = None;
-    let mut last = 0;
-    for (at, c) in digits {
-        let digit = c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let digit = digit.ok_or_else(|| format!("character {}: {c:?} is no hex digit", at + 1))?;
-        last = at + 1;
-        match high.take() {
-            None => high = Some(digit),
-            Some(high) => bytes.push(high << 4 | digit),
-        }
-    }
-    match high {
-        Some(_) => Err(format!("character {last}: half a byte at the end")),
-        None => Ok(bytes),
     }
 }
 
@@ -189,19 +168,6 @@ mod tests {
     use super::*;
     use cm_msgs::sa::{PathRecord, Record, Rmpp, SaMad};
     use cm_msgs::smp;
-
-    #[test]
-    fn hex_with_white_space() {
-        assert_eq!(bytes(" 01 2\n D\tff"), Ok(vec![0x01, 0x2d, 0xff]));
-        assert_eq!(
-            bytes("012g").unwrap_err(),
-            "character 4: 'g' is no hex digit"
-        );
-        assert_eq!(
-            bytes("012").unwrap_err(),
-            "character 3: half a byte at the end"
-        );
-    }
 
     #[test]
     fn path_records_are_shown_too() {

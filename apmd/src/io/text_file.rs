@@ -11,6 +11,23 @@ use std::path::Path;
 /// # Errors
 /// There is none, it is larger, not UTF-8 or no regular file, or cannot be read.
 pub(crate) fn read(path: &Path, limit: u64) -> io::Result<String> {
+    String::from_utf8(bytes(path, limit)?).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
+        io::Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8"))
+    })
+}
+
+/// The same of a file in any encoding that has ASCII in it, as other programs read theirs: what is not UTF-8 becomes
+/// replacement characters.
+///
+/// # Errors
+/// As [`read`], but for the encoding.
+pub(crate) fn read_any(path: &Path, limit: u64) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&bytes(path, limit)?).into_owned())
+}
+
+fn bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // Whoever opens a FIFO otherwise waits for somebody who writes.
     let file = OpenOptions::new()
         .read(true)
@@ -24,7 +41,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<String> {
         let what = format!("larger than {} KiB", limit / 1024);
         return Err(io::Error::new(ErrorKind::FileTooLarge, what));
     }
-    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"))
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -48,5 +65,16 @@ mod tests {
             (Ok(1024), Err(ErrorKind::FileTooLarge))
         );
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn another_encoding_is_named_by_its_line_or_read() {
+        let path = std::env::temp_dir().join(format!("apmd-latin1-{}", std::process::id()));
+        std::fs::write(&path, b"# a\n# Erl\xe4uterung\nname value\n").unwrap();
+        let error = read(&path, 1024).unwrap_err();
+        assert_eq!(error.to_string(), "line 2 is not UTF-8");
+        let text = read_any(&path, 1024).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "# a\n# Erl\u{fffd}uterung\nname value\n");
     }
 }

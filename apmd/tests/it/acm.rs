@@ -11,7 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::apmctl::apmctl;
+use crate::apmctl::{apmctl, outcome};
 use crate::daemon::Daemon;
 use crate::directory::Directory;
 
@@ -331,6 +331,24 @@ fn ibacms_options_are_imported_and_tcp_is_found_by_its_file() {
     daemon.wait();
     assert!(!path("ibacm-tcp.port").exists() && !path("ibacm-unix.sock").exists());
     assert!(fs::symlink_metadata(path("ibacm.sock")).is_err());
+}
+
+/// ibacm reads bytes: a comment in another encoding is a comment.
+#[test]
+fn ibacms_options_may_be_in_any_encoding() {
+    let directory = Directory::new();
+    let options = directory.path().join("ibacm_opts.cfg");
+    let text = b"# Erl\xe4uterung\nroute_prot acm\ncolour r\xf6t\n";
+    fs::write(&options, text).expect("room");
+    let options = options.to_str().expect("text");
+    let (code, section, error) = outcome(
+        &apmctl(&["acm", "import", options])
+            .output()
+            .expect("it starts"),
+    );
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(section.contains("\nmulticast = \"paths\"\n"), "{section}");
+    assert!(section.contains("# line 3: colour"), "{section}");
 }
 
 #[test]

@@ -206,6 +206,34 @@ fn mad_decode_reads_standard_input() {
     assert_eq!((code, text.contains("\"LAP\"")), (0, true), "{text}");
 }
 
+/// MADs between real adapters, each a line of labels with the bytes at its end.
+#[test]
+fn mad_decode_reads_what_was_captured() {
+    let captured = include_str!("../data/captured-mads.hex");
+    let mut messages = Vec::new();
+    for line in captured.lines() {
+        let (code, text, error) = run(&["-j", "mad", "decode", line]);
+        assert_eq!(code, 0, "{error}");
+        let decoded: Value = serde_json::from_str(&text).expect("json");
+        messages.push(decoded["message"].as_str().expect("a name").to_owned());
+        let (_, digits) = line.rsplit_once(' ').expect("a last word");
+        let pairs: Vec<&str> = digits
+            .as_bytes()
+            .chunks(2)
+            .filter_map(|two| str::from_utf8(two).ok())
+            .collect();
+        for other in [
+            pairs.join(":"),
+            format!("0x{digits}"),
+            format!("0x{}", pairs.join(" 0x")),
+        ] {
+            assert_eq!(run(&["-j", "mad", "decode", &other]).1, text);
+        }
+    }
+    assert_eq!(messages[..3], ["REQ", "REP", "RTU"]);
+    assert_eq!(messages.len(), 11);
+}
+
 #[test]
 fn mad_decode_says_what_is_wrong_where() {
     let mut other = lap();
