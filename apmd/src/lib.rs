@@ -11,6 +11,7 @@
 pub(crate) mod acm_thread;
 pub(crate) mod client;
 pub(crate) mod clock;
+pub mod command_line;
 pub(crate) mod config;
 pub(crate) mod counters;
 pub mod ctl;
@@ -19,6 +20,7 @@ pub(crate) mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod event_loop;
 pub mod io;
+mod journal;
 pub(crate) mod kernel;
 mod log_limit;
 pub(crate) mod logging;

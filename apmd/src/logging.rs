@@ -3,12 +3,15 @@
 
 use statemachine::Time;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format;
+use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Log, LogFormat, log};
+use crate::journal::{self, Prioritized};
 use crate::log_limit::LogLimit;
 
 /// Changes the level of a log that runs.
@@ -26,7 +29,7 @@ fn effective(config: &Log) -> Targets {
         .unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
 }
 
-/// Starts the log. Under systemd the journal adds the time.
+/// Starts the log. Where it goes to the journal, this adds the time and wants the priority.
 pub(crate) fn start(config: &Log) -> LogHandle {
     let (filter, handle) = reload::Layer::new(effective(config));
     let limit = LogLimit::new();
@@ -35,12 +38,21 @@ pub(crate) fn start(config: &Log) -> LogHandle {
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(std::io::stderr);
-    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
-    match (config.format, journal) {
-        (LogFormat::Json, _) => registry.with(lines.json()).init(),
-        (LogFormat::Text, true) => registry
-            .with(lines.without_time().with_target(false))
-            .init(),
+    match (config.format, journal::is_stderr()) {
+        (LogFormat::Json, false) => registry.with(lines.json()).init(),
+        (LogFormat::Json, true) => {
+            let format = format().json().without_time();
+            let lines = lines.fmt_fields(JsonFields::new());
+            registry
+                .with(lines.event_format(Prioritized(format)))
+                .init();
+        }
+        (LogFormat::Text, true) => {
+            let format = format().without_time().with_target(false);
+            registry
+                .with(lines.event_format(Prioritized(format)))
+                .init();
+        }
         (LogFormat::Text, false) => registry.with(lines.with_target(false)).init(),
     }
     LogHandle {

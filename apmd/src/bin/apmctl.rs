@@ -3,9 +3,8 @@
 
 use std::process::ExitCode;
 
-use apmd::ctl::{self, Arguments};
-use clap::Parser;
+use apmd::{command_line, ctl};
 
 fn main() -> ExitCode {
-    ctl::main(Arguments::parse())
+    command_line::read(std::env::args_os()).map_or_else(|ended| ended, ctl::main)
 }

@@ -3,9 +3,8 @@
 
 use std::process::ExitCode;
 
-use apmd::daemon::{self, Arguments};
-use clap::Parser;
+use apmd::{command_line, daemon};
 
 fn main() -> ExitCode {
-    daemon::main(Arguments::parse())
+    command_line::read(std::env::args_os()).map_or_else(|ended| ended, daemon::main)
 }

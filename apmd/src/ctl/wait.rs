@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use statemachine::view::Protection;
 
 use super::ask::{PATIENCE, ask_within};
-use super::which::{self, Filters};
+use super::which;
 use super::{Failure, Options, Outcome, number};
 use crate::observe::filter::ConnectionFilter;
 use crate::observe::model::Status;
@@ -34,8 +34,9 @@ enum What {
         /// Connections there must be at least
         #[arg(short, long, default_value_t = 1, value_name = "N")]
         count: usize,
-        #[command(flatten)]
-        filters: Filters,
+        /// An ID, or: qpn N, device NAME, pid N, command NAME, owner NAME (all must fit)
+        #[arg(value_name = "FILTER")]
+        filters: Vec<String>,
     },
 }
 
@@ -47,7 +48,7 @@ impl Wait {
             count,
             filters,
         } = self.what;
-        let filter = filters.parse()?;
+        let filter = which::parse(&filters)?;
         if filter.state.is_some() {
             let text = "state: not allowed here: `wait armed` always waits for armed".to_owned();
             return Err(Failure::Usage(text));

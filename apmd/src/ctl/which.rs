@@ -77,7 +77,7 @@ pub(super) fn pages(
 }
 
 /// Words in the manner of iproute2: a key and its value, or an ID alone.
-fn parse(words: &[String]) -> Result<ConnectionFilter, Failure> {
+pub(super) fn parse(words: &[String]) -> Result<ConnectionFilter, Failure> {
     let mut filter = ConnectionFilter::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {

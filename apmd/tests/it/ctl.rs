@@ -50,6 +50,30 @@ fn usage_is_2_and_no_daemon_is_3() {
     ] {
         assert_eq!(run(arguments).0, 2, "{arguments:?}");
     }
+    for (arguments, said) in [
+        (
+            &["conn", "foo"][..],
+            "apmctl: 'foo' is none of show, set, migrate, rearm; see `apmctl conn --help`\n",
+        ),
+        (
+            &["c"],
+            "apmctl: 'c' may be conn or counters; see `apmctl --help`\n",
+        ),
+        (
+            &["conn", "-x"],
+            "apmctl: unexpected argument '-x' found; see `apmctl conn --help`\n",
+        ),
+        (
+            &["conn", "show", "foo"],
+            "apmctl: \"foo\" is no connection ID and none of qpn, device, pid, command, owner, state\n",
+        ),
+    ] {
+        assert_eq!(run(arguments), (2, String::new(), said.to_owned()));
+    }
+    // An ID is shown without the verb; what is missing is the daemon.
+    assert_eq!(run(&["-s", "/nowhere", "conn", "4.1"]).0, 3);
+    let (code, out, _) = run(&["wait", "armed", "--help"]);
+    assert_eq!((code, out.contains("state armed")), (0, false), "{out}");
     let directory = Directory::new();
     let socket = directory.path().to_str().expect("a temporary path is text");
     for object in ["status", "conn", "port", "source", "counters"] {
@@ -450,4 +474,33 @@ fn source_show_lists_the_sources_and_the_file_of_paths_is_read_again() {
         .collect();
     assert_eq!(names, ["SOURCE", "static", "sa"]);
     assert_eq!(outcome(&daemon.apmctl(&["source", "show", "acm"])).0, 1);
+}
+
+/// The journal wants priorities; whoever inherits its variable with another stderr does not.
+#[test]
+fn lines_for_the_journal_begin_with_their_priority() {
+    for (stream, begins) in [
+        ("stat -Lc %d:%i /proc/self/fd/2", true),
+        ("echo 1:2", false),
+    ] {
+        let directory = Directory::new();
+        let daemon = Daemon::start_with_journal(stream, directory.path());
+        daemon.write_config("[control]\ngroup = \"no-such-group\"\n");
+        daemon.signal(Signal::SIGHUP);
+        daemon.await_log("no-such-group");
+        let log = daemon.log();
+        let line = log
+            .iter()
+            .find(|line| line.contains("no-such-group"))
+            .expect("it is there");
+        assert_eq!(
+            line.starts_with("<3>") || line.starts_with("<4>"),
+            begins,
+            "{line}"
+        );
+        assert!(
+            log.iter().all(|line| line.starts_with('<') == begins),
+            "{log:?}"
+        );
+    }
 }

@@ -56,6 +56,15 @@ impl Daemon {
         Self::try_start_by(shell, directory, config).expect("apmd starts")
     }
 
+    /// Starts one for which the shell variable `JOURNAL_STREAM` is what this command prints.
+    pub(crate) fn start_with_journal(stream: &str, directory: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        let script =
+            format!("JOURNAL_STREAM=$({stream}); export JOURNAL_STREAM; exec \"$0\" \"$@\"");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_apmd")]);
+        Self::try_start_by(shell, directory, "").expect("apmd starts")
+    }
+
     /// Starts one in `directory` that is not root: as a user who is nobody here, if root runs the test.
     pub(crate) fn start_as_stranger(directory: &Directory, config: &str) -> Self {
         // Where everybody may run it.
