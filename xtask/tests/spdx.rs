@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every file that can carry a comment says in its first line under which licence it is.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,13 +55,44 @@ fn every_source_file_has_an_spdx_line() {
     assert!(sources.len() > 20, "git lists the sources");
     let without: Vec<_> = sources
         .iter()
-        .filter(|path| {
-            let text = fs::read(root.join(path)).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text);
-            let mut lines = text.lines().skip_while(|line| line.starts_with("#!/"));
-            let first = lines.next().unwrap_or_default();
-            !first.contains("SPDX-License-Identifier: ")
-        })
+        .filter(|path| licence(root, path).is_none())
         .collect();
     assert!(without.is_empty(), "without an SPDX line: {without:?}");
+}
+
+/// What the first line says after `SPDX-License-Identifier:`.
+fn licence(root: &Path, path: &Path) -> Option<String> {
+    let text = fs::read(root.join(path)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut lines = text.lines().skip_while(|line| line.starts_with("#!/"));
+    let (_, expression) = lines.next()?.split_once("SPDX-License-Identifier: ")?;
+    Some(expression.trim_end_matches("*/").trim().to_owned())
+}
+
+/// The texts of licences are in the tree: those of the kernel module beside it.
+#[test]
+fn every_licence_that_is_named_has_its_text() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a workspace");
+    let mut named = BTreeSet::new();
+    for path in tracked_files(root)
+        .into_iter()
+        .filter(|path| is_source(path))
+    {
+        let expression = licence(root, &path).unwrap_or_default();
+        named.extend(expression.split(" OR ").map(str::to_owned));
+    }
+    let text = |name: &str| match name {
+        "MIT" => "LICENSE-MIT",
+        "Apache-2.0" => "LICENSE-APACHE",
+        "GPL-2.0" => "kernel/LICENSE-GPL-2.0",
+        "BSD-2-Clause" => "kernel/LICENSE-BSD-2-Clause",
+        other => panic!("{other} has no text here"),
+    };
+    assert_eq!(named.len(), 4, "{named:?}");
+    for name in named {
+        let length = fs::read_to_string(root.join(text(&name))).map_or(0, |text| text.len());
+        assert!(length > 1000, "{name}: {length} bytes");
+    }
 }
