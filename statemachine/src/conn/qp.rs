@@ -443,7 +443,7 @@ impl Core {
         } else {
             Gid::default()
         };
-        cx.peer_ports.share(&mut self.peer.ports);
+        self.peer.share_ports(&mut cx.peer_ports);
         let ports = &self.peer.ports;
         if cx.proven_ports.prove(self.node_guid, far, gid, ports) {
             self.vouches_for = Some(far);
