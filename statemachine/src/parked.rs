@@ -182,4 +182,42 @@ mod tests {
         parked.take(|_| true);
         assert_eq!(fill(&mut parked, &[1], 0, false), LIMIT / SHARES);
     }
+
+    /// Under which number a REQ is kept.
+    fn park_one(
+        parked: &mut ParkedReqs,
+        (lid, guid, qpn, peer_qpn): (u16, u64, u32, u32),
+    ) -> Option<u64> {
+        let req = Req {
+            local_ca_guid: Guid(guid),
+            local_qpn: cm_msgs::Qpn(qpn),
+            ..Req::default()
+        };
+        let data = ReqData {
+            peer_qpn: cm_msgs::Qpn(peer_qpn),
+            ..ReqData::default()
+        };
+        parked.park(source(lid), req, data, LIMIT, 0, false)
+    }
+
+    #[test]
+    fn a_copy_takes_the_place_of_the_one_before_and_another_connections_req_does_not() {
+        let mut parked = ParkedReqs::default();
+        let first = (1, 2, 3, 4);
+        assert_eq!(park_one(&mut parked, first), Some(0));
+        for (other, number) in [
+            ((9, 2, 3, 4), 1),
+            ((1, 9, 3, 4), 2),
+            ((1, 2, 9, 4), 3),
+            ((1, 2, 3, 9), 4),
+        ] {
+            assert_eq!(park_one(&mut parked, other), Some(number), "{other:?}");
+        }
+        assert_eq!(park_one(&mut parked, first), Some(0), "a copy");
+        parked.expire(3);
+        let mut numbers: Vec<u64> = Vec::new();
+        numbers.extend(parked.take(|_| true).iter().map(|req| req.number));
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 1, 2, 4]);
+    }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How two daemons find each other.
 
-use cm_msgs::PKey;
-use cm_msgs::cm::{Rej, RejReason, Rejected};
+use cm_msgs::cm::{Dreq, Message, Rej, RejReason, Rejected, Req};
+use cm_msgs::{Lid, PKey};
 use statemachine::MadSource;
 use statemachine::view::{AssociationState, AssociationView, Protection, Reason};
 
@@ -196,4 +196,148 @@ fn a_peer_that_forgets_the_association_again_and_again_is_asked_twice_a_second_a
     pair.run(20);
     assert_eq!(pair.hosts[ACTIVE].sent("REQ"), before + 1);
     assert_open(&pair);
+}
+
+/// One end may have left its primary for the alternate, and the other may not know that yet. Any other path is another
+/// connection's, which has a queue pair of the same number on another port's far end.
+#[test]
+fn a_req_is_the_connections_only_if_both_lids_of_a_path_are() {
+    let other = |host| base_lid((host, 2));
+    type Change = fn(&mut Req, [Lid; 2]);
+    let changes: [(Change, bool); 4] = [
+        (|_, _| {}, true),
+        (
+            |req, other| req.primary.local_port_lid = other[ACTIVE],
+            false,
+        ),
+        (
+            |req, other| req.primary.remote_port_lid = other[PASSIVE],
+            false,
+        ),
+        (
+            |req, other| {
+                req.alternate = req.primary;
+                req.primary.local_port_lid = other[ACTIVE];
+                req.primary.remote_port_lid = other[PASSIVE];
+            },
+            true,
+        ),
+    ];
+    for (number, (change, taken)) in changes.into_iter().enumerate() {
+        let mut pair = Pair::new(9);
+        pair.record("REQ");
+        for host in [ACTIVE, PASSIVE] {
+            pair.start(host);
+        }
+        pair.register(ACTIVE);
+        while pair.recorded().is_empty() {
+            pair.run(1);
+        }
+        let (_, source, message) = pair.recorded()[0].clone();
+        let Message::Req(mut req) = message else {
+            panic!("recorded");
+        };
+        change(&mut req, [other(ACTIVE), other(PASSIVE)]);
+        for host in [ACTIVE, PASSIVE] {
+            pair.kill(host);
+        }
+        pair.run(2_000);
+        pair.start(PASSIVE);
+        pair.register(PASSIVE);
+        pair.forge(PASSIVE, source, req.into());
+        pair.run(1);
+        assert_eq!(pair.hosts[PASSIVE].sent("REP") > 0, taken, "{number}");
+    }
+}
+
+/// What the application uses is what works, as far as is known.
+#[test]
+fn a_req_goes_by_the_primarys_ports_first() {
+    let mut pair = Pair::new(10);
+    pair.record("REQ");
+    pair.begin();
+    pair.run(10);
+    let (to, source, _) = pair.recorded()[0];
+    assert_eq!(to, PASSIVE);
+    assert_eq!(source.lid, base_lid((ACTIVE, 1)));
+    assert_eq!(source.port, pair.hosts[PASSIVE].port_id(1));
+}
+
+#[test]
+fn what_is_left_of_either_hosts_ports_is_tried_with_each_other() {
+    let mut pair = Pair::armed(11);
+    pair.run(5_000);
+    pair.set_traffic(false);
+    pair.sa_dead = true;
+    pair.record("LAP");
+    pair.lose.insert("SAP", usize::MAX);
+    pair.pull(PASSIVE, 1);
+    pair.pull(ACTIVE, 2);
+    pair.run(5_000);
+    let (to, source, _) = pair.recorded()[0];
+    assert_eq!((to, source.port), (PASSIVE, pair.hosts[PASSIVE].port_id(2)));
+    assert_eq!(source.lid, base_lid((ACTIVE, 1)));
+}
+
+/// Both ends' names are a proof; one of them may be known to somebody else.
+#[test]
+fn who_names_one_of_the_two_ids_only_ends_nothing() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(12);
+        pair.run(1_000);
+        let view = pair.view(host).association;
+        let (ours, theirs) = (view.local_comm_id, view.remote_comm_id);
+        let (ours, theirs) = (ours.expect("open"), theirs.expect("open"));
+        let source = MadSource {
+            port: pair.hosts[host].port_id(1),
+            lid: base_lid((1 - host, 1)),
+            qpn: 1,
+            pkey: PKey::DEFAULT_FULL,
+            transaction_id: 77,
+        };
+        for (local_comm_id, remote_comm_id) in [(theirs, ours ^ 1), (theirs ^ 1, ours)] {
+            let dreq = Dreq {
+                local_comm_id,
+                remote_comm_id,
+                ..Dreq::default()
+            };
+            let rej = Rej {
+                local_comm_id,
+                remote_comm_id,
+                message_rejected: Rejected::NoMessage.into(),
+                reason: RejReason::InvalidCommId.into(),
+                ..Rej::default()
+            };
+            pair.forge(host, source, dreq.into());
+            pair.forge(host, source, rej.into());
+            pair.run(100);
+            let now = pair.view(host).association;
+            assert_eq!(now.state, AssociationState::Established, "host {host}");
+            assert_eq!(now.local_comm_id, Some(ours), "host {host}");
+        }
+        pair.assert_armed();
+    }
+}
+
+#[test]
+fn a_rep_to_a_req_that_is_over_is_rejected_as_one() {
+    let mut pair = Pair::new(13);
+    pair.record("REP");
+    pair.begin();
+    pair.run(1_000);
+    let (_, source, message) = pair.recorded()[0].clone();
+    let Message::Rep(mut rep) = message else {
+        panic!("recorded");
+    };
+    rep.local_comm_id ^= 1;
+    pair.record("REJ");
+    let before = pair.recorded().len();
+    pair.forge(ACTIVE, source, rep.into());
+    pair.run(10);
+    let [(PASSIVE, _, Message::Rej(rej))] = &pair.recorded()[before..] else {
+        panic!("one REJ");
+    };
+    assert_eq!(rej.message_rejected, u8::from(Rejected::Rep));
+    assert_eq!(rej.reason, u16::from(RejReason::InvalidCommId));
+    pair.assert_armed();
 }

@@ -3,9 +3,11 @@
 
 use std::num::{NonZeroU8, NonZeroU32};
 
-use cm_msgs::control::{MigrationState, Mode, Placement, PolicyOverride};
-use statemachine::Command;
+use cm_msgs::PKey;
+use cm_msgs::control::{MigrationState, Mode, Placement, PolicyOverride, QpState};
+use statemachine::trace::What;
 use statemachine::view::Protection;
+use statemachine::{Command, PortStatus, Trace};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
 
@@ -289,6 +291,134 @@ fn in_foul_weather_it_gets_there_too() {
     });
 }
 
+/// IBA 17.2.8: both paths of a queue pair have one partition and one MTU, and a port that is not up carries nothing.
+#[test]
+fn a_port_that_cannot_carry_the_connection_is_not_gone_to() {
+    let faults: [fn(&mut PortStatus); 3] = [
+        |port| port.pkeys = vec![PKey(0x8007)],
+        |port| port.mtu -= 1,
+        |port| port.active = false,
+    ];
+    for host in BOTH {
+        for fault in faults {
+            let mut pair = Pair::new(10);
+            pair.policies[host] = prefer(2);
+            fault(&mut pair.hosts[host].ports[1]);
+            let mut pair = started(pair);
+            pair.forget_traces();
+            pair.run(20_000);
+            pair.assert_armed();
+            let goes = |trace: &&Trace| matches!(trace.what, What::GoesTo(_));
+            assert_eq!(pair.traces(host).find(goes), None, "host {host}");
+            pair.assert_asleep(host);
+        }
+    }
+}
+
+#[test]
+fn an_end_that_wants_no_port_goes_where_the_peer_does() {
+    let mut pair = Pair::new(11);
+    pair.policies[PASSIVE] = prefer(2);
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 1)),
+        ((ACTIVE, 2), (PASSIVE, 2)),
+    ]);
+    let mut pair = started(pair);
+    pair.run(20_000);
+    pair.assert_armed();
+    assert_eq!(BOTH.map(|host| port(&pair, host)), [2, 2]);
+}
+
+/// While it is on its way an alternate that leads there comes before one that shares nothing with the primary; once it
+/// is there that no longer counts.
+#[test]
+fn once_there_it_has_the_best_alternate_at_once() {
+    let mut pair = armed(12, PASSIVE, prefer(2));
+    while port(&pair, PASSIVE) != 2 {
+        pair.run(1);
+    }
+    pair.run_until_armed(500);
+    pair.run(5);
+    pair.assert_armed();
+    pair.assert_best_alternates();
+}
+
+/// How often the active side has set out for a port since then.
+fn departures(pair: &Pair) -> usize {
+    let goes = |trace: &&Trace| matches!(trace.what, What::GoesTo(_));
+    pair.traces(ACTIVE).filter(goes).count()
+}
+
+/// An active side that prefers port 2, from which no source has a path. It is armed on port 1.
+fn without_a_way(seed: u64) -> Pair {
+    let mut pair = Pair::new(seed);
+    pair.policies[ACTIVE] = prefer(2);
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 1)),
+        ((ACTIVE, 1), (PASSIVE, 2)),
+    ]);
+    let mut pair = started(pair);
+    pair.forget_traces();
+    pair
+}
+
+#[test]
+fn one_that_does_not_get_there_gives_its_turn_up_and_tries_after_growing_pauses() {
+    let mut pair = without_a_way(13);
+    pair.run(30_000);
+    let soon = departures(&pair);
+    assert!((2..=3).contains(&soon), "{soon} in half a minute");
+    pair.run(570_000);
+    // 10 s each, and pauses of 5 s, 10 s and so on up to a minute, give or take a fifth.
+    let all = departures(&pair);
+    assert!((7..=13).contains(&all), "{all} in ten minutes");
+    pair.assert_armed();
+    assert_eq!(pair.view(ACTIVE).counters.migrations, 0);
+}
+
+#[test]
+fn once_it_has_been_there_its_pauses_are_short_again() {
+    let mut pair = without_a_way(14);
+    pair.run(300_000);
+    let rails = [1, 2].map(|port| ((ACTIVE, port), (PASSIVE, port)));
+    pair.sa_knows_only(rails.to_vec());
+    pair.run(150_000);
+    pair.assert_armed();
+    assert_eq!(port(&pair, ACTIVE), 2);
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 1)),
+        ((ACTIVE, 1), (PASSIVE, 2)),
+    ]);
+    pair.pull(ACTIVE, 2);
+    pair.run(2_000);
+    pair.plug(ACTIVE, 2);
+    pair.run(6_000);
+    pair.assert_armed();
+    pair.forget_traces();
+    pair.run(40_000);
+    let again = departures(&pair);
+    assert!(again >= 2, "{again} in 40 s");
+}
+
+/// IBA 17.2.8.1: only a queue pair in RTS migrates by order.
+#[test]
+fn it_does_not_set_out_while_the_queue_pair_is_drained() {
+    let mut pair = about_to_go_back(15);
+    pair.set_traffic(false);
+    pair.run(50);
+    pair.hosts[ACTIVE].qps[0].state = QpState::Sqd;
+    pair.report_changed(ACTIVE);
+    pair.forget_traces();
+    pair.run(5_000);
+    assert_eq!(departures(&pair), 0);
+    pair.hosts[ACTIVE].qps[0].state = QpState::Rts;
+    pair.report_changed(ACTIVE);
+    pair.set_traffic(true);
+    pair.run(10_000);
+    pair.assert_armed();
+    assert_eq!(port(&pair, ACTIVE), 1);
+}
+
 /// How many connections of a host have their primary on its port 1.
 fn on_first(pair: &Pair, host: usize) -> usize {
     let qps = pair.hosts[host].qps.iter();
@@ -355,4 +485,40 @@ fn after_a_ports_return_they_divide_again_and_a_few_move_at_a_time() {
     watch(&mut pair, 20_000);
     pair.assert_armed();
     assert_eq!(stayed(&pair), before, "each where it was");
+}
+
+#[test]
+fn a_few_connections_divide_and_each_goes_back_to_its_own_port() {
+    let mut pair = Pair::with(16, 0, 20);
+    pair.policies[ACTIVE] = place(Placement::Spread);
+    let mut pair = started(pair);
+    pair.run(20_000);
+    pair.assert_armed();
+    let ports = |pair: &Pair| {
+        let qps = pair.hosts[ACTIVE].qps.iter();
+        qps.map(|qp| qp.primary.port).collect::<Vec<_>>()
+    };
+    let before = ports(&pair);
+    let first = on_first(&pair, ACTIVE);
+    assert!((5..=15).contains(&first), "{first}");
+    pair.pull(ACTIVE, 1);
+    pair.run(2_000);
+    pair.plug(ACTIVE, 1);
+    pair.run(20_000);
+    pair.assert_armed();
+    assert_eq!(ports(&pair), before);
+}
+
+/// One that has arrived makes room for the next.
+#[test]
+fn all_connections_get_where_the_peer_wants_them() {
+    let mut pair = Pair::with(17, 0, 20);
+    pair.policies[PASSIVE] = prefer(2);
+    let mut pair = started(pair);
+    pair.run(14_000);
+    pair.assert_armed();
+    assert_eq!(on_first(&pair, PASSIVE), 0);
+    for host in BOTH {
+        pair.assert_asleep(host);
+    }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Libraries that are late, fail, or say nothing.
 
+use cm_msgs::control::{Cause, Report};
+use statemachine::Input;
 use statemachine::view::{Protection, Reason};
 
 use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
@@ -163,4 +165,23 @@ fn an_overdue_order_is_waited_for_before_anything_else_is_decided() {
         pair.run(10_000);
         pair.assert_armed();
     }
+}
+
+#[test]
+fn an_answer_to_no_order_is_counted_and_changes_nothing() {
+    let mut pair = Pair::armed(5);
+    let out_of_place = |pair: &Pair| {
+        let engine = pair.hosts[ACTIVE].engine.as_ref().expect("a daemon");
+        engine.counters().reports_out_of_place
+    };
+    assert_eq!(out_of_place(&pair), 0);
+    let report = Report {
+        cause: Cause::Done { token: 0xdead_beef },
+        snapshot: pair.qp(ACTIVE).snapshot(),
+    };
+    let id = pair.id(ACTIVE, 0);
+    pair.tell(ACTIVE, Input::Report(id, report));
+    assert_eq!(out_of_place(&pair), 1);
+    pair.run(1_000);
+    pair.assert_armed();
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cm_msgs::control::MigrationState;
+use cm_msgs::control::{MigrationState, QpState};
 use statemachine::Command;
 use statemachine::view::{Held, MoveCause, Transition};
 
@@ -292,5 +292,66 @@ fn a_connection_that_comes_to_a_drained_port_leaves_it() {
         pair.assert_armed();
         let (local, (_, remote)) = Pair::rails(&pair.qp(ACTIVE).primary);
         assert_eq!(if host == ACTIVE { local } else { remote }, 2);
+    }
+}
+
+/// IBA 17.2.8.1: only a queue pair in RTS migrates by order.
+#[test]
+fn nobody_leaves_while_the_queue_pair_is_drained() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(20);
+        pair.set_traffic(false);
+        pair.run(100);
+        pair.hosts[host].qps[0].state = QpState::Sqd;
+        pair.report_changed(host);
+        pair.run(10);
+        pair.command(host, MIGRATE);
+        pair.run(1_000);
+        assert_eq!(pair.view(host).held, Some(Held::NotArmed));
+        assert_eq!(migrations(&pair), [0, 0]);
+        pair.hosts[host].qps[0].state = QpState::Rts;
+        pair.report_changed(host);
+        pair.run(1_000);
+        assert_eq!(migrations(&pair), [1, 1], "host {host}");
+    }
+}
+
+#[test]
+fn a_port_that_is_drained_no_longer_leaves_nobody_asking() {
+    let mut pair = Pair::armed(21);
+    pair.set_traffic(false);
+    pair.run(100);
+    pair.hosts[PASSIVE].qps[0].migration = MigrationState::Rearm;
+    pair.report_changed(PASSIVE);
+    pair.run(100);
+    pair.drain_port(ACTIVE, 1, true);
+    pair.run(3_000);
+    assert_eq!(pair.view(ACTIVE).held, Some(Held::PeerNotArmed));
+    pair.drain_port(ACTIVE, 1, false);
+    pair.run(100);
+    pair.assert_asleep(ACTIVE);
+}
+
+/// A peer that migrates later is not to think that this end wanted it.
+#[test]
+fn an_order_that_has_expired_is_not_told_to_the_peer() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(22);
+        pair.run(5_000);
+        pair.lose.extend([("LAP", usize::MAX), ("SAP", usize::MAX)]);
+        let within = Duration::from_secs(1);
+        pair.command(host, Command::Migrate { within });
+        pair.run(20);
+        assert_eq!(pair.view(host).held, Some(Held::PeerSilent));
+        pair.run(1_480);
+        assert_eq!(pair.view(host).held, None);
+        pair.lose.clear();
+        pair.run(60_000);
+        pair.assert_armed();
+        pair.black_hole(1 - host, 1);
+        pair.run(5_000);
+        let causes = causes(&pair, 1 - host);
+        assert_eq!(causes.len(), 1, "{causes:?}");
+        assert_ne!(causes[0], MoveCause::PeerOperator);
     }
 }

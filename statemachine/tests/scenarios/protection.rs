@@ -2,10 +2,11 @@
 //! What an operator is told of connections that stay unprotected, and of no others.
 
 use cm_msgs::control::{MigrationState, Refusal};
-use statemachine::Level;
-use statemachine::view::{Protection, Reason};
+use statemachine::trace::What;
+use statemachine::view::{AssociationState, Protection, Reason, Transition};
+use statemachine::{Command, Level, Time};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
 
 /// What a host's engine said at level info and above, about connections.
 fn said(pair: &Pair, host: usize) -> Vec<(Level, String)> {
@@ -201,5 +202,163 @@ fn an_alternate_that_is_the_primary_is_none() {
             let qp = pair.qp(host);
             assert_ne!(qp.alternate.expect("armed").port, qp.primary.port);
         }
+    }
+}
+
+#[test]
+fn one_that_waits_for_traffic_is_not_protected_again_yet() {
+    let mut pair = Pair::new(20);
+    registered(&mut pair, &[ACTIVE]);
+    pair.set_traffic(false);
+    pair.run(60_000);
+    assert_warned(&pair, ACTIVE, "start apmd on the peer's host");
+    pair.forget_traces();
+    pair.start(PASSIVE);
+    pair.register(PASSIVE);
+    pair.run(70_000);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::WaitingForTraffic));
+    assert_eq!(said(&pair, ACTIVE), []);
+    pair.set_traffic(true);
+    pair.run(1_000);
+    assert_protected_again(&pair, ACTIVE);
+}
+
+/// What a host's engine said of protection, grades and associations.
+fn changes(pair: &Pair, host: usize) -> Vec<What> {
+    let said = pair.traces(host).map(|trace| trace.what);
+    let is_one = |what: &What| {
+        matches!(
+            what,
+            What::Protection { .. } | What::Grade(_) | What::Association { .. }
+        )
+    };
+    said.filter(is_one).collect()
+}
+
+#[test]
+fn each_change_is_told_once() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(21);
+        let opened = |what: &What| matches!(what, What::Association { to, .. } if *to == AssociationState::Established);
+        assert!(changes(&pair, host).iter().any(opened));
+        pair.forget_traces();
+        pair.command(host, Command::Rearm);
+        pair.run(5_000);
+        assert_eq!(changes(&pair, host), [], "nothing has changed");
+        let before = pair.view(host);
+        let lost = Time(pair.now);
+        pair.pull(host, 2);
+        pair.run(1_000);
+        pair.assert_armed();
+        let after = pair.view(host);
+        assert!(before.changed < lost && after.changed > lost);
+        assert_eq!(after.counters.rearms, before.counters.rearms + 1);
+        let mut at = Protection::Armed;
+        for change in changes(&pair, host) {
+            match change {
+                What::Protection { from, to, .. } => {
+                    assert!(from == at && to != at, "{from} to {to}");
+                    at = to;
+                }
+                What::Grade(_) => assert_eq!(at, Protection::Armed),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(at, Protection::Armed);
+        let history = after.history.iter().map(|past| past.what);
+        let opened = Transition::Association(AssociationState::Established);
+        assert_eq!(history.filter(|what| *what == opened).count(), 1);
+    }
+}
+
+/// IBA 17.2.8.1: an alternate that is loaded into a queue pair on a dead primary never arms, since that takes packets.
+#[test]
+fn what_cannot_arm_for_want_of_its_primarys_port_says_so() {
+    let mut pair = Pair::armed(22);
+    pair.set_traffic(false);
+    pair.run(100);
+    pair.hosts[ACTIVE].qps[0].migration = MigrationState::Rearm;
+    pair.report_changed(ACTIVE);
+    pair.run(10);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::WaitingForTraffic));
+    pair.pull(ACTIVE, 1);
+    pair.run(100);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::PrimaryPortDown));
+}
+
+#[test]
+fn an_alternate_that_is_lost_while_it_arms_is_no_matter_of_traffic() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(23);
+        pair.set_traffic(false);
+        pair.run(100);
+        pair.hosts[host].qps[0].migration = MigrationState::Rearm;
+        pair.report_changed(host);
+        pair.sa_dead = true;
+        pair.pull(host, 2);
+        pair.run(2_000);
+        let view = pair.view(host);
+        assert_eq!(view.protection, Protection::Unprotected, "host {host}");
+        assert_ne!(view.reason, Some(Reason::WaitingForTraffic));
+    }
+}
+
+#[test]
+fn while_a_path_is_asked_for_it_is_being_negotiated() {
+    let mut pair = Pair::armed(24);
+    pair.run(5_000);
+    pair.sa_takes = Some(1_000_000);
+    pair.pull(ACTIVE, 2);
+    pair.run(300);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.protection, Protection::Negotiating);
+    assert_eq!(view.reason, Some(Reason::WaitingForPath));
+}
+
+#[test]
+fn without_an_alternate_a_dead_primary_is_the_reason() {
+    let mut pair = Pair::new(25);
+    pair.sa_dead = true;
+    pair.begin();
+    pair.run(2_000);
+    pair.set_traffic(false);
+    pair.run(100);
+    pair.pull(ACTIVE, 1);
+    pair.run(10_000);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.protection, Protection::Unprotected);
+    assert_eq!(view.reason, Some(Reason::PrimaryPortDown));
+}
+
+#[test]
+fn another_try_after_a_failed_load_is_no_failure() {
+    let mut pair = Pair::new(26);
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Fails(5));
+    pair.begin();
+    pair.run(3_000);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::LoadFailed(5)));
+    pair.lose.insert("LAP", usize::MAX);
+    pair.command(ACTIVE, Command::Rearm);
+    pair.run(50);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.protection, Protection::Negotiating);
+    assert_ne!(view.reason, Some(Reason::LoadFailed(5)));
+}
+
+/// With several LIDs no second port is missing: another LID of the same ports would do.
+#[test]
+fn the_passive_side_names_the_end_of_the_alternate_that_is_lost() {
+    for (host, reason) in [
+        (PASSIVE, Reason::AlternatePortDown),
+        (ACTIVE, Reason::AlternatePortDownAtPeer),
+    ] {
+        let mut pair = Pair::with(27, 2, 1);
+        pair.begin();
+        pair.run(2_000);
+        pair.assert_armed();
+        pair.sa_dead = true;
+        pair.pull(host, 2);
+        pair.run(1_000);
+        assert_eq!(pair.view(PASSIVE).reason, Some(reason));
     }
 }

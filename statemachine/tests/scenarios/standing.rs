@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Libraries that may migrate by themselves when a local port fails.
 
-use cm_msgs::control::MigrationState;
+use cm_msgs::control::{MigrationState, QpState};
 use statemachine::PortDown;
 use statemachine::trace::{MigratedBy, What};
 
@@ -204,4 +204,25 @@ fn without_one_the_daemon_orders() {
     pair.run(200);
     let counters = pair.view(ACTIVE).counters;
     assert_eq!((counters.migrations, counters.ordered_migrations), (1, 1));
+}
+
+/// IBA 17.2.8.1: only a queue pair in RTS migrates by order.
+#[test]
+fn a_queue_pair_outside_of_rts_has_none() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(20);
+        pair.set_traffic(false);
+        pair.run(1_000);
+        assert!(pair.may_stand(host), "host {host}");
+        pair.hosts[host].qps[0].state = QpState::Sqd;
+        pair.report_changed(host);
+        pair.run(10);
+        assert!(!pair.may_stand(host), "host {host}");
+        pair.hosts[host].qps[0].state = QpState::Rts;
+        pair.report_changed(host);
+        pair.run(10);
+        assert!(!pair.may_stand(host), "it is allowed again after a while");
+        pair.run(1_000);
+        assert!(pair.may_stand(host), "host {host}");
+    }
 }

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(2);
 const PATIENCE: u32 = 20;
 
 /// And never less than this.
-const LEAST_PATIENCE: Duration = Duration::from_secs(20);
+const LEAST_PATIENCE: Duration = Duration::from_secs(8);
 
 /// An endless loop may also fill the memory.
 const MEMORY: &str = "--as=4000000000";

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How candidates are ranked, and what their ends are.
+
+use core::time::Duration;
+
+use super::*;
+use crate::input::PortStatus;
+
+const HOST: Guid = Guid(0x10);
+const PREFIX: u64 = 0xfe80 << 48;
+
+#[test]
+fn a_lid_that_two_far_ports_have_names_neither() {
+    let mut ports = Ports::default();
+    for number in [1, 2] {
+        let status = PortStatus {
+            active: true,
+            lid: Lid(3 + u16::from(number)),
+            gid: Gid::new(PREFIX, Guid(HOST.0 + u64::from(number))),
+            ..PortStatus::default()
+        };
+        ports.update(PortId::new(HOST, number), Some(status), Duration::ZERO);
+    }
+    let far = |guid, lid| PortAddress {
+        gid: Gid::new(PREFIX, Guid(guid)),
+        lid: Lid(lid),
+    };
+    let far_port = |second: PortAddress, dgid: Gid| {
+        let primary = Path {
+            port: 1,
+            slid: Lid(4),
+            dlid: Lid(9),
+            dgid,
+            ..Path::default()
+        };
+        let pool = CandidatePool {
+            ports: &ports,
+            node_guid: HOST,
+            primary: &primary,
+            peer_ports: &[far(0x21, 9), second],
+            salt: 0,
+        };
+        pool.far_port(&primary)
+    };
+    assert_eq!(far_port(far(0x22, 10), Gid::default()), Some(0));
+    assert_eq!(far_port(far(0x22, 9), Gid::default()), None);
+    // Its GUID tells, also with the prefix of before.
+    let before = Gid::new(7, Guid(0x22));
+    assert_eq!(far_port(far(0x22, 9), before), Some(1));
+}
+
+/// Two ports of one subnet.
+fn local(lmc: u8) -> Ports {
+    let mut ports = Ports::default();
+    for number in [1, 2] {
+        let status = PortStatus {
+            active: true,
+            lid: Lid(0x20 * u16::from(number)),
+            lmc,
+            gid: Gid::new(PREFIX, Guid(HOST.0 + u64::from(number))),
+            ..PortStatus::default()
+        };
+        ports.update(PortId::new(HOST, number), Some(status), Duration::ZERO);
+    }
+    ports
+}
+
+fn far(guid: u64, lid: u16) -> PortAddress {
+    PortAddress {
+        gid: Gid::new(PREFIX, Guid(guid)),
+        lid: Lid(lid),
+    }
+}
+
+/// A path from a local port to a far one.
+fn path(port: u8, to: PortAddress) -> Path {
+    Path {
+        port,
+        slid: Lid(0x20 * u16::from(port)),
+        dlid: to.lid,
+        dgid: to.gid,
+        ..Path::default()
+    }
+}
+
+/// The far port with this LID; its GID is not known.
+fn unknown(lid: u16) -> PortAddress {
+    PortAddress {
+        gid: Gid::default(),
+        lid: Lid(lid),
+    }
+}
+
+fn with_pool<T>(
+    lmc: u8,
+    primary: &Path,
+    peer_ports: &[PortAddress],
+    ask: impl FnOnce(CandidatePool<'_>) -> T,
+) -> T {
+    ask(CandidatePool {
+        ports: &local(lmc),
+        node_guid: HOST,
+        primary,
+        peer_ports,
+        salt: 0,
+    })
+}
+
+#[test]
+fn the_primarys_far_port_is_an_end_though_the_peer_has_not_named_it() {
+    let (first, second) = (far(0x21, 9), far(0x22, 10));
+    let remote = |primary: PortAddress, told: &[PortAddress]| {
+        with_pool(0, &path(1, primary), told, |pool| pool.remote())
+    };
+    assert_eq!(remote(first, &[]), [first]);
+    assert_eq!(remote(first, &[second]), [second, first]);
+    assert_eq!(remote(first, &[first, second]), [first, second]);
+    assert_eq!(remote(unknown(9), &[second]), [second], "which one?");
+}
+
+#[test]
+fn a_path_whose_far_port_is_not_known_may_end_where_its_lid_is() {
+    // Two ports with one LID: nothing tells which is meant.
+    let told = [far(0x21, 0x44), far(0x22, 0x44), far(0x23, 0x48)];
+    let elsewhere = PortAddress {
+        gid: Gid::new(PREFIX + 1, Guid(0x24)),
+        lid: Lid(0x44),
+    };
+    let may = |lmc, primary: PortAddress, end| {
+        let path = path(1, primary);
+        with_pool(lmc, &path, &told, |pool| pool.may_end_at(&path, end))
+    };
+    assert!(may(0, unknown(0x44), told[0]) && may(0, unknown(0x44), told[1]));
+    assert!(!may(0, unknown(0x44), told[2]) && !may(0, unknown(0x44), elsewhere));
+    assert!(may(2, unknown(0x45), told[0]), "path bits");
+    assert!(!may(0, unknown(0x45), told[0]) && !may(2, unknown(0x45), told[2]));
+    // A GID that the peer has not named is its own.
+    let unnamed = far(0x29, 0x50);
+    assert!(may(0, unnamed, unnamed) && !may(0, unnamed, told[0]));
+    assert!(may(0, told[2], told[2]) && !may(0, told[2], told[0]));
+}
+
+#[test]
+fn what_a_path_shares_with_the_primary_is_told_by_guid_or_by_lid() {
+    let shared = |primary: PortAddress, path_to: Path| {
+        with_pool(0, &path(1, primary), &[], |pool| pool.shared(&path_to))
+    };
+    let (first, second) = (far(0x21, 9), far(0x22, 10));
+    assert_eq!(shared(first, path(2, second)), Shared::Neither);
+    assert_eq!(shared(first, path(1, second)), Shared::OnePort);
+    assert_eq!(shared(first, path(2, far(0x21, 11))), Shared::OnePort);
+    assert_eq!(shared(first, path(1, far(0x21, 11))), Shared::BothPorts);
+    assert_eq!(shared(unknown(9), path(2, far(0x22, 9))), Shared::OnePort);
+    assert_eq!(shared(unknown(9), path(2, unknown(9))), Shared::OnePort);
+    assert_eq!(shared(unknown(9), path(2, unknown(10))), Shared::Neither);
+    let both = [first, second];
+    let told = |to| {
+        let primary = path(1, first);
+        with_pool(0, &primary, &both, |pool| pool.shared(&path(2, to)))
+    };
+    assert_eq!(told(unknown(10)), Shared::Neither);
+    assert_eq!(told(unknown(9)), Shared::OnePort);
+}
+
+/// Nothing speaks against it, and what it shares with the primary inside the fabric is not known.
+const PLAIN: Score = Score {
+    doubt: Doubt::None,
+    astray: false,
+    shared: Shared::Neither,
+    overlap: None,
+    tie: 7,
+};
+
+fn with_overlap(switches: u8) -> Score {
+    Score {
+        overlap: Some(Overlap { switches, links: 0 }),
+        ..PLAIN
+    }
+}
+
+#[test]
+fn of_two_candidates_the_doubt_counts_first_then_where_it_leads_then_what_it_shares() {
+    let doubtful = Score {
+        doubt: Doubt::RemoteDown,
+        tie: 0,
+        ..PLAIN
+    };
+    let astray = Score {
+        astray: true,
+        tie: 0,
+        ..with_overlap(0)
+    };
+    let one_port = Score {
+        shared: Shared::OnePort,
+        tie: 0,
+        ..with_overlap(0)
+    };
+    let order = [
+        with_overlap(0),
+        PLAIN,
+        with_overlap(1),
+        with_overlap(2),
+        one_port,
+        astray,
+        doubtful,
+    ];
+    let mut sorted = order;
+    sorted.reverse();
+    sorted.sort();
+    assert_eq!(sorted, order);
+    for (at, better) in order.iter().enumerate() {
+        for worse in &order[at + 1..] {
+            assert!(!worse.beats(*better), "{worse:?} {better:?}");
+        }
+        assert!(!better.beats(*better), "{better:?}");
+    }
+}
+
+/// A loaded alternate is given up only for what is surely better: not for the tie-break, and not for knowledge that
+/// comes and goes.
+#[test]
+fn only_what_is_surely_better_takes_an_alternates_place() {
+    let tied = Score { tie: 0, ..PLAIN };
+    assert!(tied < PLAIN && !tied.beats(PLAIN));
+    assert!(with_overlap(0).beats(PLAIN));
+    assert!(!with_overlap(1).beats(PLAIN) && !PLAIN.beats(with_overlap(1)));
+    assert!(with_overlap(1).beats(with_overlap(2)));
+    let one_port = Score {
+        shared: Shared::OnePort,
+        ..with_overlap(0)
+    };
+    assert!(with_overlap(9).beats(one_port));
+    let astray = Score {
+        astray: true,
+        ..with_overlap(0)
+    };
+    assert!(one_port.beats(astray) && one_port.leads_better(astray));
+    assert!(!astray.leads_better(one_port));
+    let drained = Score {
+        doubt: Doubt::Drained,
+        ..with_overlap(0)
+    };
+    assert!(astray.beats(drained) && !drained.beats(astray));
+}
