@@ -160,6 +160,37 @@ fn what_a_path_shares_with_the_primary_is_told_by_guid_or_by_lid() {
     };
     assert_eq!(told(unknown(10)), Shared::Neither);
     assert_eq!(told(unknown(9)), Shared::OnePort);
+    // The path was made while the subnet had another prefix, to another of the port's LIDs.
+    let before = PortAddress {
+        gid: Gid::new(7, first.gid.interface_id()),
+        lid: Lid(11),
+    };
+    assert_eq!(told(before), Shared::OnePort);
+}
+
+#[test]
+fn a_candidates_lids_are_known_before_its_path_where_its_ports_have_one_each() {
+    let ends = |lmc, slid: Option<u16>, far_lid| {
+        let end = far(0x22, far_lid);
+        let candidate = Candidate {
+            port: PortId::new(HOST, 2),
+            sgid: Gid::new(PREFIX, Guid(HOST.0 + 2)),
+            dgid: end.gid,
+            slid: slid.map(Lid),
+            dlid: None,
+            score: PLAIN,
+            origin: None,
+        };
+        let ends = with_pool(lmc, &path(1, far(0x21, 9)), &[end], |pool| {
+            pool.ends(&candidate)
+        });
+        (ends.slid, ends.dlid)
+    };
+    let lids = |slid: u16, dlid: u16| (Some(Lid(slid)), Some(Lid(dlid)));
+    assert_eq!(ends(0, None, 10), lids(0x40, 10));
+    assert_eq!(ends(0, None, 0), (Some(Lid(0x40)), None), "out of service");
+    assert_eq!(ends(2, None, 12), (None, None), "which of them?");
+    assert_eq!(ends(2, Some(0x41), 12), (Some(Lid(0x41)), None));
 }
 
 /// Nothing speaks against it, and what it shares with the primary inside the fabric is not known.

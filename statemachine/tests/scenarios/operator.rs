@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cm_msgs::control::{MigrationState, QpState};
+use cm_msgs::control::{MigrationState, Mode, PolicyOverride, QpState};
 use statemachine::Command;
 use statemachine::view::{Held, MoveCause, Transition};
 
@@ -354,4 +354,36 @@ fn an_order_that_has_expired_is_not_told_to_the_peer() {
         assert_eq!(causes.len(), 1, "{causes:?}");
         assert_ne!(causes[0], MoveCause::PeerOperator);
     }
+}
+
+/// Until the peer has answered a LAP it may have loaded another alternate: it could not follow.
+#[test]
+fn nobody_leaves_while_a_lap_has_no_answer() {
+    let mut pair = Pair::armed(23);
+    pair.set_traffic(false);
+    pair.run(100);
+    pair.hosts[PASSIVE].qps[0].migration = MigrationState::Rearm;
+    pair.report_changed(PASSIVE);
+    pair.run(100);
+    pair.drain_port(ACTIVE, 1, true);
+    pair.run(3_000);
+    assert_eq!(pair.view(ACTIVE).held, Some(Held::PeerNotArmed));
+    pair.lose.insert("APR", usize::MAX);
+    pair.command(ACTIVE, Command::Rearm);
+    pair.run(20);
+    pair.hosts[PASSIVE].qps[0].migration = MigrationState::Armed;
+    pair.report_changed(PASSIVE);
+    pair.run(2);
+    // A SAP, which says that the peer is armed.
+    let policy = PolicyOverride {
+        mode: Some(Mode::Any),
+        ..PolicyOverride::default()
+    };
+    pair.set_policy(PASSIVE, policy);
+    pair.run(20);
+    assert_eq!(pair.view(ACTIVE).held, Some(Held::Negotiating));
+    assert_eq!(migrations(&pair), [0, 0]);
+    pair.lose.clear();
+    pair.run(10_000);
+    assert_eq!(migrations(&pair), [1, 1]);
 }

@@ -254,3 +254,18 @@ fn a_state_after_the_wrap_of_sequence_numbers_is_later() {
     assert_eq!(peer.update(&numbered(u32::MAX)), News::None);
     assert_ne!(peer.update(&numbered(1)), News::None);
 }
+
+#[test]
+fn what_a_peers_handshake_proved_is_reviewed_once_for_each_time_that_it_names_other_ports() {
+    let mut own = OwnState::new(&qp(1), 1, ports(true));
+    let mut peer = Peer::default();
+    peer.proven(&own.state());
+    assert!(!peer.take_other_ports(), "a proof of its own");
+    own.refresh(&qp(2), false, 2, &ports(true));
+    peer.update(&own.state());
+    assert!(!peer.take_other_ports(), "it is on another path");
+    own.refresh(&qp(2), false, 2, &ports(false));
+    assert_eq!(peer.update(&own.state()), News::Ports);
+    assert!(peer.take_other_ports());
+    assert!(!peer.take_other_ports());
+}
