@@ -27,7 +27,7 @@ const MAX_KNOWN: usize = 8_192;
 /// If there are more, those that were silent for so long are forgotten: an end announces itself every ten minutes.
 const SILENT: Duration = Duration::from_secs(1_200);
 
-/// The end of a path: the port by its LID, and its GID, unspecified where that is not known.
+/// The end of a connection's primary: the port by its LID, and its GID, unspecified where that is not known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FarEnd {
     pub(crate) at: SubnetLid,
@@ -40,21 +40,22 @@ pub(crate) struct FarEnd {
 struct Host {
     /// The ports as they were listed.
     said: Arc<Vec<PortAddress>>,
-    /// The same, with the last LIDs of those that are out of service now.
-    ports: Arc<Vec<PortAddress>>,
     heard: Time,
 }
 
 impl Host {
-    /// Whether a port may be one of its.
+    /// Whether a port may be one of its. A GUID tells, whatever LIDs its ports have got since, in which it may not have
+    /// spoken from here; where it is not known, the LID does.
     fn has(&self, end: FarEnd) -> bool {
-        // Of a port that has been down all the time only the GID is known.
         let is_it = |port: &PortAddress| {
-            let named = end.gid.is_unspecified() || is_one_port(port.gid, end.gid);
-            end.at.is_base_of(port) || (port.lid == Lid(0) && named)
+            let named = match end.gid.is_unspecified() {
+                true => port.lid == Lid(0),
+                false => is_one_port(port.gid, end.gid),
+            };
+            named || end.at.is_base_of(port)
         };
         // It may have more ports than it has room to list.
-        self.said.len() >= MAX_PORTS || self.ports.iter().any(is_it)
+        self.said.len() >= MAX_PORTS || self.said.iter().any(is_it)
     }
 
     /// Whether what it said still counts. A list of one port may be that of a daemon that had not found all yet; a
@@ -65,7 +66,7 @@ impl Host {
 
     /// The GID of its port with this LID.
     fn gid_at(&self, at: SubnetLid) -> Option<Gid> {
-        let port = self.ports.iter().find(|port| at.is_base_of(port))?;
+        let port = self.said.iter().find(|port| at.is_base_of(port))?;
         Some(port.gid)
     }
 }
@@ -105,21 +106,12 @@ impl PortHosts {
                 host.get_mut().heard = now;
             }
             Entry::Occupied(mut host) => {
-                let before = &host.get().ports;
-                let ports = with_last_lids(said, before);
                 let said = Arc::clone(said);
-                host.insert(Host {
-                    said,
-                    ports,
-                    heard: now,
-                });
+                host.insert(Host { said, heard: now });
             }
             Entry::Vacant(place) => {
-                place.insert(Host {
-                    said: Arc::clone(said),
-                    ports: Arc::clone(said),
-                    heard: now,
-                });
+                let said = Arc::clone(said);
+                place.insert(Host { said, heard: now });
             }
         }
     }
@@ -146,25 +138,6 @@ impl PortHosts {
     pub(crate) fn forget(&mut self, node_guid: Guid) {
         self.table.retain(|&(device, _), _| device != node_guid);
     }
-}
-
-/// The ports as they are listed, with the LIDs that those had which are out of service now.
-fn with_last_lids(said: &Arc<Vec<PortAddress>>, before: &[PortAddress]) -> Arc<Vec<PortAddress>> {
-    if said.iter().all(|port| port.lid != Lid(0)) {
-        return Arc::clone(said);
-    }
-    let last = |port: &PortAddress| {
-        let mut before = before.iter();
-        let before = before.find(|before| is_one_port(before.gid, port.gid));
-        match before.filter(|_| port.lid == Lid(0)) {
-            Some(before) => PortAddress {
-                lid: before.lid,
-                ..*port
-            },
-            None => *port,
-        }
-    };
-    Arc::new(said.iter().map(last).collect())
 }
 
 #[cfg(test)]
@@ -239,22 +212,23 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_are_down_are_the_hosts_still() {
+    fn ports_that_are_down_or_have_another_lid_are_the_hosts_still() {
         let mut hosts = one_host();
-        say(&mut hosts, 5, &[(4, 0), (5, 5)]);
-        assert!(!is_anothers(&hosts, end(4)));
+        let by_gid = FarEnd {
+            at: far(9),
+            gid: gid(4),
+        };
+        assert!(!is_anothers(&hosts, by_gid), "it has moved since");
         let by_lid = |lid| FarEnd {
             at: far(lid),
             gid: Gid::default(),
         };
-        assert!(!is_anothers(&hosts, by_lid(4)), "its last LID");
+        assert!(!is_anothers(&hosts, by_lid(4)));
         assert!(is_anothers(&hosts, by_lid(9)));
-        // By its GID, but elsewhere: a peer may give its own port any GID.
-        let pretends = FarEnd {
-            at: far(9),
-            gid: gid(4),
-        };
-        assert!(is_anothers(&hosts, pretends));
+        say(&mut hosts, 5, &[(4, 0), (5, 5)]);
+        assert!(!is_anothers(&hosts, end(4)));
+        assert!(!is_anothers(&hosts, by_lid(9)), "it may be that one");
+        assert!(is_anothers(&hosts, end(9)));
     }
 
     #[test]

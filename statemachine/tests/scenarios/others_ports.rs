@@ -281,6 +281,14 @@ fn it_takes_one_to_a_port_that_is_nobodys() {
 
 /// Two connections between two honest hosts, each on other ports, so that both ends have spoken from all.
 fn crossing(seed: u64) -> Pair {
+    crossing_after(seed, |pair| {
+        pair.begin();
+        pair.run(2_000);
+        pair.assert_armed();
+    })
+}
+
+fn crossing_after(seed: u64, begin: impl FnOnce(&mut Pair)) -> Pair {
     let mut pair = Pair::with(seed, 0, 2);
     for host in [ACTIVE, PASSIVE] {
         let primary = &mut pair.hosts[host].qps[1].primary;
@@ -288,9 +296,7 @@ fn crossing(seed: u64) -> Pair {
         (primary.slid, primary.sgid) = (base_lid((host, 2)), gid((host, 2)));
         (primary.dlid, primary.dgid) = (base_lid((1 - host, 2)), gid((1 - host, 2)));
     }
-    pair.begin();
-    pair.run(2_000);
-    pair.assert_armed();
+    begin(&mut pair);
     pair
 }
 
@@ -318,6 +324,35 @@ fn and_when_one_has_another_lid() {
         pair.assert_armed();
         for view in pair.views(ACTIVE) {
             assert_eq!(view.grade, Some(Grade::Full), "{of:?}");
+        }
+    }
+}
+
+/// The primary's far port gets another LID while the connection has no alternate.
+/// Its path still has the old one, which is no port's any more.
+#[test]
+fn and_when_the_primarys_has_another_lid_and_there_is_no_alternate() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = crossing_after(10, |pair| {
+            for end in [PASSIVE, ACTIVE] {
+                pair.start(end);
+                pair.register_some(end, 1..2);
+            }
+            pair.run(2_000);
+            pair.sa_dead = true;
+            for end in [PASSIVE, ACTIVE] {
+                pair.register_some(end, 0..1);
+            }
+            pair.run(1_000);
+        });
+        pair.relabel(host, 1, Lid(0x70));
+        pair.run(1_000);
+        pair.sa_dead = false;
+        pair.run(40_000);
+        for end in [ACTIVE, PASSIVE] {
+            let alternate = pair.qp(end).alternate.expect("loaded");
+            assert_eq!(alternate.port, 2, "{host}: {end}");
+            assert_eq!(alternate.dlid, base_lid((1 - end, 2)), "{host}: {end}");
         }
     }
 }
