@@ -80,6 +80,7 @@ fn make(kernel: &Kernel, copy: &Path) -> Command {
         .arg(format!("M={}", copy.display()));
     // Type data for BPF, which needs a program that the headers do not bring.
     make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
+    make.args(kernel.make_arguments());
     make.arg("modules");
     make
 }

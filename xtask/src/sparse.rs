@@ -19,7 +19,7 @@ pub(crate) fn run() -> Result<u8, Error> {
     let dir = workspace::vm_dir()?;
     let scratch = dir.join(format!("sparse-{}", std::process::id()));
     let mut status = 0;
-    for choice in Choice::BUILT_BY_DEBIAN {
+    for choice in Choice::FOR_SPARSE {
         let lock = workspace::lock()?;
         let kernel = Kernel::provide(choice, &dir)?;
         drop(lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debian packages that are fetched and unpacked, never installed: from the machine's own package
-//! sources, or from backports with lists that are ours alone.
+//! sources, or from other suites with lists that are ours alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,31 @@ use std::process::{Command, Stdio};
 use crate::error::{Error, InFile};
 use crate::shell;
 
-/// Where Debian is if the machine's sources do not say.
-const DEBIAN: &str = "http://deb.debian.org/debian/";
+const DEBIAN: Archive = Archive {
+    label: "Debian",
+    usual: "http://deb.debian.org/debian/",
+};
+const SECURITY: Archive = Archive {
+    label: "Debian-Security",
+    usual: "http://deb.debian.org/debian-security/",
+};
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// One of Debian's archives: its label in lists, and where it is if the machine's sources do not say.
+struct Archive {
+    label: &'static str,
+    usual: &'static str,
+}
+
+/// Suites of Debian that the machine's own sources need not have.
+pub(super) struct Suites {
+    /// What the files about them are called.
+    pub(super) name: &'static str,
+    /// Of the main archive.
+    pub(super) main: &'static str,
+    /// Of the archive of security updates.
+    pub(super) security: Option<&'static str>,
+}
 
 /// apt, and from where it fetches.
 pub(super) struct Apt {
@@ -27,16 +49,15 @@ impl Apt {
         }
     }
 
-    /// With the backports of `codename` as only source, and all of apt's state below `dir`, so that
-    /// nothing of the machine's own changes. apt checks the signature of the lists against Debian's
-    /// keyring, and what it downloads against the lists.
-    pub(super) fn of_backports(codename: &str, dir: &Path) -> Result<Self, Error> {
+    /// With `suites` as only source, and all of apt's state below `dir`, so that nothing of the machine's own changes.
+    /// apt checks the signature of the lists against Debian's keyring, and what it downloads against the lists.
+    pub(super) fn of_suites(suites: &Suites, dir: &Path) -> Result<Self, Error> {
         for part in ["lists/partial", "cache/archives/partial"] {
             let part = dir.join(part);
             fs::create_dir_all(&part).in_file(&part)?;
         }
-        let sources = dir.join("backports.sources");
-        let text = backports(&archive(&machine_targets()?), codename);
+        let sources = dir.join("debian.sources");
+        let text = sources_of(suites, &machine_targets()?);
         fs::write(&sources, text).in_file(&sources)?;
         // No package is installed there.
         let status = dir.join("status");
@@ -47,7 +68,7 @@ impl Apt {
             configuration: Some(file),
         };
         shell::output(
-            "apt-get update (backports)",
+            &format!("apt-get update ({})", suites.name),
             apt.program("apt-get").args(["update", "-qq"]),
         )?;
         Ok(apt)
@@ -110,20 +131,29 @@ fn machine_targets() -> Result<String, Error> {
     )
 }
 
-/// The mirror that the machine uses for Debian.
-fn archive(targets: &str) -> String {
-    targets
-        .lines()
-        .find_map(|line| line.strip_suffix(" Debian"))
-        .unwrap_or(DEBIAN)
-        .to_owned()
+impl Archive {
+    /// The mirror that the machine uses.
+    fn mirror<'a>(&self, targets: &'a str) -> &'a str {
+        targets
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .find_map(|(uri, label)| (label == self.label).then_some(uri))
+            .unwrap_or(self.usual)
+    }
+
+    fn source(&self, targets: &str, suite: &str) -> String {
+        let mirror = self.mirror(targets);
+        format!(
+            "Types: deb\nURIs: {mirror}\nSuites: {suite}\nComponents: main\n\
+             Architectures: amd64\nSigned-By: {KEYRING}\n"
+        )
+    }
 }
 
-fn backports(archive: &str, codename: &str) -> String {
-    format!(
-        "Types: deb\nURIs: {archive}\nSuites: {codename}-backports\nComponents: main\n\
-         Architectures: amd64\nSigned-By: {KEYRING}\n"
-    )
+fn sources_of(suites: &Suites, targets: &str) -> String {
+    let mut sources = vec![DEBIAN.source(targets, suites.main)];
+    sources.extend(suites.security.map(|suite| SECURITY.source(targets, suite)));
+    sources.join("\n")
 }
 
 /// Proxies and the like stay as the machine has them; what it does after an update is for its own
@@ -131,7 +161,7 @@ fn backports(archive: &str, codename: &str) -> String {
 fn configuration(dir: &Path) -> String {
     let dir = dir.display();
     format!(
-        "Dir::Etc::sourcelist \"{dir}/backports.sources\";\n\
+        "Dir::Etc::sourcelist \"{dir}/debian.sources\";\n\
          Dir::Etc::sourceparts \"-\";\n\
          Dir::Etc::preferencesparts \"-\";\n\
          Dir::State::status \"{dir}/status\";\n\
@@ -203,15 +233,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_mirror_serves_backports_as_well() {
+    fn the_machines_mirrors_serve_other_suites_as_well() {
         let targets = "http://security.example/debian-security/ Debian-Security\n\
                        http://mirror.example/debian/ Debian\n";
-        assert_eq!(archive(targets), "http://mirror.example/debian/");
-        assert_eq!(archive("http://other.example/ Other\n"), DEBIAN);
-        let text = backports(&archive(targets), "bookworm");
-        assert!(text.contains("\nURIs: http://mirror.example/debian/\n"));
-        assert!(text.contains("\nSuites: bookworm-backports\n"));
-        assert!(text.contains(&format!("\nSigned-By: {KEYRING}\n")));
+        let suites = Suites {
+            name: "next",
+            main: "next",
+            security: Some("next-security"),
+        };
+        let text = sources_of(&suites, targets);
+        assert!(text.contains("\nURIs: http://mirror.example/debian/\nSuites: next\n"));
+        assert!(text.contains(
+            "\n\nTypes: deb\nURIs: http://security.example/debian-security/\nSuites: next-security\n"
+        ));
+        assert_eq!(
+            text.matches(&format!("\nSigned-By: {KEYRING}\n")).count(),
+            2
+        );
+        assert_eq!(DEBIAN.mirror("http://other.example/ Other\n"), DEBIAN.usual);
     }
 
     #[test]

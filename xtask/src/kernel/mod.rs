@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debian's kernels, unpacked and not installed: the stock one that matches the installed headers, and
-//! the newer one of backports with its headers. And one that is built here from Debian's source, with the kernel's
-//! own checks.
+//! newer ones of backports and of the next release with their headers. And one that is built here from Debian's source,
+//! with the kernel's own checks.
 
 mod apt;
+mod build_programs;
 mod debug;
 mod modules;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,10 +18,21 @@ use clap::ValueEnum;
 
 use crate::error::{Error, InFile};
 use crate::shell;
-use apt::Apt;
+use apt::{Apt, Suites};
 
-/// Of which Debian release backports are taken: the one that this project needs.
-const CODENAME: &str = "bookworm";
+/// Where Debian 12 has newer kernels.
+const BACKPORTS: Suites = Suites {
+    name: "backports",
+    main: "bookworm-backports",
+    security: None,
+};
+
+/// Debian 13.
+const TRIXIE: Suites = Suites {
+    name: "trixie",
+    main: "trixie",
+    security: Some("trixie-security"),
+};
 
 /// Which of Debian's kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -29,19 +42,22 @@ pub(crate) enum Choice {
     Stock,
     /// The newer one of bookworm-backports, 6.12; fetched once, and installed nowhere
     Backports,
+    /// Debian 13's own, 6.12 with the fix that the module apm wants (docs/kernel.md); fetched once, and installed
+    /// nowhere
+    Trixie,
     /// Debian 12's source with KASAN, lockdep and kmemleak, built once, which takes half an hour or longer. A VM
     /// with it is several times slower
     Debug,
 }
 
 impl Choice {
-    /// Those that Debian has built.
-    pub(crate) const BUILT_BY_DEBIAN: [Self; 2] = [Self::Stock, Self::Backports];
+    /// Those for which `cargo xtask sparse` reads the modules: one of each series.
+    pub(crate) const FOR_SPARSE: [Self; 2] = [Self::Stock, Self::Backports];
 
     /// What its command line has besides that of the others: a second fault of the same boot is reported, too.
     pub(crate) fn arguments(self) -> &'static str {
         match self {
-            Self::Stock | Self::Backports => "",
+            Self::Stock | Self::Backports | Self::Trixie => "",
             Self::Debug => " kasan_multi_shot",
         }
     }
@@ -49,7 +65,7 @@ impl Choice {
     /// How many times longer everything may take than on Debian's kernels, before a VM counts as hung.
     pub(crate) fn patience(self) -> u32 {
         match self {
-            Self::Stock | Self::Backports => 1,
+            Self::Stock | Self::Backports | Self::Trixie => 1,
             Self::Debug => 6,
         }
     }
@@ -57,14 +73,24 @@ impl Choice {
     /// The memory in MiB that a VM has to have: KASAN takes an eighth of it, and freed objects stay for a while.
     pub(crate) fn least_memory(self) -> u32 {
         match self {
-            Self::Stock | Self::Backports => 0,
+            Self::Stock | Self::Backports | Self::Trixie => 0,
             Self::Debug => 4096,
+        }
+    }
+
+    /// What make has to be told for a module of this kernel, beside where its sources are: Debian 13's headers name a
+    /// compiler that Debian 12 does not have, and an option that its own does not know.
+    fn make_arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Stock | Self::Backports | Self::Debug => &[],
+            Self::Trixie => &["CC=gcc", "CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT="],
         }
     }
 }
 
 /// An unpacked kernel.
 pub(crate) struct Kernel {
+    choice: Choice,
     /// What `uname -r` will say.
     pub(crate) release: String,
     /// The Debian version of its package.
@@ -109,19 +135,18 @@ impl Kernel {
     pub(crate) fn provide(choice: Choice, vm_dir: &Path) -> Result<Self, Error> {
         match choice {
             Choice::Stock => Self::stock(vm_dir),
-            Choice::Backports => match Self::backports_at_hand(vm_dir)? {
-                Some(kernel) => Ok(kernel),
-                None => Self::newest_backports(vm_dir),
-            },
+            Choice::Backports => Self::of_suites(choice, &BACKPORTS, vm_dir),
+            Choice::Trixie => Self::of_suites(choice, &TRIXIE, vm_dir),
             Choice::Debug => Self::debug(vm_dir),
         }
     }
 
-    /// Like [`Self::provide`], but backports are asked for a newer one than is there.
+    /// Like [`Self::provide`], but Debian's archive is asked for a newer one than is there.
     pub(crate) fn provide_newest(choice: Choice, vm_dir: &Path) -> Result<Self, Error> {
         match choice {
             Choice::Stock => Self::stock(vm_dir),
-            Choice::Backports => Self::newest_backports(vm_dir),
+            Choice::Backports => Self::newest(choice, &BACKPORTS, vm_dir),
+            Choice::Trixie => Self::newest(choice, &TRIXIE, vm_dir),
             Choice::Debug => Self::debug(vm_dir),
         }
     }
@@ -136,6 +161,7 @@ impl Kernel {
             None => debug::build(&dir, &vm_dir.join("download"))?,
         };
         let kernel = Self {
+            choice: Choice::Debug,
             release,
             version: String::new(),
             headers: dir.clone(),
@@ -154,6 +180,7 @@ impl Kernel {
         let version = installed_field(&format!("linux-headers-{release}"), "Version")?;
         let dir = kernels(vm_dir).join(directory_name(&release, &version));
         let kernel = Self {
+            choice: Choice::Stock,
             release,
             version,
             dir,
@@ -166,13 +193,21 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The kernel of backports that the file `backports` names, if it is there.
-    fn backports_at_hand(vm_dir: &Path) -> Result<Option<Self>, Error> {
-        let chosen = fs::read_to_string(chosen(vm_dir)).unwrap_or_default();
+    /// The newest kernel of `suites` when it was last asked for, or now.
+    fn of_suites(choice: Choice, suites: &Suites, vm_dir: &Path) -> Result<Self, Error> {
+        match Self::at_hand(choice, suites, vm_dir)? {
+            Some(kernel) => Ok(kernel),
+            None => Self::newest(choice, suites, vm_dir),
+        }
+    }
+
+    /// The kernel of `suites` that the file of their name names, if it is there.
+    fn at_hand(choice: Choice, suites: &Suites, vm_dir: &Path) -> Result<Option<Self>, Error> {
+        let chosen = fs::read_to_string(chosen(vm_dir, suites)).unwrap_or_default();
         let Some((release, version)) = chosen.trim_end().split_once(' ') else {
             return Ok(None);
         };
-        let kernel = Self::of_backports(release.to_owned(), version.to_owned(), vm_dir);
+        let kernel = Self::with_headers(choice, release.to_owned(), version.to_owned(), vm_dir);
         if !kernel.is_complete() {
             return Ok(None);
         }
@@ -180,25 +215,27 @@ impl Kernel {
         Ok(Some(kernel))
     }
 
-    fn newest_backports(vm_dir: &Path) -> Result<Self, Error> {
-        let apt = Apt::of_backports(CODENAME, &vm_dir.join("apt"))?;
+    fn newest(choice: Choice, suites: &Suites, vm_dir: &Path) -> Result<Self, Error> {
+        let apt = Apt::of_suites(suites, &vm_dir.join("apt").join(suites.name))?;
         let release = release(&apt.field("linux-headers-amd64", "Depends")?)?;
         let version = apt.field(&format!("linux-headers-{release}"), "Version")?;
-        let kernel = Self::of_backports(release, version, vm_dir);
+        let kernel = Self::with_headers(choice, release, version, vm_dir);
         if !kernel.is_complete() {
             kernel.unpack_image(&apt, vm_dir)?;
             kernel.unpack_headers(&apt, vm_dir)?;
             kernel.index_modules()?;
         }
         kernel.place_headers()?;
-        let chosen = chosen(vm_dir);
+        let chosen = chosen(vm_dir, suites);
         fs::write(&chosen, format!("{} {}\n", kernel.release, kernel.version)).in_file(&chosen)?;
         Ok(kernel)
     }
 
-    fn of_backports(release: String, version: String, vm_dir: &Path) -> Self {
+    /// A kernel that is unpacked with its headers beside it.
+    fn with_headers(choice: Choice, release: String, version: String, vm_dir: &Path) -> Self {
         let dir = kernels(vm_dir).join(directory_name(&release, &version));
         Self {
+            choice,
             release,
             version,
             headers: dir.clone(),
@@ -218,6 +255,11 @@ impl Kernel {
         self.headers
             .join("usr/src")
             .join(format!("linux-headers-{}", self.release))
+    }
+
+    /// What make has to be told for a module of this kernel, beside where its sources are.
+    pub(crate) fn make_arguments(&self) -> &'static [&'static str] {
+        self.choice.make_arguments()
     }
 
     /// `/lib/modules/RELEASE` of the package.
@@ -248,12 +290,22 @@ impl Kernel {
             "fetching Debian's kernel {} {}",
             self.release, self.version
         ));
+        // Since Debian 13 packages have everything below /usr.
+        let lib = match self.choice {
+            Choice::Trixie => "usr/lib",
+            Choice::Stock | Choice::Backports | Choice::Debug => "lib",
+        };
         apt.unpack(
             &format!("linux-image-{}={}", self.release, self.version),
-            &["./boot", &format!("./lib/modules/{}", self.release)],
+            &["./boot", &format!("./{lib}/modules/{}", self.release)],
             &self.dir,
             &vm_dir.join("download"),
-        )
+        )?;
+        let link = self.dir.join("lib");
+        if link.exists() {
+            return Ok(());
+        }
+        symlink(lib, &link).in_file(&link)
     }
 
     /// What a module is built with: headers, and the programs of the kernel's build.
@@ -267,7 +319,15 @@ impl Kernel {
             let exact = format!("{package}={}", self.version);
             apt.unpack(&exact, &["./usr"], &self.dir, &vm_dir.join("download"))?;
         }
-        Ok(())
+        match self.choice {
+            Choice::Trixie => build_programs::bring_libc(
+                apt,
+                &self.dir,
+                &format!("linux-kbuild-{base}"),
+                &vm_dir.join("download"),
+            ),
+            Choice::Stock | Choice::Backports | Choice::Debug => Ok(()),
+        }
     }
 
     /// The release without its flavour.
@@ -302,9 +362,9 @@ impl Kernel {
     }
 }
 
-/// Says which kernel of backports was fetched last.
-fn chosen(vm_dir: &Path) -> PathBuf {
-    kernels(vm_dir).join("backports")
+/// Says which kernel of `suites` was fetched last.
+fn chosen(vm_dir: &Path, suites: &Suites) -> PathBuf {
+    kernels(vm_dir).join(suites.name)
 }
 
 fn directory_name(release: &str, version: &str) -> String {
@@ -330,7 +390,8 @@ mod tests {
     #[test]
     fn the_kernel_of_backports_is_built_for_with_its_own_headers() {
         let release = "6.12.95+deb12-amd64".to_owned();
-        let kernel = Kernel::of_backports(release, "6.12.95-1~bpo12+1".to_owned(), Path::new("/t"));
+        let version = "6.12.95-1~bpo12+1".to_owned();
+        let kernel = Kernel::with_headers(Choice::Backports, release, version, Path::new("/t"));
         assert_eq!(kernel.base_release(), "6.12.95+deb12");
         let dir = "/t/kernel/6.12.95+deb12-amd64_6.12.95-1~bpo12+1";
         assert_eq!(
