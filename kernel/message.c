@@ -76,14 +76,18 @@ static int put_device_names(struct sk_buff *skb, struct apm_qp *q)
 	return ret;
 }
 
+static int put_cookie(struct sk_buff *skb, const struct apm_qp *q)
+{
+	return nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD);
+}
+
 /* All that is known. */
 int apm_message_qp(struct sk_buff *skb, struct apm_qp *q)
 {
 	struct apm_known known;
 
 	apm_get_known(q, &known);
-	if (nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD) ||
-	    nla_put_u32(skb, APM_A_QP_QPN, q->qpn) ||
+	if (put_cookie(skb, q) || nla_put_u32(skb, APM_A_QP_QPN, q->qpn) ||
 	    nla_put_u32(skb, APM_A_QP_ROLE, READ_ONCE(q->role)) ||
 	    nla_put_u32(skb, APM_A_QP_REFUSAL, known.refusal) ||
 	    nla_put_u8(skb, APM_A_QP_STANDING, known.standing) ||
@@ -171,6 +175,14 @@ void apm_tell_new(struct apm_qp *q)
 		finish_message(q, skb, head, apm_message_qp(skb, q));
 }
 
+static int put_request(struct sk_buff *skb, struct apm_qp *q, const struct apm_path *path)
+{
+	if (put_device_names(skb, q) || put_owner(skb, &q->owner) ||
+	    put_path(skb, APM_A_QP_PRIMARY, path))
+		return -EMSGSIZE;
+	return 0;
+}
+
 /* Of the path what a REQ says, and the port. With the mutex held. */
 void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path)
 {
@@ -178,9 +190,7 @@ void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path)
 	struct sk_buff *skb = begin_message(q, APM_CMD_CONNECTING, &head);
 
 	if (skb)
-		finish_message(q, skb, head,
-		       put_device_names(skb, q) || put_owner(skb, &q->owner) ||
-		       put_path(skb, APM_A_QP_PRIMARY, path));
+		finish_message(q, skb, head, put_request(skb, q, path));
 }
 
 void apm_tell_del(struct apm_qp *q)
@@ -189,8 +199,18 @@ void apm_tell_del(struct apm_qp *q)
 	struct sk_buff *skb = begin_message(q, APM_CMD_DEL, &head);
 
 	if (skb)
-		finish_message(q, skb, head,
-		       nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD));
+		finish_message(q, skb, head, put_cookie(skb, q));
+}
+
+static int put_report(struct sk_buff *skb, struct apm_qp *q, const struct apm_news *news)
+{
+	if (put_cookie(skb, q) || nla_put_u32(skb, APM_A_QP_CAUSE, news->cause) ||
+	    nla_put_u8(skb, APM_A_QP_STANDING, q->standing) ||
+	    (news->has_token && nla_put_u32(skb, APM_A_QP_TOKEN, news->token)) ||
+	    (news->error && nla_put_u32(skb, APM_A_QP_ERRNO, -news->error)) ||
+	    put_snapshot(skb, &q->last))
+		return -EMSGSIZE;
+	return 0;
 }
 
 void apm_tell(struct apm_qp *q, const struct apm_news *news)
@@ -199,11 +219,5 @@ void apm_tell(struct apm_qp *q, const struct apm_news *news)
 	struct sk_buff *skb = begin_message(q, APM_CMD_REPORT, &head);
 
 	if (skb)
-		finish_message(q, skb, head,
-		       nla_put_u64_64bit(skb, APM_A_QP_COOKIE, q->cookie, APM_A_QP_PAD) ||
-		       nla_put_u32(skb, APM_A_QP_CAUSE, news->cause) ||
-		       nla_put_u8(skb, APM_A_QP_STANDING, q->standing) ||
-		       (news->has_token && nla_put_u32(skb, APM_A_QP_TOKEN, news->token)) ||
-		       (news->error && nla_put_u32(skb, APM_A_QP_ERRNO, -news->error)) ||
-		       put_snapshot(skb, &q->last));
+		finish_message(q, skb, head, put_report(skb, q, news));
 }

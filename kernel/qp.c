@@ -330,7 +330,10 @@ static void modify_ended(struct modifier *own)
 
 	spin_lock_irqsave(&apm_lock, flags);
 	list_del(&own->all);
-	/* If the order has not put it, it is still there, and nobody else puts the second reference. */
+	/*
+	 * If the order has not put it, it is still there, and nobody else puts the second
+	 * reference.
+	 */
 	gid = owner_holds_gid(own->qp) ? own->gid : NULL;
 	spin_unlock_irqrestore(&apm_lock, flags);
 	if (gid)

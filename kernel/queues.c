@@ -12,9 +12,9 @@
 struct workqueue_struct *apm_queue_of_owner(const struct apm_qp *q)
 {
 	const struct apm_queues *queues = &q->dev->queues;
+	u32 user = hash_32(__kuid_val(q->owner.charged), APM_USER_WQ_BITS);
 
-	return q->owner.user ? queues->user[hash_32(__kuid_val(q->owner.charged), APM_USER_WQ_BITS)] :
-			       queues->looks;
+	return q->owner.user ? queues->user[user] : queues->looks;
 }
 
 static void destroy_queue(struct workqueue_struct *queue)

@@ -62,6 +62,16 @@ impl OwnModule {
         shell::output(&what, &mut make).map(drop)
     }
 
+    /// Has the kernel's own check of style read each file.
+    pub(crate) fn check_style(&self, checkpatch: &Path) -> Result<(), Error> {
+        let source = workspace::root().join(self.source);
+        let mut perl = Command::new("perl");
+        perl.arg(checkpatch)
+            .args(["--no-tree", "--strict", "--terse", "-f"])
+            .args(c_files(&source)?);
+        shell::output(&format!("checkpatch of {}", self.source), &mut perl).map(drop)
+    }
+
     /// A copy of the sources to build for `kernel`.
     fn copy(&self, kernel: &Kernel, below: &Path) -> Result<PathBuf, Error> {
         let source = workspace::root().join(self.source);
@@ -89,10 +99,13 @@ fn is_source(path: &Path) -> bool {
     let by_name = path
         .file_name()
         .is_some_and(|name| name == "Kbuild" || name == "Makefile");
-    let by_extension = path.extension().is_some_and(|ext| ext == "c" || ext == "h");
     // The build itself leaves NAME.mod.c beside the sources.
     let generated = path.to_string_lossy().ends_with(".mod.c");
-    (by_name || by_extension) && !generated
+    (by_name || is_c(path)) && !generated
+}
+
+fn is_c(path: &Path) -> bool {
+    path.extension().is_some_and(|ext| ext == "c" || ext == "h")
 }
 
 /// Of the sources in `copy`, of how they are built, and of the kernel's symbols: make takes a second to see that nothing
@@ -102,14 +115,27 @@ fn fingerprint(make: &Command, copy: &Path, kernel: &Path) -> Result<String, Err
     fingerprint.add_file(&kernel.join("Module.symvers"));
     make.get_args()
         .for_each(|argument| fingerprint.add(argument));
-    let mut sources = Vec::new();
-    for entry in fs::read_dir(copy).in_file(copy)? {
-        sources.push(entry.in_file(copy)?.path());
-    }
+    let mut sources = files(copy)?;
     sources.retain(|path| is_source(path));
-    sources.sort();
     sources.iter().for_each(|path| fingerprint.add_file(path));
     Ok(fingerprint.to_string())
+}
+
+/// What is in a directory, in the order of names.
+fn files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).in_file(directory)? {
+        files.push(entry.in_file(directory)?.path());
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The C files of a directory.
+fn c_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = files(directory)?;
+    files.retain(|path| is_c(path) && is_source(path));
+    Ok(files)
 }
 
 /// Makes the sources in `copy` those of `source`, leaving unchanged ones alone so that make sees

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask sparse`: holds the kernel modules against sparse, which knows the kernel's address spaces, byte orders
-//! and locks.
+//! and locks, and the module apm against the kernel's own check of style where that is at hand.
 
 use std::fs;
 
 use crate::error::{Error, InFile};
-use crate::kernel::{Choice, Kernel};
+use crate::kernel::{self, Choice, Kernel};
 use crate::own_modules::{APM, SOFT_HCA};
 use crate::{packages, workspace};
 
@@ -30,6 +30,15 @@ pub(crate) fn run() -> Result<u8, Error> {
                     println!("{error}");
                     status = 1;
                 }
+            }
+        }
+    }
+    if let Some(checkpatch) = kernel::checkpatch(&dir) {
+        match APM.check_style(&checkpatch) {
+            Ok(()) => println!("{}: style clean", APM.name),
+            Err(error) => {
+                println!("{error}");
+                status = 1;
             }
         }
     }

@@ -49,6 +49,15 @@ pub(super) fn build(dir: &Path, download: &Path) -> Result<String, Error> {
     Ok(release)
 }
 
+/// The kernel's own check of style, in the source of the checking kernel in `dir`, if that has been unpacked.
+pub(super) fn checkpatch(dir: &Path) -> Option<PathBuf> {
+    let place = Place {
+        dir: dir.to_path_buf(),
+    };
+    let script = place.source().join("scripts/checkpatch.pl");
+    script.is_file().then_some(script)
+}
+
 /// All that belongs to the kernel in `dir` is there.
 pub(super) fn complete(dir: &Path, release: &str) -> Result<(), Error> {
     let place = Place {

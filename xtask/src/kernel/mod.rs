@@ -130,6 +130,11 @@ fn kernels(vm_dir: &Path) -> PathBuf {
     vm_dir.join("kernel")
 }
 
+/// The kernel's own check of style, where the checking kernel's source is below `vm_dir`.
+pub(crate) fn checkpatch(vm_dir: &Path) -> Option<PathBuf> {
+    debug::checkpatch(&kernels(vm_dir).join("debug"))
+}
+
 impl Kernel {
     /// The kernel, unpacked below `vm_dir` unless it is there already.
     pub(crate) fn provide(choice: Choice, vm_dir: &Path) -> Result<Self, Error> {
