@@ -273,3 +273,48 @@ fn only_what_is_surely_better_takes_an_alternates_place() {
     };
     assert!(astray.beats(drained) && !drained.beats(astray));
 }
+
+#[test]
+fn a_candidate_without_lids_may_be_any_between_its_ports() {
+    let candidate = |port, guid, slid: Option<u16>, dlid: Option<u16>| Candidate {
+        port: PortId::new(HOST, port),
+        sgid: Gid::default(),
+        dgid: far(guid, 0).gid,
+        slid: slid.map(Lid),
+        dlid: dlid.map(Lid),
+        score: PLAIN,
+        origin: None,
+    };
+    let whole = candidate(1, 0x21, Some(0x20), Some(0x44));
+    assert!(whole.may_be(&whole));
+    for other in [
+        candidate(1, 0x21, None, None),
+        candidate(1, 0x21, Some(0x20), None),
+        candidate(1, 0x21, None, Some(0x44)),
+    ] {
+        assert!(whole.may_be(&other) && other.may_be(&whole), "{other}");
+    }
+    for other in [
+        candidate(2, 0x21, Some(0x20), Some(0x44)),
+        candidate(1, 0x22, Some(0x20), Some(0x44)),
+        candidate(1, 0x21, Some(0x21), Some(0x44)),
+        candidate(1, 0x21, Some(0x20), Some(0x45)),
+    ] {
+        assert!(!whole.may_be(&other) && !other.may_be(&whole), "{other}");
+    }
+}
+
+/// The first outputs of splitmix64 with seed 0, whose state advances by the golden ratio's 64 bits.
+#[test]
+fn the_hash_is_splitmix64s() {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    let outputs = [1, 2, 3].map(|step: u64| mix(STEP.wrapping_mul(step)));
+    assert_eq!(
+        outputs,
+        [
+            0xe220_a839_7b1d_cdaf,
+            0x6e78_9e6a_a1b9_65f4,
+            0x06c4_5d18_8009_454f
+        ]
+    );
+}
