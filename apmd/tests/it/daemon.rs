@@ -65,6 +65,24 @@ impl Daemon {
         Self::try_start_by(shell, directory, "").expect("apmd starts")
     }
 
+    /// Starts one that may have so many descriptors, and for which this is `/etc/subuid`. Needs root.
+    pub(crate) fn start_with_subordinates(
+        count: u32,
+        directory: &Path,
+        subordinates: &str,
+        config: &str,
+    ) -> Self {
+        let file = directory.join("subuid");
+        fs::write(&file, subordinates).expect("writable");
+        let mut shell = Command::new("unshare");
+        let mounted = format!(
+            "ulimit -n {count} && mount --bind {} /etc/subuid && exec \"$0\" \"$@\"",
+            file.display()
+        );
+        shell.args(["-m", "sh", "-c", &mounted, env!("CARGO_BIN_EXE_apmd")]);
+        Self::try_start_by(shell, directory, config).expect("apmd starts")
+    }
+
     /// Starts one in `directory` that is not root: as a user who is nobody here, if root runs the test.
     pub(crate) fn start_as_stranger(directory: &Directory, config: &str) -> Self {
         // Where everybody may run it.

@@ -2,6 +2,7 @@
 //! Clients that mean no good, and the real daemon.
 
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use cm_msgs::control::{
     Role, Snapshot,
 };
 use cm_msgs::{Guid, Lid, Qpn, path};
+use nix::sys::socket::{MsgFlags, send};
 use serde_json::json;
 
 use crate::daemon::{Daemon, assert_welcome, connect};
@@ -108,13 +110,21 @@ fn silent_clients_keep_nobody_out() {
     assert_welcome(&library);
 }
 
-#[test]
-fn one_user_leaves_places_for_others() {
-    if !nix::unistd::geteuid().is_root() {
+/// Whether the test can be several users; it must be able to where that is required.
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
         let required =
             std::env::var_os("APMD_REQUIRE_ROOT").is_some_and(|required| required == "1");
         assert!(!required, "only root can be several users: run it as root");
         eprintln!("skipped: only root can be several users");
+    }
+    root
+}
+
+#[test]
+fn one_user_leaves_places_for_others() {
+    if !is_root() {
         return;
     }
     let directory = Directory::new();
@@ -127,6 +137,82 @@ fn one_user_leaves_places_for_others() {
     assert!((20..50).contains(&second.len()), "{}", second.len());
     let root = crowd(&socket, 40, 0);
     assert_eq!(root.len(), 40);
+}
+
+/// One person is seven users, by the IDs that are subordinate to its own.
+#[test]
+fn seven_users_of_one_person_have_one_share() {
+    if !is_root() {
+        return;
+    }
+    let directory = Directory::new();
+    let subordinates = "1001:100000:65536\n";
+    let config = "[control]\ngroup = \"*\"\n";
+    let daemon = Daemon::start_with_subordinates(600, directory.path(), subordinates, config);
+    let socket = libraries(&daemon);
+    let uids = [1001, 100_000, 100_001, 100_002, 100_003, 165_534, 165_535];
+    let crowds = uids.map(|uid| crowd(&socket, 150, uid));
+    let held: usize = crowds.iter().map(Vec::len).sum();
+    assert!((100..150).contains(&held), "{held}, as one user has");
+    let innocent = crowd(&socket, 20, 1002);
+    assert_eq!(innocent.len(), 20);
+    let not_of_it = crowd(&socket, 5, 165_536);
+    assert_eq!(not_of_it.len(), 5, "the next person's first");
+}
+
+/// A limit of the unit that the daemon runs as, in units of one.
+fn unit_limit(name: &str) -> u64 {
+    const UNIT: &str = include_str!("../../dist/apmd.service");
+    let value = UNIT
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+        .expect("the unit has it");
+    let digits = value.trim_end_matches(char::is_alphabetic);
+    let number: u64 = digits.parse().expect("a number");
+    match &value[digits.len()..] {
+        "" => number,
+        "M" => number << 20,
+        "G" => number << 30,
+        other => panic!("{name}={value}: {other}?"),
+    }
+}
+
+/// As many clients of many users as the unit's daemon has descriptors for, none of whom reads: what each may have
+/// waiting for it is far from what systemd lets the daemon have.
+#[test]
+fn a_crowd_that_does_not_read_leaves_the_units_memory_alone() {
+    const USERS: u32 = 24;
+    const SHARE: u64 = 16;
+    if !is_root() {
+        return;
+    }
+    let [high, max] = ["MemoryHigh", "MemoryMax"].map(unit_limit);
+    assert!(0 < high && high < max, "throttled before it is ended");
+    let descriptors = 2_000;
+    assert!(descriptors < unit_limit("LimitNOFILE"));
+    let directory = Directory::new();
+    let daemon = Daemon::start_with_descriptors(
+        descriptors as u32,
+        directory.path(),
+        "[control]\ngroup = \"*\"\n",
+    );
+    let before = memory(&daemon);
+    let crowds: Vec<_> = (0..USERS)
+        .map(|user| crowd(&libraries(&daemon), 400, 2_000 + user))
+        .collect();
+    let held: u64 = crowds.iter().map(|crowd| crowd.len() as u64).sum();
+    assert!(held > 500, "{held}");
+    let (message, at_once) = (register(1).encode(), MsgFlags::MSG_DONTWAIT);
+    for packets in crowds.iter().flatten() {
+        let fd = packets.as_fd().as_raw_fd();
+        let sent = |_: &usize| send(fd, message.as_ref(), at_once).is_ok();
+        (0..2 * BURST).take_while(sent).count();
+    }
+    // It has taken in what it reads of that.
+    daemon.status();
+    let grown = (memory(&daemon).saturating_sub(before)) << 10;
+    let all = grown * unit_limit("LimitNOFILE") / held;
+    assert!(all < high / SHARE, "{grown} bytes for {held} clients");
 }
 
 /// What every user may send at once (`parts/libraries/pace.rs`): so many are read of who reads its answers.
