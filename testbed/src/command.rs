@@ -5,9 +5,10 @@ use std::process::{Command, Output, Stdio};
 
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::patience;
 
 /// Seconds that a short command may take; it is killed then (by timeout(1)).
-const LIMIT: &str = "30";
+const LIMIT: u32 = 30;
 
 /// Runs `words` and returns what it printed, whatever its exit status.
 ///
@@ -15,7 +16,7 @@ const LIMIT: &str = "30";
 /// [`Failure::Start`] if it does not start.
 pub fn attempt(words: &[&str]) -> Result<Output, Failure> {
     Command::new("timeout")
-        .arg(LIMIT)
+        .arg((LIMIT * patience::factor()).to_string())
         .args(words)
         .stdin(Stdio::null())
         .output()

@@ -43,6 +43,7 @@ pub mod narration;
 pub mod observe;
 pub mod overhead_bench;
 pub mod partitions;
+pub mod patience;
 pub mod port;
 pub mod program;
 pub mod report;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::failure::Failure;
+use crate::patience;
 
 /// How often things are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -32,7 +33,7 @@ impl Seen<()> {
 /// Looks until it sees what is waited for.
 ///
 /// # Errors
-/// [`Failure::Timeout`] after `limit`, with what was seen last; whatever `look` fails with.
+/// [`Failure::Timeout`] after `limit`, as it is on this kernel, with what was seen last; whatever `look` fails with.
 pub fn until<T>(
     what: &str,
     limit: Duration,
@@ -51,6 +52,7 @@ pub fn until_often<T>(
     period: Duration,
     mut look: impl FnMut() -> Result<Seen<T>, Failure>,
 ) -> Result<T, Failure> {
+    let limit = patience::limit(limit);
     let deadline = Moment::now() + limit;
     loop {
         let seen = match look()? {

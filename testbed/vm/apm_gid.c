@@ -20,6 +20,7 @@
 static struct end here = { .name = "shca0" }, there = { .name = "shca1" };
 static struct ibv_qp *qps[TOGETHER];
 static uint64_t cookies[TOGETHER];
+static bool alone[TOGETHER];
 static unsigned long known, spared, loaded, refused;
 static bool with_orders = true;
 
@@ -112,6 +113,7 @@ static void forget(uint64_t cookie)
 		if (qps[i] && cookies[i] == cookie) {
 			cookies[i] = 0;
 			known--;
+			spared -= alone[i];
 		}
 	}
 }
@@ -138,7 +140,8 @@ static void note(struct message *m)
 			continue;
 		cookies[i] = number(a[APM_A_QP_COOKIE]);
 		known++;
-		spared += number(a[APM_A_QP_REFUSAL]) == APM_REFUSAL_OWN_APM;
+		alone[i] = number(a[APM_A_QP_REFUSAL]) == APM_REFUSAL_OWN_APM;
+		spared += alone[i];
 	}
 }
 

@@ -6,13 +6,16 @@ use std::time::Duration;
 use crate::command;
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::patience;
 use crate::program::Program;
 use crate::wait::{self, Seen};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Starts `words` on both hosts, over this TCP port; their queue pairs are in RTS.
-pub(super) fn start(words: &[&str], port: &str, seconds: &str) -> Result<[Program; 2], Failure> {
+/// Starts `words` on both hosts, over this TCP port; their queue pairs are in RTS. They run for so many seconds, on a
+/// kernel that checks itself longer.
+pub(super) fn start(words: &[&str], port: &str, seconds: u32) -> Result<[Program; 2], Failure> {
+    let seconds = &(seconds * patience::factor()).to_string();
     let words = |host: Host| {
         let options = ["-F", "-D", seconds, "-p", port, "-d", host.device()];
         [words, &options].concat()

@@ -33,7 +33,7 @@ pub(super) const DRILL: Drill = Drill {
 };
 
 /// For how long the program runs: the faults have to happen meanwhile.
-const SECONDS: &str = "60";
+const SECONDS: u32 = 60;
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// What a queue pair of a program under no care does not survive at its ACK timeout, 0.6 s at most.

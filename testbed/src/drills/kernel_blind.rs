@@ -40,7 +40,7 @@ const PROBLEM: &str = "its probes are switched off";
 
 const PROGRAM: &[&str] = &["ib_send_lat"];
 /// Longer than the drill: it kills them.
-const SECONDS: &str = "300";
+const SECONDS: u32 = 300;
 
 /// apmd asks every 30 s.
 const LIMIT: Duration = Duration::from_secs(60);

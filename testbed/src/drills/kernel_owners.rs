@@ -62,7 +62,7 @@ const EXCEPTIONS: [(&str, &[&str]); 3] = [
 const ORDINARY: (&str, &[&str]) = ("18604", &["ib_send_lat"]);
 
 /// Longer than the drill: it kills them.
-const SECONDS: &str = "120";
+const SECONDS: u32 = 120;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -112,6 +112,53 @@ standing_order() {
 	still_run || fail "a program ended"
 }
 
+# set_lmc LMC: the subnet manager gives each port 2^LMC LIDs.
+set_lmc() {
+	local device
+	subnet-manager stop
+	subnet-manager start "$1"
+	for device in shca0 shca1; do
+		for port in 1 2; do
+			await 30 has_lmc "$device" "$port" "$1"
+			await 30 state_is "$device" "$port" ACTIVE
+		done
+	done
+}
+
+has_lmc() { [ $(($(cat "/sys/class/infiniband/$1/ports/$2/lid_mask_count"))) = "$3" ]; } # DEVICE PORT LMC
+
+# second_path FROM TO: between the ports 1, by the second LID of each.
+second_path() { echo "1:$(($(lid_of "$1" 1) + 1)):$(($(lid_of "$2" 1) + 1))"; }
+
+# A standing order does not lead to another LID of the port that has failed. The programs stand still meanwhile, for the
+# hardware, whose retries would be used up, goes to whatever is loaded.
+same_port() {
+	local from to
+	set_lmc 1
+	long_pingpong 18611
+	for from in shca0 shca1; do await 10 is_known "$from"; done
+	for from in shca0 shca1; do
+		to=shca$((1 - ${from#shca}))
+		output apm_order load "$(cookie_of "$from")" "$(path "$from" "$to" 1)" "$(second_path "$from" "$to")" standing
+		need 'cause=done .* standing=1$'
+	done
+	for from in shca0 shca1; do await 10 reads "$from" migration armed; done
+	kill -STOP "$server" "$client"
+	sleep 0.5
+	cable pull shca0 1
+	await 10 state_is shca0 1 DOWN
+	sleep 1
+	output apm_order query "$(cookie_of shca0)"
+	need "cause=done .* migration=armed primary=1:[0-9]+:$(lid_of shca1 1) .* standing=1\$"
+	cable plug shca0 1
+	await 20 state_is shca0 1 ACTIVE
+	kill -CONT "$server" "$client"
+	end_pingpong
+	await 10 is_alone
+	set_lmc "$(subnet-manager lmc)"
+	healthy
+}
+
 # Handlers of events are the module's: it stays until the queue pairs are gone, however they end.
 pinned() {
 	rmmod apm 2>/dev/null && fail "the module went while queue pairs are under its care"
@@ -236,7 +283,7 @@ set_netns() { rdma system set netns "$1" 2>/dev/null; }
 
 # Any user of the host's, in its own namespaces.
 unprivileged() {
-	out=$(setpriv --reuid=1234 --regid=1234 --clear-groups timeout 5 apm_order listen 1 2>&1) &&
+	out=$(setpriv --reuid=1234 --regid=1234 --clear-groups timeout "$((5 * patience))" apm_order listen 1 2>&1) &&
 		fail "any user hears: $out"
 	need 'Operation not permitted'
 }
@@ -246,11 +293,11 @@ unprivileged() {
 eavesdropping() { # COOKIE
 	local ear host_ear
 	await 10 set_netns shared
-	timeout 5 unshare -Urn apm_order listen 1 >"$logs/told.stranger" 2>&1 &
+	timeout "$((5 * patience))" unshare -Urn apm_order listen 1 >"$logs/told.stranger" 2>&1 &
 	ear=$!
-	timeout 5 unshare -n apm_order listen 1 >"$logs/told.namespace" 2>&1 &
+	timeout "$((5 * patience))" unshare -n apm_order listen 1 >"$logs/told.namespace" 2>&1 &
 	host_ear=$!
-	sleep 1
+	sleep "$patience"
 	output apm_order query "$1"
 	wait "$ear" && fail "a stranger hears: $(cat "$logs/told.stranger")"
 	output cat "$logs/told.stranger"
@@ -297,6 +344,7 @@ protected_pingpong() {
 
 row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
+full_row kernel-same-port "apm_order, opensm -l 1" same_port
 full_row kernel-adopt "apm_order, ibv_rc_pingpong, hold_qp" adoptions
 full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
 full_row kernel-strangers "apm_order, unshare, setpriv" strangers

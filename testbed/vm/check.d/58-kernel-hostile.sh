@@ -258,7 +258,7 @@ hammered_churn() {
 	apm_hammer 15 "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)" \
 		>"$logs/hammer" 2>&1 &
 	hammer=$!
-	output timeout -s KILL 80 qp_churn -t 5
+	output timeout -s KILL "$((80 * patience))" qp_churn -t 5
 	need '^PASS'
 	wait "$hammer" || { cat "$logs/hammer"; fail "the hammer ended with status $?"; }
 	cat "$logs/hammer"

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use crate::clock::Moment;
 use crate::command;
 use crate::failure::{Failure, ensure};
+use crate::patience;
 use crate::program::Program;
 
 /// How long one may go on that has lost its peer: what it waits for may never come.
@@ -60,7 +61,7 @@ impl Killed {
         for (mut program, since) in std::mem::take(&mut self.killed) {
             if program.ended()?.is_some() {
                 verify(&program)?;
-            } else if Moment::now().since(since) > LIMIT {
+            } else if Moment::now().since(since) > patience::limit(LIMIT) {
                 return Err(hangs(program));
             } else {
                 self.killed.push((program, since));

@@ -8,6 +8,7 @@ use crate::command;
 use crate::failure::Failure;
 use crate::ibsim::Dice;
 use crate::kernel_module::KernelModule;
+use crate::patience;
 
 use super::orders::{Orders, Tally};
 
@@ -146,7 +147,7 @@ impl Turns {
             return Ok((State::Absent { until }, Told::Gone));
         };
         self.busy += 1;
-        if Moment::now().since(since) > LIMIT {
+        if Moment::now().since(since) > patience::limit(LIMIT) {
             let text = format!("{why}; {}", what_keeps_it()?);
             return Err(Failure::not_shown(text));
         }
