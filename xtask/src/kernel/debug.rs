@@ -154,7 +154,9 @@ impl Place {
         shell::output("make modules_install", &mut install)?;
         let link = headers.join(format!("linux-headers-{release}"));
         if !link.exists() {
-            symlink(self.source(), &link).in_file(&link)?;
+            // The directory may be moved or copied.
+            let source = Path::new("../..").join(PACKAGE);
+            symlink(source, &link).in_file(&link)?;
         }
         Ok(())
     }
