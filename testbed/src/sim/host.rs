@@ -26,6 +26,8 @@ pub struct Host {
     pub killed: u32,
     /// How many faults have it redirect its peers.
     pub redirects: u32,
+    /// The LAPs that it has seen, by their association and transaction, and whether it declined them so.
+    pub declines: BTreeMap<(u32, u32), bool>,
     /// How much later the states are that it shows, since it began to.
     pub sequence_ahead: u32,
     /// How many faults have stopped the libraries' processes.
@@ -40,8 +42,36 @@ pub struct Host {
     pub last_local: u64,
     /// When the engine is to be woken, as far as that is planned.
     pub wake: Option<u64>,
-    /// The present second, and the MADs sent in it.
-    pub second: (u64, u32),
+    /// MADs that the daemon has sent, besides probes.
+    pub mads: InSecond,
+    /// Probes that it has sent.
+    pub probes: InSecond,
+}
+
+/// What was counted in the present second.
+#[derive(Default)]
+pub struct InSecond {
+    second: u64,
+    count: u32,
+}
+
+impl InSecond {
+    /// Counts one more in this second, and says how many there are in it.
+    pub fn add(&mut self, second: u64) -> u32 {
+        if self.second != second {
+            *self = Self { second, count: 0 };
+        }
+        self.count += 1;
+        self.count
+    }
+
+    /// How many there have been in a second that has not passed.
+    pub fn seen(&self, second: u64) -> u32 {
+        match self.second == second {
+            true => self.count,
+            false => 0,
+        }
+    }
 }
 
 /// A port, as the daemon sees it.

@@ -111,6 +111,8 @@ impl World<'_> {
 
     /// An end is about to migrate because its library was told to, now or in advance.
     pub(super) fn migrates_by_order(&mut self, conn: usize, side: usize) {
+        // It may have been loaded since the last packet.
+        self.note_alternate(conn, side);
         let ends = &self.connections[conn].ends;
         let (left, now) = (ends[side].qp.primary, self.queue.now());
         let Some(path) = ends[side].qp.loaded() else {

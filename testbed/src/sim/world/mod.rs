@@ -244,7 +244,10 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Mad(host, source, message) => self.input(host, Input::Mad(source, message)),
+            Event::Mad(host, source, message) => {
+                let message = self.heard(host, source.transaction_id, message);
+                self.input(host, Input::Mad(source, message));
+            }
             Event::Probe(host, probe) => self.answer_probe(host, probe),
             Event::Input(host, client, input) => self.hear_library(host, client, input),
             Event::Answer(host, client, query) => self.answer(host, client, &query),

@@ -14,6 +14,8 @@ const CLASS: u8 = 0x2d;
 /// MADs that a host may send in a second, for each of its connections: six copies each of REQ, LAP and SAP or
 /// DREQ, and as many answers, twice. Probes have a bound of their own.
 const TRAFFIC: u32 = 72;
+/// Probes that a host may send in a second, however many connections it has.
+const PROBES: u32 = 200;
 /// MADs that a forger has seen.
 const SEEN: usize = 64;
 
@@ -41,7 +43,7 @@ impl World<'_> {
         let from = (host, send.port.port);
         let slid = self.addresses.lid(from);
         // The codecs are part of the way.
-        let message = self.redirected(host, send.message.clone());
+        let message = self.redirected(host, send.transaction_id, send.message.clone());
         let mad = message.encode(CLASS, u64::from(send.transaction_id));
         let Ok((_, message)) = cm::Message::decode(&mad) else {
             return self.violated(Rule::Legal, || format!("host {host}: {:?}", send.message));
@@ -80,7 +82,7 @@ impl World<'_> {
 
     /// A probe takes the path that it is about.
     pub(super) fn send_probe(&mut self, host: usize, probe: Probe) {
-        self.count(host);
+        self.count_probe(host);
         let ends = self.probe_ends(host, &probe);
         if ends.is_some_and(|(from, to)| self.fabric.passes(from, to)) && !self.is_lost() {
             let event = Event::Probe(host, probe);
@@ -118,14 +120,18 @@ impl World<'_> {
         let second = self.queue.now() / SECOND;
         let ends = self.connections.iter().flat_map(|conn| &conn.ends);
         let bound = TRAFFIC * ends.filter(|end| end.host == host).count().max(1) as u32;
-        let count = &mut self.hosts[host].second;
-        if count.0 != second {
-            *count = (second, 0);
-        }
-        count.1 += 1;
-        if count.1 > bound {
+        if self.hosts[host].mads.add(second) > bound {
             self.violated(Rule::Traffic, || {
                 format!("host {host} sends more than {bound} MADs in a second")
+            });
+        }
+    }
+
+    fn count_probe(&mut self, host: usize) {
+        let second = self.queue.now() / SECOND;
+        if self.hosts[host].probes.add(second) > PROBES {
+            self.violated(Rule::Traffic, || {
+                format!("host {host} sends more than {PROBES} probes in a second")
             });
         }
     }

@@ -120,9 +120,12 @@ pub fn mads_in_peace(seed: u64, connections: usize) -> Result<u32, NeverArmed> {
     let mut most = 0;
     let since = world.queue.now() / SECOND;
     world.run_until(WATCHED, |world| {
-        let seconds = world.hosts.iter().map(|host| host.second);
-        let seen = seconds.filter(|&(second, _)| second > since);
-        most = most.max(seen.map(|(_, count)| count).max().unwrap_or(0));
+        let second = world.queue.now() / SECOND;
+        if second > since {
+            let hosts = world.hosts.iter();
+            let seen = hosts.map(|host| host.mads.seen(second) + host.probes.seen(second));
+            most = most.max(seen.max().unwrap_or(0));
+        }
         false
     });
     Ok(most)

@@ -1,18 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A peer that answers each proposal with another port of its own, and shows that port in its state: all of it is what
-//! a proven peer may say, and none of these ports is one.
+//! a proven peer may say, and none of these ports is one. It loads nothing of what it declines: what a peer has loaded
+//! and denies, no protocol can find out, and the two ends would be armed with different alternates.
 
 use cm_msgs::association::{PeerPort, Ports, State};
-use cm_msgs::cm::{self, ApStatus};
+use cm_msgs::cm::{self, ApStatus, PathFields};
 use cm_msgs::{Gid, Guid, Lid, PrivateData};
 
 use super::World;
+use crate::sim::host::Host;
 
 impl World<'_> {
+    /// What the daemon of a host that redirects sees of a message: a LAP without its alternate.
+    pub(super) fn heard(
+        &mut self,
+        host: usize,
+        transaction: u32,
+        mut message: cm::Message,
+    ) -> cm::Message {
+        if let cm::Message::Lap(lap) = &mut message {
+            let Host {
+                declines,
+                redirects,
+                ..
+            } = &mut self.hosts[host];
+            // Copies are answered as the first one.
+            let declined = declines.entry((lap.local_comm_id, transaction));
+            if *declined.or_insert(*redirects > 0) {
+                lap.alternate = PathFields::default();
+            }
+        }
+        message
+    }
+
     /// What a host sends, where it redirects or has done so.
-    pub(super) fn redirected(&mut self, host: usize, mut message: cm::Message) -> cm::Message {
+    pub(super) fn redirected(
+        &mut self,
+        host: usize,
+        transaction: u32,
+        mut message: cm::Message,
+    ) -> cm::Message {
+        let declines = &self.hosts[host].declines;
+        let is_declined = |apr: &cm::Apr| declines.get(&(apr.remote_comm_id, transaction));
         let invented = match &message {
-            cm::Message::Apr(_) if self.hosts[host].redirects > 0 => Some(self.invented_port(host)),
+            cm::Message::Apr(apr) if is_declined(apr) == Some(&true) => {
+                Some(self.invented_port(host))
+            }
             _ => None,
         };
         let ahead = self.hosts[host].sequence_ahead;
