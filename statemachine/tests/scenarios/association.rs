@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How two daemons find each other.
 
-use cm_msgs::cm::{Dreq, Message, Rej, RejReason, Rejected, Req};
+use cm_msgs::cm::{Dreq, Message, Rej, RejReason, Rejected, Req, Rtu};
 use cm_msgs::{Lid, PKey};
 use statemachine::MadSource;
 use statemachine::view::{AssociationState, AssociationView, Protection, Reason};
@@ -340,4 +340,39 @@ fn a_rep_to_a_req_that_is_over_is_rejected_as_one() {
     assert_eq!(rej.message_rejected, u8::from(Rejected::Rep));
     assert_eq!(rej.reason, u16::from(RejReason::InvalidCommId));
     pair.assert_armed();
+}
+
+#[test]
+fn what_changes_between_the_replies_to_two_copies_of_a_req_is_told() {
+    let mut pair = Pair::new(9);
+    // No LAP, whose answer would tell it.
+    pair.sa_knows_only(vec![]);
+    pair.record("REQ");
+    pair.lose.insert("RTU", 1);
+    pair.begin();
+    pair.run(5);
+    let new = Lid(0x80);
+    pair.relabel(PASSIVE, 2, new);
+    pair.run(5);
+    let [(_, source, req)] = pair.recorded() else {
+        panic!("one REQ: {:?}", pair.recorded());
+    };
+    let (source, req) = (*source, req.clone());
+    let ids = pair.view(ACTIVE).association;
+    let [Some(local_comm_id), Some(remote_comm_id)] = [ids.local_comm_id, ids.remote_comm_id]
+    else {
+        panic!("open at the active side: {ids:?}");
+    };
+    // A copy of the REQ was late; so is the RTU that answers the first REP.
+    pair.forge(PASSIVE, source, req);
+    let rtu = Rtu {
+        local_comm_id,
+        remote_comm_id,
+        ..Rtu::default()
+    };
+    pair.forge(PASSIVE, source, rtu.into());
+    pair.run(100);
+    assert_open(&pair);
+    let known = pair.view(ACTIVE).association.peer_ports;
+    assert!(known.iter().any(|port| port.lid == new), "{known:?}");
 }

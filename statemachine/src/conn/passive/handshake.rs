@@ -33,7 +33,8 @@ pub(super) struct Offer {
     pub(super) remote: u32,
     /// What it said of its sender, to be believed when the sender is known.
     pub(super) state: State,
-    /// Sequence number of our state in the REP.
+    /// Sequence number of our state in the first REP: which of the REPs to copies of the REQ the peer took is not
+    /// known.
     pub(super) told: u32,
 }
 
@@ -74,10 +75,6 @@ impl Handshake {
         told: u32,
         now: Time,
     ) -> Option<usize> {
-        let place = match sender {
-            Sender::AtPeer => &mut self.at_peer,
-            Sender::Elsewhere => &mut self.elsewhere,
-        };
         if sender == Sender::Elsewhere {
             if self
                 .elsewhere_at
@@ -87,6 +84,11 @@ impl Handshake {
             }
             self.elsewhere_at = Some(now);
         }
+        let told = self.first_told(remote).unwrap_or(told);
+        let place = match sender {
+            Sender::AtPeer => &mut self.at_peer,
+            Sender::Elsewhere => &mut self.elsewhere,
+        };
         *place = Some(Offer {
             remote,
             state: *state,
@@ -94,6 +96,13 @@ impl Handshake {
         });
         self.answers += 1;
         Some(self.answers - 1)
+    }
+
+    /// What was told in the first REP to this REQ, if this is a copy of it.
+    fn first_told(&self, remote: u32) -> Option<u32> {
+        let mut offers = [&self.at_peer, &self.elsewhere].into_iter().flatten();
+        let first = offers.find(|offer| offer.remote == remote)?;
+        Some(first.told)
     }
 
     /// The offer that a message with these names confirms.
