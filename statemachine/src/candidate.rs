@@ -237,14 +237,21 @@ impl CandidatePool<'_> {
     }
 
     /// Which of the peer's ports a path ends at: the one with its GUID, whatever the subnet's prefix was when
-    /// the path was made; or the one that has its LID, where that LID can be in one subnet only.
+    /// the path was made; or the one that has its LID, where that LID can be in one subnet only. If a subnet manager has
+    /// given the LID to another port since, the LID tells: packets go by it.
     pub(crate) fn far_port(&self, path: &Path) -> Option<usize> {
         let guid = path.dgid.interface_id();
         let mut ports = self.peer_ports.iter();
         let by_guid = ports.position(|port| port.gid.interface_id() == guid);
-        if let Some(index) = by_guid.filter(|_| !path.dgid.is_unspecified()) {
-            return Some(index);
-        }
+        let Some(named) = by_guid.filter(|_| !path.dgid.is_unspecified()) else {
+            return self.port_with_lid_of(path);
+        };
+        let is_elsewhere = self.has_another_lid(path, &self.peer_ports[named]);
+        let there = is_elsewhere.then(|| self.port_with_lid_of(path)).flatten();
+        Some(there.unwrap_or(named))
+    }
+
+    fn port_with_lid_of(&self, path: &Path) -> Option<usize> {
         let end = self.end(path)?;
         let is_there = |port: &PortAddress| self.ports.end_of(self.node_guid, port) == Some(end);
         let mut there = self
@@ -257,6 +264,21 @@ impl CandidatePool<'_> {
             (Some((index, _)), None) => Some(index),
             _ => None,
         }
+    }
+
+    /// Whether a far port is known to have another LID than a path's, in the one subnet that there is: of several,
+    /// whose prefixes may be changing, it could be in another one.
+    fn has_another_lid(&self, path: &Path, far: &PortAddress) -> bool {
+        let ports = self.ports.of_device(self.node_guid);
+        let lmc = self.ports.of_path(self.node_guid, path.port);
+        let lmc = lmc.map_or(0, |port| port.status.lmc);
+        if far.lid == Lid(0) || far.lid.is_one_port_with(path.dlid, lmc) {
+            return false;
+        }
+        let there = self.ports.end_of(self.node_guid, far);
+        let there = there.map(SubnetLid::subnet);
+        let mut subnets = ports.map(|port| self.ports.subnet(port.id));
+        there.is_some() && subnets.all(|subnet| subnet == there)
     }
 
     fn end(&self, path: &Path) -> Option<SubnetLid> {

@@ -9,7 +9,7 @@ use statemachine::trace::What;
 use statemachine::view::Protection;
 use statemachine::{Command, PortStatus, Trace};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
+use super::pair::{ACTIVE, PASSIVE, Pair, Weather, base_lid, gid, seeds};
 
 const BOTH: [usize; 2] = [ACTIVE, PASSIVE];
 
@@ -521,4 +521,32 @@ fn all_connections_get_where_the_peer_wants_them() {
     for host in BOTH {
         pair.assert_asleep(host);
     }
+}
+
+#[test]
+fn it_goes_although_the_far_ports_lid_was_another_ports_when_the_path_was_made() {
+    let mut pair = Pair::new(7);
+    pair.policies[ACTIVE] = prefer(2);
+    pair.sa_knows_only(vec![]);
+    pair.begin();
+    pair.run(1_000);
+    // The subnet manager exchanges the LIDs of the peer's ports, and the peer's QP follows its LID.
+    let lids = [1, 2].map(|port| base_lid((PASSIVE, port)));
+    pair.relabel(PASSIVE, 1, lids[1]);
+    pair.relabel(PASSIVE, 2, lids[0]);
+    let far = gid((PASSIVE, 2));
+    let primary = &mut pair.hosts[PASSIVE].qps[0].primary;
+    (primary.port, primary.sgid) = (2, far);
+    pair.hosts[ACTIVE].qps[0].primary.dgid = far;
+    pair.report_changed(PASSIVE);
+    let ports = |host| [(host, 1), (host, 2)];
+    let pairs = ports(ACTIVE)
+        .into_iter()
+        .flat_map(|from| ports(PASSIVE).map(|to| (from, to)));
+    pair.sa_knows_only(pairs.collect());
+    pair.run(100);
+    assert_eq!(pair.view(ACTIVE).primary.dgid, far);
+    pair.run(30_000);
+    pair.assert_armed();
+    assert_eq!(port(&pair, ACTIVE), 2);
 }
