@@ -89,9 +89,7 @@ impl Passive {
     /// Waits for the peer's REQ, but not for ever: the peer may be passive, too, or take the association that it had
     /// with the daemon before this one for open.
     pub(super) fn start(&mut self, core: &Core, cx: &mut Context) {
-        if let Some(wait) = unasked_for(core, cx) {
-            cx.set(core.id, ConnAlarm::Unasked, wait);
-        }
+        cx.set(core.id, ConnAlarm::Unasked, unasked_for(core, cx));
     }
 
     /// Whether the peer has left the association to this side for too long.
@@ -326,14 +324,19 @@ impl Passive {
     }
 }
 
-/// How long the peer's REQ is waited for; `None`: for ever. Of two passive ends the lower one asks. If there is an
-/// alternate, a daemon before this one has agreed on it with the peer, which may not know that it is gone: until it does
-/// nobody probes that alternate, and neither end hears of the other's ports.
-fn unasked_for(core: &Core, cx: &Context) -> Option<Duration> {
+/// Times that the higher of two passive ends waits longer than the lower one.
+const HIGHER_WAITS: u32 = 6;
+
+/// How long the peer's REQ is waited for. Of two passive ends the lower one asks; the higher one much later, since the
+/// lower may take the association that it had with the daemon before this one for open. If there is an alternate, that
+/// daemon has agreed on it with the peer, which may not know that it is gone: until it does nobody probes that
+/// alternate, and neither end hears of the other's ports.
+fn unasked_for(core: &Core, cx: &Context) -> Duration {
     let wait = cx.config.unasked_for;
     match core.loaded() {
-        Some(_) => Some(wait / 5),
-        None => is_lower(core).then_some(wait),
+        Some(_) => wait / 5,
+        None if is_lower(core) => wait,
+        None => wait * HIGHER_WAITS,
     }
 }
 

@@ -101,12 +101,37 @@ fn two_passive_ends_of_which_one_takes_the_association_for_open_find_their_roles
     }
 }
 
+/// The same, without an alternate that tells the daemon that there was an association.
+#[test]
+fn of_two_passive_ends_the_higher_asks_when_the_lower_takes_the_association_for_open() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut roles = [Role::Passive; 2];
+        roles[host] = Role::Active;
+        let mut pair = Pair::new(5);
+        pair.roles = roles;
+        pair.sa_dead = true;
+        pair.begin();
+        pair.run(2_000);
+        assert_open(&pair);
+        pair.roles = [Role::Passive; 2];
+        pair.kill(host);
+        pair.start(host);
+        pair.sa_dead = false;
+        pair.run(75_000);
+        assert_open(&pair);
+        pair.assert_armed();
+    }
+}
+
 /// The other would ask if both took themselves for the passive side.
 #[test]
-fn the_higher_passive_end_sleeps_while_nobody_asks() {
+fn the_higher_passive_end_asks_much_later() {
     let mut pair = Pair::new(1);
     pair.start(PASSIVE);
     pair.register(PASSIVE);
-    pair.run(11_000);
-    pair.assert_asleep(PASSIVE);
+    pair.run(59_000);
+    assert_eq!(pair.view(PASSIVE).role, Role::Passive);
+    assert_eq!(pair.hosts[PASSIVE].sent("REQ"), 0);
+    pair.run(2_000);
+    assert_eq!(pair.view(PASSIVE).role, Role::Active);
 }
