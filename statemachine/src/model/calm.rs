@@ -21,9 +21,10 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(620);
 /// not tell of a lost port, is found out by that check at the latest.
 const TRUE_WITHIN: Duration = Duration::from_secs(620);
 
-/// Steps at one moment, and moments at which something is to be done. Where a path source names a dead port of
+/// Steps at one moment, fewer than the path queries that a connection may send then come to, and moments at which
+/// something is to be done. Where a path source names a dead port of
 /// the peer's for ever, the active side proposes it again every three seconds: that is allowed here.
-const ENDLESS: usize = 200;
+const ENDLESS: usize = 100;
 const MOMENTS: usize = 2_000;
 
 /// What is wrong with a state.

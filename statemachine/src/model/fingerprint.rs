@@ -7,8 +7,15 @@ use std::hash::{DefaultHasher, Hasher};
 
 use crate::time::Time;
 
-/// Fields that no decision rests on.
-const LEFT_OUT: [&str; 5] = ["counters", "config", "history", "record", "path_counts"];
+/// Fields that no decision rests on; nor does one on `query_pace` within the model's bounds.
+const LEFT_OUT: [&str; 6] = [
+    "counters",
+    "config",
+    "history",
+    "record",
+    "path_counts",
+    "query_pace",
+];
 
 /// What has passed longer ago than this counts as equally long ago: no rule looks further back.
 const LONG_AGO: u64 = 10_000_000;

@@ -239,3 +239,46 @@ fn suggestions_of_a_peer_do_not_keep_a_slow_path_source_from_answering() {
     pair.assert_armed();
     assert!(pair.view(ACTIVE).counters.loads > before, "the better path");
 }
+
+#[test]
+fn a_busy_path_source_is_asked_once_for_each_pair_of_ports_and_not_again_with_every_event() {
+    let mut pair = Pair::with(8, 2, 1);
+    pair.sa_busy = true;
+    pair.begin();
+    pair.run(100);
+    let first = pair.view(ACTIVE).counters.queries;
+    assert_eq!(
+        first, 3,
+        "one for each pair of ports that the search is about: other LIDs would do no better"
+    );
+    let [_, _, queries] = asked_while(&mut pair, |pair| {
+        for host in [ACTIVE, PASSIVE].repeat(250) {
+            let status = &mut pair.hosts[host].ports[1];
+            status.mtu = if status.mtu == 4 { 5 } else { 4 };
+            status.lmc = if status.lmc == 2 { 1 } else { 2 };
+            pair.port_input(host, 2);
+            pair.run(20);
+        }
+    });
+    assert!((10..=100).contains(&queries), "{queries}");
+    pair.sa_busy = false;
+    pair.run(61_000);
+    pair.assert_armed();
+}
+
+#[test]
+fn a_path_source_that_knows_no_path_is_not_asked_for_all_of_them_with_every_event() {
+    let mut pair = Pair::with(9, 2, 1);
+    pair.sa_knows_only(vec![]);
+    pair.begin();
+    pair.run(900);
+    let [_, _, queries] = asked_while(&mut pair, |pair| {
+        for _ in 0..100 {
+            let status = &mut pair.hosts[ACTIVE].ports[1];
+            status.mtu = if status.mtu == 4 { 5 } else { 4 };
+            pair.port_input(ACTIVE, 2);
+            pair.run(100);
+        }
+    });
+    assert!((50..=100).contains(&queries), "{queries}");
+}

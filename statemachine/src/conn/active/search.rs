@@ -20,8 +20,14 @@ use crate::context::{ConnAlarm, Context};
 use crate::input::{Origin, QueryError};
 use crate::output::PathQuery;
 use crate::overlap::{Overlap, PathEnds};
+use crate::token_bucket::TokenBucket;
 use crate::trace::What;
 use crate::view::Reason;
+
+/// How often a connection asks for a path: as many as two searches over four ports with four pairs of LIDs each take
+/// and as many redirections, and then three a second. Whatever has it search again and again, a path source that is
+/// busy, or knows none, is not asked for all candidates each time.
+type QueryPace = TokenBucket<64, 330_000>;
 
 /// A question that waits for its answer.
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -55,6 +61,7 @@ pub(super) struct Search {
     asked: Option<Box<Asked>>,
     /// Candidates to ask for after the present one, the next of them last.
     rest: ThinVec<Candidate>,
+    query_pace: QueryPace,
 }
 
 impl Search {
@@ -75,14 +82,20 @@ impl Search {
         let next = self.choice.next(core, cx, candidates);
         if let Next::Ask(candidates) = next {
             self.rest = candidates.into_iter().rev().collect();
-            self.ask_next(core, cx);
-            return None;
+            return match self.ask_next(core, cx) {
+                true => None,
+                false => Some(Next::Later),
+            };
         }
         Some(next)
     }
 
-    /// Asks for a path of the next candidate, if there is one.
+    /// Asks for a path of the next candidate, if there is one and it is not too soon.
     pub(super) fn ask_next(&mut self, core: &mut Core, cx: &mut Context) -> bool {
+        if !self.query_pace.has_token(cx.now) {
+            self.rest = ThinVec::new();
+            return false;
+        }
         let Some(candidate) = self.rest.pop() else {
             return false;
         };
@@ -90,6 +103,7 @@ impl Search {
             // There may be 100,000 searches that have ended.
             self.rest = ThinVec::new();
         }
+        self.query_pace.take(cx.now);
         core.counters.queries += 1;
         cx.trace(core.id, What::Candidate(candidate));
         let pkey = core.qp.primary.pkey;
@@ -128,9 +142,9 @@ impl Search {
         self.rest.reverse();
     }
 
-    /// The peer takes no path between the ports that this one joins, by whichever LIDs.
-    pub(super) fn leave_out(&mut self, path: &Path) {
-        let same = |c: &Candidate| c.port.port == path.port && c.dgid == path.dgid;
+    /// There is no path between these ports, by whichever LIDs.
+    pub(super) fn leave_out(&mut self, port: u8, dgid: Gid) {
+        let same = |c: &Candidate| c.port.port == port && c.dgid == dgid;
         self.rest.retain(|candidate| !same(candidate));
     }
 
@@ -203,8 +217,11 @@ impl Search {
     ) -> Reason {
         cx.counters.queries_failed += 1;
         cx.trace(core.id, What::NoPath(candidate, error));
-        if error == QueryError::NoPath {
-            self.choice.no_path(core, cx, &candidate);
+        match error {
+            QueryError::NoPath => self.choice.no_path(core, cx, &candidate),
+            // So it would be for other LIDs of the same ports.
+            QueryError::Busy => self.leave_out(candidate.port.port, candidate.dgid),
+            _ => {}
         }
         Reason::NoPath(error)
     }

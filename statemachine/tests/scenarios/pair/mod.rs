@@ -93,6 +93,8 @@ pub(crate) struct Pair {
     pub(crate) base_lids_only: bool,
     /// The SA does not answer.
     pub(crate) sa_dead: bool,
+    /// The SA answers that it is busy.
+    pub(crate) sa_busy: bool,
     /// The SA answers one question at a time, and takes this long over each, in microseconds.
     pub(crate) sa_takes: Option<u64>,
     sa_free_at: u64,
@@ -138,6 +140,7 @@ impl Pair {
             roles: [Role::Active, Role::Passive],
             base_lids_only: false,
             sa_dead: false,
+            sa_busy: false,
             sa_takes: None,
             sa_free_at: 0,
             sa_knows: None,

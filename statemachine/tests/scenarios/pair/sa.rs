@@ -62,6 +62,7 @@ impl Pair {
                 .unwrap_or(self.net.lid(port))
         };
         let result = match (known(query.sgid), known(query.dgid)) {
+            _ if self.sa_busy => Err(QueryError::Busy),
             (Some(from), Some(to)) if knows(from, to) && self.net.is_connected(from, to) => {
                 Ok(vec![PathRecord {
                     dgid: query.dgid,

@@ -155,7 +155,8 @@ impl Negotiation {
                 }
                 self.search.choice.doubts.declined(proposal.alternate.dgid);
                 if apr.status() == ApStatus::InvalidGid {
-                    self.search.leave_out(&proposal.alternate);
+                    let Path { port, dgid, .. } = proposal.alternate;
+                    self.search.leave_out(port, dgid);
                 }
                 if let Some(gid) = apr.better_gid().filter(|_| self.redirects < MAX_REDIRECTS) {
                     self.redirects += 1;
