@@ -145,9 +145,13 @@ impl Peer {
     }
 
     /// The GID of the peer's port that the primary leads to, where no LID tells which that is: a QP that has no
-    /// alternate, and whose peer's has none, is on the path that the peer is on.
-    pub(super) fn far_gid_of(&self, primary: &Path) -> Option<Gid> {
-        let agrees = self.migration == Some(MigrationState::Migrated);
+    /// alternate, and whose peer's has none, is on the path that the peer is on; so is one whose peer is not on
+    /// the `alternate`.
+    pub(super) fn far_gid_of(&self, primary: &Path, alternate: Option<&Path>) -> Option<Gid> {
+        let agrees = match alternate {
+            None => self.migration == Some(MigrationState::Migrated),
+            Some(alternate) => !self.is_on(alternate),
+        };
         let index = usize::from(self.place).checked_sub(1)?;
         let port = self.ports.get(index).filter(|_| agrees)?;
         (self.fit(primary) == Fit::Lids).then_some(port.gid)

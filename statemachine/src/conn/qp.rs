@@ -257,8 +257,10 @@ impl Core {
             let at = self.candidate_pool(cx).far_port(path);
             let port = at.and_then(|at| self.peer.ports.get(at));
             let by_peer = || {
-                let alone = self.loaded().is_none() && self.orders.outstanding().is_none();
-                alone.then(|| self.peer.far_gid_of(path)).flatten()
+                let is_primary = path.same_way(&self.qp.primary);
+                let tells = is_primary && self.orders.outstanding().is_none();
+                let gid = || self.peer.far_gid_of(path, self.loaded());
+                tells.then(gid).flatten()
             };
             port.map(|port| port.gid).or_else(by_peer)
         };

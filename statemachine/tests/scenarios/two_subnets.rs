@@ -225,6 +225,24 @@ fn a_restarted_daemon_moves_nothing() {
     }
 }
 
+/// A QP does not show it, and the path is the next alternate when the QP has been moved.
+#[test]
+fn a_restarted_daemon_learns_where_an_armed_primary_ends() {
+    for rails in &RAILS {
+        for restarted in [ACTIVE, PASSIVE] {
+            let mut pair = pair(11, rails);
+            pair.begin();
+            pair.run(5_000);
+            pair.kill(restarted);
+            pair.hosts[restarted].qps[0].primary.dgid = Gid::default();
+            pair.start(restarted);
+            pair.run(5_000);
+            let known = pair.view(restarted).primary.dgid;
+            assert_eq!(known, rails.gid((1 - restarted, 1)), "{rails:?}");
+        }
+    }
+}
+
 /// No packet tells a QP that its peer has moved: the daemons do.
 #[test]
 fn an_idle_peer_is_followed_to_the_path_that_it_is_on() {

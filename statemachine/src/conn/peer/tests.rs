@@ -221,23 +221,34 @@ fn a_move_is_the_peers_wish_only_where_it_left_or_leaves_the_one_path_for_the_ot
 
 #[test]
 fn two_ends_without_alternates_are_on_one_path() {
-    let [first, _] = rails();
+    let [first, second] = rails();
     let unknown = Path {
         dgid: Gid::default(),
         ..first
     };
     let mut peer = Peer::default();
     peer.proven(&on_rail(2));
-    assert_eq!(peer.far_gid_of(&unknown), Some(port(2, true).gid));
-    assert_eq!(peer.far_gid_of(&first), None, "it is known");
+    assert_eq!(peer.far_gid_of(&unknown, None), Some(port(2, true).gid));
+    assert_eq!(peer.far_gid_of(&first, None), None, "it is known");
     peer.proven(&on_rail(0));
-    assert_eq!(peer.far_gid_of(&unknown), None);
+    assert_eq!(peer.far_gid_of(&unknown, None), None);
     let armed = State {
         migration: MigrationState::Armed,
         ..on_rail(2)
     };
     peer.proven(&armed);
-    assert_eq!(peer.far_gid_of(&unknown), None, "it may have an alternate");
+    let of = |alternate: &Path| peer.far_gid_of(&unknown, Some(alternate));
+    assert_eq!(
+        peer.far_gid_of(&unknown, None),
+        None,
+        "it may have an alternate"
+    );
+    assert_eq!(
+        of(&first),
+        Some(port(2, true).gid),
+        "it is not on the first"
+    );
+    assert_eq!(of(&second), None, "it is on the second");
 }
 
 #[test]
