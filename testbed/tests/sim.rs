@@ -56,6 +56,30 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_711_588_719_107, Some(&[0])),
         // Moved by policy to a path that no probe had ever come back from.
         (Named::All, 1_795_715_321_806_353, Some(&[6, 7])),
+        // An SA that is busy was asked for each pair of LIDs, again and again.
+        (Named::Default, 1_795_715_321_807_820, Some(&[10, 11])),
+        // The same of paths to ports that a redirecting peer had made up.
+        (Named::Default, 1_795_715_321_807_295, Some(&[6, 7])),
+        // A peer that had loaded what it declined: the fault, not the engine, was wrong.
+        (Named::Default, 354, Some(&[2, 6, 7])),
+        // The passive end took a change for told that had happened between its replies to two copies of a REQ.
+        (Named::Default, 672, Some(&[0, 1, 2, 4, 5, 6, 7, 8, 9])),
+        // The primary's LID was another port's when the path was made, and the peer was never taken to be on it.
+        (Named::LidMoves, 164, Some(&[2, 3, 4])),
+        // The GID of an armed primary's far port was not learned, and the path was refused when it had been left.
+        (Named::Default, 1_795_724_621_427_595, Some(&[1, 2, 3])),
+        // While prefixes changed, a LID seemed to have gone to a port of the other subnet.
+        (Named::Default, 1_795_724_621_429_952, Some(&[0, 1, 2])),
+        // Both ends passive after a role swap and a restart.
+        (
+            Named::Default,
+            1_795_723_507_590_792,
+            Some(&[0, 5, 6, 8, 10]),
+        ),
+        // Judged by an alternate that was not loaded any more.
+        (Named::Default, 1_795_722_265_131_648, Some(&[0, 1, 2])),
+        // Probes counted as messages to the peer.
+        (Named::Default, 1_795_722_265_137_913, Some(&[3, 5, 6, 7])),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);
