@@ -433,6 +433,17 @@ fn sighup_takes_a_good_file_and_keeps_the_old_for_a_bad_one() {
     assert_eq!(daemon.status()["pid"], daemon.pid(), "still there");
 }
 
+/// Waits for a minute at most until it is so; else says how it is.
+fn eventually(is_so: impl Fn() -> bool, how: &impl Fn() -> String) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("{}", how());
+}
+
 #[test]
 fn source_show_lists_the_sources_and_the_file_of_paths_is_read_again() {
     let daemon = Daemon::start("");
@@ -454,17 +465,24 @@ fn source_show_lists_the_sources_and_the_file_of_paths_is_read_again() {
         daemon.write_config(&section);
         daemon.signal(Signal::SIGHUP);
         daemon.await_counter("reloads", &json!(reloads));
+    };
+    let detail = || {
         let (_, text, _) = outcome(&daemon.apmctl(&["-j", "source", "show", "static"]));
         let sources: Value = serde_json::from_str(&text).expect("json");
-        let problems = daemon.status()["problems"].to_string();
-        (sources[0]["detail"].to_string(), problems)
+        sources[0]["detail"].to_string()
     };
-    let (detail, problems) = reload(&format!("{path}mtu = 2048\nrate = 10\n"), 1);
-    assert!(detail.contains("1 path of "), "{detail}");
-    assert!(!problems.contains("paths.toml"), "{problems}");
-    let (detail, problems) = reload(&format!("{path}mtu = 2000\nrate = 10\n"), 2);
-    assert!(detail.contains("1 path of "), "the old one stays: {detail}");
-    assert!(problems.contains("paths.toml:6: mtu 2000"), "{problems}");
+    let problems = || daemon.status()["problems"].to_string();
+    // The file is read on a thread, after the configuration.
+    reload(&format!("{path}mtu = 2048\nrate = 10\n"), 1);
+    eventually(|| detail().contains("1 path of "), &detail);
+    assert!(!problems().contains("paths.toml"), "{}", problems());
+    reload(&format!("{path}mtu = 2000\nrate = 10\n"), 2);
+    eventually(|| problems().contains("paths.toml:6: mtu 2000"), &problems);
+    assert!(
+        detail().contains("1 path of "),
+        "the old one stays: {}",
+        detail()
+    );
 
     let (code, text, _) = outcome(&daemon.apmctl(&["-d", "source"]));
     assert_eq!(code, 0);
