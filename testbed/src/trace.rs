@@ -30,6 +30,8 @@ impl Trace {
         // For names of tasks the scheduler itself is patched, while it runs. One of QEMU 7.2's processors has stayed at
         // such a place for ever, interrupts off, as if it still met the breakpoint that had stood there.
         write("options/record-cmd", "0")?;
+        // The same on all processors: moments are compared.
+        write("trace_clock", "mono")?;
         write("trace", "")?;
         for (event, filter) in events {
             write(&format!("events/{event}/filter"), filter)?;

@@ -25,6 +25,7 @@ mod forgery;
 mod kernel;
 mod kernel_blind;
 mod kernel_discovery;
+mod kernel_fairness;
 mod kernel_ls;
 mod kernel_owners;
 mod kernel_storm;
@@ -69,6 +70,7 @@ pub static ALL: &[Drill] = &[
     kernel_owners::DRILL,
     kernel_blind::DRILL,
     kernel_discovery::DRILL,
+    kernel_fairness::DRILL,
     kernel_ulps::SRP,
     kernel_ulps::NVME,
     kernel_ulps::NFS,
