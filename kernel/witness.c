@@ -68,10 +68,12 @@ static void keep_ftrace(void)
 		pr_warn("cannot keep ftrace enabled: error %d; is kernel.ftrace_enabled 0?\n", ret);
 }
 
+/* What the filter has allocated goes with neither the registration nor the module. */
 static void release_ftrace(void)
 {
 	if (kept)
 		unregister_ftrace_function(&keeper);
+	ftrace_free_filter(&keeper);
 }
 #else
 static void keep_ftrace(void)
