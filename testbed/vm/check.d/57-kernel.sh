@@ -301,7 +301,7 @@ eavesdropping() { # COOKIE
 	output apm_order query "$1"
 	wait "$ear" && fail "a stranger hears: $(cat "$logs/told.stranger")"
 	output cat "$logs/told.stranger"
-	need_count 0 .
+	need_count 0 '^(new|del|report) '
 	wait "$host_ear" || fail "a namespace of the host's hears nothing"
 	output cat "$logs/told.namespace"
 	need_count 1 cause=done

@@ -255,10 +255,10 @@ hammered_churn() {
 	local resources objects hammer seed=$RANDOM
 	resources=$(resources) objects=$(objects)
 	echo "before: $objects objects, $resources; seed $seed"
-	apm_hammer 15 "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)" \
+	apm_hammer "$((15 * patience))" "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)" \
 		>"$logs/hammer" 2>&1 &
 	hammer=$!
-	output timeout -s KILL "$((80 * patience))" qp_churn -t 5
+	output timeout -s KILL "$((80 * patience))" qp_churn -t "$((5 * patience))"
 	need '^PASS'
 	wait "$hammer" || { cat "$logs/hammer"; fail "the hammer ended with status $?"; }
 	cat "$logs/hammer"
@@ -284,7 +284,7 @@ named_row kernel-gid-long "apm_gid, 10,000 rounds" gid_attributes 10000
 full_row kernel-firmware "apm_order, hold_qp" hung_firmware
 full_row kernel-rights "apm_order, hold_qp, unshare" rights
 full_row kernel-probes "apm_order, sysctl" blindness
-full_row kernel-fuzz "apm_fuzz" fuzz 30000
+full_row kernel-fuzz "apm_fuzz" fuzz "$((30000 / patience))"
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
