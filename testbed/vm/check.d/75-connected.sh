@@ -72,18 +72,18 @@ connected() {
 	transfer host-b host-a 10.0.1.1
 }
 
-# load FROM TO ADDRESS: data and large datagrams, whatever becomes of the link.
+# load FROM TO ADDRESS: data and large datagrams, whatever becomes of the link and of each that sends.
 load() {
 	while :; do
-		timeout 80 "$2" nc -l -p 7001 < <(sleep 80)
+		timeout 80 "$2" nc -l -p 7001 < <(sleep 80) || true
 		sleep 0.1
 	done >/dev/null 2>&1 &
 	while :; do
-		timeout 80 "$1" nc "$3" 7001 </dev/zero
+		timeout 80 "$1" nc "$3" 7001 </dev/zero || true
 		sleep 0.1
 	done >/dev/null 2>&1 &
 	while :; do
-		timeout 80 "$1" ping -A -s 60000 "$3"
+		timeout 80 "$1" ping -A -s 60000 "$3" || true
 		sleep 0.1
 	done >/dev/null 2>&1 &
 }
