@@ -439,7 +439,7 @@ fn eventually(is_so: impl Fn() -> bool, how: &impl Fn() -> String) {
         if is_so() {
             return;
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
     }
     panic!("{}", how());
 }
