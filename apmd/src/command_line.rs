@@ -42,7 +42,7 @@ fn say(command: &Command, words: &[OsString], error: &clap::Error) -> ExitCode {
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand as NothingAsked, DisplayVersion,
     };
     if matches!(error.kind(), DisplayHelp | DisplayVersion | NothingAsked) {
-        // A reader that is gone is told nothing.
+        // If standard output is closed, nobody can be told.
         let _ = error.print();
         return match error.kind() {
             NothingAsked => ExitCode::from(USAGE),

@@ -9,8 +9,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Whether stderr goes to the journal: `JOURNAL_STREAM` names the device and inode of what systemd connected, which a
-/// child whose stderr leads elsewhere inherits as well.
+/// Whether stderr goes to the journal. `JOURNAL_STREAM` has the device and inode of the stream that systemd opened. A
+/// process with a redirected stderr inherits the variable too, so both numbers are compared.
 pub(crate) fn is_stderr() -> bool {
     let stderr = fs::metadata("/dev/stderr").ok();
     let stream = env::var("JOURNAL_STREAM").ok();

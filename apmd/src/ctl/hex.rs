@@ -129,8 +129,8 @@ fn offset(line: &str) -> (Option<usize>, &str) {
     }
 }
 
-/// The bytes of a line, at most so many, before the column of characters, which a wider gap sets apart where the line
-/// is not full.
+/// The bytes of a line of a dump, at most `most`. They end where the text column begins: after three blanks, or at the
+/// first word that is not hexadecimal.
 fn until_text(rest: &str, most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let columns = rest.trim_start().split("   ").next();

@@ -73,8 +73,8 @@ impl Collected {
         }
     }
 
-    /// The node has at least so many ports.
-    pub(super) fn has_port(&mut self, node: Guid, number: u8) {
+    /// Raises the node's number of ports to `number`, if it is lower.
+    pub(super) fn raise_ports(&mut self, node: Guid, number: u8) {
         if let Some(&at) = self.by_guid.get(&node) {
             let ports = &mut self.nodes[at].ports;
             *ports = (*ports).max(number);

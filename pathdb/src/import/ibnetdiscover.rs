@@ -62,7 +62,7 @@ pub(super) fn read(
     Ok(reading.collected)
 }
 
-/// What has been read, and whose section it is.
+/// What has been read, and the node whose section is being read.
 #[derive(Default)]
 struct Reading {
     collected: Collected,

@@ -93,7 +93,7 @@ impl End {
                 ports: self.number,
             })?;
         }
-        collected.has_port(self.guid, self.number);
+        collected.raise_ports(self.guid, self.number);
         let number = match self.kind {
             NodeKind::Switch => 0,
             NodeKind::Adapter => self.number,
