@@ -145,18 +145,12 @@ struct Building<'a> {
 impl Building<'_> {
     /// What cannot be taken is a warning, unless nothing more can be.
     fn warn(&mut self, line: usize, result: Result<(), Bad>) -> Result<(), ReadError> {
-        match result {
-            Ok(()) => {}
-            Err(bad) if bad.is_fatal() => {
-                return Err(ReadError {
-                    path: self.path.to_path_buf(),
-                    line,
-                    problem: bad.problem,
-                });
-            }
-            Err(bad) => self.warnings.push(self.path, line, bad),
-        }
-        Ok(())
+        let kept = self.warnings.take(self.path, line, result);
+        kept.map_err(|problem| ReadError {
+            path: self.path.to_path_buf(),
+            line,
+            problem,
+        })
     }
 
     fn find(&self, guid: Guid) -> Result<NodeId, Problem> {

@@ -26,17 +26,21 @@ pub(super) fn read(
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(lids)
+    let known = lids
+        .into_iter()
+        .filter_map(|(guid, range)| Some((guid, range?)));
+    Ok(known.collect())
 }
 
-fn take(line: &str, lids: &mut HashMap<Guid, LidRange>) -> Result<(), Bad> {
+/// `None` stays for a port of which two lines tell different LIDs.
+fn take(line: &str, lids: &mut HashMap<Guid, Option<LidRange>>) -> Result<(), Bad> {
     if line.is_empty() {
         return Ok(());
     }
     let (guid, range) = port(line)?;
-    match lids.insert(guid, range) {
-        Some(other) if other != range => {
-            lids.remove(&guid);
+    match lids.entry(guid).or_insert(Some(range)) {
+        known if *known != Some(range) => {
+            *known = None;
             Err(Bad::new(Problem::GuidTwice(guid), Lost::OtherLids))
         }
         _ => Ok(()),
@@ -96,6 +100,7 @@ mod tests {
         take("0x1 0x8 0x8", &mut lids).expect("a port");
         take("0x1 0x8 0x8", &mut lids).expect("the same again");
         take("0x1 0x9 0x9", &mut lids).expect_err("other lids");
-        assert!(lids.is_empty());
+        take("0x1 0x9 0x9", &mut lids).expect_err("a third line decides nothing");
+        assert_eq!(lids[&Guid(1)], None);
     }
 }

@@ -46,11 +46,7 @@ pub(super) fn read(
     let mut lines = Lines::open(path)?;
     let size = lines.size();
     lines.records(Records::LINES, size, progress, |line, number| {
-        match reading.take(line, number) {
-            Err(bad) if bad.is_fatal() => return Err(bad.problem),
-            Err(bad) => warnings.push(path, number, bad),
-            Ok(()) => {}
-        }
+        warnings.take(path, number, reading.take(line, number))?;
         Ok(ControlFlow::Continue(()))
     })?;
     if reading.collected.is_empty() {

@@ -27,11 +27,7 @@ pub(super) fn read(
     let mut lines = Lines::open(path)?;
     let size = lines.size();
     lines.records(LINKS, size, progress, |record, line| {
-        match take(record, line, &mut collected) {
-            Err(bad) if bad.is_fatal() => return Err(bad.problem),
-            Err(bad) => warnings.push(path, line, bad),
-            Ok(()) => {}
-        }
+        warnings.take(path, line, take(record, line, &mut collected))?;
         Ok(ControlFlow::Continue(()))
     })?;
     match collected.is_empty() {

@@ -106,6 +106,24 @@ impl Warnings {
         self.kept.into_iter().next()
     }
 
+    /// Keeps what is wrong with a line as a warning.
+    ///
+    /// # Errors
+    /// Nothing more can be read after it.
+    pub(super) fn take(
+        &mut self,
+        path: &Path,
+        line: usize,
+        read: Result<(), Bad>,
+    ) -> Result<(), Problem> {
+        match read {
+            Err(bad) if bad.is_fatal() => return Err(bad.problem),
+            Err(bad) => self.push(path, line, bad),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
     pub(super) fn push(&mut self, path: &Path, line: usize, bad: Bad) {
         self.count += 1;
         self.losses += u64::from(bad.lost.is_loss());
