@@ -63,7 +63,7 @@ enum Command {
     Sim(sim::Options),
     /// Give decoders, files and the engine anything, for as long as is asked
     Fuzz(fuzz::Options),
-    /// Change the engine's conditions one by one: its tests must notice. An hour; files or a share can be named
+    /// Change the engine's conditions one by one: its tests must notice. Hours; files or a share can be named
     Mutants(mutants::Options),
     /// Run everything that must hold: format, lints, licences, tests, the VM's check, the fabrics,
     /// the benchmarks in short, the drills
