@@ -12,9 +12,6 @@ use crate::io::seqpacket::{Packets, Receive};
 use crate::observe::CHUNK;
 use crate::observe::request::{Asked, Refused, Request};
 
-/// For how long the daemon may be silent. It answers within milliseconds unless it is stuck.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-
 /// The daemon's answer.
 ///
 /// # Errors
@@ -23,7 +20,7 @@ pub(super) fn ask<T: DeserializeOwned>(
     options: &Options,
     request: impl Into<Asked>,
 ) -> Result<T, Failure> {
-    ask_within(options, request, PATIENCE)
+    ask_within(options, request, options.answer_timeout)
 }
 
 /// The same with another patience.
@@ -88,21 +85,21 @@ fn is_cut_off(answer: &[u8]) -> bool {
 pub(super) struct Stream {
     path: PathBuf,
     packets: Packets,
+    /// For the first value; that of the others does not end.
     patience: Option<Duration>,
+    answer_timeout: Duration,
     buffer: Vec<u8>,
 }
 
 impl Stream {
-    pub(super) fn open(
-        options: &Options,
-        request: Request,
-        patience: Duration,
-    ) -> Result<Self, Failure> {
+    pub(super) fn open(options: &Options, request: Request) -> Result<Self, Failure> {
+        let patience = options.answer_timeout;
         let (path, packets) = send(options, request.into(), patience)?;
         Ok(Self {
             path,
             packets,
             patience: Some(patience),
+            answer_timeout: patience,
             buffer: vec![0; CHUNK],
         })
     }
@@ -111,8 +108,8 @@ impl Stream {
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         loop {
             let received = self.packets.receive(&mut self.buffer);
-            let received =
-                received.map_err(|error| Unreachable::new(&self.path, PATIENCE, error))?;
+            let received = received
+                .map_err(|error| Unreachable::new(&self.path, self.answer_timeout, error))?;
             let path = self.path.clone();
             match (received, self.patience) {
                 (Receive::Packet(len), _) => {

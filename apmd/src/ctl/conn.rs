@@ -8,7 +8,7 @@ use std::fmt::Write;
 use clap::{Args, Subcommand};
 use statemachine::{Overlap, PathHealth};
 
-use super::ask::{PATIENCE, ask};
+use super::ask::ask;
 use super::table::{self, Column, or_dash};
 use super::which::{Filters, brief, pages, why_held};
 use super::{Failure, Options, Outcome, order, print};
@@ -46,7 +46,7 @@ impl Conn {
         let filter = filters.parse()?;
         let is_any = filter.is_any();
         let explain = options.details || filter.id.is_some();
-        let conns = pages(options, filter, PATIENCE, explain)?;
+        let conns = pages(options, filter, options.answer_timeout, explain)?;
         if conns.is_empty() && !options.wants_json() {
             print(&match is_any {
                 true => none_at_all(&ask(options, Show::Status)?),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 
-use super::ask::{PATIENCE, ask};
+use super::ask::ask;
 use super::order::seconds;
 use super::table;
 use super::terminal::Bar;
@@ -160,7 +160,7 @@ fn stuck(options: &Options, port: &str) -> Result<Vec<Stuck>, Failure> {
         device: Some(device.to_owned()),
         ..ConnectionFilter::default()
     };
-    let conns = which::all(options, filter, PATIENCE)?;
+    let conns = which::all(options, filter, options.answer_timeout)?;
     let on_it = |conn: &model::Conn| conn.primary.port.to_string() == number;
     let conns = conns.into_iter().filter(on_it);
     let stuck = conns.map(|conn| Stuck {

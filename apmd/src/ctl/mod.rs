@@ -29,6 +29,7 @@ mod which;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
@@ -64,6 +65,10 @@ struct Options {
     /// The daemon's runtime directory [default: that of $APMD_SOCKET, or /run/apmd]
     #[arg(short, long, global = true, value_name = "DIR")]
     socket: Option<PathBuf>,
+    /// For how long the daemon may be silent before it counts as unreachable
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "5", value_parser = number::patience)]
+    #[arg(env = "APMCTL_ANSWER_TIMEOUT", hide_env_values = true)]
+    answer_timeout: Duration,
 }
 
 #[derive(Subcommand)]

@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use super::ask::{PATIENCE, Stream};
+use super::ask::Stream;
 use super::table;
 use super::which::Filters;
 use super::{Failure, Options, Outcome, print};
@@ -29,7 +29,7 @@ impl Monitor {
             connections: self.filters.parse()?,
             ..Show::Transitions.into()
         };
-        let mut stream = Stream::open(options, request, PATIENCE)?;
+        let mut stream = Stream::open(options, request)?;
         loop {
             let told: Told = stream.next()?;
             match &told {

@@ -23,6 +23,14 @@ pub(super) fn span(seconds: f64) -> Result<Duration, Failure> {
     span.map_err(|error| Failure::Usage(format!("timeout {seconds}: {error}")))
 }
 
+/// How long an answer may take, in seconds: a nanosecond at least, since 0 would be without end to the socket.
+pub(super) fn patience(text: &str) -> Result<Duration, String> {
+    let span = text.parse().ok().map(Duration::try_from_secs_f64);
+    span.and_then(Result::ok)
+        .filter(|span| !span.is_zero())
+        .ok_or_else(|| "want a number of seconds above 0".to_owned())
+}
+
 /// An SM_Key, which OpenSM's configuration has in hexadecimal.
 pub(super) fn sm_key(text: &str) -> Result<u64, String> {
     number(text).ok_or_else(|| "want a number of 64 bits, decimal or 0x and hexadecimal".to_owned())
@@ -31,6 +39,14 @@ pub(super) fn sm_key(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_may_take_some_time_and_not_for_ever() {
+        assert_eq!(patience("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["", "0", "-1", "nan", "inf", "1e300", "soon"] {
+            assert!(patience(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn keys_are_decimal_or_hexadecimal() {

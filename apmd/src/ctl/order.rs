@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use statemachine::view::Protection;
 
-use super::ask::{PATIENCE, ask};
+use super::ask::ask;
 use super::which::{self, Filters, brief};
 use super::{Failure, Options, Outcome, number};
 use crate::observe::change::{Change, Ordered, OrderedPage, WITHIN_MAX_MS};
@@ -107,7 +107,7 @@ pub(super) fn seconds(seconds: f64) -> Result<Duration, Failure> {
 /// whatever else the daemon refuses says nothing of any connection.
 fn still_there(options: &Options, filter: &ConnectionFilter) -> Result<Vec<model::Conn>, Failure> {
     let ended = filter.id.as_deref().map(no_such_connection);
-    match which::all(options, filter.clone(), PATIENCE) {
+    match which::all(options, filter.clone(), options.answer_timeout) {
         Err(Failure::Failed(error)) if ended.is_some_and(|ended| ended.error == error) => {
             Ok(Vec::new())
         }

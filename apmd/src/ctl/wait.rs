@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use statemachine::view::Protection;
 
-use super::ask::{PATIENCE, ask_within};
+use super::ask::ask_within;
 use super::which;
 use super::{Failure, Options, Outcome, number};
 use crate::observe::filter::ConnectionFilter;
@@ -59,7 +59,7 @@ impl Wait {
             // A daemon that hangs is waited for as one that is not there, and no longer than that.
             let left = timeout
                 .saturating_sub(start.elapsed())
-                .clamp(PAUSE, PATIENCE);
+                .clamp(PAUSE, options.answer_timeout.max(PAUSE));
             let looked = look(options, &filter, left);
             let sums = looked.as_ref().ok();
             if sums.is_some_and(|sums| sums.armed >= count && sums.armed == sums.total) {

@@ -34,16 +34,25 @@ fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
     socket::listen(&fd, Backlog::new(0).expect("none")).expect("bound");
     let _first = Packets::connect(&path, Duration::from_secs(1)).expect("room for one");
 
-    let children = [&deaf, &full].map(|directory| {
-        let mut command = apmctl(&["-s", &directory.file(""), "status"]);
+    let (of_environment, of_command_line) = (Some("1.5"), ["--answer-timeout", "2"]);
+    let cases: [(&Directory, Option<&str>, &[&str], &str); 4] = [
+        (&deaf, None, &[], "5 s"),
+        (&full, None, &[], "5 s"),
+        (&deaf, of_environment, &[], "1.5 s"),
+        (&deaf, of_environment, &of_command_line, "2 s"),
+    ];
+    let children = cases.map(|(directory, variable, option, limit)| {
+        let socket = directory.file("");
+        let mut command = apmctl(&[&["-s", &socket, "status"], option].concat());
+        command.envs(variable.map(|value| ("APMCTL_ANSWER_TIMEOUT", value)));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("apmctl starts")
+        (command.spawn().expect("apmctl starts"), limit)
     });
-    for child in children {
+    for (child, limit) in children {
         let (code, text, error) = outcome(&child.wait_with_output().expect("apmctl ends"));
         assert_eq!((code, text.as_str()), (3, ""), "{error}");
-        let want = "observe.sock: apmd has not answered for 5 s";
-        assert!(error.contains(want), "{error}");
+        let want = format!("observe.sock: apmd has not answered for {limit}");
+        assert!(error.contains(&want), "{error}");
     }
 }
 

@@ -10,7 +10,6 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use clap::Args;
 
@@ -21,9 +20,6 @@ use crate::io::sigpipe;
 const PRELOAD_VARIABLE: &str = "APMD_PRELOAD";
 /// Tells the library to look after every connection.
 const MODE: (&str, &str) = ("RDMA_APM", "all");
-
-/// How long the daemon may take to let a caller in.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Exit status when the program is not run because it would be unprotected.
 const REFUSED: u8 = 125;
@@ -63,7 +59,7 @@ impl Run {
         }
         obstacles.extend(
             // Tried, not looked at: who is let in is the kernel's to say.
-            socket::connect(&socket, PATIENCE)
+            socket::connect(&socket, options.answer_timeout)
                 .err()
                 .map(|error| error.to_string()),
         );
