@@ -3,6 +3,9 @@
  * hold_qp [-r|-d] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
  * has this RC queue pair, in RTS, on the path from the port to the LID. With -r it is left in RTR; with -d it
  * goes to SQD, and the process becomes COMMAND, when SIGUSR1 comes.
+ *
+ * hold_qp -n COUNT LIDS DEVICE PORT DLID: has COUNT such queue pairs, to as many LIDs from DLID on in turn, says
+ * so, and stays.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -72,6 +75,29 @@ static void keep_open(void)
 	closedir(fds);
 }
 
+static int hold_many(int argc, char **argv)
+{
+	struct end end = { 0 };
+	int count, lids, dlid, i;
+
+	if (argc != 7) {
+		fprintf(stderr, "usage: hold_qp -n COUNT LIDS DEVICE PORT DLID\n");
+		return 2;
+	}
+	count = atoi(argv[2]);
+	lids = atoi(argv[3]);
+	dlid = atoi(argv[6]);
+	if (lids < 1)
+		die("LIDS");
+	open_end(&end, argv[4], 4096, 1);
+	for (i = 0; i < count; i++)
+		to_rts(rtr_qp(&end, atoi(argv[5]), dlid + i % lids));
+	printf("STATS held=%d\n", count);
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
 int main(int argc, char **argv)
 {
 	bool stays_in_rtr = argc > 1 && !strcmp(argv[1], "-r");
@@ -81,6 +107,8 @@ int main(int argc, char **argv)
 	struct ibv_qp *qp;
 	sigset_t told;
 
+	if (argc > 1 && !strcmp(argv[1], "-n"))
+		return hold_many(argc, argv);
 	argc -= stays_in_rtr || drains;
 	argv += stays_in_rtr || drains;
 	if (argc < 5) {

@@ -2,11 +2,13 @@
 /*
  * send_mads: sends MADs of any class and content out of a port, as root of a host can.
  *
- *   send_mads DEVICE PORT < RECORDS
+ *   send_mads DEVICE PORT [RATE LIDS] < RECORDS
  *
  * A record is the destination LID (2 bytes, big-endian) and the MAD (256 bytes). They go to
  * QP1 in the default partition, from the port's own base LID: an HCA puts that into every
- * packet. The number sent is said at the end.
+ * packet. The number sent is said at the end. With a RATE the records are sent over and over,
+ * so many a second, from as many LIDs of the port (path bits) as LIDS says in turn, until
+ * somebody ends it; what has been sent is said each second.
  */
 #include <endian.h>
 #include <errno.h>
@@ -20,6 +22,8 @@
 #include <unistd.h>
 
 #define MAD_SIZE 256
+/* The lower half of the transaction ID in a MAD's header. */
+#define TID_LOW 12
 #define QP1_QKEY 0x80010000u
 
 struct record {
@@ -71,17 +75,54 @@ static int open_umad(const char *device, const char *port)
 	return -1;
 }
 
+static struct ib_user_mad_reg_req agent = { .qpn = 1 }; /* of no class: it may send, and receives nothing */
+
+static void send_record(int fd, const struct record *record, int path_bits)
+{
+	struct datagram datagram;
+
+	memset(&datagram, 0, sizeof(datagram));
+	datagram.head.id = agent.id;
+	datagram.head.qpn = htobe32(1);
+	datagram.head.qkey = htobe32(QP1_QKEY);
+	datagram.head.lid = record->lid;
+	datagram.head.path_bits = path_bits;
+	memcpy(datagram.mad, record->mad, MAD_SIZE);
+	if (write(fd, &datagram, sizeof(datagram)) < 0)
+		die("write");
+}
+
+static void send_over_and_over(int fd, unsigned long rate, unsigned long lids)
+{
+	static struct record records[4096];
+	size_t count = fread(records, sizeof(*records), 4096, stdin);
+	unsigned long sent = 0;
+
+	if (!count || !rate || !lids)
+		die("nothing to send");
+	for (;;) {
+		struct record *record = &records[sent % count];
+		uint32_t tid = htobe32(sent);
+
+		/* The kernel refuses a request with the transaction ID of one that it still sends. */
+		memcpy(record->mad + TID_LOW, &tid, sizeof(tid));
+		send_record(fd, record, sent / count % lids);
+		if (++sent % rate == 0) {
+			printf("STATS sent=%lu\n", sent);
+			fflush(stdout);
+		}
+		usleep(1000000 / rate);
+	}
+}
+
 int main(int argc, char **argv)
 {
-	/* Of no class: it may send, and receives nothing. */
-	struct ib_user_mad_reg_req agent = { .qpn = 1 };
-	struct datagram datagram;
 	struct record record;
 	unsigned long sent = 0;
 	int fd;
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: send_mads DEVICE PORT < RECORDS\n");
+	if (argc != 3 && argc != 5) {
+		fprintf(stderr, "usage: send_mads DEVICE PORT [RATE LIDS] < RECORDS\n");
 		return 2;
 	}
 	fd = open_umad(argv[1], argv[2]);
@@ -91,15 +132,10 @@ int main(int argc, char **argv)
 		die("IB_USER_MAD_ENABLE_PKEY");
 	if (ioctl(fd, IB_USER_MAD_REGISTER_AGENT, &agent))
 		die("IB_USER_MAD_REGISTER_AGENT");
+	if (argc == 5)
+		send_over_and_over(fd, strtoul(argv[3], NULL, 0), strtoul(argv[4], NULL, 0));
 	while (fread(&record, sizeof(record), 1, stdin) == 1) {
-		memset(&datagram, 0, sizeof(datagram));
-		datagram.head.id = agent.id;
-		datagram.head.qpn = htobe32(1);
-		datagram.head.qkey = htobe32(QP1_QKEY);
-		datagram.head.lid = record.lid;
-		memcpy(datagram.mad, record.mad, MAD_SIZE);
-		if (write(fd, &datagram, sizeof(datagram)) < 0)
-			die("write");
+		send_record(fd, &record, 0);
 		sent++;
 	}
 	printf("sent %lu\n", sent);

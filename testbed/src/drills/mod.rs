@@ -82,6 +82,7 @@ pub static ALL: &[Drill] = &[
     programs::DRILL,
     spine::DRILL,
     forgery::DRILL,
+    abuse::FROM_ELSEWHERE,
     refused::DRILL,
     policy::DRILL,
     soak::DRILL,

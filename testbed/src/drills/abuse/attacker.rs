@@ -27,15 +27,31 @@ const USER: u32 = 1000;
 /// Whose users may open RDMA devices, and the libraries' socket.
 const GROUP: &str = "rdma";
 
+/// nogroup.
+const NO_GROUP: u32 = 65_534;
+
 /// A user's program; killed when dropped.
 pub(super) struct Attacker(Program);
 
 impl Attacker {
     /// Starts a command line as the user with this number.
     pub(super) fn start(number: u32, words: &[&str]) -> Result<Self, Failure> {
-        let user = USER + number;
-        let (user, group) = (format!("--reuid={user}"), unit::group_id(GROUP)?);
-        let group = format!("--regid={group}");
+        Self::start_as(USER + number, unit::group_id(GROUP)?, words)
+    }
+
+    /// Starts one as a user who is in no group that counts.
+    pub(super) fn start_without_groups(words: &[&str]) -> Result<Self, Failure> {
+        Self::start_as(USER, NO_GROUP, words)
+    }
+
+    /// Starts one as root of another host.
+    pub(super) fn start_elsewhere(host: Host, command: &str) -> Result<Self, Failure> {
+        Program::start("attacker", host, &["sh", "-c", command]).map(Self)
+    }
+
+    /// Starts one as this user, in this group.
+    pub(super) fn start_as(user: u32, group: u32, words: &[&str]) -> Result<Self, Failure> {
+        let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
         let as_user = [
             // What they make the daemon do is to count, not how much they themselves compute: the VM has
             // two emulated processors.

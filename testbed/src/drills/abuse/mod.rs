@@ -5,8 +5,10 @@
 mod acm;
 mod attacker;
 mod crowd;
+mod presence;
 mod registrations;
 mod scene;
+mod shares;
 mod snapshot;
 
 use serde_json::Value;
@@ -23,7 +25,20 @@ pub(super) const DRILL: Drill = Drill {
     about: "unprivileged users flood, crowd, forge and plant: others stay protected",
     parts: &[Part {
         world: Kind::Flat,
-        run,
+        run: |context| run(context, ATTACKS),
+    }],
+};
+
+/// The drill with attacks by root of other hosts.
+pub(super) const FROM_ELSEWHERE: Drill = Drill {
+    name: "abuse-presence",
+    about: "two other hosts ask without end whether apmd is present: others stay protected",
+    parts: &[Part {
+        world: Kind::LeafSpine,
+        run: |context| {
+            presence::prepare(context)?;
+            run(context, ATTACKS_FROM_ELSEWHERE)
+        },
     }],
 };
 
@@ -59,6 +74,18 @@ const ATTACKS: &[Attack] = &[
         run: registrations::takeover,
     },
     Attack {
+        name: "dead-lid",
+        run: shares::dead_lid,
+    },
+    Attack {
+        name: "dead-lids",
+        run: shares::dead_lids,
+    },
+    Attack {
+        name: "seven-uids",
+        run: shares::seven_uids,
+    },
+    Attack {
         name: "churn",
         run: registrations::churn,
     },
@@ -76,12 +103,18 @@ const ATTACKS: &[Attack] = &[
     },
 ];
 
+/// By root of other hosts.
+const ATTACKS_FROM_ELSEWHERE: &[Attack] = &[Attack {
+    name: "presence",
+    run: presence::questions,
+}];
+
 /// Each attack has its turn, whatever came of those before it.
-fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+fn run(context: &mut Context<'_>, attacks: &[Attack]) -> Result<(), Failure> {
     let mut scene = Scene::set(context)?;
     let mut harm = Vec::new();
     let mut verdicts = serde_json::Map::new();
-    for attack in ATTACKS {
+    for attack in attacks {
         context
             .timeline
             .note("drill", format!("attack: {}", attack.name));

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Root of two other hosts asks a daemon's ports whether it is present, far more often than is answered, from eight LIDs of
+//! a port each.
+
+use super::Context;
+use super::attacker::{self, Attacker};
+use super::scene::Scene;
+use crate::command;
+use crate::failure::Failure;
+use crate::file;
+use crate::host::Host;
+use cm_msgs::Presence;
+use cm_msgs::mad::CLASS_APM;
+
+/// The hosts that ask. Each has one port; what comes from four is in `statemachine/src/presence/tests.rs`.
+const ASKERS: [Host; 2] = Host::ONE_PORT;
+
+/// LMC 3: a port has eight LIDs.
+const LMC: u8 = 3;
+const LIDS: u32 = 8;
+
+/// Questions a second from each, half of them to each port of host A.
+const RATE: u32 = 720;
+
+/// Where the MADs are kept until they are sent.
+const RECORDS: &str = "/tmp/questions";
+
+/// Gives all ports their LIDs, before anybody connects.
+pub(super) fn prepare(context: &mut Context<'_>) -> Result<(), Failure> {
+    context.world.move_to(Host::ALL)?;
+    context.world.set_lmc(LMC)?;
+    let mut ports = ASKERS.into_iter().map(|host| host.port(1));
+    ports.try_for_each(|port| port.wait_lmc(LMC))
+}
+
+/// What others ask keeps no connection unprotected.
+pub(super) fn questions(context: &mut Context<'_>, scene: &mut Scene) -> Result<(), Failure> {
+    let mut records = Vec::new();
+    for port in Host::A.ports() {
+        records.extend(port.lid()?.to_be_bytes());
+        records.extend(Presence::Get.encode(CLASS_APM, u64::from(port.number)));
+    }
+    file::write(RECORDS, &records)?;
+    let start = |host: Host| {
+        let device = host.device();
+        let command = format!("exec send_mads {device} 1 {RATE} {LIDS} < {RECORDS}");
+        Attacker::start_elsewhere(host, &command)
+    };
+    let mut attackers = ASKERS
+        .into_iter()
+        .map(start)
+        .collect::<Result<Vec<_>, _>>()?;
+    for attacker in &mut attackers {
+        attacker.wait_for(&["STATS"])?;
+    }
+    let shown = scene.rearm_under(context, "presence", &mut attackers);
+    command::run_as(Host::A, &["apmctl", "conn", "show"])?;
+    let asked = attacker::sum(&attackers, "sent");
+    context.report.set("presence_questions", asked);
+    let text = format!("16 LIDs of two ports have asked {asked} times");
+    context.timeline.note("drill", text);
+    shown
+}
