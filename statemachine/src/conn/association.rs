@@ -390,7 +390,8 @@ impl ActiveAssociation {
                 cx.reply(Route::from(source), source.transaction_id, rej);
                 Outcome::Handled
             }
-            State::ReqSent(sent) if sent.comm_id == ids.local => {
+            // Only the ID of this REQ leads here: those of earlier ones are forgotten.
+            State::ReqSent(sent) => {
                 let (told, sent_to) = (sent.told, sent.sent_to);
                 if !sent.parked {
                     sent.exchange.answered(cx, &mut core.round_trip);

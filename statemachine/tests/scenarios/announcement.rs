@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one end sees, the other is told.
 
-use cm_msgs::PKey;
+use std::collections::BTreeSet;
+
 use cm_msgs::association::ReqData;
-use cm_msgs::cm::{RejReason, Req};
+use cm_msgs::cm::{Message, RejReason, Req};
 use cm_msgs::control::MigrationState;
+use cm_msgs::{Lid, PKey};
 use statemachine::trace::What;
 use statemachine::view::{Protection, Reason};
 use statemachine::{MadSource, SERVICE_ID};
@@ -109,7 +111,7 @@ fn an_apmd_of_another_version_is_told_so() {
     pair.forge(PASSIVE, source, req.into());
     pair.run(10);
     let reasons = pair.recorded().iter().map(|(_, _, message)| match message {
-        cm_msgs::cm::Message::Rej(rej) => rej.rej_reason(),
+        Message::Rej(rej) => rej.rej_reason(),
         other => panic!("{}", other.name()),
     });
     assert_eq!(
@@ -143,4 +145,52 @@ fn a_sap_that_crosses_a_lap_does_no_harm() {
         lap_sent.is_some() && lap_sent < sap_came && sap_sent.is_some() && sap_sent < lap_came
     });
     assert!(crossed.count() > 0, "they never met");
+}
+
+/// The network may deliver a copy of it at any time.
+#[test]
+fn a_late_answer_to_something_else_answers_no_announcement() {
+    let mut pair = Pair::new(31);
+    pair.record("APR");
+    pair.begin();
+    pair.run(5_000);
+    let (to, source, apr) = pair.recorded()[0].clone();
+    assert_eq!(to, ACTIVE);
+    pair.sa_dead = true;
+    pair.lose.insert("LAP", 1);
+    pair.pull(ACTIVE, 2);
+    while pair.lose["LAP"] > 0 {
+        pair.run_us(100);
+    }
+    pair.forge(ACTIVE, source, apr);
+    pair.run(1_000);
+    let known = pair.view(PASSIVE).association.peer_ports;
+    assert_eq!(known[1].lid, Lid(0), "{known:?}");
+}
+
+/// How many of the host's connections have sent their peers a LAP.
+fn announced(pair: &Pair) -> usize {
+    let ids = pair.recorded().iter().map(|(_, _, message)| match message {
+        Message::Lap(lap) => lap.local_comm_id,
+        other => panic!("{}", other.name()),
+    });
+    ids.collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn announcements_of_many_take_turns_though_the_peer_is_silent() {
+    let mut pair = Pair::with(32, 0, 200);
+    pair.begin();
+    pair.run(5_000);
+    pair.assert_armed();
+    pair.set_traffic(false);
+    pair.sa_dead = true;
+    pair.hosts[PASSIVE].stopped = true;
+    pair.record("LAP");
+    pair.pull(ACTIVE, 2);
+    pair.run(3);
+    let first = announced(&pair);
+    assert!((40..=64).contains(&first), "{first} at once");
+    pair.run(10_000);
+    assert_eq!(announced(&pair), 200);
 }

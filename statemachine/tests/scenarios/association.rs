@@ -198,6 +198,14 @@ fn a_peer_that_forgets_the_association_again_and_again_is_asked_twice_a_second_a
     assert_open(&pair);
 }
 
+/// The first REQ that was recorded, and where it came from.
+fn recorded_req(pair: &Pair) -> (MadSource, Req) {
+    match pair.recorded() {
+        [(_, source, Message::Req(req)), ..] => (*source, req.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// One end may have left its primary for the alternate, and the other may not know that yet. Any other path is another
 /// connection's, which has a queue pair of the same number on another port's far end.
 #[test]
@@ -230,13 +238,8 @@ fn a_req_is_the_connections_only_if_both_lids_of_a_path_are() {
             pair.start(host);
         }
         pair.register(ACTIVE);
-        while pair.recorded().is_empty() {
-            pair.run(1);
-        }
-        let (_, source, message) = pair.recorded()[0].clone();
-        let Message::Req(mut req) = message else {
-            panic!("recorded");
-        };
+        pair.run(10);
+        let (source, mut req) = recorded_req(&pair);
         change(&mut req, [other(ACTIVE), other(PASSIVE)]);
         for host in [ACTIVE, PASSIVE] {
             pair.kill(host);
@@ -375,4 +378,49 @@ fn what_changes_between_the_replies_to_two_copies_of_a_req_is_told() {
     assert_open(&pair);
     let known = pair.view(ACTIVE).association.peer_ports;
     assert!(known.iter().any(|port| port.lid == new), "{known:?}");
+}
+
+/// A queue pair's number is given out again: the peer's REQ may be for the one that comes next, and then waits for that
+/// to be registered. And any user has queue pairs to send from, other than QP1.
+#[test]
+fn a_req_for_another_queue_pair_of_the_peers_or_from_a_users_own_waits() {
+    type Change = fn(&mut Req, &mut MadSource);
+    let changes: [(Change, usize); 3] = [
+        (|_, _| {}, 1),
+        (|req, _| req.local_qpn.0 += 1, 0),
+        (|_, source| source.qpn = 0x42, 0),
+    ];
+    for (number, (change, reps)) in changes.into_iter().enumerate() {
+        let mut pair = Pair::new(13);
+        pair.record("REQ");
+        for host in [ACTIVE, PASSIVE] {
+            pair.start(host);
+        }
+        pair.register(ACTIVE);
+        pair.run(10);
+        let (mut source, mut req) = recorded_req(&pair);
+        pair.kill(ACTIVE);
+        pair.kill(PASSIVE);
+        pair.start(PASSIVE);
+        pair.register(PASSIVE);
+        change(&mut req, &mut source);
+        pair.forge(PASSIVE, source, req.into());
+        pair.run(1);
+        assert_eq!(pair.hosts[PASSIVE].sent("REP"), reps, "{number}");
+    }
+}
+
+/// Not that its association is being opened, as if nobody had tried.
+#[test]
+fn a_silent_peer_stays_named_while_it_is_asked_again() {
+    let mut pair = Pair::new(14);
+    pair.start(ACTIVE);
+    pair.register(ACTIVE);
+    pair.run(3_000);
+    let tries = pair.hosts[ACTIVE].sent("REQ");
+    for _ in 0..2_000 {
+        assert_eq!(pair.view(ACTIVE).reason, Some(Reason::PeerNoApmd));
+        pair.run(10);
+    }
+    assert!(pair.hosts[ACTIVE].sent("REQ") > tries + 6);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Applications that close.
 
+use statemachine::Input;
 use statemachine::view::{AssociationState, Reason};
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
@@ -163,4 +164,47 @@ fn closing_during_any_step_leaves_nothing() {
             assert_nothing_left(&pair, PASSIVE);
         }
     }
+}
+
+/// The only path there is has failed, but the daemon at the peer can be reached at its other port, and answers from there.
+#[test]
+fn the_end_is_heard_at_a_port_that_no_path_leads_to() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(3);
+        pair.sa_dead = true;
+        pair.begin();
+        pair.run(2_000);
+        assert_eq!(
+            pair.view(host).association.state,
+            AssociationState::Established
+        );
+        pair.pull(1 - host, 1);
+        pair.run(100);
+        pair.close(host);
+        pair.run(1_000);
+        assert_nothing_left(&pair, host);
+        let sent = pair.hosts[host].sent("DREQ");
+        assert!(sent < 4, "{sent} DREQs");
+    }
+}
+
+#[test]
+fn many_that_close_hold_up_none_that_begins() {
+    let mut pair = Pair::with(5, 0, 101);
+    pair.sa_dead = true;
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register_some(host, 0..100);
+    }
+    pair.run(5_000);
+    pair.lose.insert("DREQ", usize::MAX);
+    for conn in 0..100 {
+        let id = pair.id(ACTIVE, conn);
+        pair.hosts[ACTIVE].registered[conn] = false;
+        pair.tell(ACTIVE, Input::Close(id));
+    }
+    let others = pair.hosts[ACTIVE].sent("REQ");
+    pair.register_some(ACTIVE, 100..101);
+    pair.run(5);
+    assert_eq!(pair.hosts[ACTIVE].sent("REQ"), others + 1);
 }

@@ -2,6 +2,7 @@
 //! What many new connections, or one program's registering and closing, may cost others.
 
 use cm_msgs::control::MigrationState;
+use statemachine::Input;
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
@@ -115,4 +116,37 @@ fn rearm_beside(silent: u32) -> u64 {
 fn requests_without_an_answer_hold_up_no_lost_alternate() {
     let (alone, beside) = (rearm_beside(0), rearm_beside(1_000));
     assert!(beside <= alone + 5, "{beside} ms, alone {alone} ms");
+}
+
+/// 300 connections whose peer answers live for so many seconds, and their user closes them. In how many milliseconds
+/// the user's next one is asked for.
+fn asked_after_300_that_lived(seconds: u64) -> u64 {
+    let mut pair = Pair::with(2, 0, 301);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register_some(host, 0..300);
+    }
+    pair.run(seconds * 1_000);
+    let reqs = pair.hosts[ACTIVE].sent("REQ");
+    assert!(reqs >= 300, "{reqs}");
+    for conn in 0..300 {
+        let id = pair.id(ACTIVE, conn);
+        pair.hosts[ACTIVE].registered[conn] = false;
+        pair.tell(ACTIVE, Input::Close(id));
+    }
+    pair.run(1);
+    let start = pair.now;
+    pair.register_some(ACTIVE, 300..301);
+    while pair.hosts[ACTIVE].sent("REQ") == reqs {
+        pair.run(1);
+        assert!(pair.now - start < 60_000_000);
+    }
+    (pair.now - start) / 1_000
+}
+
+/// Else a loop of connecting and closing would take as many MADs and path queries as it likes, since its peer answers.
+#[test]
+fn connections_that_close_at_once_are_paid_for_though_the_peer_answers() {
+    assert!(asked_after_300_that_lived(2) > 10);
+    assert!(asked_after_300_that_lived(15) <= 1);
 }

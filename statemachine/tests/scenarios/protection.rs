@@ -3,7 +3,7 @@
 
 use cm_msgs::control::{MigrationState, Refusal};
 use statemachine::trace::What;
-use statemachine::view::{AssociationState, Protection, Reason, Transition};
+use statemachine::view::{AssociationState, Grade, Protection, Reason, Transition};
 use statemachine::{Command, Level, Time};
 
 use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
@@ -361,4 +361,23 @@ fn the_passive_side_names_the_end_of_the_alternate_that_is_lost() {
         pair.run(1_000);
         assert_eq!(pair.view(PASSIVE).reason, Some(reason));
     }
+}
+
+/// `apmctl status` and the metrics count connections by the one, and `apmctl conn` shows the other.
+#[test]
+fn what_is_counted_of_protection_is_what_is_shown() {
+    let mut pair = Pair::armed(28);
+    let both = |pair: &Pair| {
+        let engine = pair.hosts[ACTIVE].engine.as_ref().expect("it runs");
+        let counted: Vec<_> = engine.protections(Time(pair.now)).collect();
+        let shown = pair.views(ACTIVE).into_iter();
+        let shown: Vec<_> = shown.map(|view| (view.protection, view.grade)).collect();
+        assert_eq!(counted, shown);
+        counted
+    };
+    assert_eq!(both(&pair), [(Protection::Armed, Some(Grade::Full))]);
+    pair.sa_dead = true;
+    pair.pull(ACTIVE, 2);
+    pair.run(1_000);
+    assert_eq!(both(&pair), [(Protection::Unprotected, None)]);
 }

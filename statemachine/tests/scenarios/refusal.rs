@@ -2,11 +2,12 @@
 //! Connections that nobody can look after.
 
 use cm_msgs::association;
-use cm_msgs::control::{PolicyOverride, Refusal, Register};
+use cm_msgs::control::{MigrationState, PolicyOverride, Refusal, Register};
+use cm_msgs::path::Path;
 use statemachine::view::{AssociationState, Protection, Reason};
 use statemachine::{Input, PortStatus};
 
-use super::pair::{ACTIVE, OWNER, PASSIVE, Pair, random};
+use super::pair::{ACTIVE, OWNER, PASSIVE, Pair, base_lid, random};
 
 fn with_ports(host: usize, change: impl Fn(&mut PortStatus)) -> Pair {
     let mut pair = Pair::new(1);
@@ -155,4 +156,28 @@ fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
         assert_refused(&pair, host, why);
         assert_eq!(laps(&pair), before);
     }
+}
+
+/// Its application has loaded an alternate by itself.
+#[test]
+fn a_library_is_ordered_nothing_for_a_connection_that_is_refused() {
+    let mut pair = Pair::new(1);
+    for port in &mut pair.hosts[ACTIVE].ports {
+        port.apm = false;
+    }
+    let qp = &mut pair.hosts[ACTIVE].qps[0];
+    qp.alternate = Some(Path {
+        port: 2,
+        slid: base_lid((ACTIVE, 2)),
+        dlid: base_lid((PASSIVE, 2)),
+        ..qp.primary
+    });
+    qp.migration = MigrationState::Rearm;
+    pair.begin();
+    pair.run(1_000);
+    assert_refused(&pair, ACTIVE, Refusal::NoApm);
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    assert_eq!(pair.hosts[ACTIVE].stands_told, []);
+    assert_eq!(pair.qp(ACTIVE).primary.port, 1);
 }

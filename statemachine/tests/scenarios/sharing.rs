@@ -93,3 +93,21 @@ fn nor_at_a_port_that_was_out_of_service_when_it_was_said_last() {
     let mut heard = pair.recorded().iter();
     assert!(!heard.any(|(_, _, message)| of_second(message)));
 }
+
+/// Its connection lives on, and its peer's daemon was started again and knows nothing of it.
+#[test]
+fn nor_after_its_association_has_ended() {
+    let mut pair = one_of_two(4);
+    pair.kill(PASSIVE);
+    pair.hosts[PASSIVE].registered[0] = false;
+    pair.start(PASSIVE);
+    // Its state is another, so that the peer is told, and says that it knows nothing of it.
+    pair.pull(ACTIVE, 2);
+    pair.run(1_000);
+    assert_ne!(state(&pair, ACTIVE, 0), AssociationState::Established);
+    pair.pull(PASSIVE, 1);
+    pair.run(100);
+    register_second(&mut pair);
+    pair.run(10_000);
+    assert!(!is_open(&pair, 1));
+}

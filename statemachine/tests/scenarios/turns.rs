@@ -10,9 +10,10 @@ use cm_msgs::control::{
 };
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
-use statemachine::view::Protection;
+use statemachine::view::{Protection, Transition};
 use statemachine::{
-    Config, ConnId, Engine, Input, Order, Payer, PortId, PortStatus, Query, Random, Time,
+    Config, ConnId, ConnectionView, Engine, Input, Order, Payer, PortId, PortStatus, Query, Random,
+    Time,
 };
 
 const GUID: Guid = Guid(0x1000);
@@ -243,4 +244,31 @@ fn connections_that_were_armed_without_their_peer_come_before_nobody() {
     lone.run(Duration::from_secs(2));
     let sent = lone.requests.len();
     assert!(sent >= 200, "REQs of {sent} connections");
+}
+
+/// Those on the same port that have no alternate come after it, however many they are.
+#[test]
+fn what_must_migrate_does_not_wait_for_what_cannot() {
+    let mut lone = Lone::new();
+    for conn in 0..200 {
+        lone.register(conn, Role::Passive, 1, None);
+    }
+    lone.register(200, Role::Passive, 1, Some(2));
+    lone.orders.clear();
+    lone.engine
+        .handle(lone.now, Input::Port(port(1), Some(status(1, false))));
+    let (conn, order) = lone.engine.poll_order().expect("an order");
+    assert!(matches!(order, Order::Migrate(_)), "{order:?}");
+    assert_eq!(conn, id(200));
+    let looked = |lone: &Lone| {
+        let views = lone.engine.connections(lone.now);
+        let lost = |view: &ConnectionView| {
+            let mut history = view.history.iter();
+            history.any(|past| past.what == Transition::PrimaryLost)
+        };
+        views.filter(lost).count()
+    };
+    assert_eq!(looked(&lone), 0);
+    lone.settle();
+    assert_eq!(looked(&lone), 200);
 }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A passive side that wants its connection on another port asks the active side for it.
+
+use std::num::NonZeroU8;
+
+use cm_msgs::control::{Placement, PolicyOverride};
+
+use super::pair::{ACTIVE, PASSIVE, Pair};
+
+fn prefer(port: u8) -> PolicyOverride {
+    PolicyOverride {
+        placement: NonZeroU8::new(port).map(Placement::Prefer),
+        ..PolicyOverride::default()
+    }
+}
+
+fn port(pair: &Pair) -> [u8; 2] {
+    [ACTIVE, PASSIVE].map(|host| pair.qp(host).primary.port)
+}
+
+/// A network may deliver a copy of a MAD at any time. This one was sent from where the peer is now, too.
+#[test]
+fn a_late_copy_of_such_a_wish_moves_nothing() {
+    let mut pair = Pair::new(1);
+    pair.begin();
+    pair.run(1_000);
+    pair.record("SAP");
+    pair.set_policy(PASSIVE, prefer(2));
+    pair.run(10_000);
+    assert_eq!(port(&pair), [2, 2]);
+    let wishes: Vec<_> = pair.recorded().to_vec();
+    assert!(!wishes.is_empty());
+    pair.set_policy(PASSIVE, prefer(1));
+    pair.run(20_000);
+    assert_eq!(port(&pair), [1, 1]);
+    pair.set_policy(PASSIVE, PolicyOverride::default());
+    pair.run(5_000);
+    for (to, source, sap) in wishes {
+        pair.forge(to, source, sap);
+        pair.run(2_000);
+        assert_eq!(port(&pair), [1, 1]);
+    }
+    pair.assert_armed();
+}
