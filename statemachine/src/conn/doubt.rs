@@ -175,3 +175,157 @@ impl Suspicions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use cm_msgs::Guid;
+
+    use super::*;
+    use crate::candidate::{Score, Shared};
+    use crate::id::PortId;
+
+    fn gid(far: u8) -> Gid {
+        Gid::new(1, Guid(far.into()))
+    }
+
+    /// From a local port to a far one, and by these path bits of both.
+    fn path(port: u8, far: u8, bits: u16) -> Path {
+        Path {
+            port,
+            slid: Lid(u16::from(port) << 4 | bits),
+            dlid: Lid(u16::from(far) << 8 | bits),
+            dgid: gid(far),
+            ..Path::default()
+        }
+    }
+
+    fn candidate(port: u8, far: u8, bits: Option<u16>) -> Candidate {
+        let path = path(port, far, bits.unwrap_or(0));
+        Candidate {
+            port: PortId::new(Guid(9), port),
+            sgid: Gid::default(),
+            dgid: path.dgid,
+            slid: bits.map(|_| path.slid),
+            dlid: bits.map(|_| path.dlid),
+            score: Score {
+                doubt: Doubt::None,
+                astray: false,
+                shared: Shared::Neither,
+                overlap: None,
+                tie: 0,
+            },
+            origin: None,
+        }
+    }
+
+    fn address(far: u8, up: bool) -> PortAddress {
+        PortAddress {
+            gid: gid(far),
+            lid: Lid(u16::from(up) * 7),
+        }
+    }
+
+    fn suspicions(paths: &[Path]) -> Suspicions {
+        let mut suspicions = Suspicions::default();
+        for (second, path) in paths.iter().enumerate() {
+            suspicions.suspect(*path, Time(10 + second as u64));
+        }
+        suspicions
+    }
+
+    #[test]
+    fn a_suspicion_is_of_one_path_until_its_time_is_over() {
+        let (first, second) = (path(1, 1, 0), path(1, 1, 1));
+        let mut known = suspicions(&[first, second, first]);
+        assert_eq!(known.next(), Some(Time(11)), "the first is suspect anew");
+        let order: Vec<Path> = known.suspects().copied().collect();
+        assert_eq!(order, [first, second], "the last one first");
+        assert_eq!(known.of_path(&path(2, 1, 0)), Doubt::None);
+        known.expire(Time(10));
+        assert_eq!(known.of_path(&second), Doubt::Suspect);
+        known.expire(Time(11));
+        assert_eq!(known.of_path(&second), Doubt::None);
+        assert_eq!(known.of_path(&first), Doubt::Suspect);
+        assert!(!known.verified(|path| path.same_way(&second)));
+        assert!(known.verified(|path| path.same_way(&first)));
+        assert_eq!((known.of_path(&first), known.next()), (Doubt::None, None));
+    }
+
+    #[test]
+    fn no_more_than_some_are_kept_and_the_oldest_goes() {
+        let paths: Vec<Path> = (1..=9).map(|port| path(port, 1, 0)).collect();
+        let known = suspicions(&paths);
+        assert_eq!(known.of_path(&paths[0]), Doubt::None);
+        assert!(
+            paths[1..]
+                .iter()
+                .all(|path| known.of_path(path) == Doubt::Suspect)
+        );
+    }
+
+    #[test]
+    fn a_candidate_without_lids_stands_for_all_paths_between_its_ports() {
+        let known = suspicions(&[path(1, 2, 3)]);
+        let doubt = |port, far, bits| known.of_candidate(&candidate(port, far, bits));
+        assert_eq!(doubt(1, 2, None), Doubt::Suspect);
+        assert_eq!(doubt(1, 2, Some(3)), Doubt::Suspect);
+        assert_eq!(doubt(1, 2, Some(2)), Doubt::None);
+        assert_eq!([doubt(2, 2, None), doubt(1, 3, None)], [Doubt::None; 2]);
+        let one_lid = |near, far| Candidate {
+            slid: Some(path(1, 2, near).slid),
+            dlid: Some(path(1, 2, far).dlid),
+            ..candidate(1, 2, None)
+        };
+        for other in [one_lid(3, 1), one_lid(1, 3)] {
+            assert_eq!(known.of_candidate(&other), Doubt::None);
+        }
+    }
+
+    #[test]
+    fn what_explains_a_suspicion_ends_it() {
+        let paths = [path(1, 1, 0), path(2, 2, 0), path(3, 3, 0)];
+        let doubts = |known: &Suspicions| paths.map(|path| known.of_path(&path));
+        let mut known = suspicions(&paths);
+        known.local_port(1);
+        assert_eq!(
+            doubts(&known),
+            [Doubt::None, Doubt::Suspect, Doubt::Suspect]
+        );
+        // The far port is out of service, most likely: that a source knows from the candidate's local port only.
+        known.no_path(&candidate(2, 2, None));
+        assert_eq!(
+            doubts(&known),
+            [Doubt::None, Doubt::RemoteDown, Doubt::Suspect]
+        );
+        assert_eq!(known.of_path(&path(1, 2, 0)), Doubt::None);
+    }
+
+    #[test]
+    fn what_the_peer_says_of_its_ports_stands_until_it_says_something_else() {
+        let (one, two) = (path(1, 1, 0), path(1, 2, 0));
+        let doubts = |known: &Suspicions| [one, two].map(|path| known.of_path(&path));
+        let down = |far: [bool; 2]| far.map(|is| if is { Doubt::RemoteDown } else { Doubt::None });
+        let mut known = Suspicions::default();
+        known.peer_ports(&[address(1, false), address(2, true)]);
+        assert_eq!(doubts(&known), down([true, false]));
+        assert!(!known.may_be_present(gid(1)), "the peer knows best");
+        assert_eq!(doubts(&known), down([true, false]));
+        known.no_path(&candidate(1, 2, None));
+        known.no_path(&candidate(1, 2, None));
+        assert_eq!(doubts(&known), down([true, true]));
+        assert!(!known.may_be_present(gid(3)));
+        assert!(known.may_be_present(gid(2)) && !known.may_be_present(gid(2)));
+        assert_eq!(doubts(&known), down([true, false]));
+        known.declined(gid(2));
+        known.present(gid(1));
+        assert_eq!(doubts(&known), down([false, true]));
+        known.peer_repeats(&[address(1, false), address(2, true)]);
+        assert_eq!(doubts(&known), down([true, true]));
+        known.suspect(path(2, 2, 0), Time(5));
+        known.forget(&[address(1, true), address(2, false)]);
+        assert_eq!(doubts(&known), down([false, true]));
+        assert_eq!(known.next(), None);
+    }
+}

@@ -117,3 +117,49 @@ impl Failback {
         matches!(self.step, Step::Moving(_))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There may be a million connections, and most are where they belong.
+    #[test]
+    fn nothing_is_kept_of_what_is_over() {
+        let mut failback = Failback::new(Time(1));
+        failback.steered = Some((Gid::default(), Time(10)));
+        failback.tidy(Time(9));
+        assert!(failback.steered.is_some());
+        failback.failures = 1;
+        failback.tidy(Time(10));
+        assert!(failback.steered.is_none() && failback.unrest.is_some());
+        failback.failures = 0;
+        failback.tidy(Time(11));
+        assert!(failback.unrest.is_none());
+    }
+
+    #[test]
+    fn a_migration_is_by_choice_only_if_nothing_has_made_it_necessary_since() {
+        let mut failback = Failback::new(Time(1));
+        assert!(!failback.take_choice());
+        failback.by_choice = true;
+        assert!(failback.take_choice() && !failback.take_choice());
+        failback.by_choice = true;
+        failback.must();
+        assert!(!failback.take_choice());
+    }
+
+    #[test]
+    fn it_moves_from_its_turn_until_it_is_there() {
+        let mut failback = Failback::new(Time(1));
+        let steps = [
+            (Step::Resting, false),
+            (Step::Queued, false),
+            (Step::Moving(Time(9)), true),
+            (Step::Arrived(Time(9)), false),
+        ];
+        for (step, moves) in steps {
+            failback.step = step;
+            assert_eq!(failback.is_moving(), moves);
+        }
+    }
+}

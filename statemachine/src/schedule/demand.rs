@@ -46,3 +46,48 @@ fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::Lid;
+
+    use super::*;
+    use crate::subnet::SubnetLid;
+
+    #[test]
+    fn others_are_those_that_wait_now() {
+        let far = |lid| Some(SubnetLid::in_subnet(1, Lid(lid)));
+        let others = |demand: &Demand| {
+            (1..=3)
+                .map(|payer| demand.has_other_payer(Payer(payer)))
+                .collect()
+        };
+        let elsewhere = |demand: &Demand| {
+            (1..=3)
+                .map(|lid| demand.has_other_far_end(far(lid)))
+                .collect()
+        };
+        let check = |demand: &Demand, payers: [bool; 3], ends: [bool; 3]| {
+            let found: [alloc::vec::Vec<bool>; 2] = [others(demand), elsewhere(demand)];
+            assert_eq!(found, [payers, ends]);
+        };
+        let mut demand = Demand::default();
+        check(&demand, [false; 3], [false; 3]);
+        for _ in 0..3 {
+            demand.add(Payer(1), far(1));
+        }
+        check(&demand, [false, true, true], [false, true, true]);
+        demand.add(Payer(1), far(2));
+        check(&demand, [false, true, true], [true; 3]);
+        demand.add(Payer(2), far(2));
+        check(&demand, [true; 3], [true; 3]);
+        for _ in 0..3 {
+            demand.remove(Payer(1), far(1));
+        }
+        check(&demand, [true; 3], [true, false, true]);
+        demand.remove(Payer(1), far(2));
+        check(&demand, [true, false, true], [true, false, true]);
+        demand.remove(Payer(2), far(2));
+        check(&demand, [false; 3], [false; 3]);
+    }
+}

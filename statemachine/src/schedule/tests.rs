@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cm_msgs::Lid;
+use alloc::vec;
+
+use cm_msgs::{Guid, Lid};
 
 use super::*;
-use crate::id::Payer;
+use crate::id::{Payer, PortId};
 use crate::subnet::SubnetLid;
 
 fn conn(conn: u32) -> Waiter {
@@ -148,4 +150,106 @@ fn migrations_and_answers_wait_for_no_room() {
     schedule.mark(Class::Migrate, Concerned::All, 1);
     let migrate = Turn::Next(Class::Migrate, Concerned::All);
     assert_eq!(schedule.first(true), Some(migrate));
+}
+
+fn id(conn: u32) -> ConnId {
+    ConnId { client: 1, conn }
+}
+
+/// What is left of the first round over `of`, each with its class.
+fn look_on(schedule: &mut Schedule, of: &[u32]) -> Vec<(Class, Option<u32>)> {
+    let mut looks = Vec::new();
+    while let Some(Turn::Next(class, _)) = schedule.first(false) {
+        let after = |last: Option<ConnId>| {
+            let mut ids = of.iter().map(|&conn| id(conn));
+            ids.find(|&id| last.is_none_or(|last| id > last))
+        };
+        looks.push((class, schedule.next(after).map(|id| id.conn)));
+    }
+    looks
+}
+
+#[test]
+fn those_in_need_look_first_and_each_once_for_each_event() {
+    use Class::{Improve, Rearm, SamePort};
+    let mut schedule = Schedule::default();
+    let port = |number| Concerned::Primaries(PortId::new(Guid(1), number));
+    schedule.mark(Improve, port(1), 2);
+    schedule.mark(Rearm, port(1), 1);
+    schedule.mark(Rearm, port(2), 2);
+    // Nobody has its paths there.
+    schedule.mark(SamePort, port(3), 0);
+    let looks = look_on(&mut schedule, &[7, 8]);
+    let [first, second] = [Some(7), Some(8)];
+    let rearm = [(Rearm, first), (Rearm, first), (Rearm, second)];
+    assert_eq!(looks[..3], rearm);
+    assert_eq!(looks[3..], [(Improve, first), (Improve, second)]);
+    assert_eq!(schedule.first(false), None);
+}
+
+/// A port may flap faster than all have looked.
+#[test]
+fn the_same_event_again_has_all_look_again_and_none_is_left_out() {
+    let mut schedule = Schedule::default();
+    schedule.mark(Class::Improve, Concerned::All, 3);
+    schedule.next(|_| Some(id(1)));
+    schedule.mark(Class::Improve, Concerned::All, 3);
+    let looks = look_on(&mut schedule, &[1, 2, 3]);
+    let conns: Vec<_> = looks.into_iter().map(|(_, conn)| conn).collect();
+    assert_eq!(conns, [Some(2), Some(3), Some(1)]);
+    // All have been closed before their turn.
+    schedule.mark(Class::Improve, Concerned::All, 3);
+    assert_eq!(look_on(&mut schedule, &[]), [(Class::Improve, None)]);
+}
+
+/// The caller has MADs to send and others to serve in between.
+#[test]
+fn some_look_in_one_go_and_migrations_do_not_count() {
+    let mut schedule = Schedule::default();
+    let turns = |schedule: &mut Schedule| {
+        let turn = || schedule.turn(false);
+        core::iter::from_fn(turn).take(1_000).count()
+    };
+    schedule.refresh();
+    schedule.mark(Class::Improve, Concerned::All, 500);
+    assert_eq!(turns(&mut schedule), MAX_LOOKS);
+    schedule.mark(Class::Migrate, Concerned::All, 500);
+    assert_eq!(turns(&mut schedule), 1_000, "whatever has looked before");
+}
+
+#[test]
+fn there_is_something_to_do_when_somebody_can_do_it() {
+    let mut schedule = Schedule::default();
+    assert!(!schedule.is_runnable(false) && schedule.is_runnable(true));
+    let claim = claim(Class::Initial, 1, 1);
+    schedule.wait(claim, conn(1));
+    assert!(schedule.is_runnable(false) && schedule.has_queue());
+    fill(&mut schedule, Class::Initial);
+    assert!(!schedule.is_runnable(false) && schedule.has_queue());
+    assert!(schedule.is_crowded(&claim));
+    schedule.leave(conn(1));
+    assert!(!schedule.has_queue());
+    assert!(!schedule.is_crowded(&claim), "nobody waits");
+}
+
+#[test]
+fn who_waits_already_moves_up_but_not_down_and_keeps_its_age() {
+    let mut schedule = Schedule::default();
+    let [initial, rearm] = [Class::Initial, Class::Rearm].map(|class| claim(class, 1, 1));
+    for (claim, number) in [(rearm, 1), (initial, 2), (rearm, 3)] {
+        schedule.wait(claim, conn(number));
+    }
+    schedule.wait(initial, conn(1));
+    schedule.wait(rearm, conn(1));
+    schedule.wait(rearm, conn(2));
+    let order = [1, 2, 3].map(conn);
+    assert_eq!(order.map(|_| next(&mut schedule)), order.map(Some));
+    assert_eq!(next(&mut schedule), None, "each had one place");
+    assert!(!schedule.has_queue());
+    // Its peer is at another port now; its turn is that port's.
+    schedule.wait(claim(Class::Rearm, 1, 5), conn(1));
+    schedule.wait(claim(Class::Rearm, 1, 6), conn(2));
+    schedule.wait(claim(Class::Rearm, 1, 7), conn(1));
+    let served = vec![next(&mut schedule), next(&mut schedule)];
+    assert_eq!(served, [Some(conn(2)), Some(conn(1))]);
 }
