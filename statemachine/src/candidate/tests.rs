@@ -318,3 +318,51 @@ fn the_hash_is_splitmix64s() {
         ]
     );
 }
+
+/// Two candidates that are equally good: about half of the connections prefer each.
+#[test]
+fn connections_divide_over_candidates_that_differ_in_anything() {
+    let all = Guid(u64::MAX);
+    let pairs = [
+        [
+            (1, Gid::new(PREFIX, Guid(4)), 0),
+            (2, Gid::new(PREFIX, Guid(4)), 0),
+        ],
+        [
+            (1, Gid::new(PREFIX, Guid(4)), 0),
+            (1, Gid::new(PREFIX, Guid(5)), 0),
+        ],
+        [
+            (1, Gid::new(PREFIX, all), 0),
+            (1, Gid::new(PREFIX + 1, all), 0),
+        ],
+        [
+            (1, Gid::new(PREFIX, Guid(4)), 1),
+            (1, Gid::new(PREFIX, Guid(4)), 2),
+        ],
+    ];
+    for (number, [one, other]) in pairs.into_iter().enumerate() {
+        let tie_of = |salt, (port, gid, offsets)| tie(salt, port, gid, offsets);
+        let ties = (0..256).map(|salt| [one, other].map(|candidate| tie_of(salt, candidate)));
+        let ties: Vec<[u32; 2]> = ties.collect();
+        assert!(ties.iter().all(|[one, other]| one != other), "{number}");
+        let first = ties.iter().filter(|[one, other]| one < other).count();
+        assert!((96..=160).contains(&first), "{number}: {first} of 256");
+    }
+}
+
+#[test]
+fn no_two_pairs_of_lids_have_the_same_tie() {
+    let primary = path(1, far(0x21, 0x40));
+    let second = far(0x22, 0x80);
+    let mut ties: Vec<u32> = with_pool(3, &primary, &[second], |pool| {
+        let here = pool.ports.of_device(HOST);
+        let all = here.flat_map(|port| pool.between(port, second));
+        all.map(|candidate| candidate.score.tie).collect()
+    });
+    let count = ties.len();
+    assert_eq!(count, 2 * MAX_OFFSETS);
+    ties.sort_unstable();
+    ties.dedup();
+    assert_eq!(ties.len(), count);
+}
