@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{Message, RejReason, Req};
 use cm_msgs::control::MigrationState;
+use cm_msgs::path::Path;
 use cm_msgs::{Lid, PKey};
 use statemachine::trace::What;
 use statemachine::view::{Protection, Reason};
 use statemachine::{MadSource, SERVICE_ID};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, seeds};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid, seeds};
 
 #[test]
 fn the_peer_of_a_lost_primary_follows_without_waiting_for_its_retries() {
@@ -177,20 +178,77 @@ fn announced(pair: &Pair) -> usize {
     ids.collect::<BTreeSet<_>>().len()
 }
 
-#[test]
-fn announcements_of_many_take_turns_though_the_peer_is_silent() {
-    let mut pair = Pair::with(32, 0, 200);
+/// 200 connections, armed or without any path; then their peer falls silent, and this gives all something to tell it.
+fn begin_to_announce(seed: u64, armed: bool, news: fn(&mut Pair)) -> Pair {
+    let mut pair = Pair::with(seed, 0, 200);
+    pair.sa_dead = !armed;
     pair.begin();
     pair.run(5_000);
-    pair.assert_armed();
+    assert_eq!(pair.is_armed(), armed);
     pair.set_traffic(false);
     pair.sa_dead = true;
     pair.hosts[PASSIVE].stopped = true;
     pair.record("LAP");
-    pair.pull(ACTIVE, 2);
+    news(&mut pair);
     pair.run(3);
-    let first = announced(&pair);
-    assert!((40..=64).contains(&first), "{first} at once");
+    pair
+}
+
+#[test]
+fn announcements_of_many_take_turns_though_the_peer_is_silent() {
+    let mut pair = begin_to_announce(32, true, |pair| pair.pull(ACTIVE, 2));
+    assert_eq!(announced(&pair), 52, "at once");
     pair.run(10_000);
     assert_eq!(announced(&pair), 200);
+}
+
+/// What others need whose protection is lost is left free.
+#[test]
+fn those_that_have_lost_no_protection_have_fewer_in_flight() {
+    let pair = begin_to_announce(33, false, |pair| pair.pull(ACTIVE, 2));
+    assert_eq!(announced(&pair), 44, "at once");
+    // Nor do those need it that are protected.
+    let pair = begin_to_announce(34, true, |pair| pair.drain_port(ACTIVE, 2, true));
+    assert_eq!(announced(&pair), 44, "at once");
+}
+
+/// Of 201 protected connections one would end with the loss of one port. What it has to tell is not behind the others.
+#[test]
+fn one_that_ends_with_a_single_port_has_room_beside_many_that_do_not() {
+    let mut pair = Pair::with(35, 0, 201);
+    for (host, port, far) in [(ACTIVE, 2, 1), (PASSIVE, 1, 2)] {
+        let qp = &mut pair.hosts[host].qps[200];
+        qp.alternate = Some(Path {
+            port,
+            slid: base_lid((host, port)),
+            sgid: gid((host, port)),
+            dlid: base_lid((1 - host, far)),
+            dgid: gid((1 - host, far)),
+            ..qp.primary
+        });
+        qp.migration = MigrationState::Armed;
+    }
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register_some(host, 0..200);
+    }
+    pair.set_traffic(true);
+    pair.run(5_000);
+    pair.sa_dead = true;
+    for host in [PASSIVE, ACTIVE] {
+        pair.register_some(host, 200..201);
+    }
+    pair.run(2_000);
+    pair.assert_armed();
+    pair.set_traffic(false);
+    pair.hosts[PASSIVE].stopped = true;
+    pair.record("LAP");
+    pair.drain_port(ACTIVE, 2, true);
+    pair.run(3);
+    assert_eq!(announced(&pair), 44 + 1);
+    let name = pair.views(ACTIVE)[200].association.local_comm_id;
+    let mut laps = pair.recorded().iter();
+    let is_it =
+        |message: &Message| matches!(message, Message::Lap(lap) if Some(lap.local_comm_id) == name);
+    assert!(laps.any(|(_, _, message)| is_it(message)));
 }

@@ -3,6 +3,7 @@
 
 mod allocations;
 mod announcement;
+mod answering;
 mod association;
 mod backpressure;
 mod choice;

@@ -7,7 +7,7 @@ use statemachine::view::{AssociationState, Reason};
 use statemachine::{Command, MadSource};
 
 use super::association::assert_open;
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, guid};
 
 /// Only the active side runs, and asks.
 fn asking(seed: u64) -> Pair {
@@ -76,6 +76,19 @@ fn a_req_says_what_iba_asks_for() {
     assert_eq!(req.partition_key, primary.pkey);
     assert_eq!(req.path_packet_payload_mtu, primary.mtu);
     assert!(req.sap_supported);
+}
+
+#[test]
+fn a_rep_names_the_end_that_it_is_of() {
+    let mut pair = Pair::new(14);
+    pair.record("REP");
+    pair.begin();
+    pair.run(10);
+    let Message::Rep(rep) = &pair.recorded()[0].2 else {
+        panic!("recorded");
+    };
+    assert_eq!(rep.local_qpn, pair.hosts[PASSIVE].qpn(0));
+    assert_eq!(rep.local_ca_guid, guid(PASSIVE));
 }
 
 #[test]

@@ -28,6 +28,8 @@ fn assert_refused(pair: &Pair, host: usize, refusal: Refusal) {
 fn a_device_with_one_path_is_refused_and_the_peer_told() {
     let pair = with_ports(PASSIVE, |port| port.device_ports = 1);
     assert_refused(&pair, PASSIVE, Refusal::OnePath);
+    let refused = pair.view(PASSIVE).association;
+    assert_eq!(refused.state, AssociationState::Refused);
     let view = pair.view(ACTIVE);
     let told = association::Refusal::NoSecondPath;
     assert_eq!(view.reason, Some(Reason::PeerRefused(Some(told))));
