@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 
 use cm_msgs::association::DreqData;
 use cm_msgs::cm::Dreq;
-use cm_msgs::path::PortAddress;
 use cm_msgs::{PKey, Qpn};
 
 use crate::conn::CommIds;
@@ -37,7 +36,6 @@ pub(crate) struct Ended {
     pub(crate) peer_qpn: Qpn,
     /// The connection's partition.
     pub(crate) pkey: PKey,
-    pub(crate) peer_ports: Vec<PortAddress>,
     pub(crate) routes: Vec<Route>,
     pub(crate) round_trip: RoundTrip,
     /// Its name, if its application disconnected. The peer's application is to hear of it, and this
@@ -125,9 +123,7 @@ impl ClosingTable {
         };
         let from = cx.ports.end(source.port, source.lid);
         let mut routes = ended.routes.iter();
-        let mut ports = ended.peer_ports.iter();
         from.is_some() && routes.any(|route| cx.ports.end(route.port, route.lid) == from)
-            || ports.any(|port| cx.ports.is_from(source, port))
     }
 
     /// The peer knows of the end: it says so, by the name it had for the association.

@@ -489,7 +489,6 @@ impl Engine {
                 claim,
                 peer_qpn,
                 pkey: conn.core.qp.primary.pkey,
-                peer_ports: conn.peer_ports().to_vec(),
                 routes,
                 round_trip: conn.core.round_trip,
                 disconnected: (ending == Ending::Disconnected).then_some(id),

@@ -33,7 +33,6 @@ use alloc::vec::Vec;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, Req};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
-use cm_msgs::path::PortAddress;
 use cm_msgs::{Guid, Lid};
 
 use self::active::{Active, Standing};
@@ -494,10 +493,6 @@ impl Connection {
             class: Class::Improve,
             ..self.core.claim(cx)
         }
-    }
-
-    pub(crate) fn peer_ports(&self) -> &[PortAddress] {
-        &self.core.peer.ports
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use cm_msgs::PKey;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{Message, RejReason, Req};
-use cm_msgs::control::MigrationState;
+use cm_msgs::control::{MigrationState, Mode, PolicyOverride};
 use cm_msgs::path::Path;
-use cm_msgs::{Lid, PKey};
 use statemachine::trace::What;
 use statemachine::view::{Protection, Reason};
 use statemachine::{MadSource, SERVICE_ID};
@@ -157,16 +157,13 @@ fn a_late_answer_to_something_else_answers_no_announcement() {
     pair.run(5_000);
     let (to, source, apr) = pair.recorded()[0].clone();
     assert_eq!(to, ACTIVE);
-    pair.sa_dead = true;
     pair.lose.insert("LAP", 1);
-    pair.pull(ACTIVE, 2);
-    while pair.lose["LAP"] > 0 {
-        pair.run_us(100);
-    }
+    pair.drain_port(ACTIVE, 2, true);
+    assert_eq!(pair.lose["LAP"], 0, "the announcement");
+    let sent = pair.hosts[ACTIVE].sent("LAP");
     pair.forge(ACTIVE, source, apr);
-    pair.run(1_000);
-    let known = pair.view(PASSIVE).association.peer_ports;
-    assert_eq!(known[1].lid, Lid(0), "{known:?}");
+    pair.run(100);
+    assert!(pair.hosts[ACTIVE].sent("LAP") > sent, "it is repeated");
 }
 
 /// How many of the host's connections have sent their peers a LAP.
@@ -251,4 +248,17 @@ fn one_that_ends_with_a_single_port_has_room_beside_many_that_do_not() {
     let is_it =
         |message: &Message| matches!(message, Message::Lap(lap) if Some(lap.local_comm_id) == name);
     assert!(laps.any(|(_, _, message)| is_it(message)));
+}
+
+#[test]
+fn proposals_of_many_take_turns_as_well() {
+    let ask_again = |pair: &mut Pair| {
+        let policy = PolicyOverride {
+            mode: Some(Mode::Port),
+            ..PolicyOverride::default()
+        };
+        pair.set_policy(ACTIVE, policy);
+    };
+    let pair = begin_to_announce(36, true, ask_again);
+    assert_eq!(announced(&pair), 44, "at once");
 }

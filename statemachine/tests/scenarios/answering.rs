@@ -136,6 +136,10 @@ fn what_happens_to_a_port_is_told_though_the_peer_was_silent_for_long() {
     pair.pull(PASSIVE, 2);
     pair.run(200_000);
     pair.hosts[ACTIVE].stopped = false;
+    // Nor does the peer ask.
+    for name in ["LAP", "REQ"] {
+        pair.lose.insert(name, usize::MAX);
+    }
     pair.plug(PASSIVE, 2);
     pair.run(700);
     let known = pair.view(ACTIVE).association.peer_ports;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which path becomes the alternate.
 
-use cm_msgs::PKey;
+use cm_msgs::cm::Message;
+use cm_msgs::{Gid, PKey};
 use statemachine::Shared;
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, gid};
 
 fn running(mut pair: Pair) -> Pair {
     pair.begin();
@@ -85,10 +86,20 @@ fn the_peer_names_a_port_that_it_would_rather_have() {
     let mut pair = Pair::new(6);
     // At the passive side port 2 lacks the partition, which no path record tells.
     pair.hosts[PASSIVE].ports[1].pkeys = vec![PKey(0x8001)];
+    pair.record("LAP");
     let pair = running(pair);
     pair.assert_armed();
     let alternate = pair.qp(ACTIVE).alternate.expect("armed");
     assert_eq!(Pair::rails(&alternate), (2, (PASSIVE, 1)));
+    let proposed = pair
+        .recorded()
+        .iter()
+        .filter_map(|(_, _, message)| match message {
+            Message::Lap(lap) => Some(lap.alternate.remote_port_gid),
+            _ => None,
+        });
+    let proposed: Vec<Gid> = proposed.filter(|gid| !gid.is_unspecified()).collect();
+    assert_eq!(proposed[..2], [gid((PASSIVE, 2)), gid((PASSIVE, 1))]);
 }
 
 #[test]

@@ -208,3 +208,18 @@ fn many_that_close_hold_up_none_that_begins() {
     pair.run(5);
     assert_eq!(pair.hosts[ACTIVE].sent("REQ"), others + 1);
 }
+
+#[test]
+fn nothing_wakes_a_daemon_whose_connections_have_all_ended() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(6);
+        pair.close(host);
+        pair.run(1_000);
+        pair.close(1 - host);
+        pair.run(30_000);
+        for host in [ACTIVE, PASSIVE] {
+            let engine = pair.hosts[host].engine.as_ref().expect("it runs");
+            assert_eq!(engine.next_alarm(), None, "host {host}");
+        }
+    }
+}

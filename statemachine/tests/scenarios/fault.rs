@@ -185,3 +185,27 @@ fn an_answer_to_no_order_is_counted_and_changes_nothing() {
     pair.run(1_000);
     pair.assert_armed();
 }
+
+/// Its process was stopped, and what was on the way to it is lost.
+#[test]
+fn a_load_that_is_never_carried_out_is_tried_again() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = running_with(host, LibraryFault::Stopped);
+        pair.run(11_000);
+        assert_eq!(pair.hosts[host].unread(), ["load", "query"]);
+        pair.hosts[host].unread.remove(0);
+        pair.resume_library(host);
+        pair.run(75_000);
+        pair.assert_armed();
+    }
+}
+
+/// The queue pair may have migrated between the order and its execution: the report says how it is now.
+#[test]
+fn a_stale_load_is_tried_again_at_once() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = running_with(host, LibraryFault::Stale(1));
+        assert!(pair.run_until_armed(3_000) < 500, "host {host}");
+        assert_eq!(pair.view(host).counters.stale_loads, 1);
+    }
+}

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a connection's history tells of its past.
 
-use statemachine::view::Transition;
+use std::time::Duration;
+
+use cm_msgs::control::MigrationState;
+use statemachine::Command;
+use statemachine::view::{MoveCause, Transition};
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
@@ -39,5 +43,51 @@ fn the_loss_of_the_primarys_port_is_told_of_what_is_not_armed() {
         pair.plug(host, 1);
         pair.run(1_000);
         assert_eq!(losses(&pair, host), 1, "its return is no loss");
+    }
+}
+
+/// Why its connection has left its primary, each time.
+fn causes(pair: &Pair, host: usize) -> Vec<MoveCause> {
+    let history = pair.view(host).history.into_iter();
+    let cause = |what| match what {
+        Transition::Migrated { cause, .. } => Some(cause),
+        _ => None,
+    };
+    history.filter_map(|past| cause(past.what)).collect()
+}
+
+#[test]
+fn an_operators_order_and_a_drained_port_are_told_apart() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(3);
+        pair.run(1_000);
+        let within = Duration::from_secs(10);
+        pair.command(host, Command::Migrate { within });
+        pair.run(2_000);
+        assert_eq!(causes(&pair, host), [MoveCause::Operator]);
+        pair.drain_port(host, 2, true);
+        pair.run(5_000);
+        assert_eq!(causes(&pair, host)[0], MoveCause::Drained, "the latest");
+        let engine = pair.hosts[host].engine.as_ref().expect("it runs");
+        assert_eq!(engine.counters().migrations, 2);
+    }
+}
+
+/// A port is up, and all is well as far as probes tell: one end's hardware has used up its retries, and nobody knows
+/// why.
+#[test]
+fn one_end_is_moved_by_hardware_and_the_other_follows() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(4);
+        pair.run(1_000);
+        pair.set_traffic(false);
+        pair.run(100);
+        let qp = &mut pair.hosts[host].qps[0];
+        qp.primary = qp.alternate.take().expect("armed");
+        qp.migration = MigrationState::Migrated;
+        pair.report_changed(host);
+        pair.run(20);
+        assert_eq!(causes(&pair, host), [MoveCause::Hardware]);
+        assert_eq!(causes(&pair, 1 - host), [MoveCause::PeerMoved]);
     }
 }

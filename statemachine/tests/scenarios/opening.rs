@@ -125,9 +125,13 @@ fn a_peer_that_keeps_the_req_is_never_taken_for_one_without_a_daemon() {
 /// How long the peer's program took to register is not how long its daemon takes to answer.
 #[test]
 fn the_wait_for_the_peers_program_is_no_round_trip() {
-    let mut pair = asking(4);
-    pair.start(PASSIVE);
+    let mut pair = Pair::new(4);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+    }
+    pair.register(ACTIVE);
     pair.run(1_500);
+    assert_eq!(reqs(&pair), 1);
     assert_eq!(state(&pair), AssociationState::Parked);
     pair.lose.insert("LAP", 1);
     pair.set_traffic(true);

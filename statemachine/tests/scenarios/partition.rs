@@ -3,8 +3,8 @@
 
 use cm_msgs::PKey;
 use cm_msgs::cm::{Drep, Dreq, Message, Rtu};
-use statemachine::view::Protection;
-use statemachine::{Counters, MadSource};
+use statemachine::view::{Protection, Reason};
+use statemachine::{Counters, MadSource, QueryError};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, base_lid};
 
@@ -244,4 +244,43 @@ fn a_req_that_waited_for_its_program_is_taken_in_its_partition_only() {
         pair.run(1);
         assert_eq!(pair.hosts[PASSIVE].sent("REP") > 0, taken, "{pkey}");
     }
+}
+
+/// Why there is no alternate. The path source says of its failure: there is no path, or nothing.
+fn reason_without_paths(mut pair: Pair, answers: bool) -> Option<Reason> {
+    pair.sa_dead = !answers;
+    pair.sa_knows_only(vec![]);
+    start(&mut pair);
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.protection, Protection::Unprotected, "{view:#?}");
+    view.reason
+}
+
+#[test]
+fn a_partition_is_named_where_it_explains_that_there_is_no_path() {
+    let in_storage = || hosts(11, [&[0xffff, STORAGE.0], &[0xffff, STORAGE.0]]);
+    let none = Some(Reason::NoPath(QueryError::NoPath));
+    let in_partition = Some(Reason::NoPathInPartition(STORAGE));
+    assert_eq!(reason_without_paths(in_storage(), true), in_partition);
+    let silent = Some(Reason::NoPath(QueryError::Timeout));
+    assert_eq!(reason_without_paths(in_storage(), false), silent);
+    // In the default one, as full member or as limited one, is everybody.
+    for key in [0xffff, 0x7fff] {
+        let pair = hosts(12, [&[key], &[0xffff]]);
+        assert_eq!(reason_without_paths(pair, true), none, "{key:#x}");
+    }
+}
+
+#[test]
+fn a_port_that_is_not_in_the_partition_is_named_if_it_is_up() {
+    let outside = || {
+        let mut pair = hosts(13, [&[0xffff, STORAGE.0], &[0xffff, STORAGE.0]]);
+        pair.hosts[ACTIVE].ports[1].pkeys = vec![PKey(0xffff)];
+        pair
+    };
+    let named = Some(Reason::NotInPartition(2, STORAGE));
+    assert_eq!(reason_without_paths(outside(), true), named);
+    let mut down = outside();
+    down.hosts[ACTIVE].ports[1].active = false;
+    assert_ne!(reason_without_paths(down, true), named);
 }

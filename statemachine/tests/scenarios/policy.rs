@@ -167,3 +167,32 @@ fn a_default_that_changes_is_for_those_of_which_nothing_is_said() {
     let alternates: Vec<_> = pair.hosts[ACTIVE].qps.iter().map(ports).collect();
     assert_eq!(alternates, [Some(1), Some(2)]);
 }
+
+#[test]
+fn where_there_are_other_lids_that_there_are_none_is_not_the_reason() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::with(1, 2, 1);
+        pair.policies[host] = mode(Mode::Lid);
+        pair.sa_dead = true;
+        let pair = start(pair);
+        assert_ne!(reason(&pair, host), Some(Reason::Policy(Mode::Lid)));
+    }
+}
+
+#[test]
+fn of_two_policies_the_one_that_leaves_nothing_is_named() {
+    let pair = running(0, [mode(Mode::Port), mode(Mode::Lid)]);
+    assert_eq!(reason(&pair, ACTIVE), Some(Reason::PeerPolicy(Mode::Lid)));
+}
+
+#[test]
+fn a_policy_that_changes_ends_a_pause() {
+    let mut pair = Pair::with(2, 2, 1);
+    pair.sa_dead = true;
+    pair.begin();
+    pair.run(60_000);
+    pair.sa_dead = false;
+    pair.set_policy(ACTIVE, mode(Mode::Lid));
+    assert!(pair.run_until_armed(2_000) < 500);
+    assert!(same_ports(&pair));
+}

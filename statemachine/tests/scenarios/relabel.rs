@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ports that get another LID, or leave their partition, under connections.
 
+use cm_msgs::control::MigrationState;
+use cm_msgs::path::Path;
 use cm_msgs::{Lid, PKey};
 use statemachine::view::{Protection, Reason};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
 
 const NEW: Lid = Lid(0x80);
 
@@ -114,5 +116,52 @@ fn a_primary_whose_port_leaves_the_partition_is_left_for_the_alternate() {
         for end in [ACTIVE, PASSIVE] {
             assert_eq!(pair.qp(end).primary.port, 2, "{host} {end}");
         }
+    }
+}
+
+/// The queue pair of host 0 is shown with its port's new LID.
+fn shown_with(pair: &mut Pair, lid: Lid) {
+    pair.relabel(ACTIVE, 1, lid);
+    pair.hosts[ACTIVE].qps[0].primary.slid = lid;
+    pair.run(5);
+    pair.report_changed(ACTIVE);
+    pair.run(5);
+}
+
+/// It has an alternate, and both ends are armed.
+fn arm(pair: &mut Pair) {
+    for host in [ACTIVE, PASSIVE] {
+        let far = 1 - host;
+        let qp = &mut pair.hosts[host].qps[0];
+        qp.alternate = Some(Path {
+            port: 2,
+            slid: base_lid((host, 2)),
+            sgid: gid((host, 2)),
+            dlid: base_lid((far, 2)),
+            dgid: gid((far, 2)),
+            ..qp.primary
+        });
+        qp.migration = MigrationState::Armed;
+        pair.report_changed(host);
+    }
+    pair.run(20);
+}
+
+/// The peer's queue pair sends to the LID that the port had first.
+#[test]
+fn a_port_whose_lid_changes_twice_is_lost_unless_it_is_the_first_again() {
+    let first = base_lid((ACTIVE, 1));
+    for (last, migrations) in [(first, 0), (Lid(0x88), 1)] {
+        let mut pair = Pair::new(31);
+        pair.sa_dead = true;
+        pair.begin();
+        pair.run(1_000);
+        pair.set_traffic(false);
+        pair.run(100);
+        shown_with(&mut pair, Lid(0x80));
+        shown_with(&mut pair, last);
+        arm(&mut pair);
+        let counters = pair.view(ACTIVE).counters;
+        assert_eq!(counters.migrations, migrations, "{last}");
     }
 }

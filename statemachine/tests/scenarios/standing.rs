@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Libraries that may migrate by themselves when a local port fails.
 
-use cm_msgs::control::{MigrationState, QpState};
+use cm_msgs::control::{MigrationState, Mode, PolicyOverride, QpState};
 use statemachine::PortDown;
 use statemachine::trace::{MigratedBy, What};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
 
 #[test]
 fn an_alternate_that_answers_comes_with_a_standing_order() {
@@ -224,5 +224,26 @@ fn a_queue_pair_outside_of_rts_has_none() {
         assert!(!pair.may_stand(host), "it is allowed again after a while");
         pair.run(1_000);
         assert!(pair.may_stand(host), "host {host}");
+    }
+}
+
+/// A library that could not load does not say what became of the order that came with the load.
+#[test]
+fn after_a_load_that_failed_it_is_said_again_what_holds() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::with(21, 2, 1);
+        pair.begin();
+        pair.run(2_000);
+        assert!(pair.may_stand(host));
+        let told = pair.hosts[host].stands_told.len();
+        pair.hosts[host].fault = Some(LibraryFault::Fails(22));
+        let policy = PolicyOverride {
+            mode: Some(Mode::Lid),
+            ..PolicyOverride::default()
+        };
+        pair.set_policy(ACTIVE, policy);
+        pair.run(500);
+        assert!(pair.view(host).counters.failed_orders > 0, "host {host}");
+        assert!(pair.hosts[host].stands_told.len() > told, "host {host}");
     }
 }
