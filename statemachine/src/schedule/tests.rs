@@ -253,3 +253,16 @@ fn who_waits_already_moves_up_but_not_down_and_keeps_its_age() {
     let served = vec![next(&mut schedule), next(&mut schedule)];
     assert_eq!(served, [Some(conn(2)), Some(conn(1))]);
 }
+
+#[test]
+fn what_waits_and_what_is_to_look_go_by_their_classes() {
+    let waiting = Some(Turn::Waiting(conn(1)));
+    for (class, first) in [(Class::Rearm, false), (Class::Improve, true)] {
+        let mut schedule = Schedule::default();
+        schedule.mark(class, Concerned::All, 1);
+        schedule.wait(claim(Class::SamePort, 1, 1), conn(1));
+        let look = Some(Turn::Next(class, Concerned::All));
+        let expected = if first { waiting } else { look };
+        assert_eq!(schedule.first(false), expected, "{class:?}");
+    }
+}

@@ -157,6 +157,8 @@ fn a_late_answer_to_something_else_answers_no_announcement() {
     pair.run(5_000);
     let (to, source, apr) = pair.recorded()[0].clone();
     assert_eq!(to, ACTIVE);
+    // No LAP is due that proposes a path.
+    pair.sa_dead = true;
     pair.lose.insert("LAP", 1);
     pair.drain_port(ACTIVE, 2, true);
     assert_eq!(pair.lose["LAP"], 0, "the announcement");
