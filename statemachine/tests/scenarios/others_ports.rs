@@ -198,7 +198,7 @@ fn a_suggestion_of_such_a_port_is_rejected() {
 }
 
 /// The liar connects to a passive victim, and proposes an alternate that ends at this port. The answer.
-fn proposes(pair: &mut Pair, second: PeerPort) -> Vec<ApStatus> {
+fn proposes(pair: &mut Pair, second: PeerPort, by: u8) -> Vec<ApStatus> {
     pair.register_some(PASSIVE, 1..2);
     let fields = |near: PeerPort, far: u8| PathFields {
         local_port_lid: near.lid,
@@ -242,7 +242,10 @@ fn proposes(pair: &mut Pair, second: PeerPort) -> Vec<ApStatus> {
         private_data: state.encode(),
         ..Lap::default()
     };
-    let from = source(pair, PASSIVE, 2);
+    let from = MadSource {
+        port: pair.hosts[PASSIVE].port_id(by),
+        ..source(pair, PASSIVE, 2)
+    };
     pair.forge(PASSIVE, from, lap.into());
     pair.run(100);
     to_liar(pair, |message| match message {
@@ -265,10 +268,13 @@ fn a_passive_victim_takes_no_alternate_to_its_own_or_a_third_hosts_port() {
         named((PASSIVE, 2)),
         own_lid,
     ] {
-        let mut pair = pair(5, PASSIVE, true);
-        let answers = proposes(&mut pair, second);
-        assert_eq!(answers, [ApStatus::InvalidGid], "{second:?}");
-        assert_eq!(pair.hosts[PASSIVE].qps[1].alternate, None, "{second:?}");
+        // Whichever port the liar's own leads to.
+        for by in [1, 2] {
+            let mut pair = pair(5, PASSIVE, true);
+            let answers = proposes(&mut pair, second, by);
+            assert_eq!(answers, [ApStatus::InvalidGid], "{second:?}");
+            assert_eq!(pair.hosts[PASSIVE].qps[1].alternate, None, "{second:?}");
+        }
     }
 }
 
@@ -276,7 +282,7 @@ fn a_passive_victim_takes_no_alternate_to_its_own_or_a_third_hosts_port() {
 fn it_takes_one_to_a_port_that_is_nobodys() {
     let second = port(Gid::new(0xfe80 << 48, Guid(0x667)), Lid(0x9a));
     let mut pair = pair(6, PASSIVE, true);
-    assert_eq!(proposes(&mut pair, second), [ApStatus::Success]);
+    assert_eq!(proposes(&mut pair, second, 1), [ApStatus::Success]);
 }
 
 /// Two connections between two honest hosts, each on other ports, so that both ends have spoken from all.
