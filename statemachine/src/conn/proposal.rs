@@ -105,7 +105,10 @@ pub(super) fn fields(path: &Path) -> PathFields {
 mod tests {
     use core::time::Duration;
 
+    use cm_msgs::{Gid, Lid};
+
     use super::*;
+    use crate::candidate::{Doubt, Score, Shared};
     use crate::id::PortId;
     use crate::input::PortStatus;
     use crate::port::Ports;
@@ -139,5 +142,72 @@ mod tests {
         assert_eq!(loaded(0, g40, theirs(0, 63)), (1, g40));
         assert_eq!(loaded(0, 0, theirs(31, g100)), (20, g100));
         assert_eq!(loaded(31, 0, theirs(14, 63)), (31, Rate::G10.code()));
+    }
+
+    /// A path record from local port 2 to a far one, and the alternate that it is for a primary.
+    fn fitted(change: impl FnOnce(&mut PathRecord, &mut Path)) -> Option<Path> {
+        let id = PortId::new(Default::default(), 2);
+        let mut ports = Ports::default();
+        let status = PortStatus {
+            lid: Lid(0x20),
+            ..PortStatus::default()
+        };
+        ports.update(id, Some(status), Duration::ZERO);
+        let mut record = PathRecord {
+            slid: Lid(0x20),
+            dlid: Lid(0x40),
+            mtu: 4,
+            hop_limit: 1,
+            packet_life_time: 16,
+            ..PathRecord::default()
+        };
+        let mut primary = Path {
+            port: 1,
+            slid: Lid(0x10),
+            dlid: Lid(0x30),
+            mtu: 4,
+            ..Path::default()
+        };
+        change(&mut record, &mut primary);
+        let candidate = Candidate {
+            port: id,
+            sgid: Gid::default(),
+            dgid: Gid::default(),
+            slid: None,
+            dlid: None,
+            score: Score {
+                doubt: Doubt::None,
+                astray: false,
+                shared: Shared::Neither,
+                overlap: None,
+                tie: 0,
+            },
+            origin: None,
+        };
+        fit(&primary, ports.get(id)?, &candidate, &record)
+    }
+
+    #[test]
+    fn a_path_record_is_an_alternate_only_if_the_qp_can_have_it() {
+        assert!(fitted(|_, _| {}).is_some_and(|path| (path.port, path.mtu) == (2, 4)));
+        assert!(fitted(|record, _| record.mtu = 5).is_some_and(|path| path.mtu == 4));
+        assert_eq!(fitted(|record, _| record.mtu = 3), None);
+        assert_eq!(fitted(|record, _| record.dlid = Lid(0xc001)), None);
+        assert_eq!(fitted(|record, _| record.slid = Lid(0x21)), None);
+        let is_primary = |record: &mut PathRecord, primary: &mut Path| {
+            (primary.port, primary.slid, primary.dlid) = (2, record.slid, record.dlid);
+        };
+        assert_eq!(fitted(is_primary), None);
+    }
+
+    #[test]
+    fn a_path_through_a_router_has_a_grh_and_a_wait_that_was_not_chosen_is_the_paths() {
+        let global = |hops| fitted(|record, _| record.hop_limit = hops).map(|path| path.global);
+        let globals = [0, 1, 2].map(global);
+        assert_eq!(globals, [Some(false), Some(false), Some(true)]);
+        // There and back: twice the packet lifetime, which is coded as a power of two.
+        let wait = |chosen| fitted(|_, primary| primary.ack_timeout = chosen);
+        assert_eq!(wait(0).map(|path| path.ack_timeout), Some(17));
+        assert_eq!(wait(14).map(|path| path.ack_timeout), Some(14));
     }
 }
