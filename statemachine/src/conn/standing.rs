@@ -37,3 +37,31 @@ impl StandingOrder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_library_was_told_last_is_known_or_it_is_told_again() {
+        let mut standing = StandingOrder::default();
+        assert!(!standing.holds() && standing.told.is_none());
+        standing.load(true);
+        standing.load_ended(true);
+        assert!(standing.holds());
+        // A library that could not load may have forgotten what it was told before.
+        standing.load(true);
+        standing.load_ended(false);
+        assert_eq!(standing.told, None);
+    }
+
+    #[test]
+    fn an_order_ends_with_the_primary_that_it_was_given_for() {
+        let mut standing = StandingOrder::default();
+        standing.load(true);
+        standing.moved(true);
+        assert!(standing.holds(), "it came with the load for the new one");
+        standing.moved(false);
+        assert_eq!(standing.told, Some(false));
+    }
+}

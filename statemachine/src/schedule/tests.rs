@@ -266,3 +266,22 @@ fn what_waits_and_what_is_to_look_go_by_their_classes() {
         assert_eq!(schedule.first(false), expected, "{class:?}");
     }
 }
+
+#[test]
+fn who_waits_in_a_class_with_room_keeps_that_place() {
+    let mut schedule = Schedule::default();
+    fill(&mut schedule, Class::Initial);
+    schedule.wait(claim(Class::Rearm, 1, 1), conn(1));
+    schedule.wait(claim(Class::Initial, 1, 1), conn(1));
+    assert_eq!(next(&mut schedule), Some(conn(1)));
+}
+
+#[test]
+fn of_one_payer_to_one_port_the_first_to_come_is_served_first() {
+    let mut schedule = Schedule::default();
+    let order = [3, 1, 2].map(conn);
+    for waiter in order {
+        schedule.wait(claim(Class::Rearm, 1, 1), waiter);
+    }
+    assert_eq!(order.map(|_| next(&mut schedule)), order.map(Some));
+}
