@@ -80,6 +80,8 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::Default, 1_795_722_265_131_648, Some(&[0, 1, 2])),
         // Probes counted as messages to the peer.
         (Named::Default, 1_795_722_265_137_913, Some(&[3, 5, 6, 7])),
+        // Ports that a redirecting peer had made up were asked for each time, and the path that was left never.
+        (Named::Default, 1_795_731_523_211_390, Some(&[3, 5])),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which path becomes the alternate.
 
-use cm_msgs::cm::Message;
-use cm_msgs::{Gid, PKey};
+use std::cell::Cell;
+
+use cm_msgs::association::{MAX_PORTS, PeerPort, Ports, State};
+use cm_msgs::cm::{ApStatus, Message};
+use cm_msgs::{Gid, Guid, Lid, PKey};
 use statemachine::Shared;
 
 use super::pair::{ACTIVE, PASSIVE, Pair, gid};
@@ -132,4 +135,48 @@ fn a_path_to_a_port_that_goes_down_while_it_is_asked_for_is_not_waited_for() {
     pair.assert_armed();
     let alternate = pair.qp(ACTIVE).alternate.expect("armed");
     assert_eq!(alternate.port, 1);
+}
+
+/// A state that names ports which no path leads to, besides the real ones.
+fn with_ports_that_are_none(mut state: State) -> State {
+    let real = state.ports.as_slice().to_vec();
+    let invented = (real.len()..MAX_PORTS).map(|number| PeerPort {
+        gid: Gid::new(real[0].gid.subnet_prefix(), Guid(0x7000 + number as u64)),
+        lid: Lid(0x700 + 8 * number as u16),
+        ..real[0]
+    });
+    state.ports = Ports::new(real.iter().copied().chain(invented));
+    state
+}
+
+/// The simulation's seed 1795731523211390: a peer that had declined the only path that is left, and named ports that do
+/// not exist, lost its other port for good. Sixteen candidates that lead nowhere were asked for each time, and the one
+/// that leads to it never again.
+#[test]
+fn candidates_that_lead_nowhere_do_not_keep_another_from_being_tried() {
+    let mut pair = Pair::with(8, 1, 1);
+    pair.net.two_subnets = true;
+    let mut pair = running(pair);
+    pair.assert_armed();
+    let declined = Cell::new(0);
+    pair.twist(move |message| match message {
+        Message::Apr(apr) => {
+            if apr.status() == ApStatus::Success && declined.get() < 2 {
+                declined.set(declined.get() + 1);
+                apr.ar_status = ApStatus::InvalidGid.into();
+            }
+            let state = State::decode(&apr.private_data).expect("its state");
+            apr.private_data = with_ports_that_are_none(state).encode();
+        }
+        Message::Sap(sap) => {
+            let state = State::decode(&sap.private_data).expect("its state");
+            sap.private_data = with_ports_that_are_none(state).encode();
+        }
+        _ => {}
+    });
+    pair.pull(PASSIVE, 2);
+    pair.run(30_000);
+    pair.assert_armed();
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(Pair::rails(&alternate), (1, (PASSIVE, 1)), "by another LID");
 }

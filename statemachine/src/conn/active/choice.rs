@@ -197,6 +197,28 @@ impl Choice {
         candidates
     }
 
+    /// Likewise after so many evaluations without success. If there is no alternate, those that are ranked lower take
+    /// turns, so that many that lead nowhere do not keep one from being asked for: a peer may name any number of ports.
+    pub(super) fn candidates_after(
+        &self,
+        core: &Core,
+        cx: &Context,
+        failures: u32,
+    ) -> Vec<Candidate> {
+        if failures == 0 || self.current(core, cx).is_some() {
+            return self.candidates(core, cx);
+        }
+        let mut best = self.rank(core, cx);
+        let limit = cx.config.candidate_limit;
+        let mut others = best.split_off(best.len().min(limit / 2));
+        let places = limit - best.len();
+        let turn = (failures as usize).wrapping_mul(places);
+        let first = turn.checked_rem(others.len()).unwrap_or(0);
+        others.rotate_left(first);
+        best.extend(others.into_iter().take(places));
+        best
+    }
+
     /// The thinkable alternates that end at `gid`, the best first.
     pub(super) fn candidates_to(&self, core: &Core, cx: &Context, gid: Gid) -> Vec<Candidate> {
         let mut ranked = self.rank(core, cx);

@@ -450,7 +450,7 @@ impl Negotiation {
         if self.has_agreed(core, cx) && core.is_weather_foul(cx) {
             return self.check_later(core, cx);
         }
-        match self.search.begin(core, cx) {
+        match self.search.begin(core, cx, self.failures) {
             None | Some(Next::Ask(_)) => self.step = Step::Searching,
             Some(Next::None) => {
                 let forbidden = self.search.choice.forbidden_by(core, cx);

@@ -65,10 +65,16 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Looks for something better than what there is. `None`: a question is under way.
-    pub(super) fn begin(&mut self, core: &mut Core, cx: &mut Context) -> Option<Next> {
+    /// Looks for something better than what there is, after so many times without success. `None`: a question is under
+    /// way.
+    pub(super) fn begin(
+        &mut self,
+        core: &mut Core,
+        cx: &mut Context,
+        failures: u32,
+    ) -> Option<Next> {
         self.rest = ThinVec::new();
-        let candidates = self.choice.candidates(core, cx);
+        let candidates = self.choice.candidates_after(core, cx, failures);
         if let Some(paths) = self.choice.unassessed(core, cx, &candidates) {
             let primary = core.qp.primary;
             let query = cx.assess(core.id, primary, paths.clone());
