@@ -82,6 +82,8 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::Default, 1_795_722_265_137_913, Some(&[3, 5, 6, 7])),
         // Ports that a redirecting peer had made up were asked for each time, and the path that was left never.
         (Named::Default, 1_795_731_523_211_390, Some(&[3, 5])),
+        // Ordered to a LID that was another host's by then, which answered probes.
+        (Named::All, 1_795_736_709_846_762, Some(&[4, 6, 8])),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);

@@ -185,11 +185,14 @@ impl Peer {
         ports.any(|(place, port)| port.gid == gid && self.drained >> place & 1 == 1)
     }
 
-    /// Whether the peer says that the port at the far end of this path is out of service.
-    pub(super) fn lacks_port_of(&self, path: &Path) -> bool {
+    /// Whether the peer says that the port at the far end of this path is out of service, or has another LID than the
+    /// path leads to. That LID may be another host's by now, which answers probes.
+    pub(super) fn lacks_port_of(&self, path: &Path, lmc: u8) -> bool {
         let guid = path.dgid.interface_id();
-        let is_it = |port: &PortAddress| port.gid.interface_id() == guid && port.lid == Lid(0);
-        !path.dgid.is_unspecified() && self.ports.iter().any(is_it)
+        let has_left = |port: &PortAddress| {
+            port.gid.interface_id() == guid && !port.lid.is_one_port_with(path.dlid, lmc)
+        };
+        !path.dgid.is_unspecified() && self.ports.iter().any(has_left)
     }
 }
 

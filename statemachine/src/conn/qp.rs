@@ -360,7 +360,7 @@ impl Core {
         else {
             return false;
         };
-        let leads_on = !self.peer.lacks_port_of(&alternate) && !self.is_suspect(cx, &alternate);
+        let leads_on = !self.peer_lacks_port_of(cx, &alternate) && !self.is_suspect(cx, &alternate);
         let primary = &self.qp.primary;
         let wanted = self.peer.prefers(&alternate, primary)
             || (agreed && self.is_primary_hollow(cx, &alternate));
@@ -418,10 +418,15 @@ impl Core {
         known.any(|port| port.gid == path.dgid && port.lid.is_one_port_with(path.dlid, lmc))
     }
 
-    /// Whether a path could be used from here, and the peer does not say that its end of it is out of
-    /// service.
+    /// Whether the peer says that nothing arrives at its end of a path.
+    fn peer_lacks_port_of(&self, cx: &Context, path: &Path) -> bool {
+        let lmc = self.port_of(cx, path).map_or(0, |port| port.status.lmc);
+        self.peer.lacks_port_of(path, lmc)
+    }
+
+    /// Whether a path could be used from here, and the peer does not say that nothing arrives at its end of it.
     pub(super) fn is_usable(&self, cx: &Context, path: &Path) -> bool {
-        self.is_up(cx, path) && !self.peer.lacks_port_of(path)
+        self.is_up(cx, path) && !self.peer_lacks_port_of(cx, path)
     }
 
     /// The handshake with the peer is complete, and this is what it said in it; `sent` was our last, and
@@ -621,7 +626,7 @@ impl Core {
             MoveCause::StandingOrder
         } else if self.relabelled_from != Lid(0) || !self.is_up(cx, path) {
             MoveCause::PortLost
-        } else if self.peer.lacks_port_of(path) {
+        } else if self.peer_lacks_port_of(cx, path) {
             MoveCause::PeerPortLost
         } else if self.own.leaves() && self.departure.is_ordered(now) {
             MoveCause::Operator

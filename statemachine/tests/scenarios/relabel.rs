@@ -165,3 +165,25 @@ fn a_port_whose_lid_changes_twice_is_lost_unless_it_is_the_first_again() {
         assert_eq!(counters.migrations, migrations, "{last}");
     }
 }
+
+/// The simulation's seed 1795736709846762: an alternate led to a LID that was another host's by then, which answered
+/// its probes, and no path source answered. A short loss of the primary's port must not send the connection there.
+#[test]
+fn a_lid_that_the_peer_does_not_have_any_more_is_no_place_to_go() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(6);
+        pair.run(2_000);
+        pair.sa_dead = true;
+        pair.relabel(1 - host, 2, NEW);
+        pair.run(20);
+        pair.pull(host, 1);
+        pair.run(60);
+        pair.plug(host, 1);
+        pair.run(1_000);
+        assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE), "{host}");
+        assert_eq!(pair.qp(host).primary.port, 1, "{host}");
+        pair.sa_dead = false;
+        pair.run(75_000);
+        pair.assert_armed();
+    }
+}
