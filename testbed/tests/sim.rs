@@ -80,6 +80,10 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::Default, 1_795_722_265_131_648, Some(&[0, 1, 2])),
         // Probes counted as messages to the peer.
         (Named::Default, 1_795_722_265_137_913, Some(&[3, 5, 6, 7])),
+        // MADs were late, and another alternate was agreed on when the primary had failed already.
+        (Named::Default, 1_795_722_265_133_530, Some(&[1, 2, 3])),
+        // The same where three of five MADs are lost.
+        (Named::Default, 1_795_724_621_427_174, Some(&[0, 2, 5, 7])),
         // Ports that a redirecting peer had made up were asked for each time, and the path that was left never.
         (Named::Default, 1_795_731_523_211_390, Some(&[3, 5])),
         // Ordered to a LID that was another host's by then, which answered probes.

@@ -11,12 +11,22 @@ use super::{Connection, Side};
 use crate::candidate::Shared;
 use crate::context::Context;
 use crate::overlap::Overlap;
-use crate::probe::{Finding, PathHealth, ProbePath};
+use crate::probe::{Finding, PathHealth, ProbePath, Silence};
 use crate::time::Time;
 use crate::view::{Grade, ProbeView};
 
 /// An answer is no older than that when a primary or an alternate is given up that works.
 const JUST_NOW: Duration = Duration::from_millis(4);
+
+/// Whether the armed alternate may be replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Replacement {
+    Allowed,
+    /// Not until a probe of the primary has come back; one is on its way.
+    Deferred,
+    /// The primary is suspect, and the alternate is good for it.
+    Refused,
+}
 
 impl Core {
     /// A path as probes take it; `None`: they cannot, since their answers would need a GRH.
@@ -95,13 +105,18 @@ impl Core {
         }
     }
 
-    /// Whether the armed alternate may be given up for this path. One that works is given up for a path that
-    /// answers at this moment. One that is suspect is given up for a path that has answered since: the answers
-    /// of all paths may be late, and then the alternate is the only one of them that both ends have. If the
-    /// path has not answered, a probe of it is sent.
-    pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path) -> bool {
+    /// The alternate that hardware would migrate to, unless it is known that nothing arrives by it.
+    fn armed_alternate(&self, cx: &Context) -> Option<&Path> {
         let armed = self.loaded().filter(|_| self.is_armed());
-        let Some(alternate) = armed.filter(|alternate| self.is_usable(cx, alternate)) else {
+        armed.filter(|path| self.is_usable(cx, path))
+    }
+
+    /// Whether the armed alternate may be given up for this path. One that works is given up for a path that
+    /// answers at this moment. One that is suspect is given up for a path that has answered since, if its silence
+    /// cannot be chance: MADs of all paths may be late or lost, and then the alternate is the only one of them that
+    /// both ends have. If that is not known, probes of both are sent.
+    pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path) -> bool {
+        let Some(alternate) = self.armed_alternate(cx) else {
             return true;
         };
         if !self.is_suspect(cx, alternate) {
@@ -112,11 +127,36 @@ impl Core {
         let Some((path, alternate)) = probed else {
             return true;
         };
-        let answers = cx.probes.answered_since(&path, &alternate);
-        if !answers {
+        let silence = cx.probes.silence(&alternate, &path);
+        if silence != Silence::Hole {
             cx.probes.hasten(cx.now, &path);
         }
-        answers
+        if silence == Silence::PerhapsChance {
+            cx.probes.press(cx.now, &alternate);
+        }
+        silence == Silence::Hole
+    }
+
+    /// Whether a path is proposed though no probe of it has come back: it replaces no armed alternate, and the LAP
+    /// tries it.
+    pub(super) fn may_try_by_lap(&self, cx: &Context, path: &Path) -> bool {
+        self.health(cx, path) != PathHealth::Verified && self.armed_alternate(cx).is_none()
+    }
+
+    /// Whether the armed alternate may be replaced by what the peer proposes. Until the answer gets there, the peer has
+    /// the old one: if the primary fails meanwhile, hardware moves the two ends apart. So the primary is to answer
+    /// just before.
+    pub(super) fn replacement(&self, cx: &mut Context) -> Replacement {
+        let primary = &self.qp.primary;
+        if self.distrusted || self.armed_alternate(cx).is_none() {
+            Replacement::Allowed
+        } else if self.needs_alternate(cx) {
+            Replacement::Refused
+        } else if self.is_suspect(cx, primary) || self.answers_still(cx, primary) {
+            Replacement::Allowed
+        } else {
+            Replacement::Deferred
+        }
     }
 
     /// Whether probes say that the primary carries nothing and the alternate does.

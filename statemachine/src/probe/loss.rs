@@ -46,6 +46,11 @@ impl LossRate {
         self.average >= u16::MAX / 4 && self.clean < CLEAN
     }
 
+    /// Answers in a row without a loss between them.
+    pub(super) fn clean(self) -> u8 {
+        self.clean
+    }
+
     /// Probes in a row without an answer that make the path suspect.
     pub(super) fn patience(self) -> u8 {
         let sixteenths = (usize::from(self.average) + (1 << 11)) >> 12;

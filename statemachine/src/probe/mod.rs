@@ -6,6 +6,7 @@
 //! daemon, or without one the kernel. Anybody in the fabric may send answers, so only that counts which
 //! comes by the path that was asked, with a transaction ID out of [`Random`].
 
+mod comparison;
 mod loss;
 mod pace;
 mod tally;
@@ -18,6 +19,7 @@ use cm_msgs::{Lid, PKey};
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
+pub(crate) use self::comparison::Silence;
 use self::loss::LossRate;
 use self::pace::Pace;
 use self::tally::Tally;
@@ -37,13 +39,8 @@ const CLOSER: Duration = Duration::from_millis(34);
 const PATIENCE_IF_LATE: u8 = 24;
 /// How long a port is taken to be so after it was.
 const CROWDED_FOR: Duration = Duration::from_millis(500);
-/// How long a path is taken to be better than one that failed before it, though it does not answer: where
-/// many MADs are lost, many in a row are possible.
-const LASTED: Duration = Duration::from_secs(5);
 /// Of so many paths that are not used it is remembered that many of their probes were lost.
 const MAX_LOSSY: usize = 1_024;
-/// Paths of which probes began to be lost within this time, that of a probe, fell together.
-const TOGETHER: Duration = Duration::from_secs(1);
 /// Probes come up to so much sooner than their interval says.
 const JITTER_PERCENT: u8 = 15;
 
@@ -154,6 +151,12 @@ impl State {
     fn copies_before(&self, at: Time) -> u8 {
         let copies = &self.sent[..usize::from(self.unanswered).min(REMEMBERED)];
         copies.iter().filter(|sent| sent.at < at).count() as u8
+    }
+
+    /// When the last copy since the last answer was sent.
+    fn last_sent(&self) -> Option<Time> {
+        let number = self.unanswered.checked_sub(1)?;
+        Some(self.sent[Self::place(number)].at)
     }
 
     fn find(&self, transaction: u32) -> Option<Sent> {
@@ -281,56 +284,20 @@ impl Probes {
         self.paths.get(path)?.answered
     }
 
-    /// Whether the path is suspect though `other` was answered promptly between two probes of it that
-    /// were lost: so the far end was there to answer, and is to be reached by the other one only.
-    pub(crate) fn prefer(&self, now: Time, other: &ProbePath, path: &ProbePath) -> bool {
-        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
-            return false;
-        };
-        let Some(lost) = path.lost_at(now) else {
-            return false;
-        };
-        let mut prompt = other.prompt.iter();
-        path.health == PathHealth::Suspect
-            && other.health == PathHealth::Verified
-            && prompt.any(|&at| path.began <= at && at <= lost)
-    }
-
-    /// Whether the path is suspect though `other` was answered since, and not long ago: whatever became of
-    /// that one, it has lasted longer.
-    pub(crate) fn outlasts(&self, now: Time, other: &ProbePath, path: &ProbePath) -> bool {
-        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
-            return false;
-        };
-        let lasted = |at: Time| path.began <= at && now - at < LASTED;
-        path.health == PathHealth::Suspect && other.answered.is_some_and(lasted)
-    }
-
-    /// Whether a probe of `other` has been answered that was sent after the first one that `path` lost. A late
-    /// answer to an earlier probe does not count: it tells what `other` was like before.
-    pub(crate) fn answered_since(&self, other: &ProbePath, path: &ProbePath) -> bool {
-        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
-            return false;
-        };
-        other.asked.is_some_and(|asked| path.began <= asked)
-    }
-
-    /// Whether both are suspect, and since the same time, not long ago: paths that share nothing do not fail
-    /// together, so it may be that MADs are lost or that nobody answers them, and nothing is known of the paths.
-    pub(crate) fn fell_together(&self, now: Time, one: &ProbePath, other: &ProbePath) -> bool {
-        let (Some(one), Some(other)) = (self.paths.get(one), self.paths.get(other)) else {
-            return false;
-        };
-        let (first, last) = (one.began.min(other.began), one.began.max(other.began));
-        let suspect = |state: &State| state.health == PathHealth::Suspect;
-        suspect(one) && suspect(other) && last - first < TOGETHER && now - first < LASTED
-    }
-
     /// Somebody has to know now.
     pub(crate) fn hasten(&mut self, now: Time, path: &ProbePath) {
         if let Some(state) = self.paths.get_mut(path) {
             state.awaited = true;
             self.soon(now, path);
+        }
+    }
+
+    /// Somebody has to know more of a suspect path: the next copy follows the last one as if it were not suspect yet.
+    pub(crate) fn press(&mut self, now: Time, path: &ProbePath) {
+        if let Some(state) = self.paths.get_mut(path)
+            && let Some(last) = state.last_sent()
+        {
+            self.timers.set(*path, now.max(last + CLOSER));
         }
     }
 

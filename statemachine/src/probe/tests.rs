@@ -305,3 +305,50 @@ fn each_user_of_a_path_hears_of_it_once_and_of_one_thing_after_the_other() {
         ]
     );
 }
+
+/// A path that is suspect since all of its probes got lost, and one that has answered before that.
+fn one_of_two_is_suspect() -> World {
+    let mut world = World::new(2);
+    world.run(3_000, |_| true);
+    while world.probes.health(&path(0)) != PathHealth::Suspect {
+        world.run(1, |_| false);
+    }
+    world
+}
+
+fn silence(world: &World) -> Silence {
+    world.probes.silence(&path(0), &path(1))
+}
+
+#[test]
+fn a_path_is_a_hole_after_three_prompt_answers_of_another() {
+    let mut world = one_of_two_is_suspect();
+    assert_eq!(silence(&world), Silence::Unexplained);
+    let mut answers = 0;
+    while silence(&world) != Silence::Hole {
+        world.probes.hasten(world.now, &path(1));
+        world.run(2, |path| path.dlid == self::path(1).dlid);
+        answers += 1;
+    }
+    // Before the first one some were lost.
+    assert_eq!(answers, 4);
+}
+
+#[test]
+fn where_another_path_loses_probes_a_hole_takes_more_copies() {
+    let mut world = one_of_two_is_suspect();
+    let began = world.now;
+    let mut number = 0;
+    while silence(&world) != Silence::Hole {
+        world.probes.hasten(world.now, &path(1));
+        if silence(&world) == Silence::PerhapsChance {
+            world.probes.press(world.now, &path(0));
+        }
+        number += 1;
+        world.run(10, |path| {
+            path.dlid == self::path(1).dlid && number % 16 == 0
+        });
+        assert!(world.now - began < Duration::from_secs(3), "never");
+    }
+    assert!(world.probes.paths[&path(0)].unanswered >= PATIENCE_IF_LATE);
+}

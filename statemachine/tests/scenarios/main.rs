@@ -37,6 +37,7 @@ mod proposing;
 mod protection;
 mod refusal;
 mod relabel;
+mod replacement;
 mod restart;
 mod roles;
 mod routing;

@@ -310,11 +310,14 @@ impl Negotiation {
                     self.next(core, cx, why);
                 }
             }
-            Step::Verifying(found) if core.health(cx, &found.path) == PathHealth::Verified => {
+            // No probe could be sent in time.
+            Step::Verifying(found) if core.may_try_by_lap(cx, &found.path) => {
+                self.propose_found(core, cx, association, *found);
+            }
+            Step::Verifying(found) => {
+                cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
                 self.step = Step::Verifying(found);
             }
-            // No probe could be sent in time: the LAP itself goes over the path.
-            Step::Verifying(found) => self.propose_found(core, cx, association, *found),
             Step::Proposing(proposal) => self.send_lap(core, cx, association, proposal),
             Step::BackingOff => self.search.choice.probing = true,
             Step::Idle => {}

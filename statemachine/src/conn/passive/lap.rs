@@ -14,6 +14,7 @@ use crate::conn::Core;
 use crate::conn::association::{CommIds, MraReceived};
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
 use crate::conn::peer::{is_primary_of, prefers};
+use crate::conn::probing::Replacement;
 use crate::conn::proposal::reversed;
 use crate::context::Context;
 use crate::guard::guard;
@@ -112,13 +113,28 @@ impl Passive {
             Ok(path) if core.has_loaded(&path) && !core.distrusted => {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
-            Ok(path) => {
-                core.event(cx, AppEvent::AltRouteResolved, 0);
-                self.replaced = core.loaded().copied().map(Box::new);
-                core.load(cx, path);
-                self.lap = LapState::Loading(proposal);
-            }
+            Ok(path) => match self.replacement(core, cx, &path) {
+                Replacement::Allowed => self.load(core, cx, proposal, path),
+                Replacement::Deferred => self.lap = LapState::Waiting(proposal),
+                Replacement::Refused => self.answer(core, cx, &proposal, ApStatus::Rejected),
+            },
         }
+    }
+
+    /// Whether a path may be loaded now. What this end had before its present alternate the peer may have still: then
+    /// the ends have different ones, and the sooner that ends the better.
+    fn replacement(&self, core: &Core, cx: &mut Context, path: &Path) -> Replacement {
+        match &self.replaced {
+            Some(replaced) if replaced.same_way(path) => Replacement::Allowed,
+            _ => core.replacement(cx),
+        }
+    }
+
+    fn load(&mut self, core: &mut Core, cx: &mut Context, proposal: Box<Proposal>, path: Path) {
+        core.event(cx, AppEvent::AltRouteResolved, 0);
+        self.replaced = core.loaded().copied().map(Box::new);
+        core.load(cx, path);
+        self.lap = LapState::Loading(proposal);
     }
 
     /// One of the two sides has an outdated idea of the primary.

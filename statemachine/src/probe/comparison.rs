@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What probes of two paths tell together: whether one of them is a hole, or MADs are lost or late on both.
+
+use core::time::Duration;
+
+use super::{PATIENCE_IF_LATE, PathHealth, ProbePath, Probes, State};
+use crate::time::Time;
+
+/// How long a path is taken to be better than one that failed before it, though it does not answer: where
+/// many MADs are lost, many in a row are possible.
+const LASTED: Duration = Duration::from_secs(5);
+/// Paths of which probes began to be lost within this time, that of a probe, fell together.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// Why a suspect path is silent, as far as another path's answers tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Silence {
+    /// It carries nothing, and the other one does.
+    Hole,
+    /// The other one is answered late, or not always: so the silence may be chance.
+    PerhapsChance,
+    /// The other one has not been answered often enough to tell.
+    Unexplained,
+}
+
+impl Probes {
+    /// Whether the path is suspect though `other` was answered promptly between two probes of it that
+    /// were lost: so the far end was there to answer, and is to be reached by the other one only.
+    pub(crate) fn prefer(&self, now: Time, other: &ProbePath, path: &ProbePath) -> bool {
+        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
+            return false;
+        };
+        let Some(lost) = path.lost_at(now) else {
+            return false;
+        };
+        let mut prompt = other.prompt.iter();
+        path.health == PathHealth::Suspect
+            && other.health == PathHealth::Verified
+            && prompt.any(|&at| path.began <= at && at <= lost)
+    }
+
+    /// Whether the path is suspect though `other` was answered since, and not long ago: whatever became of
+    /// that one, it has lasted longer.
+    pub(crate) fn outlasts(&self, now: Time, other: &ProbePath, path: &ProbePath) -> bool {
+        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
+            return false;
+        };
+        let lasted = |at: Time| path.began <= at && now - at < LASTED;
+        path.health == PathHealth::Suspect && other.answered.is_some_and(lasted)
+    }
+
+    /// Whether `other` carries packets and the silence of the suspect `path` is neither chance nor lateness. That is so
+    /// when all of `other`'s last probes came back promptly since `path` lost its first one, or when so many of
+    /// `path`'s are lost that it would be suspect whatever the loss and the delay are.
+    pub(crate) fn silence(&self, path: &ProbePath, other: &ProbePath) -> Silence {
+        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
+            return Silence::Unexplained;
+        };
+        let since = |at: Time| path.began <= at;
+        let answered = other.asked.is_some_and(since);
+        let is_fair = other.prompt.iter().all(|&at| since(at))
+            && usize::from(other.loss.clean()) >= other.prompt.len();
+        let patience = other.loss.patience().max(path.loss.patience());
+        if answered && (is_fair || path.unanswered >= patience.max(PATIENCE_IF_LATE)) {
+            Silence::Hole
+        } else if answered && (other.late || other.loss.clean() == 0) {
+            Silence::PerhapsChance
+        } else {
+            Silence::Unexplained
+        }
+    }
+
+    /// Whether both are suspect, and since the same time, not long ago: paths that share nothing do not fail
+    /// together, so it may be that MADs are lost or that nobody answers them, and nothing is known of the paths.
+    pub(crate) fn fell_together(&self, now: Time, one: &ProbePath, other: &ProbePath) -> bool {
+        let (Some(one), Some(other)) = (self.paths.get(one), self.paths.get(other)) else {
+            return false;
+        };
+        let (first, last) = (one.began.min(other.began), one.began.max(other.began));
+        let suspect = |state: &State| state.health == PathHealth::Suspect;
+        suspect(one) && suspect(other) && last - first < TOGETHER && now - first < LASTED
+    }
+}

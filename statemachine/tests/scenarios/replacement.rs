@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An armed alternate is replaced by another. The passive side loads the new one first, and until the active side has
+//! loaded it too, the ends have different ones: if the primary fails meanwhile, hardware moves them apart.
+
+use std::cell::Cell;
+
+use cm_msgs::Lid;
+use cm_msgs::cm::{ApStatus, Lap, Message};
+use statemachine::MadSource;
+use statemachine::trace::What;
+
+use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
+
+/// An armed pair with two LIDs a port, and the LAP that led to it with the other LIDs of the same ports.
+fn armed() -> (Pair, MadSource, Lap) {
+    let mut pair = Pair::with(1, 1, 1);
+    pair.record("LAP");
+    pair.begin();
+    pair.run(2_500);
+    pair.assert_armed();
+    let proposed = |message: &Message| match message {
+        Message::Lap(lap) => Some(lap.clone()).filter(|lap| lap.alternate.local_port_lid != Lid(0)),
+        _ => None,
+    };
+    let recorded = pair.recorded().iter().rev();
+    let mut laps = recorded.filter_map(|(_, source, message)| Some((*source, proposed(message)?)));
+    let (source, mut lap) = laps.next().expect("a LAP");
+    lap.alternate.local_port_lid.0 ^= 1;
+    lap.alternate.remote_port_lid.0 ^= 1;
+    pair.record("APR");
+    (pair, source, lap)
+}
+
+/// The peer proposes that.
+fn propose(pair: &mut Pair, mut source: MadSource, lap: &Lap) {
+    source.transaction_id = pair.last_transaction("LAP").wrapping_add(1);
+    pair.forge(PASSIVE, source, Message::Lap(lap.clone()));
+}
+
+/// What the passive side has answered to LAPs.
+fn answers(pair: &Pair) -> Vec<ApStatus> {
+    let recorded = pair.recorded().iter();
+    let statuses = recorded.filter_map(|(_, _, message)| match message {
+        Message::Apr(apr) => Some(apr.status()),
+        _ => None,
+    });
+    statuses.collect()
+}
+
+#[test]
+fn it_is_replaced_as_soon_as_the_primary_answers() {
+    let (mut pair, source, lap) = armed();
+    let before = answers(&pair).len();
+    propose(&mut pair, source, &lap);
+    pair.run(5);
+    assert_eq!(answers(&pair)[before..], [ApStatus::Success]);
+    let alternate = pair.qp(PASSIVE).alternate.expect("loaded");
+    assert_eq!(alternate.slid, lap.alternate.remote_port_lid);
+}
+
+/// The simulation's seeds 1795722265133530 and 1795724621427174: MADs were late, or many were lost, so that the
+/// alternate seemed to be a hole; while another one was being agreed on the primary failed, and each end migrated to
+/// an alternate of its own.
+#[test]
+fn it_is_not_replaced_while_the_primary_is_silent() {
+    for failed_before in [20, 100, 200, 300, 400] {
+        let (mut pair, source, lap) = armed();
+        let before = answers(&pair).len();
+        pair.black_hole(ACTIVE, 1);
+        pair.run(failed_before);
+        propose(&mut pair, source, &lap);
+        pair.run(1_000);
+        let answers = &answers(&pair)[before..];
+        assert!(!answers.contains(&ApStatus::Success), "{failed_before} ms");
+        for host in [ACTIVE, PASSIVE] {
+            assert!(pair.is_alive(host), "{failed_before} ms: host {host}");
+            assert_eq!(pair.qp(host).primary.port, 2, "{failed_before} ms");
+        }
+        pair.run(3_000);
+        pair.assert_armed();
+    }
+}
+
+/// Where nothing is sent the queue pair stays, and the proposal is rejected when probes say that the alternate is
+/// needed.
+#[test]
+fn it_is_not_replaced_when_the_primary_is_suspect() {
+    let (mut pair, source, lap) = armed();
+    pair.set_traffic(false);
+    pair.hosts[ACTIVE].stopped = true;
+    let before = answers(&pair).len();
+    let loaded = pair.qp(PASSIVE).alternate;
+    propose(&mut pair, source, &lap);
+    pair.run(1_000);
+    assert_eq!(answers(&pair)[before..], [ApStatus::Rejected]);
+    assert_eq!(pair.qp(PASSIVE).alternate, loaded);
+}
+
+/// How many alternates were proposed in place of the armed one while all paths were good, and only MADs were lost or
+/// late. A primary may be left because of that, which is another thing.
+fn needless(weather: Weather) -> usize {
+    let count = Cell::new(0);
+    seeds(200, |seed| {
+        let mut pair = Pair::with(seed, 1, 1);
+        pair.begin();
+        pair.run(2_500 + seed * 23);
+        pair.assert_armed();
+        pair.forget_traces();
+        let loaded = pair.qp(ACTIVE).alternate.expect("armed");
+        pair.net.weather = weather;
+        pair.run(2_000);
+        let stays = |what: &What| !matches!(what, What::Migrate(_) | What::Migrated { .. });
+        let is_other = |what: &What| match what {
+            What::LapSent(path) => (path.slid, path.dlid) != (loaded.slid, loaded.dlid),
+            _ => false,
+        };
+        let said = pair.traces(ACTIVE).map(|trace| &trace.what);
+        let others = said
+            .take_while(|what| stays(what))
+            .filter(|what| is_other(what));
+        count.set(count.get() + others.count());
+    });
+    count.get()
+}
+
+/// In the first second of a loss probes do not know yet how much gets lost, and an alternate becomes suspect by chance.
+/// One answer over another path is chance as well.
+#[test]
+fn it_is_not_replaced_because_mads_get_lost() {
+    let lossy = |loss| Weather {
+        loss,
+        ..Weather::FAIR
+    };
+    let counts = [350, 500, 620].map(|loss| needless(lossy(loss)));
+    assert!(counts.iter().sum::<usize>() <= 3, "{counts:?}");
+}
+
+#[test]
+fn it_is_not_replaced_because_mads_are_late() {
+    let late = |delay| Weather {
+        delay,
+        ..Weather::FAIR
+    };
+    let counts = [250_000, 400_000, 680_000].map(|delay| needless(late(delay)));
+    assert!(counts.iter().sum::<usize>() <= 3, "{counts:?}");
+}
