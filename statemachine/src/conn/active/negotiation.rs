@@ -282,6 +282,10 @@ impl Negotiation {
     pub(super) fn port_changed(&mut self, core: &Core, cx: &mut Context, id: PortId) {
         self.search.choice.doubts.local_port(id.port);
         self.search.choice.watch_suspects(core, cx);
+        // A silent path source can hold up the search for a lesser one for half a minute.
+        if self.search.is_outdone(core, cx) {
+            self.stop(core, cx);
+        }
         self.trigger(core, cx);
     }
 

@@ -290,6 +290,15 @@ impl Search {
         }
     }
 
+    /// Whether there is a better candidate than the one whose path a source was asked for.
+    pub(super) fn is_outdone(&self, core: &Core, cx: &Context) -> bool {
+        let Some(asked) = self.asked_for() else {
+            return false;
+        };
+        let best = self.choice.candidates(core, cx).into_iter().next();
+        best.is_some_and(|best| best.score.beats(asked.score))
+    }
+
     /// The answer is not waited for any more.
     pub(super) fn stop(&mut self, core: &Core, cx: &mut Context) {
         if let Some(asked) = self.asked.take() {

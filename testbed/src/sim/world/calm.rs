@@ -64,6 +64,8 @@ pub(super) struct Calms {
     /// Faults that hold, and those of them that keep daemons from agreeing.
     faults: u32,
     disturbances: u32,
+    /// When questions are given up that a silent or slow source has lost, if something else still disturbs then.
+    given_up: u64,
     peace: Vec<Peace>,
 }
 
@@ -92,6 +94,7 @@ impl Calms {
             changed: 0,
             faults: 0,
             disturbances: 0,
+            given_up: 0,
             peace: vec![Peace::default(); connections],
         }
     }
@@ -105,10 +108,11 @@ impl Peace {
         self.is_disturbed = true;
     }
 
-    /// Who is cut off asks ever more seldom: it may pause for as long as that has lasted.
-    fn settle(&mut self, now: u64, asked: u64) {
+    /// Who is cut off asks ever more seldom: it may pause for as long as that has lasted, and until questions that were
+    /// lost are given up.
+    fn settle(&mut self, now: u64, given_up: u64) {
         self.is_disturbed = false;
-        self.from = now + (now - self.disturbed).max(asked);
+        self.from = (now + (now - self.disturbed)).max(given_up);
     }
 }
 
@@ -151,13 +155,14 @@ impl World<'_> {
     pub(super) fn network_changed(&mut self, asked: u64) {
         let now = self.queue.now();
         self.calms.changed = now;
+        self.calms.given_up = self.calms.given_up.max(now + asked);
         for conn in 0..self.connections.len() {
             let cut_off = !self.ways(conn).iter().any(|&way| self.lives(way));
             let disturbed = self.calms.disturbances > 0 || cut_off;
             let peace = &mut self.calms.peace[conn];
             match (peace.is_disturbed, disturbed) {
                 (_, true) => peace.disturb(now),
-                (true, false) => peace.settle(now, asked),
+                (true, false) => peace.settle(now, self.calms.given_up),
                 (false, false) => {}
             }
         }
