@@ -88,6 +88,8 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::Default, 1_795_731_523_211_390, Some(&[3, 5])),
         // Ordered to a LID that was another host's by then, which answered probes.
         (Named::All, 1_795_736_709_846_762, Some(&[4, 6, 8])),
+        // A port came back while a silent SA was asked for a lesser path.
+        (Named::All, 1_795_739_211_519_278, Some(&[0, 1, 2, 3])),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);

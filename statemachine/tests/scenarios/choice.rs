@@ -185,16 +185,14 @@ fn candidates_that_lead_nowhere_do_not_keep_another_from_being_tried() {
 /// path, and the port that came back meanwhile was not asked for until that question had been given up.
 #[test]
 fn a_port_that_comes_back_is_not_kept_waiting_by_a_question_for_a_lesser_path() {
-    for host in [ACTIVE, PASSIVE] {
-        let mut pair = Pair::armed(9);
-        pair.sa_takes = Some(20_000_000);
-        pair.pull(host, 2);
-        pair.run(200);
-        pair.sa_takes = None;
-        pair.plug(host, 2);
-        pair.run(2_000);
-        pair.assert_armed();
-        let alternate = pair.qp(ACTIVE).alternate.expect("armed");
-        assert_eq!(Pair::rails(&alternate), (2, (PASSIVE, 2)), "{host}");
-    }
+    let mut pair = Pair::armed(9);
+    pair.sa_takes = Some(20_000_000);
+    pair.pull(ACTIVE, 1);
+    pair.run(200);
+    pair.sa_takes = None;
+    pair.plug(ACTIVE, 1);
+    pair.run(2_000);
+    pair.assert_armed();
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(Pair::rails(&alternate), (1, (PASSIVE, 1)));
 }
