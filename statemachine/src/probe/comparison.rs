@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use super::{PATIENCE_IF_LATE, PathHealth, ProbePath, Probes, State};
+use super::{PATIENCE_IF_LATE, PathHealth, ProbePath, Probes};
 use crate::time::Time;
 
 /// How long a path is taken to be better than one that failed before it, though it does not answer: where
@@ -25,18 +25,22 @@ pub(crate) enum Silence {
 
 impl Probes {
     /// Whether the path is suspect though `other` was answered promptly between two probes of it that
-    /// were lost: so the far end was there to answer, and is to be reached by the other one only.
+    /// were lost: so the far end was there to answer, and is to be reached by the other one only. The same
+    /// between two probes over a silent port, if another path over the other one's port was answered.
     pub(crate) fn prefer(&self, now: Time, other: &ProbePath, path: &ProbePath) -> bool {
+        let by_port = self.tally.prefer(now, other.port, path.port);
         let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
             return false;
         };
-        let Some(lost) = path.lost_at(now) else {
-            return false;
+        let by_probes = || {
+            let lost = path.lost_at(now);
+            let meanwhile = |lost: Time| {
+                let mut prompt = other.prompt.iter();
+                prompt.any(|&at| path.began <= at && at <= lost)
+            };
+            lost.is_some_and(meanwhile)
         };
-        let mut prompt = other.prompt.iter();
-        path.health == PathHealth::Suspect
-            && other.health == PathHealth::Verified
-            && prompt.any(|&at| path.began <= at && at <= lost)
+        path.is_suspect() && other.health == PathHealth::Verified && (by_port || by_probes())
     }
 
     /// Whether the path is suspect though `other` was answered since, and not long ago: whatever became of
@@ -46,7 +50,7 @@ impl Probes {
             return false;
         };
         let lasted = |at: Time| path.began <= at && now - at < LASTED;
-        path.health == PathHealth::Suspect && other.answered.is_some_and(lasted)
+        path.is_suspect() && other.answered.is_some_and(lasted)
     }
 
     /// Whether `other` carries packets and the silence of the suspect `path` is neither chance nor lateness. That is so
@@ -77,7 +81,6 @@ impl Probes {
             return false;
         };
         let (first, last) = (one.began.min(other.began), one.began.max(other.began));
-        let suspect = |state: &State| state.health == PathHealth::Suspect;
-        suspect(one) && suspect(other) && last - first < TOGETHER && now - first < LASTED
+        one.is_suspect() && other.is_suspect() && last - first < TOGETHER && now - first < LASTED
     }
 }

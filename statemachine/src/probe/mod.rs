@@ -9,6 +9,7 @@
 mod comparison;
 mod loss;
 mod pace;
+mod silent_port;
 mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -135,6 +136,19 @@ struct State {
 }
 
 impl State {
+    fn is_suspect(&self) -> bool {
+        self.health == PathHealth::Suspect
+    }
+
+    /// Copies in a row without an answer that make it suspect; `crowded`: answers by its port may be late.
+    fn patience(&self, crowded: bool) -> u8 {
+        let least = match crowded || self.late {
+            true => PATIENCE_IF_LATE,
+            false => 0,
+        };
+        self.loss.patience().max(least)
+    }
+
     /// The place of a copy among those that are remembered, by the order of sending.
     fn place(number: u8) -> usize {
         usize::from(number) % REMEMBERED
@@ -215,7 +229,10 @@ impl Probes {
 
     /// A connection uses the path from now on.
     pub(crate) fn watch(&mut self, now: Time, path: ProbePath, conn: ConnId) {
+        let health = self.health(&path);
         let state = self.paths.entry(path).or_insert_with(|| State {
+            health,
+            began: self.tally.silent_since(path.port).unwrap_or_default(),
             // To forget that would be to take the next minute for fair.
             loss: self.lossy.remove(&path).unwrap_or_default(),
             ..State::default()
@@ -224,6 +241,7 @@ impl Probes {
         state.users.insert(conn);
         if first {
             self.timers.set(path, now);
+            self.tally.change(path.port, PathHealth::Unknown, health);
         }
     }
 
@@ -251,9 +269,11 @@ impl Probes {
     // ---- what is known ----
 
     pub(crate) fn health(&self, path: &ProbePath) -> PathHealth {
-        self.paths
-            .get(path)
-            .map_or(PathHealth::Unknown, |state| state.health)
+        match self.paths.get(path) {
+            Some(state) => state.health,
+            None if self.tally.silent_since(path.port).is_some() => PathHealth::Suspect,
+            None => PathHealth::Unknown,
+        }
     }
 
     /// Whether no path over this local port answers, and at least one should.
@@ -305,7 +325,7 @@ impl Probes {
     pub(crate) fn soon(&mut self, now: Time, path: &ProbePath) {
         let state = self.paths.get(path).into_iter();
         // One that is under way will tell.
-        let rests = |state: &State| state.unanswered == 0 || state.health == PathHealth::Suspect;
+        let rests = |state: &State| state.unanswered == 0 || state.is_suspect();
         if state.into_iter().any(rests) {
             self.timers.set(*path, now);
         }
@@ -344,20 +364,20 @@ impl Probes {
         let Some(state) = self.paths.get_mut(&path) else {
             return;
         };
-        let least = match crowded || state.late {
-            true => PATIENCE_IF_LATE,
-            false => 0,
-        };
         if state.waits {
-            // Its port has no room: that says nothing of the path.
+            // Its port has no room: that says nothing of the path. Nor is what leaves late lost at once.
+            state.sent[State::place(state.unanswered.wrapping_sub(1))].at = now;
+            if state.unanswered == 1 {
+                state.began = now;
+            }
             self.timers.set(path, now + REPEAT);
             return;
         }
-        if state.health == PathHealth::Suspect {
+        if state.is_suspect() {
             if state.unanswered > 0 {
                 self.findings.push_back((path, Finding::StillSuspect));
             }
-        } else if state.unanswered >= state.loss.patience().max(least) {
+        } else if state.unanswered >= state.patience(crowded) {
             self.tally
                 .change(path.port, state.health, PathHealth::Suspect);
             state.health = PathHealth::Suspect;
@@ -365,7 +385,9 @@ impl Probes {
         } else if state.unanswered == 1 && state.health == PathHealth::Verified {
             self.findings.push_back((path, Finding::Loss));
         }
-        if state.unanswered == 0 {
+        let has_lost = state.lost_at(now).is_some();
+        // One over a silent port fell with that.
+        if state.unanswered == 0 && !state.is_suspect() {
             state.began = now;
         }
         let transaction = self.random.nonzero_u32();
@@ -382,6 +404,7 @@ impl Probes {
         state.waits = true;
         self.out.push_back(path);
         self.pace.take(now);
+        self.tally.sent(path.port, now);
         let wait = match state.health {
             PathHealth::Suspect if core::mem::take(&mut state.awaited) => REPEAT,
             PathHealth::Suspect => interval,
@@ -389,6 +412,9 @@ impl Probes {
             _ => CLOSER,
         };
         self.timers.set(path, now + wait);
+        if has_lost && self.tally.may_be_silent(path.port, state.began) {
+            self.judge_port(now, path.port);
+        }
     }
 
     /// The time until the next probe of a path: `verify`, or longer where there are many paths.
@@ -438,7 +464,8 @@ impl Probes {
             state.prompt[0] = sent.at;
         }
         let awaited = core::mem::take(&mut state.awaited);
-        if state.health != PathHealth::Verified || state.unanswered > 1 || awaited {
+        let is_news = state.health != PathHealth::Verified;
+        if is_news || state.unanswered > 1 || awaited {
             let was_suspect = state.health == PathHealth::Suspect;
             self.findings
                 .push_back((path, Finding::Answer { was_suspect }));
@@ -454,8 +481,14 @@ impl Probes {
         }
         let wait = match state.loss.is_high() {
             true => soonest,
+            // Paths over one port that became known together are not probed together from now on: in between
+            // nobody would hear of that port. Later and not sooner, since there is hardly room for more probes.
+            false if is_news && interval > verify => {
+                interval + interval * self.random.below(1_000) / 1_000
+            }
             false => interval,
         };
+        self.tally.carried(path.port, sent.at, !state.late);
         self.timers.set(path, now + wait);
         true
     }

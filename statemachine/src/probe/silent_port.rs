@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What probes of many paths tell of the local port that they have in common.
+//!
+//! A host with many paths probes each of them seldom, and where a port carries nothing it would take long to lose as
+//! many probes of each as make a path suspect. So a port is judged like a path, by the probes of all paths over it: once
+//! enough of them have lost one, and none was answered since, it is *silent* and all of them are suspect. With fewer
+//! paths than that there is no need, since each is probed every second.
+//!
+//! Silent peers, however many they are, make no port silent while another one answers over it. And a primary over a
+//! silent port is left only if another port was answered meanwhile.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use cm_msgs::{Lid, PKey};
+
+use super::{APART, CLOSER, Finding, PathHealth, ProbePath, Probes, REPEAT, State};
+use crate::id::PortId;
+use crate::time::Time;
+
+/// Paths over a port that must have lost a probe, at least.
+const ENOUGH: usize = 16;
+
+/// How long it takes until so many copies of a probe are known to be lost.
+fn time_of(patience: u8) -> Duration {
+    REPEAT * APART.into() + CLOSER * patience.saturating_sub(APART).into()
+}
+
+impl Probes {
+    /// The paths over a local port.
+    fn over(&self, port: PortId) -> impl Iterator<Item = (&ProbePath, &State)> {
+        let end = |slid, dlid, sl, pkey| ProbePath {
+            port,
+            slid: Lid(slid),
+            dlid: Lid(dlid),
+            sl,
+            pkey: PKey(pkey),
+        };
+        let last = end(u16::MAX, u16::MAX, u8::MAX, u16::MAX);
+        self.paths.range(end(0, 0, 0, 0)..=last)
+    }
+
+    /// A path over the port has lost a probe.
+    pub(super) fn judge_port(&mut self, now: Time, port: PortId) {
+        let Some(since) = self.port_silence(now, port) else {
+            return;
+        };
+        let paths: Vec<ProbePath> = self.over(port).map(|(path, _)| *path).collect();
+        for path in paths {
+            if let Some(state) = self.paths.get_mut(&path)
+                && !state.is_suspect()
+            {
+                if state.unanswered == 0 {
+                    state.began = since;
+                }
+                self.tally.change(port, state.health, PathHealth::Suspect);
+                state.health = PathHealth::Suspect;
+                self.findings.push_back((path, Finding::Suspect));
+            }
+        }
+        self.tally.set_silent(port, since);
+    }
+
+    /// Since when the port has carried nothing, if enough of its paths have lost a probe since.
+    fn port_silence(&self, now: Time, port: PortId) -> Option<Time> {
+        let crowded = self.is_crowded(now, port);
+        let (mut lost, mut patience, mut since) = (0, 0, now);
+        for (_, state) in self.over(port) {
+            let is_lost = state.unanswered > 0 && now - state.began >= REPEAT;
+            if is_lost && self.tally.may_be_silent(port, state.began) {
+                lost += 1;
+                // Of any: what a single path has lost of late may be less than the port does, by chance.
+                patience = state.patience(crowded).max(patience);
+                since = state.began.min(since);
+            }
+        }
+        let enough = lost >= ENOUGH.max(patience.into()) && now - since >= time_of(patience);
+        enough.then_some(since)
+    }
+}
