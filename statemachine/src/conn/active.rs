@@ -248,6 +248,7 @@ impl Active {
             SpStatus::Success
         };
         cx.trace(core.id, What::SapReceived(status));
+        core.look_at_paths(cx);
         let spr = Spr {
             local_comm_id: ids.local,
             remote_comm_id: ids.remote,

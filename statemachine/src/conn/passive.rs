@@ -283,8 +283,8 @@ impl Passive {
         self.open.is_some()
     }
 
-    /// Probes of the alternate do not come back: the peer, which chooses, is to look again.
-    pub(super) fn alternate_suspect(&mut self, core: &mut Core, cx: &mut Context) {
+    /// Probes of a path do not come back: the peer, which chooses, is to look at it.
+    pub(super) fn path_suspect(&mut self, core: &mut Core, cx: &mut Context) {
         core.own.repeat();
         self.suggestion.trigger(core, cx);
     }

@@ -97,6 +97,15 @@ impl Core {
         still
     }
 
+    /// The peer may have found that one of its paths carries nothing, and much sooner, if this host has more of them.
+    pub(super) fn look_at_paths(&self, cx: &mut Context) {
+        for path in [Some(&self.qp.primary), self.loaded()] {
+            if let Some(path) = path.and_then(|path| self.probe_path(path)) {
+                cx.probes.soon(cx.now, &path);
+            }
+        }
+    }
+
     /// The primary is lost: whether the alternate carries packets again, the next probe tells.
     pub(super) fn hasten_suspect_alternate(&self, cx: &mut Context) {
         let suspect = self.loaded().filter(|path| self.is_suspect(cx, path));
@@ -267,8 +276,10 @@ impl Connection {
         }
         match &mut self.side {
             Side::Active(active) => active.negotiation.probed(core, cx, path, finding),
-            Side::Passive(passive) if is_alternate && finding == Finding::Suspect => {
-                passive.alternate_suspect(core, cx);
+            Side::Passive(passive)
+                if (is_primary || is_alternate) && finding == Finding::Suspect =>
+            {
+                passive.path_suspect(core, cx);
             }
             Side::Passive(_) => {}
         }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths that look fine and carry nothing.
 
+use std::time::Duration;
+
 use cm_msgs::Lid;
 use cm_msgs::path::Path;
 use statemachine::trace::What;
 use statemachine::view::{Grade, Protection, Reason};
-use statemachine::{Input, PathHealth, Probe};
+use statemachine::{Config, Input, PathHealth, Probe};
 
 use super::pair::{ACTIVE, Cable, PASSIVE, Pair, PortOf, Weather, seeds};
 
@@ -78,6 +80,31 @@ fn a_black_holed_primary_is_left_by_order_at_both_ends() {
         pair.assert_armed();
         let (local, remote) = Pair::rails(&alternate(&pair, ACTIVE));
         assert!((ACTIVE, local) != port && remote != port);
+    }
+}
+
+/// An active end with very many paths probes each of them seldom. The peer, which has fewer, has it look.
+#[test]
+fn what_a_passive_end_finds_is_looked_at_by_the_active_one() {
+    let seldom = || Config {
+        verify: Duration::from_secs(300),
+        ..Config::default()
+    };
+    let mut pair = Pair::armed(6);
+    pair.configure(ACTIVE, seldom());
+    // Until the probes of the interval before are over.
+    pair.run(2_000);
+    pair.black_hole(PASSIVE, 2);
+    pair.run(2 * NOTICED);
+    pair.assert_armed();
+    assert_ne!(Pair::rails(&alternate(&pair, ACTIVE)).1, (PASSIVE, 2));
+    let mut pair = idle(6);
+    pair.configure(ACTIVE, seldom());
+    pair.run(2_000);
+    pair.black_hole(PASSIVE, 1);
+    pair.run(2 * NOTICED);
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(ordered(&pair, host), (1, 1), "by order, on both ends");
     }
 }
 
