@@ -3,9 +3,14 @@
 
 use serde_json::{Value, json};
 use testbed::sim::fabric::Failure;
-use testbed::sim::world::rearm::{NeverArmed, Policy, Trial, Which, time_without_protection};
+use testbed::sim::world::rearm::{
+    NeverArmed, Policy, Trial, Which, time_without_protection, times_of_many,
+};
 
 use crate::yes_no;
+
+/// Hosts that one host has connections to, where there are many: more paths than it can probe each second.
+const MANY: usize = 433;
 
 /// Between two probes of a path.
 const PROBE_INTERVAL_MS: f64 = 1_000.0;
@@ -18,6 +23,7 @@ pub(crate) struct Case {
     failure: Failure,
     /// MADs lost, of a thousand.
     loss: u32,
+    peers: usize,
 }
 
 impl Case {
@@ -33,12 +39,23 @@ impl Case {
                             which,
                             failure,
                             loss,
+                            peers: 1,
                         });
                     }
                 }
             }
         }
         all
+    }
+
+    /// Black holes again, where one host has connections to many.
+    pub(crate) fn of_many() -> impl Iterator<Item = Self> {
+        let all = Self::all().into_iter();
+        let holes = all.filter(|case| case.failure == Failure::BlackHole && case.loss == 0);
+        holes.map(|case| Self {
+            peers: MANY,
+            ..case
+        })
     }
 
     /// A port event tells of a pulled cable. Of a black hole only probing can, which may take an
@@ -61,7 +78,10 @@ impl Case {
             Failure::Dead => "pulled",
             _ => "black-holed",
         };
-        format!("{side}'s {which} {failure}")
+        match self.peers {
+            1 => format!("{side}'s {which} {failure}"),
+            peers => format!("{side}'s {which}, {peers} peers"),
+        }
     }
 
     fn trial(self, policy: Policy, seed: u64) -> Trial {
@@ -70,6 +90,7 @@ impl Case {
             which,
             failure,
             loss,
+            peers,
         } = self;
         Trial {
             policy,
@@ -78,6 +99,7 @@ impl Case {
             which,
             failure,
             loss,
+            peers,
         }
     }
 }
@@ -103,11 +125,26 @@ impl Figures {
             };
             times.push(time.map(|us| us as f64 / 1e3));
         }
+        Ok(Self::new(case, seeds, times))
+    }
+
+    /// The same of a case with many peers. With the active side's port many connections lose their path at once.
+    pub(crate) fn measure_many(case: Case, seeds: u64) -> Result<Self, NeverArmed> {
+        let seeds = seeds.div_ceil(if case.side == 0 { 60 } else { 10 });
+        let mut times = Vec::new();
+        for seed in 0..seeds {
+            let all = times_of_many(&case.trial(Policy::Apmd, seed))?;
+            times.extend(all.into_iter().map(|time| time.map(|us| us as f64 / 1e3)));
+        }
+        Ok(Self::new(case, seeds, times))
+    }
+
+    fn new(case: Case, seeds: u64, mut times: Vec<Option<f64>>) -> Self {
         times.sort_by(|a, b| {
             let value = |time: &Option<f64>| time.unwrap_or(f64::INFINITY);
             value(a).total_cmp(&value(b))
         });
-        Ok(Self { case, seeds, times })
+        Self { case, seeds, times }
     }
 
     /// The time that so many of a hundred do not exceed, by the nearest rank.
@@ -125,20 +162,31 @@ impl Figures {
             .is_some_and(|p99| p99 < self.case.goal_ms())
     }
 
-    pub(crate) fn json(&self, beside: &Self) -> Value {
+    /// `beside`: of UEK's schedule.
+    pub(crate) fn json(&self, beside: Option<&Self>) -> Value {
+        let uek = beside.map(|beside| {
+            json!({
+                "p50_ms": beside.percentile(50), "p99_ms": beside.percentile(99), "never": beside.never(),
+            })
+        });
         json!({
             "case": self.case.name(), "mad_loss_percent": self.case.loss / 10, "seeds": self.seeds,
             "p50_ms": self.percentile(50), "p99_ms": self.percentile(99), "never": self.never(),
-            "goal_ms": self.case.goal_ms(), "met": self.met(),
-            "uek": {
-                "p50_ms": beside.percentile(50), "p99_ms": beside.percentile(99), "never": beside.never(),
-            },
+            "goal_ms": self.case.goal_ms(), "met": self.met(), "uek": uek,
         })
     }
 
-    pub(crate) fn line(&self, beside: &Self) -> String {
+    pub(crate) fn line(&self, beside: Option<&Self>) -> String {
+        let uek = beside.map(|beside| {
+            format!(
+                "{:>8} {:>8} {:>6}",
+                shown(beside.percentile(50)),
+                shown(beside.percentile(99)),
+                beside.never()
+            )
+        });
         format!(
-            "{:<32} {:>4} % {:>8} {:>8} {:>6} {:>8.0}  {:<4} {:>8} {:>8} {:>6}",
+            "{:<32} {:>4} % {:>8} {:>8} {:>6} {:>8.0}  {:<4} {}",
             self.case.name(),
             self.case.loss / 10,
             shown(self.percentile(50)),
@@ -146,9 +194,7 @@ impl Figures {
             self.never(),
             self.case.goal_ms(),
             yes_no(self.met()),
-            shown(beside.percentile(50)),
-            shown(beside.percentile(99)),
-            beside.never(),
+            uek.unwrap_or_default(),
         )
     }
 }

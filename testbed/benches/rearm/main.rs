@@ -63,10 +63,12 @@ fn run(arguments: &Arguments) -> Result<bool, NeverArmed> {
         let ours = Figures::measure(case, Policy::Apmd, arguments.seeds)?;
         let theirs = Figures::measure(case, Policy::Uek, arguments.seeds)?;
         met &= ours.met();
-        match arguments.json {
-            true => println!("{}", ours.json(&theirs)),
-            false => println!("{}", ours.line(&theirs)),
-        }
+        print(&ours, Some(&theirs), arguments.json);
+    }
+    for case in Case::of_many() {
+        let figures = Figures::measure_many(case, arguments.seeds)?;
+        met &= figures.met();
+        print(&figures, None, arguments.json);
     }
     met &= probing(arguments)?;
     if arguments.json {
@@ -75,6 +77,13 @@ fn run(arguments: &Arguments) -> Result<bool, NeverArmed> {
         println!("all goals met: {}", yes_no(met));
     }
     Ok(met)
+}
+
+fn print(figures: &Figures, beside: Option<&Figures>, json: bool) {
+    match json {
+        true => println!("{}", figures.json(beside)),
+        false => println!("{}", figures.line(beside)),
+    }
 }
 
 /// What calm costs.

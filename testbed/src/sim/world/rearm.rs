@@ -5,7 +5,7 @@ use cm_msgs::control::{PolicyOverride, QpState};
 
 use super::{Keep, World};
 use crate::sim::addresses::Subnets;
-use crate::sim::fabric::{Element, Failure};
+use crate::sim::fabric::{Element, Failure, PortOf};
 use crate::sim::plan::Plan;
 use crate::sim::profile::{Named, Profile};
 use crate::sim::queue::{MS, SECOND};
@@ -19,7 +19,12 @@ const LIMIT: u64 = 20 * SECOND;
 /// Packets come so often while it is measured: QPs see each other's state by them. As many are lost
 /// before a QP gives up as take half a second, as elsewhere.
 const PACKET: u64 = MS;
-const RETRIES: u16 = 500;
+/// The same of many connections, which are looked at as often.
+const MANY_PACKETS: u64 = 10 * MS;
+/// Time that a QP's retries last.
+const RETRIES: u64 = 500 * MS;
+/// In this time many paths are all probed.
+const SETTLED: u64 = 15 * SECOND;
 
 /// Which path of a connection fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +59,8 @@ pub struct Trial {
     pub failure: Failure,
     /// MADs lost, of a thousand.
     pub loss: u32,
+    /// Hosts that the active side's has a connection to, one each.
+    pub peers: usize,
 }
 
 /// A connection between two hosts was not armed though nothing was wrong.
@@ -61,18 +68,20 @@ pub struct Trial {
 #[error("seed {0}: not armed within a minute of peace")]
 pub struct NeverArmed(u64);
 
-/// Two hosts with these connections, and nothing planned.
-fn peace(seed: u64, connections: usize) -> Plan {
+/// Hosts with these connections, and nothing planned.
+fn peace(seed: u64, connections: Vec<(usize, usize)>) -> Plan {
+    let hosts = connections.iter().map(|&(_, passive)| passive + 1).max();
+    let hosts = hosts.unwrap_or(0).max(2);
     Plan {
         seed,
-        hosts: 2,
+        hosts,
         groups: 1,
         spines: 2,
         lmc: 0,
         subnets: Subnets::One,
-        connections: vec![(0, 1); connections],
+        connections,
         faults: Vec::new(),
-        policies: vec![PolicyOverride::default(); 2],
+        policies: vec![PolicyOverride::default(); hosts],
     }
 }
 
@@ -82,7 +91,7 @@ fn peace(seed: u64, connections: usize) -> Plan {
 /// # Errors
 /// [`NeverArmed`] before it.
 pub fn time_without_protection(trial: &Trial) -> Result<Option<u64>, NeverArmed> {
-    let plan = peace(trial.seed, 1);
+    let plan = peace(trial.seed, vec![(0, 1)]);
     let profile = Profile::new(Named::All, &[], &[]);
     let mut world = World::new(&plan, &profile, Keep::Nothing);
     world.weather.loss = trial.loss;
@@ -96,11 +105,44 @@ pub fn time_without_protection(trial: &Trial) -> Result<Option<u64>, NeverArmed>
     world.run_until(phase, |_| false);
     let armed = world.run_until(BEFORE, |world| world.is_protected(0));
     armed.ok_or(NeverArmed(trial.seed))?;
-    world.look_closely();
+    world.look_closely(PACKET);
     let begun = world.queue.now();
     world.fail(trial);
     let end = world.run_until(LIMIT, |world| world.is_protected(0));
     Ok(end.map(|end| end - begun))
+}
+
+/// The same of one host that has a connection to each of many others: of all connections whose path fails.
+///
+/// # Errors
+/// [`NeverArmed`] before it.
+pub fn times_of_many(trial: &Trial) -> Result<Vec<Option<u64>>, NeverArmed> {
+    let plan = peace(
+        trial.seed,
+        (1..=trial.peers).map(|peer| (0, peer)).collect(),
+    );
+    let profile = Profile::new(Named::All, &[], &[]);
+    let mut world = World::new(&plan, &profile, Keep::Nothing);
+    world.weather.loss = trial.loss;
+    world.prepare();
+    let all: Vec<usize> = (0..trial.peers).collect();
+    // Until probes of so many paths have come round.
+    let phase = SETTLED + u64::from(world.dice.below(PHASE));
+    for span in [0, phase] {
+        world.run_until(span, |_| false);
+        let armed = world.when_protected(&all, BEFORE);
+        if armed.contains(&None) {
+            return Err(NeverArmed(trial.seed));
+        }
+    }
+    world.look_closely(MANY_PACKETS);
+    let port = world.port_on_trial(0, trial);
+    let loses = |&conn: &usize| world.port_on_trial(conn, trial) == port;
+    let losing: Vec<usize> = all.into_iter().filter(loses).collect();
+    let begun = world.queue.now();
+    world.fail(trial);
+    let ends = world.when_protected(&losing, LIMIT);
+    Ok(ends.into_iter().map(|end| Some(end? - begun)).collect())
 }
 
 /// The most MADs that a host sends in a second of peace, with connections that have long been armed.
@@ -109,7 +151,7 @@ pub fn time_without_protection(trial: &Trial) -> Result<Option<u64>, NeverArmed>
 /// [`NeverArmed`] if they are not.
 pub fn mads_in_peace(seed: u64, connections: usize) -> Result<u32, NeverArmed> {
     const WATCHED: u64 = 10 * SECOND;
-    let plan = peace(seed, connections);
+    let plan = peace(seed, vec![(0, 1); connections]);
     let profile = Profile::new(Named::All, &[], &[]);
     let mut world = World::new(&plan, &profile, Keep::Nothing);
     world.prepare();
@@ -154,22 +196,47 @@ impl World<'_> {
         alive && passes == [true; 2] && self.live_alternate(conn, 0).is_some()
     }
 
-    fn look_closely(&mut self) {
-        self.packet_every = PACKET;
+    /// When each of these connections is protected; `None`: not for so long.
+    fn when_protected(&mut self, connections: &[usize], span: u64) -> Vec<Option<u64>> {
+        let mut ends = vec![None; connections.len()];
+        let mut next = 0;
+        self.run_until(span, |world| {
+            let now = world.queue.now();
+            if now < next {
+                return false;
+            }
+            next = now + MANY_PACKETS;
+            for (end, &conn) in ends.iter_mut().zip(connections) {
+                if end.is_none() && world.is_protected(conn) {
+                    *end = Some(now);
+                }
+            }
+            !ends.contains(&None)
+        });
+        ends
+    }
+
+    fn look_closely(&mut self, packet: u64) {
+        self.packet_every = packet;
         for end in self.connections.iter_mut().flat_map(|conn| &mut conn.ends) {
-            end.qp.retries = RETRIES;
+            end.qp.retries = (RETRIES / packet) as u16;
         }
     }
 
-    fn fail(&mut self, trial: &Trial) {
-        let end = &self.connections[0].ends[trial.side];
+    /// The port of a connection's path that a trial is about, at the side that it is about.
+    fn port_on_trial(&self, conn: usize, trial: &Trial) -> Option<PortOf> {
+        let end = &self.connections[conn].ends[trial.side];
         let path = match trial.which {
-            Which::Primary => Some(end.qp.primary),
-            Which::Alternate => end.qp.loaded(),
+            Which::Primary => end.qp.primary,
+            Which::Alternate => end.qp.loaded()?,
         };
-        if let Some(path) = path {
-            let cable = Element::Cable((end.host, path.port));
-            self.fabric_changes(cable, trial.failure, true);
+        Some((end.host, path.port))
+    }
+
+    /// The first connection's cable fails.
+    fn fail(&mut self, trial: &Trial) {
+        if let Some(port) = self.port_on_trial(0, trial) {
+            self.fabric_changes(Element::Cable(port), trial.failure, true);
         }
     }
 }
@@ -186,6 +253,7 @@ mod tests {
             which,
             failure: Failure::Dead,
             loss: 0,
+            peers: 1,
         };
         time_without_protection(&trial).expect("armed before")
     }
