@@ -28,7 +28,7 @@ fn rearmed(mut several: Several, crowd: impl FnOnce(&mut Several)) -> [u64; 2] {
 }
 
 /// Another host has so many connections, has answered late, and answers no more.
-fn beside_a_slow_peer(connections: u32) -> [u64; 2] {
+pub(crate) fn beside_a_slow_peer(connections: u32) -> [u64; 2] {
     let mut several = Several::new(3);
     several.connect(2, OTHERS, Payer(1), 10);
     several.connect(1, CROWD, Payer(1), connections);
@@ -59,7 +59,7 @@ fn a_slow_and_then_silent_peer_delays_nobody_elses_rearming() {
 
 /// Another user begins so many connections, to one LID or to one each, just before a port that is back
 /// is used again.
-fn beside_dead_lids(connections: u32, lids: u32) -> [u64; 2] {
+pub(crate) fn beside_dead_lids(connections: u32, lids: u32) -> [u64; 2] {
     let mut several = Several::new(2);
     several.connect(1, OTHERS, Payer(1), 10);
     several.run(5_000);

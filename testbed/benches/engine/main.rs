@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine with very many connections: how soon the first order leaves after a port event, what
-//! an event costs, how much memory a connection takes, what is allocated, and how much is in flight.
+//! an event costs, how much memory a connection takes, what is allocated, how much is in flight, and what others
+//! cost a connection that is to be armed again.
 //!
 //! Exit status: 0 all goals were met; 1 otherwise; 2 usage.
 
 mod allocations;
+mod beside;
 mod event;
+// The worlds that the scenarios have for that, and what is measured in them.
+#[path = "../../../statemachine/tests/scenarios/fairness.rs"]
+mod fairness;
 mod host;
 mod pair;
+#[path = "../../../statemachine/tests/scenarios/several.rs"]
+mod several;
 
 use std::process::ExitCode;
 
@@ -70,6 +77,7 @@ fn main() -> ExitCode {
     let scale = if arguments.short { 10 } else { 1 };
     let mut figures = event::figures(scale);
     figures.extend(pair::figures(10_000 / scale));
+    figures.extend(beside::figures(scale as u32));
     let mut fine = true;
     for figure in &figures {
         figure.print(arguments.json);
