@@ -117,7 +117,14 @@ impl Core {
     /// The alternate that hardware would migrate to, unless it is known that nothing arrives by it.
     fn armed_alternate(&self, cx: &Context) -> Option<&Path> {
         let armed = self.loaded().filter(|_| self.is_armed());
-        armed.filter(|path| self.is_usable(cx, path))
+        armed.filter(|path| self.is_usable(cx, path) && !self.leaves_by_hole(cx, path))
+    }
+
+    /// Whether nothing is answered over the path's local port while the primary's is answered: of all paths over it, which
+    /// are so many that it cannot be chance.
+    fn leaves_by_hole(&self, cx: &Context, path: &Path) -> bool {
+        let paths = self.probe_path(path).zip(self.probe_path(&self.qp.primary));
+        paths.is_some_and(|(path, primary)| cx.probes.prefer_port(cx.now, primary.port, path.port))
     }
 
     /// Whether the armed alternate may be given up for this path. One that works is given up for a path that

@@ -55,7 +55,7 @@ impl Probes {
 
     /// Whether `other` carries packets and the silence of the suspect `path` is neither chance nor lateness. That is so
     /// when all of `other`'s last probes came back promptly since `path` lost its first one, or when so many of
-    /// `path`'s are lost that it would be suspect whatever the loss and the delay are.
+    /// `path`'s are lost that it is neither: up to three times as many as make either suspect.
     pub(crate) fn silence(&self, path: &ProbePath, other: &ProbePath) -> Silence {
         let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
             return Silence::Unexplained;
@@ -65,7 +65,12 @@ impl Probes {
         let is_fair = other.prompt.iter().all(|&at| since(at))
             && usize::from(other.loss.clean()) >= other.prompt.len();
         let patience = other.loss.patience().max(path.loss.patience());
-        if answered && (is_fair || path.unanswered >= patience.max(PATIENCE_IF_LATE)) {
+        // How much is lost is known late.
+        let least = match other.late {
+            true => PATIENCE_IF_LATE,
+            false => PATIENCE_IF_LATE.min(3 * patience),
+        };
+        if answered && (is_fair || path.unanswered >= patience.max(least)) {
             Silence::Hole
         } else if answered && (other.late || other.loss.clean() == 0) {
             Silence::PerhapsChance

@@ -40,6 +40,11 @@ impl Probes {
         self.paths.range(end(0, 0, 0, 0)..=last)
     }
 
+    /// Whether the port is silent though one over `other` was answered promptly between two probes that it lost.
+    pub(crate) fn prefer_port(&self, now: Time, other: PortId, port: PortId) -> bool {
+        self.tally.prefer(now, other, port)
+    }
+
     /// A path over the port has lost a probe.
     pub(super) fn judge_port(&mut self, now: Time, port: PortId) {
         let Some(since) = self.port_silence(now, port) else {
