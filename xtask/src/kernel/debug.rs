@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use crate::apt::Apt;
+use super::apt::Apt;
 use crate::error::{Error, InFile};
 use crate::{packages, shell};
 
