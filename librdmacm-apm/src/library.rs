@@ -274,11 +274,11 @@ impl Library {
                 node_guid: unsafe { Device::new(context) }.node_guid(),
                 qpn,
             },
-            // SAFETY: as above.
+            // SAFETY: a QP's context is open.
             context: unsafe { context_key(context) },
-            // SAFETY: the QP exists, and a call that destroys it comes by here and releases it first, as the
-            // call came that has made it ready. Who looks up ibv_destroy_qp past this library, for a QP
-            // whose other calls do come by here, breaks that: no means against it (docs/library.md, Limits).
+            // A program that finds only ibv_destroy_qp past this library breaks what follows, and nothing can be
+            // done about that (docs/library.md, Limits).
+            // SAFETY: the QP exists, and the call that destroys it comes by here and releases it first.
             qp: Arc::new(unsafe { Qp::new(qp) }),
         };
         match self.registry.ready(key, ready) {

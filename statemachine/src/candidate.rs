@@ -79,6 +79,16 @@ pub struct Score {
 }
 
 impl Score {
+    /// Nothing speaks against the path.
+    #[cfg(test)]
+    pub(crate) const BEST: Self = Self {
+        doubt: Doubt::None,
+        astray: false,
+        shared: Shared::Neither,
+        overlap: None,
+        tie: 0,
+    };
+
     /// Whether it is better by more than the tie-break, and surely so.
     pub fn beats(self, other: Self) -> bool {
         match self.doubt.cmp(&other.doubt) {

@@ -81,25 +81,25 @@ fn is_cut_off(answer: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(answer).is_err_and(|error| error.is_eof())
 }
 
-/// An answer that goes on: each packet is a value. For the first one the daemon has `patience`.
+/// An answer that goes on: each packet is a value. The first one has to arrive within `--answer-timeout`.
 pub(super) struct Stream {
     path: PathBuf,
     packets: Packets,
-    /// For the first value; that of the others does not end.
-    patience: Option<Duration>,
     answer_timeout: Duration,
+    /// Whether the first value has arrived. The others may take any time.
+    has_begun: bool,
     buffer: Vec<u8>,
 }
 
 impl Stream {
     pub(super) fn open(options: &Options, request: Request) -> Result<Self, Failure> {
-        let patience = options.answer_timeout;
-        let (path, packets) = send(options, request.into(), patience)?;
+        let answer_timeout = options.answer_timeout;
+        let (path, packets) = send(options, request.into(), answer_timeout)?;
         Ok(Self {
             path,
             packets,
-            patience: Some(patience),
-            answer_timeout: patience,
+            answer_timeout,
+            has_begun: false,
             buffer: vec![0; CHUNK],
         })
     }
@@ -111,16 +111,17 @@ impl Stream {
             let received = received
                 .map_err(|error| Unreachable::new(&self.path, self.answer_timeout, error))?;
             let path = self.path.clone();
-            match (received, self.patience) {
-                (Receive::Packet(len), _) => {
-                    self.patience = None;
+            match received {
+                Receive::Packet(len) => {
+                    self.has_begun = true;
                     return read(&path, &self.buffer[..len.min(CHUNK)]);
                 }
-                (Receive::Nothing, Some(patience)) => {
+                Receive::Nothing if self.has_begun => {}
+                Receive::Nothing => {
+                    let patience = self.answer_timeout;
                     Err(Unreachable::Silent { path, patience })?;
                 }
-                (Receive::Nothing, None) => {}
-                (Receive::End, _) => Err(Unreachable::Ended { path })?,
+                Receive::End => Err(Unreachable::Ended { path })?,
             }
         }
     }

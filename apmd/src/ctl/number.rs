@@ -23,7 +23,7 @@ pub(super) fn span(seconds: f64) -> Result<Duration, Failure> {
     span.map_err(|error| Failure::Usage(format!("timeout {seconds}: {error}")))
 }
 
-/// How long an answer may take, in seconds: a nanosecond at least, since 0 would be without end to the socket.
+/// How long an answer may take, in seconds. Not 0, with which a socket waits without end.
 pub(super) fn patience(text: &str) -> Result<Duration, String> {
     let span = text.parse().ok().map(Duration::try_from_secs_f64);
     span.and_then(Result::ok)

@@ -183,7 +183,7 @@ mod tests {
     use cm_msgs::Guid;
 
     use super::*;
-    use crate::candidate::{Score, Shared};
+    use crate::candidate::Score;
     use crate::id::PortId;
 
     fn gid(far: u8) -> Gid {
@@ -209,13 +209,7 @@ mod tests {
             dgid: path.dgid,
             slid: bits.map(|_| path.slid),
             dlid: bits.map(|_| path.dlid),
-            score: Score {
-                doubt: Doubt::None,
-                astray: false,
-                shared: Shared::Neither,
-                overlap: None,
-                tie: 0,
-            },
+            score: Score::BEST,
             origin: None,
         }
     }
@@ -239,7 +233,7 @@ mod tests {
     fn a_suspicion_is_of_one_path_until_its_time_is_over() {
         let (first, second) = (path(1, 1, 0), path(1, 1, 1));
         let mut known = suspicions(&[first, second, first]);
-        assert_eq!(known.next(), Some(Time(11)), "the first is suspect anew");
+        assert_eq!(known.next(), Some(Time(11)), "the first is suspect again");
         let order: Vec<Path> = known.suspects().copied().collect();
         assert_eq!(order, [first, second], "the last one first");
         assert_eq!(known.of_path(&path(2, 1, 0)), Doubt::None);

@@ -108,7 +108,7 @@ mod tests {
     use cm_msgs::{Gid, Lid};
 
     use super::*;
-    use crate::candidate::{Doubt, Score, Shared};
+    use crate::candidate::Score;
     use crate::id::PortId;
     use crate::input::PortStatus;
     use crate::port::Ports;
@@ -175,13 +175,7 @@ mod tests {
             dgid: Gid::default(),
             slid: None,
             dlid: None,
-            score: Score {
-                doubt: Doubt::None,
-                astray: false,
-                shared: Shared::Neither,
-                overlap: None,
-                tie: 0,
-            },
+            score: Score::BEST,
             origin: None,
         };
         fit(&primary, ports.get(id)?, &candidate, &record)
