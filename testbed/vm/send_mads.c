@@ -7,8 +7,8 @@
  * A record is the destination LID (2 bytes, big-endian) and the MAD (256 bytes). They go to
  * QP1 in the default partition, from the port's own base LID: an HCA puts that into every
  * packet. The number sent is said at the end. With a RATE the records are sent over and over,
- * so many a second, from as many LIDs of the port (path bits) as LIDS says in turn, until
- * somebody ends it; what has been sent is said each second.
+ * so many a second, from LIDS LIDs of the port (path bits) in turn, until the process is
+ * killed; after each RATE of them the number sent so far is printed.
  */
 #include <endian.h>
 #include <errno.h>
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAD_SIZE 256
@@ -92,13 +93,29 @@ static void send_record(int fd, const struct record *record, int path_bits)
 		die("write");
 }
 
+/* The next of so many a second. What was missed while the process stood still is not made up for. */
+static void wait_for_turn(struct timespec *turn, unsigned long rate)
+{
+	struct timespec now;
+
+	turn->tv_nsec += 1000000000 / rate;
+	turn->tv_sec += turn->tv_nsec / 1000000000;
+	turn->tv_nsec %= 1000000000;
+	if (clock_gettime(CLOCK_MONOTONIC, &now))
+		die("clock_gettime");
+	if (now.tv_sec > turn->tv_sec)
+		*turn = now;
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, turn, NULL);
+}
+
 static void send_over_and_over(int fd, unsigned long rate, unsigned long lids)
 {
 	static struct record records[4096];
 	size_t count = fread(records, sizeof(*records), 4096, stdin);
 	unsigned long sent = 0;
+	struct timespec turn;
 
-	if (!count || !rate || !lids)
+	if (!count || !rate || !lids || clock_gettime(CLOCK_MONOTONIC, &turn))
 		die("nothing to send");
 	for (;;) {
 		struct record *record = &records[sent % count];
@@ -111,7 +128,7 @@ static void send_over_and_over(int fd, unsigned long rate, unsigned long lids)
 			printf("STATS sent=%lu\n", sent);
 			fflush(stdout);
 		}
-		usleep(1000000 / rate);
+		wait_for_turn(&turn, rate);
 	}
 }
 

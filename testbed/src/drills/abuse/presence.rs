@@ -12,14 +12,14 @@ use crate::host::Host;
 use cm_msgs::Presence;
 use cm_msgs::mad::CLASS_APM;
 
-/// The hosts that ask. Each has one port; what comes from four is in `statemachine/src/presence/tests.rs`.
+/// The hosts that ask, by one port each.
 const ASKERS: [Host; 2] = Host::ONE_PORT;
 
 /// LMC 3: a port has eight LIDs.
 const LMC: u8 = 3;
 const LIDS: u32 = 8;
 
-/// Questions a second from each, half of them to each port of host A.
+/// Questions a second from each at most, half of them to each port of host A.
 const RATE: u32 = 720;
 
 /// Where the MADs are kept until they are sent.
@@ -33,7 +33,7 @@ pub(super) fn prepare(context: &mut Context<'_>) -> Result<(), Failure> {
     ports.try_for_each(|port| port.wait_lmc(LMC))
 }
 
-/// What others ask keeps no connection unprotected.
+/// Questions of other hosts delay no re-arming.
 pub(super) fn questions(context: &mut Context<'_>, scene: &mut Scene) -> Result<(), Failure> {
     let mut records = Vec::new();
     for port in Host::A.ports() {
