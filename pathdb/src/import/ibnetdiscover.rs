@@ -58,7 +58,7 @@ pub(super) fn read(
     Ok(reading.collected)
 }
 
-/// What has been read, and the node whose section is being read.
+/// What has been read so far, and the node of the current section.
 #[derive(Default)]
 struct Reading {
     collected: Collected,

@@ -120,8 +120,8 @@ impl Core {
         armed.filter(|path| self.is_usable(cx, path) && !self.leaves_by_hole(cx, path))
     }
 
-    /// Whether nothing is answered over the path's local port while the primary's is answered: of all paths over it, which
-    /// are so many that it cannot be chance.
+    /// Whether the path's local port is silent (no probe over it is answered, of many paths) while the primary's port is
+    /// answered.
     fn leaves_by_hole(&self, cx: &Context, path: &Path) -> bool {
         let paths = self.probe_path(path).zip(self.probe_path(&self.qp.primary));
         paths.is_some_and(|(path, primary)| cx.probes.prefer_port(cx.now, primary.port, path.port))

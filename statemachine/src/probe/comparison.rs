@@ -53,9 +53,9 @@ impl Probes {
         path.is_suspect() && other.answered.is_some_and(lasted)
     }
 
-    /// Whether `other` carries packets and the silence of the suspect `path` is neither chance nor lateness. That is so
-    /// when all of `other`'s last probes came back promptly since `path` lost its first one, or when so many of
-    /// `path`'s are lost that it is neither: up to three times as many as make either suspect.
+    /// Returns why the suspect `path` is silent. It is a hole if `other` has been answered since `path` lost its first
+    /// probe, and either `other`'s latest probes all came back promptly, or three times as many probes of `path` are lost
+    /// as make a path suspect (at most [`PATIENCE_IF_LATE`], unless more than that make it suspect).
     pub(crate) fn silence(&self, path: &ProbePath, other: &ProbePath) -> Silence {
         let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
             return Silence::Unexplained;

@@ -21,7 +21,7 @@ use crate::time::Time;
 /// Paths over a port that must have lost a probe, at least.
 const ENOUGH: usize = 16;
 
-/// How long it takes until so many copies of a probe are known to be lost.
+/// Time until `patience` copies of a probe, sent one after the other, count as lost.
 fn time_of(patience: u8) -> Duration {
     REPEAT * APART.into() + CLOSER * patience.saturating_sub(APART).into()
 }

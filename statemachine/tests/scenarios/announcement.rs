@@ -201,7 +201,7 @@ fn announcements_of_many_take_turns_though_the_peer_is_silent() {
     assert_eq!(announced(&pair), 200);
 }
 
-/// What others need whose protection is lost is left free.
+/// Slots stay free for connections that lose their protection.
 #[test]
 fn those_that_have_lost_no_protection_have_fewer_in_flight() {
     let pair = begin_to_announce(33, false, |pair| pair.pull(ACTIVE, 2));

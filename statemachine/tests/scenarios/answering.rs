@@ -86,7 +86,7 @@ fn the_answers_to_reqs_from_elsewhere_take_turns_over_the_ways_to_the_peer() {
     assert_ne!(ways[0], ways[1]);
 }
 
-/// Host 0, whose end is the lower one, is passive, and would be active after 10 s if nobody asked.
+/// Host 0 has the lower end and so is passive; without a REQ it would become active after 10 s.
 fn lower_is_passive(seed: u64) -> Pair {
     let mut pair = Pair::new(seed);
     pair.roles = [Role::Passive, Role::Active];

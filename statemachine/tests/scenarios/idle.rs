@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections whose applications do not send: their alternates are loaded, and arm with the next packets.
+//! Connections without traffic: their alternates are loaded, and become armed with the next packets.
 
 use cm_msgs::control::MigrationState;
 

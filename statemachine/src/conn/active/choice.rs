@@ -197,8 +197,9 @@ impl Choice {
         candidates
     }
 
-    /// Likewise after so many evaluations without success. If there is no alternate, those that are ranked lower take
-    /// turns, so that many that lead nowhere do not keep one from being asked for: a peer may name any number of ports.
+    /// Returns the candidates to ask for after `failures` evaluations without success. Without an alternate, half of
+    /// the places go to lower-ranked candidates in turn. Otherwise dead candidates could take all places for good, since
+    /// a peer may name any number of ports.
     pub(super) fn candidates_after(
         &self,
         core: &Core,

@@ -65,8 +65,8 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Looks for something better than what there is, after so many times without success. `None`: a question is under
-    /// way.
+    /// Searches for a path better than the current alternate, after `failures` evaluations without success. Returns
+    /// `None` while a path assessment is outstanding.
     pub(super) fn begin(
         &mut self,
         core: &mut Core,
@@ -290,7 +290,7 @@ impl Search {
         }
     }
 
-    /// Whether there is a better candidate than the one whose path a source was asked for.
+    /// Whether a candidate is better than the one that a path source was asked for.
     pub(super) fn is_outdone(&self, core: &Core, cx: &Context) -> bool {
         let Some(asked) = self.asked_for() else {
             return false;
