@@ -188,6 +188,27 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn ports_whose_guid_is_not_known_are_not_one_port() -> Result<(), BuildError> {
+    let Line {
+        mut builder, hosts, ..
+    } = line()?;
+    let unknown = PortSpec {
+        guid: Some(Guid(0)),
+        ..PortSpec::default()
+    };
+    let host = builder.node(spec(NodeKind::Adapter, 5, "c", 2))?;
+    for number in [1, 2] {
+        let port = builder.port(host, number, &unknown)?;
+        // The same as no GUID.
+        assert_eq!(builder.port(host, number, &PortSpec::default())?, port);
+    }
+    assert!(builder.port(hosts[0], 1, &unknown).is_err(), "it has lids");
+    let fabric = builder.routing().finish();
+    assert_eq!(fabric.port_by_guid(Guid(0)), None);
+    Ok(())
+}
+
+#[test]
 fn tables_belong_to_switches_and_name_their_ports() {
     let Line {
         builder,

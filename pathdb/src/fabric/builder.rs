@@ -48,7 +48,7 @@ pub struct NodeSpec {
 /// What is known of a port beside its link.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSpec {
-    /// Its GUID.
+    /// Its GUID. 0 is none, as in files of ports whose GUID was not read.
     pub guid: Option<Guid>,
     /// Its LIDs.
     pub lids: Option<LidRange>,
@@ -211,6 +211,7 @@ impl Builder {
         if let Some(range) = lids {
             self.check_lids(node, number, port, range)?;
         }
+        let guid = guid.filter(|guid| guid.0 != 0);
         let owner = guid.and_then(|guid| self.fabric.guids.get(&guid));
         if let (Some(guid), Some(&first)) = (guid, owner)
             && first != port

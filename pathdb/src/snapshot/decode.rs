@@ -132,7 +132,7 @@ impl<R: Read> Body<R> {
     }
 
     fn port(&mut self, builder: &mut Builder, port: u32, tables: u16) -> Result<(), SnapshotError> {
-        let guid = self.u64()?;
+        let guid = Some(Guid(self.u64()?));
         let base = self.u16()?;
         let [lmc] = self.bytes()?;
         let table = self.u16()?;
@@ -147,7 +147,6 @@ impl<R: Read> Body<R> {
             return Err(field("the p_key table of a port", table));
         }
         let (node, number) = end(builder, port)?;
-        let guid = (guid != 0).then_some(Guid(guid));
         builder.describe(node, number, (guid, lids), table)?;
         Ok(())
     }
