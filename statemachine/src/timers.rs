@@ -40,6 +40,13 @@ impl<K: Clone + Ord> Timers<K> {
         self.deadlines.insert(key, deadline);
     }
 
+    /// The same, unless `key` has an earlier deadline already.
+    pub fn set_no_later(&mut self, key: K, deadline: Time) {
+        if self.deadlines.get(&key).is_none_or(|&at| deadline < at) {
+            self.set(key, deadline);
+        }
+    }
+
     /// Forgets the deadline of `key`, if it has one.
     pub fn cancel(&mut self, key: &K) {
         if let Some((key, deadline)) = self.deadlines.remove_entry(key) {
@@ -87,6 +94,17 @@ mod tests {
         assert_eq!(timers.next(), Some(Time(25)));
         assert_eq!(timers.expired(Time(40)), Some('a'));
         assert_eq!(timers.expired(Time(40)), None);
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn what_is_due_earlier_keeps_its_place() {
+        let mut timers = Timers::default();
+        timers.set_no_later('a', Time(20));
+        timers.set_no_later('a', Time(30));
+        assert_eq!(timers.next(), Some(Time(20)));
+        timers.set_no_later('a', Time(10));
+        assert_eq!(timers.expired(Time(10)), Some('a'));
         assert_eq!(timers.next(), None);
     }
 

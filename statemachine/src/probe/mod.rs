@@ -327,7 +327,8 @@ impl Probes {
         // One that is under way will tell.
         let rests = |state: &State| state.unanswered == 0 || state.is_suspect();
         if state.into_iter().any(rests) {
-            self.timers.set(*path, now);
+            // One that is overdue keeps its place.
+            self.timers.set_no_later(*path, now);
         }
     }
 

@@ -6,8 +6,9 @@
 //! enough of them have lost one, and none was answered since, it is *silent* and all of them are suspect. With fewer
 //! paths than that there is no need, since each is probed every second.
 //!
-//! Silent peers, however many they are, make no port silent while another one answers over it. And a primary over a
-//! silent port is left only if another port was answered meanwhile.
+//! Peers that fall silent together, as those behind a dead switch do, are not the port's fault. So some other paths over
+//! it are asked first, drawn at random, and one answer is enough. And a primary over a silent port is left only if
+//! another port was answered meanwhile.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -20,6 +21,8 @@ use crate::time::Time;
 
 /// Paths over a port that must have lost a probe, at least.
 const ENOUGH: usize = 16;
+/// Other paths that are asked before a port is silent.
+const WITNESSES: usize = 16;
 
 /// Time until `patience` copies of a probe, sent one after the other, count as lost.
 fn time_of(patience: u8) -> Duration {
@@ -50,6 +53,9 @@ impl Probes {
         let Some(since) = self.port_silence(now, port) else {
             return;
         };
+        if !self.all_witnesses_lost(now, port, since) {
+            return;
+        }
         let paths: Vec<ProbePath> = self.over(port).map(|(path, _)| *path).collect();
         for path in paths {
             if let Some(state) = self.paths.get_mut(&path)
@@ -70,9 +76,9 @@ impl Probes {
     fn port_silence(&self, now: Time, port: PortId) -> Option<Time> {
         let crowded = self.is_crowded(now, port);
         let (mut lost, mut patience, mut since) = (0, 0, now);
-        for (_, state) in self.over(port) {
-            let is_lost = state.unanswered > 0 && now - state.began >= REPEAT;
-            if is_lost && self.tally.may_be_silent(port, state.began) {
+        for (path, state) in self.over(port) {
+            // One that has never answered may lead to where nobody is.
+            if state.answered.is_some() && self.has_lost(now, path, state) {
                 lost += 1;
                 // Of any: what a single path has lost of late may be less than the port does, by chance.
                 patience = state.patience(crowded).max(patience);
@@ -81,5 +87,44 @@ impl Probes {
         }
         let enough = lost >= ENOUGH.max(patience.into()) && now - since >= time_of(patience);
         enough.then_some(since)
+    }
+
+    /// Whether the path has lost a probe since its port last carried one.
+    fn has_lost(&self, now: Time, path: &ProbePath, state: &State) -> bool {
+        let is_lost = state.unanswered > 0 && now - state.began >= REPEAT;
+        is_lost && self.tally.may_be_silent(path.port, state.began)
+    }
+
+    /// Whether the witnesses have lost a probe, too. They are drawn and asked if that has not been done yet, before the
+    /// copies that are due since `since` and go to paths that have lost some already.
+    fn all_witnesses_lost(&mut self, now: Time, port: PortId, since: Time) -> bool {
+        if self.tally.witnesses(port).is_none() {
+            let drawn = self.draw_witnesses(port);
+            for path in &drawn {
+                self.timers.set(*path, since);
+            }
+            self.tally.set_witnesses(port, drawn);
+        }
+        let mut witnesses = self.tally.witnesses(port).into_iter().flatten();
+        // One that is not probed any more cannot tell.
+        witnesses.all(|path| {
+            let state = self.paths.get(path);
+            state.is_none_or(|state| self.has_lost(now, path, state))
+        })
+    }
+
+    /// Draws from the paths over the port of which the last probe was answered.
+    fn draw_witnesses(&mut self, port: PortId) -> Vec<ProbePath> {
+        let others = self
+            .over(port)
+            .filter(|(_, state)| state.health == PathHealth::Verified && state.unanswered == 0);
+        let mut others: Vec<ProbePath> = others.map(|(path, _)| *path).collect();
+        let count = others.len().min(WITNESSES);
+        for place in 0..count {
+            let left = (others.len() - place) as u32;
+            others.swap(place, place + self.random.below(left) as usize);
+        }
+        others.truncate(count);
+        others
     }
 }

@@ -3,8 +3,9 @@
 //! probes over the port were answered.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
-use super::{PathHealth, REPEAT};
+use super::{PathHealth, ProbePath, REPEAT};
 use crate::id::PortId;
 use crate::time::Time;
 
@@ -32,7 +33,7 @@ impl<const N: usize> Apart<N> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Port {
     verified: u32,
     suspect: u32,
@@ -44,6 +45,8 @@ struct Port {
     sent: Apart<2>,
     /// Since when it has carried nothing.
     silent: Option<Time>,
+    /// Paths that are asked before that is so.
+    witnesses: Option<Vec<ProbePath>>,
 }
 
 impl Port {
@@ -96,7 +99,18 @@ impl Tally {
     }
 
     pub(super) fn set_silent(&mut self, id: PortId, since: Time) {
-        self.0.entry(id).or_default().silent = Some(since);
+        let port = self.0.entry(id).or_default();
+        port.silent = Some(since);
+        port.witnesses = None;
+    }
+
+    /// The paths that have been asked since the port last carried a probe.
+    pub(super) fn witnesses(&self, id: PortId) -> Option<&[ProbePath]> {
+        self.0.get(&id)?.witnesses.as_deref()
+    }
+
+    pub(super) fn set_witnesses(&mut self, id: PortId, paths: Vec<ProbePath>) {
+        self.0.entry(id).or_default().witnesses = Some(paths);
     }
 
     /// Since when the port has carried nothing.
@@ -115,6 +129,7 @@ impl Tally {
             port.prompt.add(sent);
         }
         port.silent = None;
+        port.witnesses = None;
     }
 
     /// Whether the port is silent and `other` was answered promptly between two probes that it lost.

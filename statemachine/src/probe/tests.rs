@@ -489,6 +489,41 @@ fn silent_peers_do_not_make_the_paths_to_others_suspect() {
     }
 }
 
+/// Whether the path of a pair over the first port was suspect at any time.
+fn was_suspect(world: &World, pair: u16) -> bool {
+    let mut found = world.findings.iter();
+    found.any(|it| (it.1, it.2) == (path_of_pair(pair, 1), Finding::Suspect))
+}
+
+/// As a user can have, whose queue pairs lead to where nobody is.
+#[test]
+fn paths_that_never_answered_make_no_port_silent() {
+    for phase in (0..1_000).step_by(90) {
+        let mut world = World::of_pairs(1);
+        world.run(phase, |_| true);
+        for pair in 1..=60 {
+            world.probes.watch(world.now, path_of_pair(pair, 1), CONN);
+        }
+        world.run(5_000, |path| path == path_of_pair(0, path.port.port));
+        assert!(!was_suspect(&world, 0), "{phase}");
+    }
+}
+
+/// A switch with many hosts dies: the port carries packets to all others.
+#[test]
+fn peers_that_fall_silent_together_make_no_port_silent() {
+    for (peers, others) in [(20, 1), (20, 5), (30, 1), (60, 30), (200, 200)] {
+        for phase in (0..1_000).step_by(90) {
+            let mut world = World::of_pairs(peers + others);
+            world.run(phase, |_| true);
+            world.run(5_000, |path| path.dlid.0 >= path_of_pair(peers, 0).dlid.0);
+            for other in peers..peers + others {
+                assert!(!was_suspect(&world, other), "{peers} {others} {phase}");
+            }
+        }
+    }
+}
+
 #[test]
 fn paths_that_peers_have_looked_at_all_the_time_leave_room_for_others() {
     let mut world = World::of_pairs(PAIRS);
