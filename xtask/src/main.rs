@@ -2,6 +2,7 @@
 //! `cargo xtask`: the project's VM, its checks, drills and tests. Every command first installs the
 //! Debian packages that it needs and lacks.
 
+mod apt;
 mod artefacts;
 mod attach;
 mod bench;
@@ -11,6 +12,7 @@ mod cpio;
 mod deny;
 mod dmesg;
 mod drill;
+mod emulator;
 mod error;
 mod fabric;
 mod fabrics;

@@ -24,6 +24,8 @@ const SLAB_DEBUG: &str = "FZPU,shca_*,kmalloc-*";
 
 /// What to boot and where its channels lead.
 pub(crate) struct Machine<'a> {
+    /// The program that runs it.
+    pub(crate) emulator: &'a Path,
     /// The kernel's bootable image.
     pub(crate) kernel: &'a Path,
     /// The initial root file system.
@@ -156,7 +158,7 @@ const CHANNELS: &[&str] = &["control", "stdout", "stderr", "out"];
 fn command(machine: &Machine<'_>, sockets: &Path) -> Command {
     // If this process is killed, the VM must not live on.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+    command.args(["--pdeathsig", "KILL"]).arg(machine.emulator);
     command.args([
         "-machine",
         "pc",
@@ -304,7 +306,7 @@ pub(crate) fn run(machine: &Machine<'_>, mut stage: impl FnMut(&str)) -> Result<
     let process = command(machine, &sockets.0)
         .spawn()
         .map_err(|source| Error::Start {
-            program: "setpriv qemu-system-x86_64".to_owned(),
+            program: format!("setpriv {}", machine.emulator.display()),
             source,
         })?;
     let mut process = Process(process);

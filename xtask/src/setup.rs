@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::error::Error;
 use crate::kernel::{Choice, Kernel};
-use crate::{packages, workspace};
+use crate::{emulator, packages, workspace};
 
 /// What the command line says.
 #[derive(Args)]
@@ -20,6 +20,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     packages::install(&packages::all())?;
     let dir = workspace::vm_dir()?;
     let _lock = workspace::lock()?;
+    emulator::provide(&dir)?;
     let kernel = Kernel::provide_newest(options.kernel, &dir)?;
     println!("kernel {}", kernel.release);
     Ok(0)

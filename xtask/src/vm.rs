@@ -14,7 +14,7 @@ use crate::fabric::{self, Fabric};
 use crate::image::{self, Content};
 use crate::kernel::{self, Kernel};
 use crate::qemu::{self, End, Machine};
-use crate::{attach, dmesg, packages, shell, terminal, workspace};
+use crate::{attach, dmesg, emulator, packages, shell, terminal, workspace};
 
 /// Exit status for a VM that ran out of time, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
@@ -188,17 +188,19 @@ pub(crate) fn start(run: &Run) -> Result<u8, Error> {
     let dir = workspace::vm_dir()?;
     let lock = workspace::lock()?;
     remove_leftovers(&dir)?;
+    let emulator = emulator::provide(&dir)?;
     let kernel = Kernel::provide(run.kernel, &dir)?;
     let image = image::build(&kernel, &dir, run.content, run.force)?;
     let files = RunFiles::create(&dir)?;
     files.write_initrd(&image, run)?;
     drop(lock);
-    boot(run, &kernel, &files)
+    boot(run, &emulator, &kernel, &files)
 }
 
-fn boot(run: &Run, kernel: &Kernel, files: &RunFiles) -> Result<u8, Error> {
+fn boot(run: &Run, emulator: &Path, kernel: &Kernel, files: &RunFiles) -> Result<u8, Error> {
     let started = Instant::now();
     let machine = Machine {
+        emulator,
         kernel: &kernel.image(),
         initrd: &files.initrd(),
         memory: run.memory.max(run.kernel.least_memory()),

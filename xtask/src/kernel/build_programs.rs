@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::apt::Apt;
+use crate::apt::Apt;
 use crate::error::{Error, InFile};
 
 /// What a module's build runs and is linked with the newer library, below the directory of the kernel's build programs.

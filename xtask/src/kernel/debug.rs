@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use super::apt::Apt;
+use crate::apt::Apt;
 use crate::error::{Error, InFile};
 use crate::{packages, shell};
 

@@ -3,7 +3,6 @@
 //! newer ones of backports and of the next release with their headers. And one that is built here from Debian's source,
 //! with the kernel's own checks.
 
-mod apt;
 mod build_programs;
 mod debug;
 mod modules;
@@ -16,16 +15,9 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
+use crate::apt::{Apt, BACKPORTS, Suites};
 use crate::error::{Error, InFile};
 use crate::shell;
-use apt::{Apt, Suites};
-
-/// Where Debian 12 has newer kernels.
-const BACKPORTS: Suites = Suites {
-    name: "backports",
-    main: "bookworm-backports",
-    security: None,
-};
 
 /// Debian 13.
 const TRIXIE: Suites = Suites {

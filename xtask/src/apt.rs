@@ -26,24 +26,31 @@ struct Archive {
 }
 
 /// Suites of Debian that the machine's own sources need not have.
-pub(super) struct Suites {
+pub(crate) struct Suites {
     /// What the files about them are called.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Of the main archive.
-    pub(super) main: &'static str,
+    pub(crate) main: &'static str,
     /// Of the archive of security updates.
-    pub(super) security: Option<&'static str>,
+    pub(crate) security: Option<&'static str>,
 }
 
+/// Where Debian 12 has newer versions of some packages.
+pub(crate) const BACKPORTS: Suites = Suites {
+    name: "backports",
+    main: "bookworm-backports",
+    security: None,
+};
+
 /// apt, and from where it fetches.
-pub(super) struct Apt {
+pub(crate) struct Apt {
     /// Read after the machine's own configuration.
     configuration: Option<PathBuf>,
 }
 
 impl Apt {
     /// With the machine's package sources and lists.
-    pub(super) const fn of_machine() -> Self {
+    pub(crate) const fn of_machine() -> Self {
         Self {
             configuration: None,
         }
@@ -51,7 +58,7 @@ impl Apt {
 
     /// With `suites` as only source, and all of apt's state below `dir`, so that nothing of the machine's own changes.
     /// apt checks the signature of the lists against Debian's keyring, and what it downloads against the lists.
-    pub(super) fn of_suites(suites: &Suites, dir: &Path) -> Result<Self, Error> {
+    pub(crate) fn of_suites(suites: &Suites, dir: &Path) -> Result<Self, Error> {
         for part in ["lists/partial", "cache/archives/partial"] {
             let part = dir.join(part);
             fs::create_dir_all(&part).in_file(&part)?;
@@ -83,7 +90,7 @@ impl Apt {
     }
 
     /// A field of the package as the lists have it.
-    pub(super) fn field(&self, package: &str, field: &str) -> Result<String, Error> {
+    pub(crate) fn field(&self, package: &str, field: &str) -> Result<String, Error> {
         let record = shell::output(
             &format!("apt-cache show {package}"),
             self.program("apt-cache")
@@ -95,7 +102,7 @@ impl Apt {
     }
 
     /// Fetches a package, as NAME=VERSION, and unpacks `members` of it into `to`.
-    pub(super) fn unpack(
+    pub(crate) fn unpack(
         &self,
         package: &str,
         members: &[&str],
