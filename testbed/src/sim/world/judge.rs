@@ -18,11 +18,12 @@ const DIFFERENT: u64 = 75 * SECOND;
 /// cannot be told apart in the time that a QP's retries give, nor can two ends agree on an alternate.
 const DEAF: u32 = 667;
 
-/// Losses in a row: as things stood at the first.
+/// Losses in a row.
 #[derive(Clone, Copy)]
 struct Trial {
-    /// Both ends were armed, and a packet would have got to and fro by this alternate.
-    alternate: Option<Path>,
+    /// At the first both ends were armed with this alternate, this end's first, and since then a packet would have got to
+    /// and fro by it.
+    alternate: Option<[Path; 2]>,
 }
 
 /// What is judged, and what it takes to judge it.
@@ -97,30 +98,30 @@ impl World<'_> {
         Some(here == (there.1, there.0))
     }
 
-    /// The alternate that both ends have armed, if it would carry packets.
-    pub(super) fn live_alternate(&self, conn: usize, side: usize) -> Option<Path> {
+    /// Whether two ends, of which each uses its path, would hear each other.
+    fn joins(&self, conn: usize, side: usize, [here, there]: [&Path; 2]) -> bool {
+        self.are_reversed(conn, side, [here, there]) == Some(true)
+            && self.passes_both_ways(conn, side, here)
+    }
+
+    /// The alternate that both ends have armed, if it would carry packets, from `side`'s end and from the other.
+    pub(super) fn live_alternate(&self, conn: usize, side: usize) -> Option<[Path; 2]> {
         let [one, other] = [side, 1 - side].map(|side| &self.connections[conn].ends[side].qp);
         let (here, there) = (one.alternate?, other.alternate?);
         let armed = one.is_armed() && other.is_armed();
-        let same = self.are_reversed(conn, side, [&here, &there]) == Some(true);
-        (armed && same && self.passes_both_ways(conn, side, &here)).then_some(here)
+        (armed && self.joins(conn, side, [&here, &there])).then_some([here, there])
     }
 
     /// A packet was not acknowledged.
     pub(super) fn lost(&mut self, conn: usize, side: usize) {
-        match self.judge.trials[conn][side] {
-            Some(mut trial) => {
-                let passes = |path: &Path| self.passes_both_ways(conn, side, path);
-                trial.alternate = trial.alternate.filter(passes);
-                self.judge.trials[conn][side] = Some(trial);
-            }
-            None => {
-                let trial = Trial {
-                    alternate: self.live_alternate(conn, side),
-                };
-                self.judge.trials[conn][side] = Some(trial);
-            }
-        }
+        let alternate = match self.judge.trials[conn][side] {
+            Some(trial) => trial.alternate,
+            None => self.live_alternate(conn, side),
+        };
+        let hears = self.weather.loss < DEAF;
+        let alternate =
+            alternate.filter(|[here, there]| hears && self.joins(conn, side, [here, there]));
+        self.judge.trials[conn][side] = Some(Trial { alternate });
     }
 
     /// A QP's retries are used up, and it had no alternate.
@@ -129,8 +130,7 @@ impl World<'_> {
         let peer = &self.connections[conn].ends[1 - side].qp;
         let peer_lives = peer.is_alive();
         let trial = self.judge.trials[conn][side].filter(|_| peer_lives);
-        let hears = self.weather.loss < DEAF;
-        if let Some(path) = trial.filter(|_| hears).and_then(|trial| trial.alternate) {
+        if let Some([path, _]) = trial.and_then(|trial| trial.alternate) {
             self.violated(Rule::ArmedDeath, || {
                 let (slid, dlid) = (path.slid, path.dlid);
                 format!(
