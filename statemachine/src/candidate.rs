@@ -74,6 +74,8 @@ pub struct Score {
     /// possible. A loaded alternate is replaced only where the new one is *known* to share less,
     /// so knowledge that comes and goes moves nothing to and fro.
     pub overlap: Option<Overlap>,
+    /// A path to the same remote port is silent, and not for its local port's sake.
+    pub dead_end: bool,
     /// Spreads connections over equal candidates.
     pub tie: u32,
 }
@@ -86,10 +88,11 @@ impl Score {
         astray: false,
         shared: Shared::Neither,
         overlap: None,
+        dead_end: false,
         tie: 0,
     };
 
-    /// Whether it is better by more than the tie-break, and surely so.
+    /// Whether it is better by more than a dead end or the tie-break, and surely so.
     pub fn beats(self, other: Self) -> bool {
         match self.doubt.cmp(&other.doubt) {
             Ordering::Less => true,
@@ -137,6 +140,7 @@ impl Ord for Score {
                 score.shared,
                 known,
                 overlap,
+                score.dead_end,
                 score.tie,
             )
         };
@@ -348,6 +352,7 @@ impl CandidatePool<'_> {
                 astray: false,
                 shared,
                 overlap: None,
+                dead_end: false,
                 tie: tie(salt, id.port, remote.gid, near | (near ^ far) << 8),
             },
             origin: None,

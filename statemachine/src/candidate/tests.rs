@@ -199,6 +199,7 @@ const PLAIN: Score = Score {
     astray: false,
     shared: Shared::Neither,
     overlap: None,
+    dead_end: false,
     tie: 7,
 };
 
@@ -226,9 +227,15 @@ fn of_two_candidates_the_doubt_counts_first_then_where_it_leads_then_what_it_sha
         tie: 0,
         ..with_overlap(0)
     };
+    let dead_end = Score {
+        dead_end: true,
+        tie: 0,
+        ..PLAIN
+    };
     let order = [
         with_overlap(0),
         PLAIN,
+        dead_end,
         with_overlap(1),
         with_overlap(2),
         one_port,

@@ -281,6 +281,12 @@ impl Probes {
         self.tally.is_suspect(port)
     }
 
+    /// Whether the path is silent though a later probe of another path over its local port was answered.
+    pub(crate) fn fails_remotely(&self, path: &ProbePath) -> bool {
+        let state = self.paths.get(path).filter(|state| state.is_suspect());
+        state.is_some_and(|state| self.tally.has_carried(path.port, state.began))
+    }
+
     /// Whether connections use or mean to use a path between these LIDs, with whatever service level.
     pub(crate) fn has_path(&self, path: &ProbePath) -> bool {
         let (low, high) = ((0, PKey(0)), (u8::MAX, PKey(u16::MAX)));

@@ -98,6 +98,12 @@ impl Tally {
         port.is_none_or(|port| port.silent.is_none() && port.carried < later_than)
     }
 
+    /// Whether a probe over the port was answered that was sent later.
+    pub(super) fn has_carried(&self, id: PortId, later_than: Time) -> bool {
+        let port = self.0.get(&id);
+        port.is_some_and(|port| port.carried > later_than)
+    }
+
     pub(super) fn set_silent(&mut self, id: PortId, since: Time) {
         let port = self.0.entry(id).or_default();
         port.silent = Some(since);

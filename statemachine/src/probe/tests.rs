@@ -274,6 +274,20 @@ fn a_port_is_suspect_while_none_of_its_paths_answers() {
 }
 
 #[test]
+fn a_path_fails_remotely_if_another_over_its_local_port_was_answered_since() {
+    let fails = |world: &World| world.probes.fails_remotely(&path(0));
+    let mut world = World::new(3);
+    world.run(2_000, |_| true);
+    assert!(!fails(&world), "it answers");
+    world.run(3_000, |_| false);
+    assert!(!fails(&world), "none was answered since");
+    world.run(2_000, |of| of != path(0));
+    assert!(fails(&world));
+    world.run(2_000, |_| true);
+    assert!(!fails(&world), "it answers again");
+}
+
+#[test]
 fn each_user_of_a_path_hears_of_it_once_and_of_one_thing_after_the_other() {
     let mut world = World::new(1);
     let path = path(0);

@@ -104,6 +104,7 @@ impl Choice {
             astray: core.is_astray(cx, path.port, path.dgid),
             shared: core.candidate_pool(cx).shared(path),
             overlap: self.overlaps.of_path(core, cx, path),
+            dead_end: false,
             tie: 0,
         }
     }
@@ -183,11 +184,23 @@ impl Choice {
         for mode in modes.into_iter().flatten() {
             candidates.retain(|c| mode.allows(c.score.shared == Shared::BothPorts));
         }
+        let dead_ends = self.dead_ends(core, cx);
         for candidate in &mut candidates {
             candidate.score.astray = core.is_astray(cx, candidate.port.port, candidate.dgid);
+            candidate.score.dead_end = dead_ends.contains(&candidate.dgid);
         }
         candidates.sort_by_key(|candidate| candidate.score);
         candidates
+    }
+
+    /// The remote ports of paths that are silent though their local ports carry other paths.
+    fn dead_ends(&self, core: &Core, cx: &Context) -> Vec<Gid> {
+        let fails_remotely = |path: &&Path| {
+            let probed = core.probe_path(path);
+            probed.is_some_and(|path| cx.probes.fails_remotely(&path))
+        };
+        let paths = self.doubts.suspects().filter(fails_remotely);
+        paths.map(|path| path.dgid).collect()
     }
 
     /// The thinkable alternates, the best by ports first, as many as are looked at.

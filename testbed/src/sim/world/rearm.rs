@@ -275,6 +275,32 @@ mod tests {
         }
     }
 
+    /// How long connections whose alternate's far port is a black hole are without one, on average.
+    fn mean_gap(peers: usize) -> u64 {
+        let gaps = (0..30).flat_map(|seed| {
+            let trial = Trial {
+                policy: Policy::Apmd,
+                seed,
+                side: 1,
+                which: Which::Alternate,
+                failure: Failure::BlackHole,
+                loss: 0,
+                peers,
+            };
+            times_of_many(&trial).expect("armed before")
+        });
+        let gaps: Vec<u64> = gaps.map(|gap| gap.expect("armed again")).collect();
+        gaps.iter().sum::<u64>() / gaps.len() as u64
+    }
+
+    /// The local port carries probes to others: so it is the far port that is not tried again. Where there is one peer
+    /// nobody can know, and half of the second tries are in vain, 0.4 s.
+    #[test]
+    fn who_has_other_peers_knows_which_end_of_a_path_has_failed() {
+        let (others, none) = (mean_gap(4), mean_gap(1));
+        assert!(others + 150 * MS < none, "{others} {none}");
+    }
+
     #[test]
     fn without_connections_nothing_is_sent() {
         assert_eq!(mads_in_peace(1, 0), Ok(0));
