@@ -560,4 +560,68 @@ mod tests {
         };
         assert_eq!(update(no_lid), down, "it cannot be reached");
     }
+
+    /// Connections ask for paths again, for the port may be in their partition now.
+    #[test]
+    fn what_a_peer_is_told_is_news_when_a_ports_keys_change() {
+        let mut ports = Ports::default();
+        ports.update(ID, Some(status(true)), HOLD_OFF);
+        let before = ports.announce(ID.node_guid);
+        let other = PortStatus {
+            mtu: 5,
+            ..status(true)
+        };
+        ports.update(ID, Some(other.clone()), HOLD_OFF);
+        assert!(Arc::ptr_eq(&before, &ports.announce(ID.node_guid)));
+        let keys = vec![PKey::DEFAULT_FULL, PKey(0x8001)];
+        let other = PortStatus {
+            pkeys: keys,
+            ..other
+        };
+        ports.update(ID, Some(other), HOLD_OFF);
+        let after = ports.announce(ID.node_guid);
+        assert!(!Arc::ptr_eq(&before, &after) && before == after);
+    }
+
+    #[test]
+    fn a_device_is_found_by_the_gid_and_without_one_by_the_lid_in_the_senders_subnet() {
+        let gid = |prefix, port| Gid::new(prefix, Guid(port));
+        let at = |gid, lid| PortStatus {
+            gid,
+            lid: Lid(lid),
+            ..status(true)
+        };
+        let of = |guid, port| PortId::new(Guid(guid), port);
+        let mut ports = Ports::default();
+        for (id, gid, lid) in [
+            (of(1, 1), gid(7, 1), 8),
+            (of(2, 1), gid(7, 2), 16),
+            (of(3, 1), gid(9, 3), 24),
+            (of(4, 1), Gid::default(), 32),
+        ] {
+            ports.update(id, Some(at(gid, lid)), HOLD_OFF);
+        }
+        let device = |port, gid, lid| {
+            let source = MadSource {
+                port,
+                lid: Lid(0x99),
+                qpn: 1,
+                pkey: PKey::DEFAULT_FULL,
+                transaction_id: 1,
+            };
+            ports.device_at(&source, gid, Lid(lid)).map(|guid| guid.0)
+        };
+        let none = Gid::default();
+        assert_eq!(device(of(1, 1), gid(7, 2), 8), Some(2), "the GID counts");
+        assert_eq!(device(of(1, 1), none, 8), Some(1));
+        assert_eq!(device(of(1, 1), none, 18), Some(2), "one of its LIDs");
+        assert_eq!(
+            device(of(1, 1), gid(7, 5), 16),
+            Some(2),
+            "not its first GID"
+        );
+        assert_eq!(device(of(1, 1), none, 24), None, "of another subnet");
+        assert_eq!(device(of(3, 1), none, 24), Some(3));
+        assert_eq!(device(of(1, 1), none, 40), None);
+    }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Applications that close.
 
-use statemachine::Input;
+use cm_msgs::cm::{Drep, Message, Rej};
+use cm_msgs::{Lid, PKey};
 use statemachine::view::{AssociationState, Reason};
+use statemachine::{Input, MadSource};
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
@@ -222,4 +224,42 @@ fn nothing_wakes_a_daemon_whose_connections_have_all_ended() {
             assert_eq!(engine.next_alarm(), None, "host {host}");
         }
     }
+}
+
+/// As by a host that has seen the association's names, and can send from no other port's LID.
+#[test]
+fn nobody_but_the_peer_confirms_the_end() {
+    let mut pair = Pair::armed(7);
+    let name = |pair: &Pair, host| pair.view(host).association.local_comm_id;
+    let names = [PASSIVE, ACTIVE].map(|host| name(&pair, host).expect("open"));
+    let [local_comm_id, remote_comm_id] = names;
+    pair.lose.insert("DREP", 2);
+    pair.disconnect(ACTIVE);
+    pair.run(20);
+    let source = MadSource {
+        port: pair.hosts[ACTIVE].port_id(1),
+        lid: Lid(0x99),
+        qpn: 1,
+        pkey: PKey::DEFAULT_FULL,
+        transaction_id: pair.last_transaction("DREQ"),
+    };
+    let drep = Drep {
+        local_comm_id,
+        remote_comm_id,
+        ..Drep::default()
+    };
+    let rej = Rej {
+        local_comm_id,
+        remote_comm_id,
+        ..Rej::default()
+    };
+    let forged: [Message; 2] = [drep.into(), rej.into()];
+    for message in forged {
+        pair.forge(ACTIVE, source, message);
+        assert_eq!(pair.hosts[ACTIVE].disconnected, 0);
+    }
+    let before = pair.hosts[ACTIVE].sent("DREQ");
+    pair.run(5_000);
+    assert!(pair.hosts[ACTIVE].sent("DREQ") > before, "it goes on");
+    assert_eq!(pair.hosts[ACTIVE].disconnected, 1, "the peer's answer");
 }

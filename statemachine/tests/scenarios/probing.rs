@@ -120,6 +120,8 @@ fn the_local_port_that_nothing_passes_is_known() {
         pair.black_hole(port.0, port.1);
         pair.run(NOTICED + 20);
         assert_eq!(suspect(&pair), [number == 1, number == 2]);
+        let engine = pair.hosts[ACTIVE].engine.as_ref().expect("runs");
+        assert_eq!(engine.counters().paths_suspected, 1);
     }
 }
 
