@@ -6,6 +6,7 @@ mod announcement;
 mod answering;
 mod association;
 mod backpressure;
+mod callers;
 mod choice;
 mod close;
 mod declined;
