@@ -544,24 +544,22 @@ fn a_copy_that_waits_for_its_port_is_replaced_and_what_is_settled_is_not_asked()
 
 #[test]
 fn replies_by_a_port_that_changed_make_room_for_others() {
+    const STAY: usize = 10;
     let mut presence = presence();
-    let flood = |presence: &mut PeerPresence, number| {
-        for transaction in 0..REPLIES_MAX as u64 / 2 {
+    let flood = |presence: &mut PeerPresence, number, count| {
+        for transaction in 0..count as u64 {
             presence.handle(Time(0), far(number, 9), WAY, transaction, &Presence::Get);
         }
     };
-    flood(&mut presence, 1);
-    flood(&mut presence, 2);
+    flood(&mut presence, 1, REPLIES_MAX - STAY);
+    flood(&mut presence, 2, STAY);
     presence.ask(Time(0), question(1, 1), USER, far(1, 7));
     presence.port_changed(Time(0), port(1));
-    assert_eq!(presence.replies, REPLIES_MAX / 2);
-    flood(&mut presence, 3);
+    assert_eq!(presence.replies, STAY);
+    flood(&mut presence, 3, 2 * REPLIES_MAX);
     let to: Vec<_> = sent(&mut presence).iter().map(|mad| mad.to.port).collect();
     let through = |number| to.iter().filter(|id| **id == port(number)).count();
-    assert_eq!(
-        [1, 2, 3].map(through),
-        [0, REPLIES_MAX / 2, REPLIES_MAX / 2]
-    );
+    assert_eq!([1, 2, 3].map(through), [0, STAY, REPLIES_MAX - STAY]);
     assert_eq!(presence.replies, 0);
 }
 

@@ -2,6 +2,7 @@
 //! Outputs that the caller does not take at once, or not at all.
 
 use statemachine::view::Reason;
+use statemachine::{Command, Input, PortStatus};
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
@@ -60,6 +61,32 @@ fn messages_wait_for_their_own_port_only() {
     assert!(pair.view(ACTIVE).alternate.is_some());
     pair.plug(PASSIVE, 2);
     pair.run_until_armed(10_000);
+}
+
+/// They would arrive long after they meant anything.
+#[test]
+fn messages_that_wait_for_a_port_are_dropped_when_it_goes_down() {
+    for down in [false, true] {
+        let mut pair = armed(1);
+        for port in [1, 2] {
+            pair.set_full(ACTIVE, port, true);
+        }
+        pair.command(ACTIVE, Command::Rearm);
+        pair.run(10);
+        let one = pair.hosts[ACTIVE].port_id(1);
+        if down {
+            pair.tell(ACTIVE, Input::Port(one, None));
+        } else {
+            let other = PortStatus {
+                mtu: 5,
+                ..pair.hosts[ACTIVE].ports[0].clone()
+            };
+            pair.tell(ACTIVE, Input::Port(one, Some(other)));
+        }
+        let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
+        let waits = engine.poll_transmit(|id| id == one);
+        assert_eq!(waits.is_some(), !down, "down: {down}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! What callers see of an engine: counters, names, what is due, and which probes are its own.
 
 use cm_msgs::Lid;
-use cm_msgs::control::Refusal;
+use cm_msgs::control::{Cause, Refusal, Report};
 use statemachine::view::Counters;
 use statemachine::{ConnId, Engine, Input, Notice, Order, Probe, ProbePath, Time};
 
@@ -48,6 +48,21 @@ fn what_is_sent_and_received_is_counted() {
     pair.run(1_000);
     let lost = [ACTIVE, PASSIVE].map(|host| counters(&pair, host).ports_lost);
     assert_eq!(lost, [2, 0]);
+}
+
+#[test]
+fn a_report_for_a_connection_that_does_not_exist_is_counted() {
+    let mut pair = Pair::armed(8);
+    let report = Report {
+        cause: Cause::Changed,
+        snapshot: pair.qp(ACTIVE).snapshot(),
+    };
+    let id = ConnId {
+        client: 99,
+        conn: 0,
+    };
+    pair.tell(ACTIVE, Input::Report(id, report));
+    assert_eq!(counters(&pair, ACTIVE).reports_out_of_place, 1);
 }
 
 #[test]

@@ -132,19 +132,32 @@ fn armed_to_one_port(seed: u64) -> Pair {
 
 #[test]
 fn a_path_that_nobody_knew_is_asked_for_when_its_port_comes_into_service() {
-    let grade = |notice: bool| {
+    let grade = |notice: Option<Notice>| {
         let mut pair = armed_to_one_port(4);
         let all = [1, 2].map(|local| [1, 2].map(|far| ((ACTIVE, local), (PASSIVE, far))));
         pair.sa_knows_only(all.concat());
-        if notice {
-            notify(&mut pair, ACTIVE, 1, Notice::InService(gid((PASSIVE, 2))));
+        if let Some(notice) = notice {
+            notify(&mut pair, ACTIVE, 1, notice);
         }
         pair.run(1_500);
         pair.assert_armed();
         pair.view(ACTIVE).grade
     };
-    assert_eq!(grade(true), Some(Grade::Full));
-    assert_eq!(grade(false), Some(Grade::SamePort), "in a minute, perhaps");
+    let far = gid((PASSIVE, 2));
+    assert_eq!(grade(Some(Notice::InService(far))), Some(Grade::Full));
+    for other in [
+        None,
+        Some(Notice::InService(gid((PASSIVE, 1)))),
+        Some(Notice::OutOfService(far)),
+        Some(Notice::LinkState),
+    ] {
+        let grade = grade(other);
+        assert_eq!(
+            grade,
+            Some(Grade::SamePort),
+            "{other:?}: in a minute, perhaps"
+        );
+    }
 }
 
 #[test]
