@@ -5,7 +5,7 @@ use cm_msgs::{Gid, Guid, Lid};
 use statemachine::view::{Grade, Protection};
 use statemachine::{Input, Notice, PathHealth};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
+use super::pair::{ACTIVE, Fabric, PASSIVE, Pair, base_lid, gid, shared};
 
 fn notify(pair: &mut Pair, host: usize, port: u8, notice: Notice) {
     let port = pair.hosts[host].port_id(port);
@@ -52,6 +52,27 @@ fn an_alternate_whose_far_port_is_said_to_be_gone_is_probed_at_once() {
         pair.run(420);
         assert_eq!(suspects(&pair, ACTIVE), found, "{notice:?}");
     }
+}
+
+/// A notice names a port's base LID, whichever of its LIDs the path has.
+#[test]
+fn also_where_the_path_ends_at_another_of_its_lids() {
+    let mut pair = Pair::with(6, 2, 1);
+    pair.fabric = Fabric::new(|_, (_, dlid)| {
+        let clear = dlid.0 & 3 == 3;
+        Some(if clear { shared(0, 0) } else { shared(1, 2) })
+    });
+    pair.begin();
+    pair.run(3_000);
+    let base = base_lid((PASSIVE, 2));
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(alternate.dlid, Lid(base.0 | 3));
+    just_probed(&mut pair, ACTIVE);
+    pair.kill(PASSIVE);
+    pair.black_hole(PASSIVE, 2);
+    notify(&mut pair, ACTIVE, 2, Notice::PortChange(base));
+    pair.run(420);
+    assert!(suspects(&pair, ACTIVE));
 }
 
 #[test]

@@ -379,3 +379,23 @@ fn when_a_silent_peer_answers_over_the_alternate_the_primary_is_asked_at_once() 
         first.get()
     );
 }
+
+/// More of them than hear of a path before the first one's order is taken.
+#[test]
+fn all_connections_over_a_black_holed_path_leave_it_by_order() {
+    let mut pair = Pair::with(13, 0, 40);
+    pair.begin();
+    pair.run(3_000);
+    pair.assert_armed();
+    pair.set_traffic(false);
+    pair.run(100);
+    pair.black_hole(PASSIVE, 1);
+    pair.run(NOTICED + 1_000);
+    for host in [ACTIVE, PASSIVE] {
+        let left = pair.hosts[host]
+            .qps
+            .iter()
+            .filter(|qp| qp.primary.port == 2);
+        assert_eq!(left.count(), 40, "host {host}");
+    }
+}
