@@ -448,3 +448,21 @@ fn all_connections_over_a_black_holed_path_leave_it_by_order() {
         assert_eq!(left.count(), 40, "host {host}");
     }
 }
+
+/// Where no probe would tell that a path carries packets again, time does.
+#[test]
+fn without_probes_a_path_that_failed_is_an_alternate_again_after_its_hold_off() {
+    let mut pair = Pair::new(17);
+    pair.config.verify = Duration::ZERO;
+    let hold_off = pair.config.suspect_hold_off.as_millis() as u64;
+    pair.begin();
+    pair.run(2_000);
+    pair.assert_armed();
+    pair.black_hole(PASSIVE, 1);
+    pair.run(3_000);
+    assert_eq!(pair.qp(ACTIVE).primary.port, 2, "hardware has left it");
+    *pair.net.cable((PASSIVE, 1)) = Cable::Plugged;
+    assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (1, (PASSIVE, 2)));
+    pair.run(hold_off);
+    assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (1, (PASSIVE, 1)));
+}
