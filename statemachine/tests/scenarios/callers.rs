@@ -51,6 +51,17 @@ fn what_is_sent_and_received_is_counted() {
 }
 
 #[test]
+fn queries_without_a_path_in_answer_are_counted() {
+    let mut pair = Pair::new(9);
+    pair.sa_dead = true;
+    pair.begin();
+    pair.run(20_000);
+    let counters = counters(&pair, ACTIVE);
+    assert!(counters.queries_failed > 2);
+    assert_eq!(counters.queries_failed, counters.queries);
+}
+
+#[test]
 fn a_report_for_a_connection_that_does_not_exist_is_counted() {
     let mut pair = Pair::armed(8);
     let report = Report {

@@ -49,6 +49,7 @@ mod standing;
 mod steering;
 mod storm;
 mod stranger;
+mod suggesting;
 mod turns;
 mod two_subnets;
 mod unknown_gid;
