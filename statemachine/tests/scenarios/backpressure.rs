@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Outputs that the caller does not take at once, or not at all.
 
+use cm_msgs::Lid;
+use cm_msgs::cm::Message;
 use statemachine::view::Reason;
 use statemachine::{Command, Input, PortStatus};
 
@@ -86,6 +88,31 @@ fn messages_that_wait_for_a_port_are_dropped_when_it_goes_down() {
         let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
         let waits = engine.poll_transmit(|id| id == one);
         assert_eq!(waits.is_some(), !down, "down: {down}");
+    }
+}
+
+#[test]
+fn a_proposal_that_has_lost_its_sense_while_it_waits_is_not_sent() {
+    for lost in [false, true] {
+        let mut pair = armed(1);
+        for port in [1, 2] {
+            pair.set_full(ACTIVE, port, true);
+        }
+        pair.command(ACTIVE, Command::Rearm);
+        pair.run(10);
+        if lost {
+            pair.sa_dead = true;
+            pair.pull(ACTIVE, 2);
+            pair.run(10);
+        }
+        let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
+        let left = std::iter::from_fn(|| engine.poll_transmit(|_| true));
+        let proposes = |message: &Message| match message {
+            Message::Lap(lap) => lap.alternate.local_port_lid != Lid(0),
+            _ => false,
+        };
+        let proposals = left.filter(|mad| proposes(&mad.message)).count();
+        assert_eq!(proposals, usize::from(!lost));
     }
 }
 

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use cm_msgs::Gid;
 use cm_msgs::cm::{ApStatus, Message};
+use cm_msgs::{Gid, Guid};
 use statemachine::Command;
 use statemachine::view::Protection;
 
@@ -57,16 +57,16 @@ fn alias(number: u64) -> Gid {
     gid_in(prefix ^ (number % 7 + 1 + number * 8), (PASSIVE, 2))
 }
 
-/// Its peer agrees to no LAP, and each time names another GID that it would rather have: the first alias, the second,
-/// and so on.
-fn redirected(seed: u64) -> Pair {
+/// Its peer agrees to no LAP, and each time names another GID that it would rather have: the first, the second, and so
+/// on.
+fn redirected(seed: u64, better: fn(u64) -> Gid) -> Pair {
     let mut pair = Pair::with(seed, 3, 1);
     pair.config.verify = Duration::ZERO;
     let count = Cell::new(0);
     pair.twist(move |message| {
         if let Message::Apr(apr) = message {
             count.set(count.get() + 1);
-            apr.set_better_gid(alias(count.get()));
+            apr.set_better_gid(better(count.get()));
         }
     });
     pair.record("LAP");
@@ -85,7 +85,7 @@ fn proposed(pair: &Pair) -> Vec<Gid> {
 
 #[test]
 fn what_the_peer_would_rather_have_is_proposed_next_twice_and_then_what_is_left() {
-    let mut pair = redirected(3);
+    let mut pair = redirected(3, alias);
     pair.begin();
     pair.run(200);
     let proposed = proposed(&pair);
@@ -96,4 +96,22 @@ fn what_the_peer_would_rather_have_is_proposed_next_twice_and_then_what_is_left(
         !is_alias(&proposed[0]) && !is_alias(&proposed[3]),
         "{proposed:?}"
     );
+}
+
+/// It may name ports that do not exist, as many as it likes.
+#[test]
+fn of_the_ports_that_a_peer_names_one_by_one_eight_are_known() {
+    let prefix = gid((PASSIVE, 2)).subnet_prefix();
+    assert_eq!(prefix, 0xfe80 << 48);
+    let invented = |number| Gid::new(0xfe80 << 48, Guid(0x9000 + number));
+    let mut pair = redirected(4, invented);
+    pair.begin();
+    pair.run(1_000);
+    let known = |pair: &Pair| pair.view(ACTIVE).association.peer_ports.len();
+    assert_eq!(known(&pair), 4, "two are real");
+    for _ in 0..10 {
+        pair.command(ACTIVE, Command::Rearm);
+        pair.run(1_000);
+    }
+    assert_eq!(known(&pair), 8);
 }

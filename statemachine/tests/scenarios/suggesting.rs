@@ -8,6 +8,8 @@ use statemachine::trace::What;
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
+type Change = fn(&mut Pair);
+
 fn saps(pair: &Pair) -> usize {
     pair.hosts[PASSIVE].sent("SAP")
 }
@@ -40,7 +42,7 @@ fn what_changes_at_the_passive_side_ends_their_pause() {
     let operator = |pair: &mut Pair| pair.command(PASSIVE, Command::Rearm);
     let port = |pair: &mut Pair| pair.join_partition(PASSIVE, 2, PKey(0x8005));
     let nothing = |_: &mut Pair| {};
-    let changes: [(fn(&mut Pair), bool); 3] = [(operator, true), (port, true), (nothing, false)];
+    let changes: [(Change, bool); 3] = [(operator, true), (port, true), (nothing, false)];
     for (change, ends) in changes {
         let mut pair = unheard(2, 100_000);
         // The pause has just begun.
