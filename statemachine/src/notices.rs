@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mattered_is_remembered_for_its_time_and_within_limits() {
+    fn remembered_subjects_are_limited_and_expire() {
         let mut notices = Notices::default();
         for round in 0..2 {
             let numbers = (0..200).map(|number| round * 200 + number);

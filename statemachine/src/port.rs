@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_a_device_are_taken_in_one_port_after_the_other() {
+    fn changes_of_a_device_are_reported_one_port_after_the_other() {
         let of = |guid, port| PortId::new(Guid(guid), port);
         let mut ports = Ports::default();
         for id in [of(1, 2), of(2, 1), of(1, 1), of(1, 2)] {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_has_the_place_at_which_its_peer_is_told_of_it() {
+    fn the_place_of_a_port_is_its_position_in_the_announcement() {
         let mut ports = Ports::default();
         let ids: [PortId; MAX_PORTS + 1] =
             core::array::from_fn(|at| PortId::new(Guid(1), at as u8 + 1));
@@ -561,9 +561,9 @@ mod tests {
         assert_eq!(update(no_lid), down, "it cannot be reached");
     }
 
-    /// Connections ask for paths again, for the port may be in their partition now.
+    /// Connections ask for paths again: the port may be in their partition now.
     #[test]
-    fn what_a_peer_is_told_is_news_when_a_ports_keys_change() {
+    fn other_pkeys_of_a_port_make_its_announcement_news() {
         let mut ports = Ports::default();
         ports.update(ID, Some(status(true)), HOLD_OFF);
         let before = ports.announce(ID.node_guid);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_values_are_in_use_the_rarer_unused_ones_are_looked_for() {
+    fn sweeps_become_rarer_as_more_values_are_in_use() {
         let mut ports = SharedValues::default();
         let mut used: Vec<_> = (0..1_000).map(list).collect();
         used.iter_mut().for_each(|list| ports.share(list));

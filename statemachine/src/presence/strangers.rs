@@ -77,7 +77,7 @@ mod tests {
 
     /// Those with full buckets are forgotten only where a place is needed: to look for them takes a while.
     #[test]
-    fn senders_are_remembered_while_there_is_a_place() {
+    fn senders_are_remembered_while_the_table_has_room() {
         let mut strangers = Strangers::default();
         let late = Time(60_000_000);
         for lid in 1..=SENDERS_MAX as u16 {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_known_sender_keeps_its_share_while_forged_lids_have_all_places() {
+    fn a_known_sender_keeps_its_share_when_forged_lids_fill_the_table() {
         let mut strangers = Strangers::default();
         for lid in 1..=SENDERS_MAX as u16 {
             strangers.admits(Time(0), port(1), Lid(lid), 0);

@@ -564,7 +564,7 @@ fn replies_by_a_port_that_changed_make_room_for_others() {
 }
 
 #[test]
-fn who_asks_for_what_another_pays_for_pays_only_within_his_own_share() {
+fn a_known_port_is_not_charged_to_a_user_without_room() {
     let mut presence = presence();
     let ask = |presence: &mut PeerPresence, number: u64, user, lid| {
         presence.ask(Time(0), question(1, number), user, far(1, lid));

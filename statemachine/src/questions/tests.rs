@@ -53,7 +53,7 @@ fn told(questions: &mut Questions) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn who_asks_the_same_shares_the_question_whatever_number_it_names() {
+fn equal_queries_share_one_question() {
     let mut questions = Questions::default();
     let mut numbered =
         |conn, query: PathQuery| questions.paths(Time(0), id(conn), Urgency::Initial, query);
@@ -82,7 +82,7 @@ fn who_asks_the_same_shares_the_question_whatever_number_it_names() {
 }
 
 #[test]
-fn an_answer_serves_who_asks_within_a_second_and_nobody_later() {
+fn an_answer_is_reused_for_one_second() {
     let mut questions = Questions::default();
     let [first, second] = [1, 2].map(|conn| ask(&mut questions, Urgency::Rearm, conn));
     find(&mut questions, Time(0), first);
@@ -100,7 +100,7 @@ fn an_answer_serves_who_asks_within_a_second_and_nobody_later() {
 }
 
 #[test]
-fn of_what_was_found_a_limited_number_is_kept_and_none_of_what_was_not() {
+fn recent_answers_are_limited_and_failures_are_not_kept() {
     let mut questions = Questions::default();
     let conns = 1..=MAX_RECENT as u16 + 10;
     for conn in conns {
@@ -121,7 +121,7 @@ fn of_what_was_found_a_limited_number_is_kept_and_none_of_what_was_not() {
 }
 
 #[test]
-fn questions_of_connections_that_were_never_armed_are_let_out_a_few_at_a_time() {
+fn first_queries_of_new_connections_are_limited() {
     let mut questions = Questions::default();
     for conn in 0..50 {
         ask(&mut questions, Urgency::Initial, conn);
@@ -135,7 +135,7 @@ fn questions_of_connections_that_were_never_armed_are_let_out_a_few_at_a_time() 
 }
 
 #[test]
-fn while_others_lack_an_alternate_one_such_question_is_let_out_at_a_time() {
+fn one_first_query_at_a_time_while_a_connection_rearms() {
     let mut questions = Questions::default();
     ask(&mut questions, Urgency::Rearm, 100);
     let initial: Vec<u32> = (0..3)
@@ -147,7 +147,7 @@ fn while_others_lack_an_alternate_one_such_question_is_let_out_at_a_time() {
 }
 
 #[test]
-fn a_question_is_as_urgent_as_the_most_urgent_of_those_who_ask() {
+fn a_question_has_the_urgency_of_its_most_urgent_member() {
     let mut questions = Questions::default();
     let join = |questions: &mut Questions, urgency, conn, dlid| {
         questions.paths(Time(0), id(conn), urgency, query(dlid))
@@ -165,7 +165,7 @@ fn a_question_is_as_urgent_as_the_most_urgent_of_those_who_ask() {
 }
 
 #[test]
-fn a_question_that_nobody_waits_for_any_more_is_forgotten() {
+fn a_question_without_members_is_removed() {
     let mut questions = Questions::default();
     let number = ask(&mut questions, Urgency::Initial, 1);
     questions.paths(Time(0), id(2), Urgency::Initial, query(1));
@@ -176,7 +176,7 @@ fn a_question_that_nobody_waits_for_any_more_is_forgotten() {
 }
 
 #[test]
-fn who_leaves_before_it_is_its_turn_is_told_no_answer_and_others_are() {
+fn a_connection_that_leaves_gets_no_answer_and_the_others_do() {
     let mut questions = Questions::default();
     let number = ask(&mut questions, Urgency::Initial, 1);
     questions.paths(Time(0), id(2), Urgency::Initial, query(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What callers see of an engine: counters, names, what is due, and which probes are its own.
+//! The queries of the engine's API: counters, names, deadlines, and whether a probe is expected.
 
 use cm_msgs::Lid;
 use cm_msgs::control::{Cause, Refusal, Report};

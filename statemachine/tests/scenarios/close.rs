@@ -226,9 +226,9 @@ fn nothing_wakes_a_daemon_whose_connections_have_all_ended() {
     }
 }
 
-/// As by a host that has seen the association's names, and can send from no other port's LID.
+/// A third host knows the communication IDs, but cannot send from another port's LID.
 #[test]
-fn nobody_but_the_peer_confirms_the_end() {
+fn only_the_peer_confirms_the_end_of_an_association() {
     let mut pair = Pair::armed(7);
     let name = |pair: &Pair, host| pair.view(host).association.local_comm_id;
     let names = [PASSIVE, ACTIVE].map(|host| name(&pair, host).expect("open"));

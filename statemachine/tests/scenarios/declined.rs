@@ -84,7 +84,7 @@ fn proposed(pair: &Pair) -> Vec<Gid> {
 }
 
 #[test]
-fn what_the_peer_would_rather_have_is_proposed_next_twice_and_then_what_is_left() {
+fn a_gid_that_the_peer_prefers_is_proposed_next_at_most_twice() {
     let mut pair = redirected(3, alias);
     pair.begin();
     pair.run(200);
@@ -98,9 +98,9 @@ fn what_the_peer_would_rather_have_is_proposed_next_twice_and_then_what_is_left(
     );
 }
 
-/// It may name ports that do not exist, as many as it likes.
+/// A peer can name any number of ports that do not exist.
 #[test]
-fn of_the_ports_that_a_peer_names_one_by_one_eight_are_known() {
+fn at_most_eight_ports_of_a_peer_are_known() {
     let prefix = gid((PASSIVE, 2)).subnet_prefix();
     assert_eq!(prefix, 0xfe80 << 48);
     let invented = |number| Gid::new(0xfe80 << 48, Guid(0x9000 + number));

@@ -56,7 +56,7 @@ fn an_alternate_whose_far_port_is_said_to_be_gone_is_probed_at_once() {
 
 /// A notice names a port's base LID, whichever of its LIDs the path has.
 #[test]
-fn also_where_the_path_ends_at_another_of_its_lids() {
+fn a_notice_with_the_base_lid_is_about_all_lids_of_the_port() {
     let mut pair = Pair::with(6, 2, 1);
     pair.fabric = Fabric::new(|_, (_, dlid)| {
         let clear = dlid.0 & 3 == 3;

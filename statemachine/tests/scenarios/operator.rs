@@ -118,7 +118,7 @@ fn nobody_leaves_for_a_path_that_the_peer_would_not_follow_to() {
 
 /// Just after a start, and with no peer to open an association with, no probe is sent.
 #[test]
-fn nobody_leaves_for_a_path_that_no_probe_has_come_back_from_unless_none_is_ever_sent() {
+fn a_working_primary_is_not_left_for_an_unprobed_alternate_unless_probes_are_off() {
     for (verify, held) in [(1, Held::Unverified), (0, Held::PeerSilent)] {
         let mut pair = Pair::new(7);
         pair.config.verify = Duration::from_secs(verify);

@@ -286,7 +286,7 @@ fn a_port_that_is_not_in_the_partition_is_named_if_it_is_up() {
 }
 
 #[test]
-fn of_a_port_that_is_down_as_well_it_is_said_that_it_is_down() {
+fn a_port_that_is_down_and_outside_the_partition_is_reported_as_down() {
     // With several LIDs no second port is missing.
     let mut pair = Pair::with(9, 2, 1);
     pair.begin();

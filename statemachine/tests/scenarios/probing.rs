@@ -415,7 +415,7 @@ fn a_better_path_that_cannot_be_probed_does_not_replace_what_works() {
 }
 
 #[test]
-fn an_alternate_that_is_a_hole_since_long_is_replaced_when_the_primary_fails_too() {
+fn a_long_black_holed_alternate_is_replaced_when_the_primary_fails_too() {
     let mut pair = idle(16);
     pair.sa_dead = true;
     pair.black_hole(PASSIVE, 2);

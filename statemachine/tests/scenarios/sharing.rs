@@ -50,9 +50,9 @@ fn a_peer_whose_port_died_before_the_handshake_is_reached_at_its_other() {
     }
 }
 
-/// Such as that a local port is in one more partition: it says nothing of the peer's ports.
+/// A local port joins another partition: that says nothing about the peer's ports.
 #[test]
-fn also_after_a_change_of_a_local_port_that_keeps_its_labels() {
+fn proofs_outlast_a_local_change_that_keeps_lids_and_subnet() {
     let mut pair = one_of_two(1);
     pair.join_partition(ACTIVE, 2, PKey(0x8005));
     pair.run(100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The passive side's SAPs: until which answer they are repeated, how often, and what ends a pause.
+//! SAPs of the passive side: how often they are repeated, which answer ends that, and what ends a pause.
 
 use cm_msgs::PKey;
 use cm_msgs::cm::Message;
@@ -38,7 +38,7 @@ fn saps_that_nobody_answers_become_ever_rarer_and_do_not_end() {
 }
 
 #[test]
-fn what_changes_at_the_passive_side_ends_their_pause() {
+fn a_change_at_the_passive_side_ends_the_pause_between_saps() {
     let operator = |pair: &mut Pair| pair.command(PASSIVE, Command::Rearm);
     let port = |pair: &mut Pair| pair.join_partition(PASSIVE, 2, PKey(0x8005));
     let nothing = |_: &mut Pair| {};
@@ -78,7 +78,7 @@ fn a_late_answer_to_an_earlier_sap_does_not_answer_this_one() {
 }
 
 #[test]
-fn whether_a_sap_suggests_a_port_is_what_is_said_of_it() {
+fn the_trace_of_a_sap_tells_whether_it_suggests_a_port() {
     let mut pair = Pair::new(4);
     pair.record("SAP");
     pair.sa_dead = true;
