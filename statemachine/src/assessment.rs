@@ -79,3 +79,66 @@ impl Assessment {
         self.said.iter().find(|said| said.is_of(ends))?.overlap
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::PortId;
+    use cm_msgs::Guid;
+
+    fn ends(port: u8, lids: (Option<u16>, Option<u16>), guid: u64) -> PathEnds {
+        PathEnds {
+            port: PortId::new(Guid(1), port),
+            sgid: Gid::default(),
+            dgid: Gid::new(0xfe80 << 48, Guid(guid)),
+            slid: lids.0.map(Lid),
+            dlid: lids.1.map(Lid),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_for_one_primary_and_the_paths_that_were_asked_about() {
+        let primary = Path {
+            port: 1,
+            slid: Lid(1),
+            dlid: Lid(2),
+            ..Path::default()
+        };
+        let [known, unknown, late] =
+            [(2, Some(3)), (2, Some(4)), (1, None)].map(|(port, dlid)| ends(port, (None, dlid), 9));
+        let shared = Overlap {
+            switches: 1,
+            links: 0,
+        };
+        let paths = [known, unknown, late];
+        let answer = Assessment::new(&primary, &paths, &[Some(shared), None]);
+        assert!(answer.is_for(&primary));
+        for other in [
+            Path { port: 2, ..primary },
+            Path {
+                slid: Lid(7),
+                ..primary
+            },
+            Path {
+                dlid: Lid(7),
+                ..primary
+            },
+        ] {
+            assert!(!answer.is_for(&other), "{other:?}");
+        }
+        assert_eq!(
+            paths.map(|path| answer.of(&path)),
+            [Some(shared), None, None]
+        );
+        assert!(answer.covers(&paths) && answer.covers(&[late]) && answer.covers(&[]));
+        for other in [
+            ends(1, (None, Some(3)), 9),
+            ends(2, (Some(5), Some(3)), 9),
+            ends(2, (None, Some(5)), 9),
+            ends(2, (None, Some(3)), 8),
+        ] {
+            assert!(!answer.covers(&[known, other]), "{other:?}");
+            assert_eq!(answer.of(&other), None, "{other:?}");
+        }
+    }
+}

@@ -59,6 +59,7 @@ mod tests {
         let mut backoff = Backoff::new(secs(2), secs(60));
         let delays = core::array::from_fn(|_| backoff.next_delay().as_secs());
         assert_eq!(delays, [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(backoff.failures(), 7);
         backoff.reset();
         assert_eq!((backoff.failures(), backoff.next_delay()), (0, secs(2)));
     }

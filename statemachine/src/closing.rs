@@ -149,3 +149,53 @@ impl ClosingTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::id::{Payer, PortId};
+    use crate::random::Random;
+    use crate::schedule::Class;
+    use cm_msgs::{Guid, Lid};
+
+    const CLAIM: Claim = Claim {
+        class: Class::Improve,
+        payer: Payer(1),
+        far: None,
+    };
+
+    fn ended(number: u32) -> Ended {
+        Ended {
+            ids: CommIds::from_peer(number, number),
+            claim: CLAIM,
+            peer_qpn: Qpn(number),
+            pkey: PKey::DEFAULT_FULL,
+            routes: alloc::vec![Route {
+                port: PortId::new(Guid(1), 1),
+                lid: Lid(9),
+                pkey: PKey::DEFAULT_FULL,
+            }],
+            round_trip: RoundTrip::default(),
+            disconnected: None,
+        }
+    }
+
+    #[test]
+    fn a_dreq_is_in_flight_until_it_is_answered() {
+        let mut cx = Context::new(Config::default(), Random::new([1; 32]));
+        let mut closing = ClosingTable::default();
+        for number in 1..=200 {
+            closing.open(&mut cx, ended(number));
+        }
+        let sent = core::iter::from_fn(|| cx.outbox.next_mad(|_| true)).count();
+        assert!((1..64).contains(&sent), "{sent} of 200 at once");
+        assert!(!cx.schedule.has_room(&CLAIM));
+        for number in 1..=200 {
+            closing.heard(&mut cx, number, number);
+        }
+        assert!(cx.schedule.has_room(&CLAIM) && !cx.schedule.has_queue());
+        assert!(cx.comm_ids.is_empty());
+        assert_eq!(cx.next_timer(), None);
+    }
+}

@@ -367,3 +367,61 @@ impl From<&MadSource> for Route {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cm_msgs::{Gid, Guid};
+
+    const ONE: ConnId = ConnId { client: 1, conn: 1 };
+    const OTHER: ConnId = ConnId { client: 1, conn: 2 };
+
+    fn context() -> Context {
+        Context::new(Config::default(), Random::new([1; 32]))
+    }
+
+    fn ask(cx: &mut Context, conn: ConnId) -> u32 {
+        cx.ask(conn, Urgency::Initial, |query| PathQuery {
+            query,
+            port: PortId::new(Guid(1), 1),
+            sgid: Gid::default(),
+            dgid: Gid::default(),
+            slid: None,
+            dlid: None,
+            pkey: PKey::DEFAULT_FULL,
+        })
+    }
+
+    #[test]
+    fn a_query_is_waited_for_while_a_connection_wants_its_answer() {
+        let mut cx = context();
+        let number = ask(&mut cx, ONE);
+        assert_eq!(ask(&mut cx, OTHER), number);
+        assert_eq!(cx.counters.queries, 1, "of both");
+        assert!(cx.poll_query().is_some());
+        let due = Some(cx.now + cx.config.query_timeout);
+        assert_eq!(cx.next_timer(), due);
+        cx.withdraw(ONE, number);
+        assert_eq!(cx.next_timer(), due, "the other still wants it");
+        cx.withdraw(OTHER, number);
+        assert_eq!(cx.next_timer(), None);
+    }
+
+    #[test]
+    fn a_query_that_is_withdrawn_before_its_turn_is_not_put() {
+        let mut cx = context();
+        let number = ask(&mut cx, ONE);
+        cx.withdraw(ONE, number);
+        assert!(cx.poll_query().is_none());
+    }
+
+    #[test]
+    fn orders_have_different_numbers_and_none_has_that_of_no_order() {
+        let mut cx = context();
+        let [first, second] = [(); 2].map(|()| cx.token());
+        assert_ne!(first, second);
+        cx.token = u32::MAX - 1;
+        let numbers = [(); 3].map(|()| cx.token());
+        assert_eq!(numbers, [u32::MAX, NO_TOKEN + 1, NO_TOKEN + 2]);
+    }
+}

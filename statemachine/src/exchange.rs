@@ -168,3 +168,168 @@ impl Exchange {
         self.route
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::id::{Payer, PortId};
+    use crate::random::Random;
+    use crate::schedule::{Class, Waiter};
+    use cm_msgs::cm::Drep;
+    use cm_msgs::{Guid, Lid, PKey};
+
+    const CLAIM: Claim = Claim {
+        class: Class::Rearm,
+        payer: Payer(1),
+        far: None,
+    };
+
+    fn route(port: u8) -> Route {
+        Route {
+            port: PortId::new(Guid(1), port),
+            lid: Lid(9),
+            pkey: PKey::DEFAULT_FULL,
+        }
+    }
+
+    /// Waits are exact.
+    fn context() -> Context {
+        let config = Config {
+            jitter_percent: 0,
+            ..Config::default()
+        };
+        Context::new(config, Random::new([1; 32]))
+    }
+
+    /// Sends the next copy by one of three ports. By which it left, and how long its answer is waited for.
+    fn send(
+        cx: &mut Context,
+        exchange: &mut Exchange,
+        round_trip: RoundTrip,
+    ) -> Option<(Option<u8>, Duration)> {
+        let routes = [1, 2, 3].map(route);
+        let wait = exchange.next(cx, &CLAIM, &routes, round_trip, || Drep::default().into())?;
+        let left = cx.outbox.next_mad(|_| true);
+        Some((left.map(|mad| mad.port.port), wait))
+    }
+
+    fn waits_for(times: &[u64]) -> Duration {
+        let mut round_trip = RoundTrip::default();
+        for &ms in times {
+            round_trip.seen(Duration::from_millis(ms));
+        }
+        round_trip.first_wait(&context())
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_four_smoothed_round_trips_within_limits() {
+        assert_eq!(waits_for(&[]), context().config.retry_first);
+        assert_eq!(waits_for(&[8]), Duration::from_millis(32));
+        assert_eq!(waits_for(&[8, 16]), Duration::from_millis(36));
+        assert_eq!(waits_for(&[0]), SHORTEST_WAIT);
+        assert_eq!(waits_for(&[10_000]), LONGEST_WAIT);
+    }
+
+    #[test]
+    fn only_the_answer_to_a_first_copy_tells_the_round_trip() {
+        for copies in [1, 2] {
+            let mut cx = context();
+            let mut exchange = Exchange::new(7, 0);
+            cx.now = Time(5_000);
+            for _ in 0..copies {
+                send(&mut cx, &mut exchange, RoundTrip::default());
+                cx.now = cx.now + Duration::from_millis(8);
+            }
+            let mut round_trip = RoundTrip::default();
+            exchange.answered(&cx, &mut round_trip);
+            let wait = round_trip.first_wait(&cx);
+            let measured = Duration::from_millis(32);
+            let known = cx.config.retry_first;
+            assert_eq!(wait, if copies == 1 { measured } else { known });
+        }
+    }
+
+    #[test]
+    fn each_copy_takes_the_next_route_and_waits_twice_as_long() {
+        let mut cx = context();
+        let mut exchange = Exchange::new(7, 2);
+        let first = cx.config.retry_first;
+        for (copy, port) in (0..cx.config.tries).zip([3, 1, 2].into_iter().cycle()) {
+            let sent = send(&mut cx, &mut exchange, RoundTrip::default());
+            assert_eq!(sent, Some((Some(port), first * (1 << copy))));
+            assert_eq!(exchange.tries(), copy + 1);
+            assert_eq!(exchange.next_route(), copy + 3);
+            assert_eq!(cx.counters.mads_resent, u64::from(copy));
+        }
+        assert_eq!(send(&mut cx, &mut exchange, RoundTrip::default()), None);
+    }
+
+    #[test]
+    fn a_copy_that_still_waits_for_its_port_is_replaced_and_was_no_try() {
+        let mut cx = context();
+        let mut exchange = Exchange::new(7, 0);
+        for _ in 0..10 {
+            let message = || Drep::default().into();
+            let wait = exchange.next(&mut cx, &CLAIM, &[route(1)], RoundTrip::default(), message);
+            assert_eq!(wait, Some(cx.config.retry_first));
+        }
+        assert_eq!((exchange.tries(), cx.counters.mads_resent), (1, 0));
+        assert!(exchange.take_back(&mut cx));
+        assert!(!exchange.take_back(&mut cx));
+    }
+
+    #[test]
+    fn while_others_wait_two_copies_are_waited_for_a_short_time() {
+        let mut cx = context();
+        cx.config.retry_first = Duration::from_secs(1);
+        cx.schedule.wait(CLAIM, Waiter::Closing(1));
+        let mut exchange = Exchange::new(7, 0);
+        let waits = [(); 3].map(|()| {
+            let sent = send(&mut cx, &mut exchange, RoundTrip::default());
+            sent.map(|(_, wait)| wait.as_millis())
+        });
+        assert_eq!(waits, [Some(100), Some(100), Some(4_000)]);
+    }
+
+    /// Fills what is there for one far port, and has another request wait for it.
+    fn crowd(cx: &mut Context) {
+        while cx.schedule.has_room(&CLAIM) {
+            cx.schedule.in_flight(&mut None, CLAIM, 1);
+        }
+        cx.schedule.wait(CLAIM, Waiter::Closing(1));
+    }
+
+    #[test]
+    fn a_silent_peers_third_copy_is_put_off_while_others_wait_for_its_place() {
+        let mut cx = context();
+        crowd(&mut cx);
+        let mut exchange = Exchange::new(7, 0);
+        for yielded in [false, false, true, true] {
+            let sent = send(&mut cx, &mut exchange, RoundTrip::default());
+            let left = sent.expect("there are copies left").0;
+            assert_eq!((left.is_none(), exchange.has_yielded()), (yielded, yielded));
+        }
+        cx.schedule.leave(Waiter::Closing(1));
+        assert!(!cx.schedule.has_room(&CLAIM));
+        assert_eq!(
+            send(&mut cx, &mut exchange, RoundTrip::default()).map(|sent| sent.0),
+            Some(None)
+        );
+        assert_eq!(exchange.tries(), 2);
+    }
+
+    #[test]
+    fn one_that_was_put_off_goes_on_when_there_is_room() {
+        let mut cx = context();
+        let mut exchange = Exchange::new(7, 0);
+        for _ in 0..2 {
+            send(&mut cx, &mut exchange, RoundTrip::default());
+        }
+        exchange.put_off();
+        assert!(exchange.has_yielded());
+        let sent = send(&mut cx, &mut exchange, RoundTrip::default());
+        assert_eq!(sent.map(|(port, _)| port), Some(Some(3)));
+        assert!(!exchange.has_yielded());
+    }
+}

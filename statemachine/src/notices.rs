@@ -222,6 +222,24 @@ mod tests {
     }
 
     #[test]
+    fn remembered_subjects_are_limited_and_expire() {
+        let mut notices = Notices::default();
+        for round in 0..2 {
+            let numbers = (0..200).map(|number| round * 200 + number);
+            for number in numbers.clone() {
+                notices.add(PORT, Notice::InService(gid(number)));
+            }
+            let now = ms(100 * u64::from(round));
+            let mut heard = notices.take(now);
+            numbers.for_each(|number| heard.mattered(gid(number)));
+            notices.looked(now, heard);
+        }
+        assert_eq!(notices.mattered.len(), SUBJECTS_MAX);
+        notices.take(Time(0) + AGAIN_AFTER);
+        assert_eq!(notices.mattered.len(), SUBJECTS_MAX - 200, "the others");
+    }
+
+    #[test]
     fn few_paths_are_probed_at_a_time_the_named_ones_first() {
         let mut notices = Notices::default();
         notices.add(PORT, Notice::LinkState);

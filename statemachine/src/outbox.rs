@@ -217,4 +217,33 @@ mod tests {
         outbox.reply(mad(1, 10, 0));
         assert_eq!(lids(&mut outbox), [10], "and there is room again");
     }
+
+    #[test]
+    fn an_answer_that_still_waits_is_replaced_by_the_newer_one_though_there_is_no_room() {
+        let mut outbox = Outbox::default();
+        for transaction in 0..MAX_REPLIES as u32 {
+            outbox.reply(mad(1, 10, transaction));
+        }
+        let newer = Drep {
+            local_comm_id: 5,
+            ..Drep::default()
+        };
+        outbox.reply(Transmit {
+            message: newer.clone().into(),
+            ..mad(1, 10, 0)
+        });
+        let first = outbox.next_mad(|_| true).expect("a reply");
+        assert_eq!((first.transaction_id, first.message), (0, newer.into()));
+    }
+
+    #[test]
+    fn an_order_waits_until_it_is_polled() {
+        let mut outbox = Outbox::default();
+        assert!(!outbox.has_order());
+        let conn = ConnId { client: 1, conn: 1 };
+        outbox.order(conn, Order::Query(1));
+        assert!(outbox.has_order());
+        assert_eq!(outbox.next_order(), Some((conn, Order::Query(1))));
+        assert!(!outbox.has_order());
+    }
 }

@@ -115,3 +115,54 @@ fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ConnId>>, key: K, id: ConnId) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use cm_msgs::control::{MigrationState, QpState};
+    use cm_msgs::path::Path;
+
+    #[test]
+    fn an_event_finds_the_connections_that_it_concerns_and_no_others() {
+        let id = |conn| ConnId { client: 1, conn };
+        let port = |guid, port| PortId::new(Guid(guid), port);
+        let path = |port| Path {
+            port,
+            ..Path::default()
+        };
+        let qp = |primary, alternate: Option<u8>| Snapshot {
+            qp_state: QpState::Rts,
+            migration: MigrationState::Armed,
+            primary: path(primary),
+            alternate: alternate.map(path),
+        };
+        let mut index = PathIndex::default();
+        index.add(id(1), Guid(1), &qp(1, Some(2)));
+        index.add(id(2), Guid(1), &qp(1, None));
+        index.add(id(3), Guid(2), &qp(1, Some(1)));
+        index.expose(id(2), Guid(1), true);
+        let ids = |index: &PathIndex, concerned| -> Vec<u32> {
+            let set = index.set(concerned).into_iter().flatten();
+            set.map(|id| id.conn).collect()
+        };
+        assert_eq!(ids(&index, Concerned::Primaries(port(1, 1))), [1, 2]);
+        assert_eq!(ids(&index, Concerned::Alternates(port(1, 2))), [1]);
+        assert_eq!(ids(&index, Concerned::Exposed(Guid(1))), [2]);
+        assert!(index.set(Concerned::All).is_none());
+        assert!(index.ports_of(Guid(1)).eq([port(1, 1)]));
+        index.change(id(1), Guid(1), &qp(1, Some(2)), &qp(2, None));
+        index.expose(id(2), Guid(1), false);
+        index.expose(id(1), Guid(1), true);
+        assert_eq!(ids(&index, Concerned::Primaries(port(1, 1))), [2]);
+        assert_eq!(ids(&index, Concerned::Primaries(port(1, 2))), [1]);
+        assert!(index.set(Concerned::Alternates(port(1, 2))).is_none());
+        assert_eq!(ids(&index, Concerned::Exposed(Guid(1))), [1]);
+        assert!(index.ports_of(Guid(1)).eq([port(1, 1), port(1, 2)]));
+        let count = index.count(port(2, 1));
+        assert_eq!((count.primaries, count.alternates), (1, 1));
+        index.remove(id(3), Guid(2), &qp(1, Some(1)));
+        let count = index.count(port(2, 1));
+        assert_eq!((count.primaries, count.alternates), (0, 0));
+    }
+}

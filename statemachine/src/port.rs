@@ -390,4 +390,238 @@ mod tests {
             .map(|c| (c.to, c.settle));
         assert_eq!(change, Some((PortState::Settling, Some(HOLD_OFF))));
     }
+
+    #[test]
+    fn ports_of_two_prefixes_or_two_subnet_managers_are_in_two_subnets() {
+        let here = status(true);
+        let with = |sm_guid, sm_lid| PortStatus {
+            sm_guid: Guid(sm_guid),
+            sm_lid: Lid(sm_lid),
+            ..status(true)
+        };
+        let share = |other: &PortStatus| {
+            let both = [
+                here.may_share_subnet_with(other),
+                other.may_share_subnet_with(&here),
+            ];
+            assert_eq!(both[0], both[1]);
+            both[0]
+        };
+        assert!(share(&here));
+        assert!(!share(&with(2, 1)));
+        assert!(!share(&with(1, 2)));
+        assert!(share(&with(0, 1)), "its GUID is not known yet");
+        assert!(share(&with(1, 0)), "it has none yet");
+        assert!(share(&with(0, 0)));
+        assert!(!share(&with(0, 2)));
+        assert!(!share(&with(2, 0)));
+        let gid = Gid([2; 16]);
+        assert!(!share(&PortStatus {
+            gid,
+            ..status(true)
+        }));
+    }
+
+    #[test]
+    fn a_port_is_labelled_as_before_while_its_lids_gid_and_subnet_manager_stay() {
+        let before = status(true);
+        let (down, key) = (status(false), vec![PKey(0x8001)]);
+        assert!(before.is_labelled_as(&down), "its state is no label");
+        assert!(before.is_labelled_as(&PortStatus {
+            pkeys: key,
+            ..status(true)
+        }));
+        let others = [
+            PortStatus {
+                lid: Lid(16),
+                ..status(true)
+            },
+            PortStatus {
+                lmc: 1,
+                ..status(true)
+            },
+            PortStatus {
+                sm_lid: Lid(2),
+                ..status(true)
+            },
+            PortStatus {
+                sm_guid: Guid(2),
+                ..status(true)
+            },
+            PortStatus {
+                gid: Gid([2; 16]),
+                ..status(true)
+            },
+        ];
+        for other in others {
+            assert!(!before.is_labelled_as(&other), "{other:?}");
+        }
+        let unknown = PortStatus {
+            sm_guid: Guid(0),
+            ..status(true)
+        };
+        assert!(before.is_labelled_as(&unknown) && unknown.is_labelled_as(&before));
+        let unknown = PortStatus {
+            lid: Lid(16),
+            ..unknown
+        };
+        assert!(!before.is_labelled_as(&unknown));
+    }
+
+    #[test]
+    fn a_port_carries_its_paths_while_it_has_all_lids_and_keys_that_it_had() {
+        let before = status(true);
+        let key = PKey(0x8001);
+        let with = |lid, lmc, pkeys| PortStatus {
+            lid: Lid(lid),
+            lmc,
+            pkeys,
+            ..status(true)
+        };
+        let carries = |lid, lmc, pkeys| with(lid, lmc, pkeys).carries_paths_of(&before);
+        let default = || vec![PKey::DEFAULT_FULL];
+        assert!(carries(8, 2, default()));
+        assert!(carries(8, 3, vec![key, PKey::DEFAULT_FULL]), "it has more");
+        assert!(!carries(8, 1, default()), "half of its LIDs");
+        assert!(!carries(16, 2, default()), "other LIDs");
+        assert!(!carries(8, 2, vec![key]), "another partition");
+    }
+
+    #[test]
+    fn changes_of_a_device_are_reported_one_port_after_the_other() {
+        let of = |guid, port| PortId::new(Guid(guid), port);
+        let mut ports = Ports::default();
+        for id in [of(1, 2), of(2, 1), of(1, 1), of(1, 2)] {
+            ports.note_change(id);
+        }
+        assert_eq!(ports.changes(), 4);
+        assert_eq!(ports.changed_after(Guid(1), 0), Some((of(1, 1), 3)));
+        assert_eq!(ports.changed_after(Guid(1), 2), Some((of(1, 1), 3)));
+        assert_eq!(ports.changed_after(Guid(1), 3), Some((of(1, 2), 4)));
+        assert_eq!(ports.changed_after(Guid(1), 4), None);
+        assert_eq!(ports.changed_after(Guid(2), 1), Some((of(2, 1), 2)));
+        assert_eq!(ports.changed_after(Guid(2), 2), None);
+        assert_eq!(ports.changed_after(Guid(3), 0), None);
+    }
+
+    #[test]
+    fn the_place_of_a_port_is_its_position_in_the_announcement() {
+        let mut ports = Ports::default();
+        let ids: [PortId; MAX_PORTS + 1] =
+            core::array::from_fn(|at| PortId::new(Guid(1), at as u8 + 1));
+        for id in ids {
+            ports.update(id, Some(status(true)), HOLD_OFF);
+        }
+        let places = ids.map(|id| usize::from(ports.place(id)));
+        let told = core::array::from_fn(|at| (at + 1) % (MAX_PORTS + 1));
+        assert_eq!(places, told, "the last one is not told of");
+        assert_eq!(ports.place(PortId::new(Guid(2), 1)), 0);
+    }
+
+    #[test]
+    fn a_known_port_is_drained_once_and_until_that_is_over() {
+        let mut ports = Ports::default();
+        assert!(!ports.drain(ID, true), "nobody knows it");
+        assert!(!ports.is_drained(ID));
+        ports.update(ID, Some(status(true)), HOLD_OFF);
+        assert!(ports.drain(ID, true));
+        assert!(!ports.drain(ID, true));
+        ports.update(ID, None, HOLD_OFF);
+        assert!(ports.is_drained(ID), "it may come back");
+        assert!(ports.drain(ID, false));
+        assert!(!ports.drain(ID, false));
+    }
+
+    #[test]
+    fn a_port_that_loses_its_subnet_manager_settles_again_once_it_has_one() {
+        let mut ports = Ports::default();
+        let mut update = |status| {
+            let change = ports.update(ID, Some(status), HOLD_OFF);
+            change.map(|change| (change.to, change.settle))
+        };
+        let without = || PortStatus {
+            sm_lid: Lid(0),
+            ..status(true)
+        };
+        update(status(true));
+        assert_eq!(update(without()), Some((PortState::Settling, None)));
+        let settling = Some((PortState::Settling, Some(HOLD_OFF)));
+        assert_eq!(update(status(true)), settling);
+        let other = PortStatus {
+            mtu: 5,
+            ..status(true)
+        };
+        assert_eq!(update(other), settling, "each change is a reason to wait");
+        let down = Some((PortState::Down, None));
+        assert_eq!(update(status(false)), down);
+        let no_lid = PortStatus {
+            lid: Lid(0),
+            ..status(true)
+        };
+        assert_eq!(update(no_lid), down, "it cannot be reached");
+    }
+
+    /// Connections ask for paths again: the port may be in their partition now.
+    #[test]
+    fn other_pkeys_of_a_port_make_its_announcement_news() {
+        let mut ports = Ports::default();
+        ports.update(ID, Some(status(true)), HOLD_OFF);
+        let before = ports.announce(ID.node_guid);
+        let other = PortStatus {
+            mtu: 5,
+            ..status(true)
+        };
+        ports.update(ID, Some(other.clone()), HOLD_OFF);
+        assert!(Arc::ptr_eq(&before, &ports.announce(ID.node_guid)));
+        let keys = vec![PKey::DEFAULT_FULL, PKey(0x8001)];
+        let other = PortStatus {
+            pkeys: keys,
+            ..other
+        };
+        ports.update(ID, Some(other), HOLD_OFF);
+        let after = ports.announce(ID.node_guid);
+        assert!(!Arc::ptr_eq(&before, &after) && before == after);
+    }
+
+    #[test]
+    fn a_device_is_found_by_the_gid_and_without_one_by_the_lid_in_the_senders_subnet() {
+        let gid = |prefix, port| Gid::new(prefix, Guid(port));
+        let at = |gid, lid| PortStatus {
+            gid,
+            lid: Lid(lid),
+            ..status(true)
+        };
+        let of = |guid, port| PortId::new(Guid(guid), port);
+        let mut ports = Ports::default();
+        for (id, gid, lid) in [
+            (of(1, 1), gid(7, 1), 8),
+            (of(2, 1), gid(7, 2), 16),
+            (of(3, 1), gid(9, 3), 24),
+            (of(4, 1), Gid::default(), 32),
+        ] {
+            ports.update(id, Some(at(gid, lid)), HOLD_OFF);
+        }
+        let device = |port, gid, lid| {
+            let source = MadSource {
+                port,
+                lid: Lid(0x99),
+                qpn: 1,
+                pkey: PKey::DEFAULT_FULL,
+                transaction_id: 1,
+            };
+            ports.device_at(&source, gid, Lid(lid)).map(|guid| guid.0)
+        };
+        let none = Gid::default();
+        assert_eq!(device(of(1, 1), gid(7, 2), 8), Some(2), "the GID counts");
+        assert_eq!(device(of(1, 1), none, 8), Some(1));
+        assert_eq!(device(of(1, 1), none, 18), Some(2), "one of its LIDs");
+        assert_eq!(
+            device(of(1, 1), gid(7, 5), 16),
+            Some(2),
+            "not its first GID"
+        );
+        assert_eq!(device(of(1, 1), none, 24), None, "of another subnet");
+        assert_eq!(device(of(3, 1), none, 24), Some(3));
+        assert_eq!(device(of(1, 1), none, 40), None);
+    }
 }

@@ -10,7 +10,6 @@
 //! and when the association is over; whoever speaks from that LID next has its place.
 
 use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -101,19 +100,9 @@ impl PortHosts {
                 return;
             }
         }
-        match self.table.entry((node_guid, from)) {
-            Entry::Occupied(mut host) if *host.get().said == **said => {
-                host.get_mut().heard = now;
-            }
-            Entry::Occupied(mut host) => {
-                let said = Arc::clone(said);
-                host.insert(Host { said, heard: now });
-            }
-            Entry::Vacant(place) => {
-                let said = Arc::clone(said);
-                place.insert(Host { said, heard: now });
-            }
-        }
+        let said = Arc::clone(said);
+        let host = Host { said, heard: now };
+        self.table.insert((node_guid, from), host);
     }
 
     /// Whether a port has been shown to be another host's than the one that has the port `peer`. `gid`: what a path
@@ -260,7 +249,10 @@ mod tests {
             |hosts: &PortHosts, now| hosts.is_anothers(HERE, far(5), None, end(9), now);
         assert!(is_anothers(&hosts, Time(0)));
         assert!(!is_anothers(&hosts, late));
-        assert!(is_anothers(&one_host(), late), "all of its ports");
+        let mut hosts = one_host();
+        assert!(is_anothers(&hosts, late), "all of its ports");
+        hosts.spoke(HERE, far(9), &Arc::new(vec![port(9, 9)]), late);
+        assert!(is_anothers(&hosts, late), "and there is room for others");
     }
 
     #[test]

@@ -255,3 +255,6 @@ impl Questions {
         Some(question)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,6 +110,13 @@ mod tests {
     }
 
     #[test]
+    fn what_names_something_is_drawn_and_not_nothing() {
+        let mut random = Random::new([0; 32]);
+        assert_eq!(random.nonzero_u64(), 0x903d_f1a0_ade0_b876);
+        assert_eq!(random.nonzero_u32(), 0xe56a_5d40);
+    }
+
+    #[test]
     fn jitter_stays_within_its_percentage() {
         let mut random = Random::new([1; 32]);
         let span = Duration::from_millis(1000);

@@ -80,4 +80,15 @@ mod tests {
         assert!(ports.values.len() <= FIRST_SWEEP);
         assert!(ports.values.contains(&used));
     }
+
+    #[test]
+    fn sweeps_become_rarer_as_more_values_are_in_use() {
+        let mut ports = SharedValues::default();
+        let mut used: Vec<_> = (0..1_000).map(list).collect();
+        used.iter_mut().for_each(|list| ports.share(list));
+        assert_eq!(ports.sweep_at, 16 * FIRST_SWEEP, "the next power of two");
+        used.truncate(100);
+        (1_000..1_100).for_each(|lid| ports.share(&mut list(lid)));
+        assert!(ports.values.len() <= 200);
+    }
 }

@@ -146,6 +146,7 @@ fn silence_is_a_no_after_three_copies_and_for_seconds_only() {
         presence.handle_timeout(now);
     }
     assert_eq!(copies.len(), 3, "each with a number of its own");
+    assert_eq!(presence.counters().asked, 3);
     assert_eq!(at, [Time(5 * MS), Time(15 * MS), Time(100 * MS)]);
     presence.ask(Time(101 * MS), question(1, 2), USER, far(1, 9));
     assert_eq!(verdicts(&mut presence), [(2, false)]);
@@ -210,6 +211,7 @@ fn a_peer_is_answered_from_the_lid_that_it_asked() {
         message: Presence::here(),
     };
     assert_eq!(sent(&mut presence), [answer]);
+    assert_eq!(presence.counters().answered, 1);
 }
 
 #[test]
@@ -242,6 +244,7 @@ fn no_user_uses_up_what_others_need() {
     assert!(asked <= UNANSWERED_MAX * 3 / 4, "{asked}");
     let no = verdicts(&mut presence);
     assert_eq!(no.len() + asked, 2000, "who is refused hears it at once");
+    assert_eq!(presence.counters().refused, no.len() as u64);
     presence.ask(Time(0), question(2, 1), USER + 1, far(2, 1));
     assert_eq!(sent(&mut presence).len(), 1, "another user");
     // Many questions for one peer.
@@ -307,12 +310,20 @@ fn what_is_known_is_bounded_however_long_somebody_asks() {
 fn a_client_that_goes_gives_its_places_back() {
     let mut presence = presence();
     presence.ask(Time(0), question(1, 1), USER, far(1, 9));
+    presence.ask(Time(0), question(1, 3), USER, far(1, 9));
     presence.ask(Time(0), question(2, 2), USER, far(1, 9));
     presence.client_gone(1);
     assert_eq!(presence.waiting_share.total(), 1);
-    give_up(&mut presence);
+    let now = give_up(&mut presence);
     assert_eq!(verdicts(&mut presence), [(2, false)]);
     assert_eq!(presence.waiting_share.total(), 0);
+    for client in [1, 2] {
+        presence.ask(now, question(client, 4), USER, far(1, 9));
+    }
+    presence.client_gone(1);
+    let told = presence.poll_verdict();
+    assert_eq!(told, Some((question(2, 4), false)), "it is still there");
+    assert_eq!(presence.poll_verdict(), None);
 }
 
 #[test]
@@ -494,7 +505,78 @@ fn strangers_questions_are_answered_in_shares_and_peers_always() {
         (0..1_000).all(|_| presence.admits(now, far(1, 64), 3, true)),
         "a peer"
     );
+    let discarded = presence.counters().discarded;
     let all =
         (0..60_000).filter(|number| presence.admits(now, far(1, 128 + *number as u16), 0, false));
-    assert!(all.count() <= 256, "however many LIDs ask");
+    let all = all.count();
+    assert!(all <= 256, "however many LIDs ask");
+    assert_eq!(
+        presence.counters().discarded - discarded,
+        60_000 - all as u64
+    );
+}
+
+#[test]
+fn a_copy_that_waits_for_its_port_is_replaced_and_what_is_settled_is_not_asked() {
+    let mut presence = presence();
+    presence.ask(Time(0), question(1, 1), USER, far(1, 9));
+    presence.ask(Time(0), question(1, 2), USER, far(1, 10));
+    presence.handle(Time(0), far(1, 9), WAY, 5, &Presence::Get);
+    presence.handle_timeout(Time(5 * MS));
+    let mads = sent(&mut presence);
+    let asked = |lid| {
+        let to = mads.iter().filter(move |mad| mad.to == far(1, lid));
+        to.filter(|mad| mad.message == Presence::Get).count()
+    };
+    assert_eq!(
+        (asked(9), asked(10), mads.len()),
+        (1, 1, 3),
+        "and the reply"
+    );
+    // The answer to the second copy comes while the third waits.
+    let number = mads.iter().find(|mad| mad.to == far(1, 10));
+    let number = number.expect("asked").transaction_id;
+    presence.handle_timeout(Time(15 * MS));
+    presence.handle(Time(16 * MS), far(1, 10), WAY, number, &Presence::here());
+    let left: Vec<_> = sent(&mut presence).iter().map(|mad| mad.to).collect();
+    assert_eq!(left, [far(1, 9)]);
+}
+
+#[test]
+fn replies_by_a_port_that_changed_make_room_for_others() {
+    const STAY: usize = 10;
+    let mut presence = presence();
+    let flood = |presence: &mut PeerPresence, number, count| {
+        for transaction in 0..count as u64 {
+            presence.handle(Time(0), far(number, 9), WAY, transaction, &Presence::Get);
+        }
+    };
+    flood(&mut presence, 1, REPLIES_MAX - STAY);
+    flood(&mut presence, 2, STAY);
+    presence.ask(Time(0), question(1, 1), USER, far(1, 7));
+    presence.port_changed(Time(0), port(1));
+    assert_eq!(presence.replies, STAY);
+    flood(&mut presence, 3, 2 * REPLIES_MAX);
+    let to: Vec<_> = sent(&mut presence).iter().map(|mad| mad.to.port).collect();
+    let through = |number| to.iter().filter(|id| **id == port(number)).count();
+    assert_eq!([1, 2, 3].map(through), [0, STAY, REPLIES_MAX - STAY]);
+    assert_eq!(presence.replies, 0);
+}
+
+#[test]
+fn a_known_port_is_not_charged_to_a_user_without_room() {
+    let mut presence = presence();
+    let ask = |presence: &mut PeerPresence, number: u64, user, lid| {
+        presence.ask(Time(0), question(1, number), user, far(1, lid));
+        for mad in sent(presence) {
+            let id = mad.transaction_id;
+            presence.handle(Time(0), mad.to, WAY, id, &Presence::here());
+        }
+    };
+    ask(&mut presence, 0, USER + 1, 0xb000);
+    for lid in 1..=KNOWN_MAX as u16 {
+        ask(&mut presence, lid.into(), USER, lid);
+    }
+    ask(&mut presence, 9_999, USER, 0xb000);
+    assert_eq!(presence.entries[&far(1, 0xb000)].user, USER + 1);
 }

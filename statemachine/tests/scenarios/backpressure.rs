@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Outputs that the caller does not take at once, or not at all.
 
+use cm_msgs::Lid;
+use cm_msgs::cm::Message;
 use statemachine::view::Reason;
+use statemachine::{Command, Input, PortStatus};
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
@@ -60,6 +63,57 @@ fn messages_wait_for_their_own_port_only() {
     assert!(pair.view(ACTIVE).alternate.is_some());
     pair.plug(PASSIVE, 2);
     pair.run_until_armed(10_000);
+}
+
+/// They would arrive long after they meant anything.
+#[test]
+fn messages_that_wait_for_a_port_are_dropped_when_it_goes_down() {
+    for down in [false, true] {
+        let mut pair = armed(1);
+        for port in [1, 2] {
+            pair.set_full(ACTIVE, port, true);
+        }
+        pair.command(ACTIVE, Command::Rearm);
+        pair.run(10);
+        let one = pair.hosts[ACTIVE].port_id(1);
+        if down {
+            pair.tell(ACTIVE, Input::Port(one, None));
+        } else {
+            let other = PortStatus {
+                mtu: 5,
+                ..pair.hosts[ACTIVE].ports[0].clone()
+            };
+            pair.tell(ACTIVE, Input::Port(one, Some(other)));
+        }
+        let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
+        let waits = engine.poll_transmit(|id| id == one);
+        assert_eq!(waits.is_some(), !down, "down: {down}");
+    }
+}
+
+#[test]
+fn a_proposal_that_has_lost_its_sense_while_it_waits_is_not_sent() {
+    for lost in [false, true] {
+        let mut pair = armed(1);
+        for port in [1, 2] {
+            pair.set_full(ACTIVE, port, true);
+        }
+        pair.command(ACTIVE, Command::Rearm);
+        pair.run(10);
+        if lost {
+            pair.sa_dead = true;
+            pair.pull(ACTIVE, 2);
+            pair.run(10);
+        }
+        let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
+        let left = std::iter::from_fn(|| engine.poll_transmit(|_| true));
+        let proposes = |message: &Message| match message {
+            Message::Lap(lap) => lap.alternate.local_port_lid != Lid(0),
+            _ => false,
+        };
+        let proposals = left.filter(|mad| proposes(&mad.message)).count();
+        assert_eq!(proposals, usize::from(!lost));
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Applications that close.
 
-use statemachine::Input;
+use cm_msgs::cm::{Drep, Message, Rej};
+use cm_msgs::{Lid, PKey};
 use statemachine::view::{AssociationState, Reason};
+use statemachine::{Input, MadSource};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid};
 
 fn assert_nothing_left(pair: &Pair, host: usize) {
     assert!(pair.views(host).is_empty());
@@ -222,4 +224,69 @@ fn nothing_wakes_a_daemon_whose_connections_have_all_ended() {
             assert_eq!(engine.next_alarm(), None, "host {host}");
         }
     }
+}
+
+/// A third host knows the communication IDs, but cannot send from another port's LID.
+#[test]
+fn only_the_peer_confirms_the_end_of_an_association() {
+    let mut pair = Pair::armed(7);
+    let name = |pair: &Pair, host| pair.view(host).association.local_comm_id;
+    let names = [PASSIVE, ACTIVE].map(|host| name(&pair, host).expect("open"));
+    let [local_comm_id, remote_comm_id] = names;
+    pair.lose.insert("DREP", usize::MAX);
+    pair.disconnect(ACTIVE);
+    pair.run(20);
+    let source = MadSource {
+        port: pair.hosts[ACTIVE].port_id(1),
+        lid: Lid(0x99),
+        qpn: 1,
+        pkey: PKey::DEFAULT_FULL,
+        transaction_id: pair.last_transaction("DREQ"),
+    };
+    let drep = Drep {
+        local_comm_id,
+        remote_comm_id,
+        ..Drep::default()
+    };
+    let rej = Rej {
+        local_comm_id,
+        remote_comm_id,
+        ..Rej::default()
+    };
+    let forged: [Message; 2] = [drep.into(), rej.into()];
+    for message in forged {
+        pair.forge(ACTIVE, source, message);
+        assert_eq!(pair.hosts[ACTIVE].disconnected, 0);
+    }
+    let before = pair.hosts[ACTIVE].sent("DREQ");
+    pair.lose.clear();
+    pair.run(5_000);
+    assert!(pair.hosts[ACTIVE].sent("DREQ") > before, "it goes on");
+    assert_eq!(pair.hosts[ACTIVE].disconnected, 1, "the peer's answer");
+}
+
+#[test]
+fn a_peer_that_rejects_the_association_knows_of_its_end() {
+    let mut pair = Pair::armed(8);
+    let name = |pair: &Pair, host| pair.view(host).association.local_comm_id;
+    let names = [PASSIVE, ACTIVE].map(|host| name(&pair, host).expect("open"));
+    let [local_comm_id, remote_comm_id] = names;
+    pair.lose.insert("DREP", usize::MAX);
+    pair.close(ACTIVE);
+    let source = MadSource {
+        port: pair.hosts[ACTIVE].port_id(1),
+        lid: base_lid((PASSIVE, 1)),
+        qpn: 1,
+        pkey: PKey::DEFAULT_FULL,
+        transaction_id: pair.last_transaction("DREQ"),
+    };
+    let rej = Rej {
+        local_comm_id,
+        remote_comm_id,
+        ..Rej::default()
+    };
+    pair.forge(ACTIVE, source, rej.into());
+    pair.run(5_000);
+    assert_eq!(pair.hosts[ACTIVE].sent("DREQ"), 1);
+    assert_nothing_left(&pair, ACTIVE);
 }

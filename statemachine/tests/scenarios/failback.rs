@@ -76,6 +76,21 @@ fn it_goes_back_when_its_port_has_been_good_for_the_hold_down() {
     }
 }
 
+/// Such as that the port is in one more partition.
+#[test]
+fn a_change_that_leaves_the_port_good_does_not_begin_its_hold_down_again() {
+    for host in BOTH {
+        let mut pair = armed(1, host, prefer(1));
+        pair.pull(host, 1);
+        pair.run(1_000);
+        pair.plug(host, 1);
+        pair.run(3_000);
+        pair.join_partition(host, 1, PKey(0x8005));
+        pair.run(3_500);
+        assert_eq!(port(&pair, host), 1, "host {host}");
+    }
+}
+
 #[test]
 fn what_works_is_not_left_for_a_hole_that_no_probe_has_told_of_yet() {
     for host in BOTH {

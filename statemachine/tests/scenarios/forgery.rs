@@ -6,7 +6,7 @@ use cm_msgs::association::{PeerPort, Ports, PrimaryPath, ReqData, State};
 use cm_msgs::cm::{self, Apr, Dreq, Lap, PathFields, Rej, Rep, Req, Rtu, Sap};
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;
-use cm_msgs::{Gid, Guid, Lid, PKey};
+use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 use statemachine::{MadSource, SERVICE_ID};
 
 use super::association::assert_open;
@@ -265,7 +265,7 @@ fn a_parked_req_of_the_peer_finds_its_place_among_forged_ones() {
     let mut pair = half_registered(3, 2);
     for number in 0..2_000 {
         let forged = Req {
-            local_qpn: cm_msgs::Qpn(0x70_0000 + number),
+            local_qpn: Qpn(0x70_0000 + number),
             ..req(&pair, PASSIVE, number + 1)
         };
         // By all four LIDs of its port.
@@ -441,4 +441,72 @@ fn nor_is_what_it_says_where_a_helpers_own_connection_leads() {
     pair.run(30_000);
     assert!(pair.hosts[ACTIVE].sent("REQ") > 5);
     assert_eq!(heard_of_second(&pair, ACTIVE), 0);
+}
+
+/// A REQ that is parked until its application registers is withdrawn by its sender only.
+#[test]
+fn a_parked_req_is_not_withdrawn_by_others_nor_under_another_name() {
+    let mut pair = Pair::new(11);
+    pair.start(PASSIVE);
+    pair.start(ACTIVE);
+    pair.register(ACTIVE);
+    pair.run(100);
+    assert_eq!(pair.hosts[PASSIVE].sent("MRA"), 1);
+    let name = pair.view(ACTIVE).association.local_comm_id;
+    let name = name.expect("it has sent a REQ");
+    let sender = MadSource {
+        port: pair.hosts[PASSIVE].port_id(1),
+        lid: base_lid((ACTIVE, 1)),
+        ..source(&pair, PASSIVE, 7)
+    };
+    let rej = |local_comm_id| Rej {
+        local_comm_id,
+        ..Rej::default()
+    };
+    pair.forge(PASSIVE, source(&pair, PASSIVE, 7), rej(name).into());
+    pair.forge(PASSIVE, sender, rej(name ^ 1).into());
+    pair.register(PASSIVE);
+    pair.run(1);
+    assert_eq!(pair.hosts[PASSIVE].sent("REP"), 1, "to the parked REQ");
+}
+
+#[test]
+fn strangers_reqs_leave_room_for_those_of_peers() {
+    for lmc in [0, 2] {
+        let mut pair = Pair::with(12, lmc, 2);
+        pair.config.parked_limit = 16;
+        for host in [PASSIVE, ACTIVE] {
+            pair.start(host);
+            pair.register_some(host, 0..1);
+        }
+        pair.set_traffic(true);
+        pair.run(2_000);
+        for number in 0..500_u16 {
+            let stranger = MadSource {
+                lid: Lid(0x1000 + 8 * number),
+                ..source(&pair, PASSIVE, 2)
+            };
+            let data = ReqData {
+                peer_qpn: Qpn(0x70_0000 + u32::from(number)),
+                state: state(&pair, PASSIVE),
+            };
+            let req = Req {
+                private_data: data.encode(),
+                ..req(&pair, PASSIVE, 0x100 + u32::from(number))
+            };
+            pair.forge(PASSIVE, stranger, req.into());
+        }
+        let overflow = |pair: &Pair| {
+            let engine = pair.hosts[PASSIVE].engine.as_ref().expect("it runs");
+            engine.counters().parked_overflow
+        };
+        let before = overflow(&pair);
+        assert!(before > 400, "{before}");
+        pair.register_some(ACTIVE, 1..2);
+        pair.run(200);
+        assert_eq!(overflow(&pair), before, "LMC {lmc}");
+        pair.register_some(PASSIVE, 1..2);
+        pair.run(2_000);
+        assert!(pair.is_armed());
+    }
 }

@@ -5,7 +5,7 @@ use cm_msgs::{Gid, Guid, Lid};
 use statemachine::view::{Grade, Protection};
 use statemachine::{Input, Notice, PathHealth};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
+use super::pair::{ACTIVE, Fabric, PASSIVE, Pair, base_lid, gid, shared};
 
 fn notify(pair: &mut Pair, host: usize, port: u8, notice: Notice) {
     let port = pair.hosts[host].port_id(port);
@@ -52,6 +52,27 @@ fn an_alternate_whose_far_port_is_said_to_be_gone_is_probed_at_once() {
         pair.run(420);
         assert_eq!(suspects(&pair, ACTIVE), found, "{notice:?}");
     }
+}
+
+/// A notice names a port's base LID, whichever of its LIDs the path has.
+#[test]
+fn a_notice_with_the_base_lid_is_about_all_lids_of_the_port() {
+    let mut pair = Pair::with(6, 2, 1);
+    pair.fabric = Fabric::new(|_, (_, dlid)| {
+        let clear = dlid.0 & 3 == 3;
+        Some(if clear { shared(0, 0) } else { shared(1, 2) })
+    });
+    pair.begin();
+    pair.run(3_000);
+    let base = base_lid((PASSIVE, 2));
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(alternate.dlid, Lid(base.0 | 3));
+    just_probed(&mut pair, ACTIVE);
+    pair.kill(PASSIVE);
+    pair.black_hole(PASSIVE, 2);
+    notify(&mut pair, ACTIVE, 2, Notice::PortChange(base));
+    pair.run(420);
+    assert!(suspects(&pair, ACTIVE));
 }
 
 #[test]
@@ -132,19 +153,32 @@ fn armed_to_one_port(seed: u64) -> Pair {
 
 #[test]
 fn a_path_that_nobody_knew_is_asked_for_when_its_port_comes_into_service() {
-    let grade = |notice: bool| {
+    let grade = |notice: Option<Notice>| {
         let mut pair = armed_to_one_port(4);
         let all = [1, 2].map(|local| [1, 2].map(|far| ((ACTIVE, local), (PASSIVE, far))));
         pair.sa_knows_only(all.concat());
-        if notice {
-            notify(&mut pair, ACTIVE, 1, Notice::InService(gid((PASSIVE, 2))));
+        if let Some(notice) = notice {
+            notify(&mut pair, ACTIVE, 1, notice);
         }
         pair.run(1_500);
         pair.assert_armed();
         pair.view(ACTIVE).grade
     };
-    assert_eq!(grade(true), Some(Grade::Full));
-    assert_eq!(grade(false), Some(Grade::SamePort), "in a minute, perhaps");
+    let far = gid((PASSIVE, 2));
+    assert_eq!(grade(Some(Notice::InService(far))), Some(Grade::Full));
+    for other in [
+        None,
+        Some(Notice::InService(gid((PASSIVE, 1)))),
+        Some(Notice::OutOfService(far)),
+        Some(Notice::LinkState),
+    ] {
+        let grade = grade(other);
+        assert_eq!(
+            grade,
+            Some(Grade::SamePort),
+            "{other:?}: in a minute, perhaps"
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cm_msgs::control::{MigrationState, Mode, PolicyOverride, QpState};
 use statemachine::Command;
-use statemachine::view::{Held, MoveCause, Transition};
+use statemachine::view::{Grade, Held, MoveCause, Transition};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
 
@@ -113,6 +113,25 @@ fn nobody_leaves_for_a_path_that_the_peer_would_not_follow_to() {
         assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
         assert_eq!(migrations(&pair), [1, 1]);
         pair.assert_armed();
+    }
+}
+
+/// Just after a start, and with no peer to open an association with, no probe is sent.
+#[test]
+fn a_working_primary_is_not_left_for_an_unprobed_alternate_unless_probes_are_off() {
+    for (verify, held) in [(1, Held::Unverified), (0, Held::PeerSilent)] {
+        let mut pair = Pair::new(7);
+        pair.config.verify = Duration::from_secs(verify);
+        pair.begin();
+        pair.run(2_000);
+        pair.assert_armed();
+        pair.kill(ACTIVE);
+        pair.kill(PASSIVE);
+        pair.start(PASSIVE);
+        pair.command(PASSIVE, MIGRATE);
+        pair.run(10);
+        assert_eq!(pair.view(PASSIVE).held, Some(held));
+        assert_eq!(pair.view(PASSIVE).grade, Some(Grade::Unverified));
     }
 }
 

@@ -2,6 +2,7 @@
 //! Alternates that share nothing with the primary inside the fabric.
 
 use cm_msgs::Lid;
+use statemachine::view::Grade;
 use statemachine::{Origin, Overlap, Shared};
 
 use super::pair::{ACTIVE, Fabric, PASSIVE, Pair, Weather, seeds, shared};
@@ -61,6 +62,24 @@ fn the_lid_that_leads_by_other_switches_is_chosen() {
     }
     assert_eq!(pair.view(PASSIVE).alternate_origin, None);
     pair.assert_asleep(ACTIVE);
+}
+
+#[test]
+fn operators_see_what_the_best_alternate_shares_with_the_primary() {
+    let same_switch = Some(Grade::SameSwitch(shared(1, 2)));
+    for (overlap, grade) in [
+        (Some(shared(1, 2)), same_switch),
+        (Some(shared(0, 0)), Some(Grade::Full)),
+        (None, Some(Grade::Full)),
+    ] {
+        let pair = running(pair(2, 1, Fabric::new(move |_, _| overlap)));
+        assert_eq!(pair.view(ACTIVE).grade, grade, "{overlap:?}");
+        assert_eq!(
+            pair.view(PASSIVE).grade,
+            Some(Grade::Full),
+            "it asks nobody"
+        );
+    }
 }
 
 #[test]

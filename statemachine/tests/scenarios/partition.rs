@@ -284,3 +284,20 @@ fn a_port_that_is_not_in_the_partition_is_named_if_it_is_up() {
     down.hosts[ACTIVE].ports[1].active = false;
     assert_ne!(reason_without_paths(down, true), named);
 }
+
+#[test]
+fn a_port_that_is_down_and_outside_the_partition_is_reported_as_down() {
+    // With several LIDs no second port is missing.
+    let mut pair = Pair::with(9, 2, 1);
+    pair.begin();
+    pair.run(3_000);
+    pair.assert_armed();
+    pair.sa_dead = true;
+    pair.leave_partition(PASSIVE, 2, PKey::DEFAULT_FULL);
+    pair.run(1_000);
+    let outside = Reason::NotInPartition(2, PKey::DEFAULT_FULL);
+    assert_eq!(pair.view(PASSIVE).reason, Some(outside));
+    pair.pull(PASSIVE, 2);
+    pair.run(1_000);
+    assert_eq!(pair.view(PASSIVE).reason, Some(Reason::AlternatePortDown));
+}

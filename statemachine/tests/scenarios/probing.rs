@@ -7,9 +7,9 @@ use cm_msgs::Lid;
 use cm_msgs::path::Path;
 use statemachine::trace::What;
 use statemachine::view::{Grade, Protection, Reason};
-use statemachine::{Config, Input, PathHealth, Probe};
+use statemachine::{Command, Config, Input, PathHealth, Probe};
 
-use super::pair::{ACTIVE, Cable, PASSIVE, Pair, PortOf, Weather, seeds};
+use super::pair::{ACTIVE, Cable, Fabric, PASSIVE, Pair, PortOf, Weather, seeds, shared};
 
 /// A probe of each path, and four lost 100 ms apart, in milliseconds.
 const NOTICED: u64 = 1_400;
@@ -120,6 +120,8 @@ fn the_local_port_that_nothing_passes_is_known() {
         pair.black_hole(port.0, port.1);
         pair.run(NOTICED + 20);
         assert_eq!(suspect(&pair), [number == 1, number == 2]);
+        let engine = pair.hosts[ACTIVE].engine.as_ref().expect("runs");
+        assert_ne!(engine.counters().paths_suspected, 0);
     }
 }
 
@@ -329,4 +331,138 @@ fn probes_that_are_late_do_not_send_a_connection_back_to_where_hardware_has_left
             assert_eq!(pair.view(host).counters.migrations, 1, "host {host}");
         }
     });
+}
+
+/// A port whose send queue stays full sends no probe. Whether a path over it works, the LAP's load and hardware tell.
+#[test]
+fn without_an_alternate_a_path_that_cannot_be_probed_is_proposed_all_the_same() {
+    let mut pair = Pair::new(12);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.set_full(host, 2, true);
+        pair.register(host);
+    }
+    pair.set_traffic(true);
+    pair.run(400);
+    assert_eq!(pair.hosts[ACTIVE].sent("LAP"), 0, "a probe would tell");
+    pair.run(2_000);
+    assert!(pair.is_armed());
+    assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (2, (PASSIVE, 2)));
+}
+
+#[test]
+fn when_a_silent_peer_answers_over_the_alternate_the_primary_is_asked_at_once() {
+    for host in [ACTIVE, PASSIVE] {
+        let first = std::cell::Cell::new(0);
+        seeds(20, |seed| {
+            let mut pair = idle(seed);
+            pair.hosts[1 - host].stopped = true;
+            pair.run(5_000 + 37 * seed);
+            pair.hosts[1 - host].stopped = false;
+            let verified = |pair: &Pair| {
+                let view = pair.view(host);
+                [view.primary_probe, view.alternate_probe]
+                    .map(|probe| probe.health == PathHealth::Verified)
+            };
+            assert_eq!(verified(&pair), [false; 2]);
+            while verified(&pair) == [false; 2] {
+                pair.run_us(20);
+            }
+            if verified(&pair) == [false, true] {
+                first.set(first.get() + 1);
+                pair.run(1);
+                assert_eq!(verified(&pair), [true; 2], "host {host}, seed {seed}");
+            }
+        });
+        let first = first.get();
+        assert!(first > 3, "the alternate was first {first} times");
+    }
+}
+
+/// Its far port is down, so that nothing is lost by the try.
+#[test]
+fn in_place_of_a_dead_alternate_a_path_that_cannot_be_probed_is_proposed() {
+    let mut pair = Pair::armed(14);
+    pair.run(2_000);
+    pair.set_full(ACTIVE, 2, true);
+    pair.pull(PASSIVE, 2);
+    pair.run(5_000);
+    assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (2, (PASSIVE, 1)));
+    assert!(pair.is_armed());
+}
+
+#[test]
+fn a_better_path_that_cannot_be_probed_does_not_replace_what_works() {
+    let mut pair = Pair::with(15, 2, 1);
+    pair.begin();
+    pair.run(3_000);
+    pair.assert_armed();
+    let loaded = alternate(&pair, ACTIVE);
+    let best = Lid(loaded.slid.0 ^ 1);
+    pair.set_full(ACTIVE, 2, true);
+    pair.reroute(Fabric::new(move |_, (slid, _)| {
+        Some(if slid == best {
+            shared(0, 0)
+        } else {
+            shared(1, 2)
+        })
+    }));
+    pair.run(10_000);
+    assert_eq!(alternate(&pair, ACTIVE), loaded);
+    pair.set_full(ACTIVE, 2, false);
+    pair.run(70_000);
+    assert_eq!(alternate(&pair, ACTIVE).slid, best);
+}
+
+#[test]
+fn a_long_black_holed_alternate_is_replaced_when_the_primary_fails_too() {
+    let mut pair = idle(16);
+    pair.sa_dead = true;
+    pair.black_hole(PASSIVE, 2);
+    pair.run(10_000);
+    pair.black_hole(ACTIVE, 1);
+    pair.run(NOTICED + 1_000);
+    pair.sa_dead = false;
+    pair.command(ACTIVE, Command::Rearm);
+    pair.run(5_000);
+    let (local, remote) = Pair::rails(&pair.qp(ACTIVE).primary);
+    assert_eq!((local, remote), (2, (PASSIVE, 1)));
+}
+
+/// More of them than hear of a path before the first one's order is taken.
+#[test]
+fn all_connections_over_a_black_holed_path_leave_it_by_order() {
+    let mut pair = Pair::with(13, 0, 40);
+    pair.begin();
+    pair.run(3_000);
+    pair.assert_armed();
+    pair.set_traffic(false);
+    pair.run(100);
+    pair.black_hole(PASSIVE, 1);
+    pair.run(NOTICED + 1_000);
+    for host in [ACTIVE, PASSIVE] {
+        let left = pair.hosts[host]
+            .qps
+            .iter()
+            .filter(|qp| qp.primary.port == 2);
+        assert_eq!(left.count(), 40, "host {host}");
+    }
+}
+
+/// Where no probe would tell that a path carries packets again, time does.
+#[test]
+fn without_probes_a_path_that_failed_is_an_alternate_again_after_its_hold_off() {
+    let mut pair = Pair::new(17);
+    pair.config.verify = Duration::ZERO;
+    let hold_off = pair.config.suspect_hold_off.as_millis() as u64;
+    pair.begin();
+    pair.run(2_000);
+    pair.assert_armed();
+    pair.black_hole(PASSIVE, 1);
+    pair.run(3_000);
+    assert_eq!(pair.qp(ACTIVE).primary.port, 2, "hardware has left it");
+    *pair.net.cable((PASSIVE, 1)) = Cable::Plugged;
+    assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (1, (PASSIVE, 2)));
+    pair.run(hold_off);
+    assert_eq!(Pair::rails(&alternate(&pair, ACTIVE)), (1, (PASSIVE, 1)));
 }

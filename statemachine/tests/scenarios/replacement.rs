@@ -96,6 +96,21 @@ fn it_is_not_replaced_when_the_primary_is_suspect() {
     assert_eq!(pair.qp(PASSIVE).alternate, loaded);
 }
 
+/// The peer may be silent, or MADs may be lost: nothing is known of either path.
+#[test]
+fn nor_when_both_paths_became_suspect_together() {
+    let (mut pair, source, lap) = armed();
+    pair.set_traffic(false);
+    pair.hosts[ACTIVE].stopped = true;
+    pair.run(2_500);
+    let before = answers(&pair).len();
+    let loaded = pair.qp(PASSIVE).alternate;
+    propose(&mut pair, source, &lap);
+    pair.run(1_000);
+    assert_eq!(answers(&pair)[before..], [ApStatus::Rejected]);
+    assert_eq!(pair.qp(PASSIVE).alternate, loaded);
+}
+
 /// How many alternates were proposed in place of the armed one while all paths were good, and only MADs were lost or
 /// late. A primary may be left because of that, which is another thing.
 fn needless(weather: Weather) -> usize {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one connection's handshake has proven of the peer's ports serves others to the same port.
 
+use cm_msgs::PKey;
 use cm_msgs::cm::Message;
 use statemachine::Input;
 use statemachine::view::AssociationState;
@@ -47,6 +48,19 @@ fn a_peer_whose_port_died_before_the_handshake_is_reached_at_its_other() {
         pair.run(10_000);
         assert!(is_open(&pair, 1), "host {loses} has lost its port");
     }
+}
+
+/// A local port joins another partition: that says nothing about the peer's ports.
+#[test]
+fn proofs_outlast_a_local_change_that_keeps_lids_and_subnet() {
+    let mut pair = one_of_two(1);
+    pair.join_partition(ACTIVE, 2, PKey(0x8005));
+    pair.run(100);
+    pair.pull(PASSIVE, 1);
+    pair.run(100);
+    register_second(&mut pair);
+    pair.run(10_000);
+    assert!(is_open(&pair, 1));
 }
 
 #[test]

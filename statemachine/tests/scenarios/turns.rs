@@ -246,6 +246,30 @@ fn connections_that_were_armed_without_their_peer_come_before_nobody() {
     assert!(sent >= 200, "REQs of {sent} connections");
 }
 
+/// Packets to the old LID are lost, and the link is up: nothing else tells.
+#[test]
+fn a_port_with_another_lid_is_left_before_other_connections_look_at_it() {
+    let mut lone = Lone::new();
+    for conn in 0..200 {
+        lone.register(conn, Role::Passive, 2, Some(1));
+    }
+    for conn in 200..400 {
+        lone.register(conn, Role::Passive, 1, Some(2));
+    }
+    lone.orders.clear();
+    let relabelled = PortStatus {
+        lid: Lid(8),
+        ..status(1, true)
+    };
+    lone.engine
+        .handle(lone.now, Input::Port(port(1), Some(relabelled)));
+    for conn in 200..400 {
+        let (ordered, order) = lone.engine.poll_order().expect("an order for each");
+        assert!(matches!(order, Order::Migrate(_)), "{order:?}");
+        assert_eq!(ordered, id(conn));
+    }
+}
+
 /// Those on the same port that have no alternate come after it, however many they are.
 #[test]
 fn what_must_migrate_does_not_wait_for_what_cannot() {

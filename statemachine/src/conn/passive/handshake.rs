@@ -174,4 +174,27 @@ mod tests {
         let soon = Time(0) + MS;
         assert!(!take(&mut handshake, Sender::Elsewhere, 3, soon), "paced");
     }
+
+    #[test]
+    fn a_req_from_elsewhere_is_answered_once_a_second() {
+        let mut handshake = Handshake::new(7);
+        let late = Time(0) + ELSEWHERE_PACE;
+        assert!(take(&mut handshake, Sender::Elsewhere, 2, Time(0)));
+        assert!(!take(&mut handshake, Sender::Elsewhere, 3, Time(999_999)));
+        assert!(take(&mut handshake, Sender::Elsewhere, 3, late));
+        assert!(handshake.confirm(7, 2).is_none(), "it has lost its place");
+        assert!(handshake.confirm(7, 3).is_some());
+    }
+
+    #[test]
+    fn answers_are_counted_and_copies_keep_what_was_told_first() {
+        let mut handshake = Handshake::new(7);
+        let state = State::default();
+        let mut take = |remote, told| handshake.take(Sender::AtPeer, remote, &state, told, Time(0));
+        assert_eq!([take(1, 5), take(1, 6), take(1, 7)], [0, 1, 2].map(Some));
+        assert_eq!(handshake.confirm(7, 1).map(|offer| offer.told), Some(5));
+        handshake.take(Sender::AtPeer, 1, &state, 8, Time(0));
+        handshake.take(Sender::AtPeer, 2, &state, 9, Time(0));
+        assert_eq!(handshake.confirm(7, 2).map(|offer| offer.told), Some(9));
+    }
 }

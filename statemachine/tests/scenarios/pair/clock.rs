@@ -103,6 +103,8 @@ impl Pair {
         while let Some((id, order)) = self.poll(host, Engine::poll_order) {
             self.order(host, id, order);
         }
+        let more = self.poll(host, Engine::poll_order);
+        assert_eq!(more, None, "it had said that there is none");
         let full = self.hosts[host].full;
         let has_room = |id: PortId| !full[usize::from(id.port) - 1];
         while let Some(mad) = self.poll(host, |engine| engine.poll_transmit(has_room)) {

@@ -126,8 +126,14 @@ impl Pair {
     pub(super) fn say_register(&mut self, host: usize, conn: usize) {
         let register = self.register_message(host, conn);
         self.hosts[host].told.insert(conn, register.snapshot);
-        let id = self.id(host, conn);
-        self.input(host, Input::Register(id, OWNER, register));
+        let (_, input) = self.registration(host, conn);
+        self.input(host, input);
+    }
+
+    /// A connection's name, and what its library says to register it.
+    pub(crate) fn registration(&self, host: usize, conn: usize) -> (ConnId, Input) {
+        let (id, register) = (self.id(host, conn), self.register_message(host, conn));
+        (id, Input::Register(id, OWNER, register))
     }
 
     pub(super) fn register_message(&self, host: usize, conn: usize) -> Register {

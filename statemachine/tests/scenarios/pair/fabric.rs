@@ -62,7 +62,7 @@ impl Fabric {
     pub(crate) fn answer(&self, assess: &Assess) -> Vec<Option<Overlap>> {
         let paths = assess.paths.iter();
         paths
-            .map(|path| self.overlap(&assess.primary, lids(path)))
+            .map(|path| self.overlap(&assess.primary, lids(path)?))
             .collect()
     }
 }
@@ -71,10 +71,8 @@ pub(crate) fn shared(switches: u8, links: u8) -> Overlap {
     Overlap { switches, links }
 }
 
-fn lids(way: &PathEnds) -> Lids {
-    let lid = |lid: Option<Lid>, gid| {
-        lid.or_else(|| port_of(gid).map(base_lid))
-            .expect("a LID or a known GID")
-    };
-    (lid(way.slid, way.sgid), lid(way.dlid, way.dgid))
+/// `None`: one of its ends is a port that nobody knows.
+fn lids(way: &PathEnds) -> Option<Lids> {
+    let lid = |lid: Option<Lid>, gid| lid.or_else(|| port_of(gid).map(base_lid));
+    Some((lid(way.slid, way.sgid)?, lid(way.dlid, way.dgid)?))
 }

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use alloc::vec;
+
+use cm_msgs::{Gid, Guid, Lid, PKey};
+
+use super::*;
+use crate::id::PortId;
+
+fn id(conn: u32) -> ConnId {
+    ConnId { client: 1, conn }
+}
+
+/// The question for a path to this LID.
+fn query(dlid: u16) -> PathQuery {
+    PathQuery {
+        query: 0,
+        port: PortId::new(Guid(1), 1),
+        sgid: Gid([1; 16]),
+        dgid: Gid([2; 16]),
+        slid: None,
+        dlid: Some(Lid(dlid)),
+        pkey: PKey::DEFAULT_FULL,
+    }
+}
+
+/// One connection asks, each for a path of its own; the number of the question.
+fn ask(questions: &mut Questions, urgency: Urgency, conn: u16) -> u32 {
+    ask_at(questions, Time(0), urgency, conn).0
+}
+
+fn ask_at(questions: &mut Questions, now: Time, urgency: Urgency, conn: u16) -> (u32, bool) {
+    questions.paths(now, id(conn.into()), urgency, query(conn))
+}
+
+fn find(questions: &mut Questions, now: Time, number: u32) {
+    let paths = vec![PathRecord::default()];
+    questions.answered(now, number, Ok(paths), None);
+}
+
+/// The destinations of the questions that are let out now.
+fn polled(questions: &mut Questions) -> Vec<u16> {
+    let polled = core::iter::from_fn(|| questions.poll_paths());
+    polled
+        .filter_map(|query| query.dlid)
+        .map(|lid| lid.0)
+        .collect()
+}
+
+fn told(questions: &mut Questions) -> Vec<(u32, u32)> {
+    core::iter::from_fn(|| questions.next_answer())
+        .map(|(id, answer)| (id.conn, answer.number))
+        .collect()
+}
+
+#[test]
+fn equal_queries_share_one_question() {
+    let mut questions = Questions::default();
+    let mut numbered =
+        |conn, query: PathQuery| questions.paths(Time(0), id(conn), Urgency::Initial, query);
+    let (number, new) = numbered(
+        1,
+        PathQuery {
+            query: 7,
+            ..query(1)
+        },
+    );
+    assert!(new);
+    let (same, new) = numbered(
+        2,
+        PathQuery {
+            query: 9,
+            ..query(1)
+        },
+    );
+    assert_eq!((same, new), (number, false));
+    let out = questions.poll_paths().map(|query| query.query);
+    assert_eq!(out, Some(number));
+    assert_eq!(questions.poll_paths(), None);
+    find(&mut questions, Time(0), number);
+    assert_eq!(told(&mut questions), [(1, number), (2, number)]);
+    assert!(questions.numbers.is_empty(), "nothing is waited for");
+}
+
+#[test]
+fn an_answer_is_reused_for_one_second() {
+    let mut questions = Questions::default();
+    let [first, second] = [1, 2].map(|conn| ask(&mut questions, Urgency::Rearm, conn));
+    find(&mut questions, Time(0), first);
+    let half = Time(0) + RECENT / 2;
+    find(&mut questions, half, second);
+    told(&mut questions);
+    let (number, new) = ask_at(&mut questions, half, Urgency::Rearm, 1);
+    assert!(!new && number != first, "its own number");
+    assert_eq!(told(&mut questions), [(1, number)]);
+    let late = Time(0) + RECENT;
+    assert!(ask_at(&mut questions, late, Urgency::Rearm, 1).1);
+    assert!(!ask_at(&mut questions, late, Urgency::Rearm, 2).1);
+    questions.forget_recent();
+    assert!(ask_at(&mut questions, late, Urgency::Rearm, 2).1);
+}
+
+#[test]
+fn recent_answers_are_limited_and_failures_are_not_kept() {
+    let mut questions = Questions::default();
+    let conns = 1..=MAX_RECENT as u16 + 10;
+    for conn in conns {
+        let number = ask(&mut questions, Urgency::Rearm, conn);
+        find(&mut questions, Time(0), number);
+    }
+    assert_eq!(questions.recent.len(), MAX_RECENT);
+    // Those of a second ago make room for it.
+    let now = Time(0) + RECENT;
+    let number = ask_at(&mut questions, now, Urgency::Rearm, 1).0;
+    find(&mut questions, now, number);
+    assert_eq!(questions.recent.len(), 1);
+    for result in [Ok(Vec::new()), Err(QueryError::NoPath)] {
+        let number = ask_at(&mut questions, now, Urgency::Rearm, 2).0;
+        questions.answered(now, number, result, None);
+    }
+    assert_eq!(questions.recent.len(), 1);
+}
+
+#[test]
+fn first_queries_of_new_connections_are_limited() {
+    let mut questions = Questions::default();
+    for conn in 0..50 {
+        ask(&mut questions, Urgency::Initial, conn);
+    }
+    assert_eq!(polled(&mut questions).len(), MAX_INITIAL);
+    for conn in 100..150 {
+        ask(&mut questions, Urgency::Rearm, conn);
+    }
+    let rearm: Vec<u16> = (100..).take(MAX_UNDER_WAY - MAX_INITIAL).collect();
+    assert_eq!(polled(&mut questions), rearm, "and no more than these");
+}
+
+#[test]
+fn one_first_query_at_a_time_while_a_connection_rearms() {
+    let mut questions = Questions::default();
+    ask(&mut questions, Urgency::Rearm, 100);
+    let initial: Vec<u32> = (0..3)
+        .map(|conn| ask(&mut questions, Urgency::Initial, conn))
+        .collect();
+    assert_eq!(polled(&mut questions), [100, 0]);
+    find(&mut questions, Time(0), initial[0]);
+    assert_eq!(polled(&mut questions), [1]);
+}
+
+#[test]
+fn a_question_has_the_urgency_of_its_most_urgent_member() {
+    let mut questions = Questions::default();
+    let join = |questions: &mut Questions, urgency, conn, dlid| {
+        questions.paths(Time(0), id(conn), urgency, query(dlid))
+    };
+    for dlid in [1, 2] {
+        ask(&mut questions, Urgency::Initial, dlid);
+    }
+    ask(&mut questions, Urgency::Rearm, 3);
+    join(&mut questions, Urgency::Rearm, 12, 2);
+    join(&mut questions, Urgency::Initial, 13, 3);
+    assert_eq!(polled(&mut questions), [2, 3, 1]);
+    // It is under way, and not asked again.
+    join(&mut questions, Urgency::Rearm, 11, 1);
+    assert!(polled(&mut questions).is_empty());
+}
+
+#[test]
+fn a_question_without_members_is_removed() {
+    let mut questions = Questions::default();
+    let number = ask(&mut questions, Urgency::Initial, 1);
+    questions.paths(Time(0), id(2), Urgency::Initial, query(1));
+    assert!(questions.leave(id(1), number), "another waits");
+    assert!(!questions.leave(id(2), number));
+    assert!(polled(&mut questions).is_empty());
+    assert!(ask_at(&mut questions, Time(0), Urgency::Initial, 1).1);
+}
+
+#[test]
+fn a_connection_that_leaves_gets_no_answer_and_the_others_do() {
+    let mut questions = Questions::default();
+    let number = ask(&mut questions, Urgency::Initial, 1);
+    questions.paths(Time(0), id(2), Urgency::Initial, query(1));
+    let other = ask(&mut questions, Urgency::Initial, 3);
+    questions.paths(Time(0), id(1), Urgency::Initial, query(3));
+    for number in [number, other] {
+        find(&mut questions, Time(0), number);
+    }
+    assert!(questions.has_answers());
+    assert!(!questions.leave(id(1), number));
+    assert_eq!(told(&mut questions), [(2, number), (1, other), (3, other)]);
+    assert!(!questions.has_answers());
+}
+
+#[test]
+fn an_assessment_is_asked_for_once_and_not_after_it_is_withdrawn() {
+    let mut questions = Questions::default();
+    let assess = |questions: &mut Questions, conn| {
+        questions.assess(id(conn), |number| {
+            Query::Paths(PathQuery {
+                query: number,
+                ..query(1)
+            })
+        })
+    };
+    let [one, other] = [1, 2].map(|conn| assess(&mut questions, conn));
+    assert!(!questions.leave(id(1), one));
+    let asked = questions.poll_assessment().map(|(id, _)| id);
+    assert_eq!(asked, Some(id(2)));
+    assert!(questions.poll_assessment().is_none());
+    assert_eq!(questions.assessed(other), Some(id(2)));
+    assert_eq!(
+        [one, other].map(|number| questions.assessed(number)),
+        [None; 2]
+    );
+}
