@@ -74,7 +74,7 @@ pub struct Score {
     /// possible. A loaded alternate is replaced only where the new one is *known* to share less,
     /// so knowledge that comes and goes moves nothing to and fro.
     pub overlap: Option<Overlap>,
-    /// A path to the same remote port is silent, and not for its local port's sake.
+    /// Another path to the same remote port is silent although that path's local port carries others.
     pub dead_end: bool,
     /// Spreads connections over equal candidates.
     pub tie: u32,

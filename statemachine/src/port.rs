@@ -513,8 +513,8 @@ mod tests {
             ports.update(id, Some(status(true)), HOLD_OFF);
         }
         let places = ids.map(|id| usize::from(ports.place(id)));
-        let told = core::array::from_fn(|at| (at + 1) % (MAX_PORTS + 1));
-        assert_eq!(places, told, "the last one is not told of");
+        let announced = core::array::from_fn(|at| (at + 1) % (MAX_PORTS + 1));
+        assert_eq!(places, announced, "there is no room for the last one");
         assert_eq!(ports.place(PortId::new(Guid(2), 1)), 0);
     }
 

@@ -76,6 +76,10 @@ fn seeds_that_were_mended_break_no_rule() {
             1_795_723_507_590_792,
             Some(&[0, 5, 6, 8, 10]),
         ),
+        // Judged by an alternate though two ports had exchanged their LIDs while the queue pair retried.
+        (Named::All, 1_795_742_946_896_259, Some(&[3, 4, 5, 6])),
+        // Judged by the loss of MADs at the death and not when the primary died.
+        (Named::All, 1_795_753_306_524_843, Some(&[0, 1, 2, 3])),
         // Judged by an alternate that was not loaded any more.
         (Named::Default, 1_795_722_265_131_648, Some(&[0, 1, 2])),
         // Probes counted as messages to the peer.

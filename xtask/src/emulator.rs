@@ -3,7 +3,7 @@
 //! and not installed.
 //!
 //! Before 8.1 a virtual processor could go on with translated code that another had overwritten in the meantime
-//! (mended by "accel/tcg: Always lock pages before translation",
+//! (fixed by "accel/tcg: Always lock pages before translation",
 //! <https://github.com/ClangBuiltLinux/boot-utils/issues/111>). Linux patches its own code while it runs, at static
 //! keys, tracepoints and probes, by a breakpoint instruction that is there for a moment: a processor that keeps that
 //! moment's translation stands still for ever.
@@ -22,7 +22,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// The packages with the program and its firmware; what they need besides is what Debian 12's own need.
 const PACKAGES: &[&str] = &["qemu-system-data", "seabios", "qemu-system-x86"];
 
-/// The first version with the mend.
+/// The first version with the fix.
 const LEAST: (u32, u32) = (8, 1);
 
 /// Returns the program to run, fetched below `vm_dir` unless it is there or the installed one will do. Of the

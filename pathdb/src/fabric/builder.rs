@@ -48,7 +48,7 @@ pub struct NodeSpec {
 /// What is known of a port beside its link.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSpec {
-    /// Its GUID. 0 is none, as in files of ports whose GUID was not read.
+    /// Its GUID. 0 counts as none.
     pub guid: Option<Guid>,
     /// Its LIDs.
     pub lids: Option<LidRange>,

@@ -58,7 +58,7 @@ mod tests {
         PortId::new(Guid(1), number)
     }
 
-    /// How many of so many questions of one port are answered.
+    /// How many of `questions` from one LID are answered.
     fn answered(strangers: &mut Strangers, now: Time, lid: u16, questions: usize) -> usize {
         let mut admits = || strangers.admits(now, port(1), Lid(lid), 0);
         (0..questions).filter(|_| admits()).count()

@@ -281,7 +281,8 @@ impl Probes {
         self.tally.is_suspect(port)
     }
 
-    /// Whether the path is silent though a later probe of another path over its local port was answered.
+    /// Whether the path is silent though a later probe of another path over its local port was answered. When a local
+    /// port has just come back this also holds for its own fault, until the next probe of the path.
     pub(crate) fn fails_remotely(&self, path: &ProbePath) -> bool {
         let state = self.paths.get(path).filter(|state| state.is_suspect());
         state.is_some_and(|state| self.tally.has_carried(path.port, state.began))

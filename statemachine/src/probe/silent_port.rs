@@ -6,8 +6,8 @@
 //! enough of them have lost one, and none was answered since, it is *silent* and all of them are suspect. With fewer
 //! paths than that there is no need, since each is probed every second.
 //!
-//! Peers that fall silent together, as those behind a dead switch do, are not the port's fault. So some other paths over
-//! it are asked first, drawn at random, and one answer is enough. And a primary over a silent port is left only if
+//! Peers that fall silent together, as those behind a dead switch do, do not mean that the port has failed. So some other
+//! paths over it are asked first, drawn at random, and one answer is enough. And a primary over a silent port is left only if
 //! another port was answered meanwhile.
 
 use alloc::vec::Vec;

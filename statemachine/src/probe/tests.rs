@@ -509,7 +509,7 @@ fn was_suspect(world: &World, pair: u16) -> bool {
     found.any(|it| (it.1, it.2) == (path_of_pair(pair, 1), Finding::Suspect))
 }
 
-/// As a user can have, whose queue pairs lead to where nobody is.
+/// Any user can have queue pairs that lead to LIDs without a port.
 #[test]
 fn paths_that_never_answered_make_no_port_silent() {
     for phase in (0..1_000).step_by(90) {

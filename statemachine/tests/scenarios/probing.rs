@@ -333,7 +333,7 @@ fn probes_that_are_late_do_not_send_a_connection_back_to_where_hardware_has_left
     });
 }
 
-/// A port whose send queue stays full sends no probe. Whether a path over it works, the LAP's load and hardware tell.
+/// A port whose send queue stays full sends no probe. The path is then proposed untested.
 #[test]
 fn without_an_alternate_a_path_that_cannot_be_probed_is_proposed_all_the_same() {
     let mut pair = Pair::new(12);

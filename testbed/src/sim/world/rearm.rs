@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// How long connections whose alternate's far port is a black hole are without one, on average.
+    /// The average time until connections are armed again after the far port of their alternate has become a black hole.
     fn mean_gap(peers: usize) -> u64 {
         let gaps = (0..30).flat_map(|seed| {
             let trial = Trial {
@@ -293,8 +293,8 @@ mod tests {
         gaps.iter().sum::<u64>() / gaps.len() as u64
     }
 
-    /// The local port carries probes to others: so it is the far port that is not tried again. Where there is one peer
-    /// nobody can know, and half of the second tries are in vain, 0.4 s.
+    /// The local port carries probes to other peers, so the far port has failed and is not tried again by another path.
+    /// With one peer the active end cannot know that: half of its next tries fail, which takes 0.4 s.
     #[test]
     fn who_has_other_peers_knows_which_end_of_a_path_has_failed() {
         let (others, none) = (mean_gap(4), mean_gap(1));
