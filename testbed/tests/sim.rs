@@ -80,6 +80,8 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_742_946_896_259, Some(&[3, 4, 5, 6])),
         // Judged by the loss of MADs at the death and not when the primary died.
         (Named::All, 1_795_753_306_524_843, Some(&[0, 1, 2, 3])),
+        // Judged by an alternate that a policy had replaced after the primary had failed.
+        (Named::All, 1_795_754_992_894_880, Some(&[0, 1, 2, 3, 4, 5])),
         // Judged by an alternate that was not loaded any more.
         (Named::Default, 1_795_722_265_131_648, Some(&[0, 1, 2])),
         // Probes counted as messages to the peer.

@@ -274,7 +274,7 @@ impl World<'_> {
 
     /// Whether an alternate ends at the same port as the one that was armed wherever a policy may want the
     /// connection elsewhere: a QP migrates to its alternate only, so that leads there first.
-    fn leads_alike(&self, conn: usize, armed: Lids, way: Lids) -> bool {
+    pub(super) fn leads_alike(&self, conn: usize, armed: Lids, way: Lids) -> bool {
         let ends = [(armed.0, way.0), (armed.1, way.1)];
         let places = |side: usize| {
             let host = self.connections[conn].ends[side].host;

@@ -21,9 +21,17 @@ const DEAF: u32 = 667;
 /// Losses in a row.
 #[derive(Clone, Copy)]
 struct Trial {
-    /// At the first both ends were armed with this alternate, this end's first, and since then a packet would have got to
-    /// and fro by it.
+    /// At the first both ends were armed with this alternate, this end's first; since then a packet would have got to
+    /// and fro by it, and no policy has put another alternate in its place.
     alternate: Option<[Path; 2]>,
+}
+
+/// The ends of a path of `side`, the first side's first.
+fn from_first(side: usize, (from, to): (Lid, Lid)) -> (Lid, Lid) {
+    match side {
+        0 => (from, to),
+        _ => (to, from),
+    }
 }
 
 /// What is judged, and what it takes to judge it.
@@ -119,9 +127,26 @@ impl World<'_> {
             None => self.live_alternate(conn, side),
         };
         let hears = self.weather.loss < DEAF;
-        let alternate =
-            alternate.filter(|[here, there]| hears && self.joins(conn, side, [here, there]));
+        let alternate = alternate.filter(|[here, there]| {
+            hears
+                && self.joins(conn, side, [here, there])
+                && !self.is_replaced_by_policy(conn, side, [here, there])
+        });
         self.judge.trials[conn][side] = Some(Trial { alternate });
+    }
+
+    /// Whether an end has another alternate than `armed`, at another port, where a policy may want the connection. It
+    /// migrates to its alternate only, so that leads there first, whatever it shares with the primary; and that the
+    /// primary has failed no daemon knows before a QP gives up.
+    fn is_replaced_by_policy(&self, conn: usize, side: usize, armed: [&Path; 2]) -> bool {
+        [side, 1 - side].into_iter().zip(armed).any(|(end, armed)| {
+            let loaded = self.connections[conn].ends[end].qp.alternate;
+            let loaded = loaded.and_then(|path| self.ends_of(conn, end, &path));
+            let armed = self.ends_of(conn, end, armed);
+            armed.zip(loaded).is_some_and(|(armed, loaded)| {
+                !self.leads_alike(conn, from_first(end, armed), from_first(end, loaded))
+            })
+        })
     }
 
     /// A QP's retries are used up, and it had no alternate.
