@@ -87,6 +87,12 @@ impl Lid {
         Self(self.0 >> lmc << lmc)
     }
 
+    /// The last LID of the port that has this one, where ports have 2^`lmc` LIDs (0 to 7).
+    pub const fn last(self, lmc: u8) -> Self {
+        let lmc = if lmc < 7 { lmc } else { 7 };
+        Self(self.0 | ((1 << lmc) - 1))
+    }
+
     /// Whether both are LIDs of one port, where ports have 2^`lmc` LIDs. In one subnet only: another subnet has
     /// ports with the same LIDs.
     pub const fn is_one_port_with(self, other: Self, lmc: u8) -> bool {

@@ -11,7 +11,7 @@ use core::ops::RangeBounds;
 
 use cm_msgs::control::{Ending, Refusal, Register};
 use cm_msgs::sa::PathRecord;
-use cm_msgs::{Guid, Qpn};
+use cm_msgs::{Guid, Lid, Qpn};
 
 use crate::closing::{ClosingTable, Ended};
 use crate::config::Config;
@@ -25,7 +25,7 @@ use crate::overlap::Overlap;
 use crate::parked::{Parked, ParkedReqs};
 use crate::path_index::{Concerned, PathCount};
 use crate::port::{Change, Port};
-use crate::probe::{Hearer, Probe, ProbePath};
+use crate::probe::{Hearer, Probe};
 use crate::random::Random;
 use crate::schedule::Class;
 use crate::time::Time;
@@ -172,9 +172,15 @@ impl Engine {
         self.cx.probes.expects(answer)
     }
 
-    /// Whether connections whose peers' daemons answer have this path, with whatever service level.
-    pub fn has_path(&self, path: &ProbePath) -> bool {
-        self.cx.probes.has_path(path)
+    /// Whether connections whose peers' daemons answer lead from this local port to the port with that LID, whichever
+    /// LIDs of the two they use.
+    pub fn leads_to(&self, id: PortId, lid: Lid) -> bool {
+        let Some(Port { status, .. }) = self.cx.ports.get(id) else {
+            return false;
+        };
+        let far = lid.base(status.lmc)..=lid.last(status.lmc);
+        let mut own = status.lid.0..=status.lid.last(status.lmc).0;
+        own.any(|slid| self.cx.probes.leads_to(id, Lid(slid), &far))
     }
 
     /// Whether probes that leave by this local port do not come back: of the paths over it at least one

@@ -235,7 +235,7 @@ impl Parts {
                     ..
                 } = *mad;
                 if mad.message == Presence::Get {
-                    let is_peer = mad.path.is_some_and(|path| engine.has_path(&path));
+                    let is_peer = engine.leads_to(from.port, from.lid);
                     if !self.peers.admits(now, from, mad.lmc, is_peer) {
                         return;
                     }

@@ -362,6 +362,8 @@ impl Active {
         } else if self.association.ids().is_some() {
             self.negotiation.drive(core, cx, &mut self.association);
             self.announce(core, cx);
+        } else {
+            self.association.drive(core, cx);
         }
     }
 

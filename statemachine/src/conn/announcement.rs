@@ -35,7 +35,7 @@ impl Announcement {
         message: impl FnOnce() -> cm::Message,
     ) -> Option<Duration> {
         let routes = core.routes(cx);
-        let claim = core.claim(cx);
+        let claim = core.charged(cx);
         self.exchange
             .next(cx, &claim, &routes, core.round_trip, message)
     }

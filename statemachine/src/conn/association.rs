@@ -242,6 +242,13 @@ impl ActiveAssociation {
         self.send_req(core, cx);
     }
 
+    /// The connection may be in more need than before.
+    pub(super) fn drive(&self, core: &Core, cx: &mut Context) {
+        if let State::NoRoom = self.state {
+            core.keep_waiting(cx);
+        }
+    }
+
     /// It waited for room, and there is some.
     pub(super) fn room(&mut self, core: &Core, cx: &mut Context) {
         if let State::NoRoom = self.state {
@@ -301,7 +308,7 @@ impl ActiveAssociation {
         };
         let routes = core.routes(cx);
         let req = req(core, cx, sent.comm_id);
-        let claim = core.claim(cx);
+        let claim = core.charged(cx);
         core.note_sent(cx, &mut sent.sent_to, &routes);
         match sent
             .exchange

@@ -4,8 +4,8 @@
 
 use alloc::vec::Vec;
 
+use cm_msgs::Gid;
 use cm_msgs::path::Path;
-use cm_msgs::{Gid, Lid};
 
 use super::qp::Core;
 use super::{Connection, Side};
@@ -47,8 +47,7 @@ impl Connection {
 
 impl Core {
     fn hear_of(&self, cx: &Context, path: &Path, heard: &mut Heard) {
-        let lmc = self.lmc(cx).min(7);
-        let base = Lid(path.dlid.0 >> lmc << lmc);
+        let base = path.dlid.base(self.lmc(cx));
         if let Some(probe) = self.probe_path(path) {
             heard.uses(probe, path.dgid, base);
         }

@@ -140,6 +140,19 @@ impl Core {
         }
     }
 
+    /// What its requests without an answer are charged to, or else its next one.
+    pub(super) fn charged(&self, cx: &Context) -> Claim {
+        self.flight
+            .as_ref()
+            .map_or_else(|| self.claim(cx), |flight| flight.claim)
+    }
+
+    /// It still waits until a request may leave, and may be of another class than when it began to.
+    pub(super) fn keep_waiting(&self, cx: &mut Context) {
+        let claim = self.claim(cx);
+        cx.schedule.wait(claim, Waiter::Conn(self.id));
+    }
+
     /// Whether a request may leave now; if not, the connection is told when one may.
     pub(super) fn has_room(&self, cx: &mut Context) -> bool {
         let claim = self.claim(cx);
@@ -150,12 +163,15 @@ impl Core {
         room
     }
 
-    /// So many requests of its own are without an answer now, and charged to what the connection is now.
+    /// So many requests of its own have no answer now. They stay charged to what they were charged to when the latest of
+    /// them left: room that opens because connections change their class would be taken a second time.
     pub(super) fn note_in_flight(&mut self, cx: &mut Context, requests: u8) {
-        if self.flight.is_some() || requests > 0 {
-            let claim = self.claim(cx);
-            cx.schedule.in_flight(&mut self.flight, claim, requests);
-        }
+        let claim = match &self.flight {
+            None if requests == 0 => return,
+            Some(before) if requests <= before.requests => before.claim,
+            _ => self.claim(cx),
+        };
+        cx.schedule.in_flight(&mut self.flight, claim, requests);
     }
 
     /// Whether it has an alternate that carries packets, as far as ports, probes and both ends tell.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whose a peer's message is.
 
-use cm_msgs::Lid;
 use cm_msgs::association::{AssociationError, ReqData};
 use cm_msgs::cm::{self, RejReason, Rejected, Req};
 
@@ -11,7 +10,6 @@ use crate::conn::{CommIds, MraReceived};
 use crate::context::{Alarm, Owner, Route};
 use crate::input::MadSource;
 use crate::parked::Parked;
-use crate::probe::ProbePath;
 use crate::trace::Drop;
 
 impl Engine {
@@ -161,29 +159,12 @@ impl Engine {
         }
     }
 
-    /// Whether connections whose daemons answer lead to where this came from.
-    fn is_peer(&self, source: &MadSource) -> bool {
-        let Some(port) = self.cx.ports.get(source.port) else {
-            return false;
-        };
-        let bits = 0..1_u16 << port.status.lmc.min(7);
-        bits.into_iter().any(|bits| {
-            self.cx.probes.has_path(&ProbePath {
-                port: source.port,
-                slid: Lid(port.status.lid.0 | bits),
-                dlid: source.lid,
-                sl: 0,
-                pkey: source.pkey,
-            })
-        })
-    }
-
     fn park(&mut self, source: &MadSource, req: &Req, data: ReqData) {
         let wait = self.cx.config.parked_for;
         let limit = self.cx.config.parked_limit;
         let port = self.cx.ports.get(source.port);
         let lmc = port.map_or(0, |port| port.status.lmc);
-        let is_peer = self.is_peer(source);
+        let is_peer = self.leads_to(source.port, source.lid);
         let parked = self
             .parked
             .park(*source, req.clone(), data, limit, lmc, is_peer);

@@ -13,7 +13,7 @@ mod silent_port;
 mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use core::ops::Bound;
+use core::ops::{Bound, RangeInclusive};
 use core::time::Duration;
 
 use cm_msgs::{Lid, PKey};
@@ -288,10 +288,18 @@ impl Probes {
         state.is_some_and(|state| self.tally.has_carried(path.port, state.began))
     }
 
-    /// Whether connections use or mean to use a path between these LIDs, with whatever service level.
-    pub(crate) fn has_path(&self, path: &ProbePath) -> bool {
-        let (low, high) = ((0, PKey(0)), (u8::MAX, PKey(u16::MAX)));
-        let [first, last] = [low, high].map(|(sl, pkey)| ProbePath { sl, pkey, ..*path });
+    /// Whether connections use or mean to use a path from this LID of a local port to one of those LIDs, with whatever
+    /// service level and partition.
+    pub(crate) fn leads_to(&self, port: PortId, slid: Lid, dlids: &RangeInclusive<Lid>) -> bool {
+        let path = |dlid: &Lid, sl, pkey| ProbePath {
+            port,
+            slid,
+            dlid: *dlid,
+            sl,
+            pkey: PKey(pkey),
+        };
+        let first = path(dlids.start(), 0, 0);
+        let last = path(dlids.end(), u8::MAX, u16::MAX);
         self.paths.range(first..=last).next().is_some()
     }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queries of the engine's API: counters, names, deadlines, and whether a probe is expected.
 
-use cm_msgs::Lid;
 use cm_msgs::control::{Cause, Refusal, Report};
+use cm_msgs::{Guid, Lid};
 use statemachine::view::Counters;
-use statemachine::{ConnId, Engine, Input, Notice, Order, Probe, ProbePath, Time};
+use statemachine::{ConnId, Engine, Input, Notice, Order, PortId, Probe, ProbePath, Time};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, gid};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
 
 fn engine(pair: &Pair, host: usize) -> &Engine {
     pair.hosts[host].engine.as_ref().expect("it runs")
@@ -136,8 +136,7 @@ fn a_probe_is_its_own_until_it_has_come_back() {
         ..probe.path
     };
     let engine = engine(&pair, ACTIVE);
-    assert!(engine.expects_probe(&probe) && engine.has_path(&probe.path));
-    assert!(!engine.expects_probe(&other) && !engine.has_path(&path));
+    assert!(engine.expects_probe(&probe) && !engine.expects_probe(&other));
     assert!(!engine.expects_probe(&Probe { path, ..probe }));
     let before = engine.counters().probes_answered;
     for answer in [other, probe, probe] {
@@ -180,4 +179,25 @@ fn an_order_that_nobody_has_polled_is_due_at_once() {
     let refused = Some((other, Order::Refuse(Refusal::Full)));
     assert_eq!(engine.poll_order(), refused);
     assert_ne!(engine.poll_timeout(), Some(now));
+}
+
+#[test]
+fn a_peer_is_known_by_every_lid_of_its_port() {
+    const LMC: u8 = 2;
+    let mut pair = Pair::with(6, LMC, 1);
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register_some(host, 0..1);
+    }
+    pair.set_traffic(true);
+    pair.run(2_000);
+    let engine = engine(&pair, ACTIVE);
+    for (here, there) in [(1, 1), (2, 2)] {
+        let port = pair.hosts[ACTIVE].port_id(here);
+        let base = base_lid((PASSIVE, there)).0;
+        let known = (base - 1..=base + 4).filter(|&lid| engine.leads_to(port, Lid(lid)));
+        assert!(known.eq(base..base + 4), "port {there}");
+    }
+    let of_nobody = PortId::new(Guid(0xdead), 1);
+    assert!(!engine.leads_to(of_nobody, base_lid((PASSIVE, 1))));
 }

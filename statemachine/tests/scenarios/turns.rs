@@ -240,7 +240,10 @@ fn connections_that_were_armed_without_their_peer_come_before_nobody() {
         let cause = Cause::Changed;
         lone.tell(Input::Report(id(conn), Report { cause, snapshot }));
     }
-    // Else their requests would not give way to others: there is room for more of those that need it.
+    // What has left stays charged to the class that it left in.
+    let sent = lone.requests.len();
+    assert!(sent <= 64, "REQs of {sent} connections, without an answer");
+    // Those that wait are in the class that they are in now, and there is room for them: silent peers give way.
     lone.run(Duration::from_secs(2));
     let sent = lone.requests.len();
     assert!(sent >= 200, "REQs of {sent} connections");

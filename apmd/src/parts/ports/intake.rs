@@ -26,10 +26,9 @@ pub(super) struct Sender {
 impl Sender {
     /// The port that has this LID, where ports have 2^`lmc` LIDs each, as all of a subnet.
     pub(super) fn new(port: PortId, lid: Lid, lmc: u8) -> Self {
-        let lmc = lmc.min(7);
         Self {
             port,
-            base: Lid(lid.0 >> lmc << lmc),
+            base: lid.base(lmc),
         }
     }
 }

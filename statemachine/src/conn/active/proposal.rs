@@ -54,7 +54,7 @@ impl Proposal {
     pub(super) fn send(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> Option<Duration> {
         let routes = core.routes_by(cx, &self.alternate);
         let lap = lap(core, cx, ids, fields(&self.alternate));
-        let claim = core.claim(cx);
+        let claim = core.charged(cx);
         self.exchange
             .next(cx, &claim, &routes, core.round_trip, || lap.into())
     }
