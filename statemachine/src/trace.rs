@@ -13,7 +13,7 @@ use strum::Display;
 use crate::candidate::Candidate;
 use crate::id::{ConnId, PortId};
 use crate::input::QueryError;
-use crate::view::{AssociationState, Grade, PortState, Protection, Reason};
+use crate::view::{AssociationState, Grade, MoveCause, PortState, Protection, Reason};
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -140,6 +140,8 @@ pub enum What {
         to: PathLids,
         /// Who moved it.
         by: MigratedBy,
+        /// Why.
+        cause: MoveCause,
         /// The path it left was abandoned by hardware, and no local port tells why.
         suspect: bool,
     },
@@ -305,12 +307,7 @@ impl fmt::Display for Trace {
             What::Port { to, .. } => write!(f, "port {to}"),
             What::Drained(true) => f.write_str("port drained: connections leave it"),
             What::Drained(false) => f.write_str("port no longer drained"),
-            What::Migrated {
-                by: MigratedBy::Hardware,
-                suspect: true,
-                ..
-            } => f.write_str("migrated by hardware, no port loss seen: the path left is suspect"),
-            What::Migrated { by, .. } => write!(f, "migrated {by}"),
+            What::Migrated { by, cause, .. } => write!(f, "migrated {by}: {}", cause.words()),
             What::PathSuspect { path, connections } => write!(
                 f,
                 "path suspect, its probes do not come back: {path} (used by {connections} connections)"

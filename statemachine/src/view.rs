@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an operator may see: plain values, made when asked for.
 
+mod moves;
+
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -13,6 +15,7 @@ use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
 
+pub use self::moves::{MoveCause, MoveCounts};
 use crate::candidate::Candidate;
 use crate::id::{ConnId, PortId};
 use crate::input::{Origin, QueryError};
@@ -173,49 +176,15 @@ impl fmt::Display for Transition {
             } => write!(f, "{to}: {reason}"),
             Self::Association(state) => write!(f, "association {state}"),
             Self::Migrated { from, to, cause } => {
-                write!(f, "migrated from port {from} to port {to}: {cause}")
+                write!(
+                    f,
+                    "migrated from port {from} to port {to}: {}",
+                    cause.words()
+                )
             }
             Self::PrimaryLost => f.write_str("its primary's port went down while it was not armed"),
         }
     }
-}
-
-/// Why a connection left a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Display)]
-pub enum MoveCause {
-    /// Its local port was down.
-    #[strum(to_string = "the local port was lost")]
-    PortLost,
-    /// Its library saw that, and had a standing order.
-    #[strum(to_string = "standing order, the local port was lost")]
-    StandingOrder,
-    /// Probes of it did not come back.
-    #[strum(to_string = "probes of it did not come back")]
-    PathSuspect,
-    /// Its policy wants it on another port.
-    #[strum(to_string = "its policy wants it on another port")]
-    Policy,
-    /// The peer said that its port was down.
-    #[strum(to_string = "the peer's port was lost")]
-    PeerPortLost,
-    /// `conn migrate`.
-    #[strum(to_string = "an operator ordered it")]
-    Operator,
-    /// `port drain`.
-    #[strum(to_string = "the local port is drained")]
-    Drained,
-    /// One of these at the peer.
-    #[strum(to_string = "the peer's operator wanted it")]
-    PeerOperator,
-    /// The daemon ordered it.
-    #[strum(to_string = "apmd ordered it")]
-    Ordered,
-    /// The peer had gone there first, and did not say why.
-    #[strum(to_string = "the peer had migrated")]
-    PeerMoved,
-    /// Hardware did, and no port tells why.
-    #[strum(to_string = "hardware gave the path up, or followed the peer's")]
-    Hardware,
 }
 
 /// Whether a connection would survive the loss of its primary path; the best first.
@@ -624,6 +593,9 @@ pub struct Counters {
     pub reports_out_of_place: u64,
     /// Migrations.
     pub migrations: u64,
+    /// The same, by cause.
+    #[serde(flatten)]
+    pub moves: MoveCounts,
     /// Local ports lost.
     pub ports_lost: u64,
     /// Associations opened.

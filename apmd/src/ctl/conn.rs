@@ -12,6 +12,7 @@ use super::ask::ask;
 use super::table::{self, Column, or_dash};
 use super::which::{Filters, brief, pages, why_held};
 use super::{Failure, Options, Outcome, order, print};
+use crate::observe::filter;
 use crate::observe::model::{self, Alternate, ModuleState, Path, SharedElement};
 use crate::observe::request::Show;
 
@@ -89,7 +90,7 @@ fn table(conns: &[model::Conn]) -> String {
         ("DEVICE", |conn| conn.qp.device.clone()),
         ("QPN", |conn| format!("0x{:06x}", conn.qp.qpn)),
         ("COMMAND", |conn| {
-            table::owner(&conn.program.command, conn.program.pid)
+            filter::owner(&conn.program.command, conn.program.pid)
         }),
         ("PEER", |conn| {
             let node = conn.qp.peer_node.as_ref();
@@ -152,7 +153,7 @@ fn details(conn: &model::Conn) -> String {
         "owner",
         format!(
             "{}, {} side, by the {}{}",
-            table::owner(&conn.program.command, conn.program.pid),
+            filter::owner(&conn.program.command, conn.program.pid),
             conn.qp.role,
             conn.program.by,
             opted(conn)

@@ -9,11 +9,10 @@ use serde::Serialize;
 
 use super::ask::ask;
 use super::order::seconds;
-use super::table;
 use super::terminal::Bar;
 use super::{Failure, Options, Outcome, which};
 use crate::observe::change::{Change, Drained};
-use crate::observe::filter::ConnectionFilter;
+use crate::observe::filter::{self, ConnectionFilter};
 use crate::observe::model::{self, Port};
 use crate::observe::request::Show;
 
@@ -191,7 +190,7 @@ fn text(report: &Report) -> String {
             command,
             reason,
         } = stuck;
-        format!("conn {id} {}: {reason}", table::owner(command, *pid))
+        format!("conn {id} {}: {reason}", filter::owner(command, *pid))
     }));
     if stuck.len() > NAMED {
         lines.push(format!("and {} more", stuck.len() - NAMED));

@@ -4,9 +4,9 @@
 use clap::Args;
 
 use super::ask::Stream;
-use super::table;
 use super::which::Filters;
 use super::{Failure, Options, Outcome, print};
+use crate::observe::filter;
 use crate::observe::request::{Request, Show};
 use crate::observe::transition::{Told, Transition};
 
@@ -48,7 +48,7 @@ fn line(transition: &Transition) -> String {
     let subject = &transition.subject;
     let program = match subject.command.as_str() {
         "" => String::new(),
-        command => format!(" {}", table::owner(command, subject.pid)),
+        command => format!(" {}", filter::owner(command, subject.pid)),
     };
     let change = match (&transition.from, &transition.to) {
         (Some(from), Some(to)) => format!(" ({from} -> {to})"),
@@ -97,6 +97,7 @@ mod tests {
             from: Some("rearming".to_owned()),
             to: Some("armed".to_owned()),
             reason: None,
+            cause: None,
             protection: "armed".to_owned(),
             grade: None,
             text: "connection armed".to_owned(),

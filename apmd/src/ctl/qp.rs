@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::table::{self, Column, or_dash};
 use super::{Failure, Options, Outcome, print};
+use crate::observe::filter;
 use crate::observe::queue_pairs::{HostQueuePair, QueuePairPage};
 use crate::observe::request::{Request, Show};
 
@@ -73,7 +74,7 @@ fn table(found: &[HostQueuePair]) -> String {
     let columns: [Column<HostQueuePair>; 7] = [
         ("DEVICE", |qp| qp.device.clone()),
         ("QPN", |qp| format!("0x{:06x}", qp.qpn)),
-        ("OWNER", |qp| table::owner(&qp.owner, qp.pid)),
+        ("OWNER", |qp| filter::owner(&qp.owner, qp.pid)),
         ("QP STATE", |qp| or_dash(qp.qp_state.clone())),
         ("CONN", |qp| or_dash(qp.connection.clone())),
         ("STATE", |qp| qp.protection.clone()),

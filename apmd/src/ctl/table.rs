@@ -26,14 +26,6 @@ pub(super) fn or_dash(text: Option<String>) -> String {
         .unwrap_or_else(|| "-".to_owned())
 }
 
-/// Whose queue pair it is: `rping[77]`, or a kernel module's name.
-pub(super) fn owner(command: &str, pid: i32) -> String {
-    match pid {
-        0 => command.to_owned(),
-        pid => format!("{command}[{pid}]"),
-    }
-}
-
 /// Rows under a heading, columns two spaces apart, the last one as long as it is.
 pub(super) struct Table(String);
 

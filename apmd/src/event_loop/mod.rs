@@ -5,6 +5,7 @@
 
 mod changes;
 mod configuration;
+mod log;
 mod operators;
 mod parts;
 mod route;

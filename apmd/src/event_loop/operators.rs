@@ -94,7 +94,7 @@ impl Parts {
     }
 
     /// Whose connection it is.
-    fn client(&self, id: ConnId) -> Option<&Client> {
+    pub(super) fn client(&self, id: ConnId) -> Option<&Client> {
         let known = self.kernel.client(id);
         known.or_else(|| self.libraries.client(id.client))
     }
@@ -134,6 +134,9 @@ impl Parts {
 
     /// What happened to a connection.
     pub(super) fn tell_watchers(&mut self, now: Time, trace: &Trace) {
+        if self.operators.watchers().is_empty() {
+            return;
+        }
         let (Some(id), Some(event)) = (trace.conn, transition::event(trace)) else {
             return;
         };

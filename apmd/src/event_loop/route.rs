@@ -106,7 +106,8 @@ impl Parts {
                     let answer = Input::Assessed { query, overlaps };
                     self.connections.handle(now, answer);
                 }
-                Note::Connections(connections::Note::Told(trace)) => {
+                Note::Connections(connections::Note::Happened(trace)) => {
+                    self.log(&trace);
                     self.tell_watchers(now, &trace);
                 }
                 Note::Libraries(libraries::Note::Engine(input)) => {
@@ -248,8 +249,6 @@ impl Parts {
     }
 
     fn port_changed(&mut self, now: Time, news: PortNews) {
-        self.connections
-            .name_device(news.id.node_guid, &news.device);
         self.sources.handle_port(&news);
         self.sa.handle_port(&news);
         if news.reaches_sm() {

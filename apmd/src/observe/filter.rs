@@ -27,6 +27,14 @@ impl ConnectionFilter {
     }
 }
 
+/// Whose queue pair it is: `rping[77]`, or a kernel module's name.
+pub(crate) fn owner(command: &str, pid: i32) -> String {
+    match pid {
+        0 => command.to_owned(),
+        pid => format!("{command}[{pid}]"),
+    }
+}
+
 /// Whether `owner` names this one; the kernel has no process.
 pub(crate) fn is_owner(owner: &str, command: &str, pid: i32) -> bool {
     let with_pid = || {

@@ -31,6 +31,9 @@ pub(crate) struct Transition {
     pub(crate) from: Option<String>,
     pub(crate) to: Option<String>,
     pub(crate) reason: Option<String>,
+    /// Of `migrated`: why, in a word.
+    #[serde(default)]
+    pub(crate) cause: Option<String>,
     /// The connection's protection then; empty once it is closed.
     pub(crate) protection: String,
     /// Of `protection` and `grade`, if it is armed: what that covers, as `conn` has it.
@@ -88,6 +91,10 @@ impl Transition {
             What::Migrated { by, .. } => Some(by.to_string()),
             _ => None,
         };
+        let cause = match trace.what {
+            What::Migrated { cause, .. } => Some(cause.to_string()),
+            _ => None,
+        };
         let grade = match trace.what {
             What::Protection { grade, .. } => grade,
             What::Grade(grade) => Some(grade),
@@ -105,6 +112,7 @@ impl Transition {
             from,
             to,
             reason,
+            cause,
             protection: protection.unwrap_or_default(),
             grade: grade.map(|grade| grade_word(grade).to_owned()),
             text: trace.to_string(),
@@ -133,9 +141,11 @@ impl Transition {
 
 #[cfg(test)]
 mod tests {
+    use cm_msgs::Lid;
     use cm_msgs::control::Refusal;
     use statemachine::ConnId;
-    use statemachine::view::{Grade, Protection};
+    use statemachine::trace::{MigratedBy, PathLids};
+    use statemachine::view::{Grade, MoveCause, Protection};
 
     use super::*;
 
@@ -174,10 +184,29 @@ mod tests {
         let want = serde_json::json!({
             "time": 1.5, "id": "3.1", "device": "mlx5_0", "qpn": 7, "peer_qpn": 8, "pid": 99,
             "command": "rping", "event": "protection", "from": "rearming", "to": "armed",
-            "reason": null, "grade": "same_port", "protection": "armed",
+            "reason": null, "cause": null, "grade": "same_port", "protection": "armed",
             "text": "connection armed (same port)",
         });
         assert_eq!(json, want);
+        let paths = [1, 2].map(|port| PathLids {
+            port,
+            slid: Lid(3 + u16::from(port)),
+            dlid: Lid(7 + u16::from(port)),
+        });
+        let migrated = transition(What::Migrated {
+            from: paths[0],
+            to: paths[1],
+            by: MigratedBy::Order,
+            cause: MoveCause::PeerPortLost,
+            suspect: false,
+        });
+        assert_eq!(migrated.reason.as_deref(), Some("as ordered"));
+        assert_eq!(migrated.cause.as_deref(), Some("peer_port_lost"));
+        assert_eq!(migrated.from.as_deref(), Some("port 1 lid 4 to lid 8"));
+        assert_eq!(
+            migrated.text,
+            "migrated as ordered: the peer's port was lost"
+        );
         let refused = transition(What::Refused(Refusal::Full));
         assert_eq!(refused.reason, Some(Refusal::Full.to_string()));
         assert_eq!(event(&trace(What::Stale)), None, "a step, no transition");

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engine with all connections, and its log.
+//! The engine with all connections.
 
-use std::collections::BTreeMap;
-
-use cm_msgs::Guid;
 use statemachine::{
     ConnId, Engine, Input, Level, Order, PortId, Probe, Query, Random, Time, Trace, Transmit,
 };
-use tracing::field::display;
 
 use crate::config::Config;
-use crate::observe::transition;
 
 /// What the engine wants done.
 #[derive(Debug)]
@@ -19,21 +14,18 @@ pub(crate) enum Note {
     Send(Transmit),
     Probe(Probe),
     Ask(Query),
-    /// What happened to a connection, for who watches.
-    Told(Trace),
+    /// What happened, for the log and for who watches.
+    Happened(Trace),
 }
 
 pub(crate) struct Connections {
     engine: Engine,
-    /// For the log, which names devices as operators do.
-    device_names: BTreeMap<Guid, String>,
 }
 
 impl Connections {
     pub(crate) fn new(config: &Config, random: Random) -> Self {
         Self {
             engine: Engine::new(config.engine(), random),
-            device_names: BTreeMap::new(),
         }
     }
 
@@ -47,12 +39,6 @@ impl Connections {
 
     pub(crate) fn handle(&mut self, now: Time, input: Input) {
         self.engine.handle(now, input);
-    }
-
-    pub(crate) fn name_device(&mut self, node_guid: Guid, name: &str) {
-        if self.device_names.get(&node_guid).map(String::as_str) != Some(name) {
-            self.device_names.insert(node_guid, name.to_owned());
-        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -89,35 +75,7 @@ impl Connections {
             true => Some(Level::Debug),
             false => logged_level(),
         });
-        while let Some(trace) = self.engine.poll_trace() {
-            self.log(&trace);
-            if watched && transition::event(&trace).is_some() {
-                return Some(Note::Told(trace));
-            }
-        }
-        None
-    }
-
-    fn log(&self, trace: &Trace) {
-        let conn = trace
-            .conn
-            .map(|conn| format!("{}.{}", conn.client, conn.conn));
-        let device = trace
-            .port
-            .and_then(|port| self.device_names.get(&port.node_guid));
-        let port = trace.port.map(|port| port.port);
-        let (from, to) = trace.change().unzip();
-        let (from, to) = (from.map(display), to.map(display));
-        macro_rules! say {
-            ($level:ident) => {
-                tracing::$level!(target: "apmd::engine", conn, device, port, from, to, "{trace}")
-            };
-        }
-        match trace.level() {
-            Level::Debug => say!(debug),
-            Level::Info => say!(info),
-            Level::Warn => say!(warn),
-        }
+        self.engine.poll_trace().map(Note::Happened)
     }
 }
 

@@ -689,6 +689,7 @@ impl Core {
         self.counters.ordered_migrations += u32::from(ordered);
         self.counters.standing_migrations += u32::from(by == MigratedBy::StandingOrder);
         cx.counters.migrations += 1;
+        cx.counters.moves.count(cause);
         let (from, to) = (PathLids::from(&path), PathLids::from(&self.qp.primary));
         cx.trace(
             self.id,
@@ -696,6 +697,7 @@ impl Core {
                 from,
                 to,
                 by,
+                cause,
                 suspect,
             },
         );

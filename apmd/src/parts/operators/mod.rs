@@ -334,6 +334,7 @@ mod tests {
             from: None,
             to: None,
             reason: None,
+            cause: None,
             protection: String::new(),
             grade: None,
             text: "connection armed".to_owned(),

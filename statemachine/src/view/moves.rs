@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why connections leave paths, and how many did.
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, VariantArray};
+
+/// Why a connection left a path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Display, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum MoveCause {
+    /// Its local port was lost: it is down, or has another LID or partition.
+    PortLost,
+    /// Its library saw that before this daemon did, and had a standing order.
+    StandingOrder,
+    /// Probes of it did not come back.
+    PathSuspect,
+    /// Its policy wants it on another port.
+    Policy,
+    /// The peer said that its port was down.
+    PeerPortLost,
+    /// `conn migrate`.
+    Operator,
+    /// `port drain`.
+    Drained,
+    /// One of these at the peer.
+    PeerOperator,
+    /// The daemon ordered it, and what for is not so any more.
+    Ordered,
+    /// The peer had gone there first, and did not say why.
+    PeerMoved,
+    /// The HCA's retries were used up, or the peer's were and packets came by the alternate; no port tells why.
+    Hardware,
+}
+
+impl MoveCause {
+    /// The cause in words, as the end of a sentence.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::PortLost | Self::StandingOrder => "the local port was lost",
+            Self::PathSuspect => "probes of the path did not come back",
+            Self::Policy => "its policy wants it on another port",
+            Self::PeerPortLost => "the peer's port was lost",
+            Self::Operator => "an operator ordered it",
+            Self::Drained => "the local port is drained",
+            Self::PeerOperator => "the peer's operator wanted it",
+            Self::Ordered => "apmd ordered it",
+            Self::PeerMoved => "the peer had migrated",
+            Self::Hardware => "no port loss seen, the path left is suspect",
+        }
+    }
+}
+
+/// How many connections left a path, by cause.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MoveCounts {
+    /// [`MoveCause::PortLost`].
+    #[serde(rename = "migrations_port_lost")]
+    pub port_lost: u64,
+    /// [`MoveCause::StandingOrder`].
+    #[serde(rename = "migrations_standing_order")]
+    pub standing_order: u64,
+    /// [`MoveCause::PathSuspect`].
+    #[serde(rename = "migrations_path_suspect")]
+    pub path_suspect: u64,
+    /// [`MoveCause::Policy`].
+    #[serde(rename = "migrations_policy")]
+    pub policy: u64,
+    /// [`MoveCause::PeerPortLost`].
+    #[serde(rename = "migrations_peer_port_lost")]
+    pub peer_port_lost: u64,
+    /// [`MoveCause::Operator`].
+    #[serde(rename = "migrations_operator")]
+    pub operator: u64,
+    /// [`MoveCause::Drained`].
+    #[serde(rename = "migrations_drained")]
+    pub drained: u64,
+    /// [`MoveCause::PeerOperator`].
+    #[serde(rename = "migrations_peer_operator")]
+    pub peer_operator: u64,
+    /// [`MoveCause::Ordered`].
+    #[serde(rename = "migrations_ordered")]
+    pub ordered: u64,
+    /// [`MoveCause::PeerMoved`].
+    #[serde(rename = "migrations_peer_moved")]
+    pub peer_moved: u64,
+    /// [`MoveCause::Hardware`].
+    #[serde(rename = "migrations_hardware")]
+    pub hardware: u64,
+}
+
+impl MoveCounts {
+    /// One more.
+    pub(crate) fn count(&mut self, cause: MoveCause) {
+        *self.of(cause) += 1;
+    }
+
+    fn of(&mut self, cause: MoveCause) -> &mut u64 {
+        match cause {
+            MoveCause::PortLost => &mut self.port_lost,
+            MoveCause::StandingOrder => &mut self.standing_order,
+            MoveCause::PathSuspect => &mut self.path_suspect,
+            MoveCause::Policy => &mut self.policy,
+            MoveCause::PeerPortLost => &mut self.peer_port_lost,
+            MoveCause::Operator => &mut self.operator,
+            MoveCause::Drained => &mut self.drained,
+            MoveCause::PeerOperator => &mut self.peer_operator,
+            MoveCause::Ordered => &mut self.ordered,
+            MoveCause::PeerMoved => &mut self.peer_moved,
+            MoveCause::Hardware => &mut self.hardware,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+    use alloc::format;
+    use alloc::string::String;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_is_counted_under_its_own_name() {
+        for (nth, &cause) in (1..).zip(MoveCause::VARIANTS) {
+            let mut counts = MoveCounts::default();
+            (0..nth).for_each(|_| counts.count(cause));
+            let json = serde_json::to_value(counts).expect("JSON");
+            let counted: BTreeMap<String, u64> = serde_json::from_value(json).expect("numbers");
+            assert_eq!(counted.len(), MoveCause::VARIANTS.len());
+            let counted = counted.into_iter().filter(|&(_, count)| count > 0);
+            assert!(
+                counted.eq([(format!("migrations_{cause}"), nth)]),
+                "{cause}"
+            );
+        }
+    }
+}
