@@ -138,6 +138,7 @@ impl Connection {
             watched: Watched::default(),
             counters: ConnectionCounters::default(),
             flight: None,
+            unaided: 0,
         };
         let side = match role {
             Role::Active => Side::Active(Box::default()),
@@ -328,6 +329,8 @@ impl Connection {
             (ConnAlarm::Unasked, Side::Passive(passive)) => {
                 if passive.is_unasked(&self.core) {
                     self.change_sides(cx);
+                } else if passive.is_open() {
+                    passive.make_sure_of_peer(&mut self.core);
                 } else {
                     passive.start(&self.core, cx);
                 }

@@ -18,6 +18,7 @@ use self::handshake::{Handshake, Sender};
 use self::suggestion::Suggestion;
 use super::association::CommIds;
 use super::qp::Core;
+use crate::backoff::Backoff;
 use crate::context::{ConnAlarm, Context, Owner, Route};
 use crate::guard::guard;
 use crate::input::MadSource;
@@ -85,11 +86,42 @@ pub(super) struct Passive {
     refused_lap: Option<ApStatus>,
 }
 
+/// What a passive end without an alternate does by itself: it tells the peer again how it is, whose answer shows whether
+/// the association is open there still; and if it is not, it asks. A daemon that was started anew may take itself for
+/// passive as well.
+const UNAIDED: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));
+
 impl Passive {
     /// Waits for the peer's REQ, but not for ever: the peer may be passive, too, or take the association that it had
     /// with the daemon before this one for open.
     pub(super) fn start(&mut self, core: &Core, cx: &mut Context) {
         cx.set(core.id, ConnAlarm::Unasked, unasked_for(core, cx));
+    }
+
+    /// Waits for an alternate while the association is open and there is none.
+    fn await_proposal(&mut self, core: &mut Core, cx: &mut Context) {
+        if core.loaded().is_some() {
+            core.unaided = 0;
+        }
+        if self.open.is_none() {
+            return;
+        }
+        let waits = core.in_rts() && !self.is_busy() && core.loaded().is_none();
+        match (waits, cx.is_set(core.id, ConnAlarm::Unasked)) {
+            (true, false) => {
+                // How many do so at once is limited where they send.
+                let wait = UNAIDED.after(core.unaided.into());
+                cx.set(core.id, ConnAlarm::Unasked, wait);
+            }
+            (false, true) => cx.stop(core.id, ConnAlarm::Unasked),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// No alternate was proposed for long: the peer is told again how this end is.
+    pub(super) fn make_sure_of_peer(&mut self, core: &mut Core) {
+        core.unaided = core.unaided.saturating_add(1);
+        core.own.forgotten();
     }
 
     /// Whether the peer has left the association to this side for too long.
@@ -265,7 +297,15 @@ impl Passive {
 
     fn rej(&mut self, core: &mut Core, cx: &mut Context, rej: &Rej) -> bool {
         let ids = CommIds::from_peer(rej.local_comm_id, rej.remote_comm_id);
-        self.closed_by_peer(core, cx, ids)
+        let was_open = self.open == Some(ids);
+        let taken = self.closed_by_peer(core, cx, ids);
+        if was_open {
+            // The peer's daemon answers. If it is the active side it asks at once; if it does not, it is passive, too.
+            let wait = UNAIDED.after(core.unaided.into());
+            core.unaided = core.unaided.saturating_add(1);
+            cx.set(core.id, ConnAlarm::Unasked, wait.min(unasked_for(core, cx)));
+        }
+        taken
     }
 
     /// The application has gone.

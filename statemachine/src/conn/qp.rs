@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub(super) counters: ConnectionCounters,
     /// Requests of its own without an answer.
     pub(super) flight: Option<Box<Flight>>,
+    /// Times in a row that it had to see to its association by itself, as the passive end: it has no alternate.
+    pub(super) unaided: u8,
 }
 
 /// Ports of a peer that are kept in mind: it may name any number.

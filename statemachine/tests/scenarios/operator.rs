@@ -140,7 +140,7 @@ fn another_look_does_not_wait_for_a_pause_to_end() {
     for host in [ACTIVE, PASSIVE] {
         let mut pair = Pair::running(4);
         pair.sa_dead = true;
-        pair.run(30_000);
+        pair.run(25_000);
         pair.sa_dead = false;
         pair.run(200);
         assert!(!pair.is_armed(), "the pause is longer than that");

@@ -93,6 +93,7 @@ impl Passive {
         if core.in_rts() && !self.is_busy() {
             self.suggestion.drive(core, cx, self.open);
         }
+        self.await_proposal(core, cx);
     }
 
     fn consider(&mut self, core: &mut Core, cx: &mut Context, proposal: Box<Proposal>) {
