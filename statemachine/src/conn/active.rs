@@ -193,13 +193,12 @@ impl Active {
         }
         // It would not ask if it knew an open association.
         core.own.forgotten();
-        // Nor is it silent: no reason for a pause.
-        self.association.retry_now(core, cx);
-        if (req.local_ca_guid, req.local_qpn) > (core.node_guid, core.qpn) {
+        let is_ours_to_ask = (req.local_ca_guid, req.local_qpn) > (core.node_guid, core.qpn);
+        if is_ours_to_ask {
             let ids = CommIds::from_peer(req.local_comm_id, 0);
             core.answer(cx, source, ids.rej(Rejected::Req, BOTH_ACTIVE));
-            self.association.unpark(core, cx);
         }
+        self.association.peer_asks(core, cx, is_ours_to_ask);
     }
 
     fn apr(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, apr: &Apr) -> Outcome {

@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::input::MadSource;
 use crate::proven_ports::SentTo;
 use crate::time::Time;
+use crate::token_bucket::TokenBucket;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
@@ -153,6 +154,8 @@ pub(super) struct ActiveAssociation {
     reopened: Option<Time>,
     /// Where the next exchange begins its rotation.
     route: u8,
+    /// REQs that REQs of the peer's may have sent sooner.
+    by_peer: TokenBucket<4, 1_000_000>,
 }
 
 /// What a message did to an association.
@@ -177,6 +180,7 @@ impl Default for ActiveAssociation {
             failures: 0,
             reopened: None,
             route: 0,
+            by_peer: TokenBucket::default(),
         }
     }
 }
@@ -280,9 +284,17 @@ impl ActiveAssociation {
         self.ask(core, cx);
     }
 
-    /// The peer's application has registered: a REQ that is parked there is not waited for.
-    pub(super) fn unpark(&mut self, core: &Core, cx: &mut Context) {
-        if matches!(&self.state, State::ReqSent(sent) if sent.parked) {
+    /// The peer asks, so it is there: a pause is over, and if this is the end to ask, its application has registered and a
+    /// REQ that is parked there is not waited for. A peer that asks and rejects by turns cannot have this end ask with
+    /// every round trip.
+    pub(super) fn peer_asks(&mut self, core: &Core, cx: &mut Context, is_ours_to_ask: bool) {
+        let asks = match &self.state {
+            State::BackingOff { .. } => true,
+            State::ReqSent(sent) => is_ours_to_ask && sent.parked,
+            State::Queued | State::NoRoom | State::Established { .. } => false,
+        };
+        if asks && self.by_peer.has_token(cx.now) {
+            self.by_peer.take(cx.now);
             self.ask(core, cx);
         }
     }

@@ -3,7 +3,8 @@
 //! of probes.
 //!
 //! Either can be wrong, and moving back is then the next step. Who has been ordered from one path to another and
-//! back three times in a minute stays until a port changes; the hardware's retries still move it.
+//! back three times in a minute, or eight times over whichever paths, stays until a port changes; the hardware's retries
+//! still move it.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -13,8 +14,11 @@ use cm_msgs::path::Path;
 use crate::time::Time;
 use crate::trace::PathLids;
 
-/// Orders within [`WINDOW`] after which no other is given.
+/// Orders between the same two paths within [`WINDOW`] after which no other is given.
 const LIMIT: usize = 3;
+
+/// The same, between whichever paths.
+const LIMIT_OF_ALL: usize = 8;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -23,13 +27,16 @@ const WINDOW: Duration = Duration::from_secs(60);
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Following(Option<Box<Rounds>>);
 
-/// The last orders between two paths, whichever the direction.
+/// The last orders.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 struct Rounds {
+    /// The latest were between these, whichever the direction.
     paths: [PathLids; 2],
-    /// The latest last; `None` for those that there were not.
-    at: [Option<Time>; LIMIT],
+    /// So many.
+    between: usize,
+    /// All of them, the latest last; `None` for those that there were not.
+    at: [Option<Time>; LIMIT_OF_ALL],
 }
 
 impl Rounds {
@@ -40,28 +47,33 @@ impl Rounds {
 }
 
 impl Following {
-    /// Whether there were so many orders between these paths that there is to be no other.
+    /// Whether there were so many orders, between these paths or any, that there is to be no other.
     pub(super) fn is_spent(&self, now: Time, from: &Path, to: &Path) -> bool {
-        let rounds = self
-            .0
-            .as_ref()
-            .filter(|rounds| rounds.are_between(from, to));
-        let oldest = rounds.and_then(|rounds| rounds.at[0]);
-        oldest.is_some_and(|at| now - at < WINDOW)
+        let Some(rounds) = &self.0 else {
+            return false;
+        };
+        let is_recent = |at: Option<Time>| at.is_some_and(|at| now - at < WINDOW);
+        let oldest_between = rounds.at[LIMIT_OF_ALL - LIMIT];
+        let between = rounds.are_between(from, to) && rounds.between >= LIMIT;
+        is_recent(rounds.at[0]) || between && is_recent(oldest_between)
     }
 
     /// It is ordered from one path to the other.
     pub(super) fn ordered(&mut self, now: Time, from: &Path, to: &Path) {
-        let same = self.0.take().filter(|rounds| rounds.are_between(from, to));
-        let mut rounds = same.unwrap_or_else(|| {
+        let paths = [from.into(), to.into()];
+        let rounds = self.0.get_or_insert_with(|| {
             Box::new(Rounds {
-                paths: [from.into(), to.into()],
-                at: [None; LIMIT],
+                paths,
+                between: 0,
+                at: [None; LIMIT_OF_ALL],
             })
         });
+        if !rounds.are_between(from, to) {
+            (rounds.paths, rounds.between) = (paths, 0);
+        }
+        rounds.between += 1;
         rounds.at.rotate_left(1);
-        rounds.at[LIMIT - 1] = Some(now);
-        self.0 = Some(rounds);
+        rounds.at[LIMIT_OF_ALL - 1] = Some(now);
     }
 
     /// A port has changed: what happened before is explained.
@@ -115,5 +127,26 @@ mod tests {
         }
         following.ordered(second(1), &a, &b);
         assert!(!following.is_spent(second(1), &a, &b));
+    }
+
+    /// Three ports, or two LIDs each, make a tour of three paths.
+    #[test]
+    fn a_tour_of_three_paths_is_bounded_as_well() {
+        let paths = [path(1), path(2), path(3)];
+        let mut following = Following::default();
+        let mut ordered = 0;
+        for number in 0..50 {
+            let [from, to] = [number % 3, (number + 1) % 3].map(|at| &paths[at]);
+            let now = second(number as u64);
+            if !following.is_spent(now, from, to) {
+                following.ordered(now, from, to);
+                ordered += 1;
+            }
+        }
+        assert_eq!(ordered, LIMIT_OF_ALL);
+        assert!(
+            !following.is_spent(second(61), &paths[0], &paths[1]),
+            "the first is past"
+        );
     }
 }

@@ -22,6 +22,7 @@ use crate::backoff::Backoff;
 use crate::context::{ConnAlarm, Context, Owner, Route};
 use crate::guard::guard;
 use crate::input::MadSource;
+use crate::token_bucket::TokenBucket;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
 
@@ -84,7 +85,12 @@ pub(super) struct Passive {
     replaced: Option<Box<Path>>,
     /// The last LAP could not be followed, for this reason.
     refused_lap: Option<ApStatus>,
+    /// Orders to the library that LAPs ask for: each costs a command of the firmware.
+    lap_orders: TokenBucket<LAP_ORDERS, 1_000_000>,
 }
+
+/// So many orders for LAPs go out at once, and one a second from then on.
+const LAP_ORDERS: u32 = 16;
 
 /// What a passive end without an alternate does by itself: it tells the peer again how it is, whose answer shows whether
 /// the association is open there still; and if it is not, it asks. A daemon that was started anew may take itself for

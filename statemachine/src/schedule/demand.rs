@@ -3,38 +3,51 @@
 
 use alloc::collections::BTreeMap;
 
-use super::claim::FarEnd;
+use super::claim::{Claim, Class, FarEnd};
 use crate::id::Payer;
 
 /// What waits.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Demand {
+pub(super) struct Demand([OfClass; Class::COUNT]);
+
+/// What waits of one class.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct OfClass {
     payers: BTreeMap<Payer, usize>,
     far_ends: BTreeMap<FarEnd, usize>,
 }
 
 impl Demand {
-    /// Whether something of another payer waits.
-    pub(super) fn has_other_payer(&self, payer: Payer) -> bool {
-        self.payers.len() > usize::from(self.payers.contains_key(&payer))
+    /// Whether something of another payer waits that is as urgent. What is less so has its floor, and caps nobody.
+    pub(super) fn has_other_payer(&self, class: Class, payer: Payer) -> bool {
+        self.as_urgent(class)
+            .any(|of| of.payers.len() > usize::from(of.payers.contains_key(&payer)))
     }
 
-    /// Whether something to another far port waits.
-    pub(super) fn has_other_far_end(&self, far: FarEnd) -> bool {
-        self.far_ends.len() > usize::from(self.far_ends.contains_key(&far))
+    /// Whether something to another far port waits that is as urgent.
+    pub(super) fn has_other_far_end(&self, class: Class, far: FarEnd) -> bool {
+        self.as_urgent(class)
+            .any(|of| of.far_ends.len() > usize::from(of.far_ends.contains_key(&far)))
+    }
+
+    fn as_urgent(&self, class: Class) -> impl Iterator<Item = &OfClass> {
+        self.0[..=class as usize].iter()
     }
 
     /// One more waits.
-    pub(super) fn add(&mut self, payer: Payer, far: FarEnd) {
-        *self.payers.entry(payer).or_default() += 1;
-        *self.far_ends.entry(far).or_default() += 1;
+    pub(super) fn add(&mut self, claim: &Claim) {
+        let of = &mut self.0[claim.class as usize];
+        *of.payers.entry(claim.payer).or_default() += 1;
+        *of.far_ends.entry(claim.far).or_default() += 1;
     }
 
     /// One less.
-    pub(super) fn remove(&mut self, payer: Payer, far: FarEnd) {
-        count_down(&mut self.payers, payer);
-        count_down(&mut self.far_ends, far);
+    pub(super) fn remove(&mut self, claim: &Claim) {
+        let of = &mut self.0[claim.class as usize];
+        count_down(&mut of.payers, claim.payer);
+        count_down(&mut of.far_ends, claim.far);
     }
 }
 
@@ -54,40 +67,56 @@ mod tests {
     use super::*;
     use crate::subnet::SubnetLid;
 
+    fn claim(class: Class, payer: u64, lid: u16) -> Claim {
+        Claim {
+            class,
+            payer: Payer(payer),
+            far: Some(SubnetLid::in_subnet(1, Lid(lid))),
+        }
+    }
+
+    /// Whether others than payers 1 to 3, and than far ports 1 to 3, wait.
+    fn others(demand: &Demand, class: Class) -> [[bool; 3]; 2] {
+        let claims = [1, 2, 3].map(|number| claim(class, number, number as u16));
+        [
+            claims.map(|claim| demand.has_other_payer(class, claim.payer)),
+            claims.map(|claim| demand.has_other_far_end(class, claim.far)),
+        ]
+    }
+
     #[test]
     fn others_are_those_that_wait_now() {
-        let far = |lid| Some(SubnetLid::in_subnet(1, Lid(lid)));
-        let others = |demand: &Demand| {
-            (1..=3)
-                .map(|payer| demand.has_other_payer(Payer(payer)))
-                .collect()
-        };
-        let elsewhere = |demand: &Demand| {
-            (1..=3)
-                .map(|lid| demand.has_other_far_end(far(lid)))
-                .collect()
-        };
+        let of = |payer, lid| claim(Class::Rearm, payer, lid);
         let check = |demand: &Demand, payers: [bool; 3], ends: [bool; 3]| {
-            let found: [alloc::vec::Vec<bool>; 2] = [others(demand), elsewhere(demand)];
-            assert_eq!(found, [payers, ends]);
+            assert_eq!(others(demand, Class::Rearm), [payers, ends]);
         };
         let mut demand = Demand::default();
         check(&demand, [false; 3], [false; 3]);
         for _ in 0..3 {
-            demand.add(Payer(1), far(1));
+            demand.add(&of(1, 1));
         }
         check(&demand, [false, true, true], [false, true, true]);
-        demand.add(Payer(1), far(2));
+        demand.add(&of(1, 2));
         check(&demand, [false, true, true], [true; 3]);
-        demand.add(Payer(2), far(2));
+        demand.add(&of(2, 2));
         check(&demand, [true; 3], [true; 3]);
         for _ in 0..3 {
-            demand.remove(Payer(1), far(1));
+            demand.remove(&of(1, 1));
         }
         check(&demand, [true; 3], [true, false, true]);
-        demand.remove(Payer(1), far(2));
+        demand.remove(&of(1, 2));
         check(&demand, [true, false, true], [true, false, true]);
-        demand.remove(Payer(2), far(2));
+        demand.remove(&of(2, 2));
         check(&demand, [false; 3], [false; 3]);
+    }
+
+    #[test]
+    fn what_is_less_urgent_does_not_count() {
+        let mut demand = Demand::default();
+        demand.add(&claim(Class::Initial, 9, 9));
+        assert_eq!(others(&demand, Class::Rearm), [[false; 3]; 2]);
+        assert_eq!(others(&demand, Class::SamePort), [[false; 3]; 2]);
+        assert_eq!(others(&demand, Class::Initial), [[true; 3]; 2]);
+        assert_eq!(others(&demand, Class::Improve), [[true; 3]; 2]);
     }
 }

@@ -74,15 +74,16 @@ impl Queue {
             .entry(payer)
             .or_default();
         line.far_ends.entry(far).or_default().insert((age, waiter));
-        self.demand.add(payer, far);
+        self.demand.add(&claim);
         self.places.insert(waiter, (claim, age));
     }
 
     /// It does not wait any more.
     pub(super) fn leave(&mut self, waiter: Waiter) {
-        let Some((Claim { class, payer, far }, age)) = self.places.remove(&waiter) else {
+        let Some((claim, age)) = self.places.remove(&waiter) else {
             return;
         };
+        let Claim { class, payer, far } = claim;
         let lines = &mut self.classes[class as usize];
         if let Some(line) = lines.payers.get_mut(&payer) {
             if let Some(waiting) = line.far_ends.get_mut(&far) {
@@ -95,7 +96,7 @@ impl Queue {
                 lines.payers.remove(&payer);
             }
         }
-        self.demand.remove(payer, far);
+        self.demand.remove(&claim);
     }
 
     /// It is served now: the next turn is another payer's, and this payer's next another far port's.

@@ -69,7 +69,7 @@ impl Window {
     pub(super) fn has_room_of_payer(&self, class: Class, payer: Payer, demand: &Demand) -> bool {
         match self.payers.of(&payer, class) < QUARTER {
             true => self.has_room_of_class(class),
-            false => !demand.has_other_payer(payer) && fits(class, &self.far_ends.capped),
+            false => !demand.has_other_payer(class, payer) && fits(class, &self.far_ends.capped),
         }
     }
 
@@ -77,7 +77,7 @@ impl Window {
     /// its class has. What it has above a quarter does not count for the others: to them its slots are free.
     pub(super) fn has_room_of_far_end(&self, class: Class, far: FarEnd, demand: &Demand) -> bool {
         self.far_ends.of(&far, class) < QUARTER
-            || (!demand.has_other_far_end(far) && fits(class, &self.all))
+            || (!demand.has_other_far_end(class, far) && fits(class, &self.all))
     }
 }
 

@@ -380,3 +380,93 @@ fn and_when_it_has_listed_one_of_them_first() {
         pair.assert_best_alternates();
     }
 }
+
+/// Each LAP that names another service level, or one of two alternates by turns, would be a command of the firmware.
+#[test]
+fn an_active_peer_has_few_alternates_loaded_in_a_second() {
+    let second = port(Gid::new(0xfe80 << 48, Guid(0x667)), Lid(0x9a));
+    let mut pair = pair(11, PASSIVE, true);
+    assert_eq!(proposes(&mut pair, second, 1), [ApStatus::Success]);
+    let reps = to_liar(&pair, |message| match message {
+        cm::Message::Rep(rep) => Some(rep.local_comm_id),
+        _ => None,
+    });
+    let remote_comm_id = *reps.last().expect("a REP");
+    let mut loads = 0;
+    let mut before = pair.hosts[PASSIVE].qps[1].alternate;
+    for number in 0..1_000_u32 {
+        let lap = Lap {
+            local_comm_id: LIARS_ID,
+            remote_comm_id,
+            alternate: PathFields {
+                local_port_lid: second.lid,
+                remote_port_lid: base_lid((PASSIVE, 2)),
+                local_port_gid: second.gid,
+                remote_port_gid: gid((PASSIVE, 2)),
+                subnet_local: true,
+                sl: (number % 2 + 1) as u8,
+                ..PathFields::default()
+            },
+            private_data: state(PASSIVE, second).encode(),
+            ..Lap::default()
+        };
+        let from = source(&pair, PASSIVE, 3 + number);
+        pair.forge(PASSIVE, from, lap.into());
+        pair.run(1);
+        let now = pair.hosts[PASSIVE].qps[1].alternate;
+        loads += usize::from(now != before);
+        before = now;
+    }
+    assert!(loads <= 32, "{loads} loads in a second by one peer's messages");
+}
+
+/// A REQ from the peer's own port ends the pause between REQs to it. Each REQ has a new communication ID, takes a place in
+/// the window, and is repeated by other routes.
+#[test]
+fn a_peer_that_asks_and_rejects_by_turns_is_not_asked_with_every_round_trip() {
+    let mut pair = pair(12, ACTIVE, true);
+    pair.register_some(ACTIVE, 1..2);
+    pair.run(10);
+    let reqs = |pair: &Pair| {
+        to_liar(pair, |message| match message {
+            cm::Message::Req(req) => Some(req.local_comm_id),
+            _ => None,
+        })
+    };
+    let before = reqs(&pair).len();
+    for number in 0..1_000_u32 {
+        let rej = cm::Rej {
+            local_comm_id: 0,
+            remote_comm_id: *reqs(&pair).last().expect("a REQ"),
+            message_rejected: cm::Rejected::Req.into(),
+            reason: cm::RejReason::NoResources.into(),
+            ..cm::Rej::default()
+        };
+        let from = source(&pair, ACTIVE, 1 + 2 * number);
+        pair.forge(ACTIVE, from, rej.into());
+        let req = Req {
+            local_comm_id: LIARS_ID + number,
+            service_id: SERVICE_ID,
+            local_qpn: pair.hosts[PASSIVE].qpn(1),
+            primary: PathFields {
+                local_port_lid: LIAR,
+                remote_port_lid: base_lid((ACTIVE, 1)),
+                local_port_gid: liar_gid(),
+                remote_port_gid: gid((ACTIVE, 1)),
+                subnet_local: true,
+                ..PathFields::default()
+            },
+            private_data: ReqData {
+                peer_qpn: pair.hosts[ACTIVE].qpn(1),
+                state: state(ACTIVE, port(liar_gid(), LIAR)),
+            }
+            .encode(),
+            ..Req::default()
+        };
+        let from = source(&pair, ACTIVE, 2 + 2 * number);
+        pair.forge(ACTIVE, from, req.into());
+        pair.run(1);
+    }
+    let sent = reqs(&pair).len() - before;
+    assert!(sent <= 32, "{sent} REQs in a second to one peer");
+}

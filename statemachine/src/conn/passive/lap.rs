@@ -115,6 +115,9 @@ impl Passive {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
             Ok(path) => match self.replacement(core, cx, &path) {
+                Replacement::Allowed if !self.may_order(cx) => {
+                    self.answer(core, cx, &proposal, ApStatus::Rejected);
+                }
                 Replacement::Allowed => self.load(core, cx, proposal, path),
                 Replacement::Deferred => self.lap = LapState::Waiting(proposal),
                 Replacement::Refused => self.answer(core, cx, &proposal, ApStatus::Rejected),
@@ -129,6 +132,15 @@ impl Passive {
             Some(replaced) if replaced.same_way(path) => Replacement::Allowed,
             _ => core.replacement(cx),
         }
+    }
+
+    /// Whether one more order may go out for a LAP, which is counted.
+    fn may_order(&mut self, cx: &Context) -> bool {
+        let may = self.lap_orders.has_token(cx.now);
+        if may {
+            self.lap_orders.take(cx.now);
+        }
+        may
     }
 
     fn load(&mut self, core: &mut Core, cx: &mut Context, proposal: Box<Proposal>, path: Path) {
@@ -154,6 +166,8 @@ impl Passive {
         if armed.is_some_and(is_there) && !core.is_to_and_fro(cx.now) {
             // The peer has migrated, and no packet of it has told the QP yet.
             core.leave_primary(cx);
+        } else if !self.may_order(cx) {
+            return self.answer(core, cx, &proposal, ApStatus::Rejected);
         } else if let Some(path) = self.replaced_on(core, cx, &proposal.state) {
             core.load(cx, path);
         } else {
