@@ -12,6 +12,7 @@ mod close;
 mod declined;
 mod departing;
 mod failback;
+mod failback_turns;
 mod fairness;
 mod fault;
 mod forgery;
