@@ -101,4 +101,24 @@ mod tests {
         assert!(some >= 6 && many <= 24, "{some} {many}");
         assert!(most >= 24, "{most}");
     }
+
+    /// Else a path would be probed ten times a second for each loss.
+    #[test]
+    fn one_loss_in_thirty_is_not_many() {
+        let mut rate = LossRate::default();
+        (0..30).for_each(|_| rate.answered_after(0));
+        rate.answered_after(1);
+        assert!(!rate.is_high());
+    }
+
+    /// Whatever share of its probes a path loses, up to seven in ten.
+    #[test]
+    fn as_many_losses_in_a_row_as_make_a_path_suspect_are_no_chance() {
+        for average in 0..u16::MAX / 10 * 7 {
+            let rate = LossRate { average, clean: 0 };
+            let share = f64::from(average) / f64::from(u16::MAX);
+            let chance = (0..rate.patience()).fold(1.0, |chance, _| chance * share);
+            assert!(chance < 1e-6, "{chance} where {share} are lost");
+        }
+    }
 }

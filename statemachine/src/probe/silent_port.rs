@@ -128,3 +128,45 @@ impl Probes {
         others
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::Guid;
+
+    use super::*;
+    use crate::id::ConnId;
+    use crate::random::Random;
+
+    /// How long it takes from its first probe until a path is suspect that never answers.
+    fn time_until_suspect(is_crowded: bool) -> Duration {
+        let path = ProbePath {
+            port: PortId::new(Guid(1), 1),
+            slid: Lid(1),
+            dlid: Lid(2),
+            sl: 0,
+            pkey: PKey::DEFAULT_FULL,
+        };
+        let mut probes = Probes::new(Random::new([1; 32]));
+        probes.watch(Time(0), path, ConnId { client: 1, conn: 1 });
+        let (mut now, mut first) = (Time(0), None);
+        while probes.health(&path) != PathHealth::Suspect {
+            now.0 += 1_000;
+            if is_crowded {
+                probes.crowded(now, path.port);
+            }
+            probes.due(now, Duration::from_secs(1));
+            if probes.poll(|_| true).is_some() {
+                first.get_or_insert(now);
+            }
+        }
+        now - first.expect("one was sent")
+    }
+
+    /// Probes of many paths at once are no more reliable than as many of one.
+    #[test]
+    fn a_port_takes_as_long_to_be_silent_as_one_path_to_be_suspect() {
+        for (patience, is_crowded) in [(6, false), (super::super::PATIENCE_IF_LATE, true)] {
+            assert_eq!(time_of(patience), time_until_suspect(is_crowded));
+        }
+    }
+}

@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! One path, or a few.
+
+mod lossy;
+mod ports;
+mod two_paths;
+mod users;
+
 use alloc::vec::Vec;
 
 use cm_msgs::Guid;
@@ -112,6 +119,23 @@ fn a_thousand_paths_cost_no_more_than_two_hundred_probes_in_any_second() {
                 _ => health == PathHealth::Suspect,
             })
     );
+}
+
+/// Else a port that fails would be noticed only when they are all due.
+#[test]
+fn many_paths_that_are_new_together_are_probed_at_different_times_and_none_too_soon() {
+    let mut world = World::new(400);
+    world.run(12_000, |_| true);
+    // Each is due every 2.86 s, or up to a quarter sooner.
+    let gaps = (0..400).map(|number| {
+        let left = world.left.iter().filter(|left| left.1 == path(number));
+        let times: Vec<Time> = left.map(|left| left.0).collect();
+        (times[1] - times[0]).as_millis()
+    });
+    let gaps: Vec<u128> = gaps.collect();
+    assert!(gaps.iter().all(|&gap| gap >= 2_100), "{gaps:?}");
+    let late = gaps.iter().filter(|&&gap| gap > 3_000).count();
+    assert!(late > 200, "{late}");
 }
 
 #[test]
@@ -368,221 +392,19 @@ fn where_another_path_loses_probes_a_hole_takes_more_copies() {
     assert!(hole.unanswered >= PATIENCE_IF_LATE.max(other.loss.patience()));
 }
 
-/// As many pairs of paths as take seconds to be probed once.
-const PAIRS: u16 = 433;
-
-/// Of a pair, the path over one of two local ports.
-fn path_of_pair(pair: u16, port: u8) -> ProbePath {
-    ProbePath {
-        port: PortId::new(Guid(1), port),
-        slid: Lid(port.into()),
-        dlid: Lid(0x100 + 2 * pair + u16::from(port)),
-        ..path(0)
-    }
-}
-
-impl World {
-    fn of_pairs(pairs: u16) -> Self {
-        let mut world = Self::new(0);
-        for pair in 0..pairs {
-            for port in [1, 2] {
-                world.probes.watch(Time(0), path_of_pair(pair, port), CONN);
-            }
-        }
-        world.run(20_000, |_| true);
-        world
-    }
-
-    fn count(&self, port: u8, health: PathHealth) -> u16 {
-        let healths = (0..PAIRS).map(|pair| self.probes.health(&path_of_pair(pair, port)));
-        healths.filter(|of| *of == health).count() as u16
-    }
-
-    /// How many paths over the first port are to be left for the others of their pairs.
-    fn left_for_others(&self) -> u16 {
-        let is_left = |pair: &u16| {
-            let [first, second] = [1, 2].map(|port| path_of_pair(*pair, port));
-            self.probes.prefer(self.now, &second, &first)
-        };
-        (0..PAIRS).filter(is_left).count() as u16
-    }
-}
-
+/// Of two probes that leave at the same time, one may have been on its way when the port failed.
 #[test]
-fn all_paths_over_a_port_that_carries_nothing_are_suspect_within_a_second() {
-    for phase in [0, 77, 1_234, 3_456] {
-        let mut world = World::of_pairs(PAIRS);
-        world.run(phase, |_| true);
-        let hole = world.now;
-        world.run(1_000, |path| path.port.port == 2);
-        assert_eq!(world.count(1, PathHealth::Suspect), PAIRS);
-        assert_eq!(world.count(2, PathHealth::Verified), PAIRS);
-        assert_eq!(world.left_for_others(), PAIRS);
-        assert_eq!(world.suspected(), usize::from(PAIRS), "each is told once");
-        let new = path_of_pair(PAIRS, 1);
-        assert_eq!(world.probes.health(&new), PathHealth::Suspect);
-        world.probes.watch(world.now, new, CONN);
-        assert_eq!(world.probes.health(&new), PathHealth::Suspect);
-        // So it is while it lasts, and then each is asked again.
-        world.run(20_000, |path| path.port.port == 2);
-        assert_eq!(world.left_for_others(), PAIRS);
-        for pair in 0..=PAIRS {
-            let began = world.probes.paths[&path_of_pair(pair, 1)].began;
-            assert!(
-                hole <= began + REPEAT && began - hole < VERIFY,
-                "with the port"
-            );
-        }
-        world.run(9_000, |_| true);
-        assert_eq!(world.count(1, PathHealth::Verified), PAIRS);
-        assert_eq!(world.left_for_others(), 0);
-        let unknown = path_of_pair(PAIRS + 1, 1);
-        assert_eq!(world.probes.health(&unknown), PathHealth::Unknown);
+fn a_probe_that_was_sent_no_later_does_not_tell_that_a_path_fails_remotely() {
+    let fails = |world: &World| world.probes.fails_remotely(&path(0));
+    let mut world = World::new(2);
+    world.run(2_000, |_| true);
+    for number in [0, 1] {
+        world.probes.hasten(world.now, &path(number));
     }
-}
-
-/// Nothing passes the first port: how long it takes from the first of its paths that is suspect to the last.
-fn one_after_the_other(world: &mut World) -> Duration {
-    let before = world.findings.len();
-    world.run(5_000, |path| path.port.port == 2);
-    let found = world.findings[before..].iter();
-    let suspect: Vec<Time> = found
-        .filter(|it| it.2 == Finding::Suspect)
-        .map(|it| it.0)
-        .collect();
-    *suspect.last().expect("some") - suspect[0]
-}
-
-#[test]
-fn a_port_is_not_judged_by_few_paths_nor_before_one_path_would_be() {
-    let apart = Duration::from_millis(500);
-    assert!(one_after_the_other(&mut World::of_pairs(15)) > apart);
-    assert!(one_after_the_other(&mut World::of_pairs(20)) < apart);
-    // It counts, too, what is usual.
-    let mut world = World::of_pairs(20);
-    let lossy = world
-        .probes
-        .paths
-        .get_mut(&path_of_pair(3, 1))
-        .expect("probed");
-    (0..30).for_each(|_| lossy.loss.answered_after(2));
-    assert!(one_after_the_other(&mut world) > apart);
-    for phase in (0..500).step_by(37) {
-        let mut world = World::of_pairs(PAIRS);
-        world.run(phase, |_| true);
-        world.run(360, |path| path.port.port == 2);
-        assert_eq!(world.suspected(), 0, "0.4 s are no hole");
-        world.run(10_000, |_| true);
-        assert_eq!(world.suspected(), 0);
-    }
-}
-
-#[test]
-fn where_a_third_of_all_probes_is_lost_no_port_is_silent() {
-    let mut world = World::of_pairs(100);
-    let random = core::cell::RefCell::new(Random::new([3; 32]));
-    let is_lucky = |_| random.borrow_mut().below(100) < 50;
-    world.run(60_000, is_lucky);
-    let before = world.suspected();
-    world.run(300_000, is_lucky);
-    for port in [1, 2] {
-        assert!(world.count(port, PathHealth::Suspect) < 100);
-    }
-    assert!(world.suspected() - before < 50, "{}", world.suspected());
-}
-
-#[test]
-fn silent_peers_do_not_make_the_paths_to_others_suspect() {
-    for silent in [20, 300] {
-        let mut world = World::of_pairs(PAIRS);
-        let is_silent = |path: ProbePath| path.dlid.0 - 0x100 <= 2 * silent;
-        world.run(20_000, |path| !is_silent(path));
-        let is_other =
-            |found: &(Time, ProbePath, Finding)| found.2 == Finding::Suspect && !is_silent(found.1);
-        assert!(!world.findings.iter().any(is_other), "{silent} silent");
-    }
-}
-
-/// Whether the path of a pair over the first port was suspect at any time.
-fn was_suspect(world: &World, pair: u16) -> bool {
-    let mut found = world.findings.iter();
-    found.any(|it| (it.1, it.2) == (path_of_pair(pair, 1), Finding::Suspect))
-}
-
-/// Any user can have queue pairs that lead to LIDs without a port.
-#[test]
-fn paths_that_never_answered_make_no_port_silent() {
-    for phase in (0..1_000).step_by(90) {
-        let mut world = World::of_pairs(1);
-        world.run(phase, |_| true);
-        for pair in 1..=60 {
-            world.probes.watch(world.now, path_of_pair(pair, 1), CONN);
-        }
-        world.run(5_000, |path| path == path_of_pair(0, path.port.port));
-        assert!(!was_suspect(&world, 0), "{phase}");
-    }
-}
-
-/// A switch with many hosts dies: the port carries packets to all others.
-#[test]
-fn peers_that_fall_silent_together_make_no_port_silent() {
-    for (peers, others) in [(20, 1), (20, 5), (30, 1), (60, 30), (200, 200)] {
-        for phase in (0..1_000).step_by(90) {
-            let mut world = World::of_pairs(peers + others);
-            world.run(phase, |_| true);
-            world.run(5_000, |path| path.dlid.0 >= path_of_pair(peers, 0).dlid.0);
-            for other in peers..peers + others {
-                assert!(!was_suspect(&world, other), "{peers} {others} {phase}");
-            }
-        }
-    }
-}
-
-#[test]
-fn paths_that_peers_have_looked_at_all_the_time_leave_room_for_others() {
-    let mut world = World::of_pairs(PAIRS);
-    let before = world.left.len();
-    for _ in 0..20_000 {
-        for pair in 0..50 {
-            world.probes.soon(world.now, &path_of_pair(pair, 1));
-        }
-        world.run(1, |_| true);
-    }
-    let left = &world.left[before..];
-    for pair in 50..PAIRS {
-        let path = path_of_pair(pair, 2);
-        let count = left.iter().filter(|(_, left)| *left == path).count();
-        assert!((2..=5).contains(&count), "pair {pair}: {count}");
-    }
-}
-
-#[test]
-fn a_host_that_nobody_answers_leaves_no_port() {
-    let mut world = World::of_pairs(PAIRS);
-    world.run(5_000, |_| false);
-    assert_eq!(world.count(1, PathHealth::Suspect), PAIRS);
-    assert_eq!(world.left_for_others(), 0);
-    // Answers came back over both at once: which one is first tells nothing.
-    world.run(50, |path| path.port.port == 2);
-    assert_eq!(world.left_for_others(), 0);
-}
-
-#[test]
-fn what_waited_for_room_makes_no_port_silent_when_it_leaves() {
-    let mut world = World::of_pairs(100);
-    for _ in 0..700 {
-        world.now.0 += 1_000;
-        world.probes.due(world.now, VERIFY);
-    }
-    let late: Vec<Probe> = core::iter::from_fn(|| world.probes.poll(|_| true)).collect();
-    assert!(late.len() > 40, "{}", late.len());
-    for _ in 0..50 {
-        world.now.0 += 1_000;
-        world.probes.due(world.now, VERIFY);
-    }
-    for probe in &late {
-        world.probes.take(world.now, probe, VERIFY);
-    }
-    world.run(1_000, |_| true);
-    assert_eq!(world.suspected(), 0);
+    world.run(2, |of| of == path(1));
+    world.run(500, |_| false);
+    assert_eq!(world.probes.health(&path(0)), PathHealth::Suspect);
+    assert!(!fails(&world));
+    world.run(1_000, |of| of == path(1));
+    assert!(fails(&world));
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Looking for a path: what is asked for, and which answers still count.
+
+use cm_msgs::path::Path;
+use statemachine::trace::{PathLids, What};
+use statemachine::{Candidate, Command};
+
+use super::pair::{ACTIVE, Fabric, Pair, shared};
+
+fn alternate(pair: &Pair) -> Path {
+    pair.qp(ACTIVE).alternate.expect("loaded")
+}
+
+/// Nobody knows a path. The best half is asked for each time, and the others in turn.
+#[test]
+fn each_search_asks_for_the_best_candidates_and_for_some_of_the_others() {
+    let mut pair = Pair::with(1, 2, 1);
+    pair.config.candidate_limit = 4;
+    pair.sa_dead = true;
+    pair.begin();
+    pair.run(120_000);
+    let asked = pair.traces(ACTIVE).filter_map(|trace| match trace.what {
+        What::Candidate(Candidate {
+            slid, dlid, port, ..
+        }) => Some((port.port, slid, dlid)),
+        _ => None,
+    });
+    let asked: Vec<_> = asked.collect();
+    let searches: Vec<_> = asked.chunks_exact(4).collect();
+    assert!(searches.len() > 4, "{}", searches.len());
+    let best = &searches[0][..2];
+    for search in &searches {
+        assert_eq!(&search[..2], best, "{search:?}");
+    }
+    let turns: Vec<_> = searches[1..].iter().map(|search| &search[2..]).collect();
+    assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+}
+
+/// An alternate is replaced by what is better and by nothing else, whatever it is an answer to.
+#[test]
+fn a_path_by_other_lids_than_were_asked_for_replaces_none_as_good() {
+    let clear = |offset: u16| {
+        Fabric::new(move |_, (slid, _)| match slid.0 & 3 == offset {
+            true => Some(shared(0, 0)),
+            false => Some(shared(1, 2)),
+        })
+    };
+    let mut pair = Pair::with(2, 2, 1);
+    pair.fabric = clear(1);
+    pair.begin();
+    pair.run(3_000);
+    pair.assert_armed();
+    let loaded = PathLids::from(&alternate(&pair));
+    assert_eq!(loaded.slid.0 & 3, 1);
+    let before = pair.view(ACTIVE).counters;
+    pair.base_lids_only = true;
+    pair.reroute(clear(3));
+    pair.run(10_000);
+    let after = pair.view(ACTIVE).counters;
+    assert!(
+        after.queries > before.queries,
+        "a better one was looked for"
+    );
+    assert_eq!(after.loads, before.loads);
+    assert_eq!(PathLids::from(&alternate(&pair)), loaded);
+}
+
+#[test]
+fn a_fabric_that_changes_while_the_peer_is_asked_has_nothing_asked_again() {
+    let mut pair = Pair::new(4);
+    pair.begin();
+    while pair.hosts[ACTIVE].sent("LAP") == 0 {
+        pair.run_us(20);
+    }
+    pair.reroute(Fabric::unknown());
+    pair.run(1_000);
+    pair.assert_armed();
+    assert_eq!(pair.view(ACTIVE).counters.laps_sent, 1);
+}
+
+/// Answers to LAPs tell how long the peer takes, as those to REQs do. Of several copies none tells (Karn), so this one
+/// becomes slower little by little.
+#[test]
+fn a_peer_that_becomes_slow_is_not_sent_more_copies() {
+    let mut pair = Pair::armed(6);
+    pair.run(2_000);
+    pair.set_traffic(false);
+    for delay in [2_000, 3_500, 6_000, 10_000, 10_000] {
+        pair.net.weather.delay = delay;
+        let before = pair.hosts[ACTIVE].sent("LAP");
+        for _ in 0..20 {
+            pair.command(ACTIVE, Command::Rearm);
+            pair.run(200);
+        }
+        let sent = pair.hosts[ACTIVE].sent("LAP") - before;
+        assert!(sent <= 25, "{sent} copies of 20 LAPs, {delay} us");
+    }
+}
