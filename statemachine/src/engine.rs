@@ -533,7 +533,7 @@ impl Engine {
     fn fabric_changed(&mut self) {
         self.cx.fabric_changes += 1;
         self.cx.questions.forget_recent();
-        let count = self.conns.len();
-        self.cx.schedule.mark(Class::Improve, Concerned::All, count);
+        let any = !self.conns.is_empty();
+        self.cx.schedule.mark(Class::Improve, Concerned::All, any);
     }
 }

@@ -57,6 +57,7 @@ mod fair_share;
 mod guard;
 mod id;
 mod input;
+mod members;
 #[cfg(test)]
 mod model;
 mod notices;

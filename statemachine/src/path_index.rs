@@ -2,21 +2,23 @@
 //! Which connections have their paths on which local port, so that an event finds those it
 //! concerns without a look at the others.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
 use cm_msgs::Guid;
 use cm_msgs::control::Snapshot;
 
-use crate::id::{ConnId, PortId};
+use crate::id::PortId;
+use crate::members::{Member, Members};
 
 /// Connections by local port and by need, kept as they change.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct PathIndex {
-    primaries: BTreeMap<PortId, BTreeSet<ConnId>>,
-    alternates: BTreeMap<PortId, BTreeSet<ConnId>>,
+    all: Members,
+    primaries: BTreeMap<PortId, Members>,
+    alternates: BTreeMap<PortId, Members>,
     /// Those of a device that would not survive the loss of their primary.
-    exposed: BTreeMap<Guid, BTreeSet<ConnId>>,
+    exposed: BTreeMap<Guid, Members>,
 }
 
 /// How many paths are on one local port.
@@ -37,8 +39,7 @@ pub(crate) enum Concerned {
 
 impl PathIndex {
     pub(crate) fn count(&self, id: PortId) -> PathCount {
-        let len =
-            |index: &BTreeMap<PortId, BTreeSet<ConnId>>| index.get(&id).map_or(0, BTreeSet::len);
+        let len = |index: &BTreeMap<PortId, Members>| index.get(&id).map_or(0, Members::len);
         PathCount {
             primaries: len(&self.primaries),
             alternates: len(&self.alternates),
@@ -46,37 +47,45 @@ impl PathIndex {
     }
 
     /// A connection has these paths.
-    pub(crate) fn add(&mut self, id: ConnId, node_guid: Guid, qp: &Snapshot) {
+    pub(crate) fn add(&mut self, member: Member, node_guid: Guid, qp: &Snapshot) {
         let (primary, alternate) = ports(node_guid, qp);
-        put(&mut self.primaries, primary, id);
+        self.all.insert(member);
+        put(&mut self.primaries, primary, member);
         if let Some(alternate) = alternate {
-            put(&mut self.alternates, alternate, id);
+            put(&mut self.alternates, alternate, member);
         }
     }
 
     /// A connection has these paths no more.
-    pub(crate) fn remove(&mut self, id: ConnId, node_guid: Guid, qp: &Snapshot) {
+    pub(crate) fn remove(&mut self, member: Member, node_guid: Guid, qp: &Snapshot) {
         let (primary, alternate) = ports(node_guid, qp);
-        take(&mut self.primaries, primary, id);
+        self.all.remove(member);
+        take(&mut self.primaries, primary, member);
         if let Some(alternate) = alternate {
-            take(&mut self.alternates, alternate, id);
+            take(&mut self.alternates, alternate, member);
         }
     }
 
     /// A connection that had the paths of `old` has those of `new`.
-    pub(crate) fn change(&mut self, id: ConnId, node_guid: Guid, old: &Snapshot, new: &Snapshot) {
+    pub(crate) fn change(
+        &mut self,
+        member: Member,
+        node_guid: Guid,
+        old: &Snapshot,
+        new: &Snapshot,
+    ) {
         if ports(node_guid, old) != ports(node_guid, new) {
-            self.remove(id, node_guid, old);
-            self.add(id, node_guid, new);
+            self.remove(member, node_guid, old);
+            self.add(member, node_guid, new);
         }
     }
 
     /// Whether a connection would not survive the loss of its primary.
-    pub(crate) fn expose(&mut self, id: ConnId, node_guid: Guid, exposed: bool) {
+    pub(crate) fn expose(&mut self, member: Member, node_guid: Guid, exposed: bool) {
         if exposed {
-            put(&mut self.exposed, node_guid, id);
+            put(&mut self.exposed, node_guid, member);
         } else {
-            take(&mut self.exposed, node_guid, id);
+            take(&mut self.exposed, node_guid, member);
         }
     }
 
@@ -86,13 +95,13 @@ impl PathIndex {
         ports.map(|(&port, _)| port)
     }
 
-    /// Those that are concerned; `None` stands for all connections there are.
-    pub(crate) fn set(&self, concerned: Concerned) -> Option<&BTreeSet<ConnId>> {
+    /// Those that are concerned; `None`: there are none.
+    pub(crate) fn members(&self, concerned: Concerned) -> Option<&Members> {
         match concerned {
             Concerned::Primaries(port) => self.primaries.get(&port),
             Concerned::Alternates(port) => self.alternates.get(&port),
             Concerned::Exposed(node_guid) => self.exposed.get(&node_guid),
-            Concerned::All => None,
+            Concerned::All => Some(&self.all),
         }
     }
 }
@@ -102,13 +111,13 @@ fn ports(node_guid: Guid, qp: &Snapshot) -> (PortId, Option<PortId>) {
     (at(qp.primary.port), qp.alternate.map(|path| at(path.port)))
 }
 
-fn put<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ConnId>>, key: K, id: ConnId) {
-    index.entry(key).or_default().insert(id);
+fn put<K: Ord>(index: &mut BTreeMap<K, Members>, key: K, member: Member) {
+    index.entry(key).or_default().insert(member);
 }
 
-fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ConnId>>, key: K, id: ConnId) {
+fn take<K: Ord>(index: &mut BTreeMap<K, Members>, key: K, member: Member) {
     if let Some(ids) = index.get_mut(&key) {
-        ids.remove(&id);
+        ids.remove(member);
         // Clients may name any device.
         if ids.is_empty() {
             index.remove(&key);
@@ -119,13 +128,19 @@ fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ConnId>>, key: K, id: ConnId) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{ConnId, Payer};
     use alloc::vec::Vec;
+    use cm_msgs::Lid;
     use cm_msgs::control::{MigrationState, QpState};
     use cm_msgs::path::Path;
 
     #[test]
     fn an_event_finds_the_connections_that_it_concerns_and_no_others() {
-        let id = |conn| ConnId { client: 1, conn };
+        let id = |conn| Member {
+            payer: Payer(1),
+            far: Lid(1),
+            id: ConnId { client: 1, conn },
+        };
         let port = |guid, port| PortId::new(Guid(guid), port);
         let path = |port| Path {
             port,
@@ -143,20 +158,20 @@ mod tests {
         index.add(id(3), Guid(2), &qp(1, Some(1)));
         index.expose(id(2), Guid(1), true);
         let ids = |index: &PathIndex, concerned| -> Vec<u32> {
-            let set = index.set(concerned).into_iter().flatten();
-            set.map(|id| id.conn).collect()
+            let members = index.members(concerned).into_iter();
+            members.flat_map(Members::ids).map(|id| id.conn).collect()
         };
         assert_eq!(ids(&index, Concerned::Primaries(port(1, 1))), [1, 2]);
         assert_eq!(ids(&index, Concerned::Alternates(port(1, 2))), [1]);
         assert_eq!(ids(&index, Concerned::Exposed(Guid(1))), [2]);
-        assert!(index.set(Concerned::All).is_none());
+        assert_eq!(ids(&index, Concerned::All), [1, 2, 3]);
         assert!(index.ports_of(Guid(1)).eq([port(1, 1)]));
         index.change(id(1), Guid(1), &qp(1, Some(2)), &qp(2, None));
         index.expose(id(2), Guid(1), false);
         index.expose(id(1), Guid(1), true);
         assert_eq!(ids(&index, Concerned::Primaries(port(1, 1))), [2]);
         assert_eq!(ids(&index, Concerned::Primaries(port(1, 2))), [1]);
-        assert!(index.set(Concerned::Alternates(port(1, 2))).is_none());
+        assert!(index.members(Concerned::Alternates(port(1, 2))).is_none());
         assert_eq!(ids(&index, Concerned::Exposed(Guid(1))), [1]);
         assert!(index.ports_of(Guid(1)).eq([port(1, 1), port(1, 2)]));
         let count = index.count(port(2, 1));

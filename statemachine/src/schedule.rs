@@ -15,6 +15,7 @@ use self::queue::Queue;
 pub(crate) use self::queue::Waiter;
 use self::window::Window;
 use crate::id::ConnId;
+use crate::members::{Members, Tour};
 use crate::path_index::Concerned;
 
 /// Connections that look in one go. Whoever polls has other things to do as well.
@@ -22,12 +23,11 @@ const MAX_LOOKS: usize = 64;
 
 /// One round over the connections that an event concerns. Another event of the same kind makes it
 /// last for a full round from there, so that none is left out however often a port flaps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Round {
     class: Class,
     concerned: Concerned,
-    last: Option<ConnId>,
-    left: usize,
+    tour: Tour,
 }
 
 /// Whose turn it is.
@@ -52,19 +52,18 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// An event concerns so many connections.
-    pub(crate) fn mark(&mut self, class: Class, concerned: Concerned, count: usize) {
+    /// An event concerns these connections, if there are `any`.
+    pub(crate) fn mark(&mut self, class: Class, concerned: Concerned, any: bool) {
         let mut rounds = self.rounds.iter_mut();
         let same = |round: &&mut Round| round.class == class && round.concerned == concerned;
         if let Some(round) = rounds.find(same) {
-            round.left = count;
-        } else if count > 0 {
+            round.tour.again();
+        } else if any {
             let at = self.rounds.partition_point(|round| round.class <= class);
             let round = Round {
                 class,
                 concerned,
-                last: None,
-                left: count,
+                tour: Tour::default(),
             };
             self.rounds.insert(at, round);
         }
@@ -125,16 +124,11 @@ impl Schedule {
         })
     }
 
-    /// The next of the connections that the first round is over; `after` gives the one that follows.
-    pub(crate) fn next(
-        &mut self,
-        after: impl Fn(Option<ConnId>) -> Option<ConnId>,
-    ) -> Option<ConnId> {
+    /// The next of the connections that the first round is over, of these. `None`: they have all looked.
+    pub(crate) fn next(&mut self, members: Option<&Members>) -> Option<ConnId> {
         let round = self.rounds.first_mut()?;
-        let next = after(round.last).or_else(|| after(None));
-        round.last = next;
-        round.left -= 1;
-        if round.left == 0 || next.is_none() {
+        let next = members.and_then(|members| round.tour.next(members));
+        if next.is_none() {
             self.rounds.remove(0);
         }
         next

@@ -54,6 +54,7 @@ use crate::exchange::RoundTrip;
 use crate::guard::guard;
 use crate::id::{ConnId, Payer, PortId};
 use crate::input::MadSource;
+use crate::members::Member;
 use crate::output::Order;
 use crate::overlap::Overlap;
 use crate::questions::Answer;
@@ -106,7 +107,9 @@ impl Connection {
             snapshot,
         } = *register;
         let snapshot = counting(snapshot);
-        cx.path_index.add(id, node_guid, &snapshot);
+        let far = snapshot.primary.dlid;
+        cx.path_index
+            .add(Member { payer, far, id }, node_guid, &snapshot);
         let refused = refused.or_else(|| refusal(cx, node_guid, snapshot.primary.port));
         let place = cx
             .ports
@@ -114,6 +117,7 @@ impl Connection {
         let core = Core {
             id,
             payer,
+            far,
             opted_in,
             policy,
             node_guid,
@@ -476,9 +480,10 @@ impl Connection {
         cx.failbacks.remove(self.core.id);
         self.unwatch_paths(cx);
         cx.trace(self.core.id, What::Closed);
+        let member = self.core.member();
         let Core { node_guid, qp, .. } = &self.core;
-        cx.path_index.remove(self.core.id, *node_guid, qp);
-        cx.path_index.expose(self.core.id, *node_guid, false);
+        cx.path_index.remove(member, *node_guid, qp);
+        cx.path_index.expose(member, *node_guid, false);
         cx.schedule.leave(Waiter::Conn(self.core.id));
         self.core.vouch_no_more(cx);
         let routes = self.core.routes(cx);

@@ -263,7 +263,9 @@ impl Connection {
         let id = self.core.id;
         self.record.note_exposure(cx, id, to, reason);
         let node_guid = self.core.node_guid;
-        cx.path_index.expose(id, node_guid, to != Protection::Armed);
+        let member = self.core.member();
+        cx.path_index
+            .expose(member, node_guid, to != Protection::Armed);
         let armed = to == Protection::Armed;
         let grade = self.grade(cx, self.overlap(cx)).filter(|_| armed);
         if self.record.note_protection(cx, id, to, reason, grade) {

@@ -27,6 +27,7 @@ use crate::exchange::RoundTrip;
 use crate::guard::guard;
 use crate::id::{ConnId, Payer, PortId};
 use crate::input::QueryError;
+use crate::members::Member;
 use crate::output::Order;
 use crate::port::Port;
 use crate::proven_ports::SentTo;
@@ -43,6 +44,8 @@ use crate::view::{ConnectionCounters, MoveCause, Reason, Transition};
 pub(crate) struct Core {
     pub(crate) id: ConnId,
     pub(super) payer: Payer,
+    /// The LID that its primary led to when it was registered.
+    pub(super) far: Lid,
     pub(super) opted_in: bool,
     /// What was said of its policy.
     pub(super) policy: PolicyOverride,
@@ -131,6 +134,15 @@ impl Core {
         let shared = |path: &Path| self.candidate_pool(cx).shared(path);
         self.loaded()
             .is_some_and(|path| shared(path) != Shared::Neither)
+    }
+
+    /// Whose turn is its own, where connections look one after the other.
+    pub(super) fn member(&self) -> Member {
+        Member {
+            payer: self.payer,
+            far: self.far,
+            id: self.id,
+        }
     }
 
     /// What its next request is charged to.
@@ -525,7 +537,7 @@ impl Core {
         let ended = self.orders.matches(cx, report.cause);
         let old = core::mem::replace(&mut self.qp, counting(report.snapshot));
         cx.path_index
-            .change(self.id, self.node_guid, &old, &self.qp);
+            .change(self.member(), self.node_guid, &old, &self.qp);
         self.keep_gids(&old);
         self.complete_paths(cx);
         if old.migration != self.qp.migration {

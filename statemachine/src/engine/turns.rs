@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which connection looks next at what happened.
 
-use core::ops::Bound;
-
 use super::Engine;
 use crate::context::{Alarm, Context};
 use crate::id::PortId;
@@ -22,8 +20,8 @@ impl Engine {
     /// Marks the connections with their primary on a port: those that must leave it do so before anything else.
     pub(super) fn mark_lost_primaries(&mut self, id: PortId) {
         let concerned = Concerned::Primaries(id);
-        let count = self.cx.path_index.set(concerned).map_or(0, |ids| ids.len());
-        self.cx.schedule.mark(Class::Migrate, concerned, count);
+        let any = self.cx.path_index.members(concerned).is_some();
+        self.cx.schedule.mark(Class::Migrate, concerned, any);
     }
 
     /// Marks the connections of a port's device: those that must leave it, those that have no
@@ -38,8 +36,8 @@ impl Engine {
             ..
         } = &mut self.cx;
         let mut mark = |class, concerned| {
-            let count = path_index.set(concerned).map_or(0, |ids| ids.len());
-            schedule.mark(class, concerned, count);
+            let any = path_index.members(concerned).is_some();
+            schedule.mark(class, concerned, any);
         };
         mark(Class::Rearm, Concerned::Alternates(id));
         mark(Class::Rearm, Concerned::Exposed(id.node_guid));
@@ -78,17 +76,7 @@ impl Engine {
                     path_index,
                     ..
                 } = &mut self.cx;
-                let (set, all) = (path_index.set(concerned), &self.conns);
-                let id = schedule.next(|last| {
-                    let after = (
-                        last.map_or(Bound::Unbounded, Bound::Excluded),
-                        Bound::Unbounded,
-                    );
-                    match concerned {
-                        Concerned::All => all.range(after).next().map(|(&id, _)| id),
-                        _ => set?.range(after).next().copied(),
-                    }
-                });
+                let id = schedule.next(path_index.members(concerned));
                 if let Some(conn) = id.and_then(|id| self.conns.get_mut(&id)) {
                     conn.look(&mut self.cx, class);
                 }

@@ -6,6 +6,7 @@ use cm_msgs::{Guid, Lid};
 
 use super::*;
 use crate::id::{Payer, PortId};
+use crate::members::Member;
 use crate::subnet::SubnetLid;
 
 fn conn(conn: u32) -> Waiter {
@@ -147,24 +148,30 @@ fn migrations_and_answers_wait_for_no_room() {
     fill(&mut schedule, Class::Rearm);
     assert_eq!(schedule.first(false), None);
     assert_eq!(schedule.first(true), Some(Turn::Answer));
-    schedule.mark(Class::Migrate, Concerned::All, 1);
+    schedule.mark(Class::Migrate, Concerned::All, true);
     let migrate = Turn::Next(Class::Migrate, Concerned::All);
     assert_eq!(schedule.first(true), Some(migrate));
 }
 
-fn id(conn: u32) -> ConnId {
-    ConnId { client: 1, conn }
+/// These connections, of one payer and to one port.
+fn members(conns: &[u32]) -> Members {
+    let mut members = Members::default();
+    for &conn in conns {
+        members.insert(Member {
+            payer: Payer(1),
+            far: Lid(1),
+            id: ConnId { client: 1, conn },
+        });
+    }
+    members
 }
 
-/// What is left of the first round over `of`, each with its class.
-fn look_on(schedule: &mut Schedule, of: &[u32]) -> Vec<(Class, Option<u32>)> {
+/// What is left of all rounds over `of`, each look with its class.
+fn look_on(schedule: &mut Schedule, of: &Members) -> Vec<(Class, u32)> {
     let mut looks = Vec::new();
     while let Some(Turn::Next(class, _)) = schedule.first(false) {
-        let after = |last: Option<ConnId>| {
-            let mut ids = of.iter().map(|&conn| id(conn));
-            ids.find(|&id| last.is_none_or(|last| id > last))
-        };
-        looks.push((class, schedule.next(after).map(|id| id.conn)));
+        let next = schedule.next(Some(of));
+        looks.extend(next.map(|id| (class, id.conn)));
     }
     looks
 }
@@ -174,16 +181,14 @@ fn those_in_need_look_first_and_each_once_for_each_event() {
     use Class::{Improve, Rearm, SamePort};
     let mut schedule = Schedule::default();
     let port = |number| Concerned::Primaries(PortId::new(Guid(1), number));
-    schedule.mark(Improve, port(1), 2);
-    schedule.mark(Rearm, port(1), 1);
-    schedule.mark(Rearm, port(2), 2);
+    schedule.mark(Improve, port(1), true);
+    schedule.mark(Rearm, port(1), true);
+    schedule.mark(Rearm, port(2), true);
     // Nobody has its paths there.
-    schedule.mark(SamePort, port(3), 0);
-    let looks = look_on(&mut schedule, &[7, 8]);
-    let [first, second] = [Some(7), Some(8)];
-    let rearm = [(Rearm, first), (Rearm, first), (Rearm, second)];
-    assert_eq!(looks[..3], rearm);
-    assert_eq!(looks[3..], [(Improve, first), (Improve, second)]);
+    schedule.mark(SamePort, port(3), false);
+    let looks = look_on(&mut schedule, &members(&[7, 8]));
+    let of = |class| [(class, 7), (class, 8)];
+    assert_eq!(looks, [of(Rearm), of(Rearm), of(Improve)].concat());
     assert_eq!(schedule.first(false), None);
 }
 
@@ -191,15 +196,16 @@ fn those_in_need_look_first_and_each_once_for_each_event() {
 #[test]
 fn the_same_event_again_has_all_look_again_and_none_is_left_out() {
     let mut schedule = Schedule::default();
-    schedule.mark(Class::Improve, Concerned::All, 3);
-    schedule.next(|_| Some(id(1)));
-    schedule.mark(Class::Improve, Concerned::All, 3);
-    let looks = look_on(&mut schedule, &[1, 2, 3]);
-    let conns: Vec<_> = looks.into_iter().map(|(_, conn)| conn).collect();
-    assert_eq!(conns, [Some(2), Some(3), Some(1)]);
+    let all = members(&[1, 2, 3]);
+    schedule.mark(Class::Improve, Concerned::All, true);
+    schedule.next(Some(&all));
+    schedule.mark(Class::Improve, Concerned::All, true);
+    let looks = look_on(&mut schedule, &all).into_iter();
+    assert!(looks.map(|(_, conn)| conn).eq([2, 3, 1]));
     // All have been closed before their turn.
-    schedule.mark(Class::Improve, Concerned::All, 3);
-    assert_eq!(look_on(&mut schedule, &[]), [(Class::Improve, None)]);
+    schedule.mark(Class::Improve, Concerned::All, true);
+    assert_eq!(schedule.next(None), None);
+    assert_eq!(schedule.first(false), None);
 }
 
 /// The caller has MADs to send and others to serve in between.
@@ -211,9 +217,9 @@ fn some_look_in_one_go_and_migrations_do_not_count() {
         core::iter::from_fn(turn).take(1_000).count()
     };
     schedule.refresh();
-    schedule.mark(Class::Improve, Concerned::All, 500);
+    schedule.mark(Class::Improve, Concerned::All, true);
     assert_eq!(turns(&mut schedule), MAX_LOOKS);
-    schedule.mark(Class::Migrate, Concerned::All, 500);
+    schedule.mark(Class::Migrate, Concerned::All, true);
     assert_eq!(turns(&mut schedule), 1_000, "whatever has looked before");
 }
 
@@ -259,7 +265,7 @@ fn what_waits_and_what_is_to_look_go_by_their_classes() {
     let waiting = Some(Turn::Waiting(conn(1)));
     for (class, first) in [(Class::Rearm, false), (Class::Improve, true)] {
         let mut schedule = Schedule::default();
-        schedule.mark(class, Concerned::All, 1);
+        schedule.mark(class, Concerned::All, true);
         schedule.wait(claim(Class::SamePort, 1, 1), conn(1));
         let look = Some(Turn::Next(class, Concerned::All));
         let expected = if first { waiting } else { look };

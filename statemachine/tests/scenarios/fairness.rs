@@ -116,3 +116,18 @@ fn those_to_where_nobody_is_do_not_slow_down_the_rearming_of_many() {
     let among = many_beside_dead_lids(600);
     assert!(among <= 2 * alone, "{among} ms, alone {alone} ms");
 }
+
+/// Connections of the kernel module are client 0, whoever owns them; a port's loss is no reason to order all of those first.
+#[test]
+fn connections_leave_a_lost_port_by_turns_over_their_owners() {
+    let mut several = Several::new(2);
+    several.connect(1, OTHERS, Payer(1), 1);
+    several.connect(1, CROWD, Payer(2), 300);
+    several.run(20_000);
+    several.armed_by(CROWD, 2);
+    several.armed_by(OTHERS, 2);
+    several.plug(OWN, 1, false);
+    let others = several.left.iter().position(|id| id.client == OTHERS);
+    let before = others.expect("it leaves");
+    assert!(before <= 1, "{before} of another user's left first");
+}

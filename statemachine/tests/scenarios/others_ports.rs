@@ -417,7 +417,10 @@ fn an_active_peer_has_few_alternates_loaded_in_a_second() {
         loads += usize::from(now != before);
         before = now;
     }
-    assert!(loads <= 32, "{loads} loads in a second by one peer's messages");
+    assert!(
+        loads <= 32,
+        "{loads} loads in a second by one peer's messages"
+    );
 }
 
 /// A REQ from the peer's own port ends the pause between REQs to it. Each REQ has a new communication ID, takes a place in

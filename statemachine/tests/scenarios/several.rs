@@ -46,6 +46,8 @@ pub(crate) struct Several {
     hosts: Vec<Host>,
     queue: BTreeMap<(u64, u64), Event>,
     serial: u64,
+    /// Those that were ordered to leave their primaries, in that order.
+    pub(crate) left: Vec<ConnId>,
 }
 
 fn guid(host: usize) -> Guid {
@@ -110,6 +112,7 @@ impl Several {
             hosts: (0..hosts).map(host).collect(),
             queue: BTreeMap::new(),
             serial: 0,
+            left: Vec::new(),
         };
         for host in 0..hosts {
             for port in [1, 2] {
@@ -271,6 +274,7 @@ impl Several {
             }
             Order::Query(token) => Cause::Query { token },
             Order::Stand(_) | Order::Event(..) => return,
+            Order::Migrate(_) => return self.left.push(id),
             other => panic!("{other:?} without a reason"),
         };
         let snapshot = *qp;

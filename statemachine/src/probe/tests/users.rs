@@ -3,9 +3,9 @@
 
 use super::*;
 
-/// A trap names two LIDs, and no more.
+/// A sender may use any LID of its port, and none of its neighbours'.
 #[test]
-fn a_path_is_found_by_its_lids_whatever_its_service_level_and_partition() {
+fn where_paths_lead_is_found_by_their_lids_whatever_their_service_levels_and_partitions() {
     for sl in [0, 3] {
         let mut world = World::new(0);
         let pkey = PKey(0x8005);
@@ -15,13 +15,14 @@ fn a_path_is_found_by_its_lids_whatever_its_service_level_and_partition() {
             ..path(0)
         };
         world.probes.watch(Time(0), used, CONN);
-        for (sl, pkey) in [(0, 0xffff), (0, 0x8001), (3, 0x8005), (7, 0x8001)] {
-            let pkey = PKey(pkey);
-            assert!(world.probes.has_path(&ProbePath { sl, pkey, ..used }));
-        }
-        let [slid, dlid] = [used.slid, used.dlid].map(|lid| Lid(lid.0 + 1));
-        assert!(!world.probes.has_path(&ProbePath { slid, ..used }));
-        assert!(!world.probes.has_path(&ProbePath { dlid, ..used }));
+        let lid = |from: Lid, by: i16| Lid(from.0.wrapping_add_signed(by));
+        let leads = |slid, first, last| {
+            let far = lid(used.dlid, first)..=lid(used.dlid, last);
+            world.probes.leads_to(used.port, slid, &far)
+        };
+        assert!(leads(used.slid, 0, 0) && leads(used.slid, -3, 0) && leads(used.slid, 0, 3));
+        assert!(!leads(used.slid, 1, 3) && !leads(used.slid, -3, -1));
+        assert!(!leads(lid(used.slid, 1), 0, 0) && !leads(lid(used.slid, -1), 0, 0));
     }
 }
 
