@@ -11,6 +11,7 @@
  * go: rdma dev set shca0 netns.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include "verbs_pair.h"
 #include "apm_netlink.h"
 
@@ -21,6 +22,7 @@ static struct end here = { .name = "shca0" }, there = { .name = "shca1" };
 static struct ibv_qp *qps[TOGETHER];
 static uint64_t cookies[TOGETHER];
 static bool alone[TOGETHER];
+static pthread_t threads[TOGETHER];
 static unsigned long known, spared, loaded, refused;
 static bool with_orders = true;
 
@@ -196,17 +198,50 @@ static void order_load(uint64_t cookie)
 
 /* ---- rounds ---- */
 
+/* Resets and destructions wait for an RCU grace period each: in threads, they wait together. */
+static void start(int i, void *(*work)(void *))
+{
+	errno = pthread_create(&threads[i], NULL, work, qps[i]);
+	if (errno)
+		die("pthread_create");
+}
+
+static void join(int many)
+{
+	int i;
+
+	for (i = 0; i < many; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void *connect_with_own(void *qp)
+{
+	connect_qp(qp);
+	if (load_own(qp))
+		die("the owner's own alternate");
+	reset_qp(qp);
+	connect_qp(qp);
+	return NULL;
+}
+
+static void *connect_only(void *qp)
+{
+	connect_qp(qp);
+	return NULL;
+}
+
+static void *destroy(void *qp)
+{
+	if (ibv_destroy_qp(qp))
+		die("ibv_destroy_qp");
+	return NULL;
+}
+
 static void begin_round(int i, bool by_reset)
 {
 	qps[i] = create_qp();
 	cookies[i] = 0;
-	connect_qp(qps[i]);
-	if (by_reset) {
-		if (load_own(qps[i]))
-			die("the owner's own alternate");
-		reset_qp(qps[i]);
-		connect_qp(qps[i]);
-	}
+	start(i, by_reset ? connect_with_own : connect_only);
 }
 
 static void end_round(int i, bool by_reset)
@@ -215,8 +250,7 @@ static void end_round(int i, bool by_reset)
 	/* The module may have come first, and Armed takes no migration state: that is no matter. */
 	if (!by_reset)
 		load_own(qps[i]);
-	if (ibv_destroy_qp(qps[i]))
-		die("ibv_destroy_qp");
+	start(i, destroy);
 	qps[i] = NULL;
 	hear_all();
 }
@@ -231,12 +265,15 @@ static void go(unsigned long rounds, bool by_reset)
 		before = known;
 		for (i = 0; i < many; i++)
 			begin_round(i, by_reset);
+		join(many);
 		while (known < before + many)
 			hear(0);
 		slow_down("1 12");
 		for (i = 0; i < many; i++)
 			end_round(i, by_reset);
+		join(many);
 		slow_down("0");
+		hear_all();
 	}
 }
 
