@@ -28,6 +28,7 @@ use crate::port::{Change, Port};
 use crate::probe::{Hearer, Probe};
 use crate::random::Random;
 use crate::schedule::Class;
+use crate::sender::Sender;
 use crate::time::Time;
 use crate::trace::{Level, Trace, What};
 use crate::view::{ConnectionView, Counters, Grade, Identity, PortState, PortView, Protection};
@@ -181,6 +182,11 @@ impl Engine {
         let far = lid.base(status.lmc)..=lid.last(status.lmc);
         let mut own = status.lid.0..=status.lid.last(status.lmc).0;
         own.any(|slid| self.cx.probes.leads_to(id, Lid(slid), &far))
+    }
+
+    /// The port that sends from this LID, as it is heard by a local port: what its quotas are charged to.
+    pub fn sender(&self, local: PortId, lid: Lid) -> Sender {
+        Sender::new(&self.cx.ports, local, lid)
     }
 
     /// Whether probes that leave by this local port do not come back: of the paths over it at least one

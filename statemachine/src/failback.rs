@@ -1,49 +1,92 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connections may go to where they belong: a few at a time, in the order in which they came.
+//! Which connections may fail back to the port where their policy wants them: a few at a time, by turns over payers.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Bound;
 
-use crate::id::ConnId;
+use crate::id::{ConnId, Payer};
 
-/// Connections on their way at a time: so many of a host's are without their alternate for it at most.
+/// Connections that fail back at a time: no more of a host's are without their alternate for it.
 const LIMIT: usize = 8;
 
-/// Connections that are not on the port where they belong, and could go there.
+/// No payer starts another one while it has as many on the way and a connection of another payer waits: a connection
+/// whose peer answers and never arms keeps its place for ten seconds.
+const SHARE: usize = LIMIT / 2;
+
+/// Connections that are not on the port where their policy wants them, and could go there.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Failbacks {
-    queue: BTreeMap<u64, ConnId>,
-    places: BTreeMap<ConnId, u64>,
-    last: u64,
-    moving: BTreeSet<ConnId>,
+    /// Those that wait, in the order of arrival.
+    waiting: BTreeMap<Payer, BTreeSet<(u64, ConnId)>>,
+    places: BTreeMap<ConnId, (Payer, u64)>,
+    last_place: u64,
+    /// The payer that was served last.
+    last: Option<Payer>,
+    moving: BTreeMap<ConnId, Payer>,
+    /// How many of each payer are moving.
+    held: BTreeMap<Payer, usize>,
 }
 
 impl Failbacks {
-    /// A connection waits for its turn.
-    pub(crate) fn enqueue(&mut self, id: ConnId) {
-        if !self.places.contains_key(&id) && !self.moving.contains(&id) {
-            self.last += 1;
-            self.queue.insert(self.last, id);
-            self.places.insert(id, self.last);
+    /// Adds a connection to those that wait, unless it waits or moves already.
+    pub(crate) fn enqueue(&mut self, id: ConnId, payer: Payer) {
+        if !self.places.contains_key(&id) && !self.moving.contains_key(&id) {
+            self.last_place += 1;
+            let line = self.waiting.entry(payer).or_default();
+            line.insert((self.last_place, id));
+            self.places.insert(id, (payer, self.last_place));
         }
     }
 
-    /// The next that may go.
+    /// Returns the next connection that may fail back, or None while there is no place for any.
     pub(crate) fn next(&mut self) -> Option<ConnId> {
         if self.moving.len() >= LIMIT {
             return None;
         }
-        let (_, id) = self.queue.pop_first()?;
-        self.places.remove(&id);
-        self.moving.insert(id);
+        let payer = self.next_payer()?;
+        let &(_, id) = self.waiting.get(&payer)?.first()?;
+        self.leave(id);
+        self.last = Some(payer);
+        self.moving.insert(id, payer);
+        *self.held.entry(payer).or_default() += 1;
         Some(id)
     }
 
-    /// A connection does not go, has arrived, or is closed.
+    /// The payer whose turn it is, of those that are within their share.
+    fn next_payer(&self) -> Option<Payer> {
+        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let later = self.waiting.range((after, Bound::Unbounded));
+        let mut payers = later.chain(&self.waiting).map(|(&payer, _)| payer);
+        let is_alone = self.waiting.len() == 1;
+        let held = |payer: &Payer| self.held.get(payer).copied().unwrap_or(0);
+        payers.find(|payer| is_alone || held(payer) < SHARE)
+    }
+
+    /// Removes a connection that does not fail back any more, has arrived, or is closed.
     pub(crate) fn remove(&mut self, id: ConnId) {
-        self.moving.remove(&id);
-        if let Some(place) = self.places.remove(&id) {
-            self.queue.remove(&place);
+        self.leave(id);
+        let Some(payer) = self.moving.remove(&id) else {
+            return;
+        };
+        if let Some(held) = self.held.get_mut(&payer) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&payer);
+            }
+        }
+    }
+
+    /// It does not wait any more.
+    fn leave(&mut self, id: ConnId) {
+        let Some((payer, place)) = self.places.remove(&id) else {
+            return;
+        };
+        if let Some(line) = self.waiting.get_mut(&payer) {
+            line.remove(&(place, id));
+            if line.is_empty() {
+                self.waiting.remove(&payer);
+            }
         }
     }
 }
@@ -57,21 +100,95 @@ mod tests {
         ConnId { client: 1, conn }
     }
 
+    fn go(failbacks: &mut Failbacks) -> Vec<ConnId> {
+        core::iter::from_fn(|| failbacks.next()).collect()
+    }
+
+    fn numbers(ids: &[ConnId]) -> Vec<u32> {
+        ids.iter().map(|id| id.conn).collect()
+    }
+
     #[test]
-    fn a_few_go_at_a_time_in_their_order() {
+    fn a_few_of_one_payer_go_at_a_time_in_their_order() {
         let mut failbacks = Failbacks::default();
         for conn in (1..=20).chain(1..=20) {
-            failbacks.enqueue(id(conn));
+            failbacks.enqueue(id(conn), Payer(1));
         }
         failbacks.remove(id(2));
-        let go = |failbacks: &mut Failbacks| {
-            let next = core::iter::from_fn(|| failbacks.next());
-            next.map(|id| id.conn).collect::<Vec<_>>()
-        };
-        assert_eq!(go(&mut failbacks), [1, 3, 4, 5, 6, 7, 8, 9]);
-        failbacks.enqueue(id(1));
+        assert_eq!(numbers(&go(&mut failbacks)), [1, 3, 4, 5, 6, 7, 8, 9]);
+        failbacks.enqueue(id(1), Payer(1));
         failbacks.remove(id(5));
         failbacks.remove(id(5));
-        assert_eq!(go(&mut failbacks), [10], "the first is on its way");
+        let next = numbers(&go(&mut failbacks));
+        assert_eq!(next, [10], "the first is on its way");
+    }
+
+    #[test]
+    fn payers_take_turns_and_none_has_more_than_half_while_others_wait() {
+        let mut failbacks = Failbacks::default();
+        for conn in 1..=20 {
+            failbacks.enqueue(id(conn), Payer(1));
+        }
+        assert_eq!(go(&mut failbacks).len(), LIMIT, "alone");
+        for conn in 101..=120 {
+            failbacks.enqueue(id(conn), Payer(2));
+        }
+        for conn in 201..=202 {
+            failbacks.enqueue(id(conn), Payer(3));
+        }
+        failbacks.remove(id(1));
+        failbacks.remove(id(2));
+        failbacks.remove(id(3));
+        assert_eq!(numbers(&go(&mut failbacks)), [101, 201, 102]);
+        failbacks.remove(id(4));
+        assert_eq!(numbers(&go(&mut failbacks)), [202]);
+        // Of the first, four are left.
+        failbacks.remove(id(201));
+        assert_eq!(numbers(&go(&mut failbacks)), [103]);
+        failbacks.remove(id(5));
+        assert_eq!(numbers(&go(&mut failbacks)), [9], "the first's turn again");
+        failbacks.remove(id(202));
+        assert_eq!(numbers(&go(&mut failbacks)), [104]);
+        failbacks.remove(id(6));
+        let next = numbers(&go(&mut failbacks));
+        assert_eq!(next, [10], "the second has half of the places");
+        for conn in 101..=120 {
+            failbacks.remove(id(conn));
+        }
+        assert_eq!(numbers(&go(&mut failbacks)), [11, 12, 13, 14]);
+        for conn in 1..=20 {
+            failbacks.remove(id(conn));
+        }
+        assert!(failbacks.waiting.is_empty() && failbacks.places.is_empty());
+        assert!(failbacks.moving.is_empty() && failbacks.held.is_empty());
+    }
+
+    /// A user may set the policy of its own connections, and a peer that answers and never arms keeps a place for
+    /// 10 s. With 3,000 of these, a connection of another payer fails back within one such round.
+    #[test]
+    fn one_users_connections_do_not_keep_anothers_from_failing_back() {
+        for begun in [false, true] {
+            let mut failbacks = Failbacks::default();
+            for conn in 0..3_000 {
+                failbacks.enqueue(id(conn), Payer(1));
+            }
+            let mut on_the_way = match begun {
+                true => go(&mut failbacks),
+                false => Vec::new(),
+            };
+            let other = ConnId { client: 2, conn: 1 };
+            failbacks.enqueue(other, Payer(2));
+            let mut rounds = 0;
+            loop {
+                on_the_way.extend(go(&mut failbacks));
+                if on_the_way.contains(&other) {
+                    break;
+                }
+                // None of them arrives, and each gives up its place after 10 s (`PATIENCE`).
+                rounds += 1;
+                on_the_way.drain(..).for_each(|id| failbacks.remove(id));
+            }
+            assert_eq!(rounds, usize::from(begun), "rounds of 10 s");
+        }
     }
 }

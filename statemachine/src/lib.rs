@@ -74,6 +74,7 @@ mod proven_ports;
 mod questions;
 mod random;
 mod schedule;
+mod sender;
 mod shared_values;
 mod subnet;
 mod time;
@@ -98,6 +99,7 @@ pub use presence::{
 };
 pub use probe::{PathHealth, Probe, ProbePath};
 pub use random::Random;
+pub use sender::Sender;
 pub use time::Time;
 pub use timers::Timers;
 pub use trace::{Level, Trace};

@@ -3,13 +3,12 @@
 
 use alloc::vec::Vec;
 
-use cm_msgs::Lid;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::Req;
 
 use crate::fair_share::FairShare;
-use crate::id::PortId;
 use crate::input::MadSource;
+use crate::sender::Sender;
 
 /// A REQ that waits for its application.
 #[derive(Clone, Debug)]
@@ -26,23 +25,6 @@ const SHARES: usize = 4;
 
 /// Places beyond the limit for ports that connections lead to: strangers cannot shut them out.
 const RESERVE: usize = 64;
-
-/// A port of another host with all its LIDs, and the local port that hears it. A sender can choose its LID among
-/// those of its port only.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Sender {
-    port: PortId,
-    base: Lid,
-}
-
-impl Sender {
-    fn new(source: &MadSource, lmc: u8) -> Self {
-        Self {
-            port: source.port,
-            base: source.lid.base(lmc),
-        }
-    }
-}
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
@@ -72,7 +54,7 @@ impl ParkedReqs {
         req: Req,
         data: ReqData,
         limit: usize,
-        lmc: u8,
+        sender: Sender,
         is_peer: bool,
     ) -> Option<u64> {
         let mut new = Parked {
@@ -81,7 +63,6 @@ impl ParkedReqs {
             req,
             data,
         };
-        let sender = Sender::new(&source, lmc);
         let replaced = |(of, old): &(Sender, Parked)| *of == sender && same_connection(old, &new);
         if let Some(at) = self.reqs.iter().position(replaced) {
             new.number = self.reqs.remove(at).1.number;
@@ -121,22 +102,27 @@ impl ParkedReqs {
 }
 
 fn same_connection(a: &Parked, b: &Parked) -> bool {
-    a.data.peer_qpn == b.data.peer_qpn
+    // Ports with equal LIDs can be taken for one sender where two devices are in subnets with equal prefixes; a queue
+    // pair is one device's.
+    a.source.port.node_guid == b.source.port.node_guid
+        && a.data.peer_qpn == b.data.peer_qpn
         && a.req.local_ca_guid == b.req.local_ca_guid
         && a.req.local_qpn == b.req.local_qpn
 }
 
 #[cfg(test)]
 mod tests {
-    use cm_msgs::{Guid, PKey};
+    use cm_msgs::{Guid, Lid, PKey};
 
     use super::*;
+    use crate::id::PortId;
+    use crate::sender::local_ports;
 
     const LIMIT: usize = 256;
 
-    fn source(lid: u16) -> MadSource {
+    fn source(local: u8, lid: u16) -> MadSource {
         MadSource {
-            port: PortId::new(Guid(1), 1),
+            port: PortId::new(Guid(1), local),
             lid: Lid(lid),
             qpn: 1,
             pkey: PKey::DEFAULT_FULL,
@@ -144,8 +130,9 @@ mod tests {
         }
     }
 
-    /// How many REQs from these LIDs, by turns, find a place.
+    /// How many REQs from these LIDs, by turns and by both local ports, find a place.
     fn fill(parked: &mut ParkedReqs, lids: &[u16], lmc: u8, is_peer: bool) -> usize {
+        let ports = local_ports(lmc);
         let taken = lids.iter().cycle().take(1_000).enumerate();
         let taken = taken.filter(|&(number, &lid)| {
             let req = Req {
@@ -153,14 +140,16 @@ mod tests {
                 ..Req::default()
             };
             let data = ReqData::default();
-            let place = parked.park(source(lid), req, data, LIMIT, lmc, is_peer);
+            let source = source(1 + (number / lids.len() % 2) as u8, lid);
+            let sender = Sender::new(&ports, source.port, source.lid);
+            let place = parked.park(source, req, data, LIMIT, sender, is_peer);
             place.is_some()
         });
         taken.count()
     }
 
     #[test]
-    fn the_lids_of_a_port_share_a_quarter() {
+    fn the_lids_of_a_port_share_a_quarter_by_all_local_ports() {
         let mut parked = ParkedReqs::default();
         let lids: Vec<u16> = (8..16).collect();
         assert_eq!(fill(&mut parked, &lids, 3, false), LIMIT / SHARES);
@@ -197,7 +186,9 @@ mod tests {
             peer_qpn: cm_msgs::Qpn(peer_qpn),
             ..ReqData::default()
         };
-        parked.park(source(lid), req, data, LIMIT, 0, false)
+        let source = source(1, lid);
+        let sender = Sender::new(&local_ports(0), source.port, source.lid);
+        parked.park(source, req, data, LIMIT, sender, false)
     }
 
     #[test]
@@ -214,6 +205,25 @@ mod tests {
             assert_eq!(park_one(&mut parked, other), Some(number), "{other:?}");
         }
         assert_eq!(park_one(&mut parked, first), Some(0), "a copy");
+        let other_device = |parked: &mut ParkedReqs| {
+            let source = MadSource {
+                port: PortId::new(Guid(2), 1),
+                ..source(1, 1)
+            };
+            let sender = Sender::new(&local_ports(0), PortId::new(Guid(1), 1), source.lid);
+            let req = Req {
+                local_ca_guid: Guid(2),
+                local_qpn: cm_msgs::Qpn(3),
+                ..Req::default()
+            };
+            let data = ReqData {
+                peer_qpn: cm_msgs::Qpn(4),
+                ..ReqData::default()
+            };
+            parked.park(source, req, data, LIMIT, sender, false)
+        };
+        assert_eq!(other_device(&mut parked), Some(5), "by another device");
+        parked.expire(5);
         parked.expire(3);
         let mut numbers: Vec<u64> = Vec::new();
         numbers.extend(parked.take(|_| true).iter().map(|req| req.number));

@@ -5,7 +5,8 @@
 //! of the places, and only the port that was asked is believed, with the transaction ID that it was
 //! asked with, which comes out of [`Random`].
 
-mod strangers;
+mod quota;
+mod replies;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -14,10 +15,12 @@ use core::time::Duration;
 use cm_msgs::{Lid, Presence};
 use serde::{Deserialize, Serialize};
 
-use self::strangers::Strangers;
+use self::quota::{Peers, Strangers};
+use self::replies::Replies;
 use crate::fair_share::FairShare;
 use crate::id::PortId;
 use crate::random::Random;
+use crate::sender::Sender;
 use crate::time::Time;
 use crate::timers::Timers;
 
@@ -42,8 +45,6 @@ const UNANSWERED_MAX: usize = 176;
 const WAITING_MAX: usize = 1024;
 /// Of each, what root has besides.
 const RESERVE: usize = 16;
-/// Answers to others that wait for room. Who is left out asks again.
-const REPLIES_MAX: usize = 256;
 
 /// A peer's port, as seen from a local one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -107,7 +108,8 @@ pub struct PresenceCounters {
     /// Questions of programs that were refused, because their user's share was used up.
     #[serde(rename = "peer_questions_refused")]
     pub refused: u64,
-    /// Questions of ports that no connection leads to that were not answered, because they were too many.
+    /// Questions of peers that were not answered, because the peer's port or all together asked too often, or too many
+    /// answers wait already.
     #[serde(rename = "peer_questions_discarded")]
     pub discarded: u64,
 }
@@ -154,11 +156,13 @@ pub struct PeerPresence {
     known_share: FairShare<u32>,
     unanswered_share: FairShare<u32>,
     waiting_share: FairShare<u32>,
+    /// Questions to peers.
     out: VecDeque<PresenceTransmit>,
-    replies: usize,
+    replies: Replies,
     verdicts: VecDeque<(PeerQuestion, bool)>,
     counters: PresenceCounters,
     strangers: Strangers,
+    peers: Peers,
 }
 
 impl PeerPresence {
@@ -173,10 +177,11 @@ impl PeerPresence {
             unanswered_share: FairShare::new(UNANSWERED_MAX, RESERVE),
             waiting_share: FairShare::new(WAITING_MAX, RESERVE),
             out: VecDeque::new(),
-            replies: 0,
+            replies: Replies::default(),
             verdicts: VecDeque::new(),
             counters: PresenceCounters::default(),
             strangers: Strangers::default(),
+            peers: Peers::default(),
         }
     }
 
@@ -278,8 +283,7 @@ impl PeerPresence {
 
     /// A copy that still waits for its port is not sent any more.
     fn take_back(&mut self, far: FarPort) {
-        self.out
-            .retain(|mad| mad.to != far || mad.message != Presence::Get);
+        self.out.retain(|mad| mad.to != far);
     }
 
     fn settle(&mut self, now: Time, far: FarPort, found: Found) {
@@ -317,25 +321,29 @@ impl PeerPresence {
         self.timers.cancel(&far);
     }
 
-    /// Whether a peer's question is to be answered. Ports that connections lead to always are; strangers may cost
-    /// others little, however many LIDs of their 2^`lmc` they ask from.
-    pub fn admits(&mut self, now: Time, from: FarPort, lmc: u8, is_peer: bool) -> bool {
-        let admitted = is_peer || self.strangers.admits(now, from.port, from.lid, lmc);
+    /// Whether the question of a port is to be answered. Ports that connections lead to (`is_peer`) have a quota of
+    /// their own, which no stranger uses, and which is more than their daemons ask.
+    pub fn admits(&mut self, now: Time, sender: Sender, is_peer: bool) -> bool {
+        let admitted = match is_peer {
+            true => self.peers.admits(now, sender),
+            false => self.strangers.admits(now, sender),
+        };
         self.counters.discarded += u64::from(!admitted);
         admitted
     }
 
-    /// A MAD about presence came in from QP1 of a peer's port, this way.
+    /// A MAD about presence came in from QP1 of a peer's port, this way; `sender` is that port.
     pub fn handle(
         &mut self,
         now: Time,
         from: FarPort,
+        sender: Sender,
         way: MadWay,
         transaction_id: u64,
         message: &Presence,
     ) {
         match message {
-            Presence::Get => self.answer(from, way, transaction_id),
+            Presence::Get => self.answer(from, sender, way, transaction_id),
             Presence::Answer { .. } => {
                 if self.transactions.get(&(transaction_id as u32)) != Some(&from) {
                     self.counters.from_strangers += 1;
@@ -350,18 +358,17 @@ impl PeerPresence {
         }
     }
 
-    fn answer(&mut self, to: FarPort, way: MadWay, transaction_id: u64) {
-        if self.replies == REPLIES_MAX {
-            return;
-        }
-        self.replies += 1;
-        self.counters.answered += 1;
-        self.out.push_back(PresenceTransmit {
+    fn answer(&mut self, to: FarPort, sender: Sender, way: MadWay, transaction_id: u64) {
+        let answer = PresenceTransmit {
             to,
             way,
             transaction_id,
             message: Presence::here(),
-        });
+        };
+        match self.replies.push(sender, answer) {
+            true => self.counters.answered += 1,
+            false => self.counters.discarded += 1,
+        }
     }
 
     /// A client is gone, and its questions with it.
@@ -403,7 +410,7 @@ impl PeerPresence {
             self.settle(now, far, Found::Nobody);
             self.forget(far);
         }
-        self.replies -= self.out.iter().filter(|mad| is_reply(mad, port)).count();
+        self.replies.drop_port(port);
         self.out.retain(|mad| mad.to.port != port);
     }
 
@@ -423,10 +430,11 @@ impl PeerPresence {
         &mut self,
         mut has_room: impl FnMut(PortId) -> bool,
     ) -> Option<PresenceTransmit> {
-        let place = self.out.iter().position(|mad| has_room(mad.to.port))?;
-        let mad = self.out.remove(place)?;
-        self.replies -= usize::from(mad.message != Presence::Get);
-        Some(mad)
+        // Questions are few, and a program waits for each.
+        match self.out.iter().position(|mad| has_room(mad.to.port)) {
+            Some(place) => self.out.remove(place),
+            None => self.replies.pop(has_room),
+        }
     }
 
     /// The next verdict: whether a daemon answers where the program asked for.
@@ -449,10 +457,6 @@ impl PeerPresence {
             }
         }
     }
-}
-
-fn is_reply(mad: &PresenceTransmit, port: PortId) -> bool {
-    mad.to.port == port && mad.message != Presence::Get
 }
 
 #[cfg(test)]

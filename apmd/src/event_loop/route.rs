@@ -235,15 +235,16 @@ impl Parts {
                     transaction_id,
                     ..
                 } = *mad;
+                let sender = engine.sender(from.port, from.lid);
                 if mad.message == Presence::Get {
                     let is_peer = engine.leads_to(from.port, from.lid);
-                    if !self.peers.admits(now, from, mad.lmc, is_peer) {
+                    if !self.peers.admits(now, sender, is_peer) {
                         return;
                     }
                     self.kernel.handle_peer_asks(from);
                 }
                 self.peers
-                    .handle(now, from, way, transaction_id, &mad.message);
+                    .handle(now, from, sender, way, transaction_id, &mad.message);
             }
         }
     }

@@ -282,7 +282,7 @@ impl Connection {
                 cx.stop(core.id, ConnAlarm::Failback);
                 if core.is_armed() {
                     core.failback.step = Step::Queued;
-                    cx.failbacks.enqueue(core.id);
+                    cx.failbacks.enqueue(core.id, core.payer);
                 }
             }
             (Step::Queued, Wish::Port(_) | Wish::Peer(_)) if core.is_armed() => {}

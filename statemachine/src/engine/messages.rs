@@ -162,12 +162,11 @@ impl Engine {
     fn park(&mut self, source: &MadSource, req: &Req, data: ReqData) {
         let wait = self.cx.config.parked_for;
         let limit = self.cx.config.parked_limit;
-        let port = self.cx.ports.get(source.port);
-        let lmc = port.map_or(0, |port| port.status.lmc);
+        let sender = self.sender(source.port, source.lid);
         let is_peer = self.leads_to(source.port, source.lid);
         let parked = self
             .parked
-            .park(*source, req.clone(), data, limit, lmc, is_peer);
+            .park(*source, req.clone(), data, limit, sender, is_peer);
         let Some(number) = parked else {
             return self.cx.drop_mad(source, "REQ", Drop::Overflow);
         };

@@ -5,7 +5,9 @@ use cm_msgs::Guid;
 use cm_msgs::sa::ClassPortInfo;
 use proptest::prelude::*;
 
+use super::replies::{PORT_MAX, SENDER_MAX};
 use super::*;
+use crate::sender::local_ports;
 
 const MS: u64 = 1000;
 const USER: u32 = 1000;
@@ -19,6 +21,18 @@ fn far(number: u8, lid: u16) -> FarPort {
         port: port(number),
         lid: Lid(lid),
         partition: 0x7fff,
+    }
+}
+
+/// The port that asks from there.
+fn sender(from: FarPort) -> Sender {
+    Sender::new(&local_ports(0), from.port, from.lid)
+}
+
+impl PeerPresence {
+    /// A MAD comes in from a port.
+    fn hear(&mut self, now: Time, from: FarPort, way: MadWay, id: u64, message: &Presence) {
+        self.handle(now, from, sender(from), way, id, message);
     }
 }
 
@@ -78,10 +92,10 @@ fn an_answer_in_another_partition_is_a_strangers() {
     let mads = sent(&mut presence);
     assert_eq!(mads[0].to, asked);
     let id = mads[0].transaction_id;
-    presence.handle(now, far(1, 9), WAY, id, &Presence::here());
+    presence.hear(now, far(1, 9), WAY, id, &Presence::here());
     assert_eq!(presence.counters().from_strangers, 1);
     assert_eq!(presence.poll_verdict(), None);
-    presence.handle(now, asked, WAY, id, &Presence::here());
+    presence.hear(now, asked, WAY, id, &Presence::here());
     assert_eq!(presence.poll_verdict(), Some((question(1, 1), true)));
 }
 
@@ -97,7 +111,7 @@ fn a_daemon_that_answers_is_remembered_for_all_who_ask() {
     assert_eq!(verdicts(&mut presence), []);
     // As umad does with the upper half.
     let transaction = mads[0].transaction_id | 7 << 32;
-    presence.handle(
+    presence.hear(
         now,
         far(1, 9),
         MadWay::default(),
@@ -120,11 +134,11 @@ fn what_is_forgotten_is_asked_again_and_what_is_asked_goes_on() {
     let now = Time(0);
     presence.ask(now, question(1, 1), USER, far(1, 9));
     let id = sent(&mut presence)[0].transaction_id;
-    presence.handle(now, far(1, 9), WAY, id, &Presence::here());
+    presence.hear(now, far(1, 9), WAY, id, &Presence::here());
     presence.ask(now, question(1, 2), USER, far(1, 7));
     let open = sent(&mut presence)[0].transaction_id;
     presence.forget_known();
-    presence.handle(now, far(1, 7), WAY, open, &Presence::here());
+    presence.hear(now, far(1, 7), WAY, open, &Presence::here());
     assert_eq!(verdicts(&mut presence), [(1, true), (2, true)]);
     presence.ask(now, question(1, 3), USER, far(1, 9));
     assert_eq!(sent(&mut presence).len(), 1);
@@ -161,7 +175,7 @@ fn a_kernel_that_answers_for_nobody_is_a_no_at_once() {
     let mut presence = presence();
     presence.ask(Time(0), question(1, 1), USER, far(1, 9));
     let mad = sent(&mut presence)[0];
-    presence.handle(
+    presence.hear(
         Time(1),
         far(1, 9),
         MadWay::default(),
@@ -169,7 +183,7 @@ fn a_kernel_that_answers_for_nobody_is_a_no_at_once() {
         &nobody(),
     );
     assert_eq!(verdicts(&mut presence), [(1, false)]);
-    presence.handle(
+    presence.hear(
         Time(2),
         far(1, 9),
         MadWay::default(),
@@ -188,22 +202,22 @@ fn only_the_port_that_was_asked_is_believed_and_only_by_its_number() {
     let mads = sent(&mut presence);
     let number = mads[0].transaction_id;
     let here = Presence::here();
-    presence.handle(Time(1), far(1, 10), MadWay::default(), number, &here);
-    presence.handle(Time(1), far(2, 9), MadWay::default(), number, &here);
-    presence.handle(Time(1), far(1, 9), MadWay::default(), number ^ 1, &here);
-    presence.handle(Time(1), far(1, 9), MadWay::default(), 0, &here);
+    presence.hear(Time(1), far(1, 10), MadWay::default(), number, &here);
+    presence.hear(Time(1), far(2, 9), MadWay::default(), number, &here);
+    presence.hear(Time(1), far(1, 9), MadWay::default(), number ^ 1, &here);
+    presence.hear(Time(1), far(1, 9), MadWay::default(), 0, &here);
     assert_eq!(verdicts(&mut presence), []);
     assert_eq!(presence.counters().from_strangers, 4);
     // An earlier copy's answer is as good.
     presence.handle_timeout(Time(5 * MS));
-    presence.handle(Time(6 * MS), far(1, 9), MadWay::default(), number, &here);
+    presence.hear(Time(6 * MS), far(1, 9), MadWay::default(), number, &here);
     assert_eq!(verdicts(&mut presence), [(1, true)]);
 }
 
 #[test]
 fn a_peer_is_answered_from_the_lid_that_it_asked() {
     let mut presence = presence();
-    presence.handle(Time(0), far(1, 9), WAY, 0x1c_0000_0001, &Presence::Get);
+    presence.hear(Time(0), far(1, 9), WAY, 0x1c_0000_0001, &Presence::Get);
     let answer = PresenceTransmit {
         to: far(1, 9),
         way: WAY,
@@ -218,7 +232,7 @@ fn a_peer_is_answered_from_the_lid_that_it_asked() {
 fn a_flood_of_peers_questions_is_bounded_and_holds_up_no_question_of_ours() {
     let mut presence = presence();
     for number in 0..2000 {
-        presence.handle(
+        presence.hear(
             Time(0),
             far(1, 9),
             MadWay::default(),
@@ -229,8 +243,8 @@ fn a_flood_of_peers_questions_is_bounded_and_holds_up_no_question_of_ours() {
     presence.ask(Time(0), question(1, 1), USER, far(2, 7));
     let mad = presence.poll_transmit(|id| id == port(2));
     assert_eq!(mad.map(|mad| mad.to), Some(far(2, 7)));
-    assert_eq!(sent(&mut presence).len(), REPLIES_MAX);
-    presence.handle(Time(0), far(1, 9), MadWay::default(), 1, &Presence::Get);
+    assert_eq!(sent(&mut presence).len(), SENDER_MAX);
+    presence.hear(Time(0), far(1, 9), MadWay::default(), 1, &Presence::Get);
     assert_eq!(sent(&mut presence).len(), 1, "and there is room again");
 }
 
@@ -290,7 +304,7 @@ fn what_is_known_is_bounded_however_long_somebody_asks() {
     for lid in 1..0xbfff {
         presence.ask(now, question(1, lid.into()), USER, far(1, lid));
         for mad in sent(&mut presence) {
-            presence.handle(
+            presence.hear(
                 now,
                 mad.to,
                 MadWay::default(),
@@ -331,7 +345,7 @@ fn a_port_that_changes_forgets_its_peers() {
     let mut presence = presence();
     presence.ask(Time(0), question(1, 1), USER, far(1, 9));
     let mad = sent(&mut presence)[0];
-    presence.handle(
+    presence.hear(
         Time(0),
         far(1, 9),
         MadWay::default(),
@@ -359,7 +373,7 @@ fn who_asked_last_pays_for_what_is_known_and_root_for_all_that_it_asked() {
         presence.ask(now, question(1, number), user, far(1, 9));
         for mad in sent(presence) {
             let id = mad.transaction_id;
-            presence.handle(now, mad.to, MadWay::default(), id, &Presence::here());
+            presence.hear(now, mad.to, MadWay::default(), id, &Presence::here());
         }
         presence.entries[&far(1, 9)].user
     };
@@ -429,13 +443,13 @@ proptest! {
                     if yes {
                         said_yes.insert(mad.to);
                     }
-                    presence.handle(now, mad.to, MadWay::default(), mad.transaction_id, &answer);
+                    presence.hear(now, mad.to, MadWay::default(), mad.transaction_id, &answer);
                 }
                 Step::Answer(..) => {}
                 Step::Forged(port, lid, transaction) => {
-                    presence.handle(now, far(port, lid), MadWay::default(), transaction, &Presence::here());
+                    presence.hear(now, far(port, lid), MadWay::default(), transaction, &Presence::here());
                 }
-                Step::Asked(port, lid) => presence.handle(now, far(port, lid), MadWay::default(), 1, &Presence::Get),
+                Step::Asked(port, lid) => presence.hear(now, far(port, lid), MadWay::default(), 1, &Presence::Get),
                 Step::Send(both) => {
                     let sent = core::iter::from_fn(|| presence.poll_transmit(|id| both || id.port == 1));
                     on_the_way.extend(sent.filter(|mad| mad.message == Presence::Get));
@@ -455,7 +469,8 @@ proptest! {
                 prop_assert!(far.is_some(), "{question:?} had a verdict, or its client is gone");
                 prop_assert!(!answers || far.is_some_and(|far| said_yes.contains(&far)));
             }
-            prop_assert!(presence.out.len() <= 256 + 80);
+            prop_assert!(presence.out.len() <= 80);
+            prop_assert!(presence.replies.len() <= 2 * PORT_MAX);
             prop_assert_eq!(presence.waiting_share.total(), open.len());
         }
         while let Some(at) = presence.poll_timeout() {
@@ -474,23 +489,26 @@ proptest! {
             presence.waiting_share.total(),
             presence.transactions.len(),
             presence.entries.len(),
-            presence.replies,
+            presence.replies.len(),
         ];
         prop_assert_eq!(left, [0; 6]);
     }
 }
 
 #[test]
-fn strangers_questions_are_answered_in_shares_and_peers_always() {
+fn strangers_questions_are_answered_in_shares_and_none_is_a_peers() {
     let mut presence = presence();
+    let (ports, wide) = (local_ports(0), local_ports(3));
+    let sender = |ports, lid| Sender::new(ports, port(1), Lid(lid));
     let second = 1_000 * MS;
     let mut answered = [0; 4];
     // 360 a second each, from eight LIDs of a port.
     for question in 0..3_600_u64 {
         let now = Time(question * second / 360);
-        for sender in 0..4_u8 {
-            let lid = 8 * u16::from(sender) + 64 + (question % 8) as u16;
-            answered[usize::from(sender)] += u64::from(presence.admits(now, far(1, lid), 3, false));
+        for number in 0..4_u8 {
+            let lid = 8 * u16::from(number) + 64 + (question % 8) as u16;
+            answered[usize::from(number)] +=
+                u64::from(presence.admits(now, sender(&wide, lid), false));
         }
     }
     for answered in answered {
@@ -498,16 +516,16 @@ fn strangers_questions_are_answered_in_shares_and_peers_always() {
     }
     let now = Time(10 * second);
     assert!(
-        presence.admits(now, far(1, 7), 3, false),
+        presence.admits(now, sender(&wide, 7), false),
         "another one is heard"
     );
     assert!(
-        (0..1_000).all(|_| presence.admits(now, far(1, 64), 3, true)),
+        (0..512).all(|_| presence.admits(now, sender(&wide, 64), true)),
         "a peer"
     );
     let discarded = presence.counters().discarded;
-    let all =
-        (0..60_000).filter(|number| presence.admits(now, far(1, 128 + *number as u16), 0, false));
+    let all = (0..60_000)
+        .filter(|number| presence.admits(now, sender(&ports, 128 + *number as u16), false));
     let all = all.count();
     assert!(all <= 256, "however many LIDs ask");
     assert_eq!(
@@ -521,7 +539,7 @@ fn a_copy_that_waits_for_its_port_is_replaced_and_what_is_settled_is_not_asked()
     let mut presence = presence();
     presence.ask(Time(0), question(1, 1), USER, far(1, 9));
     presence.ask(Time(0), question(1, 2), USER, far(1, 10));
-    presence.handle(Time(0), far(1, 9), WAY, 5, &Presence::Get);
+    presence.hear(Time(0), far(1, 9), WAY, 5, &Presence::Get);
     presence.handle_timeout(Time(5 * MS));
     let mads = sent(&mut presence);
     let asked = |lid| {
@@ -537,30 +555,30 @@ fn a_copy_that_waits_for_its_port_is_replaced_and_what_is_settled_is_not_asked()
     let number = mads.iter().find(|mad| mad.to == far(1, 10));
     let number = number.expect("asked").transaction_id;
     presence.handle_timeout(Time(15 * MS));
-    presence.handle(Time(16 * MS), far(1, 10), WAY, number, &Presence::here());
+    presence.hear(Time(16 * MS), far(1, 10), WAY, number, &Presence::here());
     let left: Vec<_> = sent(&mut presence).iter().map(|mad| mad.to).collect();
     assert_eq!(left, [far(1, 9)]);
 }
 
 #[test]
-fn replies_by_a_port_that_changed_make_room_for_others() {
+fn answers_by_a_port_that_changed_are_dropped() {
     const STAY: usize = 10;
     let mut presence = presence();
     let flood = |presence: &mut PeerPresence, number, count| {
         for transaction in 0..count as u64 {
-            presence.handle(Time(0), far(number, 9), WAY, transaction, &Presence::Get);
+            presence.hear(Time(0), far(number, 9), WAY, transaction, &Presence::Get);
         }
     };
-    flood(&mut presence, 1, REPLIES_MAX - STAY);
+    flood(&mut presence, 1, SENDER_MAX);
     flood(&mut presence, 2, STAY);
     presence.ask(Time(0), question(1, 1), USER, far(1, 7));
     presence.port_changed(Time(0), port(1));
-    assert_eq!(presence.replies, STAY);
-    flood(&mut presence, 3, 2 * REPLIES_MAX);
+    assert_eq!(presence.replies.len(), STAY);
+    flood(&mut presence, 1, 2 * SENDER_MAX);
     let to: Vec<_> = sent(&mut presence).iter().map(|mad| mad.to.port).collect();
     let through = |number| to.iter().filter(|id| **id == port(number)).count();
-    assert_eq!([1, 2, 3].map(through), [0, STAY, REPLIES_MAX - STAY]);
-    assert_eq!(presence.replies, 0);
+    assert_eq!([1, 2].map(through), [SENDER_MAX, STAY]);
+    assert_eq!(presence.replies.len(), 0);
 }
 
 #[test]
@@ -570,7 +588,7 @@ fn a_known_port_is_not_charged_to_a_user_without_room() {
         presence.ask(Time(0), question(1, number), user, far(1, lid));
         for mad in sent(presence) {
             let id = mad.transaction_id;
-            presence.handle(Time(0), mad.to, WAY, id, &Presence::here());
+            presence.hear(Time(0), mad.to, WAY, id, &Presence::here());
         }
     };
     ask(&mut presence, 0, USER + 1, 0xb000);
@@ -579,4 +597,105 @@ fn a_known_port_is_not_charged_to_a_user_without_room() {
     }
     ask(&mut presence, 9_999, USER, 0xb000);
     assert_eq!(presence.entries[&far(1, 0xb000)].user, USER + 1);
+}
+
+/// A peer that asks faster than one local port sends, or a port that is stuck, leaves places for the answers to other
+/// peers by other ports. Their daemons would take good paths for holes.
+#[test]
+fn answers_that_wait_for_one_port_leave_room_for_those_of_another() {
+    let mut presence = presence();
+    for lid in 1..=PORT_MAX as u16 {
+        for id in 0..4 {
+            presence.hear(Time(0), far(1, lid), WAY, id, &Presence::Get);
+        }
+    }
+    assert_eq!(presence.replies.len(), PORT_MAX, "port 1 is full");
+    presence.hear(Time(0), far(2, 10), WAY, 1, &Presence::Get);
+    let answer = presence.poll_transmit(|id| id == port(2));
+    assert_eq!(answer.map(|mad| mad.to), Some(far(2, 10)));
+}
+
+/// Of the answers that wait for one local port, a peer that asks all the time has a quarter.
+#[test]
+fn a_peer_that_asks_all_the_time_leaves_room_for_answers_to_another() {
+    let mut presence = presence();
+    for id in 0..10_000 {
+        if presence.admits(Time(0), sender(far(1, 9)), true) {
+            presence.hear(Time(0), far(1, 9), WAY, id, &Presence::Get);
+        }
+    }
+    assert_eq!(presence.replies.len(), SENDER_MAX);
+    assert!(
+        presence.admits(Time(0), sender(far(1, 10)), true),
+        "another peer"
+    );
+    presence.hear(Time(0), far(1, 10), WAY, 1, &Presence::Get);
+    let sent = sent(&mut presence);
+    assert!(sent.iter().any(|mad| mad.to == far(1, 10)));
+}
+
+/// Four peers that ask all the time do not have all the places together: others find one each.
+#[test]
+fn four_peers_leave_room_for_answers_to_others() {
+    let mut presence = presence();
+    for id in 0..1_000 {
+        for lid in 1..=4 {
+            presence.hear(Time(0), far(1, lid), WAY, id, &Presence::Get);
+        }
+    }
+    for lid in 10..26 {
+        presence.hear(Time(0), far(1, lid), WAY, 1, &Presence::Get);
+    }
+    let sent = sent(&mut presence);
+    for lid in 10..26 {
+        assert!(sent.iter().any(|mad| mad.to == far(1, lid)), "LID {lid}");
+    }
+}
+
+/// A stranger has one share, by whichever of four local ports in its subnet it asks.
+#[test]
+fn a_stranger_has_one_share_of_answers_by_all_local_ports() {
+    let mut presence = presence();
+    let ports = local_ports(0);
+    let asked = (0..400_u16).filter(|number| {
+        let local = port(1 + (number % 4) as u8);
+        presence.admits(Time(0), Sender::new(&ports, local, Lid(9)), false)
+    });
+    assert_eq!(asked.count(), 32);
+}
+
+/// A client of a kernel target or a user's program elsewhere makes its host's port a peer. The failover loop answers as
+/// many of its questions as an honest daemon sends, and some more; what it sends besides costs no other peer anything.
+#[test]
+fn a_peers_questions_are_bounded() {
+    let mut presence = presence();
+    let (peer, other) = (sender(far(1, 9)), sender(far(1, 10)));
+    let mut asked = 0;
+    for number in 0..100_000_u64 {
+        let now = Time(number * 10);
+        asked += usize::from(presence.admits(now, peer, true));
+        // 400 a second, which is what an honest daemon sends at most.
+        if number % 250 == 0 {
+            assert!(presence.admits(now, other, true), "an honest peer");
+        }
+    }
+    assert!((1_000..=1_020).contains(&asked), "{asked} in a second");
+    assert_eq!(presence.counters().discarded, 100_000 - asked as u64);
+}
+
+/// However many peers ask, the failover loop answers so many in a second.
+#[test]
+fn all_peers_questions_together_are_bounded() {
+    let mut presence = presence();
+    let ports = local_ports(0);
+    let asked = (0..200_000_u64).filter(|number| {
+        let sender = Sender::new(&ports, port(1), Lid(1 + (number % 1_000) as u16));
+        presence.admits(Time(number * 5), sender, true)
+    });
+    let asked = asked.count();
+    assert!(asked <= 8_192 + 20_000, "{asked} in a second");
+    assert!(
+        presence.admits(Time(0), sender(far(1, 2_000)), false),
+        "a stranger"
+    );
 }

@@ -287,3 +287,41 @@ fn a_lap_with_a_path_that_cannot_be_is_declined() {
     assert_eq!(pair.view(PASSIVE).counters.loads, loads);
     pair.assert_armed();
 }
+
+/// Of the 256 places for REQs of unregistered queue pairs a stranger has a quarter, by whichever local ports of its
+/// subnet they come in.
+#[test]
+fn a_stranger_has_one_share_of_places_for_reqs_by_all_local_ports() {
+    let mut pair = Pair::armed(9);
+    let lid = Lid(0x999);
+    for number in 0..400_u32 {
+        let req = Req {
+            local_comm_id: number + 1,
+            service_id: SERVICE_ID,
+            local_qpn: Qpn(0x70_0000 + number),
+            primary: cm::PathFields {
+                local_port_lid: lid,
+                remote_port_lid: base_lid((PASSIVE, 1)),
+                remote_port_gid: super::pair::gid((PASSIVE, 1)),
+                subnet_local: true,
+                ..Default::default()
+            },
+            private_data: cm_msgs::association::ReqData {
+                peer_qpn: Qpn(0x60_0000 + number),
+                state: State::default(),
+            }
+            .encode(),
+            ..Req::default()
+        };
+        let from = MadSource {
+            port: pair.hosts[PASSIVE].port_id(1 + (number % 2) as u8),
+            transaction_id: number + 1,
+            ..source(&pair, PASSIVE, lid)
+        };
+        pair.forge(PASSIVE, from, req.into());
+    }
+    pair.run(100);
+    let kept = pair.to_strangers.iter();
+    let kept = kept.filter(|(to, message)| *to == lid && matches!(message, cm::Message::Mra(_)));
+    assert_eq!(kept.count(), 64);
+}

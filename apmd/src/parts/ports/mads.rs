@@ -318,7 +318,6 @@ impl Ports {
             },
             way,
             path,
-            lmc: port.watch.status().map_or(0, |status| status.lmc),
             transaction_id: header.transaction_id,
             message,
         }));

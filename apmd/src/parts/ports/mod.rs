@@ -60,8 +60,6 @@ pub(crate) struct PresenceReceived {
     pub(crate) way: MadWay,
     /// The path back, as far as it is one that could have been probed.
     pub(crate) path: Option<ProbePath>,
-    /// Ports of that subnet have 2^`lmc` LIDs each.
-    pub(crate) lmc: u8,
     pub(crate) transaction_id: u64,
     pub(crate) message: Presence,
 }
