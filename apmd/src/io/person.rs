@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -16,8 +17,39 @@ use std::time::SystemTime;
 const SUBORDINATE: &str = "/etc/subuid";
 const USERS: &str = "/etc/passwd";
 
-/// The user who is charged for a process with this user ID.
-pub(crate) fn person(uid: u32) -> u32 {
+/// The user who is charged for what processes take. Whatever is charged to a user is charged to one of these, and
+/// [`Person::of`] is the only way to one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct Person(u32);
+
+impl Person {
+    /// The user who is charged for a process with this user ID.
+    pub(crate) fn of(uid: u32) -> Self {
+        Self(person(uid))
+    }
+
+    /// A user by number, whatever ranges this host's users have.
+    #[cfg(test)]
+    pub(crate) const fn without_ranges(uid: u32) -> Self {
+        Self(uid)
+    }
+
+    pub(crate) fn uid(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn is_root(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for Person {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn person(uid: u32) -> u32 {
     static LAST_READ: Mutex<(Option<SystemTime>, Subordinates)> =
         Mutex::new((None, Subordinates::EMPTY));
     let mut last = LAST_READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,6 +198,44 @@ fn range(line: &str) -> Option<(&str, u32, u32)> {
         fields.next()?.parse().ok()?,
         fields.next()?.parse().ok()?,
     ))
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::process::Command;
+
+    /// Runs `body` with this `/etc/subuid`: the test `name` is run again in a mount namespace of its own, where a file
+    /// is bound over it. That needs root.
+    pub(crate) fn with_subuid(text: &str, name: &str, body: impl FnOnce()) {
+        const IS_BOUND: &str = "APMD_TEST_SUBUID_IS_BOUND";
+        if std::env::var_os(IS_BOUND).is_some() {
+            return body();
+        }
+        if !nix::unistd::geteuid().is_root() {
+            let required = std::env::var_os("APMD_REQUIRE_ROOT");
+            let required = required.is_some_and(|required| required == "1");
+            assert!(!required, "only root can bind a file over /etc/subuid");
+            eprintln!("skipped: only root can bind a file over /etc/subuid");
+            return;
+        }
+        let unique = format!("subuid-{}-{}", std::process::id(), name.len());
+        let file = std::env::temp_dir().join(unique);
+        std::fs::write(&file, text).expect("its own file");
+        let script = "mount --bind \"$1\" /etc/subuid && exec \"$0\" --exact \"$2\" --nocapture";
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", script])
+            .arg(std::env::current_exe().expect("it runs"))
+            .arg(&file)
+            .arg(name)
+            .env(IS_BOUND, "1")
+            .output()
+            .expect("unshare is installed");
+        std::fs::remove_file(&file).expect("its own file");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}{errors}");
+        assert!(text.contains("1 passed"), "no test {name}: {text}");
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use acm::User;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
-use super::person::person;
+use super::person::Person;
 use super::socket_file::{ListenError, at, clear_the_way};
 
 /// What is listened on. Its files go with it.
@@ -178,7 +178,7 @@ impl Stream {
         Ok(match self {
             Self::Unix(stream) => {
                 let uid = getsockopt(stream, PeerCredentials)?.uid();
-                User::Local(person(uid))
+                User::Local(Person::of(uid).uid())
             }
             Self::Tcp(stream) => User::Remote(stream.peer_addr()?.ip().to_canonical()),
         })
