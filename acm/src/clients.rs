@@ -466,4 +466,32 @@ mod tests {
         buffers.answered();
         assert!(!buffers.is_full());
     }
+
+    /// bind(2) lets any local user call from 127.0.0.1, 127.0.0.2 and so on, and a host of `tcp_networks` from all
+    /// addresses of its /64.
+    #[test]
+    fn a_user_with_many_addresses_leaves_some_to_others() {
+        let own = |n: u32| (std::net::Ipv4Addr::from(0x7f00_0001 + n).into(), false);
+        let of_this_host = |n: u32| (std::net::Ipv4Addr::from(0x0a00_0001 + n).into(), true);
+        let of_a_network = |n: u32| {
+            let address = (0xfd00 << 112) | u128::from(n);
+            (std::net::Ipv6Addr::from(address).into(), false)
+        };
+        let addresses: [fn(u32) -> (std::net::IpAddr, bool); 3] = [own, of_this_host, of_a_network];
+        for address in addresses {
+            let mut clients = Clients::new(4096);
+            let mut taken = 0;
+            for n in 0..1000 {
+                let (address, is_own) = address(n);
+                let user = User::by_tcp(address, is_own);
+                while clients.add(user, ()).is_some() {
+                    taken += 1;
+                }
+            }
+            assert_eq!(taken, 3072, "three quarters");
+            assert!(clients.add(User::Local(1001), ()).is_some());
+            let other = User::by_tcp([10, 0, 0, 9].into(), false);
+            assert!(clients.add(other, ()).is_some());
+        }
+    }
 }

@@ -36,7 +36,7 @@ pub use cache::RouteOrigin;
 pub use clients::{Buffers, Clients, Ended, Served};
 pub use endpoints::{Endpoint, EndpointId, Interface, LocalPort, Naming, OwnAddress};
 pub use request::{Breach, frame};
-pub use requester::{Client, Extra, Requester, User};
+pub use requester::{Client, Extra, Host, Requester, User};
 pub use resolver::{Settings, Stats};
 pub use service::Service;
 pub use start::SourceOf;

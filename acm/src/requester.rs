@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who asks, and from whose share that is taken.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 
 use cm_msgs::Gid;
 use cm_msgs::acm::{Address, Header};
@@ -15,13 +16,42 @@ pub enum User {
     Kernel,
     /// A user of this host, by number.
     Local(u32),
-    /// Another host, or any user of this one who came by TCP.
-    Remote(IpAddr),
+    /// The users of this host that come by TCP. Nothing tells them apart, and each may use any local address.
+    LocalByTcp,
+    /// Another host, which came by TCP.
+    Remote(Host),
     /// Nobody: a path in doubt is asked about again.
     Recheck,
 }
 
+/// Another host, as far as its address tells it from others: IPv4 by address, IPv6 by /64, of which a host may use any
+/// address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Host(IpAddr);
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => address.fmt(f),
+            IpAddr::V6(network) => write!(f, "{network}/64"),
+        }
+    }
+}
+
 impl User {
+    /// Of a TCP connection from `address`. `is_own`: whether that is an address of this host; those of loopback need not
+    /// be known as such.
+    pub fn by_tcp(address: IpAddr, is_own: bool) -> Self {
+        match address.to_canonical() {
+            address if is_own || address.is_loopback() => Self::LocalByTcp,
+            IpAddr::V6(address) => {
+                let network = address.to_bits() & !u128::from(u64::MAX);
+                Self::Remote(Host(Ipv6Addr::from_bits(network).into()))
+            }
+            address => Self::Remote(Host(address)),
+        }
+    }
+
     /// The user's number, of one of this host.
     pub fn uid(self) -> Option<u32> {
         match self {
@@ -30,10 +60,10 @@ impl User {
         }
     }
 
-    /// The address of one who came by TCP.
-    pub fn address(self) -> Option<IpAddr> {
+    /// The other host that came by TCP.
+    pub fn host(self) -> Option<Host> {
         match self {
-            Self::Remote(address) => Some(address),
+            Self::Remote(host) => Some(host),
             _ => None,
         }
     }
@@ -95,4 +125,30 @@ pub(crate) struct Waiter {
     pub(crate) requester: Requester,
     /// The destination must be this port, if that is specified.
     pub(crate) dgid: Gid,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_by_tcp_is_a_host_or_this_one() {
+        let by_tcp = |address: &str, is_own| User::by_tcp(address.parse().unwrap(), is_own);
+        for address in ["127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.2"] {
+            assert_eq!(by_tcp(address, false), User::LocalByTcp, "{address}");
+        }
+        assert_eq!(by_tcp("10.0.0.1", true), User::LocalByTcp);
+        assert_eq!(by_tcp("fd00::1", true), User::LocalByTcp);
+        let shown = |address| by_tcp(address, false).host().map(|host| host.to_string());
+        for (address, expected) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("fd00:1:2:3:4::5", "fd00:1:2:3::/64"),
+            ("fd00:1:2:3::9", "fd00:1:2:3::/64"),
+            ("fd00:1:2:4::9", "fd00:1:2:4::/64"),
+        ] {
+            assert_eq!(shown(address).as_deref(), Some(expected));
+        }
+        assert_ne!(by_tcp("10.0.0.1", false), by_tcp("10.0.0.2", false));
+    }
 }

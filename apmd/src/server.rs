@@ -13,7 +13,7 @@ use statemachine::{FairShare, Time, Timers};
 
 use crate::config;
 use crate::io::peer_groups;
-use crate::io::person::person;
+use crate::io::person::Person;
 use crate::io::seqpacket::{ListenError, Listener, NotGiven, Packets, Peer, Receive};
 use crate::io::watched;
 use crate::token::Token;
@@ -49,7 +49,7 @@ struct Caller {
     packets: Packets,
     peer: Peer,
     /// The user who is charged for it.
-    payer: u32,
+    payer: Person,
     queue: VecDeque<Box<[u8]>>,
     queued: usize,
     closing: bool,
@@ -87,9 +87,9 @@ pub(crate) struct Server {
     callers: BTreeMap<u32, Caller>,
     next_key: u32,
     /// By the user who is charged.
-    places: FairShare<u32>,
+    places: FairShare<Person>,
     /// By the user who is charged.
-    bytes: FairShare<u32>,
+    bytes: FairShare<Person>,
     deadlines: Timers<u32>,
     accept_at: Option<Time>,
     turned_away: u64,
@@ -160,7 +160,7 @@ impl Server {
     /// `None`: there is no place for it, and its socket is closed.
     fn take_in(&mut self, now: Time, packets: Packets, peer: Peer) -> Option<u32> {
         let Peer { uid, pid } = peer;
-        let payer = person(uid);
+        let payer = Person::of(uid);
         if !self.places.take(payer, 1, uid == 0) {
             self.turned_away += 1;
             let (used, of) = (self.places.total(), self.budget.callers);

@@ -13,7 +13,10 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, send, socket,
 };
-use nix::unistd::geteuid;
+use nix::unistd::getresuid;
+
+use crate::privilege;
+use crate::settings::DEFAULT_SOCKET;
 
 /// Messages kept for a daemon that does not read. More than that, and it is better to begin
 /// anew: a fresh registration says all that the lost messages said.
@@ -40,23 +43,47 @@ pub(crate) enum Received {
     Closed,
 }
 
-/// Connects to the daemon's socket; never blocks. Permission is denied also where the listener is neither
-/// root, nor this program's user, nor the owner of the socket's directory (the daemon's user, for the
-/// default one): it could have paths of its own choice loaded.
+/// Connects to the daemon's socket; never blocks. Permission is also denied if the listener is no user that
+/// [`is_believed`]: it could have paths of its own choice loaded.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     let listener = getsockopt(&fd, PeerCredentials)?.uid();
-    if listener != 0 && listener != geteuid().as_raw() && Some(listener) != directory_owner(path) {
+    let daemon = Path::new(DEFAULT_SOCKET)
+        .parent()
+        .and_then(owner_made_by_root);
+    if !is_believed(listener, own_user(), daemon) {
         let untrusted = format!("the listener is user {listener}, not root or the daemon's user");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, untrusted));
     }
     Ok(fd)
 }
 
-fn directory_owner(socket: &Path) -> Option<u32> {
-    Some(socket.parent()?.metadata().ok()?.uid())
+/// Whether a listener is taken for the daemon: root, the user that root gave the default directory to (`daemon`), or
+/// this process's own user (`own`). The owner of a directory that `APMD_SOCKET` names counts for nothing: the variable
+/// may be another user's, who made the directory. sudo -E and su -m pass it on, and so does a set-user-ID program
+/// that starts another after setuid(0); `AT_SECURE` is 0 in all of these.
+fn is_believed(listener: u32, own: Option<u32>, daemon: Option<u32>) -> bool {
+    listener == 0 || own == Some(listener) || daemon == Some(listener)
+}
+
+/// The user of this process; `None` if it has rights that a user does not have.
+fn own_user() -> Option<u32> {
+    let ids = getresuid().ok()?;
+    let is_root = [ids.real, ids.effective, ids.saved]
+        .iter()
+        .any(|id| id.is_root());
+    (!is_root && !privilege::is_elevated()).then(|| ids.real.as_raw())
+}
+
+/// The owner of a directory that nobody but root could make, give away or replace: the directory above it is root's, and
+/// no other user may write there.
+fn owner_made_by_root(directory: &Path) -> Option<u32> {
+    let above = directory.parent()?.symlink_metadata().ok()?;
+    let itself = directory.symlink_metadata().ok()?;
+    let is_roots = above.is_dir() && above.uid() == 0 && above.mode() & 0o022 == 0;
+    (is_roots && itself.is_dir()).then(|| itself.uid())
 }
 
 impl Link {
@@ -133,18 +160,14 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use nix::sys::socket::{Backlog, bind, listen};
-    use nix::unistd::chown;
+    use nix::unistd::{chown, geteuid};
 
     use super::*;
 
     const NOBODY: u32 = 65534;
 
     fn listener(path: &Path, user: u32) -> OwnedFd {
-        // By the system call: glibc's function changes the whole process, and this concerns one thread.
-        // SAFETY: the call takes three numbers and changes this thread's credentials only.
-        #[allow(unsafe_code)]
-        let changed = unsafe { libc::syscall(libc::SYS_setresuid, u32::MAX, user, u32::MAX) };
-        assert_eq!(changed, 0, "{}", io::Error::last_os_error());
+        set_ids(u32::MAX, user, u32::MAX);
         let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
         let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
         bind(socket.as_raw_fd(), &UnixAddr::new(path).expect("a path")).expect("a free name");
@@ -188,7 +211,85 @@ mod tests {
     }
 
     #[test]
-    fn only_root_the_own_user_and_the_directorys_owner_are_taken_for_the_daemon() {
+    fn only_root_the_own_user_and_the_default_directorys_owner_are_taken_for_the_daemon() {
+        let (user, other, daemon) = (1000, 1001, 999);
+        for (listener, own, made_by_root, expected) in [
+            (0, None, None, true),
+            (0, Some(user), Some(daemon), true),
+            (user, Some(user), Some(daemon), true),
+            (daemon, Some(user), Some(daemon), true),
+            (daemon, None, Some(daemon), true),
+            // A privileged process has no own user.
+            (user, None, Some(daemon), false),
+            (other, Some(user), Some(daemon), false),
+            (daemon, Some(user), None, false),
+            (daemon, None, None, false),
+        ] {
+            let is_it = is_believed(listener, own, made_by_root);
+            assert_eq!(is_it, expected, "{listener} {own:?} {made_by_root:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_could_make_names_no_daemon() {
+        let owner = |name| owner_made_by_root(Path::new(name));
+        assert_eq!(owner("/nonexistent/apmd"), None);
+        assert_eq!(owner("/etc/passwd"), None, "a file");
+        assert_eq!(owner("/usr/bin"), Some(0));
+        let own = geteuid().as_raw();
+        // Anybody may write to /tmp, and to a directory with access 0777.
+        let directory = directory("outer", own);
+        let inner = directory.join("apmd");
+        create_dir_all(&inner).expect("its own directory");
+        for directory in [&directory, &inner] {
+            assert_eq!(
+                owner_made_by_root(directory),
+                None,
+                "{}",
+                directory.display()
+            );
+        }
+        remove_dir_all(&directory).expect("its own directory");
+    }
+
+    /// Sets the real, effective and saved user ID of this thread only.
+    fn set_ids(real: u32, effective: u32, saved: u32) {
+        // By the system call: glibc's function changes the whole process.
+        // SAFETY: the call takes three numbers and changes this thread's credentials only.
+        #[allow(unsafe_code)]
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, real, effective, saved) };
+        assert_eq!(changed, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// A set-user-ID program of root's that has given up its effective ID can take it back.
+    #[test]
+    fn a_process_with_any_id_of_roots_has_no_own_user() {
+        if geteuid().as_raw() != 0 {
+            assert_eq!(own_user(), Some(geteuid().as_raw()));
+            return;
+        }
+        for ids in [
+            [0, 0, 0],
+            [NOBODY, NOBODY, 0],
+            [NOBODY, 0, 0],
+            [0, NOBODY, NOBODY],
+        ] {
+            let [real, effective, saved] = ids;
+            let own = std::thread::spawn(move || {
+                set_ids(real, effective, saved);
+                own_user()
+            });
+            assert_eq!(own.join().expect("no panic"), None, "{ids:?}");
+        }
+        let own = std::thread::spawn(|| {
+            set_ids(NOBODY, NOBODY, NOBODY);
+            own_user()
+        });
+        assert_eq!(own.join().expect("no panic"), Some(NOBODY));
+    }
+
+    #[test]
+    fn a_program_of_roots_takes_nobody_elses_listener_for_the_daemon() {
         let own = geteuid().as_raw();
         assert_eq!(opened("own", own, own), Ok(()));
         if own != 0 {
@@ -201,8 +302,9 @@ mod tests {
             eprintln!("skipped: only root can listen as another user");
             return;
         }
-        assert_eq!(opened("daemon", NOBODY, NOBODY), Ok(()));
         let denied = Err(io::ErrorKind::PermissionDenied);
+        // Whoever names a directory by `APMD_SOCKET` may own it.
+        assert_eq!(opened("home-of-a-user", NOBODY, NOBODY), denied);
         assert_eq!(opened("stranger", own, NOBODY), denied);
         assert_eq!(opened("neighbour", NOBODY - 1, NOBODY), denied);
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::privilege;
 
 /// The daemon's socket unless `APMD_SOCKET` names another.
-const DEFAULT_SOCKET: &str = "/run/apmd/apmd.sock";
+pub(crate) const DEFAULT_SOCKET: &str = "/run/apmd/apmd.sock";
 
 /// 67 ms a try: four tries and a migration in well under half a second.
 const DEFAULT_ACK_TIMEOUT: u8 = 14;

@@ -225,7 +225,7 @@ impl AcmThread {
             tracing::debug!(
                 client = key,
                 uid = user.uid(),
-                from = user.address().map(display),
+                from = user.host().map(display),
                 "client of acm disconnected: left half a request or its answers"
             );
             self.service.handle_client_gone(key);
@@ -277,7 +277,7 @@ impl AcmThread {
             tracing::warn!(
                 client = key,
                 uid = user.uid(),
-                from = user.address().map(display),
+                from = user.host().map(display),
                 %breach,
                 "client of acm disconnected: protocol violation"
             );
@@ -501,7 +501,7 @@ fn taken(counters: &Counters, outcome: Result<(), Refusal>) {
     let user = refusal.user();
     tracing::warn!(
         uid = user.and_then(User::uid),
-        from = user.and_then(User::address).map(display),
+        from = user.and_then(User::host).map(display),
         %refusal,
         "client of acm not taken in"
     );

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,7 +13,7 @@ use acm::User;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
-use super::person::person;
+use super::person::Person;
 use super::socket_file::{ListenError, at, clear_the_way};
 
 /// What is listened on. Its files go with it.
@@ -169,19 +169,50 @@ impl Drop for Files {
     }
 }
 
+fn user_by_tcp(from: SocketAddr) -> io::Result<User> {
+    let is_own = from.ip().to_canonical().is_loopback() || is_own(from)?;
+    Ok(User::by_tcp(from.ip(), is_own))
+}
+
+/// Whether an address is this host's: the route to it then has the address itself as its source. A bound or connected
+/// datagram socket sends nothing. Whether bind(2) takes the address would not say so: with
+/// `net.ipv4.ip_nonlocal_bind` it takes any.
+fn is_own(address: SocketAddr) -> io::Result<bool> {
+    let address = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        // With its scope, if it is a link-local one.
+        IpAddr::V6(_) => address,
+    };
+    let any = match address {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    let source = socket.connect(address).and_then(|()| socket.local_addr());
+    Ok(source.is_ok_and(|source| source.ip() == address.ip()))
+}
+
 impl Stream {
     /// Who is charged for what the caller takes: a user of this host, or another host.
     ///
     /// # Errors
-    /// The caller has gone already.
+    /// The caller has gone already, or no descriptor is left to find out.
     pub(crate) fn user(&self) -> io::Result<User> {
         Ok(match self {
             Self::Unix(stream) => {
                 let uid = getsockopt(stream, PeerCredentials)?.uid();
-                User::Local(person(uid))
+                User::Local(Person::of(uid).uid())
             }
-            Self::Tcp(stream) => User::Remote(stream.peer_addr()?.ip().to_canonical()),
+            Self::Tcp(stream) => user_by_tcp(stream.peer_addr()?)?,
         })
+    }
+
+    /// The address of who came by TCP.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(stream) => Some(stream.peer_addr().ok()?.ip().to_canonical()),
+        }
     }
 
     /// Reads what is there, as far as `buffer` has room; 0 at the end.
@@ -267,6 +298,27 @@ mod tests {
         drop(listener);
         assert!(!path.exists() && fs::symlink_metadata(&link).is_err());
         fs::remove_dir(&dir).unwrap();
+    }
+
+    #[test]
+    fn who_calls_from_an_address_of_this_host_is_of_this_host() {
+        let user = |ip: IpAddr| user_by_tcp((ip, 4000).into()).unwrap();
+        assert_eq!(user([127, 0, 0, 1].into()), User::LocalByTcp);
+        assert_eq!(user([127, 9, 0, 2].into()), User::LocalByTcp);
+        assert_eq!(user(Ipv6Addr::LOCALHOST.into()), User::LocalByTcp);
+        assert!(user([192, 0, 2, 1].into()).host().is_some());
+        assert!(
+            is_own(([127, 0, 0, 1], 4000).into()).unwrap(),
+            "by its route"
+        );
+        // The address that this host has towards others, where there are any.
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let outwards = socket.connect((Ipv4Addr::new(192, 0, 2, 1), 4000));
+        if let Ok(own) = outwards.and_then(|()| socket.local_addr()) {
+            assert_eq!(user(own.ip()), User::LocalByTcp);
+            let IpAddr::V4(ip) = own.ip() else { return };
+            assert_eq!(user(ip.to_ipv6_mapped().into()), User::LocalByTcp);
+        }
     }
 
     /// It takes no caller, and as many wait as may.

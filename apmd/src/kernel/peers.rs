@@ -16,6 +16,7 @@ use super::discovery::{Discovery, Due};
 use super::orders::TOKENS;
 use super::peer_lid::PeerLid;
 use super::queue_pairs::CLIENT;
+use crate::io::person::Person;
 use crate::second_path::has_second_path;
 
 /// How many are known at most; the module takes four times as many.
@@ -150,8 +151,8 @@ impl Peers {
     }
 
     /// Somebody of this host is connected to a peer, or about to be.
-    pub(crate) fn expect(&mut self, far: FarPort, uid: u32) {
-        self.meet(far, uid, MAX);
+    pub(crate) fn expect(&mut self, far: FarPort, payer: Person) {
+        self.meet(far, payer.uid(), MAX);
     }
 
     /// A daemon there asks for ours: it may be about to connect, or has found this one. Where it has just been

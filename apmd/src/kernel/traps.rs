@@ -158,6 +158,7 @@ mod tests {
 
     use super::*;
     use crate::io::apm_module::{Cookie, LeftAlone, Owner};
+    use crate::io::person::Person;
 
     const DEVICE: Guid = Guid(0x11);
 
@@ -173,7 +174,7 @@ mod tests {
                 name: "nvme_rdma".to_owned(),
                 pid: None,
                 uid: 0,
-                charged_uid: 0,
+                payer: Person::default(),
                 started: None,
             },
             retries: Some(7),

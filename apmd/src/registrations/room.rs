@@ -8,6 +8,7 @@ use std::rc::Rc;
 use statemachine::FairShare;
 
 use super::{Sharer, UlpPeer};
+use crate::io::person::Person;
 
 /// Room for connections, of which a user or a kernel ULP has a share, and of this each far port of a ULP's
 /// one: so no host takes what is another's by connecting. One room for those of libraries and those of the
@@ -18,7 +19,7 @@ pub(crate) struct Room(Rc<RefCell<Shares>>);
 /// Who has a share of the whole.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Holder {
-    User(u32),
+    User(Person),
     Ulp(Rc<str>),
 }
 
@@ -50,7 +51,7 @@ impl Room {
         let mut shares = self.0.borrow_mut();
         match sharer {
             // Root looks after itself.
-            Sharer::User(uid) => shares.all.take(Holder::User(*uid), 1, *uid == 0),
+            Sharer::User(user) => shares.all.take(Holder::User(*user), 1, user.is_root()),
             Sharer::Ulp { name, peer } => shares.take_for_ulp(name, *peer),
         }
     }
@@ -58,7 +59,7 @@ impl Room {
     pub(super) fn give_back(&self, sharer: &Sharer) {
         let mut shares = self.0.borrow_mut();
         match sharer {
-            Sharer::User(uid) => shares.all.give_back(Holder::User(*uid), 1),
+            Sharer::User(user) => shares.all.give_back(Holder::User(*user), 1),
             Sharer::Ulp { name, peer } => shares.give_back_of_ulp(name, *peer),
         }
         shares.changes += 1;
@@ -134,8 +135,14 @@ mod tests {
             "three quarters of what the target's first peer left of its share"
         );
         assert!(fill(&room, &ulp("ib_srpt", 9)) > 1000, "another ULP");
-        assert!(fill(&room, &Sharer::User(1000)) > 100, "a user");
-        assert!(fill(&room, &Sharer::User(0)) > 100, "root");
+        assert!(
+            fill(&room, &Sharer::User(Person::without_ranges(1000))) > 100,
+            "a user"
+        );
+        assert!(
+            fill(&room, &Sharer::User(Person::without_ranges(0))) > 100,
+            "root"
+        );
     }
 
     /// Two rails with equal LIDs: the port with that LID on the other rail is another host's.
@@ -160,9 +167,16 @@ mod tests {
         let taken = (1..=128).map(|peer| fill(&room, &ulp("ib_srpt", peer)));
         assert_eq!(taken.sum::<usize>(), 7500);
         assert!(fill(&room, &ulp("rpcrdma", 1)) > 1000, "another ULP");
-        assert!(fill(&room, &Sharer::User(1000)) > 100, "a user");
+        assert!(
+            fill(&room, &Sharer::User(Person::without_ranges(1000))) > 100,
+            "a user"
+        );
         let left = 10_000 - room.total();
-        assert_eq!(fill(&room, &Sharer::User(0)), left, "root");
+        assert_eq!(
+            fill(&room, &Sharer::User(Person::without_ranges(0))),
+            left,
+            "root"
+        );
     }
 
     #[test]
@@ -176,7 +190,7 @@ mod tests {
         assert!(room.take(&other));
         let before = room.changes();
         room.set_limit(2);
-        assert!(room.changes() > before && room.take(&Sharer::User(7)));
+        assert!(room.changes() > before && room.take(&Sharer::User(Person::without_ranges(7))));
         assert_eq!(room.total(), 2);
     }
 }

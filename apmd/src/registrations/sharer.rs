@@ -8,11 +8,13 @@ use std::rc::Rc;
 use cm_msgs::Lid;
 use statemachine::Payer;
 
+use crate::io::person::Person;
+
 /// Who shares with others.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Sharer {
     /// A user's programs.
-    User(u32),
+    User(Person),
     /// A kernel ULP, with one port of another host. All ULPs are the kernel's, so a user says nothing of
     /// them; and how often others connect to a target is theirs to choose.
     Ulp {
@@ -45,7 +47,7 @@ impl Sharer {
     /// of what they stand for, so that nobody has to remember them.
     pub(crate) fn payer(&self) -> Payer {
         match self {
-            Self::User(uid) => Payer((*uid).into()),
+            Self::User(user) => Payer(user.uid().into()),
             Self::Ulp { name, .. } => {
                 let mut hasher = DefaultHasher::new();
                 name.hash(&mut hasher);
@@ -59,7 +61,7 @@ impl Sharer {
 impl fmt::Display for Sharer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::User(uid) => write!(f, "user {uid}"),
+            Self::User(user) => write!(f, "user {user}"),
             Self::Ulp { name, peer } => write!(f, "{name}, with LID {}", peer.lid),
         }
     }
@@ -79,9 +81,9 @@ mod tests {
             },
         };
         let payers = [
-            Sharer::User(0),
-            Sharer::User(1000),
-            Sharer::User(u32::MAX),
+            Sharer::User(Person::without_ranges(0)),
+            Sharer::User(Person::without_ranges(1000)),
+            Sharer::User(Person::without_ranges(u32::MAX)),
             ulp("ib_srp", 9),
             ulp("nvme_rdma", 9),
         ]

@@ -4,6 +4,7 @@ use cm_msgs::path::Path as QpPath;
 use cm_msgs::{Gid, Guid, Lid, Qpn};
 
 use super::*;
+use crate::io::person::Person;
 
 pub(crate) fn register() -> Register {
     Register {
@@ -33,7 +34,7 @@ fn id(client: u32, conn: u32) -> ConnId {
 }
 
 fn user(uid: u32) -> Sharer {
-    Sharer::User(uid)
+    Sharer::User(Person::without_ranges(uid))
 }
 
 const START: Time = Time(0);

@@ -74,8 +74,9 @@ mod tests {
 
     use super::super::UlpPeer;
     use super::*;
+    use crate::io::person::Person;
 
-    const USER: Sharer = Sharer::User(7);
+    const USER: Sharer = Sharer::User(Person::without_ranges(7));
 
     /// A target, as a far port connects to it.
     fn target(peer: u16) -> Sharer {
@@ -106,7 +107,7 @@ mod tests {
         }
         assert!((1050..1150).contains(&registered), "{registered}");
         assert_eq!(
-            turnover.wait(now, &Sharer::User(8)),
+            turnover.wait(now, &Sharer::User(Person::without_ranges(8))),
             None,
             "another user does not wait"
         );
@@ -147,7 +148,11 @@ mod tests {
         }
         assert_eq!(turnover.wait(at(100), &target(9)), Some(at(160)));
         assert_eq!(turnover.wait(at(100), &target(10)), None, "another host");
-        assert_eq!(turnover.wait(at(100), &Sharer::User(0)), None, "root");
+        assert_eq!(
+            turnover.wait(at(100), &Sharer::User(Person::without_ranges(0))),
+            None,
+            "root"
+        );
         let other = Sharer::Ulp {
             name: Rc::from("nvmet_rdma"),
             peer: UlpPeer {

@@ -77,10 +77,13 @@ impl Streams {
         let Ok(user) = stream.user() else {
             return Ok(Some(Err(Refusal::Gone)));
         };
-        if let User::Remote(address) = user
-            && !lets_in(&self.networks, address)
-        {
-            return Ok(Some(Err(Refusal::Stranger(user))));
+        if let User::Remote(_) = user {
+            let Some(address) = stream.address() else {
+                return Ok(Some(Err(Refusal::Gone)));
+            };
+            if !lets_in(&self.networks, address) {
+                return Ok(Some(Err(Refusal::Stranger(user))));
+            }
         }
         let fd = stream.as_raw_fd();
         let Some(key) = self.clients.add(user, stream) else {
@@ -92,8 +95,9 @@ impl Streams {
     }
 }
 
+/// Whether another host is let in.
 fn lets_in(networks: &[IpNet], address: IpAddr) -> bool {
-    address.is_loopback() || networks.iter().any(|network| network.contains(&address))
+    networks.iter().any(|network| network.contains(&address))
 }
 
 #[cfg(test)]
@@ -110,7 +114,6 @@ mod tests {
         let networks = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap());
         let lets_in = |address: &str| lets_in(&networks, address.parse().unwrap());
         assert!(lets_in("10.255.0.1") && lets_in("fd12::1"));
-        assert!(lets_in("127.0.0.1"), "this host");
         assert!(!lets_in("11.0.0.1") && !lets_in("fe80::1"));
     }
 

@@ -13,6 +13,7 @@ use netlink_packet_generic::{GenlFamily, GenlHeader};
 use super::attributes::{Attributes, nest, u32_of};
 use super::care::{self, Protect, Rule};
 use super::constants::{FAMILY, VERSION, a_path, a_qp, cause, cmd, probes, refusal, role};
+use crate::io::person::Person;
 
 /// A queue pair's name; never used again for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -76,8 +77,9 @@ pub(crate) struct Owner {
     /// `None`: the kernel.
     pub(crate) pid: Option<i32>,
     pub(crate) uid: u32,
-    /// The user that the queue pair is charged to: the owner of the outermost user namespace that `uid` is in.
-    pub(crate) charged_uid: u32,
+    /// The user that the queue pair is charged to. The module knows the owner of the outermost user namespace that
+    /// `uid` is in, or `uid` itself in the first namespace. Either may be a subordinate ID.
+    pub(crate) payer: Person,
     /// When its process started, in nanoseconds since the host did. `None`: that is not known.
     pub(crate) started: Option<u64>,
 }
@@ -203,7 +205,8 @@ pub(crate) enum Message {
     /// A queue pair asks for a connection, over this path: port, dlid and pkey are known of it.
     Connecting {
         node_guid: Guid,
-        uid: u32,
+        /// The user that it is charged to.
+        payer: Person,
         primary: Path,
     },
     /// One is connected, or is now (not) left alone; or, in answer to `Dump`, is there.
@@ -361,7 +364,7 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
             })),
             cmd::CONNECTING => Self::Connecting {
                 node_guid: device()?,
-                uid: read.owner().charged_uid,
+                payer: read.owner().payer,
                 primary: read.path(a_qp::PRIMARY)?.ok_or_else(|| without("path"))?,
             },
             cmd::GET => Self::Probes(ProbeState {
@@ -390,7 +393,7 @@ impl Attributes<'_> {
                 .u32(a_qp::OWNER_PID)
                 .and_then(|pid| i32::try_from(pid).ok()),
             uid,
-            charged_uid: self.u32(a_qp::CHARGED_UID).unwrap_or(uid),
+            payer: Person::of(self.u32(a_qp::CHARGED_UID).unwrap_or(uid)),
             started: self.u64(a_qp::OWNER_START).filter(|at| *at != 0),
         }
     }
@@ -449,6 +452,7 @@ mod tests {
 
     use super::super::constants::{a_rule, protect};
     use super::*;
+    use crate::io::person::testing::with_subuid;
 
     fn primary() -> Path {
         Path {
@@ -604,8 +608,25 @@ mod tests {
             let mut bytes = vec![0; attributes.as_slice().buffer_len()];
             attributes.as_slice().emit(&mut bytes);
             let owner = Attributes::read(&bytes).expect("well-formed").owner();
-            assert_eq!((owner.uid, owner.charged_uid), (100_005, charged));
+            assert_eq!((owner.uid, owner.payer), (100_005, Person::of(charged)));
         }
+    }
+
+    /// The module names the process's own user ID if the process is in the first user namespace, and a subordinate ID can
+    /// be there: in a namespace made by newuidmap(1) a user gives a program to 100001 and makes it set-user-ID.
+    #[test]
+    fn a_queue_pair_of_a_subordinate_user_is_charged_to_its_person() {
+        const NAME: &str = "io::apm_module::message::tests::a_queue_pair_of_a_subordinate_user_is_charged_to_its_person";
+        with_subuid("1234:100000:65536\n", NAME, || {
+            let uid = u32_of(a_qp::OWNER_UID, 100_001);
+            for more in [vec![], vec![u32_of(a_qp::CHARGED_UID, 100_001)]] {
+                let attributes = [vec![uid.clone()], more].concat();
+                let mut bytes = vec![0; attributes.as_slice().buffer_len()];
+                attributes.as_slice().emit(&mut bytes);
+                let owner = Attributes::read(&bytes).expect("well-formed").owner();
+                assert_eq!((owner.uid, owner.payer.uid()), (100_001, 1234));
+            }
+        });
     }
 
     #[test]

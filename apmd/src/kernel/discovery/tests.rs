@@ -4,6 +4,7 @@ use statemachine::{PeerQuestion, PortStatus};
 
 use super::super::{Peers, Told};
 use super::*;
+use crate::io::person::Person;
 
 fn peer(lid: u16) -> PeerLid {
     (PortId::new(Guid(9), 1), Lid(lid))
@@ -247,7 +248,7 @@ fn who_asks_while_its_silence_is_believed_is_asked_again_later() {
     let mut peers = Peers::new(14);
     peers.handle_port(peer(1).0, Some(&up(1)));
     peers.handle_port(SECOND, Some(&up(2)));
-    peers.expect(far(9), 0);
+    peers.expect(far(9), Person::default());
     assert_eq!(pass(&mut peers, Time(0), Time(0), false), [Lid(9)]);
     peers.asked_by(far(9));
     pass(&mut peers, Time(0), Time(0), false);

@@ -86,7 +86,7 @@ fn bound(peers: &mut Peers, bound: u8) -> u32 {
 /// The peer is named.
 fn named() -> Peers {
     let mut peers = peers();
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let question = question(&mut peers);
     peers.handle_answer(SOON, question, true);
     bound(&mut peers, 14);
@@ -97,7 +97,7 @@ fn named() -> Peers {
 fn who_answers_is_named_once() {
     let mut peers = named();
     assert_eq!(peers.count(), 1);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     peers.asked_by(FAR);
     assert_eq!(told(&mut peers), []);
 }
@@ -110,7 +110,7 @@ fn a_peer_is_asked_in_the_partition_that_it_was_met_in_last() {
         partition: 5,
         ..FAR
     };
-    peers.expect(other, UID);
+    peers.expect(other, Person::without_ranges(UID));
     let told_first = told(&mut peers);
     let [
         Told::Ask {
@@ -121,26 +121,26 @@ fn a_peer_is_asked_in_the_partition_that_it_was_met_in_last() {
         panic!("not one question: {told_first:?}");
     };
     peers.handle_answer(SOON, first, false);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     question(&mut peers);
 }
 
 #[test]
 fn one_question_is_open_for_a_peer() {
     let mut peers = peers();
-    peers.expect(FAR, UID);
-    peers.expect(FAR, UID + 1);
+    peers.expect(FAR, Person::without_ranges(UID));
+    peers.expect(FAR, Person::without_ranges(UID + 1));
     question(&mut peers);
 }
 
 #[test]
 fn who_does_not_answer_is_asked_about_at_the_next_connection() {
     let mut peers = peers();
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let first = question(&mut peers);
     peers.handle_answer(SOON, first, false);
     assert_eq!(told(&mut peers), []);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     assert_ne!(question(&mut peers), first);
     // The old answer again is nobody's.
     peers.handle_answer(SOON, first, true);
@@ -174,7 +174,7 @@ fn who_meets_a_peer_pays_and_not_who_met_it_first() {
     for uid in [UID, UID + 1, ROOT, STRANGERS, UID] {
         match uid {
             STRANGERS => peers.asked_by(FAR),
-            _ => peers.expect(FAR, uid),
+            _ => peers.expect(FAR, Person::without_ranges(uid)),
         }
         let (question, pays) = payer(&mut peers);
         assert_eq!(pays, uid);
@@ -185,14 +185,14 @@ fn who_meets_a_peer_pays_and_not_who_met_it_first() {
 #[test]
 fn a_ulp_waits_for_no_users_question() {
     let mut peers = peers();
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let (users, _) = payer(&mut peers);
-    peers.expect(FAR, ROOT);
+    peers.expect(FAR, Person::without_ranges(ROOT));
     let (roots, pays) = payer(&mut peers);
     assert_eq!(pays, ROOT);
     // His share is used up.
     peers.handle_answer(SOON, users, false);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     assert_eq!(told(&mut peers), [], "it is asked");
     peers.handle_answer(SOON, roots, true);
     bound(&mut peers, 14);
@@ -224,18 +224,18 @@ fn who_has_answered_is_asked_again_at_nobodys_expense() {
 fn without_a_second_path_nobody_is_named() {
     let mut peers = peers();
     peers.handle_port(SECOND, Some(&down()));
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     assert_eq!(told(&mut peers), []);
     // Several LIDs of one port are several paths.
     peers.handle_port(NEAR, Some(&up(4, 1)));
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     question(&mut peers);
 }
 
 #[test]
 fn a_second_path_that_goes_while_the_peer_is_asked_counts() {
     let mut peers = peers();
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let question = question(&mut peers);
     peers.handle_port(SECOND, None);
     peers.handle_answer(SOON, question, true);
@@ -246,7 +246,7 @@ fn a_second_path_that_goes_while_the_peer_is_asked_counts() {
 #[test]
 fn the_host_itself_is_no_peer() {
     let mut peers = peers();
-    peers.expect(FarPort { lid: Lid(2), ..FAR }, UID);
+    peers.expect(FarPort { lid: Lid(2), ..FAR }, Person::without_ranges(UID));
     assert_eq!(told(&mut peers), []);
 }
 
@@ -255,7 +255,7 @@ fn nobody_is_asked_at_a_lid_that_no_port_has() {
     for lid in [0, 0xc000, 0xffff].map(Lid) {
         let far = FarPort { lid, ..FAR };
         let mut peers = peers();
-        peers.expect(far, UID);
+        peers.expect(far, Person::without_ranges(UID));
         peers.asked_by(far);
         peers.find(far);
         peers.handle_time(SOON);
@@ -266,14 +266,14 @@ fn nobody_is_asked_at_a_lid_that_no_port_has() {
 #[test]
 fn whom_the_module_refuses_counts_no_more_and_is_named_at_the_next_answer() {
     let mut peers = peers();
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let first = question(&mut peers);
     peers.handle_answer(SOON, first, true);
     let token = bound(&mut peers, 14);
     assert_eq!(peers.handle_refused(token + 1), None);
     assert_eq!(peers.handle_refused(token), Some(PEER));
     assert_eq!(peers.count(), 0);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let again = question(&mut peers);
     peers.handle_answer(SOON, again, true);
     assert_ne!(bound(&mut peers, 14), token);
@@ -283,7 +283,7 @@ fn whom_the_module_refuses_counts_no_more_and_is_named_at_the_next_answer() {
 #[test]
 fn nothing_is_due_when_nobody_has_answered() {
     let mut peers = peers();
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let question = question(&mut peers);
     peers.handle_answer(SOON, question, false);
     assert_eq!(peers.poll_timeout(), None);
@@ -303,10 +303,10 @@ fn another_bound_ends_the_old_one_and_none_is_given_when_it_is_0() {
     let mut peers = named();
     peers.set_ack_timeout(0);
     bound(&mut peers, 0);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     assert_eq!(told(&mut peers), []);
     peers.set_ack_timeout(15);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let question = question(&mut peers);
     peers.handle_answer(SOON, question, true);
     bound(&mut peers, 15);
@@ -317,7 +317,7 @@ fn a_module_that_comes_anew_is_told_anew() {
     let mut peers = named();
     peers.clear();
     assert_eq!(told(&mut peers), []);
-    peers.expect(FAR, UID);
+    peers.expect(FAR, Person::without_ranges(UID));
     let question = question(&mut peers);
     peers.handle_answer(SOON, question, true);
     bound(&mut peers, 14);
@@ -332,7 +332,7 @@ fn a_flood_of_peers_is_bounded() {
                 lid: Lid(lid),
                 ..FAR
             },
-            UID,
+            Person::without_ranges(UID),
         );
     }
     assert_eq!(told(&mut peers).len(), MAX);
@@ -353,7 +353,7 @@ fn a_peer_with_the_lid_of_an_own_port_in_another_subnet_is_asked() {
     for second in [other_prefix, other_manager] {
         let mut peers = peers();
         peers.handle_port(SECOND, Some(&second));
-        peers.expect(far, UID);
+        peers.expect(far, Person::without_ranges(UID));
         assert!(matches!(told(&mut peers)[..], [Told::Ask { far: it, .. }] if it == far));
     }
 }

@@ -52,7 +52,7 @@ fn role_without_cm(qp: &KernelQp, snapshot: &Snapshot) -> Role {
 /// LMC, so a host is not as many as it has LIDs.
 pub(super) fn sharer(qp: &KernelQp, register: &Register, ports: &BTreeMap<PortId, u8>) -> Sharer {
     if qp.owner.pid.is_some() {
-        return Sharer::User(qp.owner.charged_uid);
+        return Sharer::User(qp.owner.payer);
     }
     let primary = &register.snapshot.primary;
     let port = PortId::new(qp.node_guid, primary.port);

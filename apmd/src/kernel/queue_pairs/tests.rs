@@ -7,6 +7,8 @@ use cm_msgs::path::Path;
 
 use super::*;
 use crate::io::apm_module::{LeftAlone, Owner};
+use crate::io::person::Person;
+use crate::io::person::testing::with_subuid;
 use crate::registrations::Sharer;
 
 const NOW: Time = Time(1_000_000);
@@ -39,7 +41,7 @@ fn queue_pair(cookie: u64, pid: Option<i32>) -> KernelQp {
             name: "ib_srp".to_owned(),
             pid,
             uid: 0,
-            charged_uid: 0,
+            payer: Person::default(),
             started: None,
         },
         retries: Some(7),
@@ -155,8 +157,8 @@ fn owners_pay_for_their_own() {
     let (qp, ports) = (queue_pair(1, None), BTreeMap::new());
     let register = registration(&qp).expect("in RTS");
     let ulp = sharer(&qp, &register, &ports).payer();
-    let uid = queue_pair(2, Some(7)).owner.charged_uid;
-    assert!(payers.eq([ulp, Sharer::User(uid).payer()]));
+    let user = queue_pair(2, Some(7)).owner.payer;
+    assert!(payers.eq([ulp, Sharer::User(user).payer()]));
 }
 
 #[test]
@@ -456,7 +458,7 @@ fn it_waits_for_its_port_and_is_shown_so() {
 fn add_of_user(all: &mut QueuePairs, cookie: u64, uid: u32) {
     let mut qp = queue_pair(cookie, Some(7));
     // As one of those that the user has for programs in namespaces of his own.
-    (qp.owner.uid, qp.owner.charged_uid) = (100_000, uid);
+    (qp.owner.uid, qp.owner.payer) = (100_000, Person::of(uid));
     all.handle_new(NOW, qp);
     let conn = all.all[&Cookie(cookie)].conn;
     let client = CLIENT;
@@ -578,4 +580,20 @@ fn without_a_connection_manager_the_lower_end_is_active() {
     assert_eq!(with(9, 4, 0x1000), Some(Role::Passive));
     assert_eq!(with(4, 4, 0x102), Some(Role::Active));
     assert_eq!(with(4, 4, 0x100), Some(Role::Passive));
+}
+
+/// As library sockets are charged (docs/quotas.md, *Who is charged*): 65,536 subordinate IDs have one share.
+#[test]
+fn subordinate_users_outside_of_a_namespace_have_one_share() {
+    const NAME: &str =
+        "kernel::queue_pairs::tests::subordinate_users_outside_of_a_namespace_have_one_share";
+    with_subuid("1234:100000:65536\n", NAME, || {
+        let mut all = known();
+        for cookie in 1..=300 {
+            let uid = 100_000 + cookie as u32 % 3;
+            add_of_user(&mut all, cookie, uid);
+        }
+        // One person, alone: three quarters of 100.
+        assert_eq!(registered(&mut all), 75);
+    });
 }

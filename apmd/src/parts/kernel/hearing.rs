@@ -121,9 +121,9 @@ impl Kernel {
             Message::New(queue_pair) => self.handle_new(now, *queue_pair),
             Message::Connecting {
                 node_guid,
-                uid,
+                payer,
                 primary,
-            } => self.peers.expect(far_port(node_guid, &primary), uid),
+            } => self.peers.expect(far_port(node_guid, &primary), payer),
             Message::Gone(cookie) => self.queue_pairs.handle_gone(now, cookie),
             Message::Report(report) => self.queue_pairs.handle_report(now, &report),
             Message::Probes(state) => self.handle_probes(now, state),
@@ -141,7 +141,7 @@ impl Kernel {
         self.patrol.begin(now);
         if let (Some(snapshot), None) = (&queue_pair.snapshot, queue_pair.left_alone) {
             let far = far_port(queue_pair.node_guid, &snapshot.primary);
-            self.peers.expect(far, queue_pair.owner.charged_uid);
+            self.peers.expect(far, queue_pair.owner.payer);
         }
         if queue_pair.owner.pid.is_none() && queue_pair.left_alone.is_none() {
             self.traps.look_soon(now);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::client::Client;
+use crate::io::person::Person;
 use crate::io::process::Process;
 
 #[derive(Debug)]
@@ -11,7 +12,7 @@ pub(super) struct Connected {
     pub(super) client: Client,
     pub(super) process: Process,
     /// The user who is charged for what it takes, from when it connected: what is given back is of the same share.
-    pub(super) payer: u32,
+    pub(super) payer: Person,
 }
 
 /// All of them.
@@ -80,7 +81,7 @@ mod tests {
             Connected {
                 client: Client::new(Peer { pid: own, uid: 0 }),
                 process: Process::of_peer(one.as_fd(), own).unwrap(),
-                payer: 0,
+                payer: Person::of(0),
             }
         };
         let mut clients = Clients::default();

@@ -24,7 +24,7 @@ use crate::client::Client;
 use crate::config::Config;
 use crate::counters::LibraryCounters;
 use crate::io::nldev::Nldev;
-use crate::io::person::person;
+use crate::io::person::Person;
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
 use crate::parts::patrol::{self, Patrol, Step};
@@ -165,7 +165,7 @@ impl Libraries {
                     let connected = Connected {
                         client: Client::new(peer),
                         process,
-                        payer: person(peer.uid),
+                        payer: Person::of(peer.uid),
                     };
                     self.clients.insert(key, connected);
                 }
@@ -182,7 +182,7 @@ impl Libraries {
         if self.server.flush(now, key) == Alive::No {
             return self.lose(now, key, "connection lost");
         }
-        let Some(uid) = self.clients.get(key).map(|connected| connected.payer) else {
+        let Some(payer) = self.clients.get(key).map(|connected| connected.payer) else {
             return;
         };
         for _ in 0..TURN {
@@ -190,9 +190,11 @@ impl Libraries {
             if self
                 .client(key)
                 .is_some_and(|client| client.command.is_some())
-                && let Err(at) =
-                    self.pace
-                        .read(now, uid, self.registrations.accepted(&Sharer::User(uid)))
+                && let Err(at) = self.pace.read(
+                    now,
+                    payer,
+                    self.registrations.accepted(&Sharer::User(payer)),
+                )
             {
                 return self.paused.set(key, at);
             }
@@ -238,8 +240,8 @@ impl Libraries {
         match message {
             FromLibrary::Hello { .. } => {}
             FromLibrary::Register { conn, register } => {
-                let uid = *payer;
-                self.register(now, id(conn)?, uid, register);
+                let payer = *payer;
+                self.register(now, id(conn)?, payer, register);
             }
             FromLibrary::Report { conn, report } => self.report(now, id(conn)?, report),
             FromLibrary::Close { conn, ending } => {
@@ -265,12 +267,12 @@ impl Libraries {
                 peer,
                 pkey,
             } => {
-                let uid = *payer;
+                let uid = payer.uid();
                 let client = key;
                 self.ask_peer(now, PeerQuestion { client, question }, uid, peer, pkey);
             }
             FromLibrary::AskPeer { question, peer } => {
-                let uid = *payer;
+                let uid = payer.uid();
                 let client = key;
                 let pkey = PKey::DEFAULT_FULL;
                 self.ask_peer(now, PeerQuestion { client, question }, uid, peer, pkey);
@@ -279,12 +281,18 @@ impl Libraries {
         Ok(())
     }
 
-    fn register(&mut self, now: Time, id: ConnId, uid: u32, register: Register) {
+    fn register(&mut self, now: Time, id: ConnId, payer: Person, register: Register) {
         if self.registrations.remove(now, id) {
             self.notes.push_back(Note::engine(Input::Close(id)));
         }
-        if !self.registrations.add(now, id, Sharer::User(uid), register) {
-            tracing::warn!(uid, "registration refused: the user's share is used up");
+        if !self
+            .registrations
+            .add(now, id, Sharer::User(payer), register)
+        {
+            tracing::warn!(
+                uid = payer.uid(),
+                "registration refused: the user's share is used up"
+            );
             return self.order(now, id, Order::Refuse(Refusal::Full));
         }
         self.consider(now, id);

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use statemachine::Time;
 
+use crate::io::person::Person;
+
 /// Packets that every user may send at once.
 const BURST: u32 = 1000;
 /// More of them for each of its connections: a failover of all has each report several times.
@@ -21,16 +23,21 @@ const LEAST_WAIT: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// Packets of each user that count still, and as of when.
-    users: BTreeMap<u32, (f64, Time)>,
+    users: BTreeMap<Person, (f64, Time)>,
 }
 
 impl Pace {
-    /// Counts a packet of `uid`, which has so many connections. If it is not to be read yet: when.
-    pub(super) fn read(&mut self, now: Time, uid: u32, connections: usize) -> Result<(), Time> {
+    /// Counts a packet of `payer`, which has so many connections. If it is not to be read yet: when.
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        payer: Person,
+        connections: usize,
+    ) -> Result<(), Time> {
         let connections = u32::try_from(connections).unwrap_or(u32::MAX);
         let burst = f64::from(BURST) + f64::from(BURST_PER_CONNECTION) * f64::from(connections);
         let rate = burst / PERIOD.as_secs_f64();
-        let (count, since) = self.users.get(&uid).copied().unwrap_or((0.0, now));
+        let (count, since) = self.users.get(&payer).copied().unwrap_or((0.0, now));
         // Connections may have ended that had let it send more: nobody pays for them afterwards.
         let count = (count.min(burst) - (now - since).as_secs_f64() * rate).max(0.0);
         let more = count + 1.0;
@@ -38,7 +45,7 @@ impl Pace {
             let wait = Duration::from_secs_f64((more - burst) / rate);
             return Err(now + wait.max(LEAST_WAIT));
         }
-        self.users.insert(uid, (more, now));
+        self.users.insert(payer, (more, now));
         Ok(())
     }
 
@@ -52,12 +59,14 @@ impl Pace {
 mod tests {
     use super::*;
 
+    const USER: Person = Person::without_ranges(7);
+
     fn packets_read(connections: usize, seconds: u64) -> usize {
         let mut pace = Pace::default();
         let milliseconds = (0..seconds * 1000).map(|ms| Time(1_000_000 + ms * 1000));
         milliseconds
             .map(|now| {
-                let each = std::iter::repeat_with(|| pace.read(now, 7, connections));
+                let each = std::iter::repeat_with(|| pace.read(now, USER, connections));
                 each.take(100).take_while(Result::is_ok).count()
             })
             .sum()
@@ -78,12 +87,12 @@ mod tests {
     fn who_has_lost_its_connections_is_read_as_soon_as_others() {
         let mut pace = Pace::default();
         let now = Time(5_000_000);
-        while pace.read(now, 7, 10_000).is_ok() {}
-        let at = pace.read(now, 7, 0).expect_err("a burst is over");
+        while pace.read(now, USER, 10_000).is_ok() {}
+        let at = pace.read(now, USER, 0).expect_err("a burst is over");
         assert!(at <= now + LEAST_WAIT, "{at:?}");
-        assert_eq!(pace.read(at, 7, 0), Ok(()));
+        assert_eq!(pace.read(at, USER, 0), Ok(()));
         let later = now + PERIOD;
-        let read = std::iter::repeat_with(|| pace.read(later, 7, 0));
+        let read = std::iter::repeat_with(|| pace.read(later, USER, 0));
         let read = read.take(2000).take_while(Result::is_ok).count();
         assert!(read + 1 >= BURST as usize, "{read}");
     }
@@ -92,8 +101,11 @@ mod tests {
     fn who_waits_never_waits_until_now() {
         let mut pace = Pace::default();
         for now in (0..20_000).map(Time) {
-            while pace.read(now, 7, 1).is_ok() {}
-            assert!(pace.read(now, 7, 1).is_err_and(|at| at > now), "at {now:?}");
+            while pace.read(now, USER, 1).is_ok() {}
+            assert!(
+                pace.read(now, USER, 1).is_err_and(|at| at > now),
+                "at {now:?}"
+            );
         }
     }
 
@@ -101,11 +113,15 @@ mod tests {
     fn it_is_told_when_to_read_again_and_others_do_not_wait() {
         let mut pace = Pace::default();
         let now = Time(5_000_000);
-        let refused = std::iter::repeat_with(|| pace.read(now, 7, 0)).find_map(Result::err);
+        let refused = std::iter::repeat_with(|| pace.read(now, USER, 0)).find_map(Result::err);
         let at = refused.expect("a burst is bounded");
         assert!(at > now);
-        assert_eq!(pace.read(now, 8, 0), Ok(()), "another user");
-        assert_eq!(pace.read(at, 7, 0), Ok(()));
+        assert_eq!(
+            pace.read(now, Person::without_ranges(8), 0),
+            Ok(()),
+            "another user"
+        );
+        assert_eq!(pace.read(at, USER, 0), Ok(()));
         pace.forget(now + 3 * PERIOD);
         assert!(pace.users.is_empty());
     }
