@@ -88,32 +88,30 @@ fn connections_to_where_nobody_is_delay_no_others_full_protection() {
     }
 }
 
-/// The same with as many connections as make the window the limit: to a peer whose answers take some milliseconds.
-fn many_beside_dead_lids(connections: u32) -> u64 {
-    let mut several = Several::new(2);
-    several.connect(1, OTHERS, Payer(1), 1_500);
-    several.run(20_000);
-    several.armed_by(OTHERS, 2);
-    several.answers_after(1, Some(5));
-    several.plug(OWN, 2, false);
-    several.run(20_000);
-    several.plug(OWN, 2, true);
-    several.run(SETTLING);
-    for conn in 0..connections {
-        let id = ConnId {
-            client: CROWD,
-            conn,
-        };
-        several.connect_to_nobody(id, Payer(2), Lid((1_000 + conn) as u16));
-    }
-    several.armed_by(OTHERS, 2)
-}
-
 /// What waits in a lower class has its floor and what is shared, and does not cap a higher class at a quarter.
 #[test]
 fn those_to_where_nobody_is_do_not_slow_down_the_rearming_of_many() {
-    let alone = many_beside_dead_lids(0);
-    let among = many_beside_dead_lids(600);
+    // So many that the window is the limit: their peer's answers take some milliseconds.
+    let rearmed = |connections: u32| {
+        let mut several = Several::new(2);
+        several.connect(1, OTHERS, Payer(1), 1_500);
+        several.run(20_000);
+        several.armed_by(OTHERS, 2);
+        several.answers_after(1, Some(5));
+        several.plug(OWN, 2, false);
+        several.run(20_000);
+        several.plug(OWN, 2, true);
+        several.run(SETTLING);
+        for conn in 0..connections {
+            let id = ConnId {
+                client: CROWD,
+                conn,
+            };
+            several.connect_to_nobody(id, Payer(2), Lid((1_000 + conn) as u16));
+        }
+        several.armed_by(OTHERS, 2)
+    };
+    let (alone, among) = (rearmed(0), rearmed(600));
     assert!(among <= 2 * alone, "{among} ms, alone {alone} ms");
 }
 
