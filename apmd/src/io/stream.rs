@@ -174,15 +174,27 @@ fn user_by_tcp(from: SocketAddr) -> io::Result<User> {
     Ok(User::by_tcp(from.ip(), is_own))
 }
 
-/// Whether an address is this host's: the route to it then has the address itself as its source. A bound or connected
-/// datagram socket sends nothing. Whether bind(2) takes the address would not say so: with
-/// `net.ipv4.ip_nonlocal_bind` it takes any.
+/// Whether an address is this host's: a socket can be bound to it. Where `ip_nonlocal_bind` has bind(2) take any address,
+/// or that cannot be read, the route counts. Neither sends anything.
 fn is_own(address: SocketAddr) -> io::Result<bool> {
-    let address = match address.ip().to_canonical() {
-        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
-        // With its scope, if it is a link-local one.
-        IpAddr::V6(_) => address,
-    };
+    let address = canonical(address);
+    let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+    let takes_any = fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
+    if takes_any.is_ok_and(|value| value.trim() == "0") {
+        let mut any_port = address;
+        any_port.set_port(0);
+        return match UdpSocket::bind(any_port) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(false),
+            Err(error) => Err(error),
+        };
+    }
+    has_own_route(address)
+}
+
+/// Whether the route to an address has the address itself as its source. That of an interface's second address in a
+/// network has the first one: it is taken for another host's.
+fn has_own_route(address: SocketAddr) -> io::Result<bool> {
     let any = match address {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -190,6 +202,14 @@ fn is_own(address: SocketAddr) -> io::Result<bool> {
     let socket = UdpSocket::bind((any, 0))?;
     let source = socket.connect(address).and_then(|()| socket.local_addr());
     Ok(source.is_ok_and(|source| source.ip() == address.ip()))
+}
+
+/// The scope stays, which a link-local address needs.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 impl Stream {
@@ -307,18 +327,62 @@ mod tests {
         assert_eq!(user([127, 9, 0, 2].into()), User::LocalByTcp);
         assert_eq!(user(Ipv6Addr::LOCALHOST.into()), User::LocalByTcp);
         assert!(user([192, 0, 2, 1].into()).host().is_some());
-        assert!(
-            is_own(([127, 0, 0, 1], 4000).into()).unwrap(),
-            "by its route"
-        );
-        // The address that this host has towards others, where there are any.
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let outwards = socket.connect((Ipv4Addr::new(192, 0, 2, 1), 4000));
-        if let Ok(own) = outwards.and_then(|()| socket.local_addr()) {
-            assert_eq!(user(own.ip()), User::LocalByTcp);
-            let IpAddr::V4(ip) = own.ip() else { return };
-            assert_eq!(user(ip.to_ipv6_mapped().into()), User::LocalByTcp);
+    }
+
+    /// In a network of its own, with second addresses.
+    #[test]
+    fn every_address_of_this_host_is_its_own() {
+        const ALONE: &str = "APMD_TEST_NETWORK";
+        if std::env::var_os(ALONE).is_some() {
+            return its_addresses_are_its_own();
         }
+        let name = std::thread::current().name().map(str::to_owned);
+        let done = std::process::Command::new("unshare")
+            .args(["--map-root-user", "--net", "--"])
+            .arg(std::env::current_exe().expect("this test"))
+            .args(["--exact", &name.expect("the name of this test")])
+            .env(ALONE, "yes")
+            .output();
+        let done = done.expect("unshare starts");
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(
+            done.status.success() && said.contains("1 passed"),
+            "{done:?}"
+        );
+    }
+
+    fn its_addresses_are_its_own() {
+        for line in [
+            "link set lo up",
+            "address add 10.1.0.1/32 dev lo",
+            "address add 10.2.0.1/30 dev lo",
+            "address add 10.2.0.2/30 dev lo",
+            "address add fd01::1/128 dev lo nodad",
+            "address add fd01::2/128 dev lo nodad",
+        ] {
+            let done = std::process::Command::new("ip")
+                .args(line.split(' '))
+                .status();
+            assert!(done.expect("ip starts").success(), "ip {line}");
+        }
+        let address = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 4000);
+        for own in [
+            "10.1.0.1",
+            "10.2.0.2",
+            "::ffff:10.2.0.2",
+            "fd01::1",
+            "fd01::2",
+        ] {
+            let user = user_by_tcp(address(own)).unwrap();
+            assert_eq!(user, User::LocalByTcp, "{own}");
+        }
+        for other in ["10.1.0.3", "10.2.0.5", "fd01::3", "fd02::1"] {
+            let user = user_by_tcp(address(other)).unwrap();
+            assert!(user.host().is_some(), "{other}");
+        }
+        let by_route = ["10.1.0.1", "fd01::2", "10.2.0.2", "10.1.0.3"];
+        let by_route = by_route.map(|ip| has_own_route(address(ip)).unwrap());
+        assert_eq!(by_route, [true, true, false, false]);
     }
 
     /// It takes no caller, and as many wait as may.
