@@ -6,12 +6,13 @@ use statemachine::{ConnId, ConnectionView, Input, Origin, Time, Trace};
 
 use super::changes::Ordering;
 use super::configuration::Configuration;
+use super::log;
 use super::parts::Parts;
 use crate::client::Client;
 use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
 use crate::observe::connections::{self, ConnectionPage, Connections};
-use crate::observe::filter::ConnectionFilter;
+use crate::observe::filter::{ConnectionFilter, owner};
 use crate::observe::model::{Counters, Source, Status};
 use crate::observe::problems::{self, Problems};
 use crate::observe::queue_pairs::QueuePairPage;
@@ -94,7 +95,7 @@ impl Parts {
     }
 
     /// Whose connection it is.
-    pub(super) fn client(&self, id: ConnId) -> Option<&Client> {
+    fn client(&self, id: ConnId) -> Option<&Client> {
         let known = self.kernel.client(id);
         known.or_else(|| self.libraries.client(id.client))
     }
@@ -130,6 +131,22 @@ impl Parts {
         }
         self.operators.watch(now, caller.key, filter.clone());
         None
+    }
+
+    /// What happened, in the log.
+    pub(super) fn log(&self, trace: &Trace) {
+        let engine = self.connections.engine();
+        let identity = |id| engine.identities_in(id..=id).next();
+        let of_port = trace.port.map(|port| port.node_guid);
+        let of_conn = || Some(identity(trace.conn?)?.node_guid);
+        let device = self.ports.devices();
+        let device = { of_port.or_else(of_conn) }.and_then(|guid| device.by_guid(guid));
+        let client = trace.conn.and_then(|id| self.client(id));
+        let program = client.map(|client| {
+            let command = client.command.as_deref().unwrap_or("?");
+            owner(command, client.peer.pid)
+        });
+        log::say(trace, program, device.map(|device| device.name.as_str()));
     }
 
     /// What happened to a connection.
