@@ -14,7 +14,7 @@ use crate::assessment::Assessment;
 use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::failback::Failbacks;
-use crate::id::{ConnId, PortId};
+use crate::id::{ConnId, Payer, PortId};
 use crate::input::MadSource;
 use crate::outbox::Outbox;
 use crate::output::{Order, PathQuery, Query, Transmit};
@@ -244,10 +244,13 @@ impl Context {
     pub(crate) fn ask(
         &mut self,
         conn: ConnId,
+        payer: Payer,
         urgency: Urgency,
         question: impl FnOnce(u32) -> PathQuery,
     ) -> u32 {
-        let (number, new) = self.questions.paths(self.now, conn, urgency, question(0));
+        let (number, new) = self
+            .questions
+            .paths(self.now, conn, payer, urgency, question(0));
         self.counters.queries += u64::from(new);
         number
     }
@@ -381,7 +384,7 @@ mod tests {
     }
 
     fn ask(cx: &mut Context, conn: ConnId) -> u32 {
-        cx.ask(conn, Urgency::Initial, |query| PathQuery {
+        cx.ask(conn, Payer(1), Urgency::Initial, |query| PathQuery {
             query,
             port: PortId::new(Guid(1), 1),
             sgid: Gid::default(),

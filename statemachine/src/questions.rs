@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Questions to the path sources, and to whoever knows the fabric.
 
+mod lines;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,7 +10,8 @@ use core::time::Duration;
 
 use cm_msgs::sa::PathRecord;
 
-use crate::id::ConnId;
+use self::lines::Lines;
+use crate::id::{ConnId, Payer};
 use crate::input::{Origin, QueryError};
 use crate::output::{PathQuery, Query};
 use crate::time::Time;
@@ -18,6 +21,9 @@ const MAX_UNDER_WAY: usize = 32;
 
 /// Of these for connections that were never armed, while there are no others.
 const MAX_INITIAL: usize = 8;
+
+/// The same while there are others: so many they always have.
+const FLOOR_INITIAL: usize = 1;
 
 /// How long an answer is good for others who ask the same, while no port and no fabric data changes:
 /// not all who need a path after an event ask at the same time, since each waits for room.
@@ -29,9 +35,9 @@ const MAX_RECENT: usize = 256;
 /// Whose path query goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Urgency {
-    /// The connection was armed, and is not any more or could be better.
+    /// The connection was armed, with a peer that has answered, and is not any more or could be better.
     Rearm,
-    /// The connection was never armed.
+    /// The connection was never armed so.
     Initial,
 }
 
@@ -40,7 +46,6 @@ pub(crate) enum Urgency {
 #[cfg_attr(test, derive(Clone))]
 struct Question {
     query: PathQuery,
-    urgency: Urgency,
     members: BTreeSet<ConnId>,
 }
 
@@ -57,7 +62,7 @@ pub(crate) struct Answer {
 /// Who asks for a path that another waits for shares its question. Path sources answer a few at a
 /// time. However many new connections there are, their queries must not stand before those of a
 /// connection that has just lost its alternate: these go first, and of the others only some are let
-/// out at a time, and but one while such a connection waits.
+/// out at a time, and but one while such a connection waits. Of each kind queries go by turns over payers.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Questions {
@@ -66,7 +71,8 @@ pub(crate) struct Questions {
     /// By what is asked, with no number in it.
     numbers: BTreeMap<PathQuery, u32>,
     /// Path queries that have not been polled.
-    waiting: BTreeSet<(Urgency, u32)>,
+    waiting_rearm: Lines,
+    waiting_initial: Lines,
     /// Path queries under way.
     rearm: BTreeSet<u32>,
     initial: BTreeSet<u32>,
@@ -84,6 +90,7 @@ impl Questions {
         &mut self,
         now: Time,
         conn: ConnId,
+        payer: Payer,
         urgency: Urgency,
         query: PathQuery,
     ) -> (u32, bool) {
@@ -98,25 +105,31 @@ impl Questions {
             && let Some(question) = self.questions.get_mut(&number)
         {
             question.members.insert(conn);
-            if urgency < question.urgency && self.waiting.remove(&(question.urgency, number)) {
-                question.urgency = urgency;
-                self.waiting.insert((urgency, number));
+            if self.waiting_initial.contains(number) {
+                if urgency == Urgency::Rearm {
+                    self.waiting_initial.remove(number);
+                    self.waiting_rearm.join(payer, number);
+                } else {
+                    self.waiting_initial.join(payer, number);
+                }
+            } else if self.waiting_rearm.contains(number) {
+                // However long the line of who asked first is.
+                self.waiting_rearm.join(payer, number);
             }
             return (number, false);
         }
         let number = self.number();
         self.numbers.insert(key, number);
-        self.waiting.insert((urgency, number));
+        match urgency {
+            Urgency::Rearm => self.waiting_rearm.join(payer, number),
+            Urgency::Initial => self.waiting_initial.join(payer, number),
+        }
         let query = PathQuery {
             query: number,
             ..query
         };
         let members = BTreeSet::from([conn]);
-        let question = Question {
-            query,
-            urgency,
-            members,
-        };
+        let question = Question { query, members };
         self.questions.insert(number, question);
         (number, true)
     }
@@ -154,21 +167,37 @@ impl Questions {
 
     /// The next path to ask for.
     pub(crate) fn poll_paths(&mut self) -> Option<PathQuery> {
-        let &(urgency, number) = self.waiting.first()?;
-        let limit = match self.rearm.is_empty() {
-            true => MAX_INITIAL,
-            false => 1,
-        };
         if self.rearm.len() + self.initial.len() >= MAX_UNDER_WAY {
             return None;
         }
-        match urgency {
-            Urgency::Rearm => self.rearm.insert(number),
-            Urgency::Initial if self.initial.len() < limit => self.initial.insert(number),
-            Urgency::Initial => return None,
-        };
-        self.waiting.remove(&(urgency, number));
+        let number = self
+            .next_initial(FLOOR_INITIAL)
+            .or_else(|| self.next_rearm())
+            .or_else(|| {
+                let is_alone = self.rearm.is_empty() && self.waiting_rearm.is_empty();
+                self.next_initial(if is_alone { MAX_INITIAL } else { 0 })
+            })?;
         Some(self.questions.get(&number)?.query)
+    }
+
+    /// The next of a connection that was armed. Those that never were keep their floor.
+    fn next_rearm(&mut self) -> Option<u32> {
+        if self.rearm.len() >= MAX_UNDER_WAY - FLOOR_INITIAL {
+            return None;
+        }
+        let number = self.waiting_rearm.next()?;
+        self.rearm.insert(number);
+        Some(number)
+    }
+
+    /// The next of a connection that was never armed, while fewer than `limit` are under way.
+    fn next_initial(&mut self, limit: usize) -> Option<u32> {
+        if self.initial.len() >= limit {
+            return None;
+        }
+        let number = self.waiting_initial.next()?;
+        self.initial.insert(number);
+        Some(number)
     }
 
     /// Paths were answered. Those who asked are told in turn.
@@ -249,7 +278,8 @@ impl Questions {
             ..question.query
         };
         self.numbers.remove(&key);
-        self.waiting.remove(&(question.urgency, number));
+        self.waiting_rearm.remove(number);
+        self.waiting_initial.remove(number);
         self.rearm.remove(&number);
         self.initial.remove(&number);
         Some(question)

@@ -106,16 +106,17 @@ impl Core {
         self.qp.qp_state == QpState::Rts
     }
 
+    /// Where the peer has never answered, that the QP was armed is somebody else's doing: any user can arm his own, as
+    /// often as he likes.
     pub(super) fn urgency(&self) -> Urgency {
-        if self.counters.rearms > 0 {
+        if self.counters.rearms > 0 && self.peer.has_answered() {
             Urgency::Rearm
         } else {
             Urgency::Initial
         }
     }
 
-    /// In which order it acts, and in which room. Where the peer has never answered, that the QP was armed is
-    /// somebody else's doing: any user can arm his own, as often as he likes.
+    /// In which order it acts, and in which room.
     fn class(&self, cx: &Context) -> Class {
         match self.urgency() {
             _ if self.is_armed() && self.has_good_alternate(cx) => {
@@ -124,8 +125,8 @@ impl Core {
                     false => Class::Improve,
                 }
             }
-            Urgency::Rearm if self.peer.has_answered() => Class::Rearm,
-            Urgency::Rearm | Urgency::Initial => Class::Initial,
+            Urgency::Rearm => Class::Rearm,
+            Urgency::Initial => Class::Initial,
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::vec;
 use cm_msgs::{Gid, Guid, Lid, PKey};
 
 use super::*;
-use crate::id::PortId;
+use crate::id::{Payer, PortId};
 
 fn id(conn: u32) -> ConnId {
     ConnId { client: 1, conn }
@@ -29,7 +29,7 @@ fn ask(questions: &mut Questions, urgency: Urgency, conn: u16) -> u32 {
 }
 
 fn ask_at(questions: &mut Questions, now: Time, urgency: Urgency, conn: u16) -> (u32, bool) {
-    questions.paths(now, id(conn.into()), urgency, query(conn))
+    questions.paths(now, id(conn.into()), Payer(1), urgency, query(conn))
 }
 
 fn find(questions: &mut Questions, now: Time, number: u32) {
@@ -55,8 +55,9 @@ fn told(questions: &mut Questions) -> Vec<(u32, u32)> {
 #[test]
 fn equal_queries_share_one_question() {
     let mut questions = Questions::default();
-    let mut numbered =
-        |conn, query: PathQuery| questions.paths(Time(0), id(conn), Urgency::Initial, query);
+    let mut numbered = |conn, query: PathQuery| {
+        questions.paths(Time(0), id(conn), Payer(1), Urgency::Initial, query)
+    };
     let (number, new) = numbered(
         1,
         PathQuery {
@@ -141,7 +142,7 @@ fn one_first_query_at_a_time_while_a_connection_rearms() {
     let initial: Vec<u32> = (0..3)
         .map(|conn| ask(&mut questions, Urgency::Initial, conn))
         .collect();
-    assert_eq!(polled(&mut questions), [100, 0]);
+    assert_eq!(polled(&mut questions), [0, 100]);
     find(&mut questions, Time(0), initial[0]);
     assert_eq!(polled(&mut questions), [1]);
 }
@@ -150,7 +151,7 @@ fn one_first_query_at_a_time_while_a_connection_rearms() {
 fn a_question_has_the_urgency_of_its_most_urgent_member() {
     let mut questions = Questions::default();
     let join = |questions: &mut Questions, urgency, conn, dlid| {
-        questions.paths(Time(0), id(conn), urgency, query(dlid))
+        questions.paths(Time(0), id(conn), Payer(1), urgency, query(dlid))
     };
     for dlid in [1, 2] {
         ask(&mut questions, Urgency::Initial, dlid);
@@ -158,7 +159,11 @@ fn a_question_has_the_urgency_of_its_most_urgent_member() {
     ask(&mut questions, Urgency::Rearm, 3);
     join(&mut questions, Urgency::Rearm, 12, 2);
     join(&mut questions, Urgency::Initial, 13, 3);
-    assert_eq!(polled(&mut questions), [2, 3, 1]);
+    assert_eq!(
+        polled(&mut questions),
+        [1, 2, 3],
+        "one of the others, and then these"
+    );
     // It is under way, and not asked again.
     join(&mut questions, Urgency::Rearm, 11, 1);
     assert!(polled(&mut questions).is_empty());
@@ -168,7 +173,7 @@ fn a_question_has_the_urgency_of_its_most_urgent_member() {
 fn a_question_without_members_is_removed() {
     let mut questions = Questions::default();
     let number = ask(&mut questions, Urgency::Initial, 1);
-    questions.paths(Time(0), id(2), Urgency::Initial, query(1));
+    questions.paths(Time(0), id(2), Payer(1), Urgency::Initial, query(1));
     assert!(questions.leave(id(1), number), "another waits");
     assert!(!questions.leave(id(2), number));
     assert!(polled(&mut questions).is_empty());
@@ -179,9 +184,9 @@ fn a_question_without_members_is_removed() {
 fn a_connection_that_leaves_gets_no_answer_and_the_others_do() {
     let mut questions = Questions::default();
     let number = ask(&mut questions, Urgency::Initial, 1);
-    questions.paths(Time(0), id(2), Urgency::Initial, query(1));
+    questions.paths(Time(0), id(2), Payer(1), Urgency::Initial, query(1));
     let other = ask(&mut questions, Urgency::Initial, 3);
-    questions.paths(Time(0), id(1), Urgency::Initial, query(3));
+    questions.paths(Time(0), id(1), Payer(1), Urgency::Initial, query(3));
     for number in [number, other] {
         find(&mut questions, Time(0), number);
     }
@@ -212,4 +217,47 @@ fn an_assessment_is_asked_for_once_and_not_after_it_is_withdrawn() {
         [one, other].map(|number| questions.assessed(number)),
         [None; 2]
     );
+}
+
+/// A source may answer slower than connections that were armed ask.
+#[test]
+fn a_first_query_leaves_though_others_that_were_armed_ask_all_the_time() {
+    let mut questions = Questions::default();
+    ask(&mut questions, Urgency::Initial, 60_000);
+    for conn in 0..200 {
+        ask(&mut questions, Urgency::Rearm, conn);
+    }
+    for _ in 0..100 {
+        let query = questions.poll_paths().expect("there always is one");
+        let lid = query.dlid.expect("named").0;
+        if lid == 60_000 {
+            return;
+        }
+        questions.answered(Time(0), query.query, Err(QueryError::NoPath), None);
+        told(&mut questions);
+        ask(&mut questions, Urgency::Rearm, lid);
+    }
+    panic!("100 queries of others have left, and this one has not");
+}
+
+#[test]
+fn a_users_query_does_not_stand_behind_all_of_anothers() {
+    for urgency in [Urgency::Rearm, Urgency::Initial] {
+        let mut questions = Questions::default();
+        for conn in 0..3_000 {
+            ask(&mut questions, urgency, conn);
+        }
+        let other = ConnId { client: 2, conn: 1 };
+        // One of its own, and one that the first user will ask for when all others are answered.
+        for lid in [40_000, 2_999] {
+            questions.paths(Time(0), other, Payer(2), urgency, query(lid));
+        }
+        let mut order = Vec::new();
+        while let Some(asked) = questions.poll_paths() {
+            order.extend(asked.dlid.map(|lid| lid.0));
+            questions.answered(Time(0), asked.query, Err(QueryError::NoPath), None);
+        }
+        assert_eq!(order[..5], [0, 2_999, 1, 40_000, 2], "{urgency:?}");
+        assert_eq!(order.len(), 3_001);
+    }
 }

@@ -121,7 +121,7 @@ impl Search {
             dlid,
             ..
         } = candidate;
-        let query = cx.ask(core.id, core.urgency(), |query| PathQuery {
+        let query = cx.ask(core.id, core.payer, core.urgency(), |query| PathQuery {
             query,
             port,
             sgid,
