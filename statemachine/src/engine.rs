@@ -378,6 +378,8 @@ impl Engine {
 
     fn port(&mut self, id: PortId, status: Option<PortStatus>) {
         let hold_off = self.cx.config.port_hold_off;
+        let lmc = status.as_ref().map(|status| status.lmc);
+        self.cx.probes.set_lmc(id, lmc);
         let before = self.cx.ports.get(id).map(|port| &port.status);
         let both = before.zip(status.as_ref());
         if !both.is_some_and(|(before, now)| before.is_labelled_as(now)) {

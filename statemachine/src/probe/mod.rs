@@ -192,6 +192,8 @@ pub(crate) struct Probes {
     /// Ports by which more comes in than is handled at once, and until when they are taken to be so.
     crowded: BTreeMap<PortId, Time>,
     tally: Tally,
+    /// The LMC of each local port: all ports of its subnet have as many LIDs.
+    lmcs: BTreeMap<PortId, u8>,
     pace: Pace,
     out: VecDeque<ProbePath>,
     findings: VecDeque<(ProbePath, Finding)>,
@@ -218,11 +220,20 @@ impl Probes {
             timers: Timers::default(),
             crowded: BTreeMap::new(),
             tally: Tally::default(),
+            lmcs: BTreeMap::new(),
             pace: Pace::default(),
             out: VecDeque::new(),
             findings: VecDeque::new(),
             heard: None,
         }
+    }
+
+    /// A local port has 2^`lmc` LIDs; `None`: it is gone.
+    pub(crate) fn set_lmc(&mut self, port: PortId, lmc: Option<u8>) {
+        match lmc {
+            Some(lmc) => self.lmcs.insert(port, lmc),
+            None => self.lmcs.remove(&port),
+        };
     }
 
     // ---- who wants to know ----

@@ -3,13 +3,16 @@
 //!
 //! A host with many paths probes each of them seldom, and where a port carries nothing it would take long to lose as
 //! many probes of each as make a path suspect. So a port is judged like a path, by the probes of all paths over it: once
-//! enough of them have lost one, and none was answered since, it is *silent* and all of them are suspect. With fewer
-//! paths than that there is no need, since each is probed every second.
+//! enough of them have lost one, to enough far ports, and none was answered since, it is *silent* and all of them are
+//! suspect. With fewer paths than that there is no need, since each is probed every second.
 //!
-//! Peers that fall silent together, as those behind a dead switch do, do not mean that the port has failed. So some other
-//! paths over it are asked first, drawn at random, and one answer is enough. And a primary over a silent port is left only if
-//! another port was answered meanwhile.
+//! Peers that fall silent together, as those behind a dead switch do, do not mean that the port has failed. So paths to some
+//! other far ports are asked first, drawn at random, and one answer is enough. And a primary over a silent port is left
+//! only if another port was answered meanwhile.
+//!
+//! Far ports count, since one of them has as many paths as there are pairs of LIDs, service levels and partitions.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -21,7 +24,9 @@ use crate::time::Time;
 
 /// Paths over a port that must have lost a probe, at least.
 const ENOUGH: usize = 16;
-/// Other paths that are asked before a port is silent.
+/// Far ports that these must lead to, or all that there are.
+const FAR_PORTS: usize = 16;
+/// Other far ports that are asked before a port is silent.
 const WITNESSES: usize = 16;
 
 /// Time until `patience` copies of a probe, sent one after the other, count as lost.
@@ -72,21 +77,39 @@ impl Probes {
         self.tally.set_silent(port, since);
     }
 
-    /// Since when the port has carried nothing, if enough of its paths have lost a probe since.
+    /// Since when the port has carried nothing, if enough of its paths have lost a probe since, to enough far ports.
     fn port_silence(&self, now: Time, port: PortId) -> Option<Time> {
         let crowded = self.is_crowded(now, port);
         let (mut lost, mut patience, mut since) = (0, 0, now);
         for (path, state) in self.over(port) {
-            // One that has never answered may lead to where nobody is.
-            if state.answered.is_some() && self.has_lost(now, path, state) {
+            if self.tells_loss(now, path, state) {
                 lost += 1;
                 // Of any: what a single path has lost of late may be less than the port does, by chance.
                 patience = state.patience(crowded).max(patience);
                 since = state.began.min(since);
             }
         }
-        let enough = lost >= ENOUGH.max(patience.into()) && now - since >= time_of(patience);
+        let enough = lost >= ENOUGH.max(patience.into())
+            && now - since >= time_of(patience)
+            && self.is_lost_to_enough_far_ports(now, port);
         enough.then_some(since)
+    }
+
+    fn is_lost_to_enough_far_ports(&self, now: Time, port: PortId) -> bool {
+        let answered = self
+            .over(port)
+            .filter(|(_, state)| state.answered.is_some());
+        let known: BTreeSet<Lid> = answered.map(|(path, _)| self.far_port(path)).collect();
+        let lost = self
+            .over(port)
+            .filter(|(path, state)| self.tells_loss(now, path, state));
+        let lost: BTreeSet<Lid> = lost.map(|(path, _)| self.far_port(path)).collect();
+        lost.len() >= FAR_PORTS.min(known.len())
+    }
+
+    /// Whether the path has lost a probe, and was answered before: one that never was may lead to where nobody is.
+    fn tells_loss(&self, now: Time, path: &ProbePath, state: &State) -> bool {
+        state.answered.is_some() && self.has_lost(now, path, state)
     }
 
     /// Whether the path has lost a probe since its port last carried one.
@@ -113,19 +136,28 @@ impl Probes {
         })
     }
 
-    /// Draws from the paths over the port of which the last probe was answered.
+    /// Draws paths to different far ports, of those over the port of which the last probe was answered.
     fn draw_witnesses(&mut self, port: PortId) -> Vec<ProbePath> {
         let others = self
             .over(port)
             .filter(|(_, state)| state.health == PathHealth::Verified && state.unanswered == 0);
         let mut others: Vec<ProbePath> = others.map(|(path, _)| *path).collect();
-        let count = others.len().min(WITNESSES);
-        for place in 0..count {
-            let left = (others.len() - place) as u32;
-            others.swap(place, place + self.random.below(left) as usize);
+        let mut far_ports = BTreeSet::new();
+        let mut drawn = Vec::new();
+        while drawn.len() < WITNESSES && !others.is_empty() {
+            let place = self.random.below(others.len() as u32) as usize;
+            let path = others.swap_remove(place);
+            if far_ports.insert(self.far_port(&path)) {
+                drawn.push(path);
+            }
         }
-        others.truncate(count);
-        others
+        drawn
+    }
+
+    /// The first LID of the port that a path leads to.
+    fn far_port(&self, path: &ProbePath) -> Lid {
+        let lmc = self.lmcs.get(&path.port).copied().unwrap_or(0);
+        path.dlid.base(lmc)
     }
 }
 

@@ -316,3 +316,34 @@ fn a_port_is_not_silent_while_answers_of_its_witnesses_may_be_under_way() {
         assert_eq!(world.count(1, PathHealth::Suspect), 30);
     }
 }
+
+/// One far port has as many paths as there are pairs of LIDs, service levels and partitions, for a user with some hundred
+/// connections to a host of his own.
+#[test]
+fn one_far_port_with_many_paths_makes_no_local_port_silent() {
+    const HONEST: u16 = 30;
+    const FAR: u16 = 0x8000;
+    for lmc in [0, 3] {
+        let mut judged = 0;
+        for phase in (0..3_000).step_by(300) {
+            let mut world = World::of_pairs(HONEST);
+            let port = PortId::new(Guid(1), 1);
+            world.probes.set_lmc(port, Some(lmc));
+            for number in 0..512_u16 {
+                let path = ProbePath {
+                    port,
+                    slid: Lid(8 + number % 8),
+                    dlid: Lid(FAR + number / 8 % 8 % (1 << lmc)),
+                    sl: (number / 64 % 8) as u8,
+                    pkey: PKey(0x8001 + number / 8 % 8),
+                };
+                world.probes.watch(world.now, path, CONN);
+            }
+            world.run(20_000 + phase, |_| true);
+            world.run(5_000, |path| path.dlid.0 < FAR);
+            let suspect = (0..HONEST).filter(|pair| was_suspect(&world, *pair));
+            judged += usize::from(suspect.count() > 0);
+        }
+        assert_eq!(judged, 0, "LMC {lmc}: times of 10");
+    }
+}
