@@ -82,6 +82,8 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_753_306_524_843, Some(&[0, 1, 2, 3])),
         // Judged by an alternate that a policy had replaced after the primary had failed.
         (Named::All, 1_795_754_992_894_880, Some(&[0, 1, 2, 3, 4, 5])),
+        // Both ends passive after a role swap and a second restart, and one took the association for open.
+        (Named::All, 1_795_768_974_387_209, Some(&[1, 6, 7, 9])),
         // Judged by an alternate that was not loaded any more.
         (Named::Default, 1_795_722_265_131_648, Some(&[0, 1, 2])),
         // Probes counted as messages to the peer.
