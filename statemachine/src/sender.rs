@@ -8,8 +8,7 @@ use crate::port::Ports;
 use crate::subnet::SubnetLid;
 
 /// A port of another host, whichever of its LIDs it sends from and whichever local port hears it. An HCA puts a LID
-/// of its own into what it sends, so within a subnet no port can pass for another one. Ports with equal LIDs in two
-/// subnets with equal prefixes share where the subnets cannot be told apart: see `subnet.rs`.
+/// of its own into what it sends, so within a subnet no port can pass for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Sender(Known);
 

@@ -2,7 +2,7 @@
 //! Subnets, and LIDs within them. A LID names a port only within one subnet: rails with subnet managers of
 //! their own have ports with equal LIDs, and often equal subnet prefixes as well.
 
-use core::num::NonZeroU8;
+use core::num::NonZeroU16;
 
 use cm_msgs::path::PortAddress;
 use cm_msgs::{Guid, Lid};
@@ -16,8 +16,9 @@ use crate::port::{Port, Ports};
 pub(crate) struct Subnet {
     /// Prefix of the GIDs in it.
     prefix: u64,
-    /// The device's first port that is in it: two subnets can have one prefix.
-    first: NonZeroU8,
+    /// The serial number of the first of the host's ports that is in it, whichever device's: two subnets can have one
+    /// prefix.
+    first: NonZeroU16,
 }
 
 /// A port, by its subnet and its base LID. LIDs are compared as this type only.
@@ -26,7 +27,7 @@ pub(crate) struct Subnet {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct SubnetLid {
     prefix: u64,
-    first: NonZeroU8,
+    first: NonZeroU16,
     base: Lid,
 }
 
@@ -66,7 +67,7 @@ impl SubnetLid {
     /// A port of a subnet that has its prefix for itself.
     #[cfg(test)]
     pub(crate) fn in_subnet(prefix: u64, base: Lid) -> Self {
-        let first = NonZeroU8::MIN;
+        let first = NonZeroU16::MIN;
         Self {
             prefix,
             first,
@@ -88,13 +89,12 @@ impl Ports {
     pub(crate) fn subnet(&self, id: PortId) -> Option<Subnet> {
         let port = self.get(id)?;
         let prefix = port.status.gid.subnet_prefix();
-        let mut others = self.of_device(id.node_guid);
         let is_there = |other: &&Port| {
             other.status.gid.subnet_prefix() == prefix
                 && (other.id == id || !are_apart(other, port))
         };
-        let first = others.find(is_there);
-        let first = NonZeroU8::new(first.map_or(id.port, |port| port.id.port))?;
+        let there = self.iter().filter(is_there);
+        let first = there.map(|port| port.serial).min()?;
         Some(Subnet { prefix, first })
     }
 
@@ -291,5 +291,40 @@ mod tests {
             !apart.is_one_sender(&source(3, 9), &source(3, 9)),
             "no such port"
         );
+    }
+
+    /// Two HCAs with one port each, on two rails of one prefix, each with a subnet manager of its own.
+    #[test]
+    fn equal_lids_on_the_rails_of_two_devices_are_two_ports() {
+        let other = PortId::new(Guid(0x20), 1);
+        let of_other = |sm_guid, lid| PortStatus {
+            sm_guid: Guid(sm_guid),
+            gid: Gid::new(PREFIX, Guid(0x21)),
+            ..status(1, PREFIX, lid, 1)
+        };
+        let first = PortStatus {
+            sm_guid: Guid(7),
+            ..status(1, PREFIX, 4, 1)
+        };
+        let source = |port| MadSource {
+            port,
+            lid: Lid(9),
+            qpn: 1,
+            pkey: cm_msgs::PKey::DEFAULT_FULL,
+            transaction_id: 0,
+        };
+        for (second, is_one) in [
+            (of_other(8, 4), false),
+            (of_other(7, 4), false),
+            (of_other(7, 5), true),
+        ] {
+            let mut ports = Ports::default();
+            ports.update(other, Some(second), Duration::ZERO);
+            ports.update(id(1), Some(first.clone()), Duration::ZERO);
+            let ends = [id(1), other].map(|port| ports.end(port, Lid(9)));
+            assert_eq!(ends[0] == ends[1], is_one);
+            let one_sender = ports.is_one_sender(&source(id(1)), &source(other));
+            assert_eq!(one_sender, is_one);
+        }
     }
 }

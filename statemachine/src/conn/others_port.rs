@@ -74,7 +74,7 @@ impl Core {
     }
 
     fn is_own_lid(&self, cx: &Context, end: SubnetLid) -> bool {
-        let mut own = cx.ports.of_device(self.node_guid);
+        let mut own = cx.ports.iter();
         own.any(|own| own.is_up() && cx.ports.end(own.id, own.status.lid) == Some(end))
     }
 }

@@ -473,3 +473,19 @@ fn a_peer_that_asks_and_rejects_by_turns_is_not_asked_with_every_round_trip() {
     let sent = reqs(&pair).len() - before;
     assert!(sent <= 32, "{sent} REQs in a second to one peer");
 }
+
+/// A path to the host's other device, in the same subnet, leads to this host as one to its own device does.
+#[test]
+fn a_lid_of_the_hosts_other_device_is_its_own_as_well() {
+    let own_lid = Lid(0x9a);
+    let mut pair = pair(13, PASSIVE, true);
+    let other = statemachine::PortStatus {
+        lid: own_lid,
+        gid: Gid::new(0xfe80 << 48, Guid(0x778)),
+        ..pair.hosts[PASSIVE].ports[0].clone()
+    };
+    let id = statemachine::PortId::new(Guid(u64::MAX), 3);
+    pair.tell(PASSIVE, statemachine::Input::Port(id, Some(other)));
+    let second = port(Gid::new(0xfe80 << 48, Guid(0x667)), own_lid);
+    assert_eq!(proposes(&mut pair, second, 1), [ApStatus::InvalidGid]);
+}
