@@ -2,10 +2,10 @@
 //! How fast new connections may cost others something.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::ops::Bound;
 use core::time::Duration;
 
 use crate::id::{ConnId, Payer};
+use crate::round_robin::entries_after;
 use crate::time::Time;
 use crate::token_bucket::TokenBucket;
 
@@ -32,7 +32,7 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(5);
 /// waits is served in turn, payer by payer: with more programs nobody gets more, and the kernel's
 /// connections, which all are one client's, do not stand behind each other's.
 /// Connections that are taken up already never wait here.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Admission {
     host: HostTokens,
@@ -41,20 +41,8 @@ pub(crate) struct Admission {
     /// The connections that wait, of each payer that has some.
     waiting: BTreeMap<Payer, BTreeSet<ConnId>>,
     /// The payer that was served last.
-    last: Payer,
+    last: Option<Payer>,
     forget_at: Time,
-}
-
-impl Default for Admission {
-    fn default() -> Self {
-        Self {
-            host: HostTokens::default(),
-            payers: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            last: Payer(0),
-            forget_at: Time(0),
-        }
-    }
 }
 
 impl Admission {
@@ -68,17 +56,17 @@ impl Admission {
         self.forget(now);
         // Payer by payer: one that registers a thousand does not stand before one that registers
         // its first.
-        let later = (Bound::Excluded(self.last), Bound::Unbounded);
-        let turns = self.waiting.range(later);
-        let mut turns = turns.chain(self.waiting.range(..=self.last));
         if !self.host.has_token(now) {
             return None;
         }
-        let (&payer, ids) = turns.find(|(payer, _)| self.next_token_of(payer) <= now)?;
-        let id = *ids.first()?;
+        let (payer, id) = {
+            let mut turns = entries_after(&self.waiting, self.last);
+            let (&payer, ids) = turns.find(|(payer, _)| self.next_token_of(payer) <= now)?;
+            (payer, *ids.first()?)
+        };
         self.remove(payer, id);
         self.pay(now, payer);
-        self.last = payer;
+        self.last = Some(payer);
         Some(id)
     }
 

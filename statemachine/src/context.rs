@@ -66,7 +66,7 @@ pub(crate) enum ConnAlarm {
     Departure,
     /// Active: no answer to a question or LAP, or a pause is over.
     Negotiation,
-    /// Passive: nobody has asked for the connection.
+    /// Passive: no REQ has come, or, while the association is open, no alternate was proposed.
     Unasked,
     /// No answer to an announcement, or a pause before the next is over.
     Announcement,

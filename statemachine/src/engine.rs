@@ -173,8 +173,8 @@ impl Engine {
         self.cx.probes.expects(answer)
     }
 
-    /// Whether connections whose peers' daemons answer lead from this local port to the port with that LID, whichever
-    /// LIDs of the two they use.
+    /// Whether a path of a connection leads from this local port to the port with that LID, by any LID of either port.
+    /// Only connections count whose peer's daemon answers.
     pub fn leads_to(&self, id: PortId, lid: Lid) -> bool {
         let Some(Port { status, .. }) = self.cx.ports.get(id) else {
             return false;
@@ -184,7 +184,7 @@ impl Engine {
         own.any(|slid| self.cx.probes.leads_to(id, Lid(slid), &far))
     }
 
-    /// The port that sends from this LID, as it is heard by a local port: what its quotas are charged to.
+    /// Returns the remote port that sends from this LID to a local port: quotas are charged to it.
     pub fn sender(&self, local: PortId, lid: Lid) -> Sender {
         Sender::new(&self.cx.ports, local, lid)
     }

@@ -2,15 +2,15 @@
 //! Which connections may fail back to the port where their policy wants them: a few at a time, by turns over payers.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::ops::Bound;
 
 use crate::id::{ConnId, Payer};
+use crate::round_robin::entries_after;
 
 /// Connections that fail back at a time: no more of a host's are without their alternate for it.
 const LIMIT: usize = 8;
 
-/// No payer starts another one while it has as many on the way and a connection of another payer waits: a connection
-/// whose peer answers and never arms keeps its place for ten seconds.
+/// While connections of other payers wait, no payer starts another one if this many of its own are failing back. A
+/// connection whose peer answers and never arms keeps its place for ten seconds.
 const SHARE: usize = LIMIT / 2;
 
 /// Connections that are not on the port where their policy wants them, and could go there.
@@ -53,11 +53,9 @@ impl Failbacks {
         Some(id)
     }
 
-    /// The payer whose turn it is, of those that are within their share.
+    /// Returns the next payer that is within its share.
     fn next_payer(&self) -> Option<Payer> {
-        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let later = self.waiting.range((after, Bound::Unbounded));
-        let mut payers = later.chain(&self.waiting).map(|(&payer, _)| payer);
+        let mut payers = entries_after(&self.waiting, self.last).map(|(&payer, _)| payer);
         let is_alone = self.waiting.len() == 1;
         let held = |payer: &Payer| self.held.get(payer).copied().unwrap_or(0);
         payers.find(|payer| is_alone || held(payer) < SHARE)

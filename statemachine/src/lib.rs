@@ -73,6 +73,7 @@ mod probe;
 mod proven_ports;
 mod questions;
 mod random;
+mod round_robin;
 mod schedule;
 mod sender;
 mod shared_values;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections that something concerns, and tours over them: by turns over those who pay for them, and of a payer by
-//! turns over the ports that they lead to. So a thousand connections of one user, or to one port, are one turn.
+//! Sets of connections, and tours over them. A tour takes turns over payers, and over the far ports of each payer: a
+//! thousand connections of one user, or to one port, delay others by one turn only.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::ops::Bound;
 
 use cm_msgs::Lid;
 
 use crate::id::{ConnId, Payer};
+use crate::round_robin::next_after;
 
-/// A connection, and whose turn is its own. Neither changes while it lives.
+/// A connection with the keys of its turn, which do not change while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Member {
     pub(crate) payer: Payer,
-    /// Where it led when it was registered. It decides turns only, so equal LIDs of two subnets do no harm.
+    /// LID that the primary led to when it was registered. It decides turns only, so equal LIDs of two subnets do no harm.
     pub(crate) far: Lid,
     pub(crate) id: ConnId,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Member {
 /// Those of one payer.
 type Line = BTreeMap<Lid, BTreeSet<ConnId>>;
 
-/// Connections that something concerns.
+/// A set of connections.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Members {
@@ -73,7 +73,7 @@ impl Members {
 #[derive(Clone, Copy, Debug)]
 struct Group {
     last: Option<ConnId>,
-    /// So many are to come. Those that are new join at their place.
+    /// How many are to come. New members join at their place.
     left: usize,
 }
 
@@ -87,7 +87,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// All of them are to come; after those that came last before.
+    /// Begins a tour over all of them, behind those that came last.
     fn begin(&mut self, line: &Line) {
         self.groups.retain(|far, _| line.contains_key(far));
         for (&far, ids) in line {
@@ -101,12 +101,12 @@ impl Turns {
     }
 
     fn next(&mut self, line: &Line) -> Option<ConnId> {
-        while let Some(far) = after(&self.open, self.last) {
+        while let Some(far) = next_after(&self.open, self.last) {
             self.last = Some(far);
             let ids = line.get(&far);
             let next = ids.zip(self.groups.get_mut(&far)).and_then(|(ids, group)| {
                 group.left = group.left.checked_sub(1)?;
-                group.last = after(ids, group.last);
+                group.last = next_after(ids, group.last);
                 group.last
             });
             if next.is_some() {
@@ -128,13 +128,12 @@ pub(crate) struct Tour {
 }
 
 impl Tour {
-    /// Everybody's turn comes once more from here, the last ones last, so that none is left out however often it begins
-    /// again.
+    /// Begins another tour over all of them, behind those that came last: none is skipped however often it begins again.
     pub(crate) fn again(&mut self) {
         self.open = None;
     }
 
-    /// The next one; `None`: that was all.
+    /// Returns the next one, or None at the end of the tour.
     pub(crate) fn next(&mut self, members: &Members) -> Option<ConnId> {
         let open = self.open.get_or_insert_with(|| {
             self.payers
@@ -144,7 +143,7 @@ impl Tour {
             }
             members.payers.keys().copied().collect()
         });
-        while let Some(payer) = after(open, self.last) {
+        while let Some(payer) = next_after(open, self.last) {
             self.last = Some(payer);
             let line = members.payers.get(&payer);
             let turns = self.payers.get_mut(&payer);
@@ -156,15 +155,6 @@ impl Tour {
         }
         None
     }
-}
-
-/// The one after `last`, or else the first.
-fn after<K: Ord + Copy>(all: &BTreeSet<K>, last: Option<K>) -> Option<K> {
-    let later = (
-        last.map_or(Bound::Unbounded, Bound::Excluded),
-        Bound::Unbounded,
-    );
-    all.range(later).next().or_else(|| all.first()).copied()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
-use core::num::NonZeroU16;
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use cm_msgs::association::{MAX_PORTS, PeerPort, Ports as AnnouncedPorts};
@@ -30,8 +30,8 @@ pub enum PortState {
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
     pub(crate) id: PortId,
-    /// The how many-th that was seen.
-    pub(crate) serial: NonZeroU16,
+    /// Its number in the order in which ports appeared.
+    pub(crate) serial: NonZeroU32,
     pub(crate) status: PortStatus,
     settled: bool,
     good_since: Time,
@@ -137,8 +137,8 @@ pub(crate) struct Change {
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Ports {
     table: BTreeMap<PortId, Port>,
-    /// Ports that were seen so far. A host whose ports come and go 65,534 times has one serial number for all later ones.
-    seen: u16,
+    /// Ports that have appeared so far.
+    appeared: u32,
     /// Also such as are gone: they may come back.
     drained: BTreeSet<PortId>,
     /// Changes so far, and which was each port's last: connections take them in when it is their turn.
@@ -185,10 +185,10 @@ impl Ports {
         // Without a subnet manager nobody can be asked for a path from it.
         let complete = status.sm_lid != Lid(0);
         let Some(port) = self.table.get_mut(&id) else {
-            self.seen = self.seen.saturating_add(1);
+            self.appeared = self.appeared.saturating_add(1);
             let port = Port {
                 id,
-                serial: NonZeroU16::new(self.seen).unwrap_or(NonZeroU16::MAX),
+                serial: NonZeroU32::new(self.appeared).unwrap_or(NonZeroU32::MAX),
                 settled: complete,
                 status,
                 good_since: Time::default(),

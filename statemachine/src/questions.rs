@@ -22,7 +22,7 @@ const MAX_UNDER_WAY: usize = 32;
 /// Of these for connections that were never armed, while there are no others.
 const MAX_INITIAL: usize = 8;
 
-/// The same while there are others: so many they always have.
+/// How many they may always have, while there are others.
 const FLOOR_INITIAL: usize = 1;
 
 /// How long an answer is good for others who ask the same, while no port and no fabric data changes:
@@ -37,7 +37,7 @@ const MAX_RECENT: usize = 256;
 pub(crate) enum Urgency {
     /// The connection was armed, with a peer that has answered, and is not any more or could be better.
     Rearm,
-    /// The connection was never armed so.
+    /// It never was.
     Initial,
 }
 
@@ -105,25 +105,14 @@ impl Questions {
             && let Some(question) = self.questions.get_mut(&number)
         {
             question.members.insert(conn);
-            if self.waiting_initial.contains(number) {
-                if urgency == Urgency::Rearm {
-                    self.waiting_initial.remove(number);
-                    self.waiting_rearm.join(payer, number);
-                } else {
-                    self.waiting_initial.join(payer, number);
-                }
-            } else if self.waiting_rearm.contains(number) {
-                // However long the line of who asked first is.
-                self.waiting_rearm.join(payer, number);
+            if self.is_waiting(number) {
+                self.wait(payer, urgency, number);
             }
             return (number, false);
         }
         let number = self.number();
         self.numbers.insert(key, number);
-        match urgency {
-            Urgency::Rearm => self.waiting_rearm.join(payer, number),
-            Urgency::Initial => self.waiting_initial.join(payer, number),
-        }
+        self.wait(payer, urgency, number);
         let query = PathQuery {
             query: number,
             ..query
@@ -165,6 +154,18 @@ impl Questions {
         Some((*self.assessing.get(&number)?, query))
     }
 
+    /// A payer waits for a query. The query may be in several lines; it leaves when the first of them is served.
+    fn wait(&mut self, payer: Payer, urgency: Urgency, number: u32) {
+        match urgency {
+            Urgency::Rearm => self.waiting_rearm.join(payer, number),
+            Urgency::Initial => self.waiting_initial.join(payer, number),
+        }
+    }
+
+    fn is_waiting(&self, number: u32) -> bool {
+        self.waiting_rearm.contains(number) || self.waiting_initial.contains(number)
+    }
+
     /// The next path to ask for.
     pub(crate) fn poll_paths(&mut self) -> Option<PathQuery> {
         if self.rearm.len() + self.initial.len() >= MAX_UNDER_WAY {
@@ -175,7 +176,7 @@ impl Questions {
             .or_else(|| self.next_rearm())
             .or_else(|| {
                 let is_alone = self.rearm.is_empty() && self.waiting_rearm.is_empty();
-                self.next_initial(if is_alone { MAX_INITIAL } else { 0 })
+                is_alone.then(|| self.next_initial(MAX_INITIAL)).flatten()
             })?;
         Some(self.questions.get(&number)?.query)
     }
@@ -186,6 +187,7 @@ impl Questions {
             return None;
         }
         let number = self.waiting_rearm.next()?;
+        self.waiting_initial.remove(number);
         self.rearm.insert(number);
         Some(number)
     }
@@ -196,6 +198,7 @@ impl Questions {
             return None;
         }
         let number = self.waiting_initial.next()?;
+        self.waiting_rearm.remove(number);
         self.initial.insert(number);
         Some(number)
     }

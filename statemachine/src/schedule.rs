@@ -52,7 +52,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// An event concerns these connections, if there are `any`.
+    /// An event concerns these connections; `any`: whether there are any.
     pub(crate) fn mark(&mut self, class: Class, concerned: Concerned, any: bool) {
         let mut rounds = self.rounds.iter_mut();
         let same = |round: &&mut Round| round.class == class && round.concerned == concerned;
@@ -124,7 +124,7 @@ impl Schedule {
         })
     }
 
-    /// The next of the connections that the first round is over, of these. `None`: they have all looked.
+    /// Returns the next connection of the first round, which is over `members`. None: the round is over.
     pub(crate) fn next(&mut self, members: Option<&Members>) -> Option<ConnId> {
         let round = self.rounds.first_mut()?;
         let next = members.and_then(|members| round.tour.next(members));

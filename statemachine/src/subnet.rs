@@ -2,7 +2,7 @@
 //! Subnets, and LIDs within them. A LID names a port only within one subnet: rails with subnet managers of
 //! their own have ports with equal LIDs, and often equal subnet prefixes as well.
 
-use core::num::NonZeroU16;
+use core::num::NonZeroU32;
 
 use cm_msgs::path::PortAddress;
 use cm_msgs::{Guid, Lid};
@@ -16,9 +16,8 @@ use crate::port::{Port, Ports};
 pub(crate) struct Subnet {
     /// Prefix of the GIDs in it.
     prefix: u64,
-    /// The serial number of the first of the host's ports that is in it, whichever device's: two subnets can have one
-    /// prefix.
-    first: NonZeroU16,
+    /// Serial number of the first of the host's ports in it, of all devices: two subnets can have equal prefixes.
+    first: NonZeroU32,
 }
 
 /// A port, by its subnet and its base LID. LIDs are compared as this type only.
@@ -27,7 +26,7 @@ pub(crate) struct Subnet {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct SubnetLid {
     prefix: u64,
-    first: NonZeroU16,
+    first: NonZeroU32,
     base: Lid,
 }
 
@@ -67,7 +66,7 @@ impl SubnetLid {
     /// A port of a subnet that has its prefix for itself.
     #[cfg(test)]
     pub(crate) fn in_subnet(prefix: u64, base: Lid) -> Self {
-        let first = NonZeroU16::MIN;
+        let first = NonZeroU32::MIN;
         Self {
             prefix,
             first,

@@ -333,7 +333,8 @@ impl fmt::Display for Trace {
             What::GoesTo(port) => write!(f, "going to port {port}, as its policy says"),
             What::Migrate(path) => write!(f, "migrating away from {path}"),
             What::ToAndFro => f.write_str(
-                "moved between the same two paths three times within a minute without a port's loss; staying",
+                "moved three times within a minute between the same two paths, or eight times in all, without a \
+                 port's loss; staying until a port changes",
             ),
             What::Stale => f.write_str("order was stale, QP not modified"),
             What::OrderFailed { errno } => write!(f, "order failed: errno {errno}"),

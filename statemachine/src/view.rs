@@ -121,10 +121,11 @@ pub enum Held {
     /// The peer has not answered that this end leaves.
     #[strum(to_string = "the peer's apmd has not answered yet")]
     PeerSilent,
-    /// It was ordered from one of its paths to the other three times within a minute, though no port had changed.
+    /// It was ordered from one of its paths to the other three times within a minute, or over whichever paths eight
+    /// times, though no port had changed.
     #[strum(
-        to_string = "it was moved between its two paths three times within a minute without a port's loss; it \
-                     stays until a port changes or the minute is over"
+        to_string = "it was moved three times within a minute between its two paths, or eight times in all, without a \
+                     port's loss; it stays until a port changes or the minute is over"
     )]
     ToAndFro,
     /// The peer's QP would not follow.

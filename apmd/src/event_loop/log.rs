@@ -4,7 +4,7 @@
 use statemachine::{Level, Trace};
 use tracing::field::display;
 
-/// One line. `program` is whose the connection is that it is about.
+/// Writes one line. `program` owns the connection that the line is about.
 pub(super) fn say(trace: &Trace, program: Option<String>, device: Option<&str>) {
     let conn = trace
         .conn

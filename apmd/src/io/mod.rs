@@ -24,6 +24,8 @@ pub(crate) mod neigh;
 mod netlink;
 pub(crate) mod nldev;
 pub(crate) mod nvme;
+#[cfg(test)]
+mod own_network;
 pub(crate) mod path_file;
 pub(crate) mod peer_groups;
 pub(crate) mod person;

@@ -93,19 +93,10 @@ fn ask(destination: IpAddr) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
+    use super::super::own_network::{in_own_network, ip};
     use super::*;
 
-    /// Set for a process that has a network to itself.
-    const ALONE: &str = "APMD_TEST_NETWORK";
-
     const NOW: Time = Time(1);
-
-    fn ip(line: &str) {
-        let done = Command::new("ip").args(line.split(' ')).status();
-        assert!(done.expect("ip starts").success(), "ip {line}");
-    }
 
     fn address(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -113,22 +104,7 @@ mod tests {
 
     #[test]
     fn the_kernel_chooses_the_source_anew_after_a_change() {
-        if std::env::var_os(ALONE).is_some() {
-            return chooses_anew();
-        }
-        let name = std::thread::current().name().map(str::to_owned);
-        let done = Command::new("unshare")
-            .args(["--map-root-user", "--net", "--"])
-            .arg(std::env::current_exe().expect("this test"))
-            .args(["--exact", &name.expect("the name of this test")])
-            .env(ALONE, "yes")
-            .output();
-        let done = done.expect("unshare starts");
-        let said = String::from_utf8_lossy(&done.stdout);
-        assert!(
-            done.status.success() && said.contains("1 passed"),
-            "{done:?}"
-        );
+        in_own_network(chooses_anew);
     }
 
     fn chooses_anew() {

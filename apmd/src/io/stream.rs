@@ -216,7 +216,7 @@ impl Stream {
     /// Who is charged for what the caller takes: a user of this host, or another host.
     ///
     /// # Errors
-    /// The caller has gone already, or no descriptor is left to find out.
+    /// If the caller has disconnected, or no descriptor is free to find out who it is.
     pub(crate) fn user(&self) -> io::Result<User> {
         Ok(match self {
             Self::Unix(stream) => {
@@ -288,6 +288,7 @@ impl AsRawFd for Stream {
 
 #[cfg(test)]
 mod tests {
+    use super::super::own_network::{in_own_network, ip};
     use super::*;
 
     fn dir() -> PathBuf {
@@ -332,23 +333,7 @@ mod tests {
     /// In a network of its own, with second addresses.
     #[test]
     fn every_address_of_this_host_is_its_own() {
-        const ALONE: &str = "APMD_TEST_NETWORK";
-        if std::env::var_os(ALONE).is_some() {
-            return its_addresses_are_its_own();
-        }
-        let name = std::thread::current().name().map(str::to_owned);
-        let done = std::process::Command::new("unshare")
-            .args(["--map-root-user", "--net", "--"])
-            .arg(std::env::current_exe().expect("this test"))
-            .args(["--exact", &name.expect("the name of this test")])
-            .env(ALONE, "yes")
-            .output();
-        let done = done.expect("unshare starts");
-        let said = String::from_utf8_lossy(&done.stdout);
-        assert!(
-            done.status.success() && said.contains("1 passed"),
-            "{done:?}"
-        );
+        in_own_network(its_addresses_are_its_own);
     }
 
     fn its_addresses_are_its_own() {
@@ -360,10 +345,7 @@ mod tests {
             "address add fd01::1/128 dev lo nodad",
             "address add fd01::2/128 dev lo nodad",
         ] {
-            let done = std::process::Command::new("ip")
-                .args(line.split(' '))
-                .status();
-            assert!(done.expect("ip starts").success(), "ip {line}");
+            ip(line);
         }
         let address = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 4000);
         for own in [

@@ -154,7 +154,7 @@ pub(super) struct ActiveAssociation {
     reopened: Option<Time>,
     /// Where the next exchange begins its rotation.
     route: u8,
-    /// REQs that REQs of the peer's may have sent sooner.
+    /// Limits how often a REQ of the peer's ends a pause between our REQs.
     by_peer: TokenBucket<4, 1_000_000>,
 }
 
@@ -246,7 +246,7 @@ impl ActiveAssociation {
         self.send_req(core, cx);
     }
 
-    /// The connection may be in more need than before.
+    /// The connection may be in another class than when it began to wait.
     pub(super) fn drive(&self, core: &Core, cx: &mut Context) {
         if let State::NoRoom = self.state {
             core.keep_waiting(cx);
@@ -284,9 +284,9 @@ impl ActiveAssociation {
         self.ask(core, cx);
     }
 
-    /// The peer asks, so it is there: a pause is over, and if this is the end to ask, its application has registered and a
-    /// REQ that is parked there is not waited for. A peer that asks and rejects by turns cannot have this end ask with
-    /// every round trip.
+    /// A REQ of the peer's has come, so its daemon is present: ends a pause between our REQs. If this end is the one that
+    /// opens the association (`is_ours_to_ask`), the peer's application has registered, and a REQ parked there is sent
+    /// again. Rate-limited, or a peer that sends REQs and REJs in turn would get a REQ with every round trip.
     pub(super) fn peer_asks(&mut self, core: &Core, cx: &mut Context, is_ours_to_ask: bool) {
         let asks = match &self.state {
             State::BackingOff { .. } => true,

@@ -31,11 +31,11 @@ pub(super) struct Following(Option<Box<Rounds>>);
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 struct Rounds {
-    /// The latest were between these, whichever the direction.
+    /// The latest order was between these, in either direction.
     paths: [PathLids; 2],
-    /// So many.
+    /// How many orders in a row were between these.
     between: usize,
-    /// All of them, the latest last; `None` for those that there were not.
+    /// When the last orders were given, the latest last.
     at: [Option<Time>; LIMIT_OF_ALL],
 }
 
@@ -47,7 +47,7 @@ impl Rounds {
 }
 
 impl Following {
-    /// Whether there were so many orders, between these paths or any, that there is to be no other.
+    /// Whether the limit of orders is reached, between these two paths or in all.
     pub(super) fn is_spent(&self, now: Time, from: &Path, to: &Path) -> bool {
         let Some(rounds) = &self.0 else {
             return false;

@@ -4,6 +4,7 @@
 mod active;
 mod announcement;
 mod association;
+mod charging;
 mod departure;
 mod disconnect;
 mod doubt;

@@ -85,16 +85,16 @@ pub(super) struct Passive {
     replaced: Option<Box<Path>>,
     /// The last LAP could not be followed, for this reason.
     refused_lap: Option<ApStatus>,
-    /// Orders to the library that LAPs ask for: each costs a command of the firmware.
+    /// Limits the orders to the library that LAPs cause: each costs a firmware command.
     lap_orders: TokenBucket<LAP_ORDERS, 1_000_000>,
 }
 
-/// So many orders for LAPs go out at once, and one a second from then on.
+/// Orders for LAPs that may go out at once; from then on it is one a second.
 const LAP_ORDERS: u32 = 16;
 
-/// What a passive end without an alternate does by itself: it tells the peer again how it is, whose answer shows whether
-/// the association is open there still; and if it is not, it asks. A daemon that was started anew may take itself for
-/// passive as well.
+/// Pauses after which a passive end without an alternate acts by itself. It announces its state again: the answer shows
+/// whether the peer still knows the association. If the peer does not, this end becomes active. A daemon that was
+/// restarted may consider itself passive, too.
 const UNAIDED: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));
 
 impl Passive {
@@ -104,7 +104,7 @@ impl Passive {
         cx.set(core.id, ConnAlarm::Unasked, unasked_for(core, cx));
     }
 
-    /// Waits for an alternate while the association is open and there is none.
+    /// Sets the timer of [`UNAIDED`] while the association is open and no alternate is loaded.
     fn await_proposal(&mut self, core: &mut Core, cx: &mut Context) {
         if core.loaded().is_some() {
             core.unaided = 0;
@@ -115,7 +115,7 @@ impl Passive {
         let waits = core.in_rts() && !self.is_busy() && core.loaded().is_none();
         match (waits, cx.is_set(core.id, ConnAlarm::Unasked)) {
             (true, false) => {
-                // How many do so at once is limited where they send.
+                // No jitter: the window limits how many announcements leave at once.
                 let wait = UNAIDED.after(core.unaided.into());
                 cx.set(core.id, ConnAlarm::Unasked, wait);
             }
@@ -124,7 +124,7 @@ impl Passive {
         }
     }
 
-    /// No alternate was proposed for long: the peer is told again how this end is.
+    /// No alternate was proposed for long: announces this end's state again.
     pub(super) fn make_sure_of_peer(&mut self, core: &mut Core) {
         core.unaided = core.unaided.saturating_add(1);
         core.own.forgotten();
@@ -306,7 +306,7 @@ impl Passive {
         let was_open = self.open == Some(ids);
         let taken = self.closed_by_peer(core, cx, ids);
         if was_open {
-            // The peer's daemon answers. If it is the active side it asks at once; if it does not, it is passive, too.
+            // The peer's daemon is running. An active one sends a REQ at once; if none comes it is passive, too.
             let wait = UNAIDED.after(core.unaided.into());
             core.unaided = core.unaided.saturating_add(1);
             cx.set(core.id, ConnAlarm::Unasked, wait.min(unasked_for(core, cx)));

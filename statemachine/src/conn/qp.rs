@@ -20,19 +20,17 @@ use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnState, Peer};
 use super::standing::StandingOrder;
 use super::watched::Watched;
-use crate::candidate::{CandidatePool, Shared};
+use crate::candidate::CandidatePool;
 use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context};
 use crate::exchange::RoundTrip;
 use crate::guard::guard;
 use crate::id::{ConnId, Payer, PortId};
 use crate::input::QueryError;
-use crate::members::Member;
 use crate::output::Order;
 use crate::port::Port;
 use crate::proven_ports::SentTo;
-use crate::questions::Urgency;
-use crate::schedule::{Claim, Class, Flight, Waiter};
+use crate::schedule::Flight;
 use crate::subnet::SubnetLid;
 use crate::time::Time;
 use crate::trace::{MigratedBy, PathLids, What};
@@ -80,7 +78,7 @@ pub(crate) struct Core {
     pub(super) counters: ConnectionCounters,
     /// Requests of its own without an answer.
     pub(super) flight: Option<Box<Flight>>,
-    /// Times in a row that it had to see to its association by itself, as the passive end: it has no alternate.
+    /// How often in a row it acted by itself, as a passive end without an alternate.
     pub(super) unaided: u8,
 }
 
@@ -104,89 +102,6 @@ impl Core {
 
     pub(super) fn in_rts(&self) -> bool {
         self.qp.qp_state == QpState::Rts
-    }
-
-    /// Where the peer has never answered, that the QP was armed is somebody else's doing: any user can arm his own, as
-    /// often as he likes.
-    pub(super) fn urgency(&self) -> Urgency {
-        if self.counters.rearms > 0 && self.peer.has_answered() {
-            Urgency::Rearm
-        } else {
-            Urgency::Initial
-        }
-    }
-
-    /// In which order it acts, and in which room.
-    fn class(&self, cx: &Context) -> Class {
-        match self.urgency() {
-            _ if self.is_armed() && self.has_good_alternate(cx) => {
-                match self.peer.has_answered() && self.ends_with_one_port(cx) {
-                    true => Class::SamePort,
-                    false => Class::Improve,
-                }
-            }
-            Urgency::Rearm => Class::Rearm,
-            Urgency::Initial => Class::Initial,
-        }
-    }
-
-    /// Whether the loss of one port would end both of its paths.
-    fn ends_with_one_port(&self, cx: &Context) -> bool {
-        let shared = |path: &Path| self.candidate_pool(cx).shared(path);
-        self.loaded()
-            .is_some_and(|path| shared(path) != Shared::Neither)
-    }
-
-    /// Whose turn is its own, where connections look one after the other.
-    pub(super) fn member(&self) -> Member {
-        Member {
-            payer: self.payer,
-            far: self.far,
-            id: self.id,
-        }
-    }
-
-    /// What its next request is charged to.
-    pub(super) fn claim(&self, cx: &Context) -> Claim {
-        Claim {
-            class: self.class(cx),
-            payer: self.payer,
-            far: self.far_end(cx, &self.qp.primary),
-        }
-    }
-
-    /// What its requests without an answer are charged to, or else its next one.
-    pub(super) fn charged(&self, cx: &Context) -> Claim {
-        self.flight
-            .as_ref()
-            .map_or_else(|| self.claim(cx), |flight| flight.claim)
-    }
-
-    /// It still waits until a request may leave, and may be of another class than when it began to.
-    pub(super) fn keep_waiting(&self, cx: &mut Context) {
-        let claim = self.claim(cx);
-        cx.schedule.wait(claim, Waiter::Conn(self.id));
-    }
-
-    /// Whether a request may leave now; if not, the connection is told when one may.
-    pub(super) fn has_room(&self, cx: &mut Context) -> bool {
-        let claim = self.claim(cx);
-        let room = cx.schedule.has_room(&claim);
-        if !room {
-            cx.schedule.wait(claim, Waiter::Conn(self.id));
-        }
-        room
-    }
-
-    /// So many requests of its own have no answer now. They stay charged to what they were charged to when the latest of
-    /// them left: room that opens because connections change their class would be taken a second time.
-    pub(super) fn note_in_flight(&mut self, cx: &mut Context, requests: u8) {
-        let claim = match &self.flight {
-            None if requests == 0 => return,
-            Some(before) if requests <= before.requests => before.claim,
-            _ => self.claim(cx),
-        };
-        cx.schedule.in_flight(&mut self.flight, claim, requests);
     }
 
     /// Whether it has an alternate that carries packets, as far as ports, probes and both ends tell.

@@ -228,7 +228,7 @@ impl Probes {
         }
     }
 
-    /// A local port has 2^`lmc` LIDs; `None`: it is gone.
+    /// Sets a local port's LMC; `None`: the port is gone.
     pub(crate) fn set_lmc(&mut self, port: PortId, lmc: Option<u8>) {
         match lmc {
             Some(lmc) => self.lmcs.insert(port, lmc),

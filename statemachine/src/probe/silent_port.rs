@@ -12,7 +12,7 @@
 //!
 //! Far ports count, since one of them has as many paths as there are pairs of LIDs, service levels and partitions.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -96,15 +96,17 @@ impl Probes {
     }
 
     fn is_lost_to_enough_far_ports(&self, now: Time, port: PortId) -> bool {
-        let answered = self
+        // Each far port that ever answered, and whether a path to it has lost a probe.
+        let mut far_ports = BTreeMap::new();
+        for (path, state) in self
             .over(port)
-            .filter(|(_, state)| state.answered.is_some());
-        let known: BTreeSet<Lid> = answered.map(|(path, _)| self.far_port(path)).collect();
-        let lost = self
-            .over(port)
-            .filter(|(path, state)| self.tells_loss(now, path, state));
-        let lost: BTreeSet<Lid> = lost.map(|(path, _)| self.far_port(path)).collect();
-        lost.len() >= FAR_PORTS.min(known.len())
+            .filter(|(_, state)| state.answered.is_some())
+        {
+            *far_ports.entry(self.far_port(path)).or_insert(false) |=
+                self.has_lost(now, path, state);
+        }
+        let lost = far_ports.values().filter(|is_lost| **is_lost).count();
+        lost >= FAR_PORTS.min(far_ports.len())
     }
 
     /// Whether the path has lost a probe, and was answered before: one that never was may lead to where nobody is.
@@ -136,20 +138,22 @@ impl Probes {
         })
     }
 
-    /// Draws paths to different far ports, of those over the port of which the last probe was answered.
+    /// Draws some far ports at random, and a path to each, of the paths whose last probe was answered. However many paths
+    /// lead to a far port, it is as likely as any other.
     fn draw_witnesses(&mut self, port: PortId) -> Vec<ProbePath> {
-        let others = self
-            .over(port)
-            .filter(|(_, state)| state.health == PathHealth::Verified && state.unanswered == 0);
-        let mut others: Vec<ProbePath> = others.map(|(path, _)| *path).collect();
-        let mut far_ports = BTreeSet::new();
-        let mut drawn = Vec::new();
-        while drawn.len() < WITNESSES && !others.is_empty() {
-            let place = self.random.below(others.len() as u32) as usize;
-            let path = others.swap_remove(place);
-            if far_ports.insert(self.far_port(&path)) {
-                drawn.push(path);
+        let mut far_ports: BTreeMap<Lid, Vec<ProbePath>> = BTreeMap::new();
+        for (path, state) in self.over(port) {
+            if state.health == PathHealth::Verified && state.unanswered == 0 {
+                let paths = far_ports.entry(self.far_port(path)).or_default();
+                paths.push(*path);
             }
+        }
+        let mut left: Vec<Vec<ProbePath>> = far_ports.into_values().collect();
+        let mut below = |count: usize| self.random.below(count as u32) as usize;
+        let mut drawn = Vec::new();
+        while drawn.len() < WITNESSES && !left.is_empty() {
+            let paths = left.swap_remove(below(left.len()));
+            drawn.push(paths[below(paths.len())]);
         }
         drawn
     }

@@ -2,9 +2,9 @@
 //! Path queries that wait, by turns over payers.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::ops::Bound;
 
 use crate::id::Payer;
+use crate::round_robin::entries_after;
 
 /// One line for each payer. A query that several payers wait for is in the line of each.
 #[derive(Debug, Default)]
@@ -46,9 +46,7 @@ impl Lines {
 
     /// The next one, which does not wait any more.
     pub(super) fn next(&mut self) -> Option<u32> {
-        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut later = self.payers.range((after, Bound::Unbounded));
-        let (&payer, line) = later.next().or_else(|| self.payers.first_key_value())?;
+        let (&payer, line) = entries_after(&self.payers, self.last).next()?;
         let number = *line.first()?;
         self.last = Some(payer);
         self.remove(number);

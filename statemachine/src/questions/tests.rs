@@ -261,3 +261,22 @@ fn a_users_query_does_not_stand_behind_all_of_anothers() {
         assert_eq!(order.len(), 3_001);
     }
 }
+
+/// A query that another payer joins keeps its place, even if that payer is more urgent and has a long line.
+#[test]
+fn who_joins_a_query_does_not_delay_it() {
+    let mut questions = Questions::default();
+    ask(&mut questions, Urgency::Initial, 1);
+    ask(&mut questions, Urgency::Initial, 2);
+    let joins = ConnId { client: 2, conn: 1 };
+    for lid in (1_000..4_000).chain([2]) {
+        questions.paths(Time(0), joins, Payer(2), Urgency::Rearm, query(lid));
+    }
+    let mut order = Vec::new();
+    while let Some(asked) = questions.poll_paths() {
+        order.extend(asked.dlid.map(|lid| lid.0));
+        questions.answered(Time(0), asked.query, Err(QueryError::NoPath), None);
+    }
+    assert_eq!(order[..3], [1, 2, 1_000], "and each is asked once");
+    assert_eq!(order.len(), 3_002);
+}

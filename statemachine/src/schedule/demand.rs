@@ -20,13 +20,14 @@ struct OfClass {
 }
 
 impl Demand {
-    /// Whether something of another payer waits that is as urgent. What is less so has its floor, and caps nobody.
+    /// Whether something of another payer waits in this class or a more urgent one. Less urgent classes have their floors,
+    /// and do not limit this one.
     pub(super) fn has_other_payer(&self, class: Class, payer: Payer) -> bool {
         self.as_urgent(class)
             .any(|of| of.payers.len() > usize::from(of.payers.contains_key(&payer)))
     }
 
-    /// Whether something to another far port waits that is as urgent.
+    /// Whether something to another far port waits in this class or a more urgent one.
     pub(super) fn has_other_far_end(&self, class: Class, far: FarEnd) -> bool {
         self.as_urgent(class)
             .any(|of| of.far_ends.len() > usize::from(of.far_ends.contains_key(&far)))

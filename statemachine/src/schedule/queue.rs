@@ -3,12 +3,12 @@
 //! over far ports. A thousand connections to one port are one place in the queue.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::ops::Bound;
 
 use super::claim::{Claim, Class, FarEnd};
 use super::demand::Demand;
 use super::window::Window;
 use crate::id::{ConnId, Payer};
+use crate::round_robin::entries_after;
 
 /// What waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -117,23 +117,13 @@ impl Queue {
         if lines.payers.is_empty() || !window.has_room_of_class(class) {
             return None;
         }
-        let mut payers = after(&lines.payers, lines.last)
+        let mut payers = entries_after(&lines.payers, lines.last)
             .filter(|(payer, _)| window.has_room_of_payer(class, **payer, &self.demand));
         payers.find_map(|(_, line)| {
-            let mut far_ends = after(&line.far_ends, line.last);
+            let mut far_ends = entries_after(&line.far_ends, line.last);
             let (_, waiting) =
                 far_ends.find(|(far, _)| window.has_room_of_far_end(class, **far, &self.demand))?;
             Some(waiting.first()?.1)
         })
     }
-}
-
-/// All entries, those after `last` first.
-fn after<K: Ord + Copy, V>(
-    all: &BTreeMap<K, V>,
-    last: Option<K>,
-) -> impl Iterator<Item = (&K, &V)> {
-    let later = last.map_or(Bound::Unbounded, Bound::Excluded);
-    let earlier = last.into_iter().flat_map(|last| all.range(..=last));
-    all.range((later, Bound::Unbounded)).chain(earlier)
 }

@@ -13,14 +13,14 @@ use super::pair::{ACTIVE, PASSIVE, Pair, Weather, base_lid, gid, seeds};
 
 const BOTH: [usize; 2] = [ACTIVE, PASSIVE];
 
-fn place(placement: Placement) -> PolicyOverride {
+pub(super) fn place(placement: Placement) -> PolicyOverride {
     PolicyOverride {
         placement: Some(placement),
         ..PolicyOverride::default()
     }
 }
 
-fn prefer(port: u8) -> PolicyOverride {
+pub(super) fn prefer(port: u8) -> PolicyOverride {
     place(Placement::Prefer(NonZeroU8::new(port).expect("a port")))
 }
 

@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! When connections get their turn to go to the port where their policy wants them, and what they do with it.
 
-use std::num::{NonZeroU8, NonZeroU32};
+use std::num::NonZeroU32;
 
 use cm_msgs::Qpn;
 use cm_msgs::control::{Cause, MigrationState, Placement, PolicyOverride, Report};
 use statemachine::trace::What;
 use statemachine::{Command, Input};
 
+use super::failback::{place, prefer};
 use super::pair::{ACTIVE, PASSIVE, Pair, PortOf, gid};
-
-fn place(placement: Placement) -> PolicyOverride {
-    PolicyOverride {
-        placement: Some(placement),
-        ..PolicyOverride::default()
-    }
-}
-
-fn prefer(port: u8) -> PolicyOverride {
-    place(Placement::Prefer(NonZeroU8::new(port).expect("a port")))
-}
 
 fn after(hold_down_ms: u32) -> PolicyOverride {
     PolicyOverride {

@@ -134,7 +134,7 @@ impl Passive {
         }
     }
 
-    /// Whether one more order may go out for a LAP, which is counted.
+    /// Takes a place for one more order caused by a LAP. False: the limit is reached.
     fn may_order(&mut self, cx: &Context) -> bool {
         let may = self.lap_orders.has_token(cx.now);
         if may {
