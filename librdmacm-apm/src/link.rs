@@ -50,14 +50,22 @@ pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     let listener = getsockopt(&fd, PeerCredentials)?.uid();
-    let daemon = Path::new(DEFAULT_SOCKET)
-        .parent()
-        .and_then(owner_made_by_root);
+    let daemon = owner_made_by_root(daemon_directory());
     if !is_believed(listener, own_user(), daemon) {
-        let untrusted = format!("the listener is user {listener}, not root or the daemon's user");
+        let untrusted = format!(
+            "the listener is user {listener}, which is neither root nor the owner of {directory} (that counts only \
+             if root alone can write above it); run apmd as one of these",
+            directory = daemon_directory().display()
+        );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, untrusted));
     }
     Ok(fd)
+}
+
+/// The directory that the daemon's unit has: `/run/apmd`.
+fn daemon_directory() -> &'static Path {
+    let socket = Path::new(DEFAULT_SOCKET);
+    socket.parent().unwrap_or(socket)
 }
 
 /// Whether a listener is taken for the daemon: root, the user that root gave the default directory to (`daemon`), or
