@@ -114,6 +114,16 @@ impl Peer {
         &self.reported
     }
 
+    /// The GID of the port with this GUID, as the peer reported it last, if it is still in service with this LID. The
+    /// peer says a prefix once, when it changes: what a path source says with another one is out of date, or will be
+    /// said by the peer.
+    pub(super) fn reported_gid(&self, gid: Gid, lid: Lid) -> Option<Gid> {
+        let is_it = |port: &&PortAddress| {
+            port.lid == lid && port.gid.interface_id() == gid.interface_id()
+        };
+        self.reported.iter().find(is_it).map(|port| port.gid)
+    }
+
     /// Whether it has said since the last time that its ports are others.
     pub(super) fn take_other_ports(&mut self) -> bool {
         core::mem::take(&mut self.has_other_ports)

@@ -242,6 +242,7 @@ impl Core {
     pub(super) fn learn(&mut self, cx: &Context, gid: Gid, lid: Lid, lmc: u8) {
         // Ports are told apart by their base LID; a path may name any of the 2^LMC.
         let lid = lid.base(lmc);
+        let gid = self.peer.reported_gid(gid, lid).unwrap_or(gid);
         let ports = &self.peer.ports;
         let is_it = |port: &PortAddress| port.gid.interface_id() == gid.interface_id();
         match ports.iter().position(is_it) {

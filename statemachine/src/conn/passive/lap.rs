@@ -198,6 +198,11 @@ impl Passive {
     ) {
         if change.abandoned.is_some() {
             self.replaced = None;
+            if self.refused_lap.take().is_some() {
+                // It was answered before this end had followed; now it may be taken.
+                core.own.repeat();
+                self.suggestion.trigger(core, cx);
+            }
             if self.open.is_none() {
                 // On another path it may be the lower end.
                 self.start(core, cx);
