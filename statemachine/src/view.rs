@@ -299,6 +299,8 @@ pub enum Reason {
     NoPath(QueryError),
     /// Paths were found, but none that fits (MTU, P_Key, other way than the primary).
     NoFittingPath,
+    /// The path that was found leads to a LID that the peer's port does not have, as the peer says.
+    OutdatedSource,
     /// The peer names a port that is this host's, or another's as far as is known.
     PortOfAnother,
     /// LAP sent.
@@ -414,6 +416,9 @@ impl fmt::Display for Reason {
             Self::NoPath(error) => return write!(f, "{error}; see 'apmctl source'"),
             Self::NoFittingPath => {
                 "no path fits the connection: its MTU and P_Key must be the second ports' as well"
+            }
+            Self::OutdatedSource => {
+                "the path source gives the peer's second port a LID that it does not have; see 'apmctl source'"
             }
             Self::PortOfAnother => {
                 "the peer's apmd names a port that is this host's or another host's; see 'apmctl port' on its host"

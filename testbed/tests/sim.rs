@@ -96,6 +96,21 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::Default, 1_795_731_523_211_390, Some(&[3, 5])),
         // Ordered to a LID that was another host's by then, which answered probes.
         (Named::All, 1_795_736_709_846_762, Some(&[4, 6, 8])),
+        // The passive end, moved three times in a minute, refused a LAP before its hardware followed, and was not asked
+        // again for a second.
+        (Named::All, 1_795_775_863_237_689, Some(&[0, 3, 4])),
+        // A path source's answer undid what the peer had said of its prefix.
+        (Named::All, 1_795_775_863_246_161, Some(&[1, 2, 3, 4, 5])),
+        // The same with a LID that was another host's by then, to which the LAP went.
+        (Named::All, 1_795_782_650_210_787, Some(&[2, 4, 5])),
+        // Judged by a path that the subnet manager had not seen yet.
+        (Named::All, 1_795_782_650_191_928, Some(&[0, 1, 4, 5, 7])),
+        // Judged by a path that shares as much with the primary, where a cable was dead one way.
+        (Named::All, 1_795_782_650_196_679, Some(&[2])),
+        // Judged by a hole under a port that had no link until a moment ago.
+        (Named::All, 1_795_782_650_187_330, Some(&[2, 3, 4])),
+        // Messages in copies, each of which drew an answer.
+        (Named::All, 1_795_782_650_206_972, Some(&[0, 5, 6, 8])),
         // A port came back while a silent SA was asked for a lesser path.
         (Named::All, 1_795_739_211_519_278, Some(&[0, 1, 2, 3])),
     ] {

@@ -118,10 +118,21 @@ impl Peer {
     /// peer says a prefix once, when it changes: what a path source says with another one is out of date, or will be
     /// said by the peer.
     pub(super) fn reported_gid(&self, gid: Gid, lid: Lid) -> Option<Gid> {
-        let is_it = |port: &&PortAddress| {
-            port.lid == lid && port.gid.interface_id() == gid.interface_id()
-        };
+        let is_it =
+            |port: &&PortAddress| port.lid == lid && port.gid.interface_id() == gid.interface_id();
         self.reported.iter().find(is_it).map(|port| port.gid)
+    }
+
+    /// Whether it reported the port at the far end of this path last as in service with another LID: a path source is
+    /// out of date that says otherwise, or the peer will report the LID.
+    pub(super) fn reported_elsewhere(&self, path: &Path, lmc: u8) -> bool {
+        let guid = path.dgid.interface_id();
+        let is_elsewhere = |port: &PortAddress| {
+            port.gid.interface_id() == guid
+                && port.lid != Lid(0)
+                && !port.lid.is_one_port_with(path.dlid, lmc)
+        };
+        self.reported.iter().any(is_elsewhere)
     }
 
     /// Whether it has said since the last time that its ports are others.

@@ -7,7 +7,7 @@ use cm_msgs::association::{PrimaryPath, State};
 use cm_msgs::cm::{ApStatus, Lap, Message};
 use cm_msgs::control::{MigrationState, Mode, PolicyOverride, QpState};
 use cm_msgs::{Gid, Guid, Lid, PKey};
-use statemachine::MadSource;
+use statemachine::{Command, MadSource};
 
 use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair, base_lid, gid};
 
@@ -400,4 +400,21 @@ fn nobody_is_moved_to_and_fro_by_laps() {
         answer_to(&mut pair, at, &lap);
     }
     assert_eq!(pair.view(PASSIVE).counters.migrations, 3);
+}
+
+/// The simulation's seed 1795775863237689: moved three times in a minute the passive end does not follow by order, but
+/// by the peer's next packet. The LAP that it had to refuse before that is not to be the last for a second.
+#[test]
+fn a_lap_refused_before_this_end_had_followed_is_asked_for_again() {
+    let mut pair = Pair::armed(9);
+    for round in 0..4 {
+        pair.run(2_000);
+        pair.assert_armed();
+        let within = Duration::from_secs(1);
+        pair.command(ACTIVE, Command::Migrate { within });
+        pair.run(200);
+        assert_eq!(pair.view(ACTIVE).counters.migrations, round + 1);
+        assert_eq!(pair.view(PASSIVE).counters.migrations, round + 1);
+        pair.assert_armed();
+    }
 }

@@ -187,3 +187,29 @@ fn a_lid_that_the_peer_does_not_have_any_more_is_no_place_to_go() {
         pair.assert_armed();
     }
 }
+
+/// The simulation's seed 1795782650210787: a path record of a second before gave the peer's port a LID that was
+/// another host's by then, to which the LAP went.
+#[test]
+fn a_path_source_that_is_late_does_not_undo_what_the_peer_says_of_its_lid() {
+    let mut pair = Pair::new(7);
+    pair.sa_knows_only(vec![
+        ((ACTIVE, 1), (PASSIVE, 1)),
+        ((ACTIVE, 2), (PASSIVE, 2)),
+    ]);
+    pair.begin();
+    pair.run(1_000);
+    pair.assert_armed();
+    pair.sa_old_lid = Some(((PASSIVE, 2), base_lid((PASSIVE, 2))));
+    pair.relabel(PASSIVE, 2, NEW);
+    pair.run(3_000);
+    let ports = pair.view(ACTIVE).association.peer_ports;
+    let far = ports.iter().find(|port| port.gid == gid((PASSIVE, 2)));
+    assert_eq!(far.map(|port| port.lid), Some(NEW));
+    assert_eq!(pair.to_strangers.len(), 0);
+    pair.sa_old_lid = None;
+    pair.run(20_000);
+    pair.assert_armed();
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(alternate.dlid, NEW);
+}

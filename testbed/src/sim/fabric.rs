@@ -123,11 +123,21 @@ impl Fabric {
 
     /// The subnet manager looks again. Whether it routes otherwise than before.
     pub fn sweep(&mut self) -> bool {
-        let dead = self.health.iter().filter(|(_, health)| health.dead > 0);
-        let dead = dead.map(|(&element, _)| element).collect();
-        let changed = self.avoided != dead;
-        self.avoided = dead;
+        let changed = !self.is_swept();
+        if changed {
+            self.avoided = self.dead().collect();
+        }
         changed
+    }
+
+    /// Whether the subnet manager has seen what is dead and what is not.
+    pub fn is_swept(&self) -> bool {
+        self.dead().eq(self.avoided.iter().copied())
+    }
+
+    fn dead(&self) -> impl Iterator<Item = Element> {
+        let dead = self.health.iter().filter(|(_, health)| health.dead > 0);
+        dead.map(|(&element, _)| element)
     }
 
     /// Whether the subnet manager believes that a port is there.

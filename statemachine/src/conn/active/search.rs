@@ -201,6 +201,10 @@ impl Search {
         if core.leads_to_anothers(cx, &path) {
             return Err(Reason::PortOfAnother);
         }
+        let lmc = port.map_or(0, |port| port.status.lmc);
+        if core.peer.reported_elsewhere(&path, lmc) {
+            return Err(Reason::OutdatedSource);
+        }
         // A source cannot clear a suspicion, because it may not have noticed either; and it may
         // lead to other LIDs than it was asked for.
         if !self.choice.improves(core, cx, &path) {
@@ -208,7 +212,6 @@ impl Search {
         }
         // Not before: what the peer says is out of service would be none to the alternate that is loaded,
         // because of a source that has not noticed.
-        let lmc = port.map_or(0, |port| port.status.lmc);
         core.learn(cx, path.dgid, path.dlid, lmc);
         core.event(cx, AppEvent::AltRouteResolved, 0);
         Ok((path, candidate.origin))

@@ -280,3 +280,28 @@ fn what_a_peers_handshake_proved_is_reviewed_once_for_each_time_that_it_names_ot
     assert!(peer.take_other_ports());
     assert!(!peer.take_other_ports());
 }
+
+#[test]
+fn what_it_reported_of_a_port_in_service_stands_against_path_sources() {
+    let mut peer = Peer::default();
+    let other = Gid::new(7, Guid(2));
+    assert_eq!(peer.reported_gid(other, Lid(2)), None, "nothing was said");
+    peer.proven(&OwnState::new(&qp(1), 1, ports(true)).state());
+    assert_eq!(peer.reported_gid(other, Lid(2)), Some(port(2, true).gid));
+    assert_eq!(peer.reported_gid(other, Lid(3)), None, "another LID");
+    assert_eq!(peer.reported_gid(Gid::new(7, Guid(3)), Lid(2)), None);
+    let to = |guid, lid| Path {
+        dgid: Gid::new(7, Guid(guid)),
+        dlid: Lid(lid),
+        ..Path::default()
+    };
+    assert!(peer.reported_elsewhere(&to(2, 3), 0));
+    assert!(!peer.reported_elsewhere(&to(2, 3), 1), "path bits");
+    assert!(!peer.reported_elsewhere(&to(2, 2), 0));
+    assert!(!peer.reported_elsewhere(&to(3, 3), 0), "not its port");
+    peer.proven(&OwnState::new(&qp(1), 1, ports(false)).state());
+    assert!(
+        !peer.reported_elsewhere(&to(2, 3), 0),
+        "out of service: any"
+    );
+}

@@ -102,6 +102,8 @@ pub(crate) struct Pair {
     sa_knows: Option<Vec<(PortOf, PortOf)>>,
     /// The SA still has paths to ports that are down.
     pub(crate) sa_names_dead_ports: bool,
+    /// The SA still gives a port the LID that it had.
+    pub(crate) sa_old_lid: Option<(PortOf, Lid)>,
     /// What happens to MADs of the passive host.
     twist: Option<Twist>,
     /// MADs of this name are kept as they arrive.
@@ -145,6 +147,7 @@ impl Pair {
             sa_free_at: 0,
             sa_knows: None,
             sa_names_dead_ports: false,
+            sa_old_lid: None,
             twist: None,
             record: None,
             recorded: Vec::new(),

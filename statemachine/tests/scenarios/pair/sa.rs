@@ -58,8 +58,9 @@ impl Pair {
                 .is_none_or(|pairs| pairs.contains(&(from, to)))
         };
         let asked = |lid: Option<Lid>, port| {
-            lid.filter(|_| !self.base_lids_only)
-                .unwrap_or(self.net.lid(port))
+            let old = self.sa_old_lid.filter(|old| old.0 == port);
+            let own = || old.map_or_else(|| self.net.lid(port), |(_, lid)| lid);
+            lid.filter(|_| !self.base_lids_only).unwrap_or_else(own)
         };
         let result = match (known(query.sgid), known(query.dgid)) {
             _ if self.sa_busy => Err(QueryError::Busy),

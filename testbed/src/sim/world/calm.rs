@@ -120,7 +120,9 @@ impl World<'_> {
     /// A fault begins, and the world is not yet as it makes it.
     pub(super) fn calm_ends(&mut self) {
         let now = self.queue.now();
-        let calm = self.calms.faults == 0 && now >= self.calms.changed + CALM;
+        let is_long = now >= self.calms.changed + CALM;
+        // What the subnet manager has not seen yet, it gives out no path to.
+        let calm = self.calms.faults == 0 && is_long && self.fabric.is_swept();
         for conn in 0..self.connections.len() {
             let peace = &self.calms.peace[conn];
             let in_peace = calm && !peace.is_disturbed && now >= peace.from;
@@ -307,7 +309,9 @@ impl World<'_> {
         let risk = self.shared(primary, armed);
         let on_its_way = stand.loaded < CALM;
         let way = others.find(|&way| {
-            let less = self.shared(primary, way).is_subset(&risk);
+            // One that shares as much may live where a cable is dead in one direction: nobody could know which.
+            let shared = self.shared(primary, way);
+            let less = shared.len() < risk.len() && shared.is_subset(&risk);
             less && (!on_its_way || self.leads_alike(conn, armed, way))
         })?;
         Some(format!(

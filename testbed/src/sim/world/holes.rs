@@ -27,7 +27,9 @@ struct Blunder {
 #[derive(Clone, Copy, Default, Debug)]
 struct Alternate {
     path: Option<Path>,
-    /// Since when it has carried nothing.
+    /// Its local port has a link.
+    has_link: bool,
+    /// Since when it has carried nothing, or its link has been back: what a daemon knew before is no longer so.
     dead_since: Option<u64>,
     blunder: Option<Blunder>,
 }
@@ -98,12 +100,15 @@ impl World<'_> {
         let end = &self.connections[conn].ends[side];
         let path = end.qp.loaded();
         let carries = path.is_some_and(|path| self.passes_both_ways(conn, side, &path));
+        let link = |path: Path| self.fabric.link_is_up((end.host, path.port));
+        let has_link = path.is_some_and(link);
         let now = self.queue.now();
         let known = &mut self.holes.ends[conn][side];
-        if carries || known.path != path {
+        let is_back = has_link && !known.has_link;
+        if carries || known.path != path || is_back {
             known.dead_since = None;
         }
-        known.path = path;
+        (known.path, known.has_link) = (path, has_link);
         if !carries {
             known.dead_since.get_or_insert(now);
         }

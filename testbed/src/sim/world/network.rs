@@ -119,7 +119,9 @@ impl World<'_> {
     fn count(&mut self, host: usize) {
         let second = self.queue.now() / SECOND;
         let ends = self.connections.iter().flat_map(|conn| &conn.ends);
-        let bound = TRAFFIC * ends.filter(|end| end.host == host).count().max(1) as u32;
+        let ends = ends.filter(|end| end.host == host).count().max(1) as u32;
+        // Each copy of a message may draw an answer of its own.
+        let bound = TRAFFIC * ends * (1000 + self.weather.copies) / 1000;
         if self.hosts[host].mads.add(second) > bound {
             self.violated(Rule::Traffic, || {
                 format!("host {host} sends more than {bound} MADs in a second")
