@@ -541,7 +541,9 @@ impl Engine {
     fn fabric_changed(&mut self) {
         self.cx.fabric_changes += 1;
         self.cx.questions.forget_recent();
-        let any = !self.conns.is_empty();
-        self.cx.schedule.mark(Class::Improve, Concerned::All, any);
+        for port in self.cx.path_index.all_ports() {
+            let concerned = Concerned::Primaries(port);
+            self.cx.schedule.mark(Class::Improve, concerned, true);
+        }
     }
 }

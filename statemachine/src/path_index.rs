@@ -14,7 +14,6 @@ use crate::members::{Member, Members};
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct PathIndex {
-    all: Members,
     primaries: BTreeMap<PortId, Members>,
     alternates: BTreeMap<PortId, Members>,
     /// Those of a device that would not survive the loss of their primary.
@@ -34,7 +33,6 @@ pub(crate) enum Concerned {
     Primaries(PortId),
     Alternates(PortId),
     Exposed(Guid),
-    All,
 }
 
 impl PathIndex {
@@ -49,7 +47,6 @@ impl PathIndex {
     /// A connection has these paths.
     pub(crate) fn add(&mut self, member: Member, node_guid: Guid, qp: &Snapshot) {
         let (primary, alternate) = ports(node_guid, qp);
-        self.all.insert(member);
         put(&mut self.primaries, primary, member);
         if let Some(alternate) = alternate {
             put(&mut self.alternates, alternate, member);
@@ -59,7 +56,6 @@ impl PathIndex {
     /// A connection has these paths no more.
     pub(crate) fn remove(&mut self, member: Member, node_guid: Guid, qp: &Snapshot) {
         let (primary, alternate) = ports(node_guid, qp);
-        self.all.remove(member);
         take(&mut self.primaries, primary, member);
         if let Some(alternate) = alternate {
             take(&mut self.alternates, alternate, member);
@@ -89,6 +85,11 @@ impl PathIndex {
         }
     }
 
+    /// All ports that connections have their primaries on. Each connection has one primary.
+    pub(crate) fn all_ports(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.primaries.keys().copied()
+    }
+
     /// The ports of a device that connections have their primaries on.
     pub(crate) fn ports_of(&self, node_guid: Guid) -> impl Iterator<Item = PortId> + '_ {
         let ports = self.primaries.range(PortId::of_device(node_guid));
@@ -101,7 +102,6 @@ impl PathIndex {
             Concerned::Primaries(port) => self.primaries.get(&port),
             Concerned::Alternates(port) => self.alternates.get(&port),
             Concerned::Exposed(node_guid) => self.exposed.get(&node_guid),
-            Concerned::All => Some(&self.all),
         }
     }
 }
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(ids(&index, Concerned::Primaries(port(1, 1))), [1, 2]);
         assert_eq!(ids(&index, Concerned::Alternates(port(1, 2))), [1]);
         assert_eq!(ids(&index, Concerned::Exposed(Guid(1))), [2]);
-        assert_eq!(ids(&index, Concerned::All), [1, 2, 3]);
         assert!(index.ports_of(Guid(1)).eq([port(1, 1)]));
+        assert!(index.all_ports().eq([port(1, 1), port(2, 1)]));
         index.change(id(1), Guid(1), &qp(1, Some(2)), &qp(2, None));
         index.expose(id(2), Guid(1), false);
         index.expose(id(1), Guid(1), true);

@@ -9,6 +9,8 @@ use crate::id::{Payer, PortId};
 use crate::members::Member;
 use crate::subnet::SubnetLid;
 
+const ALL: Concerned = Concerned::Exposed(Guid(1));
+
 fn conn(conn: u32) -> Waiter {
     Waiter::Conn(ConnId { client: 1, conn })
 }
@@ -148,8 +150,8 @@ fn migrations_and_answers_wait_for_no_room() {
     fill(&mut schedule, Class::Rearm);
     assert_eq!(schedule.first(false), None);
     assert_eq!(schedule.first(true), Some(Turn::Answer));
-    schedule.mark(Class::Migrate, Concerned::All, true);
-    let migrate = Turn::Next(Class::Migrate, Concerned::All);
+    schedule.mark(Class::Migrate, ALL, true);
+    let migrate = Turn::Next(Class::Migrate, ALL);
     assert_eq!(schedule.first(true), Some(migrate));
 }
 
@@ -197,13 +199,13 @@ fn those_in_need_look_first_and_each_once_for_each_event() {
 fn the_same_event_again_has_all_look_again_and_none_is_left_out() {
     let mut schedule = Schedule::default();
     let all = members(&[1, 2, 3]);
-    schedule.mark(Class::Improve, Concerned::All, true);
+    schedule.mark(Class::Improve, ALL, true);
     schedule.next(Some(&all));
-    schedule.mark(Class::Improve, Concerned::All, true);
+    schedule.mark(Class::Improve, ALL, true);
     let looks = look_on(&mut schedule, &all).into_iter();
     assert!(looks.map(|(_, conn)| conn).eq([2, 3, 1]));
     // All have been closed before their turn.
-    schedule.mark(Class::Improve, Concerned::All, true);
+    schedule.mark(Class::Improve, ALL, true);
     assert_eq!(schedule.next(None), None);
     assert_eq!(schedule.first(false), None);
 }
@@ -217,9 +219,9 @@ fn some_look_in_one_go_and_migrations_do_not_count() {
         core::iter::from_fn(turn).take(1_000).count()
     };
     schedule.refresh();
-    schedule.mark(Class::Improve, Concerned::All, true);
+    schedule.mark(Class::Improve, ALL, true);
     assert_eq!(turns(&mut schedule), MAX_LOOKS);
-    schedule.mark(Class::Migrate, Concerned::All, true);
+    schedule.mark(Class::Migrate, ALL, true);
     assert_eq!(turns(&mut schedule), 1_000, "whatever has looked before");
 }
 
@@ -265,9 +267,9 @@ fn what_waits_and_what_is_to_look_go_by_their_classes() {
     let waiting = Some(Turn::Waiting(conn(1)));
     for (class, first) in [(Class::Rearm, false), (Class::Improve, true)] {
         let mut schedule = Schedule::default();
-        schedule.mark(class, Concerned::All, true);
+        schedule.mark(class, ALL, true);
         schedule.wait(claim(Class::SamePort, 1, 1), conn(1));
-        let look = Some(Turn::Next(class, Concerned::All));
+        let look = Some(Turn::Next(class, ALL));
         let expected = if first { waiting } else { look };
         assert_eq!(schedule.first(false), expected, "{class:?}");
     }
