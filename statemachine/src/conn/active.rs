@@ -27,7 +27,7 @@ use super::peer::{News, is_primary_of};
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
 use crate::input::{MadSource, Origin, QueryError};
-use crate::time::Time;
+use crate::time::OptionalTime;
 use crate::trace::{Drop, What};
 use crate::view::{AssociationState, Reason};
 
@@ -48,7 +48,7 @@ pub(super) enum Standing {
 pub(super) struct Active {
     association: ActiveAssociation,
     /// When the association was opened for the first time.
-    opened: Option<Time>,
+    opened: OptionalTime,
     pub(super) negotiation: Negotiation,
     announcement: Option<Box<Announcement>>,
 }
@@ -85,7 +85,7 @@ impl Active {
     pub(super) fn close(&mut self, core: &mut Core, cx: &mut Context) -> Option<CommIds> {
         cx.admission.remove(core.payer, core.id);
         let early = |opened| cx.now - opened < SHORT_LIVED;
-        if self.opened.is_some_and(early) {
+        if self.opened.get().is_some_and(early) {
             cx.admission.closed_early(cx.now, core.payer);
         }
         self.negotiation.stop(core, cx);
@@ -168,8 +168,8 @@ impl Active {
             Outcome::Other => cx.drop_mad(source, message.name(), Drop::OutOfPlace),
             Outcome::Handled => {}
             Outcome::Opened => {
-                if self.opened.is_none() {
-                    self.opened = Some(cx.now);
+                if self.opened.get().is_none() {
+                    self.opened = cx.now.into();
                     cx.admission.opened(core.payer);
                 }
                 self.negotiation.opened(core, cx);

@@ -17,7 +17,7 @@ use crate::context::{ConnAlarm, Context, Owner, Route};
 use crate::exchange::Exchange;
 use crate::input::MadSource;
 use crate::proven_ports::SentTo;
-use crate::time::Time;
+use crate::time::OptionalTime;
 use crate::token_bucket::TokenBucket;
 use crate::trace::Drop;
 use crate::view::{AssociationState, Reason};
@@ -151,7 +151,7 @@ pub(super) struct ActiveAssociation {
     /// Attempts in a row of which nothing came.
     failures: u32,
     /// When it was opened anew without a pause.
-    reopened: Option<Time>,
+    reopened: OptionalTime,
     /// Where the next exchange begins its rotation.
     route: u8,
     /// Limits how often a REQ of the peer's ends a pause between our REQs.
@@ -178,7 +178,7 @@ impl Default for ActiveAssociation {
         Self {
             state: State::Queued,
             failures: 0,
-            reopened: None,
+            reopened: OptionalTime::default(),
             route: 0,
             by_peer: TokenBucket::default(),
         }
@@ -275,12 +275,13 @@ impl ActiveAssociation {
     pub(super) fn reopen(&mut self, core: &Core, cx: &mut Context, why: Reason) {
         let is_soon = self
             .reopened
+            .get()
             .is_some_and(|at| cx.now - at < cx.config.backoff_first);
         if self.failures > 0 || is_soon {
             return self.back_off(core, cx, why);
         }
         self.failures = 1;
-        self.reopened = Some(cx.now);
+        self.reopened = cx.now.into();
         self.ask(core, cx);
     }
 

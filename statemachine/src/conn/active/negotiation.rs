@@ -251,6 +251,7 @@ impl Negotiation {
                     let loaded = core.loaded().map(PathLids::from);
                     self.loaded = loaded.zip(origin);
                     self.step = Step::Idle;
+                    self.search.drop_rest();
                     if loaded.is_none_or(|loaded| loaded == ends) {
                         self.failures = 0;
                         self.redirects = 0;

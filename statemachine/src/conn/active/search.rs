@@ -99,15 +99,14 @@ impl Search {
     /// Asks for a path of the next candidate, if there is one and it is not too soon.
     pub(super) fn ask_next(&mut self, core: &mut Core, cx: &mut Context) -> bool {
         if !self.query_pace.has_token(cx.now) {
-            self.rest = ThinVec::new();
+            self.drop_rest();
             return false;
         }
         let Some(candidate) = self.rest.pop() else {
             return false;
         };
         if self.rest.is_empty() {
-            // There may be 100,000 searches that have ended.
-            self.rest = ThinVec::new();
+            self.drop_rest();
         }
         self.query_pace.take(cx.now);
         core.counters.queries += 1;
@@ -312,6 +311,11 @@ impl Search {
     /// There is nothing else to ask for.
     pub(super) fn clear(&mut self) {
         self.choice.probing = false;
+        self.drop_rest();
+    }
+
+    /// The next evaluation begins again. There may be 100,000 searches that have ended.
+    pub(super) fn drop_rest(&mut self) {
         self.rest = ThinVec::new();
     }
 }
