@@ -141,7 +141,8 @@ fn except(owners: &[String]) -> String {
     }
 }
 
-fn duration(seconds: u64) -> String {
+/// Two units at most.
+pub(super) fn duration(seconds: u64) -> String {
     let (minutes, seconds) = (seconds / 60, seconds % 60);
     let (hours, minutes) = (minutes / 60, minutes % 60);
     match (hours / 24, hours % 24) {

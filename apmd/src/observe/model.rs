@@ -37,6 +37,9 @@ pub(crate) struct SourceHealth {
     pub(crate) last_error: Option<String>,
     /// How long the last answer took.
     pub(crate) last_latency_ms: Option<f64>,
+    /// Seconds since the last answer.
+    #[serde(default)]
+    pub(crate) last_answer_seconds: Option<f64>,
 }
 
 /// What a source is asked at a time.
