@@ -170,6 +170,9 @@ pub(crate) struct ConnSums {
     /// Of these, those whose paths take the same port.
     #[serde(default)]
     pub(crate) armed_same_port: usize,
+    /// Of these, those that have been so for a minute.
+    #[serde(default)]
+    pub(crate) armed_same_port_60_seconds: usize,
     /// Of these, those of whose alternate no probe has come back.
     #[serde(default)]
     pub(crate) armed_unverified: usize,

@@ -9,6 +9,7 @@ use crate::devices::Unopened;
 use crate::io::apm_module::Protect;
 use crate::io::seqpacket::NotGiven;
 use crate::kernel::{LeftOut, Presence};
+use crate::redundancy::LOST_AFTER;
 use crate::reload::Reload;
 
 /// What is wrong. Only what is `degraded` fails `apmctl status`.
@@ -44,12 +45,13 @@ impl Problems {
         if !devices.is_empty() || !unopened.values().any(|device| device.infiniband) {
             problems
                 .degraded
-                .extend(nothing_can_be_protected(devices, ports));
+                .extend(no_second_path(devices, ports, conns));
         }
         problems.degraded.extend(reload.refused().map(|error| {
             format!("the configuration was refused, the one before stays in effect: {error}")
         }));
         problems.degraded.extend(not_armed(conns));
+        problems.others.extend(without_redundancy(conns));
         problems.others.extend(reload.needs_restart().map(|keys| {
             format!("takes effect with the next restart of apmd (connections stay armed): {keys}")
         }));
@@ -78,8 +80,9 @@ impl Problems {
     }
 }
 
-/// Why there is no device on which a connection could have an alternate path.
-fn nothing_can_be_protected(devices: &[String], ports: &[Port]) -> Option<String> {
+/// Why there is no device on which a connection could have an alternate path, or one over another port of this host: a
+/// peer with two ports gives a connection two paths from one.
+fn no_second_path(devices: &[String], ports: &[Port], conns: &ConnSums) -> Option<String> {
     let obstacle = |device: &String| {
         let ports: Vec<_> = ports.iter().filter(|port| port.device == *device).collect();
         obstacle(&ports).map(|why| format!("{device}: {why}"))
@@ -89,7 +92,27 @@ fn nothing_can_be_protected(devices: &[String], ports: &[Port]) -> Option<String
         none if none.is_empty() => "no RDMA device: see `rdma link`".to_owned(),
         obstacles => obstacles.join("; "),
     };
-    Some(format!("no connection can be protected: {why}"))
+    let loaded = conns.armed + conns.rearming;
+    Some(match loaded {
+        0 => format!("no connection can be protected: {why}"),
+        _ => format!(
+            "no connection has another port of this host to go to ({loaded} of {} have another path over the same one): {why}",
+            conns.total
+        ),
+    })
+}
+
+/// Connections that have no second port though they are armed. `apmctl status --strict` counts it as degraded.
+pub(crate) fn without_redundancy(conns: &ConnSums) -> Option<String> {
+    let count = conns.armed_same_port_60_seconds;
+    (count > 0).then(|| {
+        format!(
+            "{count} of {} connections have been armed on the same port for {} s, whose loss ends them: see `apmctl port` \
+             here and on the peers",
+            conns.total,
+            LOST_AFTER.as_secs()
+        )
+    })
 }
 
 /// Why a device with these ports can have no alternate path.
@@ -307,6 +330,43 @@ mod tests {
         conns.unprotected += 1;
         let want = "1 of 4 connections are not armed: `apmctl conn` says why";
         assert_eq!(degraded(&ports, &conns), [want]);
+    }
+
+    #[test]
+    fn what_is_armed_is_not_said_to_be_impossible() {
+        let ports = [port("a", 1, "up"), port("a", 2, "down")];
+        let conns = ConnSums {
+            total: 1,
+            armed: 1,
+            armed_same_port: 1,
+            ..ConnSums::default()
+        };
+        let want = "no connection has another port of this host to go to (1 of 1 have another path over the same one): \
+                    a: no second port is up";
+        assert_eq!(degraded(&ports, &conns), [want]);
+    }
+
+    #[test]
+    fn redundancy_that_is_gone_for_a_minute_is_a_warning() {
+        let ports = [port("a", 1, "up"), port("a", 2, "up")];
+        let mut conns = ConnSums {
+            total: 3,
+            armed: 3,
+            armed_same_port: 2,
+            ..ConnSums::default()
+        };
+        let find = |conns: &ConnSums| {
+            let (config, reload) = (Config::default(), Reload::default());
+            let devices = ["a".to_owned()];
+            Problems::find(&config, &reload, &devices, &BTreeMap::new(), &ports, conns)
+        };
+        assert!(find(&conns).others.is_empty(), "it has just begun");
+        conns.armed_same_port_60_seconds = 2;
+        let Problems { degraded, others } = find(&conns);
+        assert_eq!(degraded, Vec::<String>::new());
+        let want = "2 of 3 connections have been armed on the same port for 60 s, whose loss ends them: see `apmctl \
+                    port` here and on the peers";
+        assert_eq!(others, [want]);
     }
 
     fn of_kernel(protect: Protect, presence: &Presence, left_out: LeftOut) -> Vec<String> {
