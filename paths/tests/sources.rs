@@ -372,13 +372,17 @@ fn a_source_that_is_asked_all_the_time_is_not_looked_at() {
 }
 
 #[test]
-fn a_port_that_has_changed_is_not_looked_at() {
+fn a_port_is_looked_at_though_its_sm_has_changed_unless_it_is_lost() {
     let mut world = World::new(&[Origin::Sa]);
     world.act(Origin::Sa, Says(10, Ok(()))).ask(0);
     world.run(at(100));
-    world.sources.handle_port_changed(question(0, 1).query.port);
+    let port = question(0, 1).query.port;
+    world.sources.handle_port_changed(port);
+    world.run(at((LOOK + 1) * 1000));
+    assert_eq!(world.asked.len(), 2, "{:?}", world.asked);
+    world.sources.handle_port_lost(port);
     world.run(at(3 * LOOK * 1000));
-    assert_eq!(world.asked.len(), 1, "{:?}", world.asked);
+    assert_eq!(world.asked.len(), 2, "{:?}", world.asked);
 }
 
 #[test]

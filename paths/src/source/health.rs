@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a path source is doing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -60,8 +60,9 @@ pub struct Failure {
 #[derive(Clone, Default, Debug)]
 pub struct Health {
     failing: BTreeMap<Lane, Failing>,
-    /// With the question that was answered last: it is asked again when a lane has not been used for long.
-    good: BTreeMap<Lane, PathQuery>,
+    good: BTreeSet<Lane>,
+    /// The question that each lane answered last: it is asked again when the lane has not been used for long.
+    questions: BTreeMap<Lane, PathQuery>,
     counts: Counts,
     latency: Option<Duration>,
     answered_at: Option<Time>,
@@ -127,7 +128,8 @@ impl Health {
         took: Duration,
     ) {
         self.failing.remove(&lane);
-        self.good.insert(lane, query);
+        self.good.insert(lane);
+        self.questions.insert(lane, query);
         self.latency = Some(took);
         self.answered_at = Some(now);
         self.counts.paths += paths as u64;
@@ -203,9 +205,17 @@ impl Health {
         Some((failing.query, failing.probe_at))
     }
 
-    /// The question with which to see whether a lane still answers; `None` unless it did before.
+    /// The question with which to see whether a lane still answers; `None` unless it did before. One that fails is
+    /// tried anyway.
     pub(super) fn known_question(&self, lane: Lane) -> Option<PathQuery> {
-        self.good.get(&lane).copied()
+        let question = self.questions.get(&lane).copied();
+        question.filter(|_| !self.is_failing(lane))
+    }
+
+    /// A lane is not there to be asked.
+    pub(super) fn lose(&mut self, lane: Lane) {
+        self.forget(lane);
+        self.questions.remove(&lane);
     }
 
     /// What is known of a lane no longer holds.

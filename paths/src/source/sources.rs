@@ -247,8 +247,14 @@ impl Sources {
         self.answers.pop_front()
     }
 
-    /// What was known of the sources through this local port no longer holds: it is gone, it has
-    /// come up, or it has another SM.
+    /// A local port is gone, or reaches no SM.
+    pub fn handle_port_lost(&mut self, port: PortId) {
+        for member in &mut self.members {
+            member.health.lose(Some(port));
+        }
+    }
+
+    /// What was known of the sources through this local port no longer holds: it has come up, or it has another SM.
     pub fn handle_port_changed(&mut self, port: PortId) {
         for member in &mut self.members {
             member.health.forget(Some(port));
