@@ -318,6 +318,7 @@ impl Engine {
             drained: self.cx.ports.is_drained(port.id),
             primaries,
             alternates,
+            device_ports: status.device_ports,
         }
     }
 

@@ -286,7 +286,7 @@ pub(crate) struct Standing {
     pub(crate) grade_detail: Option<String>,
     /// Why it is not armed; null when it is.
     pub(crate) reason: Option<String>,
-    /// What undoes that though it is armed, in words, and what to do.
+    /// What undoes that though it is armed, and what of its policy cannot be met, in words, and what to do.
     #[serde(default)]
     pub(crate) warnings: Vec<String>,
     /// Seconds since `protection` last changed.

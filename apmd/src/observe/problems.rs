@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::impossible;
 use super::model::{ConnSums, Port};
 use crate::config::{self, Config};
 use crate::devices::Unopened;
@@ -55,6 +56,10 @@ impl Problems {
         problems.others.extend(reload.needs_restart().map(|keys| {
             format!("takes effect with the next restart of apmd (connections stay armed): {keys}")
         }));
+        let policy = &config.policy.default.policy;
+        problems
+            .others
+            .extend(impossible::of_default(policy, ports));
         let infiniband = ports
             .iter()
             .filter(|port| port.link.link_layer == "infiniband");
@@ -344,6 +349,32 @@ mod tests {
         let want = "no connection has another port of this host to go to (1 of 1 have another path over the same one): \
                     a: no second port is up";
         assert_eq!(degraded(&ports, &conns), [want]);
+    }
+
+    #[test]
+    fn a_default_that_no_port_can_meet_is_a_warning() {
+        let others = |words: &str, ports: &[Port]| {
+            let mut config = Config::default();
+            config.policy.default = words.to_owned().try_into().expect("words");
+            let (reload, conns) = (Reload::default(), ConnSums::default());
+            let devices = ["a".to_owned()];
+            let unopened = BTreeMap::new();
+            Problems::find(&config, &reload, &devices, &unopened, ports, &conns).others
+        };
+        let ports = [port("a", 1, "up"), port("a", 2, "up")];
+        let want =
+            "[policy] default: failback prefer 7: no device of this host has a port 7".to_owned();
+        assert_eq!(others("failback prefer 7", &ports), [want]);
+        assert!(others("failback prefer 2", &ports).is_empty());
+        assert!(others("failback prefer 7", &[]).is_empty(), "not known yet");
+        let lid = others("mode lid", &ports).concat();
+        assert!(
+            lid.starts_with("[policy] default: mode lid: every port"),
+            "{lid}"
+        );
+        let mut several = ports.clone();
+        several[1].link.lmc = 1;
+        assert!(others("mode lid", &several).is_empty());
     }
 
     #[test]

@@ -295,3 +295,20 @@ fn root_and_the_programs_user_set_a_policy_and_only_what_they_name() {
         Ok("any stay false")
     );
 }
+
+#[test]
+fn a_port_that_the_device_does_not_have_is_refused_and_a_mode_without_effect_is_warned_of() {
+    let mut engine = engine(1);
+    let error = set(&mut engine, 0, "7.1", "failback prefer 7").expect_err("two ports");
+    assert!(
+        error.starts_with("conn 7.1: failback prefer 7: device ") && error.ends_with("1 to 2 only"),
+        "{error}"
+    );
+    let warnings = |engine: &Engine| {
+        let mut page = page(engine, 0, &ConnectionFilter::default()).expect("all");
+        page.connections.remove(0).standing.warnings
+    };
+    assert_eq!(warnings(&engine), Vec::<String>::new());
+    set(&mut engine, 0, "7.1", "mode lid").expect("it may work one day");
+    assert!(warnings(&engine).concat().starts_with("mode lid: "));
+}
