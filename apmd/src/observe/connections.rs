@@ -17,10 +17,10 @@ use statemachine::{ConnId, ConnectionView, Engine, Input, Time};
 use super::filter::{ConnectionFilter, is_owner};
 use super::impossible::LocalDevice;
 use super::model::{
-    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort, Policy,
-    Probing, Program, QueuePair, SharedElement, Standing,
+    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort,
+    PlainUnits, Policy, Probing, Program, QueuePair, SharedElement, Standing,
 };
-use super::ports::mtu_bytes;
+use super::ports::{mtu_bytes, rate_mbps};
 use super::request::Refused;
 use crate::client::Client;
 use crate::devices::Devices;
@@ -393,7 +393,16 @@ fn path(path: &path::Path) -> Path {
             hop_limit: path.hop_limit,
             flow_label: path.flow_label,
         },
+        plain: PlainUnits {
+            rate_mbps: rate_mbps(path.rate),
+            ack_timeout_ns: ack_timeout_ns(path.ack_timeout),
+        },
     }
+}
+
+/// 4.096 us times a power of two (IBA 9.9.2.1.1); 0 is none, and greater codes there are not.
+fn ack_timeout_ns(code: u8) -> Option<u64> {
+    matches!(code, 1..=31).then(|| 4096 << code)
 }
 
 fn alternate(view: &ConnectionView, ssa: &Ssa) -> Option<Alternate> {

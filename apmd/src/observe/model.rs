@@ -332,6 +332,18 @@ pub(crate) struct Path {
     pub(crate) ack_timeout: u8,
     #[serde(flatten)]
     pub(crate) route: GlobalRoute,
+    #[serde(flatten, default)]
+    pub(crate) plain: PlainUnits,
+}
+
+/// What a path has as codes, in units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PlainUnits {
+    /// `rate` in Mb/s; null for a code that is none.
+    pub(crate) rate_mbps: Option<u32>,
+    /// `ack_timeout` in nanoseconds; null: infinite.
+    pub(crate) ack_timeout_ns: Option<u64>,
 }
 
 /// What packets carry beyond the subnet.
@@ -457,5 +469,8 @@ pub(crate) struct PortLink {
     pub(crate) gid: String,
     /// Active MTU in bytes.
     pub(crate) mtu: u32,
+    /// What its link carries, in Mb/s; null while that is not known.
+    #[serde(default)]
+    pub(crate) rate_mbps: Option<u32>,
     pub(crate) pkeys: Vec<u16>,
 }

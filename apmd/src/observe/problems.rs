@@ -223,6 +223,7 @@ mod tests {
                 sm_lid: 1,
                 gid: String::new(),
                 mtu: 4096,
+                rate_mbps: None,
                 pkeys: Vec::new(),
             },
             interface: None,

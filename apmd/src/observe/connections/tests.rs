@@ -312,3 +312,22 @@ fn a_port_that_the_device_does_not_have_is_refused_and_a_mode_without_effect_is_
     set(&mut engine, 0, "7.1", "mode lid").expect("it may work one day");
     assert!(warnings(&engine).concat().starts_with("mode lid: "));
 }
+
+#[test]
+fn codes_are_told_in_units_too() {
+    let path = path(&path::Path {
+        rate: 7,
+        ack_timeout: 14,
+        ..path::Path::default()
+    });
+    let json = serde_json::to_value(&path).expect("JSON");
+    assert_eq!(
+        (&json["rate"], &json["rate_mbps"]),
+        (&7.into(), &40_000.into())
+    );
+    assert_eq!(json["ack_timeout_ns"], 67_108_864);
+    let unknown = super::path(&path::Path::default());
+    assert_eq!(unknown.plain, PlainUnits::default());
+    assert_eq!(ack_timeout_ns(31), Some(8_796_093_022_208));
+    assert_eq!(ack_timeout_ns(32), None);
+}
