@@ -196,7 +196,10 @@ fn the_first_of_the_list_answers() {
     let health = world.sources.members()[0].health();
     assert_eq!((health.counts().asked, health.counts().answered), (1, 1));
     assert_eq!(health.latency(), Some(Duration::from_millis(3)));
-    assert!(world.sources.poll_timeout() > Some(at(200_000)), "only a look is left");
+    assert!(
+        world.sources.poll_timeout() > Some(at(200_000)),
+        "only a look is left"
+    );
 }
 
 #[test]
@@ -552,7 +555,10 @@ fn a_source_with_too_much_to_do_does_not_fail() {
     let counts = health.counts();
     assert_eq!((counts.asked, counts.answered), (20, 20));
     assert_eq!((counts.timed_out, counts.failed), (0, 0));
-    assert!(world.sources.poll_timeout() > Some(at(200_000)), "only a look is left");
+    assert!(
+        world.sources.poll_timeout() > Some(at(200_000)),
+        "only a look is left"
+    );
 }
 
 fn act() -> impl Strategy<Value = Act> {
