@@ -101,7 +101,7 @@ fn no_second_path(devices: &[String], ports: &[Port], conns: &ConnSums) -> Optio
     Some(match loaded {
         0 => format!("no connection can be protected: {why}"),
         _ => format!(
-            "no connection has another port of this host to go to ({loaded} of {} have another path over the same one): {why}",
+            "connections cannot move to another local port ({loaded} of {} have an alternate over the same one): {why}",
             conns.total
         ),
     })
@@ -112,8 +112,8 @@ pub(crate) fn without_redundancy(conns: &ConnSums) -> Option<String> {
     let count = conns.armed_same_port_60_seconds;
     (count > 0).then(|| {
         format!(
-            "{count} of {} connections have been armed on the same port for {} s, whose loss ends them: see `apmctl port` \
-             here and on the peers",
+            "{count} of {} connections have had both paths on one port for {} s and would not survive its loss: see \
+             `apmctl port` here and on the peers",
             conns.total,
             LOST_AFTER.as_secs()
         )
@@ -347,7 +347,7 @@ mod tests {
             armed_same_port: 1,
             ..ConnSums::default()
         };
-        let want = "no connection has another port of this host to go to (1 of 1 have another path over the same one): \
+        let want = "connections cannot move to another local port (1 of 1 have an alternate over the same one): \
                     a: no second port is up";
         assert_eq!(degraded(&ports, &conns), [want]);
     }
@@ -396,8 +396,8 @@ mod tests {
         conns.armed_same_port_60_seconds = 2;
         let Problems { degraded, others } = find(&conns);
         assert_eq!(degraded, Vec::<String>::new());
-        let want = "2 of 3 connections have been armed on the same port for 60 s, whose loss ends them: see `apmctl \
-                    port` here and on the peers";
+        let want = "2 of 3 connections have had both paths on one port for 60 s and would not survive its loss: see \
+                    `apmctl port` here and on the peers";
         assert_eq!(others, [want]);
     }
 

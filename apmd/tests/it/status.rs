@@ -103,8 +103,8 @@ fn a_group_that_the_sockets_could_not_be_given_to_is_a_warning() {
 
 #[test]
 fn lost_redundancy_is_a_warning_and_with_strict_it_fails() {
-    let problem = "1 of 2 connections have been armed on the same port for 60 s, whose loss ends them: see `apmctl port` \
-                   here and on the peers";
+    let problem = "1 of 2 connections have had both paths on one port for 60 s and would not survive its loss: see \
+                   `apmctl port` here and on the peers";
     let answer = |lost: usize| {
         let problems: &[&str] = if lost > 0 { &[problem] } else { &[] };
         json!({
