@@ -55,7 +55,7 @@ fn say(command: &Command, words: &[OsString], error: &clap::Error) -> ExitCode {
 
 /// What is wrong, in one line that ends with where help is.
 fn line(command: &Command, words: &[OsString], error: &clap::Error) -> String {
-    let (at, path) = object(command, words);
+    let (at, path) = object(command, words, unknown(error));
     let help = format!("see `{path} --help`");
     if let (ErrorKind::InvalidSubcommand, Some(word)) = (error.kind(), unknown(error)) {
         let names = at.get_subcommands().map(Command::get_name);
@@ -91,14 +91,19 @@ fn unknown(error: &clap::Error) -> Option<&str> {
 /// and no verb has.
 fn shown(command: &Command, words: &[OsString], error: &clap::Error) -> Option<usize> {
     let word = unknown(error).filter(|word| word.contains(|c: char| c.is_ascii_digit()))?;
-    object(command, words).0.find_subcommand(SHOW)?;
+    object(command, words, Some(word)).0.find_subcommand(SHOW)?;
     words.iter().position(|other| other == OsStr::new(word))
 }
 
-/// The command that the words lead to, and its name from the program on.
-fn object<'c>(command: &'c Command, words: &[OsString]) -> (&'c Command, String) {
+/// The command that the words lead to, up to one that is unknown, and its name from the program on.
+fn object<'c>(
+    command: &'c Command,
+    words: &[OsString],
+    unknown: Option<&str>,
+) -> (&'c Command, String) {
     let (mut at, mut path) = (command, command.get_name().to_owned());
-    for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
+    let words = words.iter().skip(1).filter_map(|word| word.to_str());
+    for word in words.take_while(|word| Some(*word) != unknown) {
         let is_it = |other: &&Command| other.get_name().starts_with(word);
         let fitting: Vec<&Command> = at.get_subcommands().filter(is_it).collect();
         let only = fitting.first().filter(|_| fitting.len() == 1).copied();
@@ -136,6 +141,10 @@ mod tests {
                 "'frob' is none of show, drain, undrain; see `apmctl port --help`",
             ),
             (
+                "apmctl conn foo migrate",
+                "'foo' is none of show, set, migrate, rearm; see `apmctl conn --help`",
+            ),
+            (
                 "apmctl c",
                 "'c' may be conn or counters; see `apmctl --help`",
             ),
@@ -163,6 +172,7 @@ mod tests {
             "apmctl conn 4.1",
             "apmctl -j conn -d 4.1",
             "apmctl con 4.1",
+            "apmctl conn 4.1 migrate",
             "apmctl port mlx5_0/1",
         ] {
             assert!(reads(text), "{text}");

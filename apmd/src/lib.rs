@@ -29,6 +29,7 @@ pub(crate) mod notify;
 pub(crate) mod observe;
 pub(crate) mod parts;
 pub(crate) mod port_watch;
+pub(crate) mod redundancy;
 pub(crate) mod registrations;
 mod reload;
 mod second_path;

@@ -132,6 +132,16 @@ impl Server {
         })
     }
 
+    /// Keys of callers begin with this one.
+    pub(crate) fn number_from(&mut self, first: u32) {
+        self.next_key = first;
+    }
+
+    /// The key of the next caller.
+    pub(crate) fn next_key(&self) -> u32 {
+        self.next_key
+    }
+
     /// Who was to be let in, and is not.
     pub(crate) fn not_given(&self) -> Option<&NotGiven> {
         self.listener.not_given()

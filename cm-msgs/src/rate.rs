@@ -118,6 +118,13 @@ closed_codes! {
 }
 
 impl Rate {
+    /// In Mb/s.
+    pub fn megabits(self) -> u32 {
+        // All others are whole gigabits.
+        let gigabits = self.text().parse::<u32>();
+        gigabits.map_or(2_500, |gigabits| gigabits * 1_000)
+    }
+
     /// The rate of a link: the highest that has a code and that the link carries.
     pub const fn of(width: Width, speed: Speed) -> Self {
         use Speed::{Ddr, Edr, Fdr, Fdr10, Hdr, Ndr, Qdr, Sdr, Xdr};
@@ -178,6 +185,14 @@ mod tests {
                 .iter()
                 .all(|&b| Mtu::from_bytes(b).is_none())
         );
+    }
+
+    #[test]
+    fn megabits_are_a_thousand_times_the_text() {
+        for rate in Rate::ALL {
+            let gigabits: f64 = rate.text().parse().expect("a number");
+            assert_eq!(f64::from(rate.megabits()), gigabits * 1e3);
+        }
     }
 
     #[test]

@@ -196,7 +196,10 @@ fn the_first_of_the_list_answers() {
     let health = world.sources.members()[0].health();
     assert_eq!((health.counts().asked, health.counts().answered), (1, 1));
     assert_eq!(health.latency(), Some(Duration::from_millis(3)));
-    assert_eq!(world.sources.poll_timeout(), None, "nothing is left");
+    assert!(
+        world.sources.poll_timeout() > Some(at(200_000)),
+        "only a look is left"
+    );
 }
 
 #[test]
@@ -328,6 +331,61 @@ fn a_dead_source_is_tried_with_growing_pauses_and_taken_back() {
     world.run(at(130_010));
     assert_eq!(world.answer(), (130_002, Some(Origin::Acm), Ok(())));
     assert_eq!(world.sources.members()[0].health().failure(), None);
+}
+
+/// Seconds from a source's last answer until it has been asked again, at most.
+const LOOK: u64 = 360;
+
+#[test]
+fn a_source_that_nobody_asks_is_looked_at_and_fails_when_it_has_stopped() {
+    for origin in [Origin::Sa, Origin::Acm] {
+        let mut world = World::new(&[origin]);
+        world.act(origin, Says(10, Ok(())));
+        world.ask(0);
+        world.run(at(LOOK * 1000 + 1000));
+        assert_eq!(world.asked.len(), 2, "one look: {:?}", world.asked);
+        let health = world.sources.members()[0].health();
+        let age = health.answered_at().map(|when| world.now - when);
+        assert!(age < Some(Duration::from_secs(LOOK)), "{age:?}");
+        assert_eq!(world.answers.len(), 1, "a look has no answer for anybody");
+        // It stops. A look finds that within minutes, though no connection wants anything.
+        world.act(origin, Silence);
+        world.run(at(2 * LOOK * 1000 + 20_000));
+        assert!(world.sources.all_fail(), "{origin}");
+    }
+}
+
+#[test]
+fn a_source_in_this_process_and_one_that_was_never_asked_are_not_looked_at() {
+    let mut world = World::new(&[Origin::Ssa, Origin::Sa]);
+    world.act(Origin::Ssa, Says(0, Ok(()))).ask(0);
+    world.run(at(3 * LOOK * 1000));
+    assert_eq!(world.asked.len(), 1, "{:?}", world.asked);
+}
+
+#[test]
+fn a_source_that_is_asked_all_the_time_is_not_looked_at() {
+    let mut world = World::new(&[Origin::Sa]);
+    world.act(Origin::Sa, Says(10, Ok(())));
+    for second in (0..1000).step_by(100) {
+        world.run(at(second * 1000));
+        world.ask(u32::try_from(2 * second).expect("small"));
+    }
+    assert_eq!(world.asked.len(), 10, "{:?}", world.asked);
+}
+
+#[test]
+fn a_port_is_looked_at_though_its_sm_has_changed_unless_it_is_lost() {
+    let mut world = World::new(&[Origin::Sa]);
+    world.act(Origin::Sa, Says(10, Ok(()))).ask(0);
+    world.run(at(100));
+    let port = question(0, 1).query.port;
+    world.sources.handle_port_changed(port);
+    world.run(at((LOOK + 1) * 1000));
+    assert_eq!(world.asked.len(), 2, "{:?}", world.asked);
+    world.sources.handle_port_lost(port);
+    world.run(at(3 * LOOK * 1000));
+    assert_eq!(world.asked.len(), 2, "{:?}", world.asked);
 }
 
 #[test]
@@ -497,7 +555,10 @@ fn a_source_with_too_much_to_do_does_not_fail() {
     let counts = health.counts();
     assert_eq!((counts.asked, counts.answered), (20, 20));
     assert_eq!((counts.timed_out, counts.failed), (0, 0));
-    assert_eq!(world.sources.poll_timeout(), None, "nothing is left");
+    assert!(
+        world.sources.poll_timeout() > Some(at(200_000)),
+        "only a look is left"
+    );
 }
 
 fn act() -> impl Strategy<Value = Act> {

@@ -258,6 +258,16 @@ impl Engine {
         conns.map(move |conn| conn.protection(&self.cx, now))
     }
 
+    /// What the protection of connections in a range covers; `None`: not armed.
+    pub fn grades_in(
+        &self,
+        now: Time,
+        range: impl RangeBounds<ConnId>,
+    ) -> impl Iterator<Item = (ConnId, Option<Grade>)> + '_ {
+        let conns = self.conns.range(range);
+        conns.map(move |(id, conn)| (*id, conn.protection(&self.cx, now).1))
+    }
+
     /// Those whose names are in a range: a caller with many of them looks at a few at a time.
     pub fn connections_in(
         &self,
@@ -308,6 +318,7 @@ impl Engine {
             drained: self.cx.ports.is_drained(port.id),
             primaries,
             alternates,
+            device_ports: status.device_ports,
         }
     }
 

@@ -567,6 +567,8 @@ pub struct PortView {
     pub primaries: usize,
     /// Connections whose alternate path uses it.
     pub alternates: usize,
+    /// How many ports its device has.
+    pub device_ports: u8,
 }
 
 /// What happened to an engine so far.

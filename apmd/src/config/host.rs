@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use cm_msgs::control::Placement;
 use nix::unistd::Group;
 use statemachine::Origin;
 
@@ -12,6 +13,9 @@ use super::Config;
 use super::check::Wrongs;
 use super::control::EVERYBODY;
 use super::finding::near_word;
+
+/// The kernel's RDMA devices.
+const DEVICES: &str = "/sys/class/infiniband";
 
 /// Of what there is nothing, or nothing good.
 #[derive(Default)]
@@ -27,6 +31,9 @@ impl Absent {
     pub(super) fn of(config: &Config, is_named: impl Fn(&str, &str) -> bool) -> Self {
         let mut absent = Self::default();
         absent.devices(&config.devices);
+        if let Placement::Prefer(port) = config.policy.default.policy.placement {
+            absent.port(Path::new(DEVICES), port.get());
+        }
         if is_named("control", "group") && config.control.group != EVERYBODY {
             absent.group(&config.control.group);
         }
@@ -48,7 +55,7 @@ impl Absent {
     }
 
     fn devices(&mut self, wanted: &[String]) {
-        let entries = fs::read_dir("/sys/class/infiniband");
+        let entries = fs::read_dir(DEVICES);
         let entries = entries.into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let there: Vec<_> = names.collect();
@@ -56,6 +63,18 @@ impl Absent {
             let near = near_word(name, there.iter().map(String::as_str));
             let what = format!("no device is called \"{name}\" now{near}");
             self.warnings.of("").refuse("devices", what);
+        }
+    }
+
+    /// A port that connections are to go back to. A device that has it may come later.
+    fn port(&mut self, devices: &Path, port: u8) {
+        let entries = fs::read_dir(devices).into_iter().flatten().flatten();
+        let has_it = |device: &Path| device.join("ports").join(port.to_string()).exists();
+        let mut devices = entries.map(|entry| entry.path()).peekable();
+        if devices.peek().is_some() && !devices.any(|device| has_it(&device)) {
+            let what =
+                format!("failback prefer {port}: no device of this host has a port {port} now");
+            self.warnings.of("policy").refuse("default", what);
         }
     }
 
@@ -87,5 +106,27 @@ fn open(path: &Path) -> io::Result<File> {
     match fs::metadata(path)?.is_file() {
         true => File::open(path),
         false => Err(io::Error::other("no regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preferred_port_that_no_device_has_is_warned_of() {
+        let sysfs = std::env::temp_dir().join(format!("apmd-ports-{}", std::process::id()));
+        let warns = |port| {
+            let mut absent = Absent::default();
+            absent.port(&sysfs, port);
+            !absent.warnings.into_found().is_empty()
+        };
+        assert!(!warns(7), "there is no device yet");
+        for device in ["mlx5_0/ports/1", "mlx5_1/ports/1", "mlx5_1/ports/2"] {
+            fs::create_dir_all(sysfs.join(device)).unwrap();
+        }
+        let found = [1, 2, 7].map(warns);
+        fs::remove_dir_all(&sysfs).unwrap();
+        assert_eq!(found, [false, false, true]);
     }
 }

@@ -35,6 +35,10 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use socket::Unreachable;
 
+/// The form of the JSON that is printed. Another one when a key is renamed, removed or means something else; not when keys
+/// are added.
+const SCHEMA: u32 = 1;
+
 /// Shows what apmd does, and runs programs under it.
 ///
 /// Objects, verbs and filters may be shortened as far as they stay unique.
@@ -204,8 +208,18 @@ impl Options {
             serde_json::to_string(value)
         };
         let text = text.map_err(|error| Failure::Failed(error.to_string()))?;
-        print(&text)
+        print(&with_schema(text, self.pretty))
     }
+}
+
+/// Objects say first which form of the JSON they have. A list has no place for it.
+fn with_schema(json: String, pretty: bool) -> String {
+    let Some(fields) = json.strip_prefix('{') else {
+        return json;
+    };
+    let (space, colon) = if pretty { ("\n  ", ": ") } else { ("", ":") };
+    let comma = if fields.trim_start() == "}" { "" } else { "," };
+    format!("{{{space}\"schema\"{colon}{SCHEMA}{comma}{fields}")
 }
 
 /// Prints a text that ends with one line feed.
@@ -216,4 +230,30 @@ fn print(text: &str) -> Result<(), Failure> {
         out.write_all(b"\n")?;
     }
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn objects_say_their_schema_and_lists_stay_lists() {
+        let parse = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+        for (value, want) in [
+            (json!({"a": [1]}), json!({"schema": 1, "a": [1]})),
+            (json!({}), json!({"schema": 1})),
+            (json!([{"a": 1}]), json!([{"a": 1}])),
+            (json!(null), json!(null)),
+        ] {
+            let compact = with_schema(value.to_string(), false);
+            let pretty = serde_json::to_string_pretty(&value).expect("JSON");
+            let pretty = with_schema(pretty, true);
+            assert_eq!((parse(&compact), parse(&pretty)), (want.clone(), want));
+        }
+        let pretty = serde_json::to_string_pretty(&json!({"a": 1})).expect("JSON");
+        let want = "{\n  \"schema\": 1,\n  \"a\": 1\n}";
+        assert_eq!(with_schema(pretty, true), want);
+    }
 }

@@ -4,6 +4,7 @@
 use clap::{Args, Subcommand};
 
 use super::ask::ask;
+use super::status::duration;
 use super::table::{self, Column, or_dash};
 use super::{Failure, Options, Outcome};
 use crate::observe::model;
@@ -53,6 +54,10 @@ fn table(sources: &[model::Source], details: bool) -> String {
         ("LATENCY", |source| {
             let latency = source.health.last_latency_ms;
             or_dash(latency.map(|ms| format!("{ms:.1} ms")))
+        }),
+        ("LAST ANSWER", |source| {
+            let age = source.health.last_answer_seconds;
+            or_dash(age.map(|seconds| format!("{} ago", duration(seconds as u64))))
         }),
     ];
     if details {

@@ -8,10 +8,14 @@ use clap::{Args, Subcommand};
 use super::ask::ask;
 use super::{Failure, Options, Outcome};
 use crate::observe::model::{self, ModuleState};
+use crate::observe::problems;
 use crate::observe::request::Show;
 
 #[derive(Args)]
 pub(super) struct Status {
+    /// Count lost redundancy as degraded: connections whose paths have taken the same port for 60 s
+    #[arg(long, global = true)]
+    strict: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -26,7 +30,9 @@ enum Verb {
 impl Status {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let (Some(Verb::Show) | None) = self.verb;
-        let status: model::Status = ask(options, Show::Status)?;
+        let mut status: model::Status = ask(options, Show::Status)?;
+        let lost = problems::without_redundancy(&status.connections).filter(|_| self.strict);
+        status.degraded.extend(lost);
         options.show(&status, || text(&status))?;
         Ok(match status.degraded.is_empty() {
             true => Outcome::Ok,
@@ -141,7 +147,8 @@ fn except(owners: &[String]) -> String {
     }
 }
 
-fn duration(seconds: u64) -> String {
+/// Two units at most.
+pub(super) fn duration(seconds: u64) -> String {
     let (minutes, seconds) = (seconds / 60, seconds % 60);
     let (hours, minutes) = (minutes / 60, minutes % 60);
     match (hours / 24, hours % 24) {

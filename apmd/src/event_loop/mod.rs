@@ -143,6 +143,7 @@ impl Daemon {
         self.parts.route(now, &self.configuration);
         self.parts.handle_time(now);
         self.parts.route(now, &self.configuration);
+        self.parts.keep_ids();
     }
 
     fn signalled(&mut self, now: Time) {

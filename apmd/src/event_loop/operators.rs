@@ -13,7 +13,7 @@ use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
 use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::filter::{ConnectionFilter, owner};
-use crate::observe::model::{Counters, Source, Status};
+use crate::observe::model::{ConnSums, Counters, Source, Status};
 use crate::observe::problems::{self, Problems};
 use crate::observe::queue_pairs::QueuePairPage;
 use crate::observe::request::{Asked, Refused, Request, Show};
@@ -252,7 +252,10 @@ impl Parts {
     fn status(&self, now: Time, configuration: &Configuration) -> Status {
         let config = &configuration.config;
         let views = self.connections.engine().ports();
-        let connections = connections::sums(self.connections.engine().protections(now));
+        let connections = ConnSums {
+            armed_same_port_60_seconds: self.connections.without_redundancy(now),
+            ..connections::sums(self.connections.engine().protections(now))
+        };
         let devices: Vec<_> = self
             .ports
             .devices()

@@ -8,9 +8,10 @@ use statemachine::{PeerPresence, Time};
 
 use super::{DaemonError, system};
 use crate::acm_thread::AcmPart;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::config::Config;
 use crate::descriptors;
+use crate::io::id_file::{IdFile, NextIds};
 use crate::io::random;
 use crate::observe;
 use crate::parts::connections::Connections;
@@ -39,6 +40,7 @@ pub(super) struct Parts {
     pub(super) kernel: Kernel,
     pub(super) operators: Operators,
     pub(super) acm: AcmPart,
+    ids: IdFile,
 }
 
 impl Parts {
@@ -59,10 +61,12 @@ impl Parts {
         let budget = descriptors::libraries(&config.acm);
         let server = listen(libraries::SOCKET, budget, Token::Control, Token::Library)?;
         let room = Room::new(config.control.max_connections);
-        let libraries = Libraries::new(server, room.clone());
+        let mut libraries = Libraries::new(server, room.clone());
         let budget = descriptors::OPERATORS;
         let server = listen(observe::SOCKET, budget, Token::Observe, Token::Operator)?;
         let operators = Operators::new(server);
+        let (ids, next) = IdFile::open(dir, clock::since_1970());
+        libraries.number_from(next.client);
         let mut random = random::from_kernel().map_err(system("getrandom"))?;
         let waker = Waker::new(registry, Token::Threads.into()).map_err(system("eventfd"))?;
         let waker = Arc::new(waker);
@@ -70,6 +74,8 @@ impl Parts {
         let acm = acm.map_err(system("thread"))?;
         let mut sources = Sources::new(config, own_registry()?, Arc::clone(&waker));
         sources.set_own_acm_port(acm.tcp_port());
+        let mut kernel = Kernel::new(config, room, registry, Arc::clone(&waker));
+        kernel.number_from(next.queue_pair);
         Ok(Self {
             connections: Connections::new(config, random.split()),
             peers: PeerPresence::new(random.split()),
@@ -79,9 +85,10 @@ impl Parts {
             fabric: Fabric::new(config, Arc::clone(&waker)).map_err(system("thread"))?,
             neighbours: Neighbours::new(&config.neigh, own_registry()?),
             libraries,
-            kernel: Kernel::new(config, room, registry, waker),
+            kernel,
             operators,
             acm,
+            ids,
         })
     }
 
@@ -116,6 +123,18 @@ impl Parts {
                 self.kernel.handle_thread();
                 self.acm.handle_ready();
             }
+        }
+    }
+
+    /// Sees to it that no ID that has been given is given again after a restart.
+    pub(super) fn keep_ids(&mut self) {
+        self.ids.keep(self.next_ids());
+    }
+
+    fn next_ids(&self) -> NextIds {
+        NextIds {
+            client: self.libraries.next_number(),
+            queue_pair: self.kernel.queue_pairs().next_number(),
         }
     }
 
@@ -161,5 +180,6 @@ impl Parts {
         self.sa.end();
         self.neighbours.end();
         self.acm.end();
+        self.ids.end(self.next_ids());
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod apm_module;
 pub(crate) mod background;
 pub(crate) mod host_kernel;
 pub(crate) mod host_name;
+pub(crate) mod id_file;
 pub(crate) mod ls;
 pub(crate) mod neigh;
 mod netlink;

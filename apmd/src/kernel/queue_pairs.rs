@@ -149,6 +149,16 @@ impl QueuePairs {
         }
     }
 
+    /// Numbers of connections begin with this one.
+    pub(crate) fn number_from(&mut self, first: u32) {
+        self.next_conn = first;
+    }
+
+    /// The number of the next connection.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next_conn
+    }
+
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

@@ -11,15 +11,16 @@ use cm_msgs::path::PortAddress;
 use paths::fabric::Common;
 use paths::source::Ssa;
 use serde::{Deserialize, Serialize};
-use statemachine::view::{self, AssociationView, Grade, Identity, ProbeView, Protection};
+use statemachine::view::{self, AssociationView, Grade, Identity, PortView, ProbeView, Protection};
 use statemachine::{ConnId, ConnectionView, Engine, Input, Time};
 
 use super::filter::{ConnectionFilter, is_owner};
+use super::impossible::LocalDevice;
 use super::model::{
-    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort, Policy,
-    Probing, Program, QueuePair, SharedElement, Standing,
+    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort,
+    PlainUnits, Policy, Probing, Program, QueuePair, SharedElement, Standing,
 };
-use super::ports::mtu_bytes;
+use super::ports::{mtu_bytes, rate_mbps};
 use super::request::Refused;
 use crate::client::Client;
 use crate::devices::Devices;
@@ -68,6 +69,7 @@ impl Connections<'_> {
             (None, None) => (Bound::Unbounded, Bound::Unbounded),
         };
         let mut page = ConnectionPage::default();
+        let ports = self.engine.ports();
         let mut examined = 0;
         for identity in self.engine.identities_in(range) {
             examined += 1;
@@ -77,7 +79,7 @@ impl Connections<'_> {
                 false => None,
             };
             if let Some(view) = view.filter(|view| has_state(filter, view)) {
-                page.connections.push(self.show(view));
+                page.connections.push(self.show(view, &ports));
             }
             if page.connections.len() == SHOWN_MAX || examined == EXAMINED_MAX {
                 page.next = Some(name(id));
@@ -122,13 +124,30 @@ impl Connections<'_> {
         (self.client)(view.id)
     }
 
+    fn warnings(&self, view: &ConnectionView, ports: &[PortView]) -> Vec<String> {
+        let is_armed = view.protection == Protection::Armed;
+        let device = self.local_device(view, ports);
+        let obstacles = device.obstacles(&view.policy, view.primary.port, is_armed);
+        let warnings = (self.warnings)(view.id);
+        warnings.into_iter().chain(obstacles).collect()
+    }
+
+    fn local_device<'a>(&'a self, view: &ConnectionView, ports: &'a [PortView]) -> LocalDevice<'a> {
+        let device = self.devices.by_guid(view.node_guid);
+        LocalDevice {
+            name: device.map_or("", |device| &device.name),
+            node_guid: view.node_guid,
+            ports,
+        }
+    }
+
     fn peer_node(&self, view: &ConnectionView) -> Option<String> {
         let fabric = &self.ssa.known()?.fabric;
         let port = fabric.port_by_lid(view.primary.dlid)?;
         Some(fabric.node(fabric.port(port).node).name.to_string())
     }
 
-    fn show(&self, view: ConnectionView) -> Conn {
+    fn show(&self, view: ConnectionView, ports: &[PortView]) -> Conn {
         let client = self.client(&view);
         let alternate = alternate(&view, self.ssa);
         let grade = grade(&view, alternate.as_ref());
@@ -171,7 +190,7 @@ impl Connections<'_> {
                 },
             },
             standing: Standing {
-                warnings: (self.warnings)(view.id),
+                warnings: self.warnings(&view, ports),
                 policy: policy(&view),
                 standing_order: view.standing_order,
                 protection: view.protection.to_string(),
@@ -261,7 +280,7 @@ pub(crate) fn sums(protections: impl Iterator<Item = (Protection, Option<Grade>)
 /// What the engine is to be told, for an operator who sets a connection's policy.
 ///
 /// # Errors
-/// The words are none, there is no such connection, or it is another user's: who may look at all
+/// The words are none, there is no such connection, its device has no such port, or it is another user's: who may look at all
 /// connections may change his own only, unless he may change anything.
 pub(crate) fn set_policy(
     words: &str,
@@ -293,6 +312,11 @@ pub(crate) fn set_policy(
         )));
     }
     let said = words.applied_to(view.policy);
+    let ports = connections.engine.ports();
+    let device = connections.local_device(&view, &ports);
+    if let Some(why) = said.placement.and_then(|wanted| device.refuses(wanted)) {
+        return Err(refused(format!("conn {id}: {why}")));
+    }
     Ok(Input::Policy(key, said.and(view.policy_override)))
 }
 
@@ -369,7 +393,16 @@ fn path(path: &path::Path) -> Path {
             hop_limit: path.hop_limit,
             flow_label: path.flow_label,
         },
+        plain: PlainUnits {
+            rate_mbps: rate_mbps(path.rate),
+            ack_timeout_ns: ack_timeout_ns(path.ack_timeout),
+        },
     }
+}
+
+/// 4.096 us times a power of two (IBA 9.9.2.1.1); 0 is none, and greater codes there are not.
+fn ack_timeout_ns(code: u8) -> Option<u64> {
+    matches!(code, 1..=31).then(|| 4096 << code)
 }
 
 fn alternate(view: &ConnectionView, ssa: &Ssa) -> Option<Alternate> {

@@ -7,6 +7,7 @@ pub(crate) mod connections;
 pub(crate) mod destinations;
 pub(crate) mod fabric;
 pub(crate) mod filter;
+pub(crate) mod impossible;
 pub(crate) mod model;
 pub(crate) mod ports;
 pub(crate) mod problems;

@@ -37,6 +37,9 @@ pub(crate) struct SourceHealth {
     pub(crate) last_error: Option<String>,
     /// How long the last answer took.
     pub(crate) last_latency_ms: Option<f64>,
+    /// Seconds since the last answer.
+    #[serde(default)]
+    pub(crate) last_answer_seconds: Option<f64>,
 }
 
 /// What a source is asked at a time.
@@ -167,6 +170,9 @@ pub(crate) struct ConnSums {
     /// Of these, those whose paths take the same port.
     #[serde(default)]
     pub(crate) armed_same_port: usize,
+    /// Of these, those that have been so for a minute.
+    #[serde(default)]
+    pub(crate) armed_same_port_60_seconds: usize,
     /// Of these, those of whose alternate no probe has come back.
     #[serde(default)]
     pub(crate) armed_unverified: usize,
@@ -280,7 +286,7 @@ pub(crate) struct Standing {
     pub(crate) grade_detail: Option<String>,
     /// Why it is not armed; null when it is.
     pub(crate) reason: Option<String>,
-    /// What undoes that though it is armed, in words, and what to do.
+    /// What undoes that though it is armed, and what of its policy cannot be met, in words, and what to do.
     #[serde(default)]
     pub(crate) warnings: Vec<String>,
     /// Seconds since `protection` last changed.
@@ -326,6 +332,18 @@ pub(crate) struct Path {
     pub(crate) ack_timeout: u8,
     #[serde(flatten)]
     pub(crate) route: GlobalRoute,
+    #[serde(flatten, default)]
+    pub(crate) plain: PlainUnits,
+}
+
+/// What a path has as codes, in units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PlainUnits {
+    /// `rate` in Mb/s; null for a code that is none.
+    pub(crate) rate_mbps: Option<u32>,
+    /// `ack_timeout` in nanoseconds; null: infinite.
+    pub(crate) ack_timeout_ns: Option<u64>,
 }
 
 /// What packets carry beyond the subnet.
@@ -451,5 +469,8 @@ pub(crate) struct PortLink {
     pub(crate) gid: String,
     /// Active MTU in bytes.
     pub(crate) mtu: u32,
+    /// What its link carries, in Mb/s; null while that is not known.
+    #[serde(default)]
+    pub(crate) rate_mbps: Option<u32>,
     pub(crate) pkeys: Vec<u16>,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Local ports in the operators' form.
 
-use pathdb::Mtu;
+use pathdb::{Mtu, Rate};
 use statemachine::view::{self, PortState};
 
 use super::model::{Port, PortLink, PortSums};
@@ -11,6 +11,11 @@ use crate::io::rtnl::Rtnl;
 /// MTU in bytes of an IBA code; 0 for what is none.
 pub(super) fn mtu_bytes(code: u8) -> u32 {
     Mtu::from_code(code).map_or(0, |mtu| mtu.bytes().into())
+}
+
+/// Mb/s of an IBA code.
+pub(super) fn rate_mbps(code: u8) -> Option<u32> {
+    Rate::from_code(code).map(Rate::megabits)
 }
 
 /// The ports of all devices, with what the engine makes of them.
@@ -61,6 +66,7 @@ fn show_port(
             sm_lid: status.map_or(0, |status| status.sm_lid.0),
             gid: gid.to_string(),
             mtu: status.map_or(0, |status| mtu_bytes(status.mtu)),
+            rate_mbps: status.and_then(|status| rate_mbps(status.rate)),
             pkeys: status
                 .iter()
                 .flat_map(|status| &status.pkeys)

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use super::impossible;
 use super::model::{ConnSums, Port};
 use crate::config::{self, Config};
 use crate::devices::Unopened;
 use crate::io::apm_module::Protect;
 use crate::io::seqpacket::NotGiven;
 use crate::kernel::{LeftOut, Presence};
+use crate::redundancy::LOST_AFTER;
 use crate::reload::Reload;
 
 /// What is wrong. Only what is `degraded` fails `apmctl status`.
@@ -44,15 +46,20 @@ impl Problems {
         if !devices.is_empty() || !unopened.values().any(|device| device.infiniband) {
             problems
                 .degraded
-                .extend(nothing_can_be_protected(devices, ports));
+                .extend(no_second_path(devices, ports, conns));
         }
         problems.degraded.extend(reload.refused().map(|error| {
             format!("the configuration was refused, the one before stays in effect: {error}")
         }));
         problems.degraded.extend(not_armed(conns));
+        problems.others.extend(without_redundancy(conns));
         problems.others.extend(reload.needs_restart().map(|keys| {
             format!("takes effect with the next restart of apmd (connections stay armed): {keys}")
         }));
+        let policy = &config.policy.default.policy;
+        problems
+            .others
+            .extend(impossible::of_default(policy, ports));
         let infiniband = ports
             .iter()
             .filter(|port| port.link.link_layer == "infiniband");
@@ -78,8 +85,9 @@ impl Problems {
     }
 }
 
-/// Why there is no device on which a connection could have an alternate path.
-fn nothing_can_be_protected(devices: &[String], ports: &[Port]) -> Option<String> {
+/// Why there is no device on which a connection could have an alternate path, or one over another port of this host: a
+/// peer with two ports gives a connection two paths from one.
+fn no_second_path(devices: &[String], ports: &[Port], conns: &ConnSums) -> Option<String> {
     let obstacle = |device: &String| {
         let ports: Vec<_> = ports.iter().filter(|port| port.device == *device).collect();
         obstacle(&ports).map(|why| format!("{device}: {why}"))
@@ -89,7 +97,27 @@ fn nothing_can_be_protected(devices: &[String], ports: &[Port]) -> Option<String
         none if none.is_empty() => "no RDMA device: see `rdma link`".to_owned(),
         obstacles => obstacles.join("; "),
     };
-    Some(format!("no connection can be protected: {why}"))
+    let loaded = conns.armed + conns.rearming;
+    Some(match loaded {
+        0 => format!("no connection can be protected: {why}"),
+        _ => format!(
+            "connections cannot move to another local port ({loaded} of {} have an alternate over the same one): {why}",
+            conns.total
+        ),
+    })
+}
+
+/// Connections that have no second port though they are armed. `apmctl status --strict` counts it as degraded.
+pub(crate) fn without_redundancy(conns: &ConnSums) -> Option<String> {
+    let count = conns.armed_same_port_60_seconds;
+    (count > 0).then(|| {
+        format!(
+            "{count} of {} connections have had both paths on one port for {} s and would not survive its loss: see \
+             `apmctl port` here and on the peers",
+            conns.total,
+            LOST_AFTER.as_secs()
+        )
+    })
 }
 
 /// Why a device with these ports can have no alternate path.
@@ -195,6 +223,7 @@ mod tests {
                 sm_lid: 1,
                 gid: String::new(),
                 mtu: 4096,
+                rate_mbps: None,
                 pkeys: Vec::new(),
             },
             interface: None,
@@ -307,6 +336,69 @@ mod tests {
         conns.unprotected += 1;
         let want = "1 of 4 connections are not armed: `apmctl conn` says why";
         assert_eq!(degraded(&ports, &conns), [want]);
+    }
+
+    #[test]
+    fn what_is_armed_is_not_said_to_be_impossible() {
+        let ports = [port("a", 1, "up"), port("a", 2, "down")];
+        let conns = ConnSums {
+            total: 1,
+            armed: 1,
+            armed_same_port: 1,
+            ..ConnSums::default()
+        };
+        let want = "connections cannot move to another local port (1 of 1 have an alternate over the same one): \
+                    a: no second port is up";
+        assert_eq!(degraded(&ports, &conns), [want]);
+    }
+
+    #[test]
+    fn a_default_that_no_port_can_meet_is_a_warning() {
+        let others = |words: &str, ports: &[Port]| {
+            let mut config = Config::default();
+            config.policy.default = words.to_owned().try_into().expect("words");
+            let (reload, conns) = (Reload::default(), ConnSums::default());
+            let devices = ["a".to_owned()];
+            let unopened = BTreeMap::new();
+            Problems::find(&config, &reload, &devices, &unopened, ports, &conns).others
+        };
+        let ports = [port("a", 1, "up"), port("a", 2, "up")];
+        let want =
+            "[policy] default: failback prefer 7: no device of this host has a port 7".to_owned();
+        assert_eq!(others("failback prefer 7", &ports), [want]);
+        assert!(others("failback prefer 2", &ports).is_empty());
+        assert!(others("failback prefer 7", &[]).is_empty(), "not known yet");
+        let lid = others("mode lid", &ports).concat();
+        assert!(
+            lid.starts_with("[policy] default: mode lid: every port"),
+            "{lid}"
+        );
+        let mut several = ports.clone();
+        several[1].link.lmc = 1;
+        assert!(others("mode lid", &several).is_empty());
+    }
+
+    #[test]
+    fn redundancy_that_is_gone_for_a_minute_is_a_warning() {
+        let ports = [port("a", 1, "up"), port("a", 2, "up")];
+        let mut conns = ConnSums {
+            total: 3,
+            armed: 3,
+            armed_same_port: 2,
+            ..ConnSums::default()
+        };
+        let find = |conns: &ConnSums| {
+            let (config, reload) = (Config::default(), Reload::default());
+            let devices = ["a".to_owned()];
+            Problems::find(&config, &reload, &devices, &BTreeMap::new(), &ports, conns)
+        };
+        assert!(find(&conns).others.is_empty(), "it has just begun");
+        conns.armed_same_port_60_seconds = 2;
+        let Problems { degraded, others } = find(&conns);
+        assert_eq!(degraded, Vec::<String>::new());
+        let want = "2 of 3 connections have had both paths on one port for 60 s and would not survive its loss: see \
+                    `apmctl port` here and on the peers";
+        assert_eq!(others, [want]);
     }
 
     fn of_kernel(protect: Protect, presence: &Presence, left_out: LeftOut) -> Vec<String> {

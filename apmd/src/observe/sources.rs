@@ -40,6 +40,7 @@ fn source(now: Time, member: &Member, devices: &Devices, detail: Option<String>)
             failing_seconds: failure.map(|failure| (now - failure.since).as_secs_f64()),
             failing_ports: ports.collect(),
             last_error: health.last_error().map(|error| error.to_string()),
+            last_answer_seconds: health.answered_at().map(|at| (now - at).as_secs_f64()),
             last_latency_ms: health.latency().map(|latency| latency.as_secs_f64() * 1e3),
         },
         load: SourceLoad {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine with all connections.
 
+use statemachine::view::Grade;
 use statemachine::{
     ConnId, Engine, Input, Level, Order, PortId, Probe, Query, Random, Time, Trace, Transmit,
 };
 
 use crate::config::Config;
+use crate::redundancy::Redundancy;
 
 /// What the engine wants done.
 #[derive(Debug)]
@@ -20,12 +22,14 @@ pub(crate) enum Note {
 
 pub(crate) struct Connections {
     engine: Engine,
+    redundancy: Redundancy,
 }
 
 impl Connections {
     pub(crate) fn new(config: &Config, random: Random) -> Self {
         Self {
             engine: Engine::new(config.engine(), random),
+            redundancy: Redundancy::default(),
         }
     }
 
@@ -41,14 +45,25 @@ impl Connections {
         self.engine.handle(now, input);
     }
 
+    /// Connections that have been armed on one port for a minute.
+    pub(crate) fn without_redundancy(&self, now: Time) -> usize {
+        self.redundancy.lost(now)
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.engine.poll_timeout()
+        let look = (!self.engine.is_empty()).then(|| self.redundancy.poll_timeout());
+        self.engine.poll_timeout().into_iter().chain(look).min()
     }
 
     pub(crate) fn handle_time(&mut self, now: Time) {
-        if self.poll_timeout().is_some_and(|at| at <= now) {
+        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle(now, Input::Timeout);
         }
+        let engine = &self.engine;
+        self.redundancy.handle_time(now, |range| {
+            let grades = engine.grades_in(now, range);
+            grades.map(|(id, grade)| (id, grade == Some(Grade::SamePort)))
+        });
     }
 
     /// `has_room`: whether a port takes another MAD now. What it does not take waits in the engine.

@@ -107,6 +107,11 @@ impl Kernel {
         }
     }
 
+    /// Queue pairs are numbered from here on.
+    pub(crate) fn number_from(&mut self, first: u32) {
+        self.queue_pairs.number_from(first);
+    }
+
     pub(crate) fn presence(&self) -> &Presence {
         &self.presence
     }

@@ -136,7 +136,10 @@ impl Sources {
 
     pub(crate) fn handle_port(&mut self, news: &PortNews) {
         self.lmcs.insert(news.id, news.status.lmc);
-        self.list.handle_port_changed(news.id);
+        match news.reaches_sm() {
+            true => self.list.handle_port_changed(news.id),
+            false => self.list.handle_port_lost(news.id),
+        }
     }
 
     pub(crate) fn handle_sm_changed(&mut self, port: PortId) {
@@ -145,7 +148,7 @@ impl Sources {
 
     pub(crate) fn handle_port_gone(&mut self, port: PortId) {
         self.lmcs.remove(&port);
-        self.list.handle_port_changed(port);
+        self.list.handle_port_lost(port);
     }
 
     /// A connection to the ACM service has something to tell.

@@ -285,6 +285,8 @@ fn a_daemon_without_devices_serves_operators() {
     let status: Value = serde_json::from_str(&text).expect("json");
     assert_eq!(status["connections"]["total"], 0);
     assert_eq!(status["pid"], daemon.pid());
+    assert_eq!(status["schema"], 1);
+    assert!(text.starts_with("{\"schema\":1,"), "{text}");
     for object in ["conn", "port", "source", "counters"] {
         assert_eq!(outcome(&daemon.apmctl(&[object])).0, 0, "{object}");
         assert_eq!(

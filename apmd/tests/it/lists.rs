@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::apmctl::outcome;
 use crate::daemon::{Daemon, connect};
+use crate::script;
 
 #[test]
 fn an_empty_list_says_that_it_is_empty_and_why() {
@@ -100,4 +101,29 @@ fn the_socket_answers_with_a_page() {
         page
     );
     assert!(ask(r#"{"show":"conn","connections":{"port":7}}"#)["error"].is_string());
+}
+
+#[test]
+fn the_age_of_a_sources_last_answer_is_shown() {
+    let source = |age: Value| {
+        let mut source = json!({
+            "source": "sa", "state": "healthy", "failing_seconds": null, "failing_ports": [], "last_error": null,
+            "last_latency_ms": 0.4, "in_flight": 0, "in_flight_limit": 8, "waiting": 0, "timeout_ms": 6000,
+            "asked": 3, "answered": 3, "paths": 3, "no_path": 0, "timed_out": 0, "failed": 0,
+            "detail": null, "fabric": null,
+        });
+        if age != Value::Null {
+            source["last_answer_seconds"] = age;
+        }
+        let (code, text, error) = script::run(&[&json!([source]).to_string()], &["source"]);
+        assert_eq!(code, 0, "{error}");
+        text
+    };
+    let text = source(json!(190.7));
+    assert!(
+        text.contains("LAST ANSWER") && text.contains("3 min 10 s ago"),
+        "{text}"
+    );
+    // A daemon of before does not say it.
+    assert!(source(Value::Null).contains("0.4 ms   -"));
 }

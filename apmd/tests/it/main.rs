@@ -14,6 +14,7 @@ mod imports;
 
 mod lists;
 mod orders;
+mod restart;
 mod run;
 mod script;
 mod status;

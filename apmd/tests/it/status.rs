@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::apmctl::outcome;
 use crate::daemon::Daemon;
 use crate::directory::Directory;
+use crate::script;
 
 /// What is degraded, as text and JSON have it.
 fn degraded(daemon: &Daemon) -> Vec<String> {
@@ -98,4 +99,41 @@ fn a_group_that_the_sockets_could_not_be_given_to_is_a_warning() {
         let text = Daemon::start(config).apmctl(&["status"]).stdout;
         assert!(!String::from_utf8_lossy(&text).contains("[control] group"));
     }
+}
+
+#[test]
+fn lost_redundancy_is_a_warning_and_with_strict_it_fails() {
+    let problem = "1 of 2 connections have had both paths on one port for 60 s and would not survive its loss: see \
+                   `apmctl port` here and on the peers";
+    let answer = |lost: usize| {
+        let problems: &[&str] = if lost > 0 { &[problem] } else { &[] };
+        json!({
+            "version": "0.1.0", "pid": 7, "uptime_seconds": 100, "class": 45, "devices": ["mlx5_0"],
+            "ports": {"total": 2, "up": 2, "settling": 0, "down": 0},
+            "libraries": 1, "problems": problems, "degraded": [],
+            "connections": {
+                "total": 2, "armed": 2, "armed_same_port": 1, "armed_same_port_60_seconds": lost, "rearming": 0,
+                "working": 0, "unprotected": 0, "refused": 0, "broken": 0,
+            },
+        })
+        .to_string()
+    };
+    let status = |lost, arguments: &[&str]| {
+        let arguments = [arguments, &["status"]].concat();
+        script::run(&[&answer(lost)], &arguments)
+    };
+    let (code, text, error) = status(1, &[]);
+    assert_eq!(code, 0, "{error}");
+    assert!(text.contains(&format!("warning      {problem}")), "{text}");
+    let strict = |lost, first: &[&str]| {
+        let arguments = [first, &["status", "--strict"]].concat();
+        script::run(&[&answer(lost)], &arguments)
+    };
+    let (code, text, error) = strict(1, &[]);
+    assert_eq!(code, 4, "{error}");
+    assert!(text.contains(&format!("degraded     {problem}")), "{text}");
+    let (code, text, _) = strict(1, &["-j"]);
+    let shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((code, &shown["degraded"]), (4, &json!([problem])));
+    assert_eq!(strict(0, &[]).0, 0, "it has lasted for less than a minute");
 }

@@ -61,8 +61,11 @@ pub struct Failure {
 pub struct Health {
     failing: BTreeMap<Lane, Failing>,
     good: BTreeSet<Lane>,
+    /// The question that each lane answered last: it is asked again when the lane has not been used for long.
+    questions: BTreeMap<Lane, PathQuery>,
     counts: Counts,
     latency: Option<Duration>,
+    answered_at: Option<Time>,
     last_error: Option<QueryError>,
 }
 
@@ -75,6 +78,11 @@ impl Health {
     /// How long the last answer took.
     pub fn latency(&self) -> Option<Duration> {
         self.latency
+    }
+
+    /// When it last answered, be it with a refusal.
+    pub fn answered_at(&self) -> Option<Time> {
+        self.answered_at
     }
 
     /// The last error, whether it is over or not.
@@ -110,11 +118,20 @@ impl Health {
         self.counts.asked += 1;
     }
 
-    /// A lane answered, after `took`, with so many paths or (`paths` is 0) that there is none.
-    pub(super) fn answered(&mut self, lane: Lane, paths: usize, took: Duration) {
+    /// A lane answered `query`, after `took`, with so many paths or (`paths` is 0) that there is none.
+    pub(super) fn answered(
+        &mut self,
+        now: Time,
+        lane: Lane,
+        query: PathQuery,
+        paths: usize,
+        took: Duration,
+    ) {
         self.failing.remove(&lane);
         self.good.insert(lane);
+        self.questions.insert(lane, query);
         self.latency = Some(took);
+        self.answered_at = Some(now);
         self.counts.paths += paths as u64;
         *match paths {
             0 => &mut self.counts.no_path,
@@ -124,8 +141,9 @@ impl Health {
 
     /// A lane answered, but not with what was asked for: the question may be to blame, so others
     /// still go there.
-    pub(super) fn refused(&mut self, lane: Lane) {
+    pub(super) fn refused(&mut self, now: Time, lane: Lane) {
         self.failing.remove(&lane);
+        self.answered_at = Some(now);
         self.last_error = Some(QueryError::Refused);
         self.counts.failed += 1;
     }
@@ -185,6 +203,19 @@ impl Health {
         failing.probe_at = now + failing.trials.next_delay();
         failing.query = failing.other.take().unwrap_or(failing.query);
         Some((failing.query, failing.probe_at))
+    }
+
+    /// The question with which to see whether a lane still answers; `None` unless it did before. One that fails is
+    /// tried anyway.
+    pub(super) fn known_question(&self, lane: Lane) -> Option<PathQuery> {
+        let question = self.questions.get(&lane).copied();
+        question.filter(|_| !self.is_failing(lane))
+    }
+
+    /// A lane is not there to be asked.
+    pub(super) fn lose(&mut self, lane: Lane) {
+        self.forget(lane);
+        self.questions.remove(&lane);
     }
 
     /// What is known of a lane no longer holds.

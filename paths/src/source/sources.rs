@@ -17,6 +17,12 @@ use super::{Answer, Question, Urgency};
 /// and more of them would only wait until nobody wants the answer any more.
 const OTHERS_MAX: usize = 1024;
 
+/// How long a source that others ask may be silent until it is asked something again, to see whether it still answers:
+/// `healthy` must not be shown long after it has stopped.
+const LOOK_EVERY: Duration = Duration::from_secs(240);
+/// Ports that were last answered at the same time, as after a failure in the fabric, ask up to this much later.
+const LOOK_SPREAD: u64 = 120;
+
 /// A question put to one source.
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
@@ -53,6 +59,8 @@ enum Alarm {
     Deadline(u32),
     /// Try a source again that failed.
     Probe(Origin, Lane),
+    /// See whether a source that has not been asked for a while still answers.
+    Look(Origin, Lane),
 }
 
 /// The list of path sources.
@@ -239,8 +247,14 @@ impl Sources {
         self.answers.pop_front()
     }
 
-    /// What was known of the sources through this local port no longer holds: it is gone, it has
-    /// come up, or it has another SM.
+    /// A local port is gone, or reaches no SM.
+    pub fn handle_port_lost(&mut self, port: PortId) {
+        for member in &mut self.members {
+            member.health.lose(Some(port));
+        }
+    }
+
+    /// What was known of the sources through this local port no longer holds: it has come up, or it has another SM.
     pub fn handle_port_changed(&mut self, port: PortId) {
         for member in &mut self.members {
             member.health.forget(Some(port));
@@ -259,6 +273,7 @@ impl Sources {
                 Alarm::Hedge(question) => self.hedge(now, question),
                 Alarm::Deadline(ticket) => self.expire(now, ticket),
                 Alarm::Probe(origin, lane) => self.probe(now, origin, lane),
+                Alarm::Look(origin, lane) => self.look(now, origin, lane),
             }
         }
     }
@@ -308,13 +323,37 @@ impl Sources {
             return;
         };
         self.alarms.set(Alarm::Probe(origin, lane), next);
-        // What is under way is trial enough, and so is a trial that waits for its turn.
-        let under_way = self.tickets.values().any(|ticket| {
+        if !self.is_under_way(origin, lane) {
+            self.put(now, origin, query, None, Urgency::Failover);
+        }
+    }
+
+    /// Whether the source is being asked: that is trial enough, and so is a trial that waits for its turn.
+    fn is_under_way(&self, origin: Origin, lane: Lane) -> bool {
+        self.tickets.values().any(|ticket| {
             (ticket.sent.is_some() || ticket.question.is_none())
                 && (ticket.origin, ticket.lane()) == (origin, lane)
-        });
-        if !under_way {
-            self.put(now, origin, query, None, Urgency::Failover);
+        })
+    }
+
+    /// Asks a source that has worked, and has not been asked for a while, its last question again.
+    fn look(&mut self, now: Time, origin: Origin, lane: Lane) {
+        let member = self.members.iter().find(|m| m.origin == origin);
+        let Some(query) = member.and_then(|member| member.health.known_question(lane)) else {
+            return;
+        };
+        // Set first: an answer sets it again, and a question that does not get its turn is never answered.
+        self.look_later(now, origin, lane);
+        if !self.is_under_way(origin, lane) {
+            self.put(now, origin, query, None, Urgency::Recheck);
+        }
+    }
+
+    /// Sources in this process need no look.
+    fn look_later(&mut self, now: Time, origin: Origin, lane: Lane) {
+        if matches!(origin, Origin::Sa | Origin::Acm) {
+            self.alarms
+                .set(Alarm::Look(origin, lane), now + LOOK_EVERY + spread(lane));
         }
     }
 
@@ -329,14 +368,16 @@ impl Sources {
         let paths = match result {
             Ok(records) => records.len(),
             Err(QueryError::NoPath) => 0,
-            Err(QueryError::Refused) => return member.health.refused(ticket.lane()),
+            Err(QueryError::Refused) => return member.health.refused(now, ticket.lane()),
             Err(error) => {
                 member.health.failed(*error);
                 return self.suspend(now, ticket, *error);
             }
         };
         let took = ticket.sent.map_or(Duration::ZERO, |sent| now - sent);
-        member.health.answered(ticket.lane(), paths, took);
+        let (lane, query) = (ticket.lane(), ticket.query);
+        member.health.answered(now, lane, query, paths, took);
+        self.look_later(now, ticket.origin, lane);
     }
 
     /// A source fails: it is tried again later, and who waits for it asks the next at once.
@@ -519,4 +560,12 @@ fn lane(origin: Origin, query: &PathQuery) -> Lane {
         Origin::Sa => Some(query.port),
         Origin::Acm | Origin::Ssa | Origin::Static => None,
     }
+}
+
+/// Differs between ports, also of different hosts.
+fn spread(lane: Lane) -> Duration {
+    let number = lane.map_or(0, |port| port.node_guid.0 ^ u64::from(port.port));
+    // The upper bits of a product depend on all bits of the factors.
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    Duration::from_secs(mixed % LOOK_SPREAD)
 }

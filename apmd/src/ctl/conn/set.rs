@@ -38,6 +38,13 @@ impl Set {
             policy: words.join(" "),
         };
         let page: ConnectionPage = ask(options, set)?;
+        for warning in page
+            .connections
+            .iter()
+            .flat_map(|conn| &conn.standing.warnings)
+        {
+            eprintln!("apmctl: warning: {warning}");
+        }
         if options.wants_json() {
             options.print_json(&page.connections)?;
         } else {

@@ -57,7 +57,9 @@ struct Link {
 #[derive(Serialize)]
 struct State {
     up: bool,
+    /// In Gb/s.
     rate: Option<&'static str>,
+    rate_mbps: Option<u32>,
     mtu: Option<u16>,
 }
 
@@ -264,6 +266,7 @@ impl State {
         Self {
             up,
             rate: carries.rate.map(pathdb::Rate::text),
+            rate_mbps: carries.rate.map(pathdb::Rate::megabits),
             mtu: carries.mtu.map(pathdb::Mtu::bytes),
         }
     }

@@ -53,7 +53,9 @@ pub(super) struct Candidate {
 pub(super) struct OneWay {
     pub(super) links: u16,
     pub(super) mtu: Option<u16>,
+    /// In Gb/s.
     pub(super) rate: Option<&'static str>,
+    pub(super) rate_mbps: Option<u32>,
     pub(super) switches: Vec<String>,
 }
 
@@ -222,6 +224,7 @@ impl OneWay {
             links: leg.hops,
             mtu: leg.carries.mtu.map(pathdb::Mtu::bytes),
             rate: leg.carries.rate.map(pathdb::Rate::text),
+            rate_mbps: leg.carries.rate.map(pathdb::Rate::megabits),
             switches: nodes
                 .map(|node| fabric.node(node).name.to_string())
                 .collect(),

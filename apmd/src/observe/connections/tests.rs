@@ -295,3 +295,39 @@ fn root_and_the_programs_user_set_a_policy_and_only_what_they_name() {
         Ok("any stay false")
     );
 }
+
+#[test]
+fn a_port_that_the_device_does_not_have_is_refused_and_a_mode_without_effect_is_warned_of() {
+    let mut engine = engine(1);
+    let error = set(&mut engine, 0, "7.1", "failback prefer 7").expect_err("two ports");
+    assert!(
+        error.starts_with("conn 7.1: failback prefer 7: device ") && error.ends_with("1 to 2 only"),
+        "{error}"
+    );
+    let warnings = |engine: &Engine| {
+        let mut page = page(engine, 0, &ConnectionFilter::default()).expect("all");
+        page.connections.remove(0).standing.warnings
+    };
+    assert_eq!(warnings(&engine), Vec::<String>::new());
+    set(&mut engine, 0, "7.1", "mode lid").expect("it may work one day");
+    assert!(warnings(&engine).concat().starts_with("mode lid: "));
+}
+
+#[test]
+fn codes_are_told_in_units_too() {
+    let path = path(&path::Path {
+        rate: 7,
+        ack_timeout: 14,
+        ..path::Path::default()
+    });
+    let json = serde_json::to_value(&path).expect("JSON");
+    assert_eq!(
+        (&json["rate"], &json["rate_mbps"]),
+        (&7.into(), &40_000.into())
+    );
+    assert_eq!(json["ack_timeout_ns"], 67_108_864);
+    let unknown = super::path(&path::Path::default());
+    assert_eq!(unknown.plain, PlainUnits::default());
+    assert_eq!(ack_timeout_ns(31), Some(8_796_093_022_208));
+    assert_eq!(ack_timeout_ns(32), None);
+}

@@ -122,6 +122,16 @@ impl Libraries {
         self.registrations.set_limit(config.control.max_connections);
     }
 
+    /// Libraries are numbered from here on.
+    pub(crate) fn number_from(&mut self, first: u32) {
+        self.server.number_from(first);
+    }
+
+    /// The number of the next library.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.server.next_key()
+    }
+
     /// Libraries connected.
     pub(crate) fn len(&self) -> usize {
         self.clients.len()
