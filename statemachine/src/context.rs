@@ -114,8 +114,8 @@ pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) now: Time,
     pub(crate) ports: Ports,
-    /// Changes of the fabric so far.
-    pub(crate) fabric_changes: u64,
+    /// Changes of the fabric so far; wraps.
+    pub(crate) fabric_changes: u32,
     pub(crate) path_index: PathIndex,
     /// The ports of each peer, as connections know them.
     pub(crate) peer_ports: SharedValues<Vec<PortAddress>>,

@@ -550,7 +550,7 @@ impl Engine {
     }
 
     fn fabric_changed(&mut self) {
-        self.cx.fabric_changes += 1;
+        self.cx.fabric_changes = self.cx.fabric_changes.wrapping_add(1);
         self.cx.questions.forget_recent();
         for port in self.cx.path_index.all_ports() {
             let concerned = Concerned::Primaries(port);

@@ -142,8 +142,8 @@ pub(crate) struct Ports {
     /// Also such as are gone: they may come back.
     drained: BTreeSet<PortId>,
     /// Changes so far, and which was each port's last: connections take them in when it is their turn.
-    changes: u64,
-    changed: BTreeMap<PortId, u64>,
+    changes: u32,
+    changed: BTreeMap<PortId, u32>,
     /// What peers are told of each device, once for all of its connections; another one is news.
     announced: BTreeMap<Guid, Arc<AnnouncedPorts>>,
     /// Of a device that is not known.
@@ -254,25 +254,27 @@ impl Ports {
 
     /// A port is another than before.
     pub(crate) fn note_change(&mut self, id: PortId) {
-        self.changes += 1;
+        self.changes = self.changes.wrapping_add(1);
         self.changed.insert(id, self.changes);
     }
 
-    /// How many changes there were.
-    pub(crate) fn changes(&self) -> u64 {
+    /// How many changes there were; wraps.
+    pub(crate) fn changes(&self) -> u32 {
         self.changes
     }
 
     /// The first port of a device that changed after so many changes, and the number of its last.
-    pub(crate) fn changed_after(&self, node_guid: Guid, seen: u64) -> Option<(PortId, u64)> {
+    pub(crate) fn changed_after(&self, node_guid: Guid, seen: u32) -> Option<(PortId, u32)> {
         if seen == self.changes {
             return None;
         }
         let changed = self.changed.range(PortId::of_device(node_guid));
+        // Numbers wrap (RFC 1982). A port that is still for 2^31 changes of others is looked at again, which does no harm.
+        let later = |number: u32| number.wrapping_sub(seen);
         let changed = changed.map(|(&id, &number)| (id, number));
         changed
-            .filter(|&(_, number)| number > seen)
-            .min_by_key(|&(_, number)| number)
+            .filter(|&(_, number)| later(number) as i32 > 0)
+            .min_by_key(|&(_, number)| later(number))
     }
 
     pub(crate) fn get(&self, id: PortId) -> Option<&Port> {
@@ -509,6 +511,13 @@ mod tests {
         assert_eq!(ports.changed_after(Guid(2), 1), Some((of(2, 1), 2)));
         assert_eq!(ports.changed_after(Guid(2), 2), None);
         assert_eq!(ports.changed_after(Guid(3), 0), None);
+        // They wrap.
+        ports.changes = u32::MAX;
+        ports.note_change(of(2, 2));
+        assert_eq!(ports.changes(), 0);
+        let last = ports.changed_after(Guid(2), u32::MAX);
+        assert_eq!(last, Some((of(2, 2), 0)));
+        assert_eq!(ports.changed_after(Guid(2), 0), None);
     }
 
     #[test]

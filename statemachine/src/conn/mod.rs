@@ -81,12 +81,12 @@ pub(crate) struct Connection {
     seen: Seen,
 }
 
-/// Changes of ports and of the fabric that a connection has taken in.
+/// Changes of ports and of the fabric that a connection has taken in. Both counts wrap.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug))]
 struct Seen {
-    ports: u64,
-    fabric: u64,
+    ports: u32,
+    fabric: u32,
 }
 
 impl Connection {
@@ -272,6 +272,7 @@ impl Connection {
             self.seen.ports = number;
             self.port_changed(cx, id);
         }
+        self.seen.ports = cx.ports.changes();
         if self.seen.fabric != cx.fabric_changes {
             self.seen.fabric = cx.fabric_changes;
             self.fabric_changed(cx);

@@ -23,17 +23,23 @@ pub(super) struct Peer {
     /// Its ports as it reported them last.
     reported: Arc<Vec<PortAddress>>,
     sequence: u32,
-    /// The path that it is on, unless our own QP has moved since.
-    primary: Option<PrimaryPath>,
-    /// Place of that path's port among `ports`, from 1; 0 if it is not known.
-    place: u8,
+    /// Where its QP is, unless our own has moved since.
+    position: Option<Position>,
     /// How its QP is, unless our own has moved since.
     migration: Option<MigrationState>,
-    movement: Movement,
     /// Which of `ports` are drained: the first in bit 0.
     drained: u8,
     /// It has said since the handshake that its ports are others.
     has_other_ports: bool,
+}
+
+/// The path that a peer's QP is on. One value, so that none takes no more room: there is one for each connection.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    primary: PrimaryPath,
+    /// Place of its port among the peer's ports, from 1; 0 if it is not known.
+    place: u8,
+    movement: Movement,
 }
 
 /// What a state says that was not known.
@@ -75,10 +81,12 @@ impl Peer {
     }
 
     fn take(&mut self, state: &State) -> News {
-        self.primary = Some(state.primary);
-        self.place = state.place;
+        self.position = Some(Position {
+            primary: state.primary,
+            place: state.place,
+            movement: state.movement,
+        });
         self.migration = Some(state.migration);
-        self.movement = state.movement;
         let told = state.ports.as_slice();
         let ports: Vec<PortAddress> = told.iter().map(address).collect();
         let bits = told.iter().rev();
@@ -145,7 +153,7 @@ impl Peer {
     pub(super) fn followed_to(&mut self, path: &Path) {
         self.migration = None;
         if !self.is_on(path) {
-            self.primary = None;
+            self.position = None;
         }
     }
 
@@ -173,16 +181,15 @@ impl Peer {
             None => self.migration == Some(MigrationState::Migrated),
             Some(alternate) => !self.is_on(alternate),
         };
-        let index = usize::from(self.place).checked_sub(1)?;
+        let index = usize::from(self.position?.place).checked_sub(1)?;
         let port = self.ports.get(index).filter(|_| agrees)?;
         (self.fit(primary) == Fit::Lids).then_some(port.gid)
     }
 
     fn fit(&self, path: &Path) -> Fit {
         let gids = self.ports.iter().map(|port| port.gid);
-        let primary = self.primary.as_ref();
-        primary.map_or(Fit::OtherLids, |primary| {
-            fit(path, primary, self.place, gids)
+        self.position.map_or(Fit::OtherLids, |position| {
+            fit(path, &position.primary, position.place, gids)
         })
     }
 
@@ -193,10 +200,10 @@ impl Peer {
 
     /// Whether it is on the peer's wish that the QP has left `from` for `to`.
     pub(super) fn wants_move(&self, from: &Path, to: &Path) -> bool {
-        match self.movement {
-            Movement::None => false,
-            Movement::Leaves => self.is_on(from) && !self.prefers(to, from),
-            Movement::Left => self.is_on(to) && !self.prefers(from, to),
+        match self.position.map(|position| position.movement) {
+            None | Some(Movement::None) => false,
+            Some(Movement::Leaves) => self.is_on(from) && !self.prefers(to, from),
+            Some(Movement::Left) => self.is_on(to) && !self.prefers(from, to),
         }
     }
 

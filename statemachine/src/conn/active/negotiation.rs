@@ -83,6 +83,8 @@ pub(in crate::conn) struct Negotiation {
     failures: u32,
     redirects: u8,
     peer_pace: PeerPace,
+    /// A message of the peer's has asked for a look that was not taken.
+    owes_look: bool,
     /// The peer is known to have the same alternate.
     agreed: bool,
     /// The last alternate that was loaded, and where its record came from.
@@ -342,13 +344,14 @@ impl Negotiation {
     /// Something changed that is worth another evaluation without waiting.
     fn trigger(&mut self, core: &Core, cx: &mut Context) {
         self.redirects = 0;
-        self.peer_pace.forgive();
+        self.owes_look = false;
         self.evaluate_again(core, cx);
     }
 
     /// The peer says so.
     fn peer_trigger(&mut self, core: &Core, cx: &mut Context) {
-        if self.peer_pace.ask(cx.now) {
+        self.owes_look = !self.peer_pace.ask(cx.now);
+        if !self.owes_look {
             self.evaluate_again(core, cx);
         }
     }
@@ -437,10 +440,11 @@ impl Negotiation {
     }
 
     fn evaluate(&mut self, core: &mut Core, cx: &mut Context, association: &mut ActiveAssociation) {
-        if let Some(wait) = self.peer_pace.owes(cx.now) {
+        if self.owes_look && !self.peer_pace.ask(cx.now) {
             self.step = Step::BackingOff;
-            return cx.set(core.id, ConnAlarm::Negotiation, wait);
+            return cx.set(core.id, ConnAlarm::Negotiation, self.peer_pace.wait(cx.now));
         }
+        self.owes_look = false;
         // What the QP has comes first: until the peer confirms it, it may protect one end only.
         if let Some((path, _)) = self.search.choice.current(core, cx)
             && !self.agreed

@@ -305,3 +305,9 @@ fn what_it_reported_of_a_port_in_service_stands_against_path_sources() {
         "out of service: any"
     );
 }
+
+/// There is one for each of 100,000 connections.
+#[test]
+fn what_is_known_of_a_peer_takes_little_room() {
+    assert!(size_of::<Peer>() <= 32, "{}", size_of::<Peer>());
+}

@@ -20,8 +20,6 @@ const GAP_US: u64 = 1_000_000;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct PeerPace {
     looks: TokenBucket<BURST, GAP_US>,
-    /// A message has asked for a look that was not taken.
-    owed: bool,
 }
 
 impl PeerPace {
@@ -31,21 +29,12 @@ impl PeerPace {
         if may {
             self.looks.take(now);
         }
-        self.owed = !may;
         may
     }
 
-    /// How long it is until the look that is owed may be taken; `None`: now, or none is owed.
-    pub(super) fn owes(&mut self, now: Time) -> Option<Duration> {
-        if !self.owed || self.ask(now) {
-            return None;
-        }
-        Some(self.looks.next_token() - now)
-    }
-
-    /// Something else is a reason for a look.
-    pub(super) fn forgive(&mut self) {
-        self.owed = false;
+    /// How long it is until a look may be taken.
+    pub(super) fn wait(&self, now: Time) -> Duration {
+        self.looks.next_token() - now
     }
 }
 
@@ -61,12 +50,10 @@ mod tests {
         let mut now = Time(5_000_000);
         let burst = (0..1_000).filter(|_| pace.ask(now)).count();
         assert_eq!(burst, BURST as usize);
-        assert_eq!(pace.owes(now), Some(GAP));
+        assert_eq!(pace.wait(now), GAP);
         now = now + GAP;
-        assert_eq!(pace.owes(now), None, "it is taken");
-        assert!(!pace.ask(now), "that was the one");
-        pace.forgive();
-        assert_eq!(pace.owes(now), None);
+        assert_eq!(pace.wait(now), Duration::ZERO);
+        assert!(pace.ask(now) && !pace.ask(now), "that was the one");
         now = now + GAP * 100;
         assert_eq!((0..100).filter(|_| pace.ask(now)).count(), BURST as usize);
     }
