@@ -7,7 +7,7 @@ use super::*;
 const PAIRS: u16 = 433;
 
 /// Of a pair, the path over one of two local ports.
-fn path_of_pair(pair: u16, port: u8) -> ProbePath {
+pub(super) fn path_of_pair(pair: u16, port: u8) -> ProbePath {
     ProbePath {
         port: PortId::new(Guid(1), port),
         slid: Lid(port.into()),
@@ -17,7 +17,7 @@ fn path_of_pair(pair: u16, port: u8) -> ProbePath {
 }
 
 impl World {
-    fn of_pairs(pairs: u16) -> Self {
+    pub(super) fn of_pairs(pairs: u16) -> Self {
         let mut world = Self::new(0);
         for pair in 0..pairs {
             for port in [1, 2] {
@@ -28,7 +28,7 @@ impl World {
         world
     }
 
-    fn count(&self, port: u8, health: PathHealth) -> u16 {
+    pub(super) fn count(&self, port: u8, health: PathHealth) -> u16 {
         let healths = (0..PAIRS).map(|pair| self.probes.health(&path_of_pair(pair, port)));
         healths.filter(|of| *of == health).count() as u16
     }
