@@ -81,34 +81,38 @@ impl Probes {
 
     /// Since when the port has carried nothing, if enough of its paths have lost a probe since, to enough far ports.
     fn port_silence(&self, now: Time, port: PortId) -> Option<Time> {
-        let crowded = self.is_crowded(now, port);
-        let (mut lost, mut patience, mut since) = (0, 0, now);
-        for (path, state) in self.over(port) {
-            if self.tells_loss(now, path, state) {
-                lost += 1;
-                // Of any: what a single path has lost of late may be less than the port does, by chance.
-                patience = state.patience(crowded).max(patience);
-                since = state.began.min(since);
-            }
+        let tells_loss =
+            |(path, state): &(&ProbePath, &PathState)| self.tells_loss(now, path, state);
+        let lost = || self.over(port).filter(tells_loss);
+        let count = lost().count();
+        if count < ENOUGH {
+            return None;
         }
-        let enough = lost >= ENOUGH.max(patience.into())
-            && now - since >= time_of(patience)
-            && self.is_lost_to_enough_far_ports(now, port);
+        let since = lost().map(|(_, state)| state.began).min()?;
+        let patience = self.patience_with_port(now, port)?;
+        let enough = count >= patience.into() && now - since >= time_of(patience);
         enough.then_some(since)
     }
 
-    fn is_lost_to_enough_far_ports(&self, now: Time, port: PortId) -> bool {
-        // Each far port that ever answered, and whether a path to it has lost a probe.
-        let mut far_ports = BTreeMap::new();
-        for (path, state) in self
-            .over(port)
-            .filter(|(_, state)| state.answered.is_some())
-        {
-            *far_ports.entry(self.far_ports.of(path)).or_insert(false) |=
-                self.has_lost(now, path, state);
+    /// The patience with a local port that has lost probes to enough far ports: the median of these. What a single path has
+    /// lost of late may be less than the port does, by chance; and one peer that answers late, or few probes, delays
+    /// nothing.
+    fn patience_with_port(&self, now: Time, port: PortId) -> Option<u8> {
+        let crowded = self.is_crowded(now, port);
+        // Each far port that ever answered, with the longest patience with a path to it that has lost a probe.
+        let mut far_ports: BTreeMap<FarPort, Option<u8>> = BTreeMap::new();
+        let answered = |(_, state): &(&ProbePath, &PathState)| state.answered.is_some();
+        for (path, state) in self.over(port).filter(answered) {
+            let is_lost = self.has_lost(now, path, state);
+            let patience = is_lost.then(|| state.patience(crowded));
+            let longest = far_ports.entry(self.far_ports.of(path)).or_default();
+            *longest = patience.max(*longest);
         }
-        let lost = far_ports.values().filter(|is_lost| **is_lost).count();
-        lost >= FAR_PORTS.min(far_ports.len())
+        let enough = FAR_PORTS.min(far_ports.len());
+        let mut lost: Vec<u8> = far_ports.into_values().flatten().collect();
+        lost.sort_unstable();
+        let median = lost.get(lost.len() / 2).copied();
+        median.filter(|_| lost.len() >= enough)
     }
 
     /// Whether the path has lost a probe, and was answered before: one that never was may lead to where nobody is.

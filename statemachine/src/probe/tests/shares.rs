@@ -121,3 +121,46 @@ fn what_waits_for_room_leaves_by_turns_over_far_ports() {
         assert!(place < Some(4), "{place:?}");
     }
 }
+
+/// How long it takes until all paths of the pairs over the first local port are suspect, which carries nothing from now
+/// on.
+fn silence_found(world: &mut World, pairs: u16) -> u64 {
+    let hole = world.now;
+    while world.count(1, PathHealth::Suspect) < pairs {
+        assert!(world.now - hole < VERIFY * 10, "not within ten seconds");
+        world.run(5, |of| of.port.port == 2);
+    }
+    (world.now - hole).as_millis() as u64
+}
+
+/// How long it takes at most until a local port is found to be silent, if one far port is `slow` in some way.
+fn silent_port_beside(pairs: u16, many: u16, slow: impl Fn(&mut PathState)) -> u64 {
+    let phases = (0..1_000).step_by(250);
+    let times = phases.map(|phase| {
+        let mut world = World::beside(pairs, many);
+        world.run(20_000 + phase, |_| true);
+        for number in 0..many {
+            let path = path_of_many(number);
+            slow(world.probes.paths.get_mut(&path).expect("probed"));
+        }
+        silence_found(&mut world, pairs)
+    });
+    times.max().unwrap_or_default()
+}
+
+/// A peer may answer late, or few probes. Others judge the local port by their own.
+#[test]
+fn one_far_port_does_not_delay_the_finding_of_a_silent_local_port() {
+    for pairs in [20, 60] {
+        let alone = silent_port_beside(pairs, 0, |_| ());
+        for many in [1, MANY] {
+            let calm = silent_port_beside(pairs, many, |_| ());
+            let late = silent_port_beside(pairs, many, |path| path.late = true);
+            let is_lossy = |path: &mut PathState| (0..30).for_each(|_| path.loss.answered_after(2));
+            let lossy = silent_port_beside(pairs, many, is_lossy);
+            for time in [calm, late, lossy] {
+                assert!(4 * time <= 5 * alone, "{time} ms, alone {alone} ms");
+            }
+        }
+    }
+}
