@@ -7,12 +7,17 @@
 //! comes by the path that was asked, with a transaction ID out of [`Random`].
 
 mod comparison;
+mod far_ports;
 mod loss;
+mod lossy;
 mod pace;
+mod queue;
 mod silent_port;
+mod state;
 mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::ops::{Bound, RangeInclusive};
 use core::time::Duration;
 
@@ -21,13 +26,15 @@ use serde::{Deserialize, Serialize};
 use strum::Display;
 
 pub(crate) use self::comparison::Silence;
-use self::loss::LossRate;
+use self::far_ports::FarPorts;
+use self::lossy::LossyPaths;
 use self::pace::Pace;
+use self::queue::{PathQueue, ProbeSchedule};
+use self::state::PathState;
 use self::tally::Tally;
 use crate::id::{ConnId, PortId};
 use crate::random::Random;
 use crate::time::Time;
-use crate::timers::Timers;
 
 /// How long an answer is waited for before the next copy. One that comes sooner is *prompt*.
 const REPEAT: Duration = Duration::from_millis(100);
@@ -40,8 +47,6 @@ const CLOSER: Duration = Duration::from_millis(34);
 const PATIENCE_IF_LATE: u8 = 24;
 /// How long a port is taken to be so after it was.
 const CROWDED_FOR: Duration = Duration::from_millis(500);
-/// Of so many paths that are not used it is remembered that many of their probes were lost.
-const MAX_LOSSY: usize = 1_024;
 /// Probes come up to so much sooner than their interval says.
 const JITTER_PERCENT: u8 = 15;
 
@@ -99,103 +104,21 @@ pub(crate) enum Finding {
     },
 }
 
-/// Copies without an answer that are remembered: late answers count as well.
-const REMEMBERED: usize = 32;
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Sent {
-    transaction: u32,
-    at: Time,
-}
-
-#[derive(Debug, Default)]
-#[cfg_attr(test, derive(Clone))]
-struct State {
-    /// The connections that use it, or mean to.
-    users: BTreeSet<ConnId>,
-    health: PathHealth,
-    /// The last copies, since the last answer.
-    sent: [Sent; REMEMBERED],
-    /// Copies since the last answer.
-    unanswered: u8,
-    /// When the first of them was sent.
-    began: Time,
-    /// The last copy has not left yet.
-    waits: bool,
-    /// Somebody waits for the next answer.
-    awaited: bool,
-    /// When an answer came last.
-    answered: Option<Time>,
-    /// When the probe was sent that this was the answer to.
-    asked: Option<Time>,
-    /// And it was not prompt.
-    late: bool,
-    /// When probes were sent that were answered promptly, the last first.
-    prompt: [Time; 3],
-    loss: LossRate,
-}
-
-impl State {
-    fn is_suspect(&self) -> bool {
-        self.health == PathHealth::Suspect
-    }
-
-    /// Copies in a row without an answer that make it suspect; `crowded`: answers by its port may be late.
-    fn patience(&self, crowded: bool) -> u8 {
-        let least = match crowded || self.late {
-            true => PATIENCE_IF_LATE,
-            false => 0,
-        };
-        self.loss.patience().max(least)
-    }
-
-    /// The place of a copy among those that are remembered, by the order of sending.
-    fn place(number: u8) -> usize {
-        usize::from(number) % REMEMBERED
-    }
-
-    /// When the last copy was sent that can be called lost.
-    fn lost_at(&self, now: Time) -> Option<Time> {
-        let copies = self.sent[..usize::from(self.unanswered).min(REMEMBERED)].iter();
-        let sent = copies.map(|sent| sent.at);
-        sent.filter(|&at| now - at >= REPEAT).max()
-    }
-
-    /// Copies since the last answer that were sent before the one of that moment.
-    fn copies_before(&self, at: Time) -> u8 {
-        let copies = &self.sent[..usize::from(self.unanswered).min(REMEMBERED)];
-        copies.iter().filter(|sent| sent.at < at).count() as u8
-    }
-
-    /// When the last copy since the last answer was sent.
-    fn last_sent(&self) -> Option<Time> {
-        let number = self.unanswered.checked_sub(1)?;
-        Some(self.sent[Self::place(number)].at)
-    }
-
-    fn find(&self, transaction: u32) -> Option<Sent> {
-        let copies = &self.sent[..usize::from(self.unanswered).min(REMEMBERED)];
-        let mut copies = copies.iter().copied();
-        copies.find(|sent| sent.transaction == transaction)
-    }
-}
-
 /// The paths that connections use or mean to use.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Probes {
     random: Random,
-    paths: BTreeMap<ProbePath, State>,
-    /// What was lost of paths that are not used at the moment: associations are opened anew just then.
-    lossy: BTreeMap<ProbePath, LossRate>,
-    timers: Timers<ProbePath>,
+    paths: BTreeMap<ProbePath, PathState>,
+    lossy: LossyPaths,
+    schedule: ProbeSchedule,
     /// Ports by which more comes in than is handled at once, and until when they are taken to be so.
     crowded: BTreeMap<PortId, Time>,
     tally: Tally,
-    /// The LMC of each local port: all ports of its subnet have as many LIDs.
-    lmcs: BTreeMap<PortId, u8>,
+    far_ports: FarPorts,
     pace: Pace,
-    out: VecDeque<ProbePath>,
+    /// Paths over each local port with a probe that has not left yet.
+    out: BTreeMap<PortId, PathQueue>,
     findings: VecDeque<(ProbePath, Finding)>,
     /// Who has heard of the first of them last.
     heard: Option<ConnId>,
@@ -216,13 +139,13 @@ impl Probes {
         Self {
             random,
             paths: BTreeMap::new(),
-            lossy: BTreeMap::new(),
-            timers: Timers::default(),
+            lossy: LossyPaths::default(),
+            schedule: ProbeSchedule::default(),
             crowded: BTreeMap::new(),
             tally: Tally::default(),
-            lmcs: BTreeMap::new(),
+            far_ports: FarPorts::default(),
             pace: Pace::default(),
-            out: VecDeque::new(),
+            out: BTreeMap::new(),
             findings: VecDeque::new(),
             heard: None,
         }
@@ -230,10 +153,13 @@ impl Probes {
 
     /// Sets a local port's LMC; `None`: the port is gone.
     pub(crate) fn set_lmc(&mut self, port: PortId, lmc: Option<u8>) {
-        match lmc {
-            Some(lmc) => self.lmcs.insert(port, lmc),
-            None => self.lmcs.remove(&port),
+        let paths: Vec<ProbePath> = match self.far_ports.lmc(port) == lmc.unwrap_or(0) {
+            true => Vec::new(),
+            false => self.over(port).map(|(path, _)| *path).collect(),
         };
+        paths.iter().for_each(|path| self.far_ports.remove(path));
+        self.far_ports.set_lmc(port, lmc);
+        paths.iter().for_each(|path| self.far_ports.add(path));
     }
 
     // ---- who wants to know ----
@@ -241,17 +167,17 @@ impl Probes {
     /// A connection uses the path from now on.
     pub(crate) fn watch(&mut self, now: Time, path: ProbePath, conn: ConnId) {
         let health = self.health(&path);
-        let state = self.paths.entry(path).or_insert_with(|| State {
+        let state = self.paths.entry(path).or_insert_with(|| PathState {
             health,
             began: self.tally.silent_since(path.port).unwrap_or_default(),
-            // To forget that would be to take the next minute for fair.
-            loss: self.lossy.remove(&path).unwrap_or_default(),
-            ..State::default()
+            loss: self.lossy.take(&path),
+            ..PathState::default()
         });
         let first = state.users.is_empty();
         state.users.insert(conn);
         if first {
-            self.timers.set(path, now);
+            self.far_ports.add(&path);
+            self.schedule.set(path, now);
             self.tally.change(path.port, PathHealth::Unknown, health);
         }
     }
@@ -265,15 +191,11 @@ impl Probes {
         if state.users.is_empty() {
             self.tally
                 .change(path.port, state.health, PathHealth::Unknown);
-            if state.loss.is_high() {
-                self.lossy.insert(path, state.loss);
-            }
-            if self.lossy.len() > MAX_LOSSY {
-                self.lossy.pop_first();
-            }
+            self.lossy.insert(path, state.loss, &self.far_ports);
             self.paths.remove(&path);
-            self.timers.cancel(&path);
-            self.out.retain(|waiting| *waiting != path);
+            self.far_ports.remove(&path);
+            self.schedule.cancel(&path);
+            self.take_back(&path);
         }
     }
 
@@ -343,7 +265,7 @@ impl Probes {
         if let Some(state) = self.paths.get_mut(path)
             && let Some(last) = state.last_sent()
         {
-            self.timers.set(*path, now.max(last + CLOSER));
+            self.schedule.set(*path, now.max(last + CLOSER));
         }
     }
 
@@ -351,10 +273,10 @@ impl Probes {
     pub(crate) fn soon(&mut self, now: Time, path: &ProbePath) {
         let state = self.paths.get(path).into_iter();
         // One that is under way will tell.
-        let rests = |state: &State| state.unanswered == 0 || state.is_suspect();
+        let rests = |state: &PathState| state.unanswered == 0 || state.is_suspect();
         if state.into_iter().any(rests) {
             // One that is overdue keeps its place.
-            self.timers.set_no_later(*path, now);
+            self.schedule.set_no_later(*path, now);
         }
     }
 
@@ -362,14 +284,14 @@ impl Probes {
 
     /// When [`Self::due`] is to be called.
     pub(crate) fn next(&self) -> Option<Time> {
-        let next = self.timers.next()?;
+        let next = self.schedule.next_time()?;
         Some(next.max(self.pace.next_token()))
     }
 
     /// Does what is due. `verify` is the longest time between two probes of a path.
     pub(crate) fn due(&mut self, now: Time, verify: Duration) {
         while self.pace.next_token() <= now {
-            let Some(path) = self.timers.expired(now) else {
+            let Some(path) = self.schedule.next(now, &self.far_ports) else {
                 return;
             };
             self.step(now, path, verify);
@@ -386,82 +308,68 @@ impl Probes {
     }
 
     fn step(&mut self, now: Time, path: ProbePath, verify: Duration) {
-        let interval = self.interval(verify);
         let crowded = self.is_crowded(now, path.port);
+        let interval = self.interval(&path, verify);
         let Some(state) = self.paths.get_mut(&path) else {
             return;
         };
         if state.waits {
-            // Its port has no room: that says nothing of the path. Nor is what leaves late lost at once.
-            state.sent[State::place(state.unanswered.wrapping_sub(1))].at = now;
-            if state.unanswered == 1 {
-                state.began = now;
-            }
-            self.timers.set(path, now + REPEAT);
+            state.delay(now);
+            self.schedule.set(path, now + REPEAT);
             return;
         }
-        if state.is_suspect() {
-            if state.unanswered > 0 {
-                self.findings.push_back((path, Finding::StillSuspect));
+        if let Some(finding) = state.loss_found(crowded) {
+            if finding == Finding::Suspect {
+                self.tally
+                    .change(path.port, state.health, PathHealth::Suspect);
+                state.health = PathHealth::Suspect;
             }
-        } else if state.unanswered >= state.patience(crowded) {
-            self.tally
-                .change(path.port, state.health, PathHealth::Suspect);
-            state.health = PathHealth::Suspect;
-            self.findings.push_back((path, Finding::Suspect));
-        } else if state.unanswered == 1 && state.health == PathHealth::Verified {
-            self.findings.push_back((path, Finding::Loss));
+            self.findings.push_back((path, finding));
         }
         let has_lost = state.lost_at(now).is_some();
-        // One over a silent port fell with that.
-        if state.unanswered == 0 && !state.is_suspect() {
-            state.began = now;
-        }
-        let transaction = self.random.nonzero_u32();
-        let at = State::place(state.unanswered);
-        state.sent[at] = Sent {
-            transaction,
-            at: now,
-        };
-        // Beyond that only the place counts.
-        state.unanswered = match state.unanswered.checked_add(1) {
-            Some(number) => number,
-            None => REMEMBERED as u8,
-        };
-        state.waits = true;
-        self.out.push_back(path);
-        self.pace.take(now);
-        self.tally.sent(path.port, now);
+        state.send(now, self.random.nonzero_u32());
+        let began = state.began;
         let wait = match state.health {
             PathHealth::Suspect if core::mem::take(&mut state.awaited) => REPEAT,
             PathHealth::Suspect => interval,
             _ if state.unanswered <= APART => REPEAT,
             _ => CLOSER,
         };
-        self.timers.set(path, now + wait);
-        if has_lost && self.tally.may_be_silent(path.port, state.began) {
+        self.schedule.set(path, now + wait);
+        let out = self.out.entry(path.port).or_default();
+        out.join(self.far_ports.of(&path), now, path);
+        self.pace.take(now);
+        self.tally.sent(path.port, now);
+        if has_lost && self.tally.may_be_silent(path.port, began) {
             self.judge_port(now, path.port);
         }
     }
 
     /// The time until the next probe of a path: `verify`, or longer where there are many paths.
-    fn interval(&mut self, verify: Duration) -> Duration {
-        let longest = verify.max(pace::round(self.paths.len()));
+    fn interval(&mut self, path: &ProbePath, verify: Duration) -> Duration {
+        let longest = self.far_ports.interval(path, verify);
         let mean = longest * 100 / (100 + u32::from(JITTER_PERCENT));
         self.random.jitter(mean, JITTER_PERCENT)
     }
 
-    /// The next probe to send by a port that has room. What is not taken waits, one for each path.
+    /// The next probe to send by a port that has room, by turns over far ports. What is not taken waits, one for each
+    /// path.
     pub(crate) fn poll(&mut self, mut has_room: impl FnMut(PortId) -> bool) -> Option<Probe> {
-        let place = self.out.iter().position(|path| has_room(path.port))?;
-        let path = self.out.remove(place)?;
-        let state = self.paths.get_mut(&path)?;
-        state.waits = false;
-        let last = State::place(state.unanswered.wrapping_sub(1));
+        let mut ports = self.out.iter_mut();
+        let (_, out) = ports.find(|(port, out)| !out.is_empty() && has_room(**port))?;
+        let path = out.next()?;
+        let transaction_id = self.paths.get_mut(&path)?.leave();
         Some(Probe {
             path,
-            transaction_id: state.sent[last].transaction,
+            transaction_id,
         })
+    }
+
+    /// A copy of the path that has not left yet is not needed any more.
+    fn take_back(&mut self, path: &ProbePath) {
+        if let Some(out) = self.out.get_mut(&path.port) {
+            out.leave(path);
+        }
     }
 
     /// Whether an answer is to a probe.
@@ -472,10 +380,10 @@ impl Probes {
 
     /// An answer has come. False: nobody had asked.
     pub(crate) fn take(&mut self, now: Time, answer: &Probe, verify: Duration) -> bool {
-        let interval = self.interval(verify);
-        // Where many are lost, whether that is over matters to improvements.
-        let soonest = self.interval(REPEAT);
         let path = answer.path;
+        let interval = self.interval(&path, verify);
+        // Where many are lost, whether that is over matters to improvements.
+        let soonest = self.interval(&path, REPEAT);
         let Some(state) = self.paths.get_mut(&path) else {
             return false;
         };
@@ -503,9 +411,7 @@ impl Probes {
         state.answered = Some(now);
         state.asked = state.asked.max(Some(sent.at));
         state.unanswered = 0;
-        if core::mem::take(&mut state.waits) {
-            self.out.retain(|waiting| *waiting != path);
-        }
+        let waits = core::mem::take(&mut state.waits);
         let wait = match state.loss.is_high() {
             true => soonest,
             // Paths over one port that became known together are not probed together from now on: in between
@@ -516,7 +422,10 @@ impl Probes {
             false => interval,
         };
         self.tally.carried(path.port, sent.at, !state.late);
-        self.timers.set(path, now + wait);
+        self.schedule.set(path, now + wait);
+        if waits {
+            self.take_back(&path);
+        }
         true
     }
 

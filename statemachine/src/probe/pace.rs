@@ -13,7 +13,6 @@ const PER_SECOND: u32 = 175;
 pub(super) type Pace = TokenBucket<BURST, { 1_000_000 / PER_SECOND as u64 }>;
 
 /// How long it takes at least to probe so many paths once, with a reserve for what is lost.
-pub(super) fn round(paths: usize) -> Duration {
-    let paths = u32::try_from(paths).unwrap_or(u32::MAX);
+pub(super) fn round(paths: u32) -> Duration {
     Pace::INTERVAL.saturating_mul(paths).saturating_mul(5) / 4
 }

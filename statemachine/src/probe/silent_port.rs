@@ -18,7 +18,9 @@ use core::time::Duration;
 
 use cm_msgs::{Lid, PKey};
 
-use super::{APART, CLOSER, Finding, PathHealth, ProbePath, Probes, REPEAT, State};
+use super::far_ports::FarPort;
+use super::state::PathState;
+use super::{APART, CLOSER, Finding, PathHealth, ProbePath, Probes, REPEAT};
 use crate::id::PortId;
 use crate::time::Time;
 
@@ -36,7 +38,7 @@ fn time_of(patience: u8) -> Duration {
 
 impl Probes {
     /// The paths over a local port.
-    fn over(&self, port: PortId) -> impl Iterator<Item = (&ProbePath, &State)> {
+    pub(super) fn over(&self, port: PortId) -> impl Iterator<Item = (&ProbePath, &PathState)> {
         let end = |slid, dlid, sl, pkey| ProbePath {
             port,
             slid: Lid(slid),
@@ -58,7 +60,7 @@ impl Probes {
         let Some(since) = self.port_silence(now, port) else {
             return;
         };
-        if !self.all_witnesses_lost(now, port, since) {
+        if !self.all_witnesses_lost(now, port) {
             return;
         }
         let paths: Vec<ProbePath> = self.over(port).map(|(path, _)| *path).collect();
@@ -79,54 +81,58 @@ impl Probes {
 
     /// Since when the port has carried nothing, if enough of its paths have lost a probe since, to enough far ports.
     fn port_silence(&self, now: Time, port: PortId) -> Option<Time> {
-        let crowded = self.is_crowded(now, port);
-        let (mut lost, mut patience, mut since) = (0, 0, now);
-        for (path, state) in self.over(port) {
-            if self.tells_loss(now, path, state) {
-                lost += 1;
-                // Of any: what a single path has lost of late may be less than the port does, by chance.
-                patience = state.patience(crowded).max(patience);
-                since = state.began.min(since);
-            }
+        let tells_loss =
+            |(path, state): &(&ProbePath, &PathState)| self.tells_loss(now, path, state);
+        let lost = || self.over(port).filter(tells_loss);
+        let count = lost().count();
+        if count < ENOUGH {
+            return None;
         }
-        let enough = lost >= ENOUGH.max(patience.into())
-            && now - since >= time_of(patience)
-            && self.is_lost_to_enough_far_ports(now, port);
+        let since = lost().map(|(_, state)| state.began).min()?;
+        let patience = self.patience_with_port(now, port)?;
+        let enough = count >= patience.into() && now - since >= time_of(patience);
         enough.then_some(since)
     }
 
-    fn is_lost_to_enough_far_ports(&self, now: Time, port: PortId) -> bool {
-        // Each far port that ever answered, and whether a path to it has lost a probe.
-        let mut far_ports = BTreeMap::new();
-        for (path, state) in self
-            .over(port)
-            .filter(|(_, state)| state.answered.is_some())
-        {
-            *far_ports.entry(self.far_port(path)).or_insert(false) |=
-                self.has_lost(now, path, state);
+    /// The patience with a local port that has lost probes to enough far ports: the median of these. What a single path has
+    /// lost of late may be less than the port does, by chance; and one peer that answers late, or few probes, delays
+    /// nothing.
+    fn patience_with_port(&self, now: Time, port: PortId) -> Option<u8> {
+        let crowded = self.is_crowded(now, port);
+        // Each far port that ever answered, with the longest patience with a path to it that has lost a probe.
+        let mut far_ports: BTreeMap<FarPort, Option<u8>> = BTreeMap::new();
+        let answered = |(_, state): &(&ProbePath, &PathState)| state.answered.is_some();
+        for (path, state) in self.over(port).filter(answered) {
+            let is_lost = self.has_lost(now, path, state);
+            let patience = is_lost.then(|| state.patience(crowded));
+            let longest = far_ports.entry(self.far_ports.of(path)).or_default();
+            *longest = patience.max(*longest);
         }
-        let lost = far_ports.values().filter(|is_lost| **is_lost).count();
-        lost >= FAR_PORTS.min(far_ports.len())
+        let enough = FAR_PORTS.min(far_ports.len());
+        let mut lost: Vec<u8> = far_ports.into_values().flatten().collect();
+        lost.sort_unstable();
+        let median = lost.get(lost.len() / 2).copied();
+        median.filter(|_| lost.len() >= enough)
     }
 
     /// Whether the path has lost a probe, and was answered before: one that never was may lead to where nobody is.
-    fn tells_loss(&self, now: Time, path: &ProbePath, state: &State) -> bool {
+    fn tells_loss(&self, now: Time, path: &ProbePath, state: &PathState) -> bool {
         state.answered.is_some() && self.has_lost(now, path, state)
     }
 
     /// Whether the path has lost a probe since its port last carried one.
-    fn has_lost(&self, now: Time, path: &ProbePath, state: &State) -> bool {
+    fn has_lost(&self, now: Time, path: &ProbePath, state: &PathState) -> bool {
         let is_lost = state.unanswered > 0 && now - state.began >= REPEAT;
         is_lost && self.tally.may_be_silent(path.port, state.began)
     }
 
-    /// Whether the witnesses have lost a probe, too. They are drawn and asked if that has not been done yet, before the
-    /// copies that are due since `since` and go to paths that have lost some already.
-    fn all_witnesses_lost(&mut self, now: Time, port: PortId, since: Time) -> bool {
+    /// Whether the witnesses have lost a probe, too. They are drawn if that has not been done yet, and asked before any
+    /// others: these go to paths that have lost some already, as a rule.
+    fn all_witnesses_lost(&mut self, now: Time, port: PortId) -> bool {
         if self.tally.witnesses(port).is_none() {
             let drawn = self.draw_witnesses(port);
             for path in &drawn {
-                self.timers.set(*path, since);
+                self.schedule.set_first(*path, now, &self.far_ports);
             }
             self.tally.set_witnesses(port, drawn);
         }
@@ -141,10 +147,10 @@ impl Probes {
     /// Draws some far ports at random, and a path to each, of the paths whose last probe was answered. However many paths
     /// lead to a far port, it is as likely as any other.
     fn draw_witnesses(&mut self, port: PortId) -> Vec<ProbePath> {
-        let mut far_ports: BTreeMap<Lid, Vec<ProbePath>> = BTreeMap::new();
+        let mut far_ports: BTreeMap<FarPort, Vec<ProbePath>> = BTreeMap::new();
         for (path, state) in self.over(port) {
             if state.health == PathHealth::Verified && state.unanswered == 0 {
-                let paths = far_ports.entry(self.far_port(path)).or_default();
+                let paths = far_ports.entry(self.far_ports.of(path)).or_default();
                 paths.push(*path);
             }
         }
@@ -156,12 +162,6 @@ impl Probes {
             drawn.push(paths[below(paths.len())]);
         }
         drawn
-    }
-
-    /// The first LID of the port that a path leads to.
-    fn far_port(&self, path: &ProbePath) -> Lid {
-        let lmc = self.lmcs.get(&path.port).copied().unwrap_or(0);
-        path.dlid.base(lmc)
     }
 }
 

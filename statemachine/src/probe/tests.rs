@@ -3,6 +3,7 @@
 
 mod lossy;
 mod ports;
+mod shares;
 mod two_paths;
 mod users;
 
@@ -57,10 +58,10 @@ impl World {
                     assert!(self.probes.take(self.now, &probe, VERIFY));
                 }
             }
-            let before = self.probes.out.len();
+            // None waits from before.
             self.probes.due(self.now, VERIFY);
-            let new = self.probes.out.iter().skip(before);
-            self.left.extend(new.map(|path| (self.now, *path)));
+            let new = self.probes.out.values().flat_map(PathQueue::paths);
+            self.left.extend(new.map(|path| (self.now, path)));
             while let Some(hearer) = self.probes.next_hearer() {
                 if hearer.is_first_of.is_some() {
                     let Hearer { path, finding, .. } = hearer;
@@ -166,7 +167,8 @@ fn what_no_port_has_room_for_was_not_lost() {
         world.probes.due(world.now, VERIFY);
         assert_eq!(world.probes.poll(|_| false), None);
     }
-    assert_eq!(world.probes.out.len(), 1, "one copy waits");
+    let waiting = world.probes.out.values().flat_map(PathQueue::paths);
+    assert_eq!(waiting.count(), 1, "one copy waits");
     assert_eq!(world.probes.health(&path(0)), PathHealth::Verified);
     assert_eq!(world.suspected(), 0);
 }
@@ -207,7 +209,7 @@ fn a_late_answer_counts() {
     let state = &world.probes.paths[&path(0)];
     assert_eq!(state.prompt, [Time(0); 3], "which is no prompt one");
     assert_eq!(state.copies_before(Time(0)), 0, "and nothing lost");
-    assert_eq!(state.loss.patience(), LossRate::default().patience());
+    assert_eq!(state.loss.patience(), loss::LossRate::default().patience());
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use super::*;
 
+const MAX: u16 = LossyPaths::MAX as u16;
+
 /// Of each of these paths, half of the probes are lost.
 fn lossy(numbers: core::ops::Range<u16>) -> World {
     let mut world = World::new(0);
@@ -30,13 +32,41 @@ fn a_path_that_is_not_used_for_a_while_is_remembered_as_lossy() {
 /// A peer may name any number of LIDs.
 #[test]
 fn as_many_lossy_paths_are_remembered_as_fit_and_no_more() {
-    let numbers = 0..MAX_LOSSY as u16 + 1;
+    let numbers = 0..MAX + 1;
     let mut world = lossy(numbers.clone());
     let remembered = |world: &Probes| world.lossy.len();
-    for number in numbers.clone().take(MAX_LOSSY) {
+    for number in numbers.clone().take(usize::from(MAX)) {
         world.probes.unwatch(path(number), CONN);
     }
-    assert_eq!(remembered(&world.probes), MAX_LOSSY);
-    world.probes.unwatch(path(MAX_LOSSY as u16), CONN);
-    assert_eq!(remembered(&world.probes), MAX_LOSSY);
+    assert_eq!(remembered(&world.probes), usize::from(MAX));
+    world.probes.unwatch(path(MAX), CONN);
+    assert_eq!(remembered(&world.probes), usize::from(MAX));
+}
+
+/// One far port has as many paths as there are pairs of LIDs, service levels and partitions.
+#[test]
+fn a_peer_with_many_lossy_paths_does_not_make_those_of_others_forgotten() {
+    let mut world = lossy(0..MAX + 256);
+    let port = path(0).port;
+    // LIDs from 0x180 on are of one port, 0x100 to 0x17f of another one.
+    world.probes.set_lmc(port, Some(7));
+    let few = 0..100;
+    let many = 0x80..0x100;
+    let mut number = 0;
+    for path in few.clone().map(path) {
+        world.probes.unwatch(path, CONN);
+    }
+    for dlid in many.cycle().take(20 * 0x80) {
+        let of = ProbePath {
+            sl: (number / 0x80) as u8,
+            ..path(dlid)
+        };
+        number += 1;
+        world.probes.watch(Time(0), of, CONN);
+        let state = world.probes.paths.get_mut(&of).expect("probed");
+        (0..30).for_each(|_| state.loss.answered_after(1));
+        world.probes.unwatch(of, CONN);
+    }
+    assert_eq!(world.probes.lossy.len(), usize::from(MAX));
+    assert!(few.map(path).all(|path| world.probes.lossy.contains(&path)));
 }
