@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use cm_msgs::path::Path;
 
-use crate::time::Time;
+use crate::time::{OptionalTime, Time};
 use crate::trace::PathLids;
 
 /// Orders between the same two paths within [`WINDOW`] after which no other is given.
@@ -36,7 +36,7 @@ struct Rounds {
     /// How many orders in a row were between these.
     between: usize,
     /// When the last orders were given, the latest last.
-    at: [Option<Time>; LIMIT_OF_ALL],
+    at: [OptionalTime; LIMIT_OF_ALL],
 }
 
 impl Rounds {
@@ -52,7 +52,7 @@ impl Following {
         let Some(rounds) = &self.0 else {
             return false;
         };
-        let is_recent = |at: Option<Time>| at.is_some_and(|at| now - at < WINDOW);
+        let is_recent = |at: OptionalTime| at.get().is_some_and(|at| now - at < WINDOW);
         let oldest_between = rounds.at[LIMIT_OF_ALL - LIMIT];
         let between = rounds.are_between(from, to) && rounds.between >= LIMIT;
         is_recent(rounds.at[0]) || between && is_recent(oldest_between)
@@ -65,7 +65,7 @@ impl Following {
             Box::new(Rounds {
                 paths,
                 between: 0,
-                at: [None; LIMIT_OF_ALL],
+                at: [OptionalTime::default(); LIMIT_OF_ALL],
             })
         });
         if !rounds.are_between(from, to) {
@@ -73,7 +73,7 @@ impl Following {
         }
         rounds.between += 1;
         rounds.at.rotate_left(1);
-        rounds.at[LIMIT_OF_ALL - 1] = Some(now);
+        rounds.at[LIMIT_OF_ALL - 1] = now.into();
     }
 
     /// A port has changed: what happened before is explained.
