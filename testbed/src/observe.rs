@@ -161,6 +161,13 @@ pub fn connections_of(host: Host, filter: &[&str]) -> Result<Vec<Connection>, Fa
 pub fn sums(host: Host) -> Result<Sums, Failure> {
     // Whatever its exit status: it tells that a connection is unprotected.
     let shown = command::attempt(&[host.name(), "apmctl", "-j", "status"])?;
+    if shown.stdout.is_empty() {
+        return Err(Failure::Command {
+            command: format!("apmctl status of {host}"),
+            status: shown.status.to_string(),
+            stderr: String::from_utf8_lossy(&shown.stderr).trim().to_owned(),
+        });
+    }
     parse_sums(&String::from_utf8_lossy(&shown.stdout))
 }
 

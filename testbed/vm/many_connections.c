@@ -16,10 +16,7 @@
 #define POLLED 64
 #define TURN_MS 10
 
-/*
- * An end that has lost both paths for some seconds is not to fail: 4.3 s, eight times.
- */
-#define ACK_TIMEOUT 20
+#define ACK_TIMEOUT 20		/* 4.3 s, of which apmd makes less where the peer's apmd answers */
 
 struct connection {
 	struct ibv_qp *qp[2];

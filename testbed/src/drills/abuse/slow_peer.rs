@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::kernel_module::KernelModule;
 use crate::observe;
 use crate::program::Program;
+use crate::stream::value;
 use crate::timeline::Timeline;
 use crate::wait::{self, Seen};
 
@@ -105,8 +106,6 @@ impl Peer {
     fn start(context: &mut Context<'_>, connections: usize) -> Result<Self, Failure> {
         let policy = Policy {
             log: LOG,
-            // Its queue pairs are without a path for some seconds, and are not to fail by that.
-            sections: "[kernel]\nack_timeout = 0\n",
             ..Policy::default()
         };
         let daemon = Daemon::start(PEER, policy, &context.timeline)?;
@@ -145,11 +144,14 @@ impl Peer {
             let what = format!("{host} has {} connections armed", self.connections);
             wait::until(&what, LIMIT, || {
                 self.program.ensure_running()?;
-                let sums = observe::sums(host)?;
-                let armed = sums.armed >= self.connections && sums.armed == sums.total;
-                Ok(Seen::when(armed, || {
-                    format!("{sums:?}, {}", self.program.last_line())
-                }))
+                // A daemon that has much to do may not answer in time.
+                Ok(match observe::sums(host) {
+                    Ok(sums) if sums.armed >= self.connections && sums.armed == sums.total => {
+                        Seen::Ready(())
+                    }
+                    Ok(sums) => Seen::NotYet(format!("{sums:?}, {}", self.program.last_line())),
+                    Err(failure) => Seen::NotYet(failure.to_string()),
+                })
             })?;
         }
         let seconds = Moment::now().since(began).as_secs_f64();
@@ -184,8 +186,10 @@ impl Peer {
         self.wait_armed(timeline)
     }
 
-    /// Ends all its connections, and waits until the host under test has as many as before.
+    /// Ends all its connections, and waits until the host under test has as many as before. Fails if one has failed.
     fn leave(self, timeline: &Timeline, before: usize) -> Result<(), Failure> {
+        let said = self.program.last_line();
+        ensure(value(&said, "STATS", "failed") == Some("0"), || said)?;
         drop(self.program);
         wait::until("the peer's connections are closed", LIMIT, || {
             let sums = observe::sums(Host::A)?;
