@@ -317,6 +317,13 @@ impl Streams {
         both.ok_or_else(|| Failure::not_shown("a side has forgotten what it was told"))
     }
 
+    /// When the client was told of a migration for the first time after `since`.
+    pub fn client_migrated(&self, since: Moment) -> Option<Moment> {
+        let lines = self.client.lines();
+        let told = lines.iter().filter_map(|line| told(&line.text, MIGRATED));
+        { told }.find(|at| *at > since)
+    }
+
     /// When the later of the two was told of the event `name` for the first time after `since`.
     fn both_told(&self, name: &str, since: Moment) -> Option<Moment> {
         let first = |program: &Program| {

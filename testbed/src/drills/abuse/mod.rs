@@ -7,6 +7,7 @@ mod attacker;
 mod crowd;
 mod presence;
 mod registrations;
+mod requests;
 mod scene;
 mod shares;
 mod slow_peer;

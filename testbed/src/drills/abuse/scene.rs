@@ -30,6 +30,8 @@ const LEAST_FULL: Millis = Millis(1_000.0);
 /// How long it took after a pulled cable.
 #[derive(Clone, Copy)]
 pub(super) struct Rearmed {
+    /// When the cable was pulled.
+    pub(super) pulled: Moment,
     /// Until an alternate was loaded again.
     loaded: Millis,
     /// From when the port was back until the paths had no port in common again.
@@ -95,9 +97,16 @@ impl Scene {
         context.report.rearmed += 1;
         self.streams.ensure_healthy()?;
         Ok(Rearmed {
+            pulled,
             loaded: loaded.since(pulled).into(),
             full: full.since(plugged).into(),
         })
+    }
+
+    /// When host A's program was told, after `since`, that its connection has migrated: its daemon knew it then.
+    pub(super) fn told_of_migration(&self, since: Moment) -> Result<Moment, Failure> {
+        let told = self.streams.client_migrated(since);
+        told.ok_or_else(|| Failure::not_shown("the client was not told of the migration"))
     }
 
     /// The same so many times.

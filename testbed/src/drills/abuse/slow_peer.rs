@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::Context;
+use super::requests::{self, Requests};
 use super::scene::{self, Scene};
 use crate::clock::Moment;
 use crate::daemon::{Daemon, Policy};
@@ -36,8 +37,12 @@ const SECONDS: usize = 3;
 /// The program of which the connections are judged.
 const INNOCENT: &[&str] = &["command", "apm_stream"];
 
-/// Cables pulled before the peer connects: what that takes is reported, and nothing is held against it.
-const ALONE: usize = 3;
+/// Cables pulled before the peer connects, and as many while it is silent.
+const PULLS: usize = 3;
+
+/// Requests to the peer that may leave while the innocent connection has one to send: what one far port may have
+/// without an answer while others wait.
+const SHARE: usize = 16;
 
 /// The peer's daemon is stopped for so long, and then goes on for so long, in turn: what it is sent in the
 /// meantime is answered late.
@@ -65,8 +70,8 @@ pub(super) fn prepare(context: &mut Context<'_>) -> Result<(), Failure> {
     })
 }
 
-/// A peer that is late and then silent delays nobody else's re-arming: it takes up to twice the time that it takes
-/// beside the same connections while that peer answers at once.
+/// A peer that is late and then silent delays nobody else's requests. Times depend on what else the machine does, and on
+/// how many connections leave the port at once; they are reported, and requests are counted.
 pub(super) fn late_then_silent(
     context: &mut Context<'_>,
     scene: &mut Scene,
@@ -77,19 +82,39 @@ pub(super) fn late_then_silent(
     };
     let module = KernelModule::load()?;
     let before = observe::sums(Host::A)?.total;
-    let alone = scene.rearm_times(context, ALONE)?;
+    let alone = scene.rearm_times(context, PULLS)?;
     scene::tell(context, "alone", &alone);
     let mut peer = Peer::start(context, connections)?;
     let timeline = context.timeline.clone();
-    let shown = scene.compare(context, "slow_peer", |on| match on {
-        true => peer.fall_silent(&timeline),
-        false => peer.answer_again(&timeline),
-    });
+    let (mut times, mut counts) = (Vec::new(), Vec::new());
+    for _ in 0..PULLS {
+        peer.fall_silent(&timeline)?;
+        let requests = Requests::begin(Host::A)?;
+        let rearmed = scene.rearm(context)?;
+        let told = scene.told_of_migration(rearmed.pulled)?;
+        let ahead = requests.end()?.ahead(rearmed.pulled, told, Host::B, PEER)?;
+        timeline.note("drill", format!("requests to {PEER}: {ahead}"));
+        times.push(rearmed);
+        counts.push(ahead);
+        peer.answer_again(&timeline)?;
+    }
+    scene::tell(context, "slow_peer", &times);
+    let all = |count: fn(&requests::Ahead) -> usize| counts.iter().map(count).collect::<Vec<_>>();
+    let waited = all(|ahead| ahead.since_told);
     context.report.set("slow_peer_connections", connections);
     context.report.set("slow_peer_waiting", peer.waiting);
+    context
+        .report
+        .set("slow_peer_asked_since_pull", all(|it| it.since_pull));
+    context
+        .report
+        .set("slow_peer_asked_while_waiting", waited.clone());
     peer.leave(&timeline, before)?;
-    shown?;
-    module.unload()
+    module.unload()?;
+    let worst = waited.iter().max();
+    ensure(worst.is_some_and(|worst| *worst <= SHARE), || {
+        format!("a request waited for so many to {PEER}: {waited:?}, more than {SHARE}")
+    })
 }
 
 /// The host with many connections.
