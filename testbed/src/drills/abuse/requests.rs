@@ -29,7 +29,7 @@ struct Sent {
 /// All that were sent.
 pub(super) struct Log(Vec<Sent>);
 
-/// Connections for which the peer was asked before the innocent's first request left.
+/// Requests to the peer that left before the innocent's first request. One that is sent again counts once.
 pub(super) struct Ahead {
     /// From the pulled cable on.
     pub(super) since_pull: usize,
@@ -85,8 +85,8 @@ fn sent(line: &str) -> Option<Sent> {
 }
 
 impl Log {
-    /// For how many connections `peer` was asked before the first request to `innocent` after `pulled`, which could
-    /// leave from `told` on. Fails if there was none.
+    /// Returns how many requests to `peer` left before the first one to `innocent` after `pulled`, which could leave from
+    /// `told` on. Fails if there was none.
     pub(super) fn ahead(
         &self,
         pulled: Moment,
