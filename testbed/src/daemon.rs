@@ -166,6 +166,24 @@ impl Daemon {
         self.program.wait(LIMIT).map(drop)
     }
 
+    /// Stops it where it stands: it answers nothing until [`Self::resume`].
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn pause(&mut self) -> Result<(), Failure> {
+        self.program.ensure_running()?;
+        self.program.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn resume(&mut self) -> Result<(), Failure> {
+        self.program.ensure_running()?;
+        self.program.signal(Signal::SIGCONT)
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.program.pid()

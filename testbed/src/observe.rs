@@ -37,6 +37,15 @@ pub struct Connection {
     pub counters: Counters,
 }
 
+/// Numbers of connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Sums {
+    /// All that the daemon manages.
+    pub total: usize,
+    /// Those that would survive the loss of their path.
+    pub armed: usize,
+}
+
 /// What happened to a connection, as its daemon counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Counters {
@@ -132,7 +141,47 @@ pub fn parse_connections(json: &str) -> Result<Vec<Connection>, Failure> {
 /// # Errors
 /// If the daemon does not answer.
 pub fn connections(host: Host) -> Result<Vec<Connection>, Failure> {
-    parse_connections(&command::run_as(host, &["apmctl", "-j", "conn", "show"])?)
+    connections_of(host, &[])
+}
+
+/// Those of them that the filter names, in the words of docs/apmctl.md; all if it is empty.
+///
+/// # Errors
+/// If the daemon does not answer.
+pub fn connections_of(host: Host, filter: &[&str]) -> Result<Vec<Connection>, Failure> {
+    let words = [&["apmctl", "-j", "conn", "show"], filter].concat();
+    parse_connections(&command::run_as(host, &words)?)
+}
+
+/// How many connections the host's daemon manages, and how many of these are armed: much less to print than
+/// all of them.
+///
+/// # Errors
+/// If the daemon does not answer.
+pub fn sums(host: Host) -> Result<Sums, Failure> {
+    // Whatever its exit status: it tells that a connection is unprotected.
+    let shown = command::attempt(&[host.name(), "apmctl", "-j", "status"])?;
+    if shown.stdout.is_empty() {
+        return Err(Failure::Command {
+            command: format!("apmctl status of {host}"),
+            status: shown.status.to_string(),
+            stderr: String::from_utf8_lossy(&shown.stderr).trim().to_owned(),
+        });
+    }
+    parse_sums(&String::from_utf8_lossy(&shown.stdout))
+}
+
+fn parse_sums(json: &str) -> Result<Sums, Failure> {
+    #[derive(Deserialize)]
+    struct Status {
+        connections: Sums,
+    }
+    let status: Result<Status, _> = serde_json::from_str(json);
+    let sums = status.map(|status| status.connections);
+    sums.map_err(|error| Failure::Output {
+        source_name: "apmctl -j status".to_owned(),
+        problem: error.to_string(),
+    })
 }
 
 /// The path sources of the host's daemon, in the order in which it asks them.
@@ -369,5 +418,9 @@ mod tests {
         assert!(Pair::join(Host::ALL, &a, &b).is_empty());
         assert!(parse_connections("{}").is_err());
         assert!(parse_connections(r#"[{"role":"active"}]"#).is_err());
+        let sums =
+            parse_sums(r#"{"pid":7,"connections":{"total":3,"armed":2,"armed_same_port":1}}"#);
+        assert_eq!(sums.ok(), Some(Sums { total: 3, armed: 2 }));
+        assert!(parse_sums("{}").is_err());
     }
 }

@@ -303,6 +303,27 @@ impl Streams {
         })
     }
 
+    /// When both sides had been told, after `since`, of the alternate path that they have now.
+    ///
+    /// # Errors
+    /// As [`Self::wait_loaded`].
+    pub fn last_loaded(&self, since: Moment) -> Result<Moment, Failure> {
+        self.wait_loaded(since)?;
+        let last = |program: &Program| {
+            let lines = program.lines();
+            lines.iter().rev().find_map(|line| told(&line.text, LOADED))
+        };
+        let both = last(&self.client).max(last(&self.server));
+        both.ok_or_else(|| Failure::not_shown("a side has forgotten what it was told"))
+    }
+
+    /// When the client was told of a migration for the first time after `since`.
+    pub fn client_migrated(&self, since: Moment) -> Option<Moment> {
+        let lines = self.client.lines();
+        let told = lines.iter().filter_map(|line| told(&line.text, MIGRATED));
+        { told }.find(|at| *at > since)
+    }
+
     /// When the later of the two was told of the event `name` for the first time after `since`.
     fn both_told(&self, name: &str, since: Moment) -> Option<Moment> {
         let first = |program: &Program| {

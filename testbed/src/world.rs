@@ -79,6 +79,8 @@ pub struct World {
     hosts: [Host; 2],
     timeline: Timeline,
     daemons: [Option<Daemon>; 2],
+    /// Which connections are looked at: a filter of `apmctl conn show`.
+    filter: &'static [&'static str],
 }
 
 impl World {
@@ -96,6 +98,7 @@ impl World {
             hosts: kind.hosts(),
             timeline: timeline.clone(),
             daemons: [None, None],
+            filter: &[],
         };
         world.mend()?;
         // A drill that failed may have left the ports with more LIDs, or fewer.
@@ -123,6 +126,18 @@ impl World {
     pub fn move_to(&mut self, hosts: [Host; 2]) -> Result<(), Failure> {
         self.hosts = hosts;
         self.mend()
+    }
+
+    /// From now on only connections that this filter of `apmctl conn show` names are looked at.
+    pub fn look_only_at(&mut self, filter: &'static [&'static str]) {
+        self.filter = filter;
+    }
+
+    fn connections(&self) -> Result<[Vec<observe::Connection>; 2], Failure> {
+        let [a, b] = self
+            .hosts
+            .map(|host| observe::connections_of(host, self.filter));
+        Ok([a?, b?])
     }
 
     fn ports(&self) -> impl Iterator<Item = Port> {
@@ -366,8 +381,8 @@ impl World {
     /// # Errors
     /// If one does not answer.
     pub fn pairs(&self) -> Result<Vec<Pair>, Failure> {
-        let [a, b] = self.hosts.map(observe::connections);
-        Ok(Pair::join(self.hosts, &a?, &b?))
+        let [a, b] = self.connections()?;
+        Ok(Pair::join(self.hosts, &a, &b))
     }
 
     /// Waits until `count` connections have on both ends what `wanted` wants.
@@ -381,8 +396,7 @@ impl World {
         wanted: impl Fn(&Pair) -> bool,
     ) -> Result<Vec<Pair>, Failure> {
         wait::until(what, LIMIT, || {
-            let [a, b] = self.hosts.map(observe::connections);
-            let (a, b) = (a?, b?);
+            let [a, b] = self.connections()?;
             let pairs = Pair::join(self.hosts, &a, &b);
             if pairs.len() == count && pairs.iter().all(&wanted) {
                 return Ok(Seen::Ready(pairs));

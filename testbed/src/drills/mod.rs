@@ -83,6 +83,7 @@ pub static ALL: &[Drill] = &[
     spine::DRILL,
     forgery::DRILL,
     abuse::FROM_ELSEWHERE,
+    abuse::SLOW_PEER,
     refused::DRILL,
     policy::DRILL,
     soak::DRILL,

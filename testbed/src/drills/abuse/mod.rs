@@ -7,13 +7,16 @@ mod attacker;
 mod crowd;
 mod presence;
 mod registrations;
+mod requests;
 mod scene;
 mod shares;
+mod slow_peer;
 mod snapshot;
 
 use serde_json::Value;
 
 use self::scene::Scene;
+use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::world::Kind;
 
@@ -25,7 +28,7 @@ pub(super) const DRILL: Drill = Drill {
     about: "unprivileged users flood, crowd, forge and plant: others stay protected",
     parts: &[Part {
         world: Kind::Flat,
-        run: |context| run(context, ATTACKS),
+        run: |context| run(context, Policy::NORMAL.log, ATTACKS),
     }],
 };
 
@@ -37,7 +40,20 @@ pub(super) const FROM_ELSEWHERE: Drill = Drill {
         world: Kind::LeafSpine,
         run: |context| {
             presence::prepare(context)?;
-            run(context, ATTACKS_FROM_ELSEWHERE)
+            run(context, Policy::NORMAL.log, ATTACKS_FROM_ELSEWHERE)
+        },
+    }],
+};
+
+/// The drill with a peer that has very many connections.
+pub(super) const SLOW_PEER: Drill = Drill {
+    name: "abuse-slow-peer",
+    about: "a peer with 3,000 connections is late, then silent: others are armed again",
+    parts: &[Part {
+        world: Kind::LeafSpine,
+        run: |context| {
+            slow_peer::prepare(context)?;
+            run(context, slow_peer::LOG, ATTACKS_OF_A_PEER)
         },
     }],
 };
@@ -109,9 +125,15 @@ const ATTACKS_FROM_ELSEWHERE: &[Attack] = &[Attack {
     run: presence::questions,
 }];
 
-/// Each attack has its turn, whatever came of those before it.
-fn run(context: &mut Context<'_>, attacks: &[Attack]) -> Result<(), Failure> {
-    let mut scene = Scene::set(context)?;
+/// By the daemon of a host that is a peer.
+const ATTACKS_OF_A_PEER: &[Attack] = &[Attack {
+    name: "slow-peer",
+    run: slow_peer::late_then_silent,
+}];
+
+/// Each attack has its turn, whatever came of those before it. Host A's daemon logs at the level `log`.
+fn run(context: &mut Context<'_>, log: &'static str, attacks: &[Attack]) -> Result<(), Failure> {
+    let mut scene = Scene::set(context, log)?;
     let mut harm = Vec::new();
     let mut verdicts = serde_json::Map::new();
     for attack in attacks {

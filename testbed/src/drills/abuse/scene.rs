@@ -24,13 +24,14 @@ const CALM: Duration = Duration::from_secs(1);
 /// By how much re-arming may take longer because of an attack.
 const FACTOR: f64 = 2.0;
 
-/// Until the full protection is back after a port is: how it is found out when that is takes a quarter of a second, and
-/// the port's hold-off half a second.
+/// Until the full protection is back after a port is: the port's hold-off alone is half a second.
 const LEAST_FULL: Millis = Millis(1_000.0);
 
 /// How long it took after a pulled cable.
 #[derive(Clone, Copy)]
 pub(super) struct Rearmed {
+    /// When the cable was pulled.
+    pub(super) pulled: Moment,
     /// Until an alternate was loaded again.
     loaded: Millis,
     /// From when the port was back until the paths had no port in common again.
@@ -46,10 +47,12 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn set(context: &mut Context<'_>) -> Result<Self, Failure> {
+    /// Host A's daemon logs at the level `log`.
+    pub(super) fn set(context: &mut Context<'_>, log: &'static str) -> Result<Self, Failure> {
         let with_acm = Policy {
             rights: Rights::UnitForAcm,
             sections: unit::acm_section(),
+            log,
             ..Policy::default()
         };
         context.world.start_daemon(Host::A, with_acm)?;
@@ -89,13 +92,30 @@ impl Scene {
         let plugged = Moment::now();
         world.plug(port)?;
         world.wait_disjoint(1)?;
-        let full = Moment::now().since(plugged).into();
+        // The daemons may have been too busy to tell that at once.
+        let full = self.streams.last_loaded(plugged)?;
         context.report.rearmed += 1;
         self.streams.ensure_healthy()?;
         Ok(Rearmed {
+            pulled,
             loaded: loaded.since(pulled).into(),
-            full,
+            full: full.since(plugged).into(),
         })
+    }
+
+    /// When host A's program was told, after `since`, that its connection has migrated: its daemon knew it then.
+    pub(super) fn told_of_migration(&self, since: Moment) -> Result<Moment, Failure> {
+        let told = self.streams.client_migrated(since);
+        told.ok_or_else(|| Failure::not_shown("the client was not told of the migration"))
+    }
+
+    /// The same so many times.
+    pub(super) fn rearm_times(
+        &mut self,
+        context: &mut Context<'_>,
+        times: usize,
+    ) -> Result<Vec<Rearmed>, Failure> {
+        (0..times).map(|_| self.rearm(context)).collect()
     }
 
     /// Pulls cables in turn while an attack goes on and while it is paused, and compares: what else the
@@ -136,15 +156,8 @@ impl Scene {
             quiet.push(self.rearm(context)?);
         }
         let [[quiet_loaded, loaded], [quiet_full, full]] = medians(&quiet, &attacked);
-        let report = &mut *context.report;
-        for (name, time) in [
-            ("paused_rearm_ms", quiet_loaded),
-            ("rearm_ms", loaded),
-            ("paused_full_ms", quiet_full),
-            ("full_ms", full),
-        ] {
-            report.set(&format!("{attack}_{name}"), time.rounded());
-        }
+        tell(context, &format!("{attack}_paused"), &quiet);
+        tell(context, attack, &attacked);
         let text = format!(
             "armed again within {loaded}, {quiet_loaded} without the attack; \
              fully within {full} and {quiet_full} of a port's return"
@@ -152,6 +165,19 @@ impl Scene {
         context.timeline.note("drill", text.clone());
         ensure(!is_slower(&quiet, &attacked), || text)
     }
+}
+
+/// Reports the medians of both times.
+pub(super) fn tell(context: &mut Context<'_>, name: &str, times: &[Rearmed]) {
+    let loaded = median(times.iter().map(|it| it.loaded));
+    let full = median(times.iter().map(|it| it.full));
+    for (what, time) in [("rearm", loaded), ("full", full)] {
+        context
+            .report
+            .set(&format!("{name}_{what}_ms"), time.rounded());
+    }
+    let text = format!("{name}: armed again within {loaded}, fully within {full}");
+    context.timeline.note("drill", text);
 }
 
 /// Medians of both times, each without the attack and with it.
