@@ -13,7 +13,7 @@ use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome};
 
 /// Findings of one kind that are shown unless all are asked for.
-const SHOWN: usize = 10;
+pub(super) const SHOWN: usize = 10;
 
 #[derive(Args)]
 pub(super) struct Check {
@@ -22,6 +22,10 @@ pub(super) struct Check {
     /// Pairs of multi-port devices to look at, at most; they are spread evenly
     #[arg(long, value_name = "N", default_value_t = super::PAIRS)]
     pairs: u64,
+    /// What depends on this switch (its GUID, or a name that no other switch has), before it is taken down; exit status
+    /// 4 if a host, a pair of devices or a connection of this host would have no path
+    #[arg(long, value_name = "NODE")]
+    without: Option<String>,
 }
 
 /// What was found. Empty lists are good.
@@ -77,7 +81,7 @@ struct Joining {
 
 /// A primary and its best alternate.
 #[derive(Serialize)]
-struct Between {
+pub(super) struct Between {
     source: String,
     destination: String,
     primary: Lids,
@@ -93,6 +97,9 @@ struct Lids {
 impl Check {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let fabric = self.source.load()?;
+        if let Some(node) = &self.without {
+            return super::without::run(options, &fabric, node, self.pairs);
+        }
         let bar = Bar::new();
         let lost = fabric.unreachable_with(&mut |done, all| {
             bar.show("lids", done, all);
@@ -201,7 +208,7 @@ impl Found {
 }
 
 /// A line for each, or for the first ones and how many more.
-fn listed<T>(text: &mut String, list: &[T], shown: usize, line: impl Fn(&T) -> String) {
+pub(super) fn listed<T>(text: &mut String, list: &[T], shown: usize, line: impl Fn(&T) -> String) {
     for item in list.iter().take(shown) {
         text.push_str(&line(item));
         text.push('\n');
@@ -294,7 +301,7 @@ impl Joining {
 }
 
 impl Between {
-    fn new(fabric: &Fabric, example: &Example) -> Self {
+    pub(super) fn new(fabric: &Fabric, example: &Example) -> Self {
         let lids = |path: Path| Lids {
             slid: path.slid.0,
             dlid: path.dlid.0,
@@ -311,7 +318,7 @@ impl Between {
         }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Self {
             source,
             destination,
@@ -325,6 +332,6 @@ impl Between {
     }
 }
 
-fn host(fabric: &Fabric, port: PortId) -> String {
+pub(super) fn host(fabric: &Fabric, port: PortId) -> String {
     fabric.node(fabric.port(port).node).name.to_string()
 }

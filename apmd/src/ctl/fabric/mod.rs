@@ -6,6 +6,7 @@ mod diff;
 mod import;
 mod live;
 mod show;
+mod without;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
