@@ -4,16 +4,14 @@
 use std::fmt::Write;
 
 use clap::Args;
-use pathdb::check::{self, Cause, Example, Needless, OneSwitch, Stuck};
-use pathdb::{Fabric, NodeId, Path, PortId};
+use pathdb::check::{self, Cause, Needless, OneSwitch, Stuck};
+use pathdb::{Fabric, NodeId};
 use serde::Serialize;
 
 use super::Source;
+use super::finding::{Between, SHOWN, host, listed};
 use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome};
-
-/// Findings of one kind that are shown unless all are asked for.
-pub(super) const SHOWN: usize = 10;
 
 #[derive(Args)]
 pub(super) struct Check {
@@ -77,21 +75,6 @@ struct Joining {
     name: String,
     pairs: u64,
     examples: Vec<Between>,
-}
-
-/// A primary and its best alternate.
-#[derive(Serialize)]
-pub(super) struct Between {
-    source: String,
-    destination: String,
-    primary: Lids,
-    alternate: Option<Lids>,
-}
-
-#[derive(Serialize)]
-struct Lids {
-    slid: u16,
-    dlid: u16,
 }
 
 impl Check {
@@ -207,21 +190,6 @@ impl Found {
     }
 }
 
-/// A line for each, or for the first ones and how many more.
-pub(super) fn listed<T>(text: &mut String, list: &[T], shown: usize, line: impl Fn(&T) -> String) {
-    for item in list.iter().take(shown) {
-        text.push_str(&line(item));
-        text.push('\n');
-    }
-    if list.len() > shown {
-        let _ = writeln!(
-            text,
-            "and {} more like that, see them with -d",
-            list.len() - shown
-        );
-    }
-}
-
 impl Lost {
     fn new(fabric: &Fabric, found: &check::Unreachable, of: usize, cause: &Cause) -> Self {
         let name = |node: NodeId| fabric.node(node).name.to_string();
@@ -298,40 +266,4 @@ impl Joining {
             examples.join(", ")
         )
     }
-}
-
-impl Between {
-    pub(super) fn new(fabric: &Fabric, example: &Example) -> Self {
-        let lids = |path: Path| Lids {
-            slid: path.slid.0,
-            dlid: path.dlid.0,
-        };
-        let host_of = |lid| {
-            let port = fabric.port_by_lid(lid);
-            port.map_or(String::new(), |port| host(fabric, port))
-        };
-        Self {
-            source: host_of(example.primary.slid),
-            destination: host_of(example.primary.dlid),
-            primary: lids(example.primary),
-            alternate: example.alternate.map(lids),
-        }
-    }
-
-    pub(super) fn text(&self) -> String {
-        let Self {
-            source,
-            destination,
-            primary,
-            ..
-        } = self;
-        format!(
-            "{source} (lid {}) and {destination} (lid {})",
-            primary.slid, primary.dlid
-        )
-    }
-}
-
-pub(super) fn host(fabric: &Fabric, port: PortId) -> String {
-    fabric.node(fabric.port(port).node).name.to_string()
 }

@@ -3,6 +3,7 @@
 
 mod check;
 mod diff;
+mod finding;
 mod import;
 mod live;
 mod show;

@@ -8,7 +8,7 @@ use pathdb::check::{Attached, Dependence, Fate, Without};
 use pathdb::{Fabric, Path};
 use serde::Serialize;
 
-use super::check::{Between, SHOWN, host, listed};
+use super::finding::{Between, SHOWN, host, listed};
 use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome, which};
 use crate::observe::filter::{self, ConnectionFilter};
