@@ -219,6 +219,10 @@ fn obstacle(conn: &Conn, alternate: &Alternate, port: &Port, ports: &[Port]) -> 
             path.port
         ));
     }
+    let mut far = conn.association.peer_ports.iter();
+    if far.any(|far| far.drained && far.gid == path.dgid) {
+        return Some("its alternate is over a port that is drained at the peer".to_owned());
+    }
     None
 }
 
@@ -266,6 +270,8 @@ mod tests {
             "peer_ports": []}});
         let lid = json!({"grade": "same_port", "policy": {"mode": "lid", "failback": "stay", "spread": false,
             "hold_down_seconds": 5.0, "by_default": false}});
+        let peer_drains = json!({"association": {"state": "established", "local_comm_id": 1, "remote_comm_id": 2,
+            "peer_ports": [{"gid": "fe80::2", "lid": 9, "drained": true}]}});
         let none = json!({});
         let conns = [
             conn("1.1", 1, Some(2), &none),
@@ -278,6 +284,7 @@ mod tests {
             conn("1.8", 1, Some(2), &lost),
             conn("1.9", 2, Some(1), &none),
             conn("2.1", 2, Some(3), &none),
+            conn("2.2", 1, Some(2), &peer_drains),
         ];
         let ports = [port(1, false), port(2, false), port(3, true)];
         let preview = Preview::new(&ports[0], &ports, &conns);
@@ -291,6 +298,7 @@ mod tests {
         let lid = "both its paths are over this port, as its policy says (mode lid)";
         let opening =
             "the peer's apmd has to agree first, and the association with it is not open (opening)";
+        let at_peer = "its alternate is over a port that is drained at the peer";
         let idle = "rearming (idle): the alternate waits for traffic";
         assert_eq!(
             stuck,
@@ -306,19 +314,20 @@ mod tests {
                 ("1.6", "unprotected: peer: no apmd", false),
                 ("1.7", "no probe of its alternate has come back yet", true),
                 ("1.8", opening, true),
+                ("2.2", at_peer, false),
             ]
         );
         assert_eq!(preview.alternate_ids, ["1.9"]);
         let text = preview.text(2);
         let lines: Vec<_> = text.lines().collect();
         let first =
-            "mlx5_0/1, dry run (nothing is changed): 1 connections would leave it, 7 could not";
+            "mlx5_0/1, dry run (nothing is changed): 1 connections would leave it, 8 could not";
         assert_eq!(lines[0], first);
         assert_eq!(
             lines[1],
             "conn 1.2 rping[7]: stays: both its paths are over this port"
         );
-        assert_eq!(lines[3], "and 5 more like that, see them with -d");
+        assert_eq!(lines[3], "and 6 more like that, see them with -d");
         assert_eq!(lines[4], "conn 1.1 rping[7]: would move to port 2 lid 5>9");
         assert!(lines[5].starts_with("1 connections have their alternate on it (1.9): "));
         let all = preview.text(usize::MAX);
