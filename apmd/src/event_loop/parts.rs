@@ -23,7 +23,6 @@ use crate::parts::operators::Operators;
 use crate::parts::ports::Ports;
 use crate::parts::sa::Sa;
 use crate::parts::sources::Sources;
-use crate::peer_daemons::PeerDaemons;
 use crate::registrations::Room;
 use crate::server::Server;
 use crate::token::Token;
@@ -32,7 +31,6 @@ use crate::token::Token;
 pub(super) struct Parts {
     pub(super) connections: Connections,
     pub(super) peers: PeerPresence,
-    pub(super) peer_daemons: PeerDaemons,
     pub(super) ports: Ports,
     pub(super) sa: Sa,
     pub(super) sources: Sources,
@@ -81,7 +79,6 @@ impl Parts {
         Ok(Self {
             connections: Connections::new(config, random.split()),
             peers: PeerPresence::new(random.split()),
-            peer_daemons: PeerDaemons::default(),
             ports: Ports::new(config, own_registry()?, random.split()),
             sa: Sa::new(random.split()),
             sources,

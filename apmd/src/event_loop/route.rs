@@ -228,10 +228,8 @@ impl Parts {
         let answer = { answer }.find(|answer| engine.expects_probe(answer));
         match answer {
             Some(answer) => {
-                let (by_daemon, path) = (mad.message.is_here(), &answer.path);
-                self.peer_daemons
-                    .answered(now, path.port, path.dlid, by_daemon);
-                self.connections.handle(now, Input::Probed(answer));
+                let by_daemon = mad.message.is_here();
+                self.connections.handle_probed(now, answer, by_daemon);
             }
             None => {
                 let PresenceReceived {
@@ -265,7 +263,6 @@ impl Parts {
         self.libraries.handle_port(now, news.id, &news.status);
         self.kernel.handle_port(now, news.id, &news.status);
         self.peers.port_changed(now, news.id);
-        self.peer_daemons.forget(news.id);
         let status = Some(news.status);
         self.connections.handle(now, Input::Port(news.id, status));
     }
@@ -278,7 +275,6 @@ impl Parts {
         self.libraries.handle_port_gone(port);
         self.kernel.handle_port_gone(port);
         self.peers.port_changed(now, port);
-        self.peer_daemons.forget(port);
         self.connections.handle(now, Input::Port(port, None));
     }
 
