@@ -28,6 +28,7 @@ pub(crate) mod neigh;
 pub(crate) mod notify;
 pub(crate) mod observe;
 pub(crate) mod parts;
+pub(crate) mod peer_daemons;
 pub(crate) mod port_watch;
 pub(crate) mod redundancy;
 pub(crate) mod registrations;

@@ -31,6 +31,14 @@ pub enum LocateError {
     ForeignGid { address: Address, gid: Gid },
     #[error("'{0}' has no port with a lid")]
     NoLids(String),
+    #[error("'{0}' is not a switch")]
+    NotASwitch(String),
+    #[error("'{text}' names {switches} switches: name one by guid, such as {}", examples.join(" or "))]
+    SeveralSwitches {
+        text: String,
+        switches: usize,
+        examples: Vec<String>,
+    },
     #[error("'{text}' names {boxes} boxes: name one by guid, lid or gid, such as {}", examples.join(" or "))]
     Ambiguous {
         text: String,
@@ -80,6 +88,38 @@ impl Fabric {
             return self.of_nodes(text, &[node], None);
         }
         self.by_name(text)
+    }
+
+    /// The switch meant by `text`: its GUID (`0x` and more than four digits), its LID, or its node description, whole
+    /// or its first word, if no other switch has it.
+    pub fn locate_switch(&self, text: &str) -> Result<NodeId, LocateError> {
+        let is_switch = |&id: &NodeId| self.node(id).kind == NodeKind::Switch;
+        let only_switch = |id: NodeId| {
+            let switch = Some(id).filter(is_switch);
+            switch.ok_or_else(|| LocateError::NotASwitch(text.to_owned()))
+        };
+        if let Some(lid) = lid(text) {
+            let port = self.port_by_lid(lid);
+            return only_switch(self.port(port.ok_or_else(|| unknown("lid", text))?).node);
+        }
+        if let Some(guid) = guid(text) {
+            let mut nodes = self.nodes();
+            let node = nodes.find(|(_, node)| node.guid == guid).map(|(id, _)| id);
+            let of_port = || Some(self.port(self.port_by_guid(guid)?).node);
+            return only_switch(node.or_else(of_port).ok_or_else(|| unknown("guid", text))?);
+        }
+        let called = self.nodes_called(text);
+        let switches: Vec<NodeId> = called.iter().copied().filter(is_switch).collect();
+        match (&switches[..], called.first()) {
+            (&[switch], _) => Ok(switch),
+            ([], None) => Err(unknown("switch", text)),
+            ([], Some(_)) => Err(LocateError::NotASwitch(text.to_owned())),
+            _ => Err(LocateError::SeveralSwitches {
+                text: text.to_owned(),
+                switches: switches.len(),
+                examples: self.examples(switches.iter()),
+            }),
+        }
     }
 
     fn by_address(
@@ -139,15 +179,19 @@ impl Fabric {
         if boxes.len() == 1 {
             return Ok(nodes);
         }
+        Err(LocateError::Ambiguous {
+            text: text.to_owned(),
+            boxes: boxes.len(),
+            examples: self.examples(boxes.values()),
+        })
+    }
+
+    fn examples<'n>(&self, nodes: impl Iterator<Item = &'n NodeId>) -> Vec<String> {
         let example = |id: &NodeId| {
             let node = self.node(*id);
             format!("{} ('{}')", node.guid, node.name)
         };
-        Err(LocateError::Ambiguous {
-            text: text.to_owned(),
-            boxes: boxes.len(),
-            examples: boxes.values().take(EXAMPLES).map(example).collect(),
-        })
+        nodes.take(EXAMPLES).map(example).collect()
     }
 
     /// By whole description, else by its first word.

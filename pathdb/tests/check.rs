@@ -4,9 +4,9 @@
 use std::path::Path as FilePath;
 
 use cm_msgs::Lid;
-use pathdb::check::{Cause, Stuck, difference, survey};
+use pathdb::check::{Attached, Cause, Fate, Stuck, Without, difference, survey};
 use pathdb::import::{Files, Links};
-use pathdb::{Capability, Change, Delta, Element, Fabric};
+use pathdb::{Capability, Change, Delta, Element, Fabric, Path};
 use test_fabrics::{FatTree, Spread};
 fn sample(name: &str) -> Fabric {
     let dir = FilePath::new(env!("CARGO_MANIFEST_DIR"))
@@ -212,4 +212,66 @@ fn a_reroute_that_joins_two_paths_is_told() {
     let found = difference(&before, &slow, 0, &mut |_, _| ());
     assert_eq!(found.changed.len(), 1);
     assert_eq!(found.looked_at, 0);
+}
+
+#[test]
+fn what_depends_on_a_switch_is_told_before_it_goes_down() {
+    let tree = sample("tree");
+    let without = |text: &str| {
+        let switch = tree.locate_switch(text).expect("a switch");
+        Without::new(&tree, switch).expect("a switch")
+    };
+    let hosts = |without: &Without<'_>| {
+        let attached = without.attached();
+        let name = |one: &Attached| {
+            let node = tree.port(one.device.ports[0]).node;
+            let name = tree.node(node).name.to_string();
+            (name, one.lost, one.device.ports.len())
+        };
+        attached.iter().map(name).collect::<Vec<_>>()
+    };
+    let leaf = without("Leaf0");
+    let on_leaf = hosts(&leaf);
+    assert!(on_leaf.contains(&("Host8".to_owned(), 2, 2)), "{on_leaf:?}");
+    assert!(on_leaf.contains(&("Host0".to_owned(), 1, 2)), "{on_leaf:?}");
+    let found = leaf.dependence(u64::MAX, &mut |_, _| ());
+    // Host 8 has both ports there, so each of the other eleven is cut off from it, and no cable helps.
+    let cut = on_leaf.iter().filter(|(_, lost, of)| lost == of).count() as u64;
+    assert_eq!((found.pairs, found.looked_at), (66, 66));
+    let apart = pairs_with(cut, 12);
+    assert!(found.cut >= apart);
+    assert_eq!(found.cut_until_rerouted, found.cut - apart);
+    assert!(found.alone > 0 && !found.alone_examples.is_empty());
+    let spine = without("Spine0");
+    assert_eq!(hosts(&spine), []);
+    let found = spine.dependence(u64::MAX, &mut |_, _| ());
+    assert_eq!(
+        found.cut, found.cut_until_rerouted,
+        "the other spine is there"
+    );
+
+    // A path is judged by itself, as a walk finds it.
+    let path = |from: u16, to: u16| Path {
+        slid: Lid(from),
+        dlid: Lid(to),
+    };
+    let survey = all(&tree);
+    let needless = survey.needless.iter();
+    let through_spine = needless
+        .filter(|needless| name(&tree, needless.element) == "switch Spine0")
+        .flat_map(|needless| &needless.examples);
+    let through_spine = through_spine.map(|example| example.primary);
+    for primary in through_spine {
+        assert_eq!(spine.fate(primary), Fate::Lost);
+    }
+    let known = tree.end_ports().next().expect("a port");
+    let known = tree.port(known).lids.expect("it has LIDs").base().0;
+    assert_eq!(spine.fate(path(known, 40_000)), Fate::Unknown);
+    let host = tree.nodes_by_name("Host0").next().expect("a host");
+    assert!(Without::new(&tree, host).is_none());
+}
+
+/// Of so many hosts, the pairs that one of some is in.
+fn pairs_with(some: u64, of: u64) -> u64 {
+    some * (of - some) + some * some.saturating_sub(1) / 2
 }

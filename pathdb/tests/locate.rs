@@ -139,3 +139,27 @@ fn what_several_boxes_are_called_names_none_of_them() {
     }
     assert_eq!(found(&fabric, "5", &none).0, ["twin port 1"]);
 }
+
+#[test]
+fn a_switch_is_named_by_guid_or_by_a_name_that_no_other_switch_has() {
+    let fabric = irregular();
+    let wanted = fabric.nodes_by_name("SW 3").next().expect("a switch");
+    let guid = format!("{:#x}", fabric.node(wanted).guid.0);
+    let lid = fabric.port(fabric.port_of(wanted, 0).expect("port 0")).lids;
+    let lid = lid.expect("a switch has a LID").base().to_string();
+    for text in ["SW 3", &guid, &lid] {
+        assert_eq!(fabric.locate_switch(text), Ok(wanted), "{text}");
+    }
+    let error = |text: &str| fabric.locate_switch(text).expect_err(text).to_string();
+    let switches = fabric.switch_count();
+    let several = error("SW");
+    let start = format!("'SW' names {switches} switches: name one by guid, such as 0x");
+    assert!(several.starts_with(&start), "{several}");
+    assert!(several.contains("') or 0x"), "{several}");
+    assert_eq!(error("node 3"), "'node 3' is not a switch");
+    assert_eq!(error("SW 99"), "switch 'SW 99' is not in this fabric");
+    assert_eq!(error("0x12345"), "guid '0x12345' is not in this fabric");
+    let host = fabric.nodes_by_name("node 3").next().expect("a node");
+    let host = format!("{:#x}", fabric.node(host).guid.0);
+    assert_eq!(error(&host), format!("'{host}' is not a switch"));
+}

@@ -105,6 +105,11 @@ impl PortHosts {
         self.table.insert((node_guid, from), host);
     }
 
+    /// When something was said last from this port.
+    pub(crate) fn heard(&self, node_guid: Guid, at: SubnetLid) -> Option<Time> {
+        Some(self.table.get(&(node_guid, at))?.heard)
+    }
+
     /// Whether a port has been shown to be another host's than the one that has the port `peer`. `gid`: what a path
     /// source says of it; then a port that had that LID before is no other one's proof.
     pub(crate) fn is_anothers(

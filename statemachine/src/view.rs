@@ -499,6 +499,11 @@ pub struct AssociationView {
     pub remote_comm_id: Option<u32>,
     /// The peer's ports, as far as known; LID 0 for those out of service when it told us.
     pub peer_ports: Vec<PortAddress>,
+    /// Those of them that the peer's operator wants connections off.
+    pub drained_peer_ports: Vec<Gid>,
+    /// When the peer's daemon said something last in an open association with this device, this connection's or
+    /// another's.
+    pub heard: Option<Time>,
 }
 
 /// Where an association stands.

@@ -93,8 +93,10 @@ fn table(conns: &[model::Conn]) -> String {
             filter::owner(&conn.program.command, conn.program.pid)
         }),
         ("PEER", |conn| {
-            let node = conn.qp.peer_node.as_ref();
-            node.unwrap_or(&conn.primary.dgid).clone()
+            match conn.association.peer_daemon.state.as_str() {
+                "silent" => format!("{} (apmd silent)", peer(conn)),
+                _ => peer(conn),
+            }
         }),
         ("PRIMARY", |conn| brief(&conn.primary)),
         ("ALTERNATE", |conn| {
@@ -113,6 +115,39 @@ fn table(conns: &[model::Conn]) -> String {
         }),
     ];
     table::table(conns, &columns)
+}
+
+/// The peer's name, else its GID, else its LID.
+fn peer(conn: &model::Conn) -> String {
+    let Path { dgid, dlid, .. } = &conn.primary;
+    match &conn.qp.peer_node {
+        Some(name) => name.clone(),
+        None if dgid == "::" => format!("lid {dlid}"),
+        None => dgid.clone(),
+    }
+}
+
+/// Whether the peer's daemon answers, and when it was heard.
+fn peer_daemon(daemon: &model::PeerDaemon) -> String {
+    let heard = daemon
+        .heard_seconds
+        .map(|seconds| format!("heard {seconds:.1} s ago"));
+    let version = daemon.protocol_version.map_or_else(String::new, |version| {
+        format!(", protocol version {version}")
+    });
+    match (daemon.state.as_str(), heard) {
+        ("answers", Some(heard)) => format!("answers, {heard}{version}"),
+        ("silent", heard) => {
+            let silent = daemon.silent_seconds.unwrap_or_default();
+            let heard = heard.unwrap_or_else(|| "not heard before".to_owned());
+            format!(
+                "silent for {silent:.1} s: the peer's kernel answers in its place; {heard}{version}; start \
+                 apmd on the peer's host"
+            )
+        }
+        (_, Some(heard)) => format!("{heard}, nothing recent is known{version}"),
+        (_, None) => "not heard yet".to_owned(),
+    }
 }
 
 /// What an alternate shares with the primary, in a word or two.
@@ -166,6 +201,7 @@ fn details(conn: &model::Conn) -> String {
             None => format!("gid {}", conn.primary.dgid),
         },
     );
+    line("peer's apmd", peer_daemon(&conn.association.peer_daemon));
     let probing = &conn.probing;
     line("primary", long(&conn.primary));
     line(
@@ -222,7 +258,11 @@ fn details(conn: &model::Conn) -> String {
     }
     line("association", association(&conn.association));
     for port in &conn.association.peer_ports {
-        line("peer's port", format!("{} lid {}", port.gid, port.lid));
+        let drained = if port.drained { ", drained" } else { "" };
+        line(
+            "peer's port",
+            format!("{} lid {}{drained}", port.gid, port.lid),
+        );
     }
     let counters = &conn.counters;
     line(
@@ -410,6 +450,61 @@ mod tests {
         );
         let (row, _) = shown(r#""origin":"sa","overlap":{"switches":0,"links":0},"shared":[]"#);
         assert!(row.is_some_and(|row| row.contains("port 1 lid 4>8 nothing armed")));
+    }
+
+    #[test]
+    fn the_peers_daemon_is_shown_as_it_is_known() {
+        let mut conn = conn(r#""origin":null,"overlap":null,"shared":null"#);
+        let mut shown = |state: &str, heard: Option<f64>, silent: Option<f64>| {
+            conn.association.peer_daemon = model::PeerDaemon {
+                state: state.to_owned(),
+                heard_seconds: heard,
+                silent_seconds: silent,
+                protocol_version: heard.map(|_| 2),
+            };
+            let details = details(&conn);
+            let mut lines = details.lines().map(str::trim);
+            let line = lines.find_map(|line| line.strip_prefix("peer's apmd"));
+            let is_marked = table(std::slice::from_ref(&conn)).contains("fe80::2 (apmd silent)");
+            assert_eq!(is_marked, state == "silent");
+            line.expect("a line").trim().to_owned()
+        };
+        assert_eq!(
+            shown("answers", Some(0.42), None),
+            "answers, heard 0.4 s ago, protocol version 2"
+        );
+        assert_eq!(
+            shown("silent", Some(7.5), Some(7.04)),
+            "silent for 7.0 s: the peer's kernel answers in its place; heard 7.5 s ago, protocol version 2; \
+             start apmd on the peer's host"
+        );
+        assert_eq!(
+            shown("silent", None, Some(3.0)),
+            "silent for 3.0 s: the peer's kernel answers in its place; not heard before; start apmd on the \
+             peer's host"
+        );
+        assert_eq!(
+            shown("unknown", Some(412.0), None),
+            "heard 412.0 s ago, nothing recent is known, protocol version 2"
+        );
+        assert_eq!(shown("unknown", None, None), "not heard yet");
+        // An apmd before this one says nothing of it.
+        assert_eq!(shown("", None, None), "not heard yet");
+
+        let port = |drained| model::PeerPort {
+            gid: "fe80::2".to_owned(),
+            lid: 8,
+            drained,
+        };
+        conn.association.peer_ports = vec![port(false), port(true)];
+        let details = details(&conn);
+        let ports = details.lines().filter(|line| line.contains("peer's port"));
+        let drained = ports.map(|line| line.ends_with("lid 8, drained"));
+        assert_eq!(drained.collect::<Vec<_>>(), [false, true]);
+        conn.primary.dgid = "::".to_owned();
+        assert_eq!(peer(&conn), "lid 8");
+        conn.qp.peer_node = Some("node7 mlx5_0".to_owned());
+        assert_eq!(peer(&conn), "node7 mlx5_0");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `apmctl port drain` and `undrain`: connections leave a port before its maintenance.
 
+mod preview;
+
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,10 @@ pub(super) struct Drain {
     /// Seconds to wait at most; exit status 4 after that
     #[arg(short, long, default_value_t = 30.0, value_name = "SECS")]
     timeout: f64,
+    /// Change nothing: say which connections would leave the port, and which could not and why; exit status 4 if
+    /// there are any of the latter
+    #[arg(long, conflicts_with = "timeout")]
+    dry_run: bool,
 }
 
 #[derive(Args)]
@@ -74,6 +80,9 @@ impl Drain {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let timeout = seconds(self.timeout)?;
         let port = checked(self.port)?;
+        if self.dry_run {
+            return preview::run(options, &port);
+        }
         let before = left(options, &port)?;
         let _: Drained = ask(options, Change::Drain { port: port.clone() })?;
         let after = wait(options, &port, before, timeout)?;
@@ -141,15 +150,20 @@ fn wait(options: &Options, port: &str, before: Left, timeout: Duration) -> Resul
 
 fn left(options: &Options, name: &str) -> Result<Left, Failure> {
     let ports: Vec<Port> = ask(options, Show::Port)?;
-    let port = ports.iter().find(|port| port.label() == name);
-    let port = port.ok_or_else(|| {
-        Failure::Failed(format!(
-            "{name}: not a port that apmd looks after (see `apmctl port`)"
-        ))
-    })?;
+    let port = find(&ports, name)?;
     Ok(Left {
         primaries: port.primaries,
         alternates: port.alternates,
+    })
+}
+
+/// The port of this name among those of the host.
+fn find<'p>(ports: &'p [Port], name: &str) -> Result<&'p Port, Failure> {
+    let port = ports.iter().find(|port| port.label() == name);
+    port.ok_or_else(|| {
+        Failure::Failed(format!(
+            "{name}: not a port that apmd looks after (see `apmctl port`)"
+        ))
     })
 }
 

@@ -114,6 +114,7 @@ impl Parts {
             client: &|id| self.client(id),
             warnings: &|id| self.kernel.traps(id),
             ssa: self.fabric.ssa(),
+            peer_daemons: self.connections.peer_daemons(),
             observer: caller.peer,
             history,
         })

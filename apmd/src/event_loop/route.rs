@@ -227,7 +227,10 @@ impl Parts {
         let answer = mad.probe_answers().into_iter().flatten();
         let answer = { answer }.find(|answer| engine.expects_probe(answer));
         match answer {
-            Some(answer) => self.connections.handle(now, Input::Probed(answer)),
+            Some(answer) => {
+                let by_daemon = mad.message.is_here();
+                self.connections.handle_probed(now, answer, by_daemon);
+            }
             None => {
                 let PresenceReceived {
                     from,

@@ -5,6 +5,7 @@
 use std::ops::Bound;
 
 use cm_msgs::Guid;
+use cm_msgs::association::VERSION;
 use cm_msgs::control::{self, Placement, PolicyOverride, PolicyWords};
 use cm_msgs::path;
 use cm_msgs::path::PortAddress;
@@ -12,13 +13,13 @@ use paths::fabric::Common;
 use paths::source::Ssa;
 use serde::{Deserialize, Serialize};
 use statemachine::view::{self, AssociationView, Grade, Identity, PortView, ProbeView, Protection};
-use statemachine::{ConnId, ConnectionView, Engine, Input, Time};
+use statemachine::{ConnId, ConnectionView, Engine, Input, PortId, Time};
 
 use super::filter::{ConnectionFilter, is_owner};
 use super::impossible::LocalDevice;
 use super::model::{
-    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerPort,
-    PlainUnits, Policy, Probing, Program, QueuePair, SharedElement, Standing,
+    Alternate, Association, Candidate, Conn, ConnSums, GlobalRoute, Past, Path, PeerDaemon,
+    PeerPort, PlainUnits, Policy, Probing, Program, QueuePair, SharedElement, Standing,
 };
 use super::ports::{mtu_bytes, rate_mbps};
 use super::request::Refused;
@@ -26,6 +27,7 @@ use crate::client::Client;
 use crate::devices::Devices;
 use crate::io::seqpacket::Peer;
 use crate::kernel;
+use crate::peer_daemons::{self, PeerDaemons};
 
 #[cfg(test)]
 mod tests;
@@ -52,6 +54,7 @@ pub(crate) struct Connections<'a> {
     /// What undoes the protection of one that is armed, in words.
     pub(crate) warnings: &'a dyn Fn(ConnId) -> Vec<String>,
     pub(crate) ssa: &'a Ssa,
+    pub(crate) peer_daemons: &'a PeerDaemons,
     pub(crate) observer: Peer,
     /// Whether to say what happened to them.
     pub(crate) history: bool,
@@ -143,8 +146,32 @@ impl Connections<'_> {
 
     fn peer_node(&self, view: &ConnectionView) -> Option<String> {
         let fabric = &self.ssa.known()?.fabric;
-        let port = fabric.port_by_lid(view.primary.dlid)?;
+        let path::Path { dgid, dlid, .. } = view.primary;
+        // Two subnets may have equal LIDs.
+        let by_guid = Some(dgid).filter(|gid| !gid.is_unspecified());
+        let by_guid = by_guid.and_then(|gid| fabric.port_by_guid(gid.interface_id()));
+        let port = by_guid.or_else(|| fabric.port_by_lid(dlid))?;
         Some(fabric.node(fabric.port(port).node).name.to_string())
+    }
+
+    fn peer_daemon(&self, view: &ConnectionView) -> PeerDaemon {
+        let paths = [Some(&view.primary), view.alternate.as_ref()];
+        let far = |path: &path::Path| (PortId::new(view.node_guid, path.port), path.dlid);
+        let paths = paths.into_iter().flatten().map(far);
+        let heard = view.association.heard;
+        let found = self.peer_daemons.of(self.now, paths, heard);
+        let (state, heard, silent) = match found {
+            peer_daemons::PeerDaemon::Answers(heard) => ("answers", Some(heard), None),
+            peer_daemons::PeerDaemon::Silent { since, heard } => ("silent", heard, Some(since)),
+            peer_daemons::PeerDaemon::Unknown(heard) => ("unknown", heard, None),
+        };
+        PeerDaemon {
+            state: state.to_owned(),
+            heard_seconds: heard.map(|age| age.as_secs_f64()),
+            silent_seconds: silent.map(|age| age.as_secs_f64()),
+            // Whoever speaks another version is not heard in an association.
+            protocol_version: view.association.heard.map(|_| VERSION),
+        }
     }
 
     fn show(&self, view: ConnectionView, ports: &[PortView]) -> Conn {
@@ -163,7 +190,10 @@ impl Connections<'_> {
             probing: probing(&view),
             chosen: view.chosen.as_ref().map(candidate),
             runner_up: view.runner_up.as_ref().map(candidate),
-            association: association(&view.association, comm_ids),
+            association: Association {
+                peer_daemon: self.peer_daemon(&view),
+                ..association(&view.association, comm_ids)
+            },
             counters: view.counters,
             history: self
                 .history
@@ -434,6 +464,7 @@ fn association(view: &AssociationView, comm_ids: bool) -> Association {
     let peer_port = |port: &PortAddress| PeerPort {
         gid: port.gid.to_string(),
         lid: port.lid.0,
+        drained: view.drained_peer_ports.contains(&port.gid),
     };
     Association {
         state: view.state.to_string(),
@@ -441,5 +472,6 @@ fn association(view: &AssociationView, comm_ids: bool) -> Association {
         remote_comm_id: view.remote_comm_id.filter(|_| comm_ids),
         comm_ids_hidden: !comm_ids,
         peer_ports: view.peer_ports.iter().map(peer_port).collect(),
+        peer_daemon: PeerDaemon::default(),
     }
 }

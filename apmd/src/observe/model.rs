@@ -398,7 +398,7 @@ pub(crate) struct Candidate {
 }
 
 /// The daemons' shared state.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Association {
     /// `none`, `opening`, `parked`, `established`, `pausing` or `refused`.
     pub(crate) state: String,
@@ -409,6 +409,23 @@ pub(crate) struct Association {
     pub(crate) comm_ids_hidden: bool,
     /// The peer's ports, as far as known.
     pub(crate) peer_ports: Vec<PeerPort>,
+    /// Whether the peer's daemon is there.
+    #[serde(default)]
+    pub(crate) peer_daemon: PeerDaemon,
+}
+
+/// What is known of the peer's daemon without asking it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PeerDaemon {
+    /// `answers`, `silent` (its kernel answers in its place), or `unknown`.
+    pub(crate) state: String,
+    /// Seconds since it was last heard; null if it has not been.
+    pub(crate) heard_seconds: Option<f64>,
+    /// Of `silent`: for how many seconds at least.
+    pub(crate) silent_seconds: Option<f64>,
+    /// The version of the association that it speaks; null before it has said anything.
+    pub(crate) protocol_version: Option<u8>,
 }
 
 /// A port of the peer's.
@@ -417,6 +434,9 @@ pub(crate) struct PeerPort {
     pub(crate) gid: String,
     /// Its LID; 0 while it is not in service.
     pub(crate) lid: u16,
+    /// The peer's operator wants connections off it.
+    #[serde(default)]
+    pub(crate) drained: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

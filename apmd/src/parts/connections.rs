@@ -7,6 +7,7 @@ use statemachine::{
 };
 
 use crate::config::Config;
+use crate::peer_daemons::PeerDaemons;
 use crate::redundancy::Redundancy;
 
 /// What the engine wants done.
@@ -23,6 +24,7 @@ pub(crate) enum Note {
 pub(crate) struct Connections {
     engine: Engine,
     redundancy: Redundancy,
+    peer_daemons: PeerDaemons,
 }
 
 impl Connections {
@@ -30,6 +32,7 @@ impl Connections {
         Self {
             engine: Engine::new(config.engine(), random),
             redundancy: Redundancy::default(),
+            peer_daemons: PeerDaemons::default(),
         }
     }
 
@@ -42,7 +45,23 @@ impl Connections {
     }
 
     pub(crate) fn handle(&mut self, now: Time, input: Input) {
+        if let Input::Port(port, _) = &input {
+            self.peer_daemons.forget(*port);
+        }
         self.engine.handle(now, input);
+    }
+
+    /// A probe has come back: from the peer's daemon, or from its kernel.
+    pub(crate) fn handle_probed(&mut self, now: Time, answer: Probe, by_daemon: bool) {
+        let path = &answer.path;
+        self.peer_daemons
+            .answered(now, path.port, path.dlid, by_daemon);
+        self.engine.handle(now, Input::Probed(answer));
+    }
+
+    /// Whether peers' daemons answer.
+    pub(crate) fn peer_daemons(&self) -> &PeerDaemons {
+        &self.peer_daemons
     }
 
     /// Connections that have been armed on one port for a minute.

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::apmctl::{apmctl, json, limited, outcome, run};
+use crate::apmctl::{apmctl, json as json_of, limited, outcome, run};
 use crate::directory::Directory;
+use crate::script;
 
 /// OpenSM's files of a sample of pathdb's, under their own names.
 fn dump(directory: &Directory, sample: &str) -> String {
@@ -73,16 +74,16 @@ fn the_shared_switch_of_badly_cabled_hosts_is_named() {
         "{out}"
     );
 
-    let (_, judged) = json(&["path", "show", "Host8", "Host9", "--fabric", &tree]);
+    let (_, judged) = json_of(&["path", "show", "Host8", "Host9", "--fabric", &tree]);
     let names = vec!["switch Leaf0", "switch Spine0", "switch Leaf3"];
     assert_eq!(shared(&judged), (names, "tables_could"));
     assert_eq!(judged["disjoint"]["cables"]["switches"], 1);
     assert_eq!(judged["disjoint"]["tables"]["links"], 2);
-    let (_, judged) = json(&["path", "show", "Host0", "Host1", "--fabric", &tree]);
+    let (_, judged) = json_of(&["path", "show", "Host0", "Host1", "--fabric", &tree]);
     assert_eq!(shared(&judged), (vec![], "disjoint"));
-    let (_, judged) = json(&["path", "show", "Host10", "Host4", "--fabric", &tree]);
+    let (_, judged) = json_of(&["path", "show", "Host10", "Host4", "--fabric", &tree]);
     assert_eq!(shared(&judged).1, "cables_forbid", "host 10 has one cable");
-    let (_, judged) = json(&["path", "show", "Host10", "Host11", "--fabric", &tree]);
+    let (_, judged) = json_of(&["path", "show", "Host10", "Host11", "--fabric", &tree]);
     assert_eq!(judged["verdict"], "no_alternate");
     let (_, out, _) = show("Host10", "Host11");
     assert!(out.contains("verdict      no alternate\n"), "{out}");
@@ -92,20 +93,20 @@ fn the_shared_switch_of_badly_cabled_hosts_is_named() {
 fn hosts_are_named_by_whatever_they_have() {
     let directory = Directory::new();
     let tree = snapshot(&directory, "tree");
-    let (_, by_name) = json(&["path", "show", "Host8", "Host9", "--fabric", &tree]);
+    let (_, by_name) = json_of(&["path", "show", "Host8", "Host9", "--fabric", &tree]);
     let ports = by_name["source"].as_array().expect("ports");
     let (guid, lid) = (&ports[0]["guid"], ports[0]["lid"].to_string());
     let guid = guid.as_str().expect("a GUID");
     let gid = format!("fe80::{}:{}", &guid[10..14], &guid[14..18]);
     for source in [guid, &lid, &gid, "Host8/1"] {
-        let (_, other) = json(&["path", "show", source, "Host9", "--fabric", &tree]);
+        let (_, other) = json_of(&["path", "show", source, "Host9", "--fabric", &tree]);
         assert_eq!(other, by_name, "{source}");
     }
     let hosts = directory.write("hosts", &format!("10.0.0.8 {gid}\n"));
     let by_ip = [
         "path", "show", "10.0.0.8", "Host9", "--fabric", &tree, "--hosts", &hosts,
     ];
-    assert_eq!(json(&by_ip).1, by_name);
+    assert_eq!(json_of(&by_ip).1, by_name);
 
     for (from, to, wanted) in [
         ("Host8", "Host99", "node 'Host99' is not in this fabric"),
@@ -126,9 +127,9 @@ fn what_fails_together_is_no_alternate_of_each_other() {
     let directory = Directory::new();
     let tree = snapshot(&directory, "tree");
     let show = ["path", "show", "Host0", "Host5", "--fabric", &tree];
-    assert_eq!(shared(&json(&show).1), (vec![], "disjoint"));
+    assert_eq!(shared(&json_of(&show).1), (vec![], "disjoint"));
     let risks = directory.write("risks", "[chassis]\nswitch Spine0\nswitch Spine1\n");
-    let (_, judged) = json(&[&show[..], &["--risks", &risks]].concat());
+    let (_, judged) = json_of(&[&show[..], &["--risks", &risks]].concat());
     assert_eq!(shared(&judged), (vec!["group chassis"], "cables_forbid"));
     let risks = directory.write("risks", "[chassis]\nswitch Spine0\nswitch Spine7\n");
     let (code, _, error) = run(&[&show[..], &["--risks", &risks]].concat());
@@ -161,12 +162,12 @@ fn an_import_that_fails_leaves_the_snapshot_that_was_there() {
     fs::write(&tables, &whole).expect("a temporary file");
     let hosts = directory.write("hosts", "10.0.0.1 fe80::10:1\n10.0.0.9 fe80::9\n");
     let import = ["fabric", "import", &dump, "-o", &tree, "--hosts", &hosts];
-    let (code, numbers) = json(&import);
+    let (code, numbers) = json_of(&import);
     assert_eq!(code, 0);
     assert_eq!(numbers["addresses"], 1);
     assert_eq!(numbers["foreign"][0]["address"], "10.0.0.9");
     assert_eq!(numbers["multi_port_systems"], 10);
-    let (code, shown) = json(&["fabric", "show", "--fabric", &tree]);
+    let (code, shown) = json_of(&["fabric", "show", "--fabric", &tree]);
     assert_eq!(code, 0);
     for (key, value) in [
         ("switches", 6),
@@ -227,7 +228,7 @@ fn a_check_names_bad_cabling_and_what_joins_paths_needlessly() {
     ] {
         assert!(out.contains(line), "{out}");
     }
-    let (code, found) = json(&["fabric", "check", "--fabric", &tree, "--pairs", "7"]);
+    let (code, found) = json_of(&["fabric", "check", "--fabric", &tree, "--pairs", "7"]);
     assert_eq!(code, 4);
     assert_eq!(
         (&found["pairs"], &found["pairs_looked_at"]),
@@ -247,9 +248,104 @@ fn a_check_names_bad_cabling_and_what_joins_paths_needlessly() {
         "{out}"
     );
     assert!(!out.contains("every port of a host reaches"), "{out}");
-    let (_, found) = json(&["fabric", "check", "--fabric", &hole]);
+    let (_, found) = json_of(&["fabric", "check", "--fabric", &hole]);
     assert_eq!(found["dead_ends"][0]["lid"], 4);
     assert!(found["unreachable"].as_u64().expect("a number") > 0);
+}
+
+/// A connection as the daemon shows it: of ports `x` on device ports 1 and 2, as LID and GID.
+fn connection(id: &str, primary: [(u16, &str); 2], alternate: Option<[(u16, &str); 2]>) -> Value {
+    let path = |port: u8, [(slid, sgid), (dlid, dgid)]: [(u16, &str); 2]| {
+        json!({"port": port, "slid": slid, "dlid": dlid, "sgid": sgid, "dgid": dgid, "sl": 0, "mtu": 4096,
+            "rate": 7, "pkey": 65535, "ack_timeout": 14, "global": false, "traffic_class": 0, "hop_limit": 0,
+            "flow_label": 0, "origin": null, "overlap": null, "shared": null})
+    };
+    json!({"id": id, "device": "mlx5_0", "node_guid": "0x1", "qpn": 18, "peer_qpn": 19, "role": "active",
+        "opted_in": false, "pid": 7, "command": "rping", "qp_state": "rts", "migration": "armed",
+        "protection": if alternate.is_some() { "armed" } else { "unprotected" }, "reason": null,
+        "primary": path(1, primary), "alternate": alternate.map(|ends| path(2, ends)), "chosen": null,
+        "runner_up": null, "association": {"state": "established", "local_comm_id": 1, "remote_comm_id": 2,
+        "peer_ports": []}, "counters": counters(), "changed_seconds": 1.0})
+}
+
+fn counters() -> Value {
+    let counters = statemachine::view::ConnectionCounters::default();
+    serde_json::to_value(counters).expect("plain numbers")
+}
+
+#[test]
+fn what_a_switch_takes_with_it_is_told_before_it_is_switched_off() {
+    let directory = Directory::new();
+    let tree = snapshot(&directory, "tree");
+    let check = |switch| ["fabric", "check", "--fabric", &tree, "--without", switch];
+    let nowhere = directory.file("");
+    let alone = |switch| run(&[&check(switch)[..], &["-s", &nowhere]].concat());
+
+    let (code, out, error) = alone("Leaf0");
+    assert_eq!((code, error.as_str()), (4, ""), "{out}");
+    for line in [
+        "without switch Leaf0 (0x0000000000200000):\n",
+        "cut off: Host8 (all 2 ports of the device are on it)\n",
+        "fewer ports: Host0 loses 1 of 2 ports of the device\n",
+        "looked at 66 of 66 pairs of devices, with the forwarding tables as they are: ",
+        "this host's connections are not known: ",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    let (code, out, _) = alone("0x200000");
+    assert_eq!(code, 4);
+    assert!(out.starts_with("without switch Leaf0 "), "{out}");
+    for (node, wanted) in [
+        ("Host8", "'Host8' is not a switch"),
+        ("Leaf9", "switch 'Leaf9' is not in this fabric"),
+    ] {
+        let (code, out, error) = alone(node);
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert_eq!(error, format!("apmctl: {wanted}\n"));
+    }
+
+    // Host 0's connections to host 1, whose second ports are on Leaf1; to host 8, which has both on Leaf0; and one
+    // with LIDs of another subnet.
+    let [first, second] = [(1, "fe80::10:1"), (4, "fe80::10:2")];
+    let [far_first, far_second] = [(7, "fe80::10:4"), (9, "fe80::10:5")];
+    let page = json!({"connections": [
+        connection("1.1", [first, far_first], Some([second, far_second])),
+        connection("1.2", [second, far_second], Some([first, far_first])),
+        connection("1.3", [first, far_first], None),
+        connection("1.4", [second, far_second], None),
+        connection("1.5", [(1, "fe80::99:1"), far_first], None),
+    ], "next": null});
+    let arguments = [&["-j"], &check("Leaf0")[..]].concat();
+    let (code, out, error) = script::run(&[&page.to_string()], &arguments);
+    assert_eq!(code, 4, "{error}");
+    let found: Value = serde_json::from_str(&out).expect("JSON");
+    let live = &found["connections"];
+    let ids = |list: &str| {
+        let list = live[list].as_array().expect("a list");
+        let ids = list.iter().map(|one| one["id"].as_str().expect("an ID"));
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(live["total"], 5);
+    assert_eq!(ids("moves"), ["1.1"]);
+    assert_eq!(ids("lose_alternate"), ["1.2"]);
+    assert_eq!(ids("cut"), ["1.3"]);
+    assert_eq!(ids("unknown"), ["1.5"]);
+    assert_eq!(found["connections_error"], Value::Null);
+    let (_, out, _) = script::run(&[&page.to_string()], &check("Leaf0"));
+    for line in [
+        "conn 1.3 rping[7]: is cut: its primary is lost, and it has no alternate (unprotected)\n",
+        "conn 1.1 rping[7]: moves: to its alternate\n",
+        "of 5 connections of this host 1 would be cut, 1 move, 1 lose their alternate; of 1 paths are not in \
+         this snapshot, import the fabric again\n",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    // A spine whose pairs all have a way around it in the tables cuts nothing, or says that it does.
+    let (code, found) = json_of(&[&check("Spine1")[..], &["-s", &nowhere]].concat());
+    let cut = found["pairs_cut"].as_u64().expect("a number");
+    assert_eq!(code, if cut > 0 { 4 } else { 0 });
+    assert_eq!(found["pairs_cut_until_rerouted"], found["pairs_cut"]);
+    assert_eq!(found["hosts_cut_off"], json!([]));
 }
 
 #[test]
@@ -277,13 +373,13 @@ fn a_diff_tells_cables_from_routes_and_who_suffers() {
     ] {
         assert!(out.contains(line), "{out}");
     }
-    let (_, differs) = json(&["fabric", "diff", &tree, &cut]);
+    let (_, differs) = json_of(&["fabric", "diff", &tree, &cut]);
     assert_eq!(differs["links_gone"].as_array().map(Vec::len), Some(3));
     assert_eq!(differs["lids_moved"][0]["after"], Value::Null);
 
     // Leaf0 forgets how to get to Host0's second port, so who is there has lost an alternate.
     let hole = without_entry(&directory, "Leaf0", "0x0004");
-    let (code, differs) = json(&["fabric", "diff", &tree, &hole]);
+    let (code, differs) = json_of(&["fabric", "diff", &tree, &hole]);
     assert_eq!(code, 4);
     assert_eq!(differs["routes_changed"][0]["switch"], "Leaf0");
     assert_eq!(differs["routes_changed"][0]["entries"], 1);
@@ -293,7 +389,7 @@ fn a_diff_tells_cables_from_routes_and_who_suffers() {
             .iter()
             .any(|pair| pair["source"] == "Host0" || pair["destination"] == "Host0")
     );
-    let (code, better) = json(&["fabric", "diff", &hole, &tree]);
+    let (code, better) = json_of(&["fabric", "diff", &hole, &tree]);
     assert_eq!(code, 0);
     assert_eq!(better["pairs_better"].as_u64(), Some(worse.len() as u64));
 }
@@ -321,7 +417,7 @@ fn a_diff_tells_of_a_host_that_has_lost_a_port() {
         "{out}"
     );
     assert!(out.contains("looked at 45 of 45 pairs"), "{out}");
-    let (_, differs) = json(&["fabric", "diff", &tree, &lost]);
+    let (_, differs) = json_of(&["fabric", "diff", &tree, &lost]);
     let worse = differs["pairs_worse"].as_array().expect("a list");
     assert_eq!(worse.len(), 9, "with each other host: {worse:?}");
     let (code, _, _) = run(&["fabric", "diff", &lost, &tree]);

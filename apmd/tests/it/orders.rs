@@ -26,6 +26,8 @@ fn what_makes_no_sense_is_2() {
         &["port", "drain", "mlx5_0"],
         &["port", "drain", "mlx5_0/x"],
         &["port", "drain", "mlx5_0/1", "-t", "nan"],
+        &["port", "drain", "mlx5_0", "--dry-run"],
+        &["port", "drain", "mlx5_0/1", "--dry-run", "-t", "3"],
         &["port", "undrain", "/1"],
     ] {
         assert_eq!(run(arguments).0, 2, "{arguments:?}");
@@ -52,6 +54,10 @@ fn what_is_not_there_is_1_and_says_so() {
         (&["conn", "migrate", "device", "mlx5_9"], "device mlx5_9"),
         (
             &["port", "drain", "mlx5_9/1"],
+            "mlx5_9/1: not a port that apmd looks after",
+        ),
+        (
+            &["port", "drain", "mlx5_9/1", "--dry-run"],
             "mlx5_9/1: not a port that apmd looks after",
         ),
         (
@@ -156,4 +162,30 @@ fn an_order_that_is_not_understood_is_refused_and_nothing_else_happens() {
         assert!(buffer[..len].starts_with(br#"{"error":"#));
     }
     assert_eq!(outcome(&daemon.apmctl(&["conn"])).0, 0);
+}
+
+#[test]
+fn a_dry_run_asks_and_orders_nothing() {
+    let port = |number: u8| {
+        format!(
+            r#"{{"device":"mlx5_0","port":{number},"node_guid":"0x1","state":"up","apm":true,"mads":true,
+            "link_layer":"infiniband","lid":4,"lmc":0,"sm_lid":1,"gid":"fe80::1","mtu":4096,"pkeys":[65535],
+            "interface":null,"primaries":0,"alternates":0}}"#
+        )
+    };
+    let ports = format!("[{},{}]", port(1), port(2));
+    let none = r#"{"connections":[],"next":null}"#;
+    // A third request would find nobody who answers.
+    let drain = ["port", "drain", "mlx5_0/1", "--dry-run"];
+    let (code, text, error) = script::run(&[&ports, none], &drain);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let want =
+        "mlx5_0/1, dry run (nothing is changed): 0 connections would leave it, 0 could not\n";
+    assert_eq!(text, want);
+    let (code, text, _) = script::run(&[&ports, none], &[&drain[..], &["-j"]].concat());
+    assert_eq!(code, 0);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let want = serde_json::json!({"schema": 1, "port": "mlx5_0/1", "dry_run": true, "drained": false,
+        "moves": [], "stuck": [], "alternates": 0, "alternate_ids": []});
+    assert_eq!(json, want);
 }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is wrong with a fabric, found without sending a packet: forwarding tables that lead in
 //! circles or nowhere, devices whose ports hang on one switch, and pairs of devices whose paths meet
-//! though the cables lead around.
+//! though the cables lead around. And what depends on a switch that is to go down.
 
 mod connectivity;
 mod difference;
 mod forwarding;
 mod survey;
+mod without;
 
 pub use difference::{Difference, LinkChange, LostPorts, MovedLids, Worse, difference};
 pub use forwarding::{Cause, Stuck, Unreachable};
 pub use survey::{Example, Needless, Survey, survey};
+pub use without::{Attached, Dependence, Fate, Without};
 
 use std::collections::BTreeMap;
 

@@ -178,7 +178,7 @@ impl Sums {
 }
 
 /// Keeps the least examples, so that the same are kept however the work was shared.
-fn keep(examples: &mut Vec<Example>, more: &[Example]) {
+pub(super) fn keep(examples: &mut Vec<Example>, more: &[Example]) {
     examples.extend(more);
     examples.sort_unstable();
     examples.truncate(EXAMPLES);

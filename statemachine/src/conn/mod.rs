@@ -575,7 +575,7 @@ impl Connection {
             alternate_probe,
             chosen,
             runner_up,
-            association: self.association_view(),
+            association: self.association_view(cx),
             counters: core.counters,
             changed: self.record.changed(),
             held: self.held(cx, now),

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::input::MadSource;
 use crate::port_hosts::FarEnd;
 use crate::subnet::SubnetLid;
+use crate::time::Time;
 
 impl Core {
     /// A message of the open association came from there.
@@ -17,6 +18,14 @@ impl Core {
             let said = self.peer.reported();
             cx.port_hosts.spoke(self.node_guid, from, said, cx.now);
         }
+    }
+
+    /// When the peer's host said something last, from any port that it has reported.
+    pub(super) fn peer_heard(&self, cx: &Context) -> Option<Time> {
+        let ports = self.peer.reported().iter();
+        let ends = ports.filter_map(|port| cx.ports.end_of(self.node_guid, port));
+        ends.filter_map(|end| cx.port_hosts.heard(self.node_guid, end))
+            .max()
     }
 
     /// Whether a path that a source knows ends at a port that is not the peer's. That its GID and its LID are one port's

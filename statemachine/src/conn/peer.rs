@@ -213,6 +213,12 @@ impl Peer {
         ports.any(|(place, port)| port.gid == gid && self.drained >> place & 1 == 1)
     }
 
+    /// The GIDs of its ports that it drains.
+    pub(super) fn drained(&self) -> impl Iterator<Item = Gid> {
+        let gids = self.ports.iter().map(|port| port.gid);
+        gids.filter(|&gid| self.drains(gid))
+    }
+
     /// Whether the peer says that the port at the far end of this path is out of service, or has another LID than the
     /// path leads to. That LID may be another host's by now, which answers probes.
     pub(super) fn lacks_port_of(&self, path: &Path, lmc: u8) -> bool {

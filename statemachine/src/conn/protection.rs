@@ -288,7 +288,7 @@ impl Connection {
         state
     }
 
-    pub(super) fn association_view(&self) -> AssociationView {
+    pub(super) fn association_view(&self, cx: &Context) -> AssociationView {
         let (state, ids) = match &self.side {
             Side::Active(active) => active.view(),
             Side::Passive(passive) => passive.view(&self.core),
@@ -298,6 +298,8 @@ impl Connection {
             local_comm_id: ids.map(|ids| ids.local),
             remote_comm_id: ids.map(|ids| ids.remote).filter(|&id| id != 0),
             peer_ports: self.core.peer.ports.to_vec(),
+            drained_peer_ports: self.core.peer.drained().collect(),
+            heard: self.core.peer_heard(cx),
         }
     }
 }

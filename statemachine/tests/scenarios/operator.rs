@@ -268,6 +268,26 @@ fn ports_drained_at_both_ends_do_not_send_a_connection_to_and_fro() {
 }
 
 #[test]
+fn a_view_says_when_the_peer_was_heard_and_what_it_drains() {
+    let mut pair = Pair::armed(9);
+    let association = |pair: &Pair| pair.view(ACTIVE).association;
+    let before = association(&pair);
+    let heard = before.heard.expect("the association is open");
+    assert_eq!(before.drained_peer_ports, []);
+    let far = pair.qp(ACTIVE).alternate.expect("it is armed").dgid;
+    let (_, (_, port)) = Pair::rails(&pair.qp(ACTIVE).alternate.expect("it is armed"));
+    pair.run(1_000);
+    pair.drain_port(PASSIVE, port, true);
+    pair.run(1_000);
+    let after = association(&pair);
+    assert_eq!(after.drained_peer_ports, [far]);
+    assert!(after.heard > Some(heard), "its daemon has said so");
+    pair.drain_port(PASSIVE, port, false);
+    pair.run(1_000);
+    assert_eq!(association(&pair).drained_peer_ports, []);
+}
+
+#[test]
 fn a_drain_goes_through_whatever_is_lost_on_the_way() {
     seeds(100, |seed| {
         let host = (seed % 2) as usize;

@@ -42,6 +42,24 @@ fn registered(pair: &mut Pair, hosts: &[usize]) {
     pair.set_traffic(true);
 }
 
+/// Programs that make and drop many connections do not fill the log.
+#[test]
+fn a_connection_that_comes_and_goes_without_trouble_is_no_line() {
+    for end in [Pair::close, Pair::disconnect] {
+        let mut pair = Pair::new(1);
+        registered(&mut pair, &[ACTIVE, PASSIVE]);
+        pair.run_until_armed(5_000);
+        pair.run(1_000);
+        end(&mut pair, ACTIVE);
+        end(&mut pair, PASSIVE);
+        pair.run(10_000);
+        for host in [ACTIVE, PASSIVE] {
+            assert_eq!(said(&pair, host), []);
+            assert!(pair.traces(host).any(|trace| trace.what == What::Closed));
+        }
+    }
+}
+
 #[test]
 fn no_apmd_at_the_peer() {
     let mut pair = Pair::new(1);

@@ -4,16 +4,14 @@
 use std::fmt::Write;
 
 use clap::Args;
-use pathdb::check::{self, Cause, Example, Needless, OneSwitch, Stuck};
-use pathdb::{Fabric, NodeId, Path, PortId};
+use pathdb::check::{self, Cause, Needless, OneSwitch, Stuck};
+use pathdb::{Fabric, NodeId};
 use serde::Serialize;
 
 use super::Source;
+use super::finding::{Between, SHOWN, host, listed};
 use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome};
-
-/// Findings of one kind that are shown unless all are asked for.
-const SHOWN: usize = 10;
 
 #[derive(Args)]
 pub(super) struct Check {
@@ -22,6 +20,10 @@ pub(super) struct Check {
     /// Pairs of multi-port devices to look at, at most; they are spread evenly
     #[arg(long, value_name = "N", default_value_t = super::PAIRS)]
     pairs: u64,
+    /// What depends on this switch (its GUID, or a name that no other switch has), before it is taken down; exit status
+    /// 4 if a host, a pair of devices or a connection of this host would have no path
+    #[arg(long, value_name = "NODE")]
+    without: Option<String>,
 }
 
 /// What was found. Empty lists are good.
@@ -75,24 +77,12 @@ struct Joining {
     examples: Vec<Between>,
 }
 
-/// A primary and its best alternate.
-#[derive(Serialize)]
-struct Between {
-    source: String,
-    destination: String,
-    primary: Lids,
-    alternate: Option<Lids>,
-}
-
-#[derive(Serialize)]
-struct Lids {
-    slid: u16,
-    dlid: u16,
-}
-
 impl Check {
     pub(super) fn run(self, options: &Options) -> Result<Outcome, Failure> {
         let fabric = self.source.load()?;
+        if let Some(node) = &self.without {
+            return super::without::run(options, &fabric, node, self.pairs);
+        }
         let bar = Bar::new();
         let lost = fabric.unreachable_with(&mut |done, all| {
             bar.show("lids", done, all);
@@ -200,21 +190,6 @@ impl Found {
     }
 }
 
-/// A line for each, or for the first ones and how many more.
-fn listed<T>(text: &mut String, list: &[T], shown: usize, line: impl Fn(&T) -> String) {
-    for item in list.iter().take(shown) {
-        text.push_str(&line(item));
-        text.push('\n');
-    }
-    if list.len() > shown {
-        let _ = writeln!(
-            text,
-            "and {} more like that, see them with -d",
-            list.len() - shown
-        );
-    }
-}
-
 impl Lost {
     fn new(fabric: &Fabric, found: &check::Unreachable, of: usize, cause: &Cause) -> Self {
         let name = |node: NodeId| fabric.node(node).name.to_string();
@@ -291,40 +266,4 @@ impl Joining {
             examples.join(", ")
         )
     }
-}
-
-impl Between {
-    fn new(fabric: &Fabric, example: &Example) -> Self {
-        let lids = |path: Path| Lids {
-            slid: path.slid.0,
-            dlid: path.dlid.0,
-        };
-        let host_of = |lid| {
-            let port = fabric.port_by_lid(lid);
-            port.map_or(String::new(), |port| host(fabric, port))
-        };
-        Self {
-            source: host_of(example.primary.slid),
-            destination: host_of(example.primary.dlid),
-            primary: lids(example.primary),
-            alternate: example.alternate.map(lids),
-        }
-    }
-
-    fn text(&self) -> String {
-        let Self {
-            source,
-            destination,
-            primary,
-            ..
-        } = self;
-        format!(
-            "{source} (lid {}) and {destination} (lid {})",
-            primary.slid, primary.dlid
-        )
-    }
-}
-
-fn host(fabric: &Fabric, port: PortId) -> String {
-    fabric.node(fabric.port(port).node).name.to_string()
 }

@@ -3,9 +3,11 @@
 
 mod check;
 mod diff;
+mod finding;
 mod import;
 mod live;
 mod show;
+mod without;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

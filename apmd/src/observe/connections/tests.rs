@@ -89,6 +89,24 @@ fn the_peer_has_a_name_where_the_fabric_is_known() {
     assert_eq!(peer(&ssa).as_deref(), Some("node 1"), "LID 2");
 }
 
+#[test]
+fn a_peer_whose_kernel_answers_in_its_daemons_place_is_silent() {
+    let engine = engine(1);
+    let mut known = PeerDaemons::default();
+    let shown = |known: &PeerDaemons| {
+        let ssa = Ssa::new(Settings::default());
+        let page = page_with(&engine, &ssa, known, 0, &ConnectionFilter::default());
+        let daemon = &page.expect("all").connections[0].association.peer_daemon;
+        (daemon.state.clone(), daemon.heard_seconds)
+    };
+    assert_eq!(shown(&known), ("unknown".to_owned(), None));
+    let port = PortId::new(NODE, 1);
+    known.answered(Time(500_000), port, Lid(2), true);
+    assert_eq!(shown(&known), ("answers".to_owned(), Some(0.5)));
+    known.answered(NOW, port, Lid(2), false);
+    assert_eq!(shown(&known), ("silent".to_owned(), Some(0.5)));
+}
+
 /// What a user is shown: client 7 is a program of user 1000, client 8 of user 1001.
 fn page(engine: &Engine, uid: u32, filter: &ConnectionFilter) -> Result<ConnectionPage, String> {
     page_from(engine, &Ssa::new(Settings::default()), uid, filter)
@@ -98,6 +116,17 @@ fn page(engine: &Engine, uid: u32, filter: &ConnectionFilter) -> Result<Connecti
 fn page_from(
     engine: &Engine,
     ssa: &Ssa,
+    uid: u32,
+    filter: &ConnectionFilter,
+) -> Result<ConnectionPage, String> {
+    page_with(engine, ssa, &PeerDaemons::default(), uid, filter)
+}
+
+/// The same with what is known of peers' daemons.
+fn page_with(
+    engine: &Engine,
+    ssa: &Ssa,
+    peer_daemons: &PeerDaemons,
     uid: u32,
     filter: &ConnectionFilter,
 ) -> Result<ConnectionPage, String> {
@@ -113,6 +142,7 @@ fn page_from(
         client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
         warnings: &|_| Vec::new(),
         ssa,
+        peer_daemons,
         observer: Peer { pid: 1, uid },
         history: false,
     };
@@ -172,6 +202,7 @@ fn who_does_not_fit_is_told_without_a_view() {
             client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
             warnings: &|_| Vec::new(),
             ssa: &Ssa::new(Settings::default()),
+            peer_daemons: &PeerDaemons::default(),
             observer: Peer { pid: 1, uid: 0 },
             history: false,
         };
@@ -255,6 +286,7 @@ fn set(engine: &mut Engine, uid: u32, id: &str, words: &str) -> Result<String, S
             client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
             warnings: &|_| Vec::new(),
             ssa: &Ssa::new(Settings::default()),
+            peer_daemons: &PeerDaemons::default(),
             observer: Peer { pid: 1, uid },
             history: false,
         },
