@@ -10,9 +10,9 @@ use statemachine::{PortId, Time};
 
 /// Far LIDs that are remembered. Each is one that a path of a connection led to.
 const KNOWN_MAX: usize = 8_192;
-/// If there are more, those of which nothing was learnt for so long are forgotten.
+/// If there are more, those are forgotten of which nothing was learnt for this long.
 const STALE: Duration = Duration::from_secs(600);
-/// A daemon that was heard so recently, and whose kernel has not answered since, is said to answer.
+/// A daemon is said to answer if it was heard within this time, and its kernel has not answered since.
 const RECENT: Duration = Duration::from_secs(30);
 
 /// What the probes of one far LID showed.
@@ -33,14 +33,14 @@ pub(crate) struct PeerDaemons {
 /// What is known of one peer's daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerDaemon {
-    /// It answered so long ago, and nothing has shown since that it does not.
+    /// It answered this long ago, and nothing has shown since that it does not.
     Answers(Duration),
-    /// Its kernel answers in its place, for so long at least; it was heard so long ago, if it was.
+    /// Its kernel has answered in its place for `since` at least; it was heard `heard` ago, if it was.
     Silent {
         since: Duration,
         heard: Option<Duration>,
     },
-    /// Nothing recent; it was heard so long ago, if it was.
+    /// Nothing recent is known; it was heard this long ago, if it was.
     Unknown(Option<Duration>),
 }
 

@@ -271,7 +271,7 @@ fn what_depends_on_a_switch_is_told_before_it_goes_down() {
     assert!(Without::new(&tree, host).is_none());
 }
 
-/// Of so many hosts, the pairs that one of some is in.
+/// The number of pairs among `of` hosts in which at least one of `some` of these is.
 fn pairs_with(some: u64, of: u64) -> u64 {
     some * (of - some) + some * some.saturating_sub(1) / 2
 }

@@ -175,7 +175,7 @@ fn a_dry_run_asks_and_orders_nothing() {
     };
     let ports = format!("[{},{}]", port(1), port(2));
     let none = r#"{"connections":[],"next":null}"#;
-    // A third request would find nobody who answers.
+    // A third request would get no answer.
     let drain = ["port", "drain", "mlx5_0/1", "--dry-run"];
     let (code, text, error) = script::run(&[&ports, none], &drain);
     assert_eq!((code, error.as_str()), (0, ""));

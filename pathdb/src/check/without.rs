@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What depends on one switch: hosts that hang on it, pairs of devices, and single paths.
+//! What depends on one switch: hosts with ports on it, pairs of devices, and single paths.
 //!
 //! Two questions have different answers. At the moment at which the switch goes down only paths count that the
 //! forwarding tables have and that avoid it; later, when the subnet manager has routed around it, what the cables allow.
@@ -25,7 +25,7 @@ pub struct Without<'a> {
 pub struct Attached {
     /// The device, with all its ports that are up.
     pub device: Device,
-    /// How many of these ports hang on the switch.
+    /// How many of these ports are on the switch.
     pub lost: usize,
 }
 

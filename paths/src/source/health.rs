@@ -118,7 +118,7 @@ impl Health {
         self.counts.asked += 1;
     }
 
-    /// A lane answered `query`, after `took`, with so many paths or (`paths` is 0) that there is none.
+    /// A lane answered `query`, after `took`, with `paths` paths, or that there is none (0).
     pub(super) fn answered(
         &mut self,
         now: Time,

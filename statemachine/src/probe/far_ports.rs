@@ -90,8 +90,8 @@ impl FarPorts {
         }
     }
 
-    /// Returns the time from one probe of the path to the next: `verify`, or longer where there are so many paths that
-    /// not all can be probed as often. Then half of what may leave is for all paths alike. The other half is for far ports
+    /// Returns the time from one probe of the path to the next: `verify`, or longer where there are too many paths
+    /// to probe all as often. Then half of what may leave is for all paths alike. The other half is for far ports
     /// alike, whatever number of paths they have; what one of them does not need is for the others.
     pub(super) fn interval(&self, path: &ProbePath, verify: Duration) -> Duration {
         if pace::round(self.total) <= verify || verify.is_zero() {
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Far ports with so many paths each, and the intervals of these in milliseconds.
+    /// Far ports with these numbers of paths, and the intervals of their probes in milliseconds.
     fn intervals(sizes: &[u16]) -> Vec<u128> {
         let mut ports = FarPorts::default();
         let fars = || sizes.iter().zip(1..);

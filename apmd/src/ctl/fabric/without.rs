@@ -18,9 +18,9 @@ use crate::observe::model;
 #[derive(Serialize)]
 struct Found {
     without: Switch,
-    /// Hosts all of whose ports hang on it.
+    /// Hosts with all of their ports on it.
     hosts_cut_off: Vec<Hanging>,
-    /// Hosts some of whose ports hang on it.
+    /// Hosts with some of their ports on it.
     hosts_with_fewer_ports: Vec<Hanging>,
     pairs: u64,
     pairs_looked_at: u64,
@@ -49,7 +49,7 @@ struct Hanging {
     host: String,
     /// Of the device, those that are up.
     ports: usize,
-    /// Of these, those that hang on the switch.
+    /// Of these, those on the switch.
     lost: usize,
 }
 

@@ -24,7 +24,7 @@ fn is_of_many(path: &ProbePath) -> bool {
 }
 
 impl World {
-    /// These pairs, and so many paths to one far port.
+    /// These pairs, and `many` paths to one far port.
     fn beside(pairs: u16, many: u16) -> Self {
         let mut world = Self::of_pairs(pairs);
         for port in [1, 2] {

@@ -109,7 +109,7 @@ impl Scene {
         told.ok_or_else(|| Failure::not_shown("the client was not told of the migration"))
     }
 
-    /// The same so many times.
+    /// The same a number of times.
     pub(super) fn rearm_times(
         &mut self,
         context: &mut Context<'_>,

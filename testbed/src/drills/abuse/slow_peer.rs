@@ -31,7 +31,7 @@ const PEER: Host = Host::C;
 const CONNECTIONS: usize = 3_000;
 const SHORT_CONNECTIONS: usize = 300;
 
-/// Each sends a message in so many seconds: an alternate path is armed by traffic only.
+/// Seconds in which each sends one message: an alternate path is armed by traffic only.
 const SECONDS: usize = 3;
 
 /// The program of which the connections are judged.
@@ -44,7 +44,7 @@ const PULLS: usize = 3;
 /// without an answer while others wait.
 const SHARE: usize = 16;
 
-/// The peer's daemon is stopped for so long, and then goes on for so long, in turn: what it is sent in the
+/// The peer's daemon is stopped for the first time, and then goes on for the second, in turn: what it is sent in the
 /// meantime is answered late.
 const STOPPED: Duration = Duration::from_millis(200);
 const RUNNING: Duration = Duration::from_millis(100);
@@ -113,7 +113,7 @@ pub(super) fn late_then_silent(
     module.unload()?;
     let worst = waited.iter().max();
     ensure(worst.is_some_and(|worst| *worst <= SHARE), || {
-        format!("a request waited for so many to {PEER}: {waited:?}, more than {SHARE}")
+        format!("a request waited while more than {SHARE} went to {PEER}: {waited:?}")
     })
 }
 

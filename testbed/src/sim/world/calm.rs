@@ -309,7 +309,7 @@ impl World<'_> {
         let risk = self.shared(primary, armed);
         let on_its_way = stand.loaded < CALM;
         let way = others.find(|&way| {
-            // One that shares as much may live where a cable is dead in one direction: nobody could know which.
+            // One that shares as much may live where a cable is dead in one direction: no daemon could know which.
             let shared = self.shared(primary, way);
             let less = shared.len() < risk.len() && shared.is_subset(&risk);
             less && (!on_its_way || self.leads_alike(conn, armed, way))
