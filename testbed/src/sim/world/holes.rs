@@ -38,8 +38,31 @@ struct Alternate {
 pub(super) struct Holes {
     /// Of each side of each connection.
     ends: Vec<[Alternate; 2]>,
-    /// How many faults keep daemons from knowing holes, and since when another number has done so.
-    blinded: (u32, u64),
+    blinded: Blinded,
+}
+
+/// Faults that keep daemons from knowing holes.
+#[derive(Default, Debug)]
+struct Blinded {
+    faults: u32,
+    /// When the first of these began.
+    began: u64,
+    /// When pauses between tries to open an association are over that grew meanwhile: without one no path is probed.
+    over: u64,
+}
+
+impl Blinded {
+    fn change(&mut self, now: u64, begins: bool) {
+        if begins {
+            if self.faults == 0 && now >= self.over {
+                self.began = now;
+            }
+            self.faults += 1;
+        } else {
+            self.faults -= 1;
+            self.over = now + (now - self.began);
+        }
+    }
 }
 
 /// Whether a daemon may miss a hole meanwhile, or its library what it says of it.
@@ -68,7 +91,7 @@ impl Holes {
     pub(super) fn new(connections: usize) -> Self {
         Self {
             ends: vec![[Alternate::default(); 2]; connections],
-            blinded: (0, 0),
+            blinded: Blinded::default(),
         }
     }
 
@@ -82,15 +105,14 @@ impl Holes {
         // then; the other end verifies it within 10 minutes.
         let is_forgery = matches!(what, What::Forgery(_)) && begins;
         if blinds(what) || is_forgery {
-            let count = self.blinded.0;
-            self.blinded = (if begins { count + 1 } else { count - 1 }, now);
+            self.blinded.change(now, begins);
         }
     }
 
     /// Whether daemons know what has been a hole since that time.
     fn is_known(&self, since: u64, now: u64) -> bool {
-        let (faults, changed) = self.blinded;
-        faults == 0 && now >= since.max(changed) + KNOWN
+        let Blinded { faults, over, .. } = self.blinded;
+        faults == 0 && now >= since.max(over) + KNOWN
     }
 }
 
