@@ -46,6 +46,10 @@ pub(super) struct Suspicions {
     absent: ThinVec<Absent>,
 }
 
+/// Remote ports kept in mind as unreachable: a peer may name any number. It reports 8 at most, each perhaps unreachable
+/// from each of some local ports.
+const MAX_ABSENT: usize = 32;
+
 /// Suspects kept in mind. More paths than this do not fail in one hold-off while the connection lives.
 const MAX_SUSPECTS: usize = 8;
 
@@ -128,9 +132,13 @@ impl Suspicions {
     }
 
     fn add(&mut self, absent: Absent) {
-        if !self.absent.contains(&absent) {
-            self.absent.push(absent);
+        if self.absent.contains(&absent) {
+            return;
         }
+        if self.absent.len() == MAX_ABSENT {
+            self.absent.remove(0);
+        }
+        self.absent.push(absent);
     }
 
     /// The port is in service.
@@ -257,6 +265,18 @@ mod tests {
                 .iter()
                 .all(|path| known.of_path(path) == Doubt::Suspect)
         );
+    }
+
+    #[test]
+    fn a_peer_that_names_many_ports_has_no_more_than_some_remembered() {
+        let mut known = Suspicions::default();
+        for far in 0..=u8::MAX {
+            known.declined(gid(far));
+            known.no_path(&candidate(1, far, None));
+        }
+        assert_eq!(known.absent.len(), MAX_ABSENT);
+        assert_eq!(known.of_path(&path(1, 0, 0)), Doubt::None, "the oldest");
+        assert_eq!(known.of_path(&path(1, u8::MAX, 0)), Doubt::RemoteDown);
     }
 
     #[test]
