@@ -26,6 +26,7 @@ use crate::registrations::{Registrations, Room, State};
 
 use super::claims::Claims;
 use super::orders::{Answer, Orders};
+use super::reports::Place;
 use dump::Dump;
 use registration::{registration, sharer};
 use roomless::Roomless;
@@ -353,6 +354,19 @@ impl QueuePairs {
         self.answer_library(cookie, answers);
         self.tell(cookie, cause(report.cause, report.errno, answers));
         self.consider(now, cookie);
+    }
+
+    /// Where a queue pair's reports wait; `None`: it is not known.
+    pub(crate) fn place(&self, cookie: Cookie) -> Option<Place> {
+        let qp = &self.all.get(&cookie)?.qp;
+        let far = qp.snapshot.map_or(Lid(0), |qp| qp.primary.dlid);
+        let payer = qp.owner.payer;
+        Some(Place { payer, far })
+    }
+
+    /// The queue pair that was given the order with this token.
+    pub(crate) fn with_token(&self, token: u32) -> Option<Cookie> {
+        self.orders.with_token(token)
     }
 
     /// What was asked with this token cannot be done.

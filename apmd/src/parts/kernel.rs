@@ -25,6 +25,8 @@ use crate::parts::traps::Traps;
 use crate::registrations::Room;
 use crate::token::Token;
 
+use self::hearing::Unheard;
+
 /// Names what nobody waits for: a queue pair that is to be taken up may have gone, and so may a device.
 const UNANSWERED: u32 = u32::MAX;
 
@@ -64,14 +66,13 @@ pub(crate) struct Kernel {
     presence: Presence,
     settings: config::Kernel,
     queue_pairs: QueuePairs,
+    unheard: Unheard,
     peers: Peers,
     indexes: DeviceIndexes,
     patrol: Patrol,
     /// For queue pairs that are older than the module.
     older: Search,
     resync: Resync,
-    /// There may be more to read than one turn took.
-    unread: bool,
     /// What was said last.
     discovers: bool,
     traps: Traps,
@@ -86,12 +87,12 @@ impl Kernel {
             presence: Presence::Absent,
             settings: config.kernel.clone(),
             queue_pairs: QueuePairs::new(room),
+            unheard: Unheard::default(),
             peers: Peers::new(config.kernel.ack_timeout),
             indexes: DeviceIndexes::new(),
             patrol: Patrol::new(),
             older: Search::new(),
             resync: Resync::new(),
-            unread: false,
             discovers: false,
             traps: Traps::new(waker),
         }
@@ -252,7 +253,7 @@ impl Kernel {
 
     pub(crate) fn handle_time(&mut self, now: Time) {
         let asks = self.resync.poll_timeout().is_some_and(|at| at <= now);
-        if std::mem::take(&mut self.unread) || asks {
+        if std::mem::take(&mut self.unheard.is_left) || asks {
             self.handle_ready(now);
         }
         self.queue_pairs.handle_time(now);
@@ -322,7 +323,7 @@ impl Kernel {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        let unread = self.unread.then_some(Time(0));
+        let unread = self.unheard.is_left.then_some(Time(0));
         let times = [
             unread,
             self.resync.poll_timeout(),

@@ -7,20 +7,54 @@ use cm_msgs::Guid;
 use cm_msgs::path::Path;
 use statemachine::{FarPort, PortId, Time};
 
-use crate::io::apm_module::{ApmModule, Heard, KernelQp, Message, ProbeState, Request};
-use crate::kernel::{ASKED_EVERY, Presence, TOKENS, Unusable};
+use crate::io::apm_module::{
+    ApmModule, Cookie, Heard, KernelQp, KernelReport, Message, ProbeState, Request,
+};
+use crate::kernel::{ASKED_EVERY, Presence, Reports, TOKENS, Unusable};
 
 use super::{Kernel, UNANSWERED};
 
 /// Datagrams read before others have their turn.
-const TURN: usize = 64;
+const READ: usize = 1_024;
+/// Reports taken in before others have their turn: each may have the engine do something.
+const TAKEN_IN: usize = 64;
+/// Reports that may wait. More wait in the socket.
+const WAITING: usize = 8_192;
+
+/// What the module has said and is not taken in yet.
+#[derive(Debug, Default)]
+pub(super) struct Unheard {
+    pub(super) reports: Reports,
+    /// There may be more in the socket, or in `reports`, than one turn took.
+    pub(super) is_left: bool,
+}
 
 impl Kernel {
-    /// The socket is ready.
+    /// The socket is ready, or not all was read or taken in.
     pub(crate) fn handle_ready(&mut self, now: Time) {
-        for _ in 0..TURN {
+        let is_drained = self.read(now);
+        for _ in 0..TAKEN_IN {
+            let Some(report) = self.unheard.reports.next() else {
+                break;
+            };
+            self.queue_pairs.handle_report(now, &report);
+        }
+        if is_drained && self.unheard.reports.is_empty() {
+            self.handle_drained(now);
+        } else {
+            // Readiness is told once (edge-triggered): nobody tells of what is left.
+            self.unheard.is_left = self.module.is_some();
+        }
+    }
+
+    /// Reads what there is, or a part of it. Whether all was read.
+    fn read(&mut self, now: Time) -> bool {
+        for _ in 0..READ {
+            if self.unheard.reports.len() >= WAITING {
+                return false;
+            }
             let Some(module) = &mut self.module else {
-                return;
+                return false;
             };
             match module.receive() {
                 Ok(Some(heard)) => {
@@ -28,17 +62,31 @@ impl Kernel {
                         self.hear(now, heard);
                     }
                 }
-                Ok(None) => return self.handle_drained(now),
+                Ok(None) => return true,
                 Err(error) => {
                     tracing::error!(%error, "the kernel module is not listened to any more: restart apmd");
                     self.module = None;
                     self.vanish(now, Presence::Unusable(Unusable::from(&error)));
-                    return;
+                    return false;
                 }
             }
         }
-        // Readiness is told once (edge-triggered): nobody tells of what is left.
-        self.unread = true;
+        false
+    }
+
+    /// What a queue pair has reported is taken in before anything else that is said of it.
+    fn take_in(&mut self, now: Time, cookie: Cookie) {
+        for report in self.unheard.reports.take(cookie) {
+            self.queue_pairs.handle_report(now, &report);
+        }
+    }
+
+    /// A report waits for its turn.
+    fn handle_report(&mut self, now: Time, report: KernelReport) {
+        match self.queue_pairs.place(report.cookie) {
+            Some(place) => self.unheard.reports.push(place, report),
+            None => self.queue_pairs.handle_report(now, &report),
+        }
     }
 
     /// All has been read: what the kernel says from now on is heard.
@@ -109,6 +157,9 @@ impl Kernel {
             }
             Heard::Refused(token, error) => {
                 tracing::debug!(token, %error, "order refused by the kernel module");
+                if let Some(cookie) = self.queue_pairs.with_token(token) {
+                    self.take_in(now, cookie);
+                }
                 let errno = error.raw_os_error().unwrap_or_default();
                 self.queue_pairs.handle_refused(token, errno.unsigned_abs());
             }
@@ -124,8 +175,11 @@ impl Kernel {
                 payer,
                 primary,
             } => self.peers.expect(far_port(node_guid, &primary), payer),
-            Message::Gone(cookie) => self.queue_pairs.handle_gone(now, cookie),
-            Message::Report(report) => self.queue_pairs.handle_report(now, &report),
+            Message::Gone(cookie) => {
+                self.take_in(now, cookie);
+                self.queue_pairs.handle_gone(now, cookie);
+            }
+            Message::Report(report) => self.handle_report(now, *report),
             Message::Probes(state) => self.handle_probes(now, state),
             _ => {}
         }
@@ -138,6 +192,7 @@ impl Kernel {
     }
 
     fn handle_new(&mut self, now: Time, queue_pair: KernelQp) {
+        self.take_in(now, queue_pair.cookie);
         self.patrol.begin(now);
         if let (Some(snapshot), None) = (&queue_pair.snapshot, queue_pair.left_alone) {
             let far = far_port(queue_pair.node_guid, &snapshot.primary);
@@ -216,6 +271,7 @@ impl Kernel {
 
     fn vanish(&mut self, now: Time, presence: Presence) {
         self.presence = presence;
+        self.unheard.reports.clear();
         self.resync.clear();
         self.traps.health_mut().clear();
         self.queue_pairs.handle_vanished(now);
@@ -249,7 +305,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::io::apm_module::{Cookie, Owner};
+    use crate::io::apm_module::{Cause, Owner};
     use crate::kernel::HostKernel;
     use crate::registrations::Room;
 
@@ -321,6 +377,39 @@ mod tests {
                 "fix: {has_fix}, allowed: {allow_unfixed}"
             );
         }
+    }
+
+    fn report(cookie: u64) -> Heard {
+        Heard::Said(Message::Report(Box::new(KernelReport {
+            cookie: Cookie(cookie),
+            cause: Cause::Changed,
+            token: None,
+            errno: 0,
+            snapshot: None,
+        })))
+    }
+
+    #[test]
+    fn reports_wait_for_their_turn_and_are_taken_in_before_what_is_said_later() {
+        let mut kernel = kernel(Presence::Present);
+        kernel.hear(NOW, report(1));
+        assert!(
+            kernel.unheard.reports.is_empty(),
+            "an unknown one's tells nothing"
+        );
+        for cookie in 1..=3 {
+            kernel.hear(NOW, queue_pair(cookie));
+            kernel.hear(NOW, report(cookie));
+        }
+        assert_eq!(kernel.unheard.reports.len(), 3);
+        kernel.hear(NOW, queue_pair(1));
+        kernel.hear(NOW, Heard::Said(Message::Gone(Cookie(2))));
+        assert_eq!(kernel.unheard.reports.len(), 1);
+        kernel.handle_ready(NOW);
+        assert!(kernel.unheard.reports.is_empty());
+        kernel.hear(NOW, report(1));
+        kernel.hear(NOW, Heard::Vanished);
+        assert!(kernel.unheard.reports.is_empty(), "nothing is known of any");
     }
 
     #[test]
