@@ -100,6 +100,7 @@ pub use presence::{
 };
 pub use probe::{PathHealth, Probe, ProbePath};
 pub use random::Random;
+pub use round_robin::key_after;
 pub use sender::Sender;
 pub use time::Time;
 pub use timers::Timers;

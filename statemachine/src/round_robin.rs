@@ -14,6 +14,11 @@ pub(crate) fn entries_after<K: Ord + Copy, V>(
     all.range((later, Bound::Unbounded)).chain(earlier)
 }
 
+/// Returns the key of the entry behind `last`, the key that was served last, or the first one if there is none.
+pub fn key_after<K: Ord + Copy, V>(all: &BTreeMap<K, V>, last: Option<K>) -> Option<K> {
+    entries_after(all, last).next().map(|(key, _)| *key)
+}
+
 /// Returns the key behind `last`, or the first one if there is none.
 pub(crate) fn next_after<K: Ord + Copy>(all: &BTreeSet<K>, last: Option<K>) -> Option<K> {
     let later = last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -36,6 +41,7 @@ mod tests {
             (Some(9), [1, 3, 5]),
         ] {
             assert!(entries_after(&all, last).map(|(&key, ())| key).eq(keys));
+            assert_eq!(key_after(&all, last), Some(keys[0]));
             let set = all.keys().copied().collect();
             assert_eq!(next_after(&set, last), Some(keys[0]));
         }

@@ -32,7 +32,16 @@ impl<const SIZE: u32, const INTERVAL_US: u64> TokenBucket<SIZE, INTERVAL_US> {
         self.full_at <= now
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token, if there is one. Whether there was.
+    pub(crate) fn try_take(&mut self, now: Time) -> bool {
+        let has = self.has_token(now);
+        if has {
+            self.take(now);
+        }
+        has
+    }
+
+    /// Takes a token, or takes one that is still to come: then it is longer until the next.
     pub(crate) fn take(&mut self, now: Time) {
         let empty = now + Self::INTERVAL * SIZE;
         self.full_at = (self.full_at.max(now) + Self::INTERVAL).min(empty);
@@ -54,14 +63,7 @@ mod tests {
 
     /// How many of so many attempts at one moment find a token.
     fn taken(bucket: &mut Bucket, now: Time, attempts: usize) -> usize {
-        let mut take = || {
-            let has = bucket.has_token(now);
-            if has {
-                bucket.take(now);
-            }
-            has
-        };
-        (0..attempts).filter(|_| take()).count()
+        (0..attempts).filter(|_| bucket.try_take(now)).count()
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub struct ConnectionView {
     pub changed: Time,
     /// Why it has not left its primary, if an operator wants that, or the peer or probes would have it.
     pub held: Option<Held>,
+    /// What would keep it from leaving its primary now, before the peer is asked, if an operator wanted that.
+    pub obstacle: Option<Held>,
     /// What happened to it, the latest first.
     pub history: Vec<Past>,
 }
@@ -299,8 +301,8 @@ pub enum Reason {
     NoPath(QueryError),
     /// Paths were found, but none that fits (MTU, P_Key, other way than the primary).
     NoFittingPath,
-    /// The path that was found leads to a LID that the peer's port does not have, as the peer says.
-    OutdatedSource,
+    /// The path that was found leads to another LID than the peer's port has, as the peer says.
+    OtherLid,
     /// The peer names a port that is this host's, or another's as far as is known.
     PortOfAnother,
     /// LAP sent.
@@ -417,8 +419,9 @@ impl fmt::Display for Reason {
             Self::NoFittingPath => {
                 "no path fits the connection: its MTU and P_Key must be the second ports' as well"
             }
-            Self::OutdatedSource => {
-                "the path source gives the peer's second port a LID that it does not have; see 'apmctl source'"
+            Self::OtherLid => {
+                "the path source and the peer's apmd name different LIDs of its second port; see 'apmctl source', and \
+                 'apmctl port' on the peer's host"
             }
             Self::PortOfAnother => {
                 "the peer's apmd names a port that is this host's or another host's; see 'apmctl port' on its host"

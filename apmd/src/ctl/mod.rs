@@ -9,6 +9,7 @@ mod counters;
 mod drain;
 mod fabric;
 mod hex;
+mod listed;
 mod mad;
 mod monitor;
 mod number;
@@ -44,7 +45,8 @@ const SCHEMA: u32 = 1;
 /// Objects, verbs and filters may be shortened as far as they stay unique.
 ///
 /// Exit status: 0 ok, 1 failed, 2 wrong usage, 3 daemon unreachable, 4 degraded (status), something is
-/// wrong or worse (fabric check, fabric diff) or time is up (wait, conn migrate, conn rearm, port drain). `run` ends with the command's own.
+/// wrong or worse (fabric check, fabric diff), something would have no path (fabric check --without) or could not leave
+/// (port drain --dry-run), or time is up (wait, conn migrate, conn rearm, port drain). `run` ends with the command's own.
 #[derive(Parser)]
 #[command(name = "apmctl", version, infer_subcommands = true)]
 pub struct Arguments {

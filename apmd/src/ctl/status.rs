@@ -13,7 +13,7 @@ use crate::observe::request::Show;
 
 #[derive(Args)]
 pub(super) struct Status {
-    /// Count lost redundancy as degraded: connections whose paths have taken the same port for 60 s
+    /// Count lost redundancy as degraded: connections that have had both paths on one port for 60 s
     #[arg(long, global = true)]
     strict: bool,
     #[command(subcommand)]

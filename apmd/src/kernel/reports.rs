@@ -6,9 +6,9 @@
 //! taken in by turns over owners, and over the far ports of each.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 
 use cm_msgs::Lid;
+use statemachine::key_after;
 
 use crate::io::apm_module::{Cookie, KernelReport};
 use crate::io::person::Person;
@@ -17,7 +17,7 @@ use crate::io::person::Person;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) payer: Person,
-    /// The LID that its primary leads to.
+    /// The LID that its primary leads to. It decides turns only, so equal LIDs of two subnets do no harm.
     pub(crate) far: Lid,
 }
 
@@ -82,7 +82,7 @@ impl Reports {
         taken
     }
 
-    /// Takes out the report whose turn it is.
+    /// Takes out the next report, by turns.
     pub(crate) fn next(&mut self) -> Option<KernelReport> {
         while let Some(payer) = key_after(&self.lines, self.last) {
             self.last = Some(payer);
@@ -138,13 +138,6 @@ fn next_of(queue: &mut Queue, place: Place, waiting: &mut Waiting) -> Option<Ker
         return next;
     }
     None
-}
-
-/// The key behind `last`, or the first.
-fn key_after<K: Ord + Copy, V>(map: &BTreeMap<K, V>, last: Option<K>) -> Option<K> {
-    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
-    let later = map.range((after, Bound::Unbounded)).next();
-    later.or_else(|| map.first_key_value()).map(|(key, _)| *key)
 }
 
 #[cfg(test)]

@@ -229,6 +229,7 @@ impl Connections<'_> {
                 reason: view.reason.map(|reason| reason.to_string()),
                 changed_seconds: (self.now - view.changed).as_secs_f64(),
                 held: view.held.map(|held| held.to_string()),
+                obstacle: view.obstacle.map(|held| held.to_string()),
             },
         }
     }

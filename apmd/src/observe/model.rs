@@ -294,6 +294,10 @@ pub(crate) struct Standing {
     /// Why it has not left its primary yet; null unless an operator wants that.
     #[serde(default)]
     pub(crate) held: Option<String>,
+    /// What would keep it from leaving its primary now, before the peer is asked, if an operator wanted that; null:
+    /// nothing.
+    #[serde(default)]
+    pub(crate) obstacle: Option<String>,
     /// How it is to be protected.
     #[serde(default)]
     pub(crate) policy: Policy,

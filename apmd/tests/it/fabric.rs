@@ -304,7 +304,7 @@ fn what_a_switch_takes_with_it_is_told_before_it_is_switched_off() {
         assert_eq!(error, format!("apmctl: {wanted}\n"));
     }
 
-    // Host 0's connections to host 1, whose second ports are on Leaf1; to host 8, which has both on Leaf0; and one
+    // Host 0's connections: to host 1, with second ports on Leaf1; to host 8, with both ports on Leaf0; and one
     // with LIDs of another subnet.
     let [first, second] = [(1, "fe80::10:1"), (4, "fe80::10:2")];
     let [far_first, far_second] = [(7, "fe80::10:4"), (9, "fe80::10:5")];
@@ -335,12 +335,12 @@ fn what_a_switch_takes_with_it_is_told_before_it_is_switched_off() {
     for line in [
         "conn 1.3 rping[7]: is cut: its primary is lost, and it has no alternate (unprotected)\n",
         "conn 1.1 rping[7]: moves: to its alternate\n",
-        "of 5 connections of this host 1 would be cut, 1 move, 1 lose their alternate; of 1 paths are not in \
-         this snapshot, import the fabric again\n",
+        "of 5 connections of this host 1 would be cut, 1 move, 1 lose their alternate; the paths of 1 are not in \
+         this snapshot: import the fabric again\n",
     ] {
         assert!(out.contains(line), "{line}: {out}");
     }
-    // A spine whose pairs all have a way around it in the tables cuts nothing, or says that it does.
+    // A spine that the tables lead all pairs around cuts nothing; one that they do not lead around says so.
     let (code, found) = json_of(&[&check("Spine1")[..], &["-s", &nowhere]].concat());
     let cut = found["pairs_cut"].as_u64().expect("a number");
     assert_eq!(code, if cut > 0 { 4 } else { 0 });

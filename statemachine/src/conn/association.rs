@@ -294,8 +294,7 @@ impl ActiveAssociation {
             State::ReqSent(sent) => is_ours_to_ask && sent.parked,
             State::Queued | State::NoRoom | State::Established { .. } => false,
         };
-        if asks && self.by_peer.has_token(cx.now) {
-            self.by_peer.take(cx.now);
+        if asks && self.by_peer.try_take(cx.now) {
             self.ask(core, cx);
         }
     }

@@ -35,6 +35,20 @@ impl Core {
 
     /// What keeps it from leaving; `None`: nothing.
     fn held(&self, cx: &Context, negotiating: bool) -> Option<Held> {
+        let of_peer = || {
+            if !self.own.has_told_that_it_leaves() {
+                Some(Held::PeerSilent)
+            } else if !self.peer.is_armed_on(&self.qp.primary) {
+                Some(Held::PeerNotArmed)
+            } else {
+                None
+            }
+        };
+        self.obstacle(cx, negotiating).or_else(of_peer)
+    }
+
+    /// The same, as far as this end knows before it tells the peer that it leaves.
+    fn obstacle(&self, cx: &Context, negotiating: bool) -> Option<Held> {
         // The primary works: it is not left for an alternate that may not.
         let good = |path: &&Path| self.is_usable(cx, path) && !self.is_suspect(cx, path);
         let loaded = self.loaded().filter(good);
@@ -50,10 +64,6 @@ impl Core {
             Some(Held::Negotiating)
         } else if !self.is_verified(cx, alternate) {
             Some(Held::Unverified)
-        } else if !self.own.has_told_that_it_leaves() {
-            Some(Held::PeerSilent)
-        } else if !self.peer.is_armed_on(&self.qp.primary) {
-            Some(Held::PeerNotArmed)
         } else {
             None
         }
@@ -131,6 +141,12 @@ impl Connection {
             Side::Active(active) => active.negotiation.is_unsettled(),
             Side::Passive(passive) => passive.is_busy(),
         }
+    }
+
+    /// What would keep it from leaving its primary now if that were wanted, before the peer is asked.
+    pub(super) fn obstacle_to_leaving(&self, cx: &Context) -> Option<Held> {
+        let obstacle = self.core.obstacle(cx, self.is_negotiating());
+        obstacle.or_else(|| (!self.is_open()).then_some(Held::PeerSilent))
     }
 
     /// Why it has not left its primary yet, if it is to.

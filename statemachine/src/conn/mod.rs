@@ -579,6 +579,7 @@ impl Connection {
             counters: core.counters,
             changed: self.record.changed(),
             held: self.held(cx, now),
+            obstacle: self.obstacle_to_leaving(cx),
             history: core.history.view(now),
         }
     }

@@ -132,21 +132,12 @@ impl FarPorts {
 mod tests {
     use alloc::vec::Vec;
 
-    use cm_msgs::{Guid, PKey};
+    use cm_msgs::Guid;
 
     use super::*;
+    use crate::probe::tests::path_to as path;
 
     const VERIFY: Duration = Duration::from_secs(1);
-
-    fn path(far: u16, number: u16) -> ProbePath {
-        ProbePath {
-            port: PortId::new(Guid(1), 1),
-            slid: Lid(number),
-            dlid: Lid(far),
-            sl: 0,
-            pkey: PKey::DEFAULT_FULL,
-        }
-    }
 
     /// Far ports with these numbers of paths, and the intervals of their probes in milliseconds.
     fn intervals(sizes: &[u16]) -> Vec<u128> {

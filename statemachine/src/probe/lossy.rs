@@ -8,7 +8,7 @@ use super::far_ports::FarPorts;
 use super::loss::LossRate;
 
 /// Paths that are remembered.
-const MAX_PATHS: usize = 1_024;
+pub(super) const MAX_PATHS: usize = 1_024;
 
 /// Paths that are not used, and of which many probes were lost.
 #[derive(Debug, Default)]
@@ -54,7 +54,4 @@ impl LossyPaths {
     pub(super) fn contains(&self, path: &ProbePath) -> bool {
         self.0.contains_key(path)
     }
-
-    #[cfg(test)]
-    pub(super) const MAX: usize = MAX_PATHS;
 }

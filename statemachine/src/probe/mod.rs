@@ -160,6 +160,10 @@ impl Probes {
         paths.iter().for_each(|path| self.far_ports.remove(path));
         self.far_ports.set_lmc(port, lmc);
         paths.iter().for_each(|path| self.far_ports.add(path));
+        // A probe that has not left keeps its place, for a port that comes again.
+        if lmc.is_none() && self.out.get(&port).is_some_and(PathQueue::is_empty) {
+            self.out.remove(&port);
+        }
     }
 
     // ---- who wants to know ----

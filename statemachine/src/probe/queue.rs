@@ -134,20 +134,8 @@ impl ProbeSchedule {
 mod tests {
     use alloc::vec::Vec;
 
-    use cm_msgs::{Guid, Lid, PKey};
-
     use super::*;
-    use crate::id::PortId;
-
-    fn path(far: u16, number: u16) -> ProbePath {
-        ProbePath {
-            port: PortId::new(Guid(1), 1),
-            slid: Lid(number),
-            dlid: Lid(far),
-            sl: 0,
-            pkey: PKey::DEFAULT_FULL,
-        }
-    }
+    use crate::probe::tests::path_to as path;
 
     fn order(schedule: &mut ProbeSchedule, now: Time) -> Vec<(u16, u16)> {
         let next = || schedule.next(now, &FarPorts::default());

@@ -26,6 +26,15 @@ fn path(number: u16) -> ProbePath {
     }
 }
 
+/// A path from one LID of a local port to one of a far one.
+pub(super) fn path_to(far: u16, near: u16) -> ProbePath {
+    ProbePath {
+        slid: Lid(near),
+        dlid: Lid(far),
+        ..path(0)
+    }
+}
+
 /// Probes in virtual time: what answers, answers 1 ms later.
 struct World {
     probes: Probes,

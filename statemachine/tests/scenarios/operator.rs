@@ -426,3 +426,31 @@ fn nobody_leaves_while_a_lap_has_no_answer() {
     pair.run(10_000);
     assert_eq!(migrations(&pair), [1, 1]);
 }
+
+/// What `apmctl port drain --dry-run` shows is what an order finds.
+#[test]
+fn what_would_keep_it_from_leaving_is_told_before_it_is_ordered() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(21);
+        pair.sa_knows_only(vec![
+            ((ACTIVE, 1), (PASSIVE, 1)),
+            ((ACTIVE, 2), (PASSIVE, 2)),
+        ]);
+        pair.begin();
+        pair.run(2_000);
+        assert_eq!(pair.view(host).obstacle, None);
+        pair.drain_port(1 - host, 2, true);
+        pair.run(1_000);
+        assert_eq!(pair.view(host).obstacle, Some(Held::AlternateDrained));
+        pair.drain_port(1 - host, 2, false);
+        pair.run(1_000);
+        assert_eq!(pair.view(host).obstacle, None);
+        let within = Duration::from_secs(60);
+        pair.command(host, Command::Migrate { within });
+        pair.run(1_000);
+        assert_eq!(pair.view(host).counters.migrations, 1);
+        pair.pull(host, 1);
+        pair.run(1_000);
+        assert_eq!(pair.view(host).obstacle, Some(Held::NotArmed));
+    }
+}

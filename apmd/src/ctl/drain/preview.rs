@@ -4,13 +4,15 @@
 use std::fmt::Write;
 
 use serde::Serialize;
+use statemachine::view::Held;
 
 use super::NAMED;
 use crate::ctl::ask::ask;
+use crate::ctl::listed::listed;
 use crate::ctl::which::{self, brief};
 use crate::ctl::{Failure, Options, Outcome};
 use crate::observe::filter::{self, ConnectionFilter};
-use crate::observe::model::{self, Alternate, Conn, Port};
+use crate::observe::model::{self, Conn, Port};
 use crate::observe::request::Show;
 
 /// What a drain of the port would do.
@@ -22,9 +24,9 @@ struct Preview {
     drained: bool,
     /// Connections that would leave the port.
     moves: Vec<Move>,
-    /// Connections whose primary would stay on it.
+    /// Connections that would keep their primary on it.
     stuck: Vec<Stays>,
-    /// Connections whose primary is elsewhere, and whose alternate is on it.
+    /// Connections with their primary elsewhere and their alternate on it.
     alternates: usize,
     /// Their IDs.
     alternate_ids: Vec<String>,
@@ -60,7 +62,7 @@ pub(super) fn run(options: &Options, name: &str) -> Result<Outcome, Failure> {
         ..ConnectionFilter::default()
     };
     let conns = which::all(options, filter, options.answer_timeout)?;
-    let preview = Preview::new(port, &ports, &conns);
+    let preview = Preview::new(port, &conns);
     options.show(&preview, || {
         preview.text(if options.details { usize::MAX } else { NAMED })
     })?;
@@ -77,7 +79,7 @@ enum Verdict {
 }
 
 impl Preview {
-    fn new(port: &Port, ports: &[Port], conns: &[Conn]) -> Self {
+    fn new(port: &Port, conns: &[Conn]) -> Self {
         let mut preview = Self {
             port: port.label(),
             dry_run: true,
@@ -97,7 +99,7 @@ impl Preview {
             }
             let (id, pid) = (conn.id.clone(), conn.program.pid);
             let command = conn.program.command.clone();
-            match judge(conn, port, ports) {
+            match judge(conn, port) {
                 Verdict::Moves(to_port, path) => preview.moves.push(Move {
                     id,
                     pid,
@@ -131,7 +133,7 @@ impl Preview {
             moves.len(),
             stuck.len()
         );
-        list(&mut text, stuck, shown, |stays| {
+        listed(&mut text, stuck, shown, |stays| {
             let owner = filter::owner(&stays.command, stays.pid);
             let later = match stays.has_path {
                 true => " (it leaves when that is over)",
@@ -139,7 +141,7 @@ impl Preview {
             };
             format!("conn {} {owner}: stays: {}{later}", stays.id, stays.reason)
         });
-        list(&mut text, moves, shown, |moves| {
+        listed(&mut text, moves, shown, |moves| {
             let owner = filter::owner(&moves.command, moves.pid);
             format!("conn {} {owner}: would move to {}", moves.id, moves.path)
         });
@@ -157,73 +159,41 @@ impl Preview {
     }
 }
 
-fn list<T>(text: &mut String, items: &[T], shown: usize, line: impl Fn(&T) -> String) {
-    for item in items.iter().take(shown) {
-        let _ = writeln!(text, "{}", line(item));
-    }
-    if items.len() > shown {
-        let more = items.len() - shown;
-        let _ = writeln!(text, "and {more} more like that, see them with -d");
-    }
-}
-
-/// As the engine decides whether a connection leaves a drained port (`statemachine`, `conn/leaving.rs`).
-fn judge(conn: &Conn, port: &Port, ports: &[Port]) -> Verdict {
+/// Judges as the daemon does: it shows what would keep a connection from leaving its primary. That the port itself is not
+/// drained yet is the only difference.
+fn judge(conn: &Conn, port: &Port) -> Verdict {
     let standing = &conn.standing;
-    let blocked = conn
+    let elsewhere = conn
         .alternate
         .as_ref()
-        .and_then(|alternate| obstacle(conn, alternate, port, ports));
-    let has_path = conn.alternate.is_some() && blocked.is_none();
-    let stays = |reason: String| Verdict::Stays { reason, has_path };
-    if let Some(reason) = blocked {
-        return stays(reason);
-    }
-    let alternate = match &conn.alternate {
-        Some(alternate) if standing.protection == "armed" => &alternate.path,
-        // Its reason says more than that the order would be held.
-        _ => {
-            let reason = standing.reason.as_deref().unwrap_or("it is not armed");
-            return stays(format!("{}: {reason}", standing.protection));
-        }
+        .map(|alternate| &alternate.path)
+        .filter(|path| path.port != port.port);
+    let stays = |reason: String, has_path: bool| Verdict::Stays { reason, has_path };
+    let Some(path) = elsewhere else {
+        return match &conn.alternate {
+            Some(_) if standing.policy.mode == "lid" => stays(
+                "both its paths are over this port, as its policy says (mode lid)".to_owned(),
+                false,
+            ),
+            Some(_) => stays("both its paths are over this port".to_owned(), false),
+            None => stays(unprotected(conn), false),
+        };
     };
-    if let Some(held) = &standing.held {
-        return stays(held.clone());
+    match &standing.obstacle {
+        // Its reason says more.
+        Some(_) if standing.protection != "armed" => stays(unprotected(conn), true),
+        Some(obstacle) => {
+            let is_drained = *obstacle == Held::AlternateDrained.to_string();
+            stays(obstacle.clone(), !is_drained)
+        }
+        None => Verdict::Moves(path.port, brief(path)),
     }
-    if standing.grade.as_deref() == Some("unverified") {
-        return stays("no probe of its alternate has come back yet".to_owned());
-    }
-    if conn.association.state != "established" {
-        let state = &conn.association.state;
-        return stays(format!(
-            "the peer's apmd has to agree first, and the association with it is not open ({state})"
-        ));
-    }
-    Verdict::Moves(alternate.port, brief(alternate))
 }
 
-/// Why the loaded alternate is no way off the port.
-fn obstacle(conn: &Conn, alternate: &Alternate, port: &Port, ports: &[Port]) -> Option<String> {
-    let path = &alternate.path;
-    if path.port == port.port {
-        return Some(match conn.standing.policy.mode.as_str() {
-            "lid" => "both its paths are over this port, as its policy says (mode lid)".to_owned(),
-            _ => "both its paths are over this port".to_owned(),
-        });
-    }
-    let mut others = ports.iter();
-    let is_it = |other: &&Port| other.device == port.device && other.port == path.port;
-    if others.find(is_it).is_some_and(|other| other.drained) {
-        return Some(format!(
-            "its alternate is over port {}, which is drained",
-            path.port
-        ));
-    }
-    let mut far = conn.association.peer_ports.iter();
-    if far.any(|far| far.drained && far.gid == path.dgid) {
-        return Some("its alternate is over a port that is drained at the peer".to_owned());
-    }
-    None
+fn unprotected(conn: &Conn) -> String {
+    let standing = &conn.standing;
+    let reason = standing.reason.as_deref().unwrap_or("it is not armed");
+    format!("{}: {reason}", standing.protection)
 }
 
 #[cfg(test)]
@@ -232,10 +202,10 @@ mod tests {
 
     use super::*;
 
-    fn port(number: u8, drained: bool) -> Port {
+    fn port(number: u8) -> Port {
         let port = json!({"device": "mlx5_0", "port": number, "node_guid": "0x1", "state": "up", "apm": true,
             "mads": true, "link_layer": "infiniband", "lid": 4, "lmc": 0, "sm_lid": 1, "gid": "fe80::1",
-            "mtu": 4096, "pkeys": [65535], "interface": null, "drained": drained, "primaries": 0, "alternates": 0});
+            "mtu": 4096, "pkeys": [65535], "interface": null, "drained": false, "primaries": 0, "alternates": 0});
         serde_json::from_value(port).expect("as the model says")
     }
 
@@ -262,32 +232,26 @@ mod tests {
 
     #[test]
     fn every_connection_is_judged_as_a_drain_would_find_it() {
+        let none = json!({});
         let idle = json!({"protection": "rearming (idle)", "grade": null,
-            "reason": "the alternate waits for traffic"});
-        let alone = json!({"protection": "unprotected", "grade": null, "reason": "peer: no apmd"});
-        let unverified = json!({"grade": "unverified"});
-        let lost = json!({"association": {"state": "opening", "local_comm_id": 1, "remote_comm_id": null,
-            "peer_ports": []}});
+            "reason": "the alternate waits for traffic", "obstacle": Held::NotArmed.to_string()});
+        let alone = json!({"protection": "unprotected", "grade": null, "reason": "peer: no apmd",
+            "obstacle": Held::NotArmed.to_string()});
         let lid = json!({"grade": "same_port", "policy": {"mode": "lid", "failback": "stay", "spread": false,
             "hold_down_seconds": 5.0, "by_default": false}});
-        let peer_drains = json!({"association": {"state": "established", "local_comm_id": 1, "remote_comm_id": 2,
-            "peer_ports": [{"gid": "fe80::2", "lid": 9, "drained": true}]}});
-        let none = json!({});
+        let kept = |held: Held| json!({"obstacle": held.to_string()});
         let conns = [
             conn("1.1", 1, Some(2), &none),
             conn("1.2", 1, Some(1), &none),
             conn("1.3", 1, Some(1), &lid),
-            conn("1.4", 1, Some(3), &none),
+            conn("1.4", 1, Some(3), &kept(Held::AlternateDrained)),
             conn("1.5", 1, Some(2), &idle),
             conn("1.6", 1, None, &alone),
-            conn("1.7", 1, Some(2), &unverified),
-            conn("1.8", 1, Some(2), &lost),
+            conn("1.7", 1, Some(2), &kept(Held::Unverified)),
             conn("1.9", 2, Some(1), &none),
             conn("2.1", 2, Some(3), &none),
-            conn("2.2", 1, Some(2), &peer_drains),
         ];
-        let ports = [port(1, false), port(2, false), port(3, true)];
-        let preview = Preview::new(&ports[0], &ports, &conns);
+        let preview = Preview::new(&port(1), &conns);
         let moves = preview.moves.iter().map(|one| (&*one.id, one.to_port));
         let moves: Vec<_> = moves.collect();
         assert_eq!(moves, [("1.1", 2)]);
@@ -296,43 +260,34 @@ mod tests {
             .map(|one| (&*one.id, &*one.reason, one.has_path))
             .collect();
         let lid = "both its paths are over this port, as its policy says (mode lid)";
-        let opening =
-            "the peer's apmd has to agree first, and the association with it is not open (opening)";
-        let at_peer = "its alternate is over a port that is drained at the peer";
         let idle = "rearming (idle): the alternate waits for traffic";
         assert_eq!(
             stuck,
             [
                 ("1.2", "both its paths are over this port", false),
                 ("1.3", lid, false),
-                (
-                    "1.4",
-                    "its alternate is over port 3, which is drained",
-                    false
-                ),
+                ("1.4", &*Held::AlternateDrained.to_string(), false),
                 ("1.5", idle, true),
                 ("1.6", "unprotected: peer: no apmd", false),
                 ("1.7", "no probe of its alternate has come back yet", true),
-                ("1.8", opening, true),
-                ("2.2", at_peer, false),
             ]
         );
         assert_eq!(preview.alternate_ids, ["1.9"]);
         let text = preview.text(2);
         let lines: Vec<_> = text.lines().collect();
         let first =
-            "mlx5_0/1, dry run (nothing is changed): 1 connections would leave it, 8 could not";
+            "mlx5_0/1, dry run (nothing is changed): 1 connections would leave it, 6 could not";
         assert_eq!(lines[0], first);
         assert_eq!(
             lines[1],
             "conn 1.2 rping[7]: stays: both its paths are over this port"
         );
-        assert_eq!(lines[3], "and 6 more like that, see them with -d");
+        assert_eq!(lines[3], "and 4 more like that, see them with -d");
         assert_eq!(lines[4], "conn 1.1 rping[7]: would move to port 2 lid 5>9");
         assert!(lines[5].starts_with("1 connections have their alternate on it (1.9): "));
         let all = preview.text(usize::MAX);
         assert!(
-            all.contains("not open (opening) (it leaves when that is over)\n"),
+            all.contains("has come back yet (it leaves when that is over)\n"),
             "{all}"
         );
     }

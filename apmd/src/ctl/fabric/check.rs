@@ -9,7 +9,8 @@ use pathdb::{Fabric, NodeId};
 use serde::Serialize;
 
 use super::Source;
-use super::finding::{Between, SHOWN, host, listed};
+use super::finding::{Between, SHOWN, host};
+use crate::ctl::listed::listed;
 use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome};
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What several judgements of a fabric show in one form.
 
-use std::fmt::Write;
-
 use pathdb::check::Example;
 use pathdb::{Fabric, Path, PortId};
 use serde::Serialize;
@@ -54,21 +52,6 @@ impl Between {
             "{source} (lid {}) and {destination} (lid {})",
             primary.slid, primary.dlid
         )
-    }
-}
-
-/// A line for each, or for the first ones and how many more.
-pub(super) fn listed<T>(text: &mut String, list: &[T], shown: usize, line: impl Fn(&T) -> String) {
-    for item in list.iter().take(shown) {
-        text.push_str(&line(item));
-        text.push('\n');
-    }
-    if list.len() > shown {
-        let _ = writeln!(
-            text,
-            "and {} more like that, see them with -d",
-            list.len() - shown
-        );
     }
 }
 

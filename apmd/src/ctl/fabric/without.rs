@@ -8,7 +8,8 @@ use pathdb::check::{Attached, Dependence, Fate, Without};
 use pathdb::{Fabric, Path};
 use serde::Serialize;
 
-use super::finding::{Between, SHOWN, host, listed};
+use super::finding::{Between, SHOWN, host};
+use crate::ctl::listed::listed;
 use crate::ctl::terminal::Bar;
 use crate::ctl::{Failure, Options, Outcome, which};
 use crate::observe::filter::{self, ConnectionFilter};
@@ -63,7 +64,7 @@ struct Live {
     moves: Vec<Affected>,
     /// Those that would stay, and lose their alternate.
     lose_alternate: Vec<Affected>,
-    /// Those whose paths this snapshot does not have.
+    /// Those with a path that is not in this snapshot.
     unknown: Vec<Affected>,
 }
 
@@ -270,7 +271,7 @@ impl Live {
         let unknown = match self.unknown.len() {
             0 => String::new(),
             count => {
-                format!("; of {count} paths are not in this snapshot, import the fabric again")
+                format!("; the paths of {count} are not in this snapshot: import the fabric again")
             }
         };
         let _ = writeln!(

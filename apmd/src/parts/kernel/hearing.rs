@@ -42,7 +42,7 @@ impl Kernel {
         if is_drained && self.unheard.reports.is_empty() {
             self.handle_drained(now);
         } else {
-            // Readiness is told once (edge-triggered): nobody tells of what is left.
+            // Edge-triggered: the socket does not become ready again for what is left.
             self.unheard.is_left = self.module.is_some();
         }
     }

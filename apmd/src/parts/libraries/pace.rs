@@ -27,7 +27,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Counts a packet of a user who has so many connections. Err: it may be read at that time, not before.
+    /// Counts a packet of a user with this number of connections. Err: it may be read at that time, not before.
     pub(super) fn read(
         &mut self,
         now: Time,

@@ -6,10 +6,9 @@
 //! read, association MADs wait here, and the rest goes on at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
 
 use cm_msgs::Lid;
-use statemachine::{FairShare, PortId};
+use statemachine::{FairShare, PortId, key_after};
 
 /// MADs that wait, of all ports together. No sender has more than a share of it.
 const LIMIT: usize = 2_048;
@@ -74,9 +73,7 @@ impl<Mad> Intake<Mad> {
 
     /// The oldest of the sender whose turn it is.
     pub(super) fn pop(&mut self) -> Option<Mad> {
-        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let later = self.waiting.range((after, Bound::Unbounded));
-        let (&sender, _) = later.chain(&self.waiting).next()?;
+        let sender = key_after(&self.waiting, self.last)?;
         let queue = self.waiting.get_mut(&sender)?;
         let next = queue.pop_front();
         if queue.is_empty() {

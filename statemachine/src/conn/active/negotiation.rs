@@ -2,7 +2,6 @@
 //! From a choice to a loaded alternate: the path record is asked for, the peer agrees, the library
 //! loads.
 
-mod peer_pace;
 mod proposing;
 mod shown;
 
@@ -14,7 +13,6 @@ use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use cm_msgs::sa::PathRecord;
 
-use self::peer_pace::PeerPace;
 use super::choice::Next;
 use super::proposal::Proposal;
 use super::search::Search;
@@ -26,6 +24,7 @@ use crate::id::PortId;
 use crate::input::{Origin, QueryError};
 use crate::overlap::Overlap;
 use crate::probe::{Finding, PathHealth, ProbePath};
+use crate::token_bucket::TokenBucket;
 use crate::trace::PathLids;
 use crate::view::Reason;
 
@@ -82,7 +81,10 @@ pub(in crate::conn) struct Negotiation {
     /// Evaluations without success in a row.
     failures: u32,
     redirects: u8,
-    peer_pace: PeerPace,
+    /// Limits how often a message of the peer's has an alternate looked for at once. A peer whose ports come and go has
+    /// each change looked at; one that reports something else with every answer must not have this host ask path
+    /// sources and send LAPs as fast as it answers.
+    peer_looks: TokenBucket<8, 1_000_000>,
     /// A message of the peer's has asked for a look that was not taken.
     owes_look: bool,
     /// The peer is known to have the same alternate.
@@ -350,7 +352,7 @@ impl Negotiation {
 
     /// The peer says so.
     fn peer_trigger(&mut self, core: &Core, cx: &mut Context) {
-        self.owes_look = !self.peer_pace.ask(cx.now);
+        self.owes_look = !self.peer_looks.try_take(cx.now);
         if !self.owes_look {
             self.evaluate_again(core, cx);
         }
@@ -440,9 +442,10 @@ impl Negotiation {
     }
 
     fn evaluate(&mut self, core: &mut Core, cx: &mut Context, association: &mut ActiveAssociation) {
-        if self.owes_look && !self.peer_pace.ask(cx.now) {
+        if self.owes_look && !self.peer_looks.try_take(cx.now) {
             self.step = Step::BackingOff;
-            return cx.set(core.id, ConnAlarm::Negotiation, self.peer_pace.wait(cx.now));
+            let wait = self.peer_looks.next_token() - cx.now;
+            return cx.set(core.id, ConnAlarm::Negotiation, wait);
         }
         self.owes_look = false;
         // What the QP has comes first: until the peer confirms it, it may protect one end only.

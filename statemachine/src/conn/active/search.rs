@@ -202,7 +202,7 @@ impl Search {
         }
         let lmc = port.map_or(0, |port| port.status.lmc);
         if core.peer.reported_elsewhere(&path, lmc) {
-            return Err(Reason::OutdatedSource);
+            return Err(Reason::OtherLid);
         }
         // A source cannot clear a suspicion, because it may not have noticed either; and it may
         // lead to other LIDs than it was asked for.

@@ -115,7 +115,7 @@ impl Passive {
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
             Ok(path) => match self.replacement(core, cx, &path) {
-                Replacement::Allowed if !self.may_order(cx) => {
+                Replacement::Allowed if !self.lap_orders.try_take(cx.now) => {
                     self.answer(core, cx, &proposal, ApStatus::Rejected);
                 }
                 Replacement::Allowed => self.load(core, cx, proposal, path),
@@ -132,15 +132,6 @@ impl Passive {
             Some(replaced) if replaced.same_way(path) => Replacement::Allowed,
             _ => core.replacement(cx),
         }
-    }
-
-    /// Takes a place for one more order caused by a LAP. False: the limit is reached.
-    fn may_order(&mut self, cx: &Context) -> bool {
-        let may = self.lap_orders.has_token(cx.now);
-        if may {
-            self.lap_orders.take(cx.now);
-        }
-        may
     }
 
     fn load(&mut self, core: &mut Core, cx: &mut Context, proposal: Box<Proposal>, path: Path) {
@@ -166,7 +157,7 @@ impl Passive {
         if armed.is_some_and(is_there) && !core.is_to_and_fro(cx.now) {
             // The peer has migrated, and no packet of it has told the QP yet.
             core.leave_primary(cx);
-        } else if !self.may_order(cx) {
+        } else if !self.lap_orders.try_take(cx.now) {
             return self.answer(core, cx, &proposal, ApStatus::Rejected);
         } else if let Some(path) = self.replaced_on(core, cx, &proposal.state) {
             core.load(cx, path);

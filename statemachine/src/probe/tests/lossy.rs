@@ -3,7 +3,7 @@
 
 use super::*;
 
-const MAX: u16 = LossyPaths::MAX as u16;
+const MAX: u16 = crate::probe::lossy::MAX_PATHS as u16;
 
 /// Of each of these paths, half of the probes are lost.
 fn lossy(numbers: core::ops::Range<u16>) -> World {

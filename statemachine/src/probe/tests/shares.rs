@@ -164,3 +164,15 @@ fn one_far_port_does_not_delay_the_finding_of_a_silent_local_port() {
         }
     }
 }
+
+#[test]
+fn of_a_port_that_is_gone_nothing_is_kept_but_what_waits_to_leave() {
+    let mut world = World::new(1);
+    let port = path(0).port;
+    world.probes.due(world.now, VERIFY);
+    world.probes.set_lmc(port, None);
+    assert!(world.probes.poll(|_| true).is_some(), "the port came again");
+    assert_eq!(world.probes.out.len(), 1);
+    world.probes.set_lmc(port, None);
+    assert!(world.probes.out.is_empty());
+}
