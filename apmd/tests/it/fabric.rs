@@ -340,12 +340,26 @@ fn what_a_switch_takes_with_it_is_told_before_it_is_switched_off() {
     ] {
         assert!(out.contains(line), "{line}: {out}");
     }
-    // A spine that the tables lead all pairs around cuts nothing; one that they do not lead around says so.
+    // The tables lead these pairs over it; the cables would lead them around.
     let (code, found) = json_of(&[&check("Spine1")[..], &["-s", &nowhere]].concat());
     let cut = found["pairs_cut"].as_u64().expect("a number");
-    assert_eq!(code, if cut > 0 { 4 } else { 0 });
+    assert_eq!((code, cut), (4, 17));
     assert_eq!(found["pairs_cut_until_rerouted"], found["pairs_cut"]);
     assert_eq!(found["hosts_cut_off"], json!([]));
+
+    // Nothing depends on one switch alone.
+    let irregular = snapshot(&directory, "irregular");
+    let check = [
+        "fabric",
+        "check",
+        "--fabric",
+        &irregular,
+        "--without",
+        "SW 0",
+    ];
+    let (code, found) = json_of(&[&check[..], &["-s", &nowhere]].concat());
+    assert_eq!((code, &found["pairs_cut"]), (0, &json!(0)));
+    assert_eq!(found["hosts_with_fewer_ports"][1]["host"], "node 2");
 }
 
 #[test]
