@@ -171,6 +171,7 @@ struct apm_order {
 	u8 command;		/* enum apm_cmd */
 	bool standing;
 	u32 token;
+	unsigned long queued;	/* jiffies */
 	struct apm_path primary;
 	struct apm_path alternate;
 };

@@ -52,12 +52,21 @@ static int read_again(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *n
 	return ret;
 }
 
+/*
+ * An order that waited longer than a second, behind firmware that hangs for instance, was decided for a
+ * fabric that may have changed: the daemon probes each path about once a second.
+ */
+static bool is_late(const struct apm_order *order)
+{
+	return time_after(jiffies, order->queued + HZ);
+}
+
 static void load(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *order,
 		 struct apm_snapshot *now, struct apm_news *news)
 {
 	int ret, again;
 
-	if (!is_current(now, &order->primary))
+	if (is_late(order) || !is_current(now, &order->primary))
 		return answer(news, APM_CAUSE_STALE, 0);
 	if (apm_path_same_way(&order->alternate, &order->primary))
 		return answer(news, APM_CAUSE_DONE, -EINVAL);
@@ -83,7 +92,7 @@ static void migrate(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *
 	struct apm_path before = now->primary;
 	int ret, again;
 
-	if (!is_current(now, &order->primary) || now->migration != IB_MIG_ARMED)
+	if (is_late(order) || !is_current(now, &order->primary) || now->migration != IB_MIG_ARMED)
 		return answer(news, APM_CAUSE_STALE, 0);
 	ret = apm_qp_migrate(q, qp);
 	again = read_again(q, qp, now);
@@ -189,6 +198,7 @@ int apm_order_queue(struct apm_qp *q, const struct apm_order *order)
 	copy = kmemdup(order, sizeof(*order), GFP_KERNEL);
 	if (!copy)
 		return -ENOMEM;
+	copy->queued = jiffies;
 	spin_lock_irqsave(&apm_lock, flags);
 	list_for_each(at, &q->orders)
 		waiting++;

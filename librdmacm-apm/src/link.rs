@@ -2,17 +2,21 @@
 //! The socket to the daemon.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use cm_msgs::control::{FromDaemon, FromLibrary, MAX_LEN};
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimestampns};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, send, socket,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect,
+    getsockopt, recvmsg, send, setsockopt, socket,
 };
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::getresuid;
 
 use crate::privilege;
@@ -28,13 +32,15 @@ pub(crate) struct Link {
     queue: VecDeque<FromLibrary>,
     /// The socket took no more of it.
     full: bool,
+    /// Room for a packet's time.
+    control: Vec<u8>,
 }
 
 /// What came from the daemon.
 #[derive(PartialEq, Debug)]
 pub(crate) enum Received {
-    /// A message.
-    Message(FromDaemon),
+    /// A message, and how long it was in the socket; zero if that is not known.
+    Message(FromDaemon, Duration),
     /// A packet that is no message.
     Garbage(String),
     /// Nothing more for now.
@@ -96,10 +102,15 @@ fn owner_made_by_root(directory: &Path) -> Option<u32> {
 
 impl Link {
     pub(crate) fn new(socket: OwnedFd) -> Self {
+        // Where that is forbidden (seccomp), messages count as just sent.
+        if let Err(errno) = setsockopt(&socket, ReceiveTimestampns, &true) {
+            crate::log::debug(&format_args!("no times of the daemon's messages: {errno}"));
+        }
         Self {
             socket,
             queue: VecDeque::new(),
             full: false,
+            control: nix::cmsg_space!(TimeSpec),
         }
     }
 
@@ -140,19 +151,39 @@ impl Link {
     pub(crate) fn receive(&mut self) -> Received {
         // One byte more than any message, so that a longer packet does not pass for one.
         let mut bytes = [0; MAX_LEN + 1];
-        loop {
-            return match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => Received::Closed,
-                Ok(len) => match FromDaemon::decode(&bytes[..len]) {
-                    Ok(message) => Received::Message(message),
-                    Err(error) => Received::Garbage(error.to_string()),
-                },
+        let (len, sent) = loop {
+            let mut slices = [IoSliceMut::new(&mut bytes)];
+            let (socket, flags) = (self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+            match recvmsg::<()>(socket, &mut slices, Some(&mut self.control), flags) {
+                Ok(packet) => {
+                    let mut control = packet.cmsgs().into_iter().flatten();
+                    let sent = control.find_map(|message| match message {
+                        ControlMessageOwned::ScmTimestampns(sent) => Some(sent),
+                        _ => None,
+                    });
+                    break (packet.bytes, sent);
+                }
                 Err(Errno::EINTR) => continue,
-                Err(Errno::EAGAIN) => Received::Nothing,
-                Err(_) => Received::Closed,
-            };
+                Err(Errno::EAGAIN) => return Received::Nothing,
+                Err(_) => return Received::Closed,
+            }
+        };
+        if len == 0 {
+            return Received::Closed;
+        }
+        match FromDaemon::decode(&bytes[..len]) {
+            Ok(message) => Received::Message(message, since(sent)),
+            Err(error) => Received::Garbage(error.to_string()),
         }
     }
+}
+
+/// How long ago the kernel queued a packet, by the clock of its time stamps; zero where the clock was set back.
+fn since(sent: Option<TimeSpec>) -> Duration {
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).ok();
+    let waited = now.zip(sent).map(|(now, sent)| now - sent);
+    let waited = waited.filter(|waited| *waited > TimeSpec::new(0, 0));
+    waited.map(Duration::from).unwrap_or_default()
 }
 
 impl AsFd for Link {

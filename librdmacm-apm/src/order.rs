@@ -66,6 +66,11 @@ pub(crate) fn migrate(
     Ok(Report { cause, snapshot })
 }
 
+/// An order waited too long to be carried out. `Err`: the QP cannot be read.
+pub(crate) fn late(qp: &dyn QueuePair, gids: &KnownGids, token: u32) -> Result<Report, Errno> {
+    Ok(stale(token, qp.read(gids)?))
+}
+
 /// An order that came too late for the QP: nothing is done.
 fn stale(token: u32, snapshot: Snapshot) -> Report {
     let cause = Cause::Stale { token };

@@ -196,6 +196,14 @@ impl Tracked {
         Some(report)
     }
 
+    /// A load order came too late to be carried out. It ends what the QP was told before of migrating by itself, as
+    /// one does that is carried out.
+    pub(crate) fn load_late(&mut self, now: Instant, order: &Load) -> Option<Report> {
+        self.standing = None;
+        let token = order.token;
+        self.carry_out(now, token, |qp, gids| order::late(qp, gids, token))
+    }
+
     /// It may, or may no longer, migrate by itself.
     pub(crate) fn stand(&mut self, order: &Stand) {
         self.standing = None;

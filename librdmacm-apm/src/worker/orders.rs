@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the daemon says.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cm_msgs::control::{Cause, FromDaemon, Report};
 
@@ -14,6 +14,10 @@ use crate::tracked::Tracked;
 /// Messages taken from the daemon before others have their turn.
 const TURN: usize = 16;
 
+/// An order that waited longer, because the process was stopped for instance, was decided for a fabric that may have
+/// changed: the daemon probes each path about once a second.
+const MAX_ORDER_AGE: Duration = Duration::from_secs(1);
+
 impl Worker {
     /// The daemon's socket is ready. What one turn does not take is still there at the next, since its
     /// readiness is told again.
@@ -24,7 +28,7 @@ impl Worker {
                 return;
             };
             match link.receive() {
-                Received::Message(message) => self.message(message),
+                Received::Message(message, waited) => self.message(message, waited),
                 Received::Garbage(error) => crate::log::debug(&error),
                 Received::Nothing => return,
                 Received::Closed => return self.down(),
@@ -32,8 +36,18 @@ impl Worker {
         }
     }
 
-    fn message(&mut self, message: FromDaemon) {
+    /// Does what a message asks for that was in the socket for this time.
+    fn message(&mut self, message: FromDaemon, waited: Duration) {
         match message {
+            FromDaemon::Load { conn, load } if waited > MAX_ORDER_AGE => {
+                self.carry_out(conn, |tracked, now| tracked.load_late(now, &load));
+            }
+            FromDaemon::Migrate { conn, migrate } if waited > MAX_ORDER_AGE => {
+                let token = migrate.token;
+                self.carry_out(conn, |tracked, now| {
+                    tracked.carry_out(now, token, |qp, gids| order::late(qp, gids, token))
+                });
+            }
             FromDaemon::AsksPartitions => self.asks(Asks::Yes { partitions: true }),
             FromDaemon::AsksPeers => {
                 if let Asks::Unknown(_) = self.asks {

@@ -5,10 +5,21 @@ use std::collections::BTreeMap;
 
 use cm_msgs::PKey;
 use cm_msgs::control::Snapshot;
-use statemachine::{Engine, Order, PortId, PortStatus};
+use statemachine::{ConnId, Engine, Order, PortId, PortStatus};
 
 use super::addresses::Addresses;
 use super::fabric::{Fabric, PortOf, guid};
+
+/// An order on its way to a library.
+#[derive(Clone, Copy, Debug)]
+pub struct SentOrder {
+    /// When the daemon sent it, in microseconds.
+    pub at: u64,
+    /// The connection.
+    pub id: ConnId,
+    /// The order.
+    pub order: Order,
+}
 
 /// A host.
 #[derive(Default)]
@@ -32,8 +43,8 @@ pub struct Host {
     pub sequence_ahead: u32,
     /// How many faults have stopped the libraries' processes.
     pub mute: u32,
-    /// Orders that wait in a stopped process's socket, and the number of that.
-    pub unread: Vec<(u32, usize, Order)>,
+    /// Orders that wait in a stopped process's socket.
+    pub unread: Vec<SentOrder>,
     /// Ports that failed under a stopped process.
     pub unseen: Vec<u8>,
     /// Until then the libraries do nothing.

@@ -3,13 +3,14 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use cm_msgs::control::{Cause, FromDaemon};
+use cm_msgs::control::{Cause, FromDaemon, Migrate, MigrationState};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 
-use super::{Client, Daemon, commit, connection, nobody};
+use super::{Client, Daemon, commit, connection, load_with, nobody};
 use crate::tests::model::{Model, path};
 use crate::worker::{SOCKET, Worker};
 
@@ -71,4 +72,41 @@ fn a_context_goes_before_the_daemon() {
     worker.send_queued();
     assert_eq!(daemon.report().cause, Cause::Armed);
     assert_eq!(daemon.report().cause, Cause::Query { token: 9 });
+}
+
+/// As those that a process finds which was stopped. An order to stay counts however late it comes.
+#[test]
+fn orders_that_waited_for_long_are_not_carried_out() {
+    let model = Model::new(path(1));
+    let (daemon, mut worker) = linked(&model);
+    let mut serve = || {
+        worker.serve(&[ready(SOCKET)]);
+        worker.send_queued();
+        daemon.report()
+    };
+    let migrate = |token| FromDaemon::Migrate {
+        conn: 5,
+        migrate: Migrate {
+            token,
+            primary: path(1),
+        },
+    };
+    let wait = || std::thread::sleep(Duration::from_millis(1_050));
+    daemon.order(load_with(5, 1, 1, 2, false));
+    wait();
+    assert_eq!(serve().cause, Cause::Stale { token: 1 });
+    assert_eq!(model.modifies(), 0);
+    daemon.order(load_with(5, 2, 1, 2, false));
+    let loaded = serve();
+    assert_eq!(loaded.cause, Cause::Done { token: 2 });
+    assert_eq!(loaded.snapshot.alternate, Some(path(2)));
+
+    model.set(|qp| qp.migration = MigrationState::Armed);
+    daemon.order(migrate(3));
+    wait();
+    assert_eq!(serve().cause, Cause::Stale { token: 3 });
+    assert_eq!(model.modifies(), 1);
+    daemon.order(query(4));
+    wait();
+    assert_eq!(serve().cause, Cause::Query { token: 4 });
 }

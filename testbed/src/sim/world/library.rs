@@ -6,6 +6,7 @@ use statemachine::view::PortState;
 use statemachine::{ConnId, Input, Order};
 
 use super::{Event, World};
+use crate::sim::host::SentOrder;
 use crate::sim::queue::{MS, SECOND};
 use crate::sim::verdict::Rule;
 
@@ -13,6 +14,8 @@ use crate::sim::verdict::Rule;
 const LOCAL: u64 = 200;
 /// After this the engine takes an order for lost.
 const ORDER_TIMEOUT: u64 = 10 * SECOND;
+/// A library does not carry out what waited longer in its socket, as `librdmacm-apm` does not.
+const MAX_ORDER_AGE: u64 = SECOND;
 
 impl World<'_> {
     /// When what a library or its daemon says now gets to the other.
@@ -33,9 +36,7 @@ impl World<'_> {
         }
         self.check(host, conn, &order);
         if let Order::Stand(_) = order {
-            let due = self.local(host);
-            let event = Event::Obey(host, id.client, conn, order);
-            return self.queue.at(due, event);
+            return self.send_order(host, id, order);
         }
         let now = self.queue.now();
         let migrate = matches!(order, Order::Migrate(_));
@@ -46,9 +47,14 @@ impl World<'_> {
                 format!("host {host} connection {conn}: {order:?} while one is not answered")
             });
         }
+        self.send_order(host, id, order);
+    }
+
+    fn send_order(&mut self, host: usize, id: ConnId, order: Order) {
+        let at = self.queue.now();
         let due = self.local(host);
-        self.queue
-            .at(due, Event::Obey(host, id.client, conn, order));
+        let sent = SentOrder { at, id, order };
+        self.queue.at(due, Event::Obey(host, sent));
     }
 
     /// Whether the engine may order that, as far as it can know.
@@ -83,15 +89,17 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn obey(&mut self, host: usize, client: u32, conn: usize, order: &Order) {
+    pub(super) fn obey(&mut self, host: usize, sent: SentOrder) {
+        let conn = sent.id.conn as usize;
         let side = self.side_of(host, conn);
-        if self.hosts[host].client != client {
+        if self.hosts[host].client != sent.id.client {
             return;
         }
         if self.hosts[host].mute > 0 {
-            self.hosts[host].unread.push((client, conn, *order));
+            self.hosts[host].unread.push(sent);
             return;
         }
+        let order = &sent.order;
         if !self.connections[conn].ends[side].registered {
             return;
         }
@@ -106,7 +114,8 @@ impl World<'_> {
             _ => return self.report(host, conn, Cause::Changed),
         };
         let armed = qp.is_armed();
-        let fits = qp.state == QpState::Rts && qp.primary.same_way(expected);
+        let fresh = self.queue.now() - sent.at <= MAX_ORDER_AGE;
+        let fits = fresh && qp.state == QpState::Rts && qp.primary.same_way(expected);
         let modified = match order {
             _ if !fits => None,
             Order::Load(load) => Some(qp.load(load.alternate)),

@@ -18,7 +18,7 @@ mod uek;
 use cm_msgs::PKey;
 use cm_msgs::cm;
 use cm_msgs::path::Path;
-use statemachine::{Input, MadSource, Order, PathQuery, Probe, Random};
+use statemachine::{Input, MadSource, PathQuery, Probe, Random};
 
 use self::calm::Calms;
 use self::holes::Holes;
@@ -29,7 +29,7 @@ use super::addresses::{Addresses, Subnets};
 use super::diagram::Transitions;
 use super::fabric::{Fabric, PortOf};
 use super::fault::NEVER;
-use super::host::Host;
+use super::host::{Host, SentOrder};
 use super::plan::{Plan, random};
 use super::profile::Profile;
 use super::qp::Qp;
@@ -54,7 +54,7 @@ enum Event {
     /// The SA answers, as the fabric is then.
     Answer(usize, u32, PathQuery),
     /// A library carries out an order.
-    Obey(usize, u32, usize, Order),
+    Obey(usize, SentOrder),
     /// An application sends a packet.
     Packet(usize, usize),
     /// A daemon looks at a port.
@@ -251,7 +251,7 @@ impl<'a> World<'a> {
             Event::Probe(host, probe) => self.answer_probe(host, probe),
             Event::Input(host, client, input) => self.hear_library(host, client, input),
             Event::Answer(host, client, query) => self.answer(host, client, &query),
-            Event::Obey(host, client, conn, order) => self.obey(host, client, conn, &order),
+            Event::Obey(host, sent) => self.obey(host, sent),
             Event::Packet(conn, side) => self.packet(conn, side),
             Event::Port(port) => self.port(port),
             Event::Failed(port) => self.port_failed(port),

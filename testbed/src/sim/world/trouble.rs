@@ -81,8 +81,8 @@ impl World<'_> {
         for port in std::mem::take(&mut self.hosts[host].unseen) {
             self.port_failed((host, port));
         }
-        for (client, conn, order) in std::mem::take(&mut self.hosts[host].unread) {
-            self.obey(host, client, conn, &order);
+        for sent in std::mem::take(&mut self.hosts[host].unread) {
+            self.obey(host, sent);
         }
     }
 
