@@ -62,7 +62,8 @@ pub(crate) enum ConnAlarm {
     MigrateHold,
     /// A standing order was withdrawn, and is not given again yet.
     StandHold,
-    /// The peer is asked again whether its end is armed, so that a primary that works can be left.
+    /// The peer is asked again whether its end is armed, so that a primary that works can be left; or the operator's
+    /// order to leave it has expired.
     Departure,
     /// Active: no answer to a question or LAP, or a pause is over.
     Negotiation,

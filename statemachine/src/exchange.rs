@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MADs that are repeated until they are answered, and how soon.
 
-use core::num::NonZeroU32;
+use core::num::NonZeroU16;
 use core::time::Duration;
 
 use cm_msgs::cm;
@@ -26,26 +26,72 @@ const PATIENT_TRIES: u8 = 2;
 /// And the longest wait after each of these while others wait for its place.
 const CROWDED_WAIT: Duration = Duration::from_millis(100);
 
-/// How long answers of one peer take, in microseconds.
+/// The longest first wait after exchanges that ended without an answer: with six copies, 2.5 s in all.
+const LONGEST_WAIT_IF_UNANSWERED: Duration = Duration::from_millis(40);
+
+/// How long one peer takes to answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct RoundTrip(Option<NonZeroU32>);
+pub(crate) struct RoundTrip {
+    /// Smoothed over answers to requests that went out once.
+    smoothed: Option<Ticks>,
+    /// An answer may take as long, as the exchanges since the last such answer show: waits are not shorter.
+    /// (RFC 6298, section 5.7, keeps the longer timer as well: otherwise a peer that became slower than all the
+    /// copies together is never measured, since no answer is to a first copy.)
+    at_least: Option<Ticks>,
+}
+
+/// A time in steps of 8 us, up to 0.52 s.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Ticks(NonZeroU16);
+
+impl Ticks {
+    const MICROSECONDS: u32 = 8;
+
+    fn new(time: Duration) -> Self {
+        let ticks = time.as_micros() / u128::from(Self::MICROSECONDS);
+        let ticks = u16::try_from(ticks).unwrap_or(u16::MAX);
+        Self(NonZeroU16::new(ticks).unwrap_or(NonZeroU16::MIN))
+    }
+
+    fn time(self) -> Duration {
+        Duration::from_micros((u32::from(self.0.get()) * Self::MICROSECONDS).into())
+    }
+}
 
 impl RoundTrip {
-    /// An answer came after so long.
+    /// An answer to the only copy came after that time.
     fn seen(&mut self, took: Duration) {
-        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
-        // As TCP smooths its own (RFC 6298).
-        let smooth =
-            |before: NonZeroU32| ((u64::from(before.get()) * 7 + u64::from(took)) / 8) as u32;
-        self.0 = NonZeroU32::new(self.0.map_or(took, smooth).max(1));
+        // As TCP smooths its own (RFC 6298). What was measured before several copies were needed may be outdated.
+        let before = self.smoothed.filter(|_| self.at_least.is_none());
+        let smoothed = before.map_or(took, |before| (before.time() * 7 + took) / 8);
+        self.smoothed = Some(Ticks::new(smoothed));
+        self.at_least = None;
+    }
+
+    /// An answer to one of several copies came, that time after the first. The next may be a little later.
+    fn seen_at_most(&mut self, took: Duration) {
+        self.at_least = self.at_least.max(Some(Ticks::new(took + took / 4)));
+    }
+
+    /// No copy was answered. A peer that never answered is not waited for any longer.
+    pub(crate) fn unanswered(&mut self, cx: &Context) {
+        let doubled = self.first_wait(cx) * 2;
+        if self.smoothed.is_some() && doubled <= LONGEST_WAIT_IF_UNANSWERED {
+            self.at_least = Some(Ticks::new(doubled));
+        }
     }
 
     /// How long to wait for an answer to the first copy.
     fn first_wait(self, cx: &Context) -> Duration {
-        self.0.map_or(cx.config.retry_first, |smoothed| {
-            let smoothed = Duration::from_micros(smoothed.get().into());
-            (smoothed * ROUND_TRIPS).clamp(SHORTEST_WAIT, LONGEST_WAIT)
-        })
+        let wait = match self.smoothed {
+            Some(smoothed) => (smoothed.time() * ROUND_TRIPS).max(SHORTEST_WAIT),
+            None => cx.config.retry_first,
+        };
+        match self.at_least {
+            Some(at_least) => wait.max(at_least.time()),
+            None => wait,
+        }
+        .min(LONGEST_WAIT.max(cx.config.retry_first))
     }
 }
 
@@ -62,6 +108,8 @@ pub(crate) struct Exchange {
     last: Option<Route>,
     /// When the first copy went.
     began: Time,
+    /// It waited for something other than an answer: how long it took tells no round trip.
+    paused: bool,
 }
 
 impl Exchange {
@@ -73,6 +121,7 @@ impl Exchange {
             route: first_route,
             last: None,
             began: Time::default(),
+            paused: false,
         }
     }
 
@@ -132,12 +181,14 @@ impl Exchange {
                 true => !cx.schedule.has_room(claim),
                 false => cx.schedule.is_crowded(claim),
             };
+        self.paused |= self.yielded;
         self.yielded
     }
 
     /// The peer is there and needs longer: nothing is in flight until the next copy.
     pub(crate) fn put_off(&mut self) {
         self.yielded = true;
+        self.paused = true;
     }
 
     pub(crate) fn has_yielded(&self) -> bool {
@@ -146,9 +197,12 @@ impl Exchange {
 
     /// An answer has come.
     pub(crate) fn answered(&self, cx: &Context, round_trip: &mut RoundTrip) {
-        // Of several copies, nobody knows which one it is to (Karn).
-        if self.tries == 1 {
-            round_trip.seen(cx.now - self.began);
+        let took = cx.now - self.began;
+        match self.tries {
+            _ if self.paused => {}
+            1 => round_trip.seen(took),
+            // Of several copies, nobody knows which one it is to (Karn).
+            _ => round_trip.seen_at_most(took),
         }
     }
 
@@ -247,6 +301,85 @@ mod tests {
             let measured = Duration::from_millis(32);
             let known = cx.config.retry_first;
             assert_eq!(wait, if copies == 1 { measured } else { known });
+            assert_eq!(round_trip.smoothed.is_some(), copies == 1);
+        }
+    }
+
+    /// Answers take that long, and the second of `lost` first copies gets lost. The copies of each exchange.
+    fn copies_of_exchanges(round_trip: &mut RoundTrip, took: Duration, lost: bool) -> [u8; 4] {
+        let mut cx = context();
+        [(); 4].map(|()| {
+            let mut exchange = Exchange::new(7, 0);
+            let began = cx.now;
+            let answered = loop {
+                let Some((_, wait)) = send(&mut cx, &mut exchange, *round_trip) else {
+                    round_trip.unanswered(&cx);
+                    return exchange.tries();
+                };
+                let first = if lost && exchange.tries() == 1 {
+                    cx.now + wait
+                } else {
+                    began
+                };
+                if first + took <= cx.now + wait && (!lost || exchange.tries() > 1) {
+                    break first + took;
+                }
+                cx.now = cx.now + wait;
+            };
+            cx.now = answered;
+            exchange.answered(&cx, round_trip);
+            exchange.tries()
+        })
+    }
+
+    /// From 1 ms to 0.2 s: the first answer comes to one of several copies, and later ones to the only copy.
+    #[test]
+    fn an_answer_to_one_of_several_copies_makes_later_ones_wait_for_it() {
+        let mut round_trip = RoundTrip::default();
+        round_trip.seen(Duration::from_millis(1));
+        let copies = copies_of_exchanges(&mut round_trip, Duration::from_millis(200), false);
+        assert_eq!(copies, [6, 1, 1, 1]);
+        assert_eq!(round_trip.at_least, None);
+    }
+
+    /// All copies together are waited for 315 ms at first.
+    #[test]
+    fn exchanges_without_an_answer_are_longer_each_time_up_to_a_limit() {
+        let mut round_trip = RoundTrip::default();
+        round_trip.seen(Duration::from_millis(1));
+        let copies = copies_of_exchanges(&mut round_trip, Duration::from_millis(500), false);
+        assert_eq!(copies, [6, 6, 1, 1]);
+        let mut round_trip = RoundTrip::default();
+        round_trip.seen(Duration::from_millis(1));
+        copies_of_exchanges(&mut round_trip, Duration::from_secs(100), false);
+        assert_eq!(round_trip.first_wait(&context()).as_millis(), 40);
+    }
+
+    /// As where every other copy takes a route that has failed.
+    #[test]
+    fn lost_first_copies_do_not_make_waits_grow() {
+        let mut round_trip = RoundTrip::default();
+        round_trip.seen(Duration::from_micros(100));
+        for _ in 0..10 {
+            let copies = copies_of_exchanges(&mut round_trip, Duration::from_micros(100), true);
+            assert_eq!(copies, [2, 2, 2, 2]);
+        }
+        let wait = round_trip.first_wait(&context());
+        assert!(wait < SHORTEST_WAIT * 2, "{wait:?}");
+    }
+
+    /// A peer whose library is slow, or that yielded to others, is not far away.
+    #[test]
+    fn what_was_put_off_tells_no_round_trip() {
+        for copies in [1, 2] {
+            let mut cx = context();
+            let mut exchange = Exchange::new(7, 0);
+            (0..copies).for_each(|_| drop(send(&mut cx, &mut exchange, RoundTrip::default())));
+            exchange.put_off();
+            cx.now = cx.now + Duration::from_secs(5);
+            let mut round_trip = RoundTrip::default();
+            exchange.answered(&cx, &mut round_trip);
+            assert_eq!(round_trip, RoundTrip::default());
         }
     }
 

@@ -115,6 +115,10 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_782_650_206_972, Some(&[0, 5, 6, 8])),
         // A port came back while a silent SA was asked for a lesser path.
         (Named::All, 1_795_739_211_519_278, Some(&[0, 1, 2, 3])),
+        // A library that had been stopped loaded an alternate that it had been ordered to load two seconds before.
+        (Named::All, 1_795_787_319_040_729, Some(&[0, 1, 2, 3])),
+        // LAPs were repeated too soon to be answered, and a better alternate was agreed on while MADs were late.
+        (Named::All, 1_795_789_074_848_668, Some(&[1, 2])),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);

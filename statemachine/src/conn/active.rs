@@ -62,12 +62,12 @@ impl Active {
     }
 
     /// It is this connection's turn.
-    pub(super) fn admitted(&mut self, core: &Core, cx: &mut Context) {
+    pub(super) fn admitted(&mut self, core: &mut Core, cx: &mut Context) {
         self.association.ask(core, cx);
     }
 
     /// It waited for room to send, and there is some.
-    pub(super) fn room(&mut self, core: &Core, cx: &mut Context) {
+    pub(super) fn room(&mut self, core: &mut Core, cx: &mut Context) {
         self.association.room(core, cx);
     }
 
@@ -315,7 +315,7 @@ impl Active {
 
     fn send_announcement(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         cx: &mut Context,
         mut announcement: Box<Announcement>,
     ) {
@@ -329,7 +329,10 @@ impl Active {
                 self.announcement = Some(announcement);
             }
             // Perhaps the peer has forgotten the association.
-            None => self.association.reopen(core, cx, Reason::NoApr),
+            None => {
+                core.round_trip.unanswered(cx);
+                self.association.reopen(core, cx, Reason::NoApr);
+            }
         }
     }
 

@@ -227,7 +227,7 @@ impl ActiveAssociation {
     }
 
     /// Starts, or starts again: a new name, and the first REQ.
-    pub(super) fn ask(&mut self, core: &Core, cx: &mut Context) {
+    pub(super) fn ask(&mut self, core: &mut Core, cx: &mut Context) {
         self.forget(cx);
         if !core.has_room(cx) {
             cx.stop(core.id, ConnAlarm::Association);
@@ -254,7 +254,7 @@ impl ActiveAssociation {
     }
 
     /// It waited for room, and there is some.
-    pub(super) fn room(&mut self, core: &Core, cx: &mut Context) {
+    pub(super) fn room(&mut self, core: &mut Core, cx: &mut Context) {
         if let State::NoRoom = self.state {
             self.ask(core, cx);
         }
@@ -272,7 +272,7 @@ impl ActiveAssociation {
 
     /// The peer knows nothing of it, or does not answer: it is opened anew, at once if all was well, or after a pause.
     /// A peer may agree to a path and know nothing of it, again and again.
-    pub(super) fn reopen(&mut self, core: &Core, cx: &mut Context, why: Reason) {
+    pub(super) fn reopen(&mut self, core: &mut Core, cx: &mut Context, why: Reason) {
         let is_soon = self
             .reopened
             .get()
@@ -288,7 +288,7 @@ impl ActiveAssociation {
     /// A REQ of the peer's has come, so its daemon is present: ends a pause between our REQs. If this end is the one that
     /// opens the association (`is_ours_to_ask`), the peer's application has registered, and a REQ parked there is sent
     /// again. Rate-limited, or a peer that sends REQs and REJs in turn would get a REQ with every round trip.
-    pub(super) fn peer_asks(&mut self, core: &Core, cx: &mut Context, is_ours_to_ask: bool) {
+    pub(super) fn peer_asks(&mut self, core: &mut Core, cx: &mut Context, is_ours_to_ask: bool) {
         let asks = match &self.state {
             State::BackingOff { .. } => true,
             State::ReqSent(sent) => is_ours_to_ask && sent.parked,
@@ -300,13 +300,13 @@ impl ActiveAssociation {
     }
 
     /// If it is pausing: stop that.
-    pub(super) fn retry_now(&mut self, core: &Core, cx: &mut Context) {
+    pub(super) fn retry_now(&mut self, core: &mut Core, cx: &mut Context) {
         if let State::BackingOff { .. } = self.state {
             self.ask(core, cx);
         }
     }
 
-    pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context) {
+    pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context) {
         match self.state {
             State::BackingOff { .. } => self.ask(core, cx),
             State::ReqSent(_) => self.send_req(core, cx),
@@ -314,7 +314,7 @@ impl ActiveAssociation {
         }
     }
 
-    fn send_req(&mut self, core: &Core, cx: &mut Context) {
+    fn send_req(&mut self, core: &mut Core, cx: &mut Context) {
         let State::ReqSent(sent) = &mut self.state else {
             return;
         };
@@ -332,7 +332,10 @@ impl ActiveAssociation {
             }
             // Somebody was there, and may have forgotten the REQ: no reason for a pause.
             None if sent.parked => self.ask(core, cx),
-            None => self.back_off(core, cx, Reason::PeerNoApmd),
+            None => {
+                core.round_trip.unanswered(cx);
+                self.back_off(core, cx, Reason::PeerNoApmd);
+            }
         }
     }
 
@@ -448,7 +451,7 @@ impl ActiveAssociation {
         }
     }
 
-    fn rej(&mut self, core: &Core, cx: &mut Context, rej: &Rej) -> Outcome {
+    fn rej(&mut self, core: &mut Core, cx: &mut Context, rej: &Rej) -> Outcome {
         match self.state {
             State::ReqSent(_) if rej.rej_reason() == BOTH_ACTIVE => Outcome::Yielded,
             State::ReqSent(_) => {

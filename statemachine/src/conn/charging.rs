@@ -36,7 +36,7 @@ impl Core {
     }
 
     /// Whether the loss of one port would end both of its paths.
-    fn ends_with_one_port(&self, cx: &Context) -> bool {
+    pub(super) fn ends_with_one_port(&self, cx: &Context) -> bool {
         let shared = |path: &Path| self.candidate_pool(cx).shared(path);
         self.loaded()
             .is_some_and(|path| shared(path) != Shared::Neither)

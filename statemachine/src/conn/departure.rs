@@ -24,6 +24,8 @@ struct Wish {
     until: Option<Time>,
     /// Answers in a row that the peer's end is not armed.
     failures: u32,
+    /// When the peer is asked again.
+    asks_at: Option<Time>,
 }
 
 impl Departure {
@@ -31,7 +33,7 @@ impl Departure {
     pub(super) fn ordered(until: Time) -> Self {
         Self(Some(Box::new(Wish {
             until: Some(until),
-            failures: 0,
+            ..Wish::default()
         })))
     }
 
@@ -52,12 +54,26 @@ impl Departure {
         }
     }
 
-    /// The peer's end is not armed: until it is asked again.
-    pub(super) fn pause(&mut self) -> Duration {
+    /// The peer's end is not armed: it is asked again after a pause, which `jitter` changes a little.
+    pub(super) fn pause(&mut self, now: Time, jitter: impl FnOnce(Duration) -> Duration) {
         let wish = self.0.get_or_insert_default();
-        let pause = NOT_ARMED.after(wish.failures);
-        wish.failures += 1;
-        pause
+        if wish.asks_at.is_none() {
+            wish.asks_at = Some(now + jitter(NOT_ARMED.after(wish.failures)));
+            wish.failures += 1;
+        }
+    }
+
+    /// Whether the pause before the peer is asked again is over. True once for each pause.
+    pub(super) fn is_pause_over(&mut self, now: Time) -> bool {
+        let wish = self.0.as_mut();
+        wish.is_some_and(|wish| wish.asks_at.take_if(|at| *at <= now).is_some())
+    }
+
+    /// When the next pause or the order ends.
+    pub(super) fn next_change(&self, now: Time) -> Option<Time> {
+        let wish = self.0.as_ref()?;
+        let until = wish.until.filter(|&until| now < until);
+        wish.asks_at.into_iter().chain(until).min()
     }
 
     fn until(&self) -> Option<Time> {

@@ -69,12 +69,12 @@ impl Core {
         }
     }
 
-    /// It stays where it is.
+    /// It stays where it is. The peer may have been told otherwise.
     fn stay(&mut self, cx: &mut Context) {
         if self.departure.was_ordered() || self.own.leaves() {
             self.end_departure(cx);
         }
-        self.own.set_leaves(false);
+        self.own.stays();
     }
 
     /// Nothing of it is left to do.
@@ -119,20 +119,20 @@ impl Connection {
             }
             // The next announcement says so.
             Some(Held::PeerSilent) => core.own.set_leaves(true),
-            Some(Held::PeerNotArmed) => {
-                if !cx.is_set(core.id, ConnAlarm::Departure) {
-                    let wait = cx.jitter(core.departure.pause());
-                    cx.set(core.id, ConnAlarm::Departure, wait);
-                }
-            }
+            Some(Held::PeerNotArmed) => core.departure.pause(cx.now, |pause| cx.jitter(pause)),
             Some(_) => core.own.set_leaves(false),
+        }
+        if let Some(at) = core.departure.next_change(cx.now) {
+            cx.set(core.id, ConnAlarm::Departure, at - cx.now);
         }
         false
     }
 
-    /// The peer's end may be armed by now: it is asked again.
-    pub(super) fn ask_before_departure(&mut self) {
-        self.core.own.tell_again_that_it_leaves();
+    /// The peer's end may be armed by now, and it is asked again; or the operator's order has expired.
+    pub(super) fn departure_due(&mut self, now: Time) {
+        if self.core.departure.is_pause_over(now) {
+            self.core.own.tell_again_that_it_leaves();
+        }
     }
 
     /// Whether the two ends may be about to have different alternates.

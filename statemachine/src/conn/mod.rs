@@ -209,7 +209,7 @@ impl Connection {
     pub(crate) fn admitted(&mut self, cx: &mut Context) {
         self.catch_up(cx);
         if let Side::Active(active) = &mut self.side {
-            active.admitted(&self.core, cx);
+            active.admitted(&mut self.core, cx);
         }
         self.drive(cx);
     }
@@ -254,7 +254,7 @@ impl Connection {
     pub(crate) fn room(&mut self, cx: &mut Context) {
         self.catch_up(cx);
         if let Side::Active(active) = &mut self.side {
-            active.room(&self.core, cx);
+            active.room(&mut self.core, cx);
         }
         self.drive(cx);
     }
@@ -331,7 +331,7 @@ impl Connection {
                 | ConnAlarm::Steered,
                 _,
             ) => {}
-            (ConnAlarm::Departure, _) => self.ask_before_departure(),
+            (ConnAlarm::Departure, _) => self.departure_due(cx.now),
             (ConnAlarm::Unasked, Side::Passive(passive)) => {
                 if passive.is_unasked(&self.core) {
                     self.change_sides(cx);

@@ -253,7 +253,7 @@ pub(super) struct OwnState {
     /// Sequence numbers of the last changes of the primary and of the ports.
     primary_changed: u32,
     ports_changed: u32,
-    /// And of the last time that it is to be told that this end leaves its primary.
+    /// And of the last time that it is to be told that this end leaves its primary, or does not; 0: never.
     leaves_since: u32,
     /// The last that the peer is known to have.
     told: u32,
@@ -326,6 +326,15 @@ impl OwnState {
         }
     }
 
+    /// This end does not leave its primary. If it was about to, the peer is told: otherwise a later migration
+    /// would look as if an operator had wanted it.
+    pub(super) fn stays(&mut self) {
+        if self.leaves() {
+            self.movement = Movement::None;
+            self.tell_again_that_it_leaves();
+        }
+    }
+
     pub(super) fn leaves(&self) -> bool {
         self.movement == Movement::Leaves
     }
@@ -384,12 +393,17 @@ impl OwnState {
         self.is_forgotten || is_later(sequence, self.told)
     }
 
+    /// Whether what was said last of leaving still has to be told. A migration tells more.
+    fn tells_leaving(&self) -> bool {
+        self.movement != Movement::Left && self.leaves_since != 0
+    }
+
     /// Whether the peer has to be told something that it does not find out by itself.
     pub(super) fn is_news_to(&self, peer: &Peer, primary: &Path) -> bool {
         self.is_untold(self.ports_changed)
             // A peer that has moved first is not told that we have followed.
             || (self.is_untold(self.primary_changed) && !peer.is_on(primary))
-            || (self.leaves() && self.is_untold(self.leaves_since))
+            || (self.tells_leaving() && self.is_untold(self.leaves_since))
     }
 }
 

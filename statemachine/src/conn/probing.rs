@@ -63,15 +63,21 @@ impl Core {
         WatchedPath::new(alternate)
     }
 
-    /// Many MADs get lost. To agree on another alternate takes long then, and until both ends have loaded
-    /// it they have different ones: if the primary fails meanwhile, hardware moves them apart.
-    pub(super) fn is_weather_foul(&self, cx: &Context) -> bool {
-        let paths = [Some(&self.qp.primary), self.loaded()];
-        let mut probed = paths
+    /// Whether a better alternate than the agreed one has to wait, because many MADs get lost or are late. To agree on
+    /// another takes long then, and until both ends have loaded it they have different ones: if the primary fails
+    /// meanwhile, hardware moves them apart. Late MADs arrive at last, so that time is short: it is worth while if
+    /// the alternate shares a port with the primary, whose loss nothing else saves the connection from.
+    pub(super) fn must_keep_alternate(&self, cx: &Context) -> bool {
+        let paths = [Some(&self.qp.primary), self.loaded()]
             .into_iter()
-            .flatten()
-            .filter_map(|path| self.probe_path(path));
-        probed.any(|path| cx.probes.is_lossy(&path))
+            .flatten();
+        let probed = paths.filter_map(|path| self.probe_path(path));
+        let (mut lossy, mut late) = (false, false);
+        for path in probed {
+            lossy |= cx.probes.is_lossy(&path);
+            late |= cx.probes.is_late(&path);
+        }
+        lossy || (late && !self.ends_with_one_port(cx))
     }
 
     /// The alternate that the QP has carries packets, as far as probes can tell, and its far port is not

@@ -240,11 +240,16 @@ impl Probes {
         self.paths.range(first..=last).next().is_some()
     }
 
-    /// Whether a quarter or more of its probes were lost of late.
+    /// Whether a quarter or more of its recent probes were lost.
     pub(crate) fn is_lossy(&self, path: &ProbePath) -> bool {
         self.paths
             .get(path)
             .is_some_and(|state| state.loss.is_high())
+    }
+
+    /// Whether the last answer took [`REPEAT`] or longer.
+    pub(crate) fn is_late(&self, path: &ProbePath) -> bool {
+        self.paths.get(path).is_some_and(|state| state.late)
     }
 
     pub(crate) fn is_probed(&self, path: &ProbePath) -> bool {

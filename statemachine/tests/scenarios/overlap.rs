@@ -327,3 +327,41 @@ fn loss_and_repetition_end_in_the_best_alternate() {
         pair.assert_asleep(ACTIVE);
     });
 }
+
+/// Until both ends have loaded another alternate, a failing primary would move them apart.
+#[test]
+fn while_mads_are_late_an_alternate_by_other_ports_is_kept() {
+    let mut pair = running(pair(10, 4, only_clear(3)));
+    pair.net.weather = Weather {
+        delay: 300_000,
+        ..Weather::FAIR
+    };
+    pair.run(3_000);
+    pair.reroute(only_clear(0));
+    pair.run(5_000);
+    assert_eq!(offsets(&pair), [3; 4]);
+    pair.net.weather = Weather::FAIR;
+    pair.run(20_000);
+    assert_eq!(offsets(&pair), [0; 4]);
+    pair.assert_armed();
+}
+
+/// Nothing else saves the connection when that port is lost.
+#[test]
+fn while_mads_are_late_an_alternate_by_the_primarys_port_is_replaced() {
+    let mut pair = pair(11, 4, only_clear(3));
+    pair.pull(PASSIVE, 2);
+    let mut pair = running(pair);
+    pair.net.weather = Weather {
+        delay: 300_000,
+        ..Weather::FAIR
+    };
+    pair.run(3_000);
+    pair.plug(PASSIVE, 2);
+    pair.run(15_000);
+    let views = pair.views(ACTIVE);
+    let shared = views
+        .iter()
+        .filter_map(|view| Some(view.chosen?.score.shared));
+    assert_eq!(shared.collect::<Vec<_>>(), [Shared::Neither; 4]);
+}

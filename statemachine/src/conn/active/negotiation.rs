@@ -462,7 +462,7 @@ impl Negotiation {
         {
             return self.propose(core, cx, association, *left, None);
         }
-        if self.has_agreed(core, cx) && core.is_weather_foul(cx) {
+        if self.has_agreed(core, cx) && core.must_keep_alternate(cx) {
             return self.check_later(core, cx);
         }
         match self.search.begin(core, cx, self.failures) {

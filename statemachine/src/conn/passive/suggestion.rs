@@ -68,7 +68,7 @@ impl Suggestion {
         matches!(&self.step, Step::Sent(announcement) if announcement.is_in_flight())
     }
 
-    pub(super) fn timeout(&mut self, core: &Core, cx: &mut Context, open: Option<CommIds>) {
+    pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context, open: Option<CommIds>) {
         if let Step::Sent(announcement) = core::mem::take(&mut self.step) {
             self.send(core, cx, open, announcement);
         }
@@ -76,7 +76,7 @@ impl Suggestion {
 
     fn send(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         cx: &mut Context,
         open: Option<CommIds>,
         mut announcement: Box<Announcement>,
@@ -97,6 +97,7 @@ impl Suggestion {
                 self.step = Step::Sent(announcement);
             }
             None => {
+                core.round_trip.unanswered(cx);
                 let wait = cx.backoff_delay(self.failures);
                 self.pause(core, cx, wait);
             }

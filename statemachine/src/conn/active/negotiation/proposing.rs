@@ -56,6 +56,7 @@ impl Negotiation {
             None if proposal.was_put_off() => self.fail(core, cx, Reason::PeerLibrarySilent),
             None => {
                 // Perhaps the peer has forgotten the association, and its answers with it.
+                core.round_trip.unanswered(cx);
                 self.explain(core, cx, Reason::NoApr);
                 association.reopen(core, cx, Reason::NoApr);
             }
