@@ -24,6 +24,9 @@ struct Answers {
     kernel: Option<(Time, Time)>,
 }
 
+/// A daemon that does not answer for this long has not just been restarted.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(10);
+
 /// By the local port, and the LID that was probed.
 #[derive(Debug, Default)]
 pub(crate) struct PeerDaemons {
@@ -65,6 +68,15 @@ impl PeerDaemons {
         }
     }
 
+    /// Far ports, by their LIDs, of which the daemon answered once and has not for [`SILENT_AFTER`]. Only those that are
+    /// still probed count.
+    pub(crate) fn silent(&self, now: Time) -> usize {
+        let is_probed = |answers: &&Answers| answers.last().is_some_and(|last| now - last < RECENT);
+        let since = |answers: &Answers| answers.silent_since();
+        let since = self.known.values().filter(is_probed).filter_map(since);
+        since.filter(|&since| now - since >= SILENT_AFTER).count()
+    }
+
     /// The port has changed, or is gone: other ports may have these LIDs.
     pub(crate) fn forget(&mut self, port: PortId) {
         self.known.retain(|&(known, _), _| known != port);
@@ -101,6 +113,12 @@ impl PeerDaemons {
 }
 
 impl Answers {
+    /// Since when its kernel has answered in the place of a daemon that was heard before.
+    fn silent_since(&self) -> Option<Time> {
+        let (first, _) = self.kernel.filter(|_| self.daemon.is_some())?;
+        Some(first)
+    }
+
     fn last(&self) -> Option<Time> {
         self.daemon.max(self.kernel.map(|(_, last)| last))
     }
@@ -148,6 +166,23 @@ mod tests {
         assert_eq!(of(&known, 21, Some(at(20))), PeerDaemon::Answers(SECOND));
         known.answered(at(22), port(2), Lid(9), true);
         assert_eq!(of(&known, 22, None), PeerDaemon::Answers(Duration::ZERO));
+    }
+
+    #[test]
+    fn daemons_that_stopped_answering_are_counted_while_they_are_probed() {
+        let mut known = PeerDaemons::default();
+        // One that is killed, one that runs, one that was never there.
+        known.answered(at(10), port(1), Lid(7), true);
+        known.answered(at(10), port(1), Lid(8), true);
+        for second in 11..30 {
+            known.answered(at(second), port(1), Lid(7), false);
+            known.answered(at(second), port(1), Lid(8), true);
+            known.answered(at(second), port(1), Lid(9), false);
+        }
+        assert_eq!([20, 21, 29].map(|now| known.silent(at(now))), [0, 1, 1]);
+        assert_eq!(known.silent(at(60)), 0, "its connections are closed");
+        known.answered(at(61), port(1), Lid(7), true);
+        assert_eq!(known.silent(at(61)), 0);
     }
 
     #[test]

@@ -324,13 +324,21 @@ pub(crate) fn run(machine: &Machine<'_>, mut stage: impl FnMut(&str)) -> Result<
             program: "tar".into(),
             source,
         })?;
-        if !status.success() {
-            return Err(Error::Other(format!(
+        let end = end?;
+        return match is_out_lost(&end, status.success()) {
+            true => Err(Error::Other(format!(
                 "unpacking the VM's /out failed ({status})"
-            )));
-        }
+            ))),
+            false => Ok(end),
+        };
     }
     end
+}
+
+/// Whether /out should have been unpacked and was not. A VM that was stopped, or crashed, sends none: how it ended says
+/// more.
+fn is_out_lost(end: &End, unpacked: bool) -> bool {
+    matches!(end, End::Exit(_)) && !unpacked
 }
 
 /// Waits for the reports of the VM until it ends or its time is over.
@@ -383,6 +391,14 @@ fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_script_that_ended_should_have_left_files() {
+        assert!(is_out_lost(&End::Exit(0), false));
+        assert!(!is_out_lost(&End::Exit(1), true));
+        assert!(!is_out_lost(&End::TimedOut, false));
+        assert!(!is_out_lost(&End::Gone { was_up: true }, false));
+    }
 
     #[test]
     fn reports_are_understood() {

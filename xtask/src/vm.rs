@@ -241,7 +241,11 @@ fn judge(run: &Run, end: &End, log: &str, console: &Path) -> Result<u8, Error> {
         End::Exit(status) => Ok(*status),
         End::Gone { was_up: true } if run.script.is_none() => Ok(0),
         End::TimedOut => {
-            eprintln!("xtask: the VM ran out of time and was stopped");
+            let lost = match run.out {
+                Some(_) => "; the files in its /out are lost",
+                None => "",
+            };
+            eprintln!("xtask: the VM ran out of time and was stopped{lost}");
             Ok(TIMED_OUT)
         }
         End::Gone { .. } => Err(Error::Other(format!(

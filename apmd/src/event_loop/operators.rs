@@ -255,6 +255,7 @@ impl Parts {
         let views = self.connections.engine().ports();
         let connections = ConnSums {
             armed_same_port_60_seconds: self.connections.without_redundancy(now),
+            silent_peer_ports: self.connections.peer_daemons().silent(now),
             ..connections::sums(self.connections.engine().protections(now))
         };
         let devices: Vec<_> = self

@@ -189,6 +189,9 @@ pub(crate) struct ConnSums {
     pub(crate) refused: usize,
     /// The queue pair has left RTS.
     pub(crate) broken: usize,
+    /// Ports of peers, by their LIDs, of which apmd answered once and has not for ten seconds.
+    #[serde(default)]
+    pub(crate) silent_peer_ports: usize,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

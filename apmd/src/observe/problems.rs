@@ -10,6 +10,7 @@ use crate::devices::Unopened;
 use crate::io::apm_module::Protect;
 use crate::io::seqpacket::NotGiven;
 use crate::kernel::{LeftOut, Presence};
+use crate::peer_daemons::SILENT_AFTER;
 use crate::redundancy::LOST_AFTER;
 use crate::reload::Reload;
 
@@ -53,6 +54,7 @@ impl Problems {
         }));
         problems.degraded.extend(not_armed(conns));
         problems.others.extend(without_redundancy(conns));
+        problems.others.extend(silent_peers(conns));
         problems.others.extend(reload.needs_restart().map(|keys| {
             format!("takes effect with the next restart of apmd (connections stay armed): {keys}")
         }));
@@ -116,6 +118,18 @@ pub(crate) fn without_redundancy(conns: &ConnSums) -> Option<String> {
              `apmctl port` here and on the peers",
             conns.total,
             LOST_AFTER.as_secs()
+        )
+    })
+}
+
+/// Peers whose connections stay as they are until they are needed, and get no other alternate then.
+fn silent_peers(conns: &ConnSums) -> Option<String> {
+    let count = conns.silent_peer_ports;
+    (count > 0).then(|| {
+        format!(
+            "apmd has not answered at {count} ports of peers for {} s: armed connections to them survive one more loss; \
+             start it there (`apmctl conn` names them: `apmd silent`)",
+            SILENT_AFTER.as_secs()
         )
     })
 }
@@ -399,6 +413,17 @@ mod tests {
         let want = "2 of 3 connections have had both paths on one port for 60 s and would not survive its loss: see \
                     `apmctl port` here and on the peers";
         assert_eq!(others, [want]);
+    }
+
+    #[test]
+    fn peers_without_an_answer_are_a_warning() {
+        let warning = silent_peers(&ConnSums {
+            silent_peer_ports: 3,
+            ..ConnSums::default()
+        });
+        let warning = warning.expect("three");
+        assert!(warning.starts_with("apmd has not answered at 3 ports of peers for 10 s: "));
+        assert_eq!(silent_peers(&ConnSums::default()), None);
     }
 
     fn of_kernel(protect: Protect, presence: &Presence, left_out: LeftOut) -> Vec<String> {

@@ -38,6 +38,7 @@ mod operate;
 mod pkey;
 mod policy;
 mod programs;
+mod questions;
 mod refused;
 mod sa_source;
 mod sm_failover;
@@ -56,6 +57,7 @@ pub static ALL: &[Drill] = &[
     no_daemon::DRILL,
     disconnect::DRILL,
     operate::DRILL,
+    questions::DRILL,
     sa_source::DRILL,
     pkey::DRILL,
     acm_source::DRILL,
