@@ -119,25 +119,6 @@ fn name_of(uverbs_class: &Path, uverbs: &str) -> io::Result<String> {
     Ok(name.trim().to_owned())
 }
 
-/// Names of the RDMA devices of the kernel that have an InfiniBand port, whether or not user space may use them.
-pub(crate) fn infiniband_in_sysfs() -> Vec<String> {
-    infiniband_in(Path::new(SYSFS))
-}
-
-fn infiniband_in(devices: &Path) -> Vec<String> {
-    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_infiniband = |port: fs::DirEntry| {
-        let layer = fs::read_to_string(port.path().join("link_layer"));
-        layer.is_ok_and(|layer| layer.trim() == "InfiniBand")
-    };
-    let devices = entries(devices).filter(|device| {
-        let mut ports = entries(&device.path().join("ports"));
-        ports.any(is_infiniband)
-    });
-    let names = devices.filter_map(|device| device.file_name().into_string().ok());
-    names.collect()
-}
-
 /// Whether the device that has this node GUID and so many ports is still there, without an InfiniBand port. Nothing
 /// is opened for it.
 pub(crate) fn is_still_foreign(name: &str, node_guid: Guid, ports: u8) -> bool {
@@ -246,15 +227,15 @@ impl Device {
         let attr = unsafe { attr.assume_init() };
         // Not asked of libibverbs, which would read them under the name that the device had first.
         let name = name_of(Path::new(UVERBS), &self.uverbs)?;
-        let tables = PortTables::of(&name, port);
+        let (gid, pkeys) = PortTables::of(&name, port).as_far_as_told(attr.pkey_tbl_len)?;
         Ok(PortFacts {
             // Drivers that leave it open are from before there was anything but InfiniBand.
             infiniband: matches!(
                 attr.link_layer,
                 LINK_LAYER_UNSPECIFIED | LINK_LAYER_INFINIBAND
             ),
-            gid: tables.first_gid()?,
-            pkeys: tables.pkeys(attr.pkey_tbl_len)?,
+            gid,
+            pkeys,
         })
     }
 
@@ -370,23 +351,6 @@ mod tests {
         write("node_guid", "04d4:12ff:fe60:8cec\n");
         assert!(!is_foreign(), "it is another one");
         fs::remove_dir_all(device).unwrap();
-    }
-
-    #[test]
-    fn the_kernel_shows_devices_that_libibverbs_does_not() {
-        let devices = std::env::temp_dir().join(format!("apmd-sysfs-{}", std::process::id()));
-        let port = |port: &str, layer: &str| {
-            let port = devices.join(port);
-            fs::create_dir_all(&port).unwrap();
-            fs::write(port.join("link_layer"), layer).unwrap();
-        };
-        port("mlx4_0/ports/1", "Ethernet\n");
-        port("mlx4_0/ports/2", "InfiniBand\n");
-        port("rxe0/ports/1", "Ethernet\n");
-        fs::create_dir_all(devices.join("half_there")).unwrap();
-        assert_eq!(infiniband_in(&devices), ["mlx4_0"]);
-        fs::remove_dir_all(&devices).unwrap();
-        assert!(infiniband_in(&devices).is_empty());
     }
 
     #[test]

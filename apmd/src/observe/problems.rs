@@ -263,6 +263,26 @@ mod tests {
         let alone = degraded(&[], &[]);
         assert_eq!(alone.len(), 2, "a is absent: {alone:?}");
         assert_eq!(alone[0], want);
+        // One that no connection can end at is none that lacks protection.
+        let ignored = BTreeMap::from([
+            ("a".to_owned(), Unopened::ignored("no endpoint")),
+            ("b".to_owned(), Unopened::ignored("no endpoint")),
+            ("c".to_owned(), Unopened::ignored("no endpoint")),
+        ]);
+        let (reload, conns) = (Reload::default(), ConnSums::default());
+        let with_ignored = Problems::find(
+            &config,
+            &reload,
+            &["d".to_owned()],
+            &ignored,
+            &[port("d", 1, "up"), port("d", 2, "up")],
+            &conns,
+        );
+        assert!(
+            with_ignored.degraded.is_empty(),
+            "{:?}",
+            with_ignored.degraded
+        );
     }
 
     #[test]
