@@ -81,29 +81,42 @@ fn kind_in(device: &Path) -> Option<Kind> {
     if infiniband.iter().any(|port| is_endpoint_in(port)) {
         return Some(Kind::InfiniBand);
     }
-    if !infiniband.is_empty() {
-        let why = "its ports have neither a GID nor communication management: they are no endpoints of connections";
-        return Some(Kind::NoEndpoint(why.to_owned()));
+    if let Some(port) = infiniband.first() {
+        let why = match unreadable(&port.join("state")) {
+            Some(why) => why,
+            None => "its ports have neither a GID nor communication management: they are no endpoints of connections".to_owned(),
+        };
+        return Some(Kind::NoEndpoint(why));
     }
     match layers.into_iter().find(|layer| layer.is_ok()) {
         Some(_) => Some(Kind::Foreign),
-        None => entries(&device.join("ports")).find_map(|port| {
-            let file = port.join("link_layer");
-            let error = text(&file).err()?;
-            // Half there or half gone, for now.
-            let is_absent = error.kind() == ErrorKind::NotFound;
-            let why = format!(
-                "the kernel does not say what its ports are: {}: {error}",
-                file.display()
-            );
-            (!is_absent).then_some(Kind::NoEndpoint(why))
-        }),
+        None => ports
+            .iter()
+            .find_map(|port| unreadable(&port.join("link_layer")))
+            .map(Kind::NoEndpoint),
     }
 }
 
+/// Why a file that the kernel shows cannot be read. One that is not there is of a device that is half there or half gone,
+/// for now.
+fn unreadable(file: &Path) -> Option<String> {
+    let error = text(file).err()?;
+    let is_absent = error.kind() == ErrorKind::NotFound;
+    let why = || {
+        format!(
+            "the kernel does not tell how its ports are: {}: {error}",
+            file.display()
+        )
+    };
+    (!is_absent).then(why)
+}
+
 /// Whether a port has a GID or communication management: an endpoint has both once its drivers are loaded, and the
-/// ports of a switch in an adapter neither.
+/// ports of a switch in an adapter neither, if they can be asked at all.
 fn is_endpoint_in(port: &Path) -> bool {
+    if unreadable(&port.join("state")).is_some() {
+        return false;
+    }
     let gid = text(&port.join("gids/0")).ok();
     let gid = gid.and_then(|gid| gid.parse::<Gid>().ok());
     let has_gid = gid.is_some_and(|gid| gid.interface_id().0 != 0);
@@ -253,8 +266,12 @@ mod tests {
         let class = Class::new("einval");
         class.endpoint("mlx5_0/ports/1");
         fs::create_dir_all(class.0.join("mlx5_1/ports/1/link_layer")).expect("room");
+        // One that has a GID, but whose port cannot be asked.
+        class.endpoint("mlx5_2/ports/1");
+        fs::create_dir(class.0.join("mlx5_2/ports/1/state")).expect("room");
         let kinds = class.kinds(&[]);
         assert_eq!(kinds["mlx5_0"], Kind::InfiniBand);
         assert!(why(&kinds, "mlx5_1").contains("ports/1/link_layer"));
+        assert!(why(&kinds, "mlx5_2").contains("ports/1/state"));
     }
 }

@@ -29,6 +29,8 @@ const EVENT_GID_CHANGE: u32 = 18;
 const DEVICE_AUTO_PATH_MIG: u32 = 1 << 4;
 const LINK_LAYER_UNSPECIFIED: u8 = 0;
 const LINK_LAYER_INFINIBAND: u8 = 1;
+/// `IBV_QPF_GRH_REQUIRED` of `struct ibv_port_attr`'s flags.
+const FLAG_GRH_REQUIRED: u8 = 1 << 0;
 
 const SYSFS: &str = "/sys/class/infiniband";
 /// Where the kernel says what the device of a uverbs file is called.
@@ -63,6 +65,8 @@ pub(crate) enum PortEvent {
 pub(crate) struct PortFacts {
     /// Link layer InfiniBand.
     pub(crate) infiniband: bool,
+    /// It sends nothing without a GRH: a virtual function, as clouds have them.
+    pub(crate) grh_required: bool,
     /// GID index 0.
     pub(crate) gid: Gid,
     /// The P_Key table by index; 0 for an empty entry.
@@ -234,6 +238,7 @@ impl Device {
                 attr.link_layer,
                 LINK_LAYER_UNSPECIFIED | LINK_LAYER_INFINIBAND
             ),
+            grh_required: attr.flags & FLAG_GRH_REQUIRED != 0,
             gid,
             pkeys,
         })

@@ -510,6 +510,9 @@ impl Port {
 pub(crate) struct PortLink {
     /// `infiniband` or `other`.
     pub(crate) link_layer: String,
+    /// It sends nothing without a GRH, so apmd does not use it.
+    #[serde(default)]
+    pub(crate) grh_required: bool,
     /// Base LID; 0 before the SM gave one.
     pub(crate) lid: u16,
     pub(crate) lmc: u8,

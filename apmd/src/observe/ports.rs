@@ -72,6 +72,7 @@ fn show_port(
                 "infiniband"
             }
             .to_owned(),
+            grh_required: port.watch.requires_grh(),
             lid: status.map_or(0, |status| status.lid.0),
             lmc: status.map_or(0, |status| status.lmc),
             sm_lid: status.map_or(0, |status| status.sm_lid.0),
