@@ -215,6 +215,12 @@ impl PortWatch {
         self.facts_stale = false;
     }
 
+    /// Whether nothing leaves the port without a GRH. It carries none of our MADs.
+    pub(crate) fn requires_grh(&self) -> bool {
+        let facts = self.facts.as_ref();
+        facts.is_some_and(|facts| facts.infiniband && facts.grh_required)
+    }
+
     /// Whether it is no InfiniBand port.
     pub(crate) fn is_foreign(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| !facts.infiniband)
@@ -275,6 +281,7 @@ impl PortWatch {
     fn with_facts(&self, status: PortStatus) -> PortStatus {
         let facts = self.facts.as_ref();
         PortStatus {
+            active: status.active && !self.requires_grh(),
             gid: facts.map(|facts| facts.gid).unwrap_or_default(),
             pkeys: facts.map(|facts| used(&facts.pkeys)).unwrap_or_default(),
             infiniband: facts.is_none_or(|facts| facts.infiniband),
@@ -381,6 +388,7 @@ mod tests {
         });
         watch.set_facts(PortFacts {
             infiniband: true,
+            grh_required: false,
             gid: Gid([3; 16]),
             pkeys: [0x8001, 0, 0xffff].map(PKey).to_vec(),
         });
@@ -493,6 +501,21 @@ mod tests {
         assert_eq!(rate(2, 4, 2), 16, "4x EDR is 100 Gb/s");
         assert_eq!(rate(0, 4, 2), 0);
         assert_eq!(rate(2, 4, 3), 0, "an unknown extended speed is not QDR");
+    }
+
+    #[test]
+    fn a_port_that_requires_a_grh_is_not_used() {
+        let mut watch = watch();
+        assert!(!watch.requires_grh());
+        watch.set_facts(PortFacts {
+            infiniband: true,
+            grh_required: true,
+            gid: Gid([3; 16]),
+            pkeys: vec![PKey::DEFAULT_FULL],
+        });
+        assert!(watch.requires_grh());
+        let up = info(PortState::Active, 7);
+        assert!(!watch.answered(second(1), &up).unwrap().active);
     }
 
     #[test]

@@ -209,6 +209,15 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// A GUID in hexadecimal, with `0x` or without.
 pub(crate) fn guid(text: &str) -> Option<Guid> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).ok().map(Guid)
+    u64::from_str_radix(hexadecimal(text)?, 16).ok().map(Guid)
+}
+
+/// The digits of a hexadecimal number, with `0x` before them or without: nothing but digits, not even a sign.
+pub(crate) fn hexadecimal(text: &str) -> Option<&str> {
+    let prefix = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let digits = prefix.unwrap_or(text);
+    digits
+        .bytes()
+        .all(|c| c.is_ascii_hexdigit())
+        .then_some(digits)
 }

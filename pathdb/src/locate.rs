@@ -55,7 +55,7 @@ impl Fabric {
     ///
     /// - an IP address or a name in `addresses`, then an IPv6 address as GID;
     /// - a LID: decimal, or `0x` and at most four digits; or a GUID of a port or node: `0x` and
-    ///   more of them;
+    ///   more of them, 16 of them, or four groups of four with colons;
     /// - a node description, or its first word, which hosts with several adapters have in common;
     ///   each also with `/PORT` after it. A box is known by its SystemImageGUID: a description that several have names
     ///   none of them.
@@ -270,8 +270,16 @@ pub(crate) fn lid(text: &str) -> Option<Lid> {
     number.ok().map(Lid)
 }
 
-/// A GUID: `0x` and more digits than a LID has.
+/// A GUID: `0x` and more digits than a LID has; all 16 digits, as OpenSM prints them; or four groups of four, as sysfs
+/// does.
 pub(crate) fn guid(text: &str) -> Option<Guid> {
-    let digits = text.strip_prefix("0x").filter(|digits| digits.len() > 4)?;
-    u64::from_str_radix(digits, 16).ok().map(Guid)
+    let groups: Vec<&str> = text.split(':').collect();
+    if let [a, b, c, d] = groups[..]
+        && groups.iter().all(|group| group.len() == 4)
+    {
+        return crate::lines::guid(&[a, b, c, d].concat());
+    }
+    let digits = crate::lines::hexadecimal(text)?;
+    let is_guid = digits.len() == 16 || digits.len() < text.len() && digits.len() > 4;
+    is_guid.then(|| crate::lines::guid(digits)).flatten()
 }

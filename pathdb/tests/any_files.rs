@@ -113,6 +113,18 @@ fn opensm(name: &str, text: &str) -> Option<Fabric> {
     files.read().ok().map(|imported| imported.fabric)
 }
 
+/// A switch, two hosts, and what `-p` prints of them.
+const DISCOVERED: &str = "vendid=0x2c9\ndevid=0xd2f2\nsysimgguid=0x20\nswitchguid=0x20(20)\n\
+Switch\t3 \"S-0000000000000020\"\t\t# \"leaf\" enhanced port 0 lid 1 lmc 0\n\
+[1]\t\"H-0000000000000010\"[1](11) \t\t# \"a HCA-1\" lid 2 4xNDR\n\
+[2]\t\"H-0000000000000030\"[1](31) \t\t# \"b HCA-1\" lid 3 4xNDR\n\n\
+sysimgguid=0x10\ncaguid=0x10\nCa\t1 \"H-0000000000000010\"\t\t# \"a HCA-1\"\n\
+[1](11) \t\"S-0000000000000020\"[1]\t\t# lid 2 lmc 0 \"leaf\" lid 1 4xNDR\n\
+CA     2  1 0x0000000000000041 4x EDR - SW     1  3 0x0000000000000020 ( 'c' - 'leaf' )\n\
+SW     1  2 0x0000000000000020 4x ???                                    'leaf'\n";
+const FDBS: &str = "dump_ucast_routes: Switch 0x20\nLID    : Port : Hops : Optimal\n\
+0x0001 : 000  : 00   : yes\n0x0002 : 001  : 01   : yes\nPLFT_NUM: 1\n0x0003 : UNREACHABLE\n";
+
 fn word() -> impl Strategy<Value = char> {
     prop_oneof![
         4 => prop::sample::select("0123456789abcdefx:{}[]\"'#- \t\n".chars().collect::<Vec<_>>()),
@@ -164,6 +176,37 @@ proptest! {
         characters.into_iter().for_each(|change| change.apply(&mut text));
         if let Some(fabric) = opensm(name, &text.into_iter().collect::<String>()) {
             survives(&fabric)?;
+        }
+    }
+
+    #[test]
+    fn any_change_of_what_the_tools_print(
+        of_links: bool,
+        characters in vec(change(word()), 0..4),
+        lines in vec(change(Just(String::new())), 0..4),
+    ) {
+        let changed = |text: &str| {
+            let mut all: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.clone().into_iter().for_each(|change| change.apply(&mut all));
+            let mut text: Vec<char> = all.join("\n").chars().collect();
+            characters.clone().into_iter().for_each(|change| change.apply(&mut text));
+            text.into_iter().collect::<String>()
+        };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).expect("room for it");
+            path
+        };
+        let links = if of_links { changed(DISCOVERED) } else { DISCOVERED.to_owned() };
+        let tables = if of_links { FDBS.to_owned() } else { changed(FDBS) };
+        let files = Files {
+            links: Links::IbNetDiscover(file("links", &links)),
+            tables: Some(file("tables", &tables)),
+            guid2lid: None,
+        };
+        if let Ok(imported) = files.read() {
+            survives(&imported.fabric)?;
         }
     }
 

@@ -59,6 +59,19 @@ fn a_host_is_found_by_whatever_it_has() {
             both(),
             0,
         ),
+        // As OpenSM's files have it, and sysfs.
+        (&format!("{:016x}", guid(1)), &none, second(), 0),
+        (&format!("{:#018X}", guid(1)), &none, second(), 0),
+        (
+            &gid(1)["fe80::".len()..]
+                .split(':')
+                .map(|four| format!("{four:0>4}"))
+                .collect::<Vec<_>>()
+                .join(":"),
+            &none,
+            second(),
+            0,
+        ),
         (&gid(1), &none, second(), 0),
         (&lid.to_string(), &none, second(), lid),
         (&format!("{lid:#x}"), &none, second(), lid),

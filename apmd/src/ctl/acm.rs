@@ -104,7 +104,8 @@ fn local_ports(devices: &Path) -> Result<Vec<files::PortName>, String> {
     };
     let mut found = Vec::new();
     for device in list(devices)? {
-        for path in list(&device.join("ports"))? {
+        // A device without that is about to come or to go, and costs no other.
+        for path in list(&device.join("ports")).unwrap_or_default() {
             let port = name(&path).and_then(|number| number.parse().ok());
             if let (Some(device), Some(port)) = (name(&device), port) {
                 let state = fs::read_to_string(path.join("state")).unwrap_or_default();

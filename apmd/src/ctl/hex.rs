@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bytes of a datagram from the texts in which people have them: hex digits in any grouping, with `0x` or colons; what
-//! `hexdump -C`, `xxd`, `tcpdump -x` and Wireshark print, with offsets; a line of labels that ends with the bytes.
+//! `hexdump`, `xxd`, `od`, `tcpdump -x` and Wireshark print, with offsets; a line of labels that ends with the bytes.
 
 /// A MAD's header: what is shorter is no datagram.
 const LEAST: usize = 24;
 
 /// What may stand between bytes.
-const SEPARATORS: [char; 5] = [':', '-', ',', ';', '_'];
+const SEPARATORS: [char; 13] = [
+    ':', '-', ',', ';', '_', '{', '}', '[', ']', '(', ')', '"', '\'',
+];
 
 /// Bytes of what is given, as one datagram.
 pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
@@ -68,17 +70,27 @@ fn digits(text: &str) -> Result<Vec<u8>, (usize, String)> {
 /// Lines that begin with their offset.
 struct Dump<'a> {
     lines: Vec<(Option<usize>, &'a str)>,
+    /// Groups of four digits are numbers of this machine's, least significant byte first.
+    has_words: bool,
 }
 
 impl<'a> Dump<'a> {
     /// The lines, if the first has offset 0 and others follow on.
     fn of(lines: &[&'a str]) -> Option<Self> {
-        let lines: Vec<_> = lines.iter().map(|line| offset(line)).collect();
-        let offsets: Vec<usize> = lines.iter().filter_map(|&(offset, _)| offset).collect();
-        let first = lines
-            .first()
-            .and_then(|&(offset, rest)| offset.filter(|_| !rest.is_empty()));
-        (first == Some(0) && offsets.is_sorted()).then_some(Self { lines })
+        let has_words = has_words(lines);
+        let in_radix = |radix| {
+            let lines: Vec<_> = lines.iter().map(|line| offset(line, radix)).collect();
+            let offsets: Vec<usize> = lines.iter().filter_map(|&(offset, _)| offset).collect();
+            let first = lines
+                .first()
+                .and_then(|&(offset, rest)| offset.filter(|_| !rest.is_empty()));
+            let is_dump = first == Some(0) && offsets.is_sorted();
+            is_dump.then_some(Self { lines, has_words })
+        };
+        // od counts in octal numbers, unless it is told otherwise.
+        let radixes = [16, 8, 10].into_iter().filter_map(in_radix);
+        let fits = |dump: &Self| dump.bytes().is_ok();
+        radixes.clone().find(fits).or_else(|| in_radix(16))
     }
 
     fn bytes(&self) -> Result<Vec<u8>, String> {
@@ -105,6 +117,9 @@ impl<'a> Dump<'a> {
             }
             let room = next.map_or(of_line.len(), |next| next - offset);
             of_line = until_text(rest, if room == 0 { MOST } else { room });
+            if self.has_words {
+                of_line.chunks_exact_mut(2).for_each(<[u8]>::reverse);
+            }
             bytes.extend(&of_line);
         }
         Ok(bytes)
@@ -114,14 +129,23 @@ impl<'a> Dump<'a> {
 /// More than any datagram or table of records has.
 const MOST: usize = 1 << 20;
 
+/// Whether it is what `hexdump` and `od -x` print: seven digits, no colon, then groups of four.
+fn has_words(lines: &[&str]) -> bool {
+    let mut with_bytes = lines.iter().filter_map(|line| line.split_once(' '));
+    with_bytes.all(|(offset, rest)| {
+        let mut words = rest.split_ascii_whitespace();
+        offset.len() == 7 && !offset.ends_with(':') && words.all(|word| word.len() == 4)
+    })
+}
+
 /// A line's offset and what follows it: a colon after the number, or four digits and more.
-fn offset(line: &str) -> (Option<usize>, &str) {
+fn offset(line: &str, radix: u32) -> (Option<usize>, &str) {
     let text = line.trim();
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let digits = word.strip_suffix(':').unwrap_or(word);
     let is_marked = digits.len() < word.len();
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    let number = usize::from_str_radix(digits, 16).ok();
+    let number = usize::from_str_radix(digits, radix).ok();
     let is_offset = is_marked || (4..=8).contains(&digits.len());
     match number.filter(|_| is_offset) {
         Some(number) => (Some(number), rest),
@@ -143,25 +167,56 @@ fn until_text(rest: &str, most: usize) -> Vec<u8> {
     bytes
 }
 
-/// The MAD in a packet as InfiniBand analysers capture it: behind the local route header, a global one if there is one,
-/// and those of an unreliable datagram (IBA tables 7, 12, 17, 20). Anything else is left as it is.
+/// The MAD in a captured packet: behind the local route header, a global one if there is one, and those of an unreliable
+/// datagram (IBA tables 7, 12, 17, 20), with what ibdump and Wireshark's captures have before them (ERF: 16 bytes and
+/// extensions of 8); or in Ethernet, behind a global route header (RoCE v1) or IP and UDP (RoCE v2). Anything else is left
+/// as it is.
 pub(super) fn mad_of(bytes: Vec<u8>) -> Vec<u8> {
-    const LRH: usize = 8;
-    const GRH: usize = 40;
     const BTH_AND_DETH: usize = 12 + 8;
     const UD_SEND_ONLY: u8 = 0x64;
     const MAD: usize = 256;
-    let transport = match bytes.get(1).map(|byte| byte & 3) {
-        Some(2) => LRH,
-        Some(3) => LRH + GRH,
-        _ => return bytes,
+    let mad_at = |transport: usize| {
+        let at = transport + BTH_AND_DETH;
+        let mad = bytes.get(at..at + MAD)?;
+        (bytes[transport] == UD_SEND_ONLY && mad[0] == 1).then_some(mad)
     };
-    let is_packet = bytes[0] & 0xf == 0 && bytes.get(transport) == Some(&UD_SEND_ONLY);
-    let at = transport + BTH_AND_DETH;
-    match bytes.get(at..at + MAD) {
-        Some(mad) if is_packet && mad[0] == 1 => mad.to_vec(),
-        _ => bytes,
+    let local_routes = [0, 16, 24, 32];
+    let behind_local = local_routes
+        .into_iter()
+        .filter_map(|at| transport_behind(&bytes, at));
+    let behind_ethernet = transport_in_ethernet(&bytes);
+    let mad = behind_local.chain(behind_ethernet).find_map(mad_at);
+    mad.map(<[u8]>::to_vec).unwrap_or(bytes)
+}
+
+/// Where the transport header is, if there is a local route header at `at`.
+fn transport_behind(bytes: &[u8], at: usize) -> Option<usize> {
+    const LRH: usize = 8;
+    const GRH: usize = 40;
+    let header = bytes.get(at..at + LRH)?;
+    match (header[0] & 0xf, header[1] & 3) {
+        (0, 2) => Some(at + LRH),
+        (0, 3) => Some(at + LRH + GRH),
+        _ => None,
     }
+}
+
+/// Where the transport header is in an Ethernet frame of RoCE, with a VLAN tag or without.
+fn transport_in_ethernet(bytes: &[u8]) -> Option<usize> {
+    const IPV6: usize = 40;
+    const UDP: usize = 8;
+    const PORT: [u8; 2] = 4791_u16.to_be_bytes();
+    let two = |at: usize| bytes.get(at..at + 2).map(|two| [two[0], two[1]]);
+    let tag = if two(12)? == [0x81, 0] { 4 } else { 0 };
+    let network = 14 + tag;
+    let udp = match two(12 + tag)? {
+        // RoCE v1: a global route header looks like that of IPv6.
+        [0x89, 0x15] => return Some(network + IPV6),
+        [0x08, 0x00] => network + usize::from(bytes.get(network)? & 0xf) * 4,
+        [0x86, 0xdd] => network + IPV6,
+        _ => return None,
+    };
+    (two(udp + 2)? == PORT).then_some(udp + UDP)
 }
 
 #[cfg(test)]
@@ -241,6 +296,61 @@ mod tests {
         }
     }
 
+    /// What `hexdump`, `od -t x1` and `od -x` print by default.
+    #[test]
+    fn dumps_of_words_and_with_octal_offsets() {
+        let mad = mad();
+        let of = |offset: fn(usize) -> String, words: bool| {
+            let lines = mad.chunks(16).enumerate().map(|(at, own)| {
+                let mut own = own.to_vec();
+                if words {
+                    own.chunks_exact_mut(2).for_each(<[u8]>::reverse);
+                }
+                let hex = line(&own, if words { 2 } else { 1 }, " ");
+                format!("{} {hex}\n", offset(at * 16))
+            });
+            format!("{}{}\n", lines.collect::<String>(), offset(mad.len()))
+        };
+        for text in [
+            of(|at| format!("{at:07x}"), true),
+            of(|at| format!("{at:07o}"), true),
+            of(|at| format!("{at:07o}"), false),
+            of(|at| format!("{at:07}"), false),
+        ] {
+            assert_eq!(bytes(&text), Ok(mad.clone()), "{text}");
+        }
+        let array = format!("{{ 0x{} }};", line(&mad, 1, ", 0x"));
+        assert_eq!(bytes(&array), Ok(mad.clone()));
+        assert_eq!(bytes(&format!("\"{}\"", line(&mad, 256, ""))), Ok(mad));
+    }
+
+    #[test]
+    fn the_mad_behind_what_captures_have_before_it() {
+        let mut mad = mad();
+        mad[0] = 1;
+        let with = |before: &[u8]| {
+            let mut transport = vec![0; 20];
+            transport[0] = 0x64;
+            [before, &transport, &mad, &[0; 6]].concat()
+        };
+        let local = [0xf0, 2, 0, 1, 0, 71, 0, 2];
+        let ethernet = |kind: [u8; 2]| [&[2; 12], &kind[..]].concat();
+        let udp = [0xc0, 0, 0x12, 0xb7, 0, 0, 0, 0];
+        let ipv4 = [&[0x45][..], &[0; 19]].concat();
+        for before in [
+            [&[9; 16][..], &local].concat(),
+            [&[9; 24][..], &local].concat(),
+            [&ethernet([0x89, 0x15])[..], &[0; 40]].concat(),
+            [&ethernet([0x08, 0x00])[..], &ipv4, &udp].concat(),
+            [&ethernet([0x86, 0xdd])[..], &[0; 40], &udp].concat(),
+            [&[2; 12][..], &[0x81, 0, 0, 5, 0x08, 0x00], &ipv4, &udp].concat(),
+        ] {
+            assert_eq!(mad_of(with(&before)), mad, "{before:02x?}");
+        }
+        let other = with(&[&ethernet([0x08, 0x00])[..], &ipv4, &[0; 8]].concat());
+        assert_eq!(mad_of(other.clone()), other, "another port");
+    }
+
     #[test]
     fn lines_that_hexdump_leaves_out() {
         let all = dump(|at| format!("{at:08x}  "), 1, "|");
@@ -294,6 +404,9 @@ mod tests {
             assert_eq!(mad_of(packet), mad);
         }
         assert_eq!(mad_of(mad.clone()), mad);
+        for len in 0..80 {
+            assert_eq!(mad_of(vec![0x81; len]), vec![0x81; len]);
+        }
         assert!(mad_of(vec![]).is_empty());
         assert_eq!(mad_of(vec![0, 2, 0]), [0, 2, 0]);
     }

@@ -39,17 +39,35 @@ impl Port {
             None => None,
         };
         let mut ports: Vec<model::Port> = ask(options, Show::Port)?;
+        let status: model::Status = ask(options, Show::Status)?;
+        let mut ignored = status.ignored;
         if let Some(name) = name {
             ports.retain(|port| port.device == name || port.label() == name);
-            if ports.is_empty() {
+            ignored.retain(|ignored| ignored.device == name);
+            if ports.is_empty() && ignored.is_empty() {
                 return Err(Failure::Failed(format!(
                     "{name}: not a device or port that apmd looks after (see `apmctl port`)"
                 )));
             }
         }
-        options.show(&ports, || table(&ports, options.details))?;
+        options.show(&ports, || text(&ports, &ignored, options.details))?;
         Ok(Outcome::Ok)
     }
+}
+
+/// A table of the ports, and a line for each device without any that could be used.
+fn text(ports: &[model::Port], ignored: &[model::IgnoredDevice], details: bool) -> String {
+    let mut text = match ports.is_empty() && !ignored.is_empty() {
+        true => String::new(),
+        false => table(ports, details),
+    };
+    for model::IgnoredDevice { device, reason } in ignored {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&format!("{device} is ignored: {reason}\n"));
+    }
+    text
 }
 
 fn table(ports: &[model::Port], details: bool) -> String {

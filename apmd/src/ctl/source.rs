@@ -61,12 +61,16 @@ fn table(sources: &[model::Source], details: bool) -> String {
         }),
     ];
     if details {
-        columns.extend::<[Column<model::Source>; 5]>([
+        columns.extend::<[Column<model::Source>; 6]>([
             ("IN FLIGHT", |source| {
                 format!(
                     "{} of {}",
                     source.load.in_flight, source.load.in_flight_limit
                 )
+            }),
+            ("WINDOWS", |source| {
+                let windows = source.load.windows.iter().map(window);
+                or_dash(Some(windows.collect::<Vec<_>>().join(", ")))
             }),
             ("WAITING", |source| source.load.waiting.to_string()),
             ("TIMEOUT", |source| format!("{} ms", source.load.timeout_ms)),
@@ -80,6 +84,21 @@ fn table(sources: &[model::Source], details: bool) -> String {
         or_dash(source.health.last_error.clone())
     }));
     table::table(sources, &columns)
+}
+
+/// How many requests may be on their way by a port, and whether it has been fewer.
+fn window(window: &model::Window) -> String {
+    let model::Window {
+        port,
+        size,
+        reductions,
+        ..
+    } = window;
+    match reductions {
+        0 => format!("{port}: {size}"),
+        1 => format!("{port}: {size} (reduced once)"),
+        times => format!("{port}: {size} (reduced {times} times)"),
+    }
 }
 
 fn state(source: &model::Source) -> String {

@@ -56,6 +56,9 @@ fn text(status: &model::Status) -> String {
         devices => devices,
     };
     let _ = writeln!(text, "devices      {devices}");
+    for model::IgnoredDevice { device, reason } in &status.ignored {
+        let _ = writeln!(text, "ignored      {device}: {reason}");
+    }
     let _ = write!(text, "ports        {} of {} up", ports.up, ports.total);
     for (count, state) in [
         (ports.settling, "settling"),

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use cm_msgs::Guid;
 use mio::Registry;
 use statemachine::{PortId, Time};
 
 use super::unopened::Unopened;
 use super::{Device, Devices, MadPort, Port, Settings};
+use crate::io::rdma_class::{self, Kind};
 use crate::io::umad::UmadName;
 use crate::io::verbs::Listed;
 use crate::io::{umad, verbs, watched};
@@ -43,22 +45,33 @@ impl Devices {
     pub(crate) fn scan(&mut self, now: Time, settings: &Settings, registry: &Registry) -> Found {
         let mut found = Found::default();
         let listed = verbs::list();
-        let infiniband = verbs::infiniband_in_sysfs();
+        let kinds = rdma_class::devices();
         let mut unopened = BTreeMap::new();
         for device in &listed {
+            let kind = kinds.get(&device.name);
             if let Some(key) = self.known(device) {
                 found.renamed.extend(self.rename(key, &device.name));
             } else if settings.wants(&device.name) {
-                let is_infiniband = infiniband.contains(&device.name);
-                let why = self.try_to_open(now, device, is_infiniband, registry, &mut found);
+                let why = match useless(device, kind) {
+                    Some(why) => Some(Unopened::ignored(&why)),
+                    None => {
+                        let is_infiniband = kind == Some(&Kind::InfiniBand);
+                        self.try_to_open(now, device, is_infiniband, registry, &mut found)
+                    }
+                };
                 unopened.extend(why.map(|why| (device.name.clone(), why)));
             }
         }
-        let is_listed = |name: &String| listed.iter().any(|device| device.name == *name);
-        for name in infiniband {
-            if self.by_name(&name).is_none() && settings.wants(&name) && !is_listed(&name) {
-                unopened.insert(name, Unopened::new(NOT_LISTED, true));
+        for (name, kind) in kinds {
+            let is_listed = listed.iter().any(|device| device.name == name);
+            if is_listed || self.by_name(&name).is_some() || !settings.wants(&name) {
+                continue;
             }
+            match kind {
+                Kind::InfiniBand => unopened.insert(name, Unopened::new(NOT_LISTED, true)),
+                Kind::NoEndpoint(why) => unopened.insert(name, Unopened::ignored(&why)),
+                Kind::Foreign => None,
+            };
         }
         found.has_unopened = self.take_unopened(unopened);
         for name in umad::list() {
@@ -77,9 +90,11 @@ impl Devices {
 
     /// What could not be opened this time. Says what is new of it, and whether a device is that counts.
     fn take_unopened(&mut self, unopened: BTreeMap<String, Unopened>) -> bool {
-        for (device, Unopened { why, .. }) in &unopened {
-            if self.unopened.get(device).map(|known| &known.why) != Some(why) {
-                tracing::warn!(device, "device not opened, tried again: {why}");
+        for (device, Unopened { why, ignored, .. }) in &unopened {
+            match self.unopened.get(device).map(|known| &known.why) {
+                Some(known) if known == why => {}
+                _ if *ignored => tracing::info!(device, "device ignored: {why}"),
+                _ => tracing::warn!(device, "device not opened, tried again: {why}"),
             }
         }
         let mut counting = unopened.iter().filter(|(_, device)| device.infiniband);
@@ -218,6 +233,19 @@ impl Devices {
                 None
             }
         }
+    }
+}
+
+/// Why a device that libibverbs shows cannot have connections that migrate.
+fn useless(device: &Listed, kind: Option<&Kind>) -> Option<String> {
+    match kind {
+        Some(Kind::NoEndpoint(why)) => Some(why.clone()),
+        // Nothing could be told of it but its name: neither peers nor the kernel's tables would say which device it is.
+        _ if device.node_guid == Guid(0) && kind == Some(&Kind::InfiniBand) => Some(
+            "its node GUID is 0: give it one (a virtual function: `ip link set DEVICE vf N node_guid`)"
+                .to_owned(),
+        ),
+        _ => None,
     }
 }
 

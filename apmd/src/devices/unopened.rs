@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices that are wanted and there, but could not be opened.
+//! Devices that are there and not open: wanted but not to be opened, or none that could have a use.
 
 use std::io;
 use std::time::Duration;
@@ -18,6 +18,8 @@ pub(crate) struct Unopened {
     pub(crate) why: String,
     /// It has an InfiniBand port: connections of it could be protected, and are not.
     pub(crate) infiniband: bool,
+    /// It is none that could be of use.
+    pub(crate) ignored: bool,
     /// When it is tried again; `None`: whenever devices are looked for.
     again: Option<Time>,
     pace: Backoff,
@@ -28,8 +30,17 @@ impl Unopened {
         Self {
             why: why.to_owned(),
             infiniband,
+            ignored: false,
             again: None,
             pace: PACE,
+        }
+    }
+
+    /// It is none that could be of use: looked at again with every search, and nothing to worry about.
+    pub(crate) fn ignored(why: &str) -> Self {
+        Self {
+            ignored: true,
+            ..Self::new(why, false)
         }
     }
 
@@ -44,6 +55,7 @@ impl Unopened {
         Self {
             why: format!("cannot be opened: {error}"),
             infiniband,
+            ignored: false,
             again: Some(now + pace.next_delay()),
             pace,
         }

@@ -232,6 +232,10 @@ impl Parts {
         if let Some(source) = shown.iter_mut().find(|source| source.source == ssa) {
             source.fabric = fabric;
         }
+        let sa = Origin::Sa.to_string();
+        if let Some(source) = shown.iter_mut().find(|source| source.source == sa) {
+            source.load.windows = sources::windows(self.sa.windows(), devices);
+        }
         shown
     }
 
@@ -307,6 +311,7 @@ impl Parts {
             problems: degraded.iter().cloned().chain(others).collect(),
             degraded,
             devices,
+            ignored: ports::ignored(self.ports.devices()),
         }
     }
 }

@@ -260,6 +260,7 @@ impl Parts {
         }
         self.fabric.handle_port(now, &news);
         self.acm.handle_port(now, &news);
+        self.libraries.set_grh_required(news.id, news.requires_grh);
         self.libraries.handle_port(now, news.id, &news.status);
         self.kernel.handle_port(now, news.id, &news.status);
         self.peers.port_changed(now, news.id);

@@ -33,6 +33,7 @@ pub(crate) mod person;
 pub(crate) mod port_tables;
 pub(crate) mod process;
 pub(crate) mod random;
+pub(crate) mod rdma_class;
 pub(crate) mod routes;
 pub(crate) mod rtnl;
 pub(crate) mod sa_session;

@@ -39,6 +39,11 @@ const ATTR_RES_SRC_ADDR: u16 = 33;
 const ATTR_RES_DST_ADDR: u16 = 34;
 const ATTR_RES_PDN: u16 = 60;
 const ATTR_RES_CTXN: u16 = 64;
+const ATTR_DEV_TYPE: u16 = 99;
+const ATTR_PARENT_NAME: u16 = 100;
+
+/// `RDMA_DEVICE_TYPE_SMI`
+const DEVICE_TYPE_SMI: u8 = 1;
 
 /// `IB_QPT_RC`
 const TYPE_RC: u8 = 2;
@@ -92,6 +97,15 @@ struct Device {
     index: u32,
     name: String,
     ports: u32,
+}
+
+/// A device that a driver shows beside the one that it is a part of (Linux 6.11 and later).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SubDevice {
+    pub(crate) name: String,
+    pub(crate) parent: String,
+    /// It is there for subnet management alone.
+    pub(crate) is_smi: bool,
 }
 
 /// A netlink socket to the resource tracker.
@@ -268,13 +282,22 @@ impl Nldev {
         self.ask(command, 0, &attributes, each)
     }
 
+    /// Devices that are parts of others.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub(crate) fn sub_devices(&mut self) -> io::Result<Vec<SubDevice>> {
+        let mut found = Vec::new();
+        self.ask(CMD_GET, FLAG_DUMP, &[], |attributes| {
+            found.extend(sub_device_of(attributes));
+        })?;
+        Ok(found)
+    }
+
     fn device(&mut self, node_guid: Guid) -> io::Result<Option<Device>> {
         let mut device = None;
         self.ask(CMD_GET, FLAG_DUMP, &[], |attributes| {
-            let guid = attributes
-                .get(&ATTR_NODE_GUID)
-                .and_then(|value| value.first_chunk());
-            if guid.map(|guid| u64::from_ne_bytes(*guid)) == Some(node_guid.0) {
+            if is_device(attributes, node_guid) {
                 device = device_of(attributes);
             }
         })?;
@@ -337,13 +360,34 @@ impl Nldev {
 }
 
 fn device_of(attributes: &HashMap<u16, &[u8]>) -> Option<Device> {
-    let name = attributes.get(&ATTR_DEV_NAME)?;
-    let name = name.strip_suffix(b"\0").unwrap_or(name);
     Some(Device {
         index: value(attributes, ATTR_DEV_INDEX)?,
-        name: String::from_utf8_lossy(name).into_owned(),
+        name: string(attributes, ATTR_DEV_NAME)?,
         ports: value(attributes, ATTR_PORT_INDEX)?.min(u8::MAX.into()),
     })
+}
+
+/// Whether it is the device with this node GUID, which its part for subnet management has as well.
+fn is_device(attributes: &HashMap<u16, &[u8]>, node_guid: Guid) -> bool {
+    let guid = attributes.get(&ATTR_NODE_GUID);
+    let guid = guid.and_then(|value| value.first_chunk());
+    let is_smi = sub_device_of(attributes).is_some_and(|device| device.is_smi);
+    guid.map(|guid| u64::from_ne_bytes(*guid)) == Some(node_guid.0) && !is_smi
+}
+
+fn sub_device_of(attributes: &HashMap<u16, &[u8]>) -> Option<SubDevice> {
+    let kind = attributes.get(&ATTR_DEV_TYPE)?.first()?;
+    Some(SubDevice {
+        name: string(attributes, ATTR_DEV_NAME)?,
+        parent: string(attributes, ATTR_PARENT_NAME)?,
+        is_smi: *kind == DEVICE_TYPE_SMI,
+    })
+}
+
+fn string(attributes: &HashMap<u16, &[u8]>, name: u16) -> Option<String> {
+    let text = attributes.get(&name)?;
+    let text = text.strip_suffix(b"\0").unwrap_or(text);
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 fn queue_pair_of(attributes: &HashMap<u16, &[u8]>) -> QueuePair {
@@ -537,6 +581,41 @@ mod tests {
         let expected = [(Qpn(7), Some(QpState::Rts)), (Qpn(9), Some(QpState::Error))];
         assert_eq!(states, expected);
         assert!(queue_pairs_of(&payload[..20]).is_empty());
+    }
+
+    /// An attribute of bytes, as netlink pads it.
+    fn attribute(name: u16, content: &[u8]) -> Vec<u8> {
+        let mut bytes = [(4 + content.len() as u16).to_ne_bytes(), name.to_ne_bytes()].concat();
+        bytes.extend(content);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    /// ConnectX-8 shows a part for subnet management, with the node GUID of the device that it is a part of.
+    #[test]
+    fn a_device_is_not_mistaken_for_its_part_for_subnet_management() {
+        let device = |name: &[u8], more: &[Vec<u8>]| {
+            let attributes = [
+                attribute(ATTR_DEV_NAME, name),
+                attribute(ATTR_NODE_GUID, &0x11_u64.to_ne_bytes()),
+                more.concat(),
+            ];
+            attributes.concat()
+        };
+        let part = |kind: u8| {
+            let kind = attribute(ATTR_DEV_TYPE, &[kind]);
+            device(b"smi1\0", &[kind, attribute(ATTR_PARENT_NAME, b"mlx5_0\0")])
+        };
+        let (whole, smi, other) = (device(b"mlx5_0\0", &[]), part(DEVICE_TYPE_SMI), part(9));
+        let is = |payload: &[u8], guid| is_device(&attributes_of(payload), Guid(guid));
+        assert!(is(&whole, 0x11) && !is(&smi, 0x11) && is(&other, 0x11));
+        assert!(!is(&whole, 0x12));
+        assert_eq!(sub_device_of(&attributes_of(&whole)), None);
+        let known = sub_device_of(&attributes_of(&smi)).expect("a part");
+        assert_eq!(
+            (&*known.name, &*known.parent, known.is_smi),
+            ("smi1", "mlx5_0", true)
+        );
     }
 
     /// A later kernel puts it there if there is room.

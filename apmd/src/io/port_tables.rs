@@ -41,13 +41,19 @@ impl PortTables {
         entry_in(&self.0.join("gids/0"))
     }
 
-    /// So many P_Keys.
+    /// The GID that a port always has, or 0 of one of which the kernel does not tell it; and so many P_Keys, 0 for each
+    /// that it does not tell. A port of an adapter in switch mode has neither, which costs its other ports nothing.
     ///
     /// # Errors
-    /// As [`Self::gids`], or it has fewer.
-    pub(crate) fn pkeys(&self, count: u16) -> io::Result<Vec<PKey>> {
+    /// As [`Self::gids`].
+    pub(crate) fn as_far_as_told(&self, pkeys: u16) -> io::Result<(Gid, Vec<PKey>)> {
+        let gid = self.first_gid();
         let pkey = |index| entry_in(&self.0.join(format!("pkeys/{index}")));
-        (0..count).map(pkey).collect()
+        let pkeys: Vec<io::Result<PKey>> = (0..pkeys).map(pkey).collect();
+        // Afterwards: under this name there is still the port.
+        std::fs::metadata(&self.0)?;
+        let pkeys = pkeys.into_iter().map(Result::unwrap_or_default);
+        Ok((gid.unwrap_or_default(), pkeys.collect()))
     }
 }
 
@@ -81,10 +87,15 @@ mod tests {
         let gid: Gid = "fe80::2:c903:0:1".parse().unwrap();
         assert_eq!(tables.first_gid().unwrap(), gid);
         assert_eq!(tables.gids().unwrap(), [gid].into());
-        assert_eq!(tables.pkeys(2).unwrap(), [PKey::DEFAULT_FULL, PKey(0)]);
-        let error = tables.pkeys(3).expect_err("not a number").to_string();
-        assert!(error.contains("pkeys/2: not a p_key"), "{error}");
+        let pkeys = vec![PKey::DEFAULT_FULL, PKey(0), PKey(0), PKey(0)];
+        assert_eq!(tables.as_far_as_told(4).unwrap(), (gid, pkeys));
+        // A file that cannot be read, as those of a port in switch mode.
+        fs::remove_file(directory.join("gids/0")).unwrap();
+        fs::create_dir(directory.join("gids/0")).unwrap();
+        assert!(tables.first_gid().is_err());
+        let told = tables.as_far_as_told(1).unwrap();
+        assert_eq!(told, (Gid::default(), vec![PKey::DEFAULT_FULL]));
         fs::remove_dir_all(directory).unwrap();
-        assert!(tables.gids().is_err() && tables.first_gid().is_err());
+        assert!(tables.gids().is_err() && tables.as_far_as_told(1).is_err());
     }
 }

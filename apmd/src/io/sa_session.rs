@@ -15,6 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use statemachine::{PortId, Time};
 
 use super::random;
+use super::rdma_class;
 use super::umad::{self, AgentClass, AgentId, Destination, Received, Umad, UmadName};
 use paths::sa::{Ask, Failure, Limits, Response, SaClient, User};
 
@@ -230,7 +231,8 @@ fn parse(text: &str) -> Option<u16> {
 }
 
 fn is_active(name: &UmadName) -> bool {
-    text(name, "state").is_ok_and(|state| state.contains("ACTIVE"))
+    rdma_class::is_endpoint(&name.device, name.port)
+        && text(name, "state").is_ok_and(|state| state.contains("ACTIVE"))
         && number(name, "sm_lid").is_ok_and(|lid| Lid(lid).is_unicast())
 }
 

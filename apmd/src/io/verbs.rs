@@ -29,6 +29,8 @@ const EVENT_GID_CHANGE: u32 = 18;
 const DEVICE_AUTO_PATH_MIG: u32 = 1 << 4;
 const LINK_LAYER_UNSPECIFIED: u8 = 0;
 const LINK_LAYER_INFINIBAND: u8 = 1;
+/// `IBV_QPF_GRH_REQUIRED` of `struct ibv_port_attr`'s flags.
+const FLAG_GRH_REQUIRED: u8 = 1 << 0;
 
 const SYSFS: &str = "/sys/class/infiniband";
 /// Where the kernel says what the device of a uverbs file is called.
@@ -63,6 +65,8 @@ pub(crate) enum PortEvent {
 pub(crate) struct PortFacts {
     /// Link layer InfiniBand.
     pub(crate) infiniband: bool,
+    /// It sends nothing without a GRH: a virtual function, as clouds have them.
+    pub(crate) grh_required: bool,
     /// GID index 0.
     pub(crate) gid: Gid,
     /// The P_Key table by index; 0 for an empty entry.
@@ -117,25 +121,6 @@ pub(crate) fn list() -> Vec<Listed> {
 fn name_of(uverbs_class: &Path, uverbs: &str) -> io::Result<String> {
     let name = fs::read_to_string(uverbs_class.join(uverbs).join("ibdev"))?;
     Ok(name.trim().to_owned())
-}
-
-/// Names of the RDMA devices of the kernel that have an InfiniBand port, whether or not user space may use them.
-pub(crate) fn infiniband_in_sysfs() -> Vec<String> {
-    infiniband_in(Path::new(SYSFS))
-}
-
-fn infiniband_in(devices: &Path) -> Vec<String> {
-    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_infiniband = |port: fs::DirEntry| {
-        let layer = fs::read_to_string(port.path().join("link_layer"));
-        layer.is_ok_and(|layer| layer.trim() == "InfiniBand")
-    };
-    let devices = entries(devices).filter(|device| {
-        let mut ports = entries(&device.path().join("ports"));
-        ports.any(is_infiniband)
-    });
-    let names = devices.filter_map(|device| device.file_name().into_string().ok());
-    names.collect()
 }
 
 /// Whether the device that has this node GUID and so many ports is still there, without an InfiniBand port. Nothing
@@ -246,15 +231,16 @@ impl Device {
         let attr = unsafe { attr.assume_init() };
         // Not asked of libibverbs, which would read them under the name that the device had first.
         let name = name_of(Path::new(UVERBS), &self.uverbs)?;
-        let tables = PortTables::of(&name, port);
+        let (gid, pkeys) = PortTables::of(&name, port).as_far_as_told(attr.pkey_tbl_len)?;
         Ok(PortFacts {
             // Drivers that leave it open are from before there was anything but InfiniBand.
             infiniband: matches!(
                 attr.link_layer,
                 LINK_LAYER_UNSPECIFIED | LINK_LAYER_INFINIBAND
             ),
-            gid: tables.first_gid()?,
-            pkeys: tables.pkeys(attr.pkey_tbl_len)?,
+            grh_required: attr.flags & FLAG_GRH_REQUIRED != 0,
+            gid,
+            pkeys,
         })
     }
 
@@ -370,23 +356,6 @@ mod tests {
         write("node_guid", "04d4:12ff:fe60:8cec\n");
         assert!(!is_foreign(), "it is another one");
         fs::remove_dir_all(device).unwrap();
-    }
-
-    #[test]
-    fn the_kernel_shows_devices_that_libibverbs_does_not() {
-        let devices = std::env::temp_dir().join(format!("apmd-sysfs-{}", std::process::id()));
-        let port = |port: &str, layer: &str| {
-            let port = devices.join(port);
-            fs::create_dir_all(&port).unwrap();
-            fs::write(port.join("link_layer"), layer).unwrap();
-        };
-        port("mlx4_0/ports/1", "Ethernet\n");
-        port("mlx4_0/ports/2", "InfiniBand\n");
-        port("rxe0/ports/1", "Ethernet\n");
-        fs::create_dir_all(devices.join("half_there")).unwrap();
-        assert_eq!(infiniband_in(&devices), ["mlx4_0"]);
-        fs::remove_dir_all(&devices).unwrap();
-        assert!(infiniband_in(&devices).is_empty());
     }
 
     #[test]

@@ -53,6 +53,22 @@ pub(crate) struct SourceLoad {
     pub(crate) waiting: usize,
     /// The longest time for one question.
     pub(crate) timeout_ms: u64,
+    /// Of `sa`: how many requests may be on their way by each port, of all parts of apmd.
+    #[serde(default)]
+    pub(crate) windows: Vec<Window>,
+}
+
+/// How many requests may be on their way to the SA by a port: more as long as they are answered, fewer when they are
+/// lost.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Window {
+    /// DEVICE/PORT
+    pub(crate) port: String,
+    pub(crate) size: usize,
+    /// Those on their way.
+    pub(crate) in_flight: usize,
+    /// How often it was made smaller.
+    pub(crate) reductions: u64,
 }
 
 /// The fabric as data.
@@ -98,6 +114,9 @@ pub(crate) struct Status {
     pub(crate) class: u8,
     /// Devices looked after.
     pub(crate) devices: Vec<String>,
+    /// Devices that are none that connections could end at.
+    #[serde(default)]
+    pub(crate) ignored: Vec<IgnoredDevice>,
     pub(crate) ports: PortSums,
     /// Libraries connected.
     pub(crate) libraries: usize,
@@ -109,6 +128,13 @@ pub(crate) struct Status {
     /// Those of the problems that make `apmctl status` fail.
     #[serde(default)]
     pub(crate) degraded: Vec<String>,
+}
+
+/// A device that no connection can end at.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct IgnoredDevice {
+    pub(crate) device: String,
+    pub(crate) reason: String,
 }
 
 /// The kernel module apm.
@@ -487,6 +513,9 @@ impl Port {
 pub(crate) struct PortLink {
     /// `infiniband` or `other`.
     pub(crate) link_layer: String,
+    /// It sends nothing without a GRH, so apmd does not use it.
+    #[serde(default)]
+    pub(crate) grh_required: bool,
     /// Base LID; 0 before the SM gave one.
     pub(crate) lid: u16,
     pub(crate) lmc: u8,

@@ -4,7 +4,7 @@
 use pathdb::{Mtu, Rate};
 use statemachine::view::{self, PortState};
 
-use super::model::{Port, PortLink, PortSums};
+use super::model::{IgnoredDevice, Port, PortLink, PortSums};
 use crate::devices::{Device, Devices};
 use crate::io::rtnl::Rtnl;
 
@@ -30,6 +30,17 @@ pub(crate) fn show(devices: &Devices, views: &[view::PortView], rtnl: Option<&Rt
     let mut ports: Vec<_> = devices.iter().flat_map(of_device).collect();
     ports.sort_by(|a, b| (&a.device, a.port).cmp(&(&b.device, b.port)));
     ports
+}
+
+/// The devices that are none that connections could end at, and why.
+pub(crate) fn ignored(devices: &Devices) -> Vec<IgnoredDevice> {
+    let unopened = devices.unopened().iter();
+    let ignored = unopened.filter(|(_, device)| device.ignored);
+    let shown = ignored.map(|(name, device)| IgnoredDevice {
+        device: name.clone(),
+        reason: device.why.clone(),
+    });
+    shown.collect()
 }
 
 fn show_port(
@@ -61,6 +72,7 @@ fn show_port(
                 "infiniband"
             }
             .to_owned(),
+            grh_required: port.watch.requires_grh(),
             lid: status.map_or(0, |status| status.lid.0),
             lmc: status.map_or(0, |status| status.lmc),
             sm_lid: status.map_or(0, |status| status.sm_lid.0),

@@ -67,6 +67,12 @@ impl Problems {
             .filter(|port| port.link.link_layer == "infiniband");
         for port in infiniband {
             let name = format!("{}/{}", port.device, port.port);
+            if port.link.grh_required {
+                problems.others.push(format!(
+                    "{name} requires a GRH in every packet, which apmd's MADs do not have: connections on it are not protected"
+                ));
+                continue;
+            }
             if !port.mads {
                 problems.others.push(format!(
                     "{name} cannot exchange MADs with other hosts: is ib_umad loaded? The log says why"
@@ -145,6 +151,8 @@ fn obstacle(ports: &[&Port]) -> Option<&'static str> {
         Some("no InfiniBand port, and others have no automatic path migration")
     } else if all(|port| !port.apm) {
         Some("the device has no automatic path migration")
+    } else if all(|port| port.link.grh_required) {
+        Some("its ports require a GRH in every packet, which apmd's MADs do not have")
     } else if all(|port| !port.mads) {
         Some("no port can exchange MADs with other hosts")
     } else if usable.is_empty() {
@@ -232,6 +240,7 @@ mod tests {
             mads: true,
             link: PortLink {
                 link_layer: "infiniband".to_owned(),
+                grh_required: false,
                 lid: 1,
                 lmc: 0,
                 sm_lid: 1,
@@ -277,6 +286,26 @@ mod tests {
         let alone = degraded(&[], &[]);
         assert_eq!(alone.len(), 2, "a is absent: {alone:?}");
         assert_eq!(alone[0], want);
+        // One that no connection can end at is none that lacks protection.
+        let ignored = BTreeMap::from([
+            ("a".to_owned(), Unopened::ignored("no endpoint")),
+            ("b".to_owned(), Unopened::ignored("no endpoint")),
+            ("c".to_owned(), Unopened::ignored("no endpoint")),
+        ]);
+        let (reload, conns) = (Reload::default(), ConnSums::default());
+        let with_ignored = Problems::find(
+            &config,
+            &reload,
+            &["d".to_owned()],
+            &ignored,
+            &[port("d", 1, "up"), port("d", 2, "up")],
+            &conns,
+        );
+        assert!(
+            with_ignored.degraded.is_empty(),
+            "{:?}",
+            with_ignored.degraded
+        );
     }
 
     #[test]

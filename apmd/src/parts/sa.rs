@@ -8,7 +8,7 @@ use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::PathRecord;
 use paths::sa::{
     Ask, Failure, Limits, Malformed, ManagerPath, Managers, Report, Reports, Response, SaClient,
-    SaRequest, Service, Services, Subnet, User,
+    SaRequest, Service, Services, Subnet, User, WindowView,
 };
 use paths::source::sa::paths;
 use statemachine::{FarPort, PortId, QueryError, Random, Time};
@@ -56,6 +56,11 @@ impl Sa {
             notes: VecDeque::new(),
             malformed: 0,
         }
+    }
+
+    /// How many requests may be on their way by each port.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = WindowView> {
+        self.client.windows()
     }
 
     /// MADs that did not decode.

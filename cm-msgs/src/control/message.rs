@@ -315,6 +315,8 @@ closed_codes! {
         Contradicted = 7, "the registration contradicts what the kernel says of the QP or its port";
         /// Only an alternate with a GRH would do, and who owns the QP loads none.
         GlobalRoute = 8, "its alternate path would have a GRH, and the kernel module loads none with one";
+        /// Nothing leaves the port without a GRH, which apmd's MADs do not have.
+        GrhRequired = 9, "its port requires a GRH in every packet, and apmd sends MADs without one";
     }
 }
 

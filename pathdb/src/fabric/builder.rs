@@ -45,6 +45,23 @@ pub struct NodeSpec {
     pub ports: u8,
 }
 
+impl NodeSpec {
+    /// Whether it is the same node, whatever its description.
+    pub(crate) fn is_same_but_for_name(&self, other: &Self) -> bool {
+        (self.kind, self.guid, self.system, self.ports)
+            == (other.kind, other.guid, other.system, other.ports)
+    }
+
+    /// What the node is in one box with. SystemImageGUID 0 says that it is in none with others (IBA 14.2.5.3), and some
+    /// devices leave it 0: each of these is a box of its own.
+    fn in_system(&self) -> Guid {
+        match self.system {
+            Guid(0) => self.guid,
+            system => system,
+        }
+    }
+}
+
 /// What is known of a port beside its link.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSpec {
@@ -128,7 +145,7 @@ impl Builder {
         self.fabric.nodes.get(node.index()).is_some_and(|known| {
             known.kind == spec.kind
                 && known.guid == spec.guid
-                && known.system == spec.system
+                && known.system == spec.in_system()
                 && known.name == spec.name
                 && known.ports == spec.ports
         })
@@ -161,7 +178,7 @@ impl Builder {
         fabric.nodes.push(Node {
             kind: spec.kind,
             guid: spec.guid,
-            system: spec.system,
+            system: spec.in_system(),
             name: spec.name,
             ports: spec.ports,
             first: fabric.ports.len() as u32,

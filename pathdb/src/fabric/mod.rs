@@ -68,7 +68,7 @@ pub struct Node {
     pub kind: NodeKind,
     /// NodeInfo:NodeGUID.
     pub guid: Guid,
-    /// NodeInfo:SystemImageGUID: the same for what is in one box.
+    /// NodeInfo:SystemImageGUID: the same for what is in one box. The node's GUID where that is 0.
     pub system: Guid,
     /// The node description.
     pub name: NodeName,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Nodes, ports and links as the lines of a file tell them, in any order, a link by up to two lines.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use cm_msgs::{Guid, Lid};
 
 use super::warnings::Bad;
-use super::{Lost, Problem, Ranges, ReadError, Warnings};
+use super::{Lost, Problem, Ranges, ReadError, Warnings, syntax};
 use crate::capability::Capability;
-use crate::fabric::{BuildError, Builder, NodeId, NodeSpec, PortSpec, fits};
+use crate::fabric::{BuildError, Builder, NAME, NodeId, NodeSpec, PortSpec, fits};
 use crate::lid_range::LidRange;
 
 /// More than any fabric has, and little enough for any machine's memory.
@@ -47,6 +47,8 @@ pub(super) struct Collected {
     /// The same in the order of the file, with the number of the line.
     port_lines: Vec<(usize, PortKey)>,
     links: Vec<(usize, LinkLine)>,
+    /// Nodes of which the own line could not be read, which has been said.
+    pub(super) lost: HashSet<Guid>,
 }
 
 impl Collected {
@@ -59,10 +61,16 @@ impl Collected {
         self.by_guid.get(&guid).map(|&at| &self.nodes[at])
     }
 
-    /// A node. The same again is no error.
+    /// A node. The same again is no error, nor is another description of it: the first stays.
     pub(super) fn node(&mut self, spec: NodeSpec) -> Result<(), Bad> {
+        if spec.name.len() > NAME {
+            let problem = syntax("a node description of at most 64 bytes", &spec.name);
+            return Err(Bad::new(problem, Lost::Link));
+        }
         match self.by_guid.entry(spec.guid) {
-            Entry::Occupied(known) if self.nodes[*known.get()] == spec => Ok(()),
+            Entry::Occupied(known) if spec.is_same_but_for_name(&self.nodes[*known.get()]) => {
+                Ok(())
+            }
             Entry::Occupied(_) => Err(Bad::new(Problem::NodeDiffers(spec.guid), Lost::Link)),
             Entry::Vacant(place) => {
                 fits(self.nodes.len() + 1, NODES, "nodes").map_err(|e| Bad::new(e, Lost::Node))?;
@@ -120,6 +128,7 @@ impl Collected {
             builder: Builder::new(),
             path,
             warnings,
+            lost: self.lost,
         };
         for node in self.nodes {
             let added = building.builder.node(node);
@@ -140,6 +149,8 @@ struct Building<'a> {
     builder: Builder,
     path: &'a Path,
     warnings: &'a mut Warnings,
+    /// Nodes of which it has been said that they are missing.
+    lost: HashSet<Guid>,
 }
 
 impl Building<'_> {
@@ -198,6 +209,14 @@ impl Building<'_> {
         }
         for (line, link, differ) in merged {
             let linked = self.link(&link);
+            if let Err(Bad {
+                problem: Problem::NotDescribed(guid),
+                ..
+            }) = linked
+                && !self.lost.insert(guid)
+            {
+                continue;
+            }
             self.warn(line, linked)?;
             if let Some(what) = differ {
                 let bad = Bad::new(Problem::EndsDiffer(what), Lost::Lower);

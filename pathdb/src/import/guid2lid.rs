@@ -34,7 +34,7 @@ pub(super) fn read(
 
 /// `None` stays for a port of which two lines tell different LIDs.
 fn take(line: &str, lids: &mut HashMap<Guid, Option<LidRange>>) -> Result<(), Bad> {
-    if line.is_empty() {
+    if line.is_empty() || line.starts_with('#') {
         return Ok(());
     }
     let (guid, range) = port(line)?;

@@ -25,8 +25,9 @@ use crate::capability::Capability;
 use crate::fabric::{NodeKind, NodeSpec};
 use crate::lines::{Lines, Progress, Records, guid};
 
-/// What begins lines that say nothing of nodes and links.
-const OF_NO_USE: [&str; 7] = [
+/// What begins lines that say nothing of nodes and links; the last three are what the tool complains about, if its
+/// standard error was written to the same file.
+const OF_NO_USE: [&str; 10] = [
     "#",
     "vendid=",
     "devid=",
@@ -34,7 +35,31 @@ const OF_NO_USE: [&str; 7] = [
     "Non-Chassis ",
     "Hostname: ",
     "DR path ",
+    "ibwarn:",
+    "ibnetdiscover:",
+    "src/",
 ];
+
+/// A line that names a node, or a link, has its description in quotation marks at its end; that may have line breaks in
+/// it.
+const LINES: Records = Records {
+    begins: |line| {
+        let line = line.trim_start();
+        line.is_empty()
+            || line.starts_with('[')
+            || OF_NO_USE.iter().any(|word| line.starts_with(word))
+            || guid_line(line).is_some()
+            || kind_of(line).is_some()
+            || port_report::begins(line)
+    },
+    is_whole: |record| match port_report::begins(record) {
+        true => port_report::is_whole(record),
+        false => match record.split_once('#') {
+            Some((head, tail)) if !head.is_empty() => tail.matches('"').count() >= 2,
+            _ => true,
+        },
+    },
+};
 
 /// Reads nodes, ports and links.
 pub(super) fn read(
@@ -45,7 +70,7 @@ pub(super) fn read(
     let mut reading = Reading::default();
     let mut lines = Lines::open(path)?;
     let size = lines.size();
-    lines.records(Records::LINES, size, progress, |line, number| {
+    lines.records(LINES, size, progress, |line, number| {
         warnings.take(path, number, reading.take(line, number))?;
         Ok(ControlFlow::Continue(()))
     })?;
@@ -67,11 +92,16 @@ struct Reading {
     /// NodeInfo:PortGUID of the next node, if it is a switch.
     port: Option<Guid>,
     node: Option<(Guid, NodeKind)>,
+    /// The GUID of the next node, whose line must follow.
+    next: Option<Guid>,
+    /// The current section's node could not be read: its links are nobody's, which has been said.
+    is_lost: bool,
     is_port_report: bool,
 }
 
 impl Reading {
     fn take(&mut self, line: &str, number: usize) -> Result<(), Bad> {
+        let line = line.trim_start();
         if line.is_empty() || OF_NO_USE.iter().any(|word| line.starts_with(word)) {
             return Ok(());
         }
@@ -79,46 +109,66 @@ impl Reading {
             self.is_port_report = true;
             return port_report::take(line, number, &mut self.collected);
         }
-        if let Some((key, value)) = line.split_once("guid=0x") {
+        if let Some((key, value)) = guid_line(line) {
             return self.guid(key, value, line);
         }
-        match line.strip_prefix('[') {
-            Some(rest) => self.link(rest, number, line),
-            None => self.node(number, line),
+        if let Some(rest) = line.strip_prefix('[') {
+            return self.link(rest, number, line);
+        }
+        match kind_of(line) {
+            Some(kind) => self.node(kind, number, line),
+            None => {
+                let lost = match self.next {
+                    Some(_) => self.lose_node(),
+                    None => Lost::Nothing,
+                };
+                Err(Bad::new(syntax("a line of ibnetdiscover's", line), lost))
+            }
         }
     }
 
     /// `sysimgguid=0xGUID` is the first line of a node that has one, `switchguid=0xGUID(PORT)` or such the next.
     fn guid(&mut self, key: &str, value: &str, line: &str) -> Result<(), Bad> {
-        let end = value.find(|c: char| !c.is_ascii_hexdigit());
+        let end = value.find(|c: char| !c.is_ascii_alphanumeric());
         let (value, rest) = value.split_at(end.unwrap_or(value.len()));
         let value =
             guid(value).ok_or_else(|| Bad::new(syntax("KINDguid=0xGUID", line), Lost::Node))?;
+        (self.node, self.is_lost) = (None, false);
         if key == "sysimg" {
             self.system = Some(value);
+            return Ok(());
         }
+        self.next = Some(value);
         let port = rest
             .strip_prefix('(')
             .and_then(|rest| rest.split(')').next());
         self.port = port.and_then(guid);
-        self.node = None;
         Ok(())
     }
 
+    /// The next node cannot be read. What others' lines say of it is of no use, and not worth a warning each.
+    fn lose_node(&mut self) -> Lost {
+        (self.system, self.port, self.node) = (None, None, None);
+        self.is_lost = true;
+        self.collected.lost.extend(self.next.take());
+        Lost::Node
+    }
+
     /// `KIND PORTS "K-GUID" # "NAME"`, with port 0's LIDs if it is a switch.
-    fn node(&mut self, number: usize, line: &str) -> Result<(), Bad> {
-        let (system, port) = (self.system.take(), self.port.take());
-        self.node = None;
-        let (mut spec, lids) = node(line).ok_or_else(|| {
+    fn node(&mut self, kind: NodeKind, number: usize, line: &str) -> Result<(), Bad> {
+        let Some((mut spec, lids)) = node(kind, line) else {
             let wanted = "KIND PORTS \"K-GUID\" # \"NAME\"";
-            Bad::new(syntax(wanted, line), Lost::Node)
-        })?;
+            return Err(Bad::new(syntax(wanted, line), self.lose_node()));
+        };
+        let (system, port) = (self.system.take(), self.port.take());
+        (self.next, self.is_lost) = (None, false);
         spec.system = system.unwrap_or(spec.guid);
         let (guid, kind) = (spec.guid, spec.kind);
         self.collected.node(spec)?;
         self.node = Some((guid, kind));
         match lids {
-            None => Ok(()),
+            None if kind == NodeKind::Adapter => Ok(()),
+            None => Err(Bad::new(syntax("lid LID lmc LMC", line), Lost::Lids)),
             Some((lid, lmc)) => self.collected.port(
                 number,
                 PortLine {
@@ -138,44 +188,65 @@ impl Reading {
                 "[PORT] \"K-GUID\"[PORT] # \"NAME\" lid LID WIDTHSPEED after a node's line";
             Bad::new(syntax(wanted, line), Lost::Link)
         };
+        if self.is_lost {
+            return Ok(());
+        }
         let (node, kind) = self.node.ok_or_else(wanted)?;
         let link = Link::parse(rest).ok_or_else(wanted)?;
-        if let (NodeKind::Adapter, Some(own)) = (kind, link.own) {
-            let key = (node, link.number);
-            let (guid, lid, lmc) = own;
-            self.collected.port(
-                number,
-                PortLine {
-                    key,
-                    guid,
-                    lid,
-                    lmc: Some(lmc),
-                },
-            )?;
-        }
-        let line = LinkLine {
+        let linked = LinkLine {
             ends: [(node, link.number), link.peer],
             carries: link.carries,
             up: true,
         };
-        self.collected.link(number, line)
+        self.collected.link(number, linked)?;
+        match (kind, link.own) {
+            (NodeKind::Switch, _) => Ok(()),
+            (NodeKind::Adapter, Some((guid, lid, lmc))) => self.collected.port(
+                number,
+                PortLine {
+                    key: (node, link.number),
+                    guid,
+                    lid,
+                    lmc: Some(lmc),
+                },
+            ),
+            (NodeKind::Adapter, None) => {
+                let wanted = "[PORT](GUID) .. # lid LID lmc LMC ..";
+                Err(Bad::new(syntax(wanted, line), Lost::Lids))
+            }
+        }
     }
 }
 
-fn node(line: &str) -> Option<(NodeSpec, Option<(Lid, u8)>)> {
-    let (head, tail) = line.split_once('#')?;
-    let mut words = head.split_ascii_whitespace();
+/// `sysimgguid=0xGUID` and such: what it is of, and the rest.
+fn guid_line(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.split_once("guid=")?;
+    key.bytes()
+        .all(|c| c.is_ascii_lowercase())
+        .then_some((key, value))
+}
+
+/// The kind of the node that a line is about.
+fn kind_of(line: &str) -> Option<NodeKind> {
+    let mut words = line.split_ascii_whitespace();
     let kind = match words.next()? {
         "Switch" => NodeKind::Switch,
         "Ca" | "Rt" | "???" => NodeKind::Adapter,
         _ => return None,
     };
+    // With -l it prints a colon here, and no links.
+    words.next().filter(|&word| word != ":").map(|_| kind)
+}
+
+fn node(kind: NodeKind, line: &str) -> Option<(NodeSpec, Option<(Lid, u8)>)> {
+    let (head, tail) = line.split_once('#')?;
+    let mut words = head.split_ascii_whitespace().skip(1);
     let ports = words.next()?.parse().ok()?;
     let guid = quoted_guid(words.next()?)?;
     let (name, tail) = quoted(tail)?;
     let lids = match kind {
         NodeKind::Adapter => None,
-        NodeKind::Switch => Some(lids(tail)?),
+        NodeKind::Switch => lids(tail),
     };
     let spec = NodeSpec {
         kind,
@@ -220,31 +291,31 @@ impl Link {
             number,
             peer,
             own,
-            carries: carries(after)?,
+            carries: carries(after),
         })
     }
 }
 
 /// `.. lid LID lmc LMC ..`
 fn lids(text: &str) -> Option<(Lid, u8)> {
-    let (_, rest) = text.rsplit_once("lid ")?;
-    let (lid, rest) = rest.split_once(" lmc ")?;
-    let lmc = rest.split_ascii_whitespace().next()?;
-    Some((Lid(lid.trim().parse().ok()?), lmc.parse().ok()?))
+    let mut words = text.split_ascii_whitespace();
+    words.find(|&word| word == "lid")?;
+    let lid = words.next()?.parse().ok()?;
+    let lmc = words.find(|&word| word == "lmc").and(words.next());
+    Some((Lid(lid), lmc.unwrap_or("0").parse().ok()?))
 }
 
-/// `lid LID WIDTHSPEED ..`
-fn carries(text: &str) -> Option<Capability> {
-    let rest = text.trim_start().strip_prefix("lid ")?;
-    let mut words = rest.split_ascii_whitespace();
-    let (_lid, rate) = (words.next()?, words.next()?);
-    // The width ends where the speed begins: in a capital or a question mark.
-    let at = rate.find('x').map(|x| x + 1);
-    let rate = at.and_then(|at| port_report::rate(&rate[..at], &rate[at..]));
-    Some(Capability { mtu: None, rate })
+/// `lid LID WIDTHSPEED ..`; early versions print no width and speed.
+fn carries(text: &str) -> Capability {
+    let mut words = text.split_ascii_whitespace();
+    let rate = words.find_map(|word| {
+        let at = word.find('x')? + 1;
+        port_report::rate(&word[..at], &word[at..])
+    });
+    Capability { mtu: None, rate }
 }
 
-/// `"K-GUID"`
+/// `"K-GUID"`.
 fn quoted_guid(text: &str) -> Option<Guid> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let (_, digits) = inner.split_once('-')?;

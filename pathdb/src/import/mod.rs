@@ -3,10 +3,12 @@
 //!
 //! - the links, from OpenSM's `opensm-subnet.lst` (in its `dump_files_dir`, or UFM's log directory) or from what
 //!   `ibnetdiscover` prints, with `-p` or without;
-//! - the forwarding tables, from OpenSM's `opensm-lfts.dump` (written if its log level has the routing bit, `-D 0x43`)
-//!   or from what `dump_fts`, `dump_lfts.sh` or `ibroute` print;
+//! - the forwarding tables, from OpenSM's `opensm-lfts.dump` or `opensm.fdbs` (written if its log level has the routing
+//!   bit, `-D 0x43`) or from what `dump_fts`, `dump_lfts.sh` or `ibroute` print;
 //! - how many LIDs a port has, from OpenSM's `guid2lid` in its cache directory, from ibnetdiscover, or else from whose
 //!   LIDs the forwarding tables say they are.
+//!
+//! The first two, in the same formats, are also what ibdiagnet writes: `ibdiagnet2.lst` and `ibdiagnet2.fdbs`.
 //!
 //! They say nothing about MTUs and partitions, so those are not known of such a fabric; nor about service levels, which
 //! are not 0 under OpenSM's routing engines lash and dfsssp. A line that cannot be read, or that contradicts what is
@@ -32,11 +34,12 @@ pub use self::warnings::{Lost, Warning, Warnings};
 
 use crate::fabric::{BuildError, Fabric};
 use crate::lid_range::LidRange;
-use crate::lines::{Progress, shown};
+use crate::lines::{Progress, hexadecimal, shown};
 
-/// OpenSM's names of its files.
-const LIST: &str = "opensm-subnet.lst";
-const TABLES: &str = "opensm-lfts.dump";
+/// Names of files with links and tables, OpenSM's first; ibdiagnet's are of one run.
+const OPENSM_LIST: &str = "opensm-subnet.lst";
+const OPENSM_TABLES: [&str; 2] = ["opensm-lfts.dump", "opensm.fdbs"];
+const IBDIAGNET: [&str; 2] = ["ibdiagnet2.lst", "ibdiagnet2.fdbs"];
 const GUID2LID: &str = "guid2lid";
 
 /// Where nodes and links are.
@@ -79,12 +82,25 @@ impl Imported {
 }
 
 impl Files {
-    /// By OpenSM's names in one directory; `guid2lid` if it is there.
+    /// By OpenSM's names in one directory, or where there are no such files by ibdiagnet's; `guid2lid` if it is there.
     pub fn in_dir(dir: &Path) -> Self {
+        let existing = |name: &str| Some(dir.join(name)).filter(|path| path.exists());
+        let [list, fdbs] = IBDIAGNET;
+        let by_ibdiagnet = match existing(OPENSM_LIST) {
+            Some(_) => None,
+            None => existing(list),
+        };
+        let tables = match by_ibdiagnet {
+            Some(_) => dir.join(fdbs),
+            None => OPENSM_TABLES
+                .into_iter()
+                .find_map(existing)
+                .unwrap_or_else(|| dir.join(OPENSM_TABLES[0])),
+        };
         Self {
-            links: Links::OpenSm(dir.join(LIST)),
-            tables: Some(dir.join(TABLES)),
-            guid2lid: Some(dir.join(GUID2LID)).filter(|path| path.exists()),
+            links: Links::OpenSm(by_ibdiagnet.unwrap_or_else(|| dir.join(OPENSM_LIST))),
+            tables: Some(tables),
+            guid2lid: existing(GUID2LID),
         }
     }
 
@@ -95,6 +111,13 @@ impl Files {
 
     /// Reads them; `progress` is told of those that may be large.
     pub fn read_with(&self, progress: Progress<'_>) -> Result<Imported, ReadError> {
+        if let Some(missing) = self.tables.as_ref().filter(|path| !path.exists()) {
+            return Err(ReadError {
+                path: missing.clone(),
+                line: 0,
+                problem: Problem::NoTables,
+            });
+        }
         let mut warnings = Warnings::default();
         let ranges = self.ranges(&mut warnings)?;
         let collected = match &self.links {
@@ -184,6 +207,10 @@ pub enum Problem {
     NoDevices,
     #[error("no links")]
     Empty,
+    #[error(
+        "No such file: OpenSM writes it if its log level has the routing bit (opensm -D 0x43); or take what dump_fts prints for the tables"
+    )]
+    NoTables,
 }
 
 /// The line is not in the file's format.
@@ -196,8 +223,12 @@ fn syntax(wanted: &'static str, line: &str) -> Problem {
 
 /// A LID in hexadecimal, with `0x` or without; any 16 bits.
 fn lid(text: &str) -> Option<Lid> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    u16::from_str_radix(digits, 16).ok().map(Lid)
+    u16::from_str_radix(hexadecimal(text)?, 16).ok().map(Lid)
+}
+
+/// A number of ports or of a port in hexadecimal, with `0x` or without.
+fn port_number(text: &str) -> Option<u8> {
+    u8::from_str_radix(hexadecimal(text)?, 16).ok()
 }
 
 /// The LIDs that a number of them from the first on are, if a port can have them.

@@ -6,7 +6,7 @@
 
 use cm_msgs::{Guid, Lid};
 
-use super::{Problem, lid, syntax};
+use super::{Problem, lid, port_number, syntax};
 use crate::capability::Capability;
 use crate::fabric::{NodeKind, NodeSpec};
 use crate::lines::guid;
@@ -32,16 +32,18 @@ pub(super) struct End {
 impl Link {
     /// Whether a line can only be the first of a link: the description of a node is too short to have one in it.
     pub(super) fn begins(line: &str) -> bool {
-        let rest = line
-            .strip_prefix("{ ")
-            .and_then(|rest| rest.split_once(" Ports:"));
-        rest.is_some_and(|(kind, rest)| kind.len() <= KIND && rest.contains(" SystemGUID:"))
+        let head = line.trim_start().strip_prefix('{').map(str::trim_start);
+        let head = head.and_then(|head| head.split_once(char::is_whitespace));
+        head.is_some_and(|(kind, rest)| {
+            let is_node = rest.trim_start().starts_with("Ports:") && rest.contains("SystemGUID:");
+            kind.len() <= KIND && is_node
+        })
     }
 
     /// Whether a link is told to its end.
     pub(super) fn is_whole(record: &str) -> bool {
-        let tail = record.rsplit_once("} PHY=");
-        tail.is_some_and(|(_, state)| state.contains(" SPD="))
+        let tail = record.rsplit_once("PHY=");
+        tail.is_some_and(|(ends, state)| ends.trim_end().ends_with('}') && state.contains("SPD="))
     }
 
     pub(super) fn parse(line: &str) -> Result<Self, Problem> {
@@ -68,10 +70,9 @@ fn end(text: &str) -> Result<(End, &str), Problem> {
 }
 
 fn split_end(text: &str) -> Option<(End, &str)> {
-    let text = text.trim_start().strip_prefix("{ ")?;
-    // A node's description may contain anything, but hardly this.
-    let (head, rest) = text.split_once(" {")?;
-    let (name, rest) = rest.split_once("} LID:")?;
+    let text = text.trim_start().strip_prefix('{')?;
+    let (head, rest) = text.split_once('{')?;
+    let (name, rest) = split_name(rest)?;
     let (tail, rest) = rest.split_once('}')?;
     let mut words = head.split_ascii_whitespace();
     let kind = kind(words.next()?)?;
@@ -79,21 +80,29 @@ fn split_end(text: &str) -> Option<(End, &str)> {
         let mut words = head.split_ascii_whitespace();
         words.find_map(|word| word.strip_prefix(key)?.strip_prefix(':'))
     };
-    let (lid_text, number) = tail.trim().split_once(" PN:")?;
+    let (lid_text, number) = tail.trim().split_once("PN:")?;
     let node = NodeSpec {
         kind,
         guid: guid(field("NodeGUID")?)?,
         system: guid(field("SystemGUID")?)?,
         name: name.into(),
-        ports: u8::from_str_radix(field("Ports")?, 16).ok()?,
+        ports: port_number(field("Ports")?)?,
     };
     let end = End {
         node,
         port_guid: guid(field("PortGUID")?)?,
-        lid: lid(lid_text)?,
-        number: u8::from_str_radix(number.trim(), 16).ok()?,
+        lid: lid(lid_text.trim())?,
+        number: port_number(number.trim())?,
     };
     Some((end, rest))
+}
+
+/// A node's description, and what follows `LID:`. It may contain anything, but hardly that.
+fn split_name(text: &str) -> Option<(&str, &str)> {
+    text.match_indices('}').find_map(|(at, _)| {
+        let rest = text[at + 1..].trim_start().strip_prefix("LID:")?;
+        Some((&text[..at], rest))
+    })
 }
 
 /// The longest word for what a node is: `CA-SM`.
@@ -104,7 +113,7 @@ const KIND: usize = 5;
 fn kind(word: &str) -> Option<NodeKind> {
     match word.strip_suffix("-SM").unwrap_or(word) {
         "SW" => Some(NodeKind::Switch),
-        "CA" | "RT" | "Rt" | "**" => Some(NodeKind::Adapter),
+        "CA" | "RT" | "Rt" | "**" | "??" => Some(NodeKind::Adapter),
         _ => None,
     }
 }
@@ -168,6 +177,26 @@ mod tests {
         assert_eq!((b.lid, b.number), (Lid(2), 31));
         assert!(link.up);
         assert_eq!(link.carries.rate, Some(Rate::G100));
+    }
+
+    #[test]
+    fn blanks_and_prefixes_of_numbers_make_no_difference() {
+        let line = format!("{CA} {SW} PHY=4x LOG=ACT SPD=25");
+        let as_it_is = format!("{:?}", Link::parse(&line).expect("a link"));
+        let prefixed = line.replace("GUID:", "GUID:0x").replace("LID:", "LID:0x");
+        for other in [
+            format!("  {line}"),
+            line.replace("Ports:", "\tPorts:").replace("A1 {", "A1  {"),
+            line.replace(" LID:", "\tLID:").replace(" PN:", "\tPN:"),
+            line.replace("{ ", "{").replace(" PHY", "\t PHY"),
+            prefixed
+                .replace("PN:", "PN:0x")
+                .replace("Ports:", "Ports:0x"),
+        ] {
+            assert!(Link::begins(&other) && Link::is_whole(&other), "{other}");
+            let link = Link::parse(&other).unwrap_or_else(|error| panic!("{other}: {error}"));
+            assert_eq!(format!("{link:?}"), as_it_is, "{other}");
+        }
     }
 
     #[test]

@@ -24,6 +24,15 @@ pub(super) fn begins(line: &str) -> bool {
     kind.is_some() && words.next().is_some_and(|lid| lid.parse::<u16>().is_ok())
 }
 
+/// Whether a line has all its names: they may have line breaks in them.
+pub(super) fn is_whole(line: &str) -> bool {
+    match line.contains(" - ") && line.contains('(') {
+        true => line.ends_with("' )"),
+        // Nothing is plugged in.
+        false => line.matches('\'').count() != 1,
+    }
+}
+
 /// Takes a line's ports and their link.
 pub(super) fn take(line: &str, number: usize, collected: &mut Collected) -> Result<(), Bad> {
     let wanted = || {
@@ -33,7 +42,10 @@ pub(super) fn take(line: &str, number: usize, collected: &mut Collected) -> Resu
     let (own, rest) = End::parse(line).ok_or_else(wanted)?;
     let (width, rest) = word(rest).ok_or_else(wanted)?;
     let (speed, rest) = word(rest).ok_or_else(wanted)?;
-    let Some(peer) = rest.strip_prefix("- ") else {
+    let Some(peer) = rest
+        .strip_prefix('-')
+        .filter(|peer| peer.starts_with(char::is_whitespace))
+    else {
         // Nothing is plugged in.
         return own.add(rest.trim_matches('\''), number, collected);
     };

@@ -18,6 +18,15 @@
 //! 1 valid lids dumped
 //! ```
 //!
+//! And what OpenSM's `opensm.fdbs` and ibdiagnet's `ibdiagnet2.fdbs` have, without a last line:
+//!
+//! ```text
+//! dump_ucast_routes: Switch 0x0000000000200000
+//! LID    : Port : Hops : Optimal
+//! 0x0001 : 001  : 00   : yes
+//! 0x0002 : UNREACHABLE
+//! ```
+//!
 //! Descriptions are other people's, and may hold line breaks and what looks like a line of a table. So two routes of a
 //! switch to one LID are no route, and two tables of a switch no table.
 
@@ -34,13 +43,20 @@ use crate::lid_range::LidRange;
 use crate::lines::{Lines, Progress, Records, guid};
 
 const HEAD: &str = "Unicast lids [";
+/// The head of a table in `*.fdbs`, behind the name of the function that wrote it.
+const FDBS_HEAD: &str = "ucast_routes: Switch ";
+/// What ibdiagnet writes before the tables of a switch that has several: the first is that of packets by default.
+const PLFT: &str = "PLFT_NUM:";
+/// What the tools say in between, if their standard error was written to the same file.
+const NOISE: [&str; 4] = ["ibwarn:", "ibroute:", "src/", "#"];
 
 /// A description may have line breaks in it.
 const RECORDS: Records = Records {
     begins: |line| {
-        line.starts_with("0x") || line.starts_with(HEAD) || line.ends_with(" lids dumped")
+        let line = line.trim_start();
+        line.starts_with("0x") || is_head(line) || is_last(line) || line.starts_with(PLFT)
     },
-    is_whole: |record| match record.starts_with(HEAD) {
+    is_whole: |record| match record.trim_start().starts_with(HEAD) {
         true => record.ends_with("):"),
         false => match record.split_once(": '") {
             Some((_, name)) => name.ends_with('\'') || name.ends_with("')"),
@@ -63,6 +79,7 @@ pub(super) fn read(
         begun: HashSet::new(),
         twice: HashSet::new(),
         heads_lost: 0,
+        has_all: false,
     };
     let mut lines = Lines::open(path)?;
     let size = lines.size();
@@ -72,7 +89,11 @@ pub(super) fn read(
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    tables.finish().map_err(|problem| lines.error(problem))
+    let (fabric, without) = tables.finish().map_err(|problem| lines.error(problem))?;
+    for problem in without {
+        warnings.push(path, 0, Bad::new(problem, Lost::Table));
+    }
+    Ok(fabric)
 }
 
 /// Whose LIDs the first table says they are: an entry for each, with the port's GUID.
@@ -81,7 +102,7 @@ pub(super) fn owners(path: &Path) -> Result<HashMap<Guid, LidRange>, ReadError> 
     let mut heads = 0;
     let mut lines = Lines::open(path)?;
     lines.records(RECORDS, 0, &mut |_, _, _| (), |record, _| {
-        heads += usize::from(record.starts_with(HEAD));
+        heads += usize::from(is_head(record.trim_start()));
         let entry = Entry::parse(record);
         if let Some((guid, lid)) = entry.and_then(|entry| Some((entry.owner?, entry.lid))) {
             lids.entry(guid).or_default().push(lid);
@@ -112,6 +133,9 @@ struct Tables {
     twice: HashSet<NodeId>,
     /// Heads that could not be read: so many switches have no table.
     heads_lost: usize,
+    /// Whether it is the dump of OpenSM, which has a table of every switch; of a switch that does not answer the tools
+    /// have none.
+    has_all: bool,
 }
 
 /// The table being read.
@@ -133,12 +157,24 @@ enum Open {
 enum Last {
     HighestLid(usize),
     Entries,
+    /// There is no last line.
+    None,
 }
 
 impl Tables {
     fn take(&mut self, record: &str) -> Result<(), Bad> {
-        if record.starts_with(HEAD) {
+        let record = record.trim_start();
+        if is_head(record) {
             return self.begin(record);
+        }
+        if NOISE.iter().any(|word| record.starts_with(word)) {
+            return Ok(());
+        }
+        if let Some(number) = record.strip_prefix(PLFT) {
+            if number.trim() != "0" {
+                self.open = Open::Unknown;
+            }
+            return Ok(());
         }
         match &mut self.open {
             // Empty lines, headings, and what the tools say between tables.
@@ -172,10 +208,11 @@ impl Tables {
         self.open = Open::Unknown;
         self.doubtful.clear();
         let head = Head::parse(record).ok_or_else(|| {
-            let wanted = "Unicast lids [0-..] of switch .. guid .. (NAME):";
+            let wanted = "Unicast lids [0-..] of switch .. guid .. (NAME):, or Switch 0xGUID";
             Bad::new(syntax(wanted, record), Lost::Table)
         });
         let head = head.inspect_err(|_| self.heads_lost += 1)?;
+        self.has_all |= matches!(head.last, Last::HighestLid(_));
         let Some(switch) = self.routing.find(head.switch) else {
             let problem = Problem::UnknownSwitch(head.switch);
             return Err(Bad::new(problem, Lost::Nothing));
@@ -196,13 +233,17 @@ impl Tables {
     /// The table being read has not ended.
     fn cut_short(&self) -> Option<Problem> {
         match self.open {
+            Open::None
+            | Open::Unknown
+            | Open::Of {
+                last: Last::None, ..
+            } => None,
             Open::Of {
                 switch, entries, ..
             } => Some(Problem::Truncated {
                 switch: name(&self.routing, switch),
                 found: entries,
             }),
-            Open::None | Open::Unknown => None,
         }
     }
 
@@ -214,7 +255,7 @@ impl Tables {
         let number = record.split(' ').next().and_then(|text| text.parse().ok());
         let wanted = match last {
             Last::HighestLid(lid) => lid,
-            Last::Entries => entries,
+            Last::Entries | Last::None => entries,
         };
         match cut {
             Some(problem) if number != Some(wanted) => Err(Bad::new(problem, Lost::Routes)),
@@ -245,8 +286,8 @@ impl Tables {
         routed.map_err(|error| route(error.into()))
     }
 
-    /// After the last line.
-    fn finish(mut self) -> Result<Fabric, Problem> {
+    /// After the last line: the fabric, and which switches have no table, where that is no error.
+    fn finish(mut self) -> Result<(Fabric, Vec<Problem>), Problem> {
         if let Some(problem) = self.cut_short() {
             return Err(problem);
         }
@@ -256,13 +297,18 @@ impl Tables {
         let nodes = self.routing.fabric().nodes();
         let is_without = |id, kind: NodeKind| kind == NodeKind::Switch && !self.begun.contains(&id);
         let without = nodes.filter(|(id, node)| is_without(*id, node.kind));
-        let missing = without
-            .map(|(_, node)| node.name.to_string())
-            .nth(self.heads_lost);
-        if let Some(name) = missing {
-            return Err(Problem::NoTable(name));
+        let mut without: Vec<Problem> = without
+            .map(|(_, node)| Problem::NoTable(node.name.to_string()))
+            .collect();
+        if self.begun.is_empty() && self.heads_lost == 0
+            || self.has_all && without.len() > self.heads_lost
+        {
+            let first = without.drain(..).next();
+            return first.map_or_else(|| Ok((self.routing.finish(), Vec::new())), Err);
         }
-        Ok(self.routing.finish())
+        // Of as many switches the head could not be read, which is said of its line.
+        without.truncate(without.len().saturating_sub(self.heads_lost));
+        Ok((self.routing.finish(), without))
     }
 }
 
@@ -278,6 +324,12 @@ struct Head {
 
 impl Head {
     fn parse(line: &str) -> Option<Self> {
+        if let Some((_, switch)) = line.split_once(FDBS_HEAD) {
+            return Some(Self {
+                switch: guid(switch.split_ascii_whitespace().next()?)?,
+                last: Last::None,
+            });
+        }
         let rest = line.strip_prefix(HEAD)?;
         let (lids, rest) = rest.split_once("] of switch ")?;
         let (first, top) = lids.split_once('-')?;
@@ -292,13 +344,19 @@ impl Head {
     }
 }
 
+fn is_head(line: &str) -> bool {
+    let is_of_fdbs = |(function, _): (&str, &str)| !function.contains(char::is_whitespace);
+    line.starts_with(HEAD) || line.split_once(FDBS_HEAD).is_some_and(is_of_fdbs)
+}
+
 fn is_last(record: &str) -> bool {
     record.ends_with(" lids dumped")
 }
 
 /// The lines with the names of columns.
 fn is_heading(record: &str) -> bool {
-    matches!(record.trim_start().split(' ').next(), Some("Lid" | "Port"))
+    let first = record.split_ascii_whitespace().next();
+    matches!(first, Some("Lid" | "LID" | "Port"))
 }
 
 /// One LID: what the switch does with it, and whose it is.
@@ -312,8 +370,12 @@ struct Entry {
 
 impl Entry {
     fn parse(line: &str) -> Option<Self> {
-        let (to, rest) = line.split_once(' ')?;
-        let (port, comment) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (to, rest) = line.trim_start().split_once(char::is_whitespace)?;
+        let rest = rest.trim_start();
+        if let Some(columns) = rest.strip_prefix(':') {
+            return Self::of_columns(lid(to)?, columns.trim());
+        }
+        let (port, comment) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let lid = lid(to).filter(|lid| lid.is_unicast() || lid.0 == 0)?;
         let port: u8 = port.parse().ok()?;
         let has_no_such_port = comment.contains("illegal port)") && !comment.contains(" portguid ");
@@ -325,10 +387,25 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// `PORT : HOPS : OPTIMAL` or `UNREACHABLE`. The number of hops must follow: a port that is cut short is another.
+    fn of_columns(lid: Lid, columns: &str) -> Option<Self> {
+        let port = match columns {
+            "UNREACHABLE" => None,
+            _ => Some(columns.split_once(':')?.0.trim().parse().ok()?),
+        };
+        Some(Self {
+            lid: Some(lid).filter(|lid| lid.is_unicast())?,
+            port: port.filter(|&port| port != NO_PORT),
+            owner: None,
+        })
+    }
+}
+
 /// `.. portguid 0xGUID..`
 fn owner(comment: &str) -> Option<Guid> {
-    let (_, rest) = comment.split_once(" portguid 0x")?;
-    let end = rest.find(|c: char| !c.is_ascii_hexdigit());
+    let (_, rest) = comment.split_once(" portguid ")?;
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
     guid(&rest[..end.unwrap_or(rest.len())])
 }
 

@@ -9,6 +9,7 @@ use cm_msgs::sa::SaMessage;
 use statemachine::{Backoff, PortId, Random, Time, Timers};
 
 use super::exits::{Exits, Subnet};
+use super::window::{Slot, WindowView, Windows};
 use super::{Ask, Failure, Malformed, Response, SaRequest, User};
 
 /// The longest wait for one copy of a request, unless its user wants more for the first.
@@ -24,7 +25,7 @@ const KINDS: usize = 6;
 /// What the client may do at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Requests under way.
+    /// Requests under way, and by one port as many if they are not lost.
     pub in_flight: usize,
 }
 
@@ -148,8 +149,9 @@ pub struct SaClient {
     /// In the order in which they were begun.
     running: BTreeMap<u64, Transaction>,
     begun: u64,
-    /// The transactions that umad waits for, by the ID of the copy.
-    sent: BTreeMap<u32, u64>,
+    /// The transactions that umad waits for, by the ID of the copy, and what the copy has of its port's window.
+    sent: BTreeMap<u32, (u64, Slot)>,
+    windows: Windows,
     /// Those that pause.
     timers: Timers<u64>,
     exits: Exits,
@@ -163,6 +165,7 @@ impl SaClient {
     /// that he has not seen.
     pub fn new(limits: Limits, random: Random) -> Self {
         Self {
+            windows: Windows::new(limits.in_flight),
             limits,
             waiting: Default::default(),
             turn: 0,
@@ -185,6 +188,7 @@ impl SaClient {
     /// Nothing comes after what is asked now, which is sent at once, however much it is.
     pub fn lift_limits(&mut self) {
         self.limits.in_flight = usize::MAX;
+        self.windows.lift();
     }
 
     /// A port reaches the SA of this subnet, or none. A path query leaves by another port of the same
@@ -206,19 +210,24 @@ impl SaClient {
             self.running.insert(self.begun, Transaction::new(ask));
             self.begun += 1;
         }
-        let mut running = self.running.iter_mut();
-        let (&number, transaction) =
-            running.find(|(_, transaction)| transaction.stage == Stage::Due)?;
+        let exits = &self.exits;
+        let exit = |transaction: &Transaction| match transaction.may_stray {
+            true => exits.choose(transaction.ask.port, &transaction.exits, &is_suspect),
+            false => transaction.ask.port,
+        };
+        let due = self.running.iter_mut();
+        let mut due = due.filter(|(_, transaction)| transaction.stage == Stage::Due);
+        let (number, transaction, exit) = due.find_map(|(&number, transaction)| {
+            let exit = exit(transaction);
+            let has_room = self.windows.has_room(exit);
+            has_room.then_some((number, transaction, exit))
+        })?;
         let copy = self.random.nonzero_u32();
-        self.sent.insert(copy, number);
+        self.sent.insert(copy, (number, self.windows.take(exit)));
         transaction.stage = Stage::Sent(copy);
         transaction.tries_left -= 1;
         transaction.ask.mad.header.transaction_id = copy.into();
         let own = transaction.ask.port;
-        let exit = match transaction.may_stray {
-            true => self.exits.choose(own, &transaction.exits, is_suspect),
-            false => own,
-        };
         transaction.exits.push(exit);
         if exit != own {
             tracing::debug!(
@@ -253,9 +262,10 @@ impl SaClient {
 
     /// A request could not be sent.
     pub fn handle_unsent(&mut self, transaction_id: u32) {
-        let Some(number) = self.sent.remove(&transaction_id) else {
+        let Some((number, slot)) = self.sent.remove(&transaction_id) else {
             return;
         };
+        self.windows.release(slot);
         let mut running = self.running.get(&number).into_iter();
         if running.any(Transaction::is_astray) {
             self.lost(number);
@@ -266,7 +276,8 @@ impl SaClient {
 
     /// umad gave a request back unanswered.
     pub fn handle_timeout(&mut self, transaction_id: u32) {
-        if let Some(number) = self.sent.remove(&transaction_id) {
+        if let Some((number, slot)) = self.sent.remove(&transaction_id) {
+            self.windows.lost(slot);
             self.lost(number);
         }
     }
@@ -293,14 +304,20 @@ impl SaClient {
     /// # Errors
     /// The message makes no sense. If it answers a request, who asked is told so as well.
     pub fn handle_response(&mut self, now: Time, message: &[u8]) -> Result<(), Malformed> {
-        let Some(number) = transaction_id(message).and_then(|id| self.sent.remove(&id)) else {
+        let sent = transaction_id(message).and_then(|id| self.sent.remove(&id));
+        let Some((number, slot)) = sent else {
             return SaMessage::decode(message).map(drop).map_err(Into::into);
         };
         let Some(transaction) = self.running.get_mut(&number) else {
+            self.windows.release(slot);
             return Ok(());
         };
         self.exits.heard(transaction.exit(), true);
         let result = response(&transaction.ask.mad.header, message);
+        match result {
+            Err(Failure::Busy) => self.windows.lost(slot),
+            _ => self.windows.answered(slot),
+        }
         if transaction.is_astray() && is_no(&result) {
             transaction.ask_by_itself();
             return Ok(());
@@ -333,17 +350,9 @@ impl SaClient {
         for number in gone {
             self.finish(number, Err(Failure::Unreachable));
         }
-        let by_it = |copy: &u32, number: &u64| {
-            let transaction = self.running.get(number);
-            transaction.is_some_and(|transaction| {
-                transaction.stage == Stage::Sent(*copy) && transaction.exit() == port
-            })
-        };
-        let sent = self
-            .sent
-            .iter()
-            .filter(|(copy, number)| by_it(copy, number));
-        let lost: Vec<_> = sent.map(|(copy, _)| *copy).collect();
+        let sent = self.sent.iter();
+        let by_it = sent.filter(|(_, (_, slot))| slot.port() == port);
+        let lost: Vec<_> = by_it.map(|(copy, _)| *copy).collect();
         for copy in lost {
             self.handle_timeout(copy);
         }
@@ -353,11 +362,14 @@ impl SaClient {
     /// of the old one is asked of the new one at once. Whose requests these are.
     pub fn handle_sm_changed(&mut self, port: PortId) -> Vec<User> {
         self.exits.heard(port, true);
+        self.windows.forget(port);
         let mut users = Vec::new();
         for (number, transaction) in &mut self.running {
             if [transaction.ask.port, transaction.exit()].contains(&port) {
-                if let Stage::Sent(copy) = transaction.stage {
-                    self.sent.remove(&copy);
+                if let Stage::Sent(copy) = transaction.stage
+                    && let Some((_, slot)) = self.sent.remove(&copy)
+                {
+                    self.windows.release(slot);
                 }
                 self.timers.cancel(number);
                 transaction.start_over();
@@ -365,6 +377,11 @@ impl SaClient {
             }
         }
         users
+    }
+
+    /// How many requests may be under way by each port that has had one.
+    pub fn windows(&self) -> impl Iterator<Item = WindowView> {
+        self.windows.views()
     }
 
     /// The next reply.
@@ -394,8 +411,10 @@ impl SaClient {
 
     fn finish(&mut self, number: u64, result: Result<Response, Failure>) {
         if let Some(Transaction { ask, stage, .. }) = self.running.remove(&number) {
-            if let Stage::Sent(copy) = stage {
-                self.sent.remove(&copy);
+            if let Stage::Sent(copy) = stage
+                && let Some((_, slot)) = self.sent.remove(&copy)
+            {
+                self.windows.release(slot);
             }
             self.timers.cancel(&number);
             self.replies.push_back((ask.user, result));

@@ -9,6 +9,7 @@ mod reports;
 mod response;
 mod services;
 mod stage;
+mod window;
 
 pub use client::{Limits, SaClient};
 pub use exits::Subnet;
@@ -16,6 +17,7 @@ pub use managers::{ManagerPath, Managers};
 pub use reports::{Report, Reports};
 pub use response::{Failure, Malformed, Response};
 pub use services::{Service, Services};
+pub use window::WindowView;
 
 use std::time::Duration;
 

@@ -414,7 +414,11 @@ fn refused_rep(core: &Core, ids: CommIds, refusal: Refusal) -> Rep {
             FailoverAccepted::Rejected,
             association::Refusal::NoSecondPath,
         ),
-        Refusal::NoDevice | Refusal::NotInfiniBand | Refusal::NoApm | Refusal::GlobalRoute => (
+        Refusal::NoDevice
+        | Refusal::NotInfiniBand
+        | Refusal::NoApm
+        | Refusal::GlobalRoute
+        | Refusal::GrhRequired => (
             FailoverAccepted::NotSupported,
             association::Refusal::DeviceCannot,
         ),

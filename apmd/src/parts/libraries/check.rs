@@ -67,6 +67,8 @@ pub(super) enum Objection {
     Primary { said: Way, is: Way },
     #[error("the device has no port {0}")]
     Port(u8),
+    #[error("port {0} requires a GRH in every packet, and apmd sends MADs without one")]
+    GrhRequired(u8),
     #[error("source LID {lid} is not port {port}'s")]
     SourceLid { port: u8, lid: Lid },
     #[error("source GID {gid} is not port {port}'s")]
@@ -112,6 +114,7 @@ impl Objection {
             | Self::Held
             | Self::Hidden { .. }
             | Self::NoAnswer(_) => Refusal::NotOwner,
+            Self::GrhRequired(_) => Refusal::GrhRequired,
             _ => Refusal::Contradicted,
         }
     }
@@ -150,6 +153,14 @@ pub(super) fn leads_away(from: PortId, to: Lid, ports: &BTreeMap<PortId, PortSta
     let mut device = ports.range(PortId::of_device(from.node_guid));
     let own = device.any(|(_, own)| own.may_share_subnet_with(status) && own.has_lid(to));
     status.infiniband && status.active && to.is_unicast() && !own
+}
+
+/// Whether a port takes the MADs with which ends agree on an alternate: they have no GRH.
+pub(super) fn carries_mads(port: u8, requires_grh: bool) -> Result<(), Objection> {
+    match requires_grh {
+        true => Err(Objection::GrhRequired(port)),
+        false => Ok(()),
+    }
 }
 
 /// Whether the port is in the partition of this P_Key, whichever the memberships: elsewhere it reaches nobody.
@@ -653,5 +664,8 @@ mod tests {
         assert!(!Objection::Foreign.may_be_outdated());
         assert_eq!(Objection::Foreign.refusal(), Refusal::NotOwner);
         assert_eq!(Objection::NotInRts.refusal(), Refusal::Contradicted);
+        let objection = carries_mads(1, true).expect_err("none without a GRH");
+        assert_eq!(objection.refusal(), Refusal::GrhRequired);
+        assert_eq!(carries_mads(1, false), Ok(()));
     }
 }

@@ -10,7 +10,7 @@ mod pace;
 mod tests;
 mod vetting;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{
@@ -79,6 +79,14 @@ enum Violation {
     ConnectionNumber(u64),
 }
 
+/// The ports of this host.
+#[derive(Debug, Default)]
+struct KnownPorts {
+    status: BTreeMap<PortId, PortStatus>,
+    /// Those that send nothing without a GRH.
+    of_grh: BTreeSet<PortId>,
+}
+
 /// The libraries' socket and registrations.
 #[derive(Debug)]
 pub(crate) struct Libraries {
@@ -87,7 +95,7 @@ pub(crate) struct Libraries {
     clients: Clients,
     registrations: Registrations,
     patrol: Patrol,
-    ports: BTreeMap<PortId, PortStatus>,
+    ports: KnownPorts,
     gids: GidTables,
     /// Who may have more to read than one turn takes.
     unread: VecDeque<u32>,
@@ -108,7 +116,7 @@ impl Libraries {
             clients: Clients::default(),
             registrations: Registrations::new(room),
             patrol: Patrol::new(),
-            ports: BTreeMap::new(),
+            ports: KnownPorts::default(),
             gids: GidTables::default(),
             unread: VecDeque::new(),
             pace: Pace::default(),
@@ -365,9 +373,9 @@ impl Libraries {
         pkey: PKey,
     ) {
         let port = PortId::new(peer.node_guid, peer.port);
-        let has_way = check::leads_away(port, peer.lid, &self.ports)
-            && check::is_in_partition(port, pkey, &self.ports);
-        if !has_way || !has_second_path(port, &self.ports) {
+        let has_way = check::leads_away(port, peer.lid, &self.ports.status)
+            && check::is_in_partition(port, pkey, &self.ports.status);
+        if !has_way || !has_second_path(port, &self.ports.status) {
             return self.answer_peer(now, question, false);
         }
         let far = FarPort {
@@ -386,21 +394,33 @@ impl Libraries {
 
     /// A port of the device that is registered on; of one that is not looked after, none.
     fn device_of(&self, register: &Register) -> Option<&PortStatus> {
-        let mut ports = self.ports.range(PortId::of_device(register.node_guid));
+        let mut ports = self
+            .ports
+            .status
+            .range(PortId::of_device(register.node_guid));
         ports.next().map(|(_, status)| status)
     }
 
     /// What the engine is told of a port, it is told here first.
     pub(crate) fn handle_port(&mut self, now: Time, id: PortId, status: &PortStatus) {
-        if self.ports.insert(id, status.clone()).is_none() {
+        if self.ports.status.insert(id, status.clone()).is_none() {
             for waiting in self.registrations.without_port(id.node_guid) {
                 self.ask(now, waiting);
             }
         }
     }
 
+    /// Whether a port sends nothing without a GRH.
+    pub(crate) fn set_grh_required(&mut self, id: PortId, is_required: bool) {
+        match is_required {
+            true => self.ports.of_grh.insert(id),
+            false => self.ports.of_grh.remove(&id),
+        };
+    }
+
     pub(crate) fn handle_port_gone(&mut self, id: PortId) {
-        self.ports.remove(&id);
+        self.ports.of_grh.remove(&id);
+        self.ports.status.remove(&id);
         self.gids.forget(id);
     }
 

@@ -166,6 +166,28 @@ fn a_report_on_the_heels_of_a_registration_names_ports_that_exist() {
     assert_eq!(bench.libraries.counters.contradicted, 1);
 }
 
+/// apmd's MADs have no GRH: over such a port the ends of a connection could not agree on an alternate.
+#[test]
+fn a_connection_on_a_port_that_requires_a_grh_is_refused_as_such() {
+    let mut bench = Bench::new("grh");
+    bench
+        .libraries
+        .set_grh_required(PortId::new(DEVICE, 1), true);
+    bench.know_port(1);
+    bench.say(&[register()]);
+    let refused = FromDaemon::Refuse {
+        conn: ID.conn.into(),
+        refusal: Refusal::GrhRequired,
+    };
+    assert_eq!(bench.heard(), [refused]);
+    // Another driver, or another mode of the device.
+    bench
+        .libraries
+        .set_grh_required(PortId::new(DEVICE, 1), false);
+    bench.say(&[register()]);
+    assert_eq!(bench.heard(), []);
+}
+
 #[test]
 fn a_report_of_a_port_that_is_not_known_yet_waits_for_it() {
     let mut bench = Bench::new("unknown");

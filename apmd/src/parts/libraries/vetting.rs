@@ -31,7 +31,7 @@ impl Libraries {
     pub(super) fn vet(&mut self, now: Time, id: ConnId) -> Option<(Guid, Qpn)> {
         let registration = self.registrations.get_mut(id)?;
         let register = registration.register;
-        if !self.ports.contains_key(&primary_port(&register)) {
+        if !self.ports.status.contains_key(&primary_port(&register)) {
             // After a start libraries and ports are heard of in any order. Kept, so that the
             // library need not try again: it is asked when the port comes.
             registration.state = State::NoPort;
@@ -49,7 +49,10 @@ impl Libraries {
             return None;
         }
         // Nonsense is refused before the kernel is asked, which costs several messages.
-        if let Err(objection) = check::report(&register.snapshot, self.device_of(&register)) {
+        let port = primary_port(&register);
+        let usable = check::carries_mads(port.port, self.ports.of_grh.contains(&port));
+        let report = || check::report(&register.snapshot, self.device_of(&register));
+        if let Err(objection) = usable.and_then(|()| report()) {
             self.registrations.count_as_short(now, id);
             self.object(now, id, &objection);
             return None;
@@ -189,7 +192,7 @@ impl Libraries {
         self.check_ports(&confirmed)?;
         for path in iter::once(&snapshot.primary).chain(&snapshot.alternate) {
             let port = PortId::new(register.node_guid, path.port);
-            if let Some(status) = self.ports.get(&port) {
+            if let Some(status) = self.ports.status.get(&port) {
                 check::path(path, status)?;
             }
             self.check_source_gid(now, register.node_guid, path, asked)?;
@@ -202,7 +205,7 @@ impl Libraries {
     pub(super) fn check_ports(&self, register: &Register) -> Result<(), Objection> {
         check::report(&register.snapshot, self.device_of(register))?;
         let port = primary_port(register);
-        match self.ports.contains_key(&port) {
+        match self.ports.status.contains_key(&port) {
             true => Ok(()),
             false => Err(Objection::Port(port.port)),
         }
@@ -216,7 +219,7 @@ impl Libraries {
         asked: Option<Time>,
     ) -> Result<(), Objection> {
         let port = PortId::new(node_guid, path.port);
-        let Some(status) = self.ports.get(&port) else {
+        let Some(status) = self.ports.status.get(&port) else {
             return Ok(());
         };
         let nldev = self.nldev.as_mut();
@@ -295,6 +298,8 @@ impl Libraries {
     pub(super) fn object(&mut self, now: Time, id: ConnId, objection: &Objection) {
         match objection.refusal() {
             Refusal::NotOwner => self.counters.not_owner += 1,
+            // What the port is like is not the library's fault.
+            Refusal::GrhRequired => {}
             _ => self.counters.contradicted += 1,
         }
         if let Some(registration) = self.registrations.get(id) {

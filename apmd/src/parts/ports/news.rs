@@ -20,6 +20,8 @@ pub(crate) struct PortNews {
     pub(crate) pkeys: Vec<PKey>,
     /// Its umad file is open.
     pub(crate) has_mads: bool,
+    /// Nothing leaves it without a GRH.
+    pub(crate) requires_grh: bool,
 }
 
 impl PortNews {
@@ -33,6 +35,7 @@ impl PortNews {
             subnet_timeout: watch.subnet_timeout(),
             pkeys: watch.pkey_table().to_vec(),
             has_mads: port.mad.is_some(),
+            requires_grh: watch.requires_grh(),
         })
     }
 

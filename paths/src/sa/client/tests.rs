@@ -521,3 +521,41 @@ fn a_port_that_stood_in_and_cannot_send_is_a_lost_copy() {
     client.handle_timeout(request.transaction_id);
     assert_eq!((client.poll_send(), client.poll_reply()), (None, None));
 }
+
+/// MLNX_OFED lets so many requests of a port through and drops the others. All of a hundred are answered, at a pace that
+/// it lets through, and few are sent in vain.
+#[test]
+fn requests_adapt_to_what_gets_through() {
+    const THROUGH: usize = 16;
+    let mut client = SaClient::new(Limits { in_flight: 512 }, Random::new([1; 32]));
+    for number in 0..1000 {
+        client.ask(ask(number));
+    }
+    let (mut copies, mut most) = (0, 0);
+    while client.pending() > 0 {
+        let requests = sent(&mut client);
+        copies += requests.len();
+        most = most.max(requests.len());
+        for (at, request) in requests.iter().enumerate() {
+            match at < THROUGH {
+                true => client
+                    .handle_response(Time(0), &answer(request, 0))
+                    .unwrap(),
+                false => client.handle_timeout(request.transaction_id),
+            }
+        }
+    }
+    let replies: Vec<_> = std::iter::from_fn(|| client.poll_reply()).collect();
+    assert_eq!(
+        replies.iter().filter(|(_, result)| result.is_ok()).count(),
+        1000
+    );
+    assert!(most <= 2 * THROUGH, "{most} at a time");
+    assert!(copies < 1100, "{copies} copies of 1000 requests");
+    let window = client.windows().next().unwrap();
+    assert!(
+        window.size <= THROUGH + 1 && window.reductions > 0,
+        "{window:?}"
+    );
+    assert_eq!(window.under_way, 0);
+}
