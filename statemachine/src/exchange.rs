@@ -374,7 +374,9 @@ mod tests {
         for copies in [1, 2] {
             let mut cx = context();
             let mut exchange = Exchange::new(7, 0);
-            (0..copies).for_each(|_| drop(send(&mut cx, &mut exchange, RoundTrip::default())));
+            for _ in 0..copies {
+                assert!(send(&mut cx, &mut exchange, RoundTrip::default()).is_some());
+            }
             exchange.put_off();
             cx.now = cx.now + Duration::from_secs(5);
             let mut round_trip = RoundTrip::default();
