@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection, as both the application's threads and the commit thread see it.
 
+use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -115,6 +116,17 @@ impl Connection {
     /// Lets go of the QP. When this returns nobody uses it, and nobody will.
     pub(crate) fn release_qp(&self) {
         *self.qp.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Runs a change of the application's while nobody else uses the QP, and lets go of it if that succeeded. A
+    /// change that fails changes nothing.
+    pub(crate) fn release_qp_by(&self, change: impl FnOnce() -> c_int) -> c_int {
+        let mut qp = self.qp.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change();
+        if result == 0 {
+            *qp = None;
+        }
+        result
     }
 
     /// The application wants events.

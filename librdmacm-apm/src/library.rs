@@ -16,6 +16,7 @@ use crate::channel::{Bell, ChannelKey, Channels, Event, Kind, LocalPort};
 use crate::commit::{Command, Commit, Deliver, Delivery};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
 use crate::device::Device;
+use crate::interpose::verbs::Change;
 use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID, Wish};
 use crate::peers::FarPort;
 use crate::qp::Qp;
@@ -258,7 +259,7 @@ impl Library {
     ///
     /// # Safety
     /// The QP exists, and is not destroyed during the call.
-    pub(crate) unsafe fn ready_to_send(&'static self, qp: NonNull<ibv_qp>) {
+    unsafe fn ready_to_send(&'static self, qp: NonNull<ibv_qp>) {
         // SAFETY: the QP exists.
         let (context, qp_type, qpn) = unsafe {
             let qp = qp.as_ref();
@@ -308,8 +309,36 @@ impl Library {
         self.commit.send(Command::Register(connection));
     }
 
+    /// The connection that a modify of the application's takes from us, should it succeed.
+    pub(crate) fn taken_by(
+        &'static self,
+        qp: *mut ibv_qp,
+        change: Change,
+    ) -> Option<Arc<Connection>> {
+        let known = || self.registry.by_qp(QpKey(qp as usize));
+        match change {
+            Change::EndsConnection => known(),
+            Change::Paths => known().filter(|known| !known.opted_in()),
+            Change::ReadyToSend | Change::Other => None,
+        }
+    }
+
+    /// A modify of the application's has succeeded.
+    ///
+    /// # Safety
+    /// The QP exists, and is not destroyed during the call.
+    pub(crate) unsafe fn modified(&'static self, qp: *mut ibv_qp, change: Change) {
+        match (change, NonNull::new(qp)) {
+            (Change::EndsConnection, _) => self.close_qp(qp),
+            (Change::Paths, _) => self.paths_are_the_applications(qp),
+            // SAFETY: see above.
+            (Change::ReadyToSend, Some(qp)) => unsafe { self.ready_to_send(qp) },
+            (Change::ReadyToSend, None) | (Change::Other, _) => {}
+        }
+    }
+
     /// The application sets the paths of a QP by itself.
-    pub(crate) fn paths_are_the_applications(&'static self, qp: *mut ibv_qp) {
+    fn paths_are_the_applications(&'static self, qp: *mut ibv_qp) {
         let key = QpKey(qp as usize);
         let known = self.registry.by_qp(key);
         if known.as_ref().is_some_and(|known| known.opted_in()) {
