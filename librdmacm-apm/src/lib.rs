@@ -16,6 +16,8 @@
 //! | `arrivals` | new connections, until no more come |
 //! | `tracked`, `order` | one connection on that thread; carrying out an order |
 //! | `standing` | migrating without a daemon when a local port fails |
+//! | `thread` | starting the commit thread |
+//! | `leak_check` | what LeakSanitizer should not look for |
 //! | `settings`, `privilege` | the environment, and whether it can be trusted |
 //! | `roles` | who is active where no CM says |
 //! | `queue_pair`, `qp`, `device` | reading and changing a QP by verbs |
@@ -31,6 +33,7 @@ mod connection;
 mod device;
 mod export;
 mod interpose;
+mod leak_check;
 mod library;
 mod link;
 mod log;
@@ -47,5 +50,6 @@ mod settings;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod tracked;
 mod worker;

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Once};
 
 use cm_msgs::control::{Cause, PeerPort, PolicyOverride, Role};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
@@ -61,7 +61,12 @@ pub(crate) struct Library {
     pub(crate) registry: Registry,
     pub(crate) channels: Channels,
     commit: Commit,
+    /// In a forked child, where it is itself abandoned: what its parent had abandoned.
+    abandoned_before: AtomicPtr<Library>,
 }
+
+/// What this process's parents had, the last one's first.
+static ABANDONED: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
 
 static CURRENT: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
 
@@ -71,11 +76,6 @@ pub(crate) fn library() -> &'static Library {
     if let Some(library) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         return library;
     }
-    static CHILD_HANDLER: Once = Once::new();
-    CHILD_HANDLER.call_once(|| {
-        // SAFETY: the handler may run at any fork from now on; see there.
-        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-    });
     let new = Box::into_raw(Box::new(Library::new()));
     let null = ptr::null_mut();
     match CURRENT.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -95,16 +95,32 @@ pub(crate) fn library() -> &'static Library {
 /// by itself. The parent's state is abandoned, locked as it may be, and the socket to the daemon
 /// is closed, which is how the daemon learns of the parent's death.
 extern "C" fn after_fork_in_child() {
-    let parents = CURRENT.swap(ptr::null_mut(), Ordering::AcqRel);
+    let abandoned = CURRENT.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: what was stored is never freed.
-    let Some(parents) = (unsafe { parents.as_ref() }) else {
+    let Some(parents) = (unsafe { abandoned.as_ref() }) else {
         return;
     };
+    // Nothing uses it again. A leak checker finds all of it from here.
+    let older = ABANDONED.swap(abandoned, Ordering::AcqRel);
+    parents.abandoned_before.store(older, Ordering::Release);
     for fd in parents.commit.descriptors() {
         // SAFETY: the descriptor is the commit thread's, which does not exist here.
         unsafe { libc::close(fd) };
     }
 }
+
+/// Registered when the object is loaded. Children's handlers run in the order of their registration, and one of the
+/// program's may use RDMA: by then what its parent's threads had locked has been left behind.
+extern "C" fn at_load() {
+    // SAFETY: the handler may run at any fork from now on; see there.
+    unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+}
+
+#[used]
+// SAFETY: the dynamic linker calls what is there, as functions of the C ABI, when it has loaded the object. Their
+// arguments, which this one does not take, are the caller's to clean up.
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
 
 impl Library {
     fn new() -> Self {
@@ -139,6 +155,7 @@ impl Library {
             registry: Registry::default(),
             channels: Channels::default(),
             commit,
+            abandoned_before: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
