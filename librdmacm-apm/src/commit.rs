@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use crate::connection::Connection;
 use crate::leak_check::Untracked;
 use crate::link;
-use crate::peers::{FarPort, Peers};
+use crate::peers::{Answer, FarPort, Peers};
 use crate::thread;
 
 /// What the commit thread is told.
@@ -146,9 +146,9 @@ impl Commit {
         self.send(Command::Linked(socket))
     }
 
-    /// Whether a daemon is known to answer at the peer's port. Waits for 20 ms at most, and not at all for
-    /// a daemon that hangs.
-    pub(crate) fn peer_answers(&'static self, peer: FarPort) -> bool {
+    /// Whether a daemon is known to answer at the peer's port. Waits for a moment at most ([`Peers`]), and not at all
+    /// for a daemon that hangs.
+    pub(crate) fn peer_answers(&'static self, peer: FarPort) -> Answer {
         let ask = |question| self.send(Command::AskPeer(question, peer));
         self.peers.answers(peer, ask)
     }

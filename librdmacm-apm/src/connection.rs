@@ -70,6 +70,8 @@ pub(crate) struct Connection {
     pub(crate) context: ContextKey,
     /// GID of the peer's port on the primary path, if known.
     pub(crate) peer_gid: Gid,
+    /// It was made before there was an answer about its peer: it has rdma_cm's ACK timeout.
+    pub(crate) answer_came_late: bool,
     opted_in: AtomicBool,
     policy: Mutex<PolicyOverride>,
     protection: AtomicU8,
@@ -87,6 +89,8 @@ pub(crate) struct Description {
     pub(crate) peer_gid: Gid,
     pub(crate) opted_in: bool,
     pub(crate) policy: PolicyOverride,
+    /// It was made before there was an answer about its peer.
+    pub(crate) answer_came_late: bool,
     pub(crate) qp: Arc<dyn QueuePair>,
 }
 
@@ -99,6 +103,7 @@ impl Connection {
             qp_key: description.qp_key,
             context: description.context,
             peer_gid: description.peer_gid,
+            answer_came_late: description.answer_came_late,
             opted_in: AtomicBool::new(description.opted_in),
             policy: Mutex::new(description.policy),
             protection: AtomicU8::new(Protection::Unmanaged as u8),

@@ -18,7 +18,7 @@ use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNum
 use crate::device::Device;
 use crate::interpose::verbs::Change;
 use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID, Wish};
-use crate::peers::FarPort;
+use crate::peers::{Answer, FarPort};
 use crate::qp::Qp;
 use crate::real::real;
 use crate::registry::{Added, Announced, Connects, Owner, ReadyQp, Registry};
@@ -62,7 +62,7 @@ pub(crate) struct Library {
     pub(crate) channels: Channels,
     commit: Commit,
     /// In a forked child, where it is itself abandoned: what its parent had abandoned.
-    abandoned_before: AtomicPtr<Library>,
+    abandoned_before: AtomicPtr<Self>,
 }
 
 /// What this process's parents had, the last one's first.
@@ -204,16 +204,22 @@ impl Library {
         };
         // SAFETY: on InfiniBand the union holds the IB address; elsewhere the bytes are not used.
         let peer_gid = Gid(unsafe { id_ref.route.addr.addr.ibaddr.dgid.raw });
-        let connects = Connects { role, qp, peer_gid };
+        let peer = self
+            .settings
+            .ack_timeout
+            // SAFETY: the id is valid, and has a device.
+            .and_then(|_| unsafe { self.peer_that_counts(id_ref) });
+        let answer = peer.map_or(Answer::No, |peer| self.commit.peer_answers(peer));
+        let connects = Connects {
+            role,
+            qp,
+            peer_gid,
+            answer_came_late: answer == Answer::Late,
+        };
         self.registry.connects(key, connects);
-        let Some(mut timeout) = self.settings.ack_timeout else {
+        let Some(mut timeout) = self.settings.ack_timeout.filter(|_| answer == Answer::Yes) else {
             return;
         };
-        // SAFETY: the id is valid, and has a device.
-        let peer = unsafe { self.peer_that_counts(id_ref) };
-        if !peer.is_some_and(|peer| self.commit.peer_answers(peer)) {
-            return;
-        }
         // SAFETY: the option is a byte. A refusal leaves the id as it was.
         unsafe {
             (real().rdma_set_option)(id, LEVEL_ID, ID_ACK_TIMEOUT, (&raw mut timeout).cast(), 1);
@@ -374,6 +380,9 @@ impl Library {
     pub(crate) unsafe fn asked(&'static self, id: *mut rdma_cm_id, wish: Wish) {
         let key = IdKey(id as usize);
         self.registry.ask(key, wish);
+        if wish != Wish::Off && self.settings.ack_timeout.is_some() {
+            self.commit.daemon_present();
+        }
         match (self.registry.by_id(key), wish != Wish::Off) {
             (Some(connection), true) => {
                 let policy = self.registry.id(key).policy;
@@ -404,7 +413,12 @@ impl Library {
     fn look_after_id(&'static self, id: IdView, connects: Connects, opted_in: bool) {
         self.route(id);
         let IdView { key, qp, .. } = id;
-        let Connects { role, peer_gid, .. } = connects;
+        let Connects {
+            role,
+            peer_gid,
+            answer_came_late,
+            ..
+        } = connects;
         match connects.qp {
             Announced::Number(number) => {
                 // Not ready yet: then it is looked after when it is.
@@ -424,6 +438,7 @@ impl Library {
                     peer_gid,
                     opted_in,
                     policy: self.registry.id(key).policy,
+                    answer_came_late,
                     // SAFETY: it is used only if the registry takes it, which is to say that it has not
                     // been destroyed. A call that destroys it later releases it first (see `ready_to_send`).
                     qp: Arc::new(unsafe { Qp::new(qp) }),
@@ -463,6 +478,7 @@ impl Library {
             peer_gid: gid,
             opted_in: false,
             policy: PolicyOverride::default(),
+            answer_came_late: false,
             // SAFETY: see above.
             qp: Arc::new(unsafe { Qp::new(qp) }),
         })
@@ -538,6 +554,14 @@ impl Library {
         }
         for connection in self.registry.on_context(address) {
             self.close(&connection);
+        }
+    }
+
+    /// The application begins to use librdmacm. What it connects may depend on the daemon soon: the thread and its socket
+    /// are made ready meanwhile.
+    pub(crate) fn begins(&'static self) {
+        if self.settings.all && self.settings.ack_timeout.is_some() {
+            self.commit.daemon_present();
         }
     }
 

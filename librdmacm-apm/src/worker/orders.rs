@@ -34,6 +34,13 @@ impl Worker {
 
     fn message(&mut self, message: FromDaemon) {
         match message {
+            FromDaemon::CountsLateAnswers => {
+                self.counts_late = true;
+                // It may have had their registrations before this was known.
+                for number in self.connections.keys().copied().collect::<Vec<_>>() {
+                    self.say_late(number);
+                }
+            }
             FromDaemon::AsksPartitions => self.asks(Asks::Yes { partitions: true }),
             FromDaemon::AsksPeers => {
                 if let Asks::Unknown(_) = self.asks {
