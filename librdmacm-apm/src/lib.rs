@@ -9,6 +9,7 @@
 //! | module | job |
 //! |---|---|
 //! | `interpose` | the caught functions, and `rdma_apm.h`'s own |
+//! | `change` | what a modify of the application's means |
 //! | `library` | what a caught call means |
 //! | `registry`, `connection` | ids, QPs, connections; who may touch a QP when |
 //! | `commit`, `worker`, `link` | the commit thread: its mailbox, its loop, its socket |
@@ -27,6 +28,7 @@
 mod arrivals;
 mod async_events;
 mod binding;
+mod change;
 mod channel;
 mod commit;
 mod connection;

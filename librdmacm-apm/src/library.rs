@@ -12,11 +12,11 @@ use nix::errno::Errno;
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
 
 use crate::binding;
+use crate::change::Change;
 use crate::channel::{Bell, ChannelKey, Channels, Event, Kind, LocalPort};
 use crate::commit::{Command, Commit, Deliver, Delivery};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
 use crate::device::Device;
-use crate::interpose::verbs::Change;
 use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID, Wish};
 use crate::peers::{Answer, FarPort};
 use crate::qp::Qp;

@@ -6,11 +6,9 @@
 use std::ffi::c_int;
 
 use cm_msgs::control::Cause;
-use rdma_sys::{
-    ibv_async_event, ibv_context, ibv_mig_state, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask,
-    ibv_qp_state,
-};
+use rdma_sys::{ibv_async_event, ibv_context, ibv_qp, ibv_qp_attr};
 
+use crate::change::Change;
 use crate::export::export;
 use crate::interpose::{aside, uncancelled};
 use crate::library::library;
@@ -37,7 +35,7 @@ unsafe extern "C-unwind" fn modify_qp(
     mask: c_int,
 ) -> c_int {
     // SAFETY: the caller's attributes are valid as far as the mask says.
-    let change = unsafe { change(attr, mask) };
+    let change = unsafe { Change::of(attr, mask) };
     // SAFETY: the caller's own call.
     let modify = || unsafe { (real().ibv_modify_qp)(qp, attr, mask) };
     // What it does counts when it has succeeded. Until then the commit thread keeps off the QP: it must not load
@@ -52,48 +50,6 @@ unsafe extern "C-unwind" fn modify_qp(
         aside((), || unsafe { library().modified(qp, change) });
     }
     result
-}
-
-/// What a modify means to us.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// The application, or librdmacm for it, takes the QP out of its connection.
-    EndsConnection,
-    /// The application sets the alternate path or the migration state.
-    Paths,
-    /// To RTS. Migrated is what a QP's migration state is by then anyway: programs that say so manage no paths.
-    ReadyToSend,
-    Other,
-}
-
-/// # Safety
-/// `attr` is valid as far as the mask says.
-unsafe fn change(attr: *const ibv_qp_attr, mask: c_int) -> Change {
-    type Mask = ibv_qp_attr_mask;
-
-    let has = |bits: Mask| mask as u32 & bits.0 != 0;
-    // The state is read as the number that it is: who calls may know more of them.
-    let state = has(Mask::IBV_QP_STATE)
-        // SAFETY: the mask names the state.
-        .then(|| unsafe { (&raw const (*attr).qp_state).cast::<u32>().read() });
-    let is = |wanted: ibv_qp_state::Type| state == Some(wanted);
-    let to_rts = is(ibv_qp_state::IBV_QPS_RTS);
-    let migration = has(Mask::IBV_QP_PATH_MIG_STATE)
-        // SAFETY: the mask names it.
-        .then(|| unsafe { (&raw const (*attr).path_mig_state).cast::<u32>().read() });
-    let sets_migration = match migration {
-        Some(ibv_mig_state::IBV_MIG_MIGRATED) => !to_rts,
-        other => other.is_some(),
-    };
-    if is(ibv_qp_state::IBV_QPS_RESET) || is(ibv_qp_state::IBV_QPS_ERR) {
-        Change::EndsConnection
-    } else if has(Mask::IBV_QP_ALT_PATH) || sets_migration {
-        Change::Paths
-    } else if to_rts {
-        Change::ReadyToSend
-    } else {
-        Change::Other
-    }
 }
 
 export!("ibv_get_async_event", "IBVERBS_1.1", get_async_event);
