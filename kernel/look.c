@@ -334,7 +334,10 @@ static void look(struct work_struct *work)
 	ret = test_bit(APM_QP_TAKEN_UP, &q->flags) ? apm_qp_catch_up(q, qp) : 0;
 	if (!ret)
 		ret = apm_qp_reread(q, qp, &now);
-	if (!ret) {
+	if (!ret && now.state < IB_QPS_RTR && test_bit(APM_QP_TO_RTS, &q->flags)) {
+		/* Its RESET was missed. What connects it again is known from RTR on. */
+		retire(q);
+	} else if (!ret) {
 		q->failed_looks = 0;
 		judge(q, qp->device, &now);
 	} else if (ret != -ESTALE) {

@@ -69,6 +69,19 @@ static void have_seen(struct apm_qp *q)
 		apm_look_after(q, ON_ITS_WAY_MS);
 }
 
+/*
+ * Whether what was connected is not any more, if this modify to RESET or INIT does what it says.
+ * ib_core lets nothing else be set with RESET, and nobody go from RTR or a later state to INIT:
+ * such a modify fails, unless a RESET was missed, and a look shows which. INIT after INIT changes
+ * nothing of it, unless the number is somebody else's now: the end of one that was taken up may
+ * have been missed. With apm_lock held.
+ */
+static bool begins_anew(struct apm_qp *q, struct ib_qp *qp, const struct ib_qp_attr *attr, int mask)
+{
+	return !apm_owner_has(&q->owner, qp) ||
+	       (attr->qp_state == IB_QPS_RESET && mask == IB_QP_STATE);
+}
+
 /* With apm_lock held. */
 static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_attr *attr,
 			int mask)
@@ -80,19 +93,15 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 	q = apm_qp_find(qp->device, qp->qp_num);
 	if ((mask & IB_QP_STATE) &&
 	    (attr->qp_state == IB_QPS_RESET || attr->qp_state == IB_QPS_INIT)) {
-		/*
-		 * What was connected is not any more; INIT after INIT changes nothing of it, unless
-		 * the number is somebody else's now: the end of one that was taken up may have been
-		 * missed.
-		 */
-		if (q && (attr->qp_state == IB_QPS_RESET || q->rtr_since ||
-			  !apm_owner_has(&q->owner, qp))) {
+		if (q && begins_anew(q, qp, attr, mask)) {
 			apm_qp_retire(q);
 			q = NULL;
 		}
 		if (!q && attr->qp_state == IB_QPS_INIT)
 			q = apm_qp_add(dev, qp);
-		if (q && (mask & IB_QP_PORT))
+		if (q && q->rtr_since)
+			have_seen(q);
+		else if (q && attr->qp_state == IB_QPS_INIT && (mask & IB_QP_PORT))
 			q->primary_port = attr->port_num;
 		return;
 	}

@@ -34,6 +34,9 @@ pub(crate) struct LibraryCounters {
     pub(crate) not_owner: u64,
     /// Registrations and reports that contradict what the kernel says.
     pub(crate) contradicted: u64,
+    /// Connections that were made before their library had an answer about their peer, and so with rdma_cm's ACK timeout.
+    #[serde(default)]
+    pub(crate) late_peer_answers: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

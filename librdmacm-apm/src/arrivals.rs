@@ -76,6 +76,7 @@ mod tests {
                 peer_gid: path(1).dgid,
                 opted_in: false,
                 policy: cm_msgs::control::PolicyOverride::default(),
+                answer_came_late: false,
                 qp: Arc::new(Model::new(path(1))),
             },
         ))

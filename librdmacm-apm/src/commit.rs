@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use cm_msgs::control::{AppEvent, Cause};
 use cm_msgs::path;
@@ -17,8 +16,10 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::Pid;
 
 use crate::connection::Connection;
+use crate::leak_check::Untracked;
 use crate::link;
-use crate::peers::{FarPort, Peers};
+use crate::peers::{Answer, FarPort, Peers};
+use crate::thread;
 
 /// What the commit thread is told.
 pub(crate) enum Command {
@@ -145,9 +146,9 @@ impl Commit {
         self.send(Command::Linked(socket))
     }
 
-    /// Whether a daemon is known to answer at the peer's port. Waits for 20 ms at most, and not at all for
-    /// a daemon that hangs.
-    pub(crate) fn peer_answers(&'static self, peer: FarPort) -> bool {
+    /// Whether a daemon is known to answer at the peer's port. Waits for a moment at most ([`Peers`]), and not at all
+    /// for a daemon that hangs.
+    pub(crate) fn peer_answers(&'static self, peer: FarPort) -> Answer {
         let ask = |question| self.send(Command::AskPeer(question, peer));
         self.peers.answers(peer, ask)
     }
@@ -209,6 +210,7 @@ impl Commit {
     }
 
     fn start(&'static self) -> io::Result<Arc<EventFd>> {
+        let _untracked = Untracked::begin();
         let wake =
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Arc::new)?;
         self.note(Descriptor::Wake, wake.as_raw_fd());
@@ -223,12 +225,9 @@ impl Commit {
         };
         // The application's signals are for the application's threads.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-        let thread = thread::Builder::new()
-            .name("rdmacm-apm".into())
-            .stack_size(256 * 1024)
-            .spawn(work);
+        let started = thread::spawn(c"rdmacm-apm", work);
         before.thread_set_mask()?;
-        thread.map(|_| wake)
+        started.map(|()| wake)
     }
 }
 
@@ -250,6 +249,7 @@ fn cpus() -> Option<CpuSet> {
 mod tests {
     use std::sync::OnceLock;
     use std::sync::mpsc::{Sender, channel};
+    use std::thread;
 
     use super::*;
 

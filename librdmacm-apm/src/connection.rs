@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection, as both the application's threads and the commit thread see it.
 
+use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,6 +70,8 @@ pub(crate) struct Connection {
     pub(crate) context: ContextKey,
     /// GID of the peer's port on the primary path, if known.
     pub(crate) peer_gid: Gid,
+    /// It was made before there was an answer about its peer: it has rdma_cm's ACK timeout.
+    pub(crate) answer_came_late: bool,
     opted_in: AtomicBool,
     policy: Mutex<PolicyOverride>,
     protection: AtomicU8,
@@ -86,6 +89,8 @@ pub(crate) struct Description {
     pub(crate) peer_gid: Gid,
     pub(crate) opted_in: bool,
     pub(crate) policy: PolicyOverride,
+    /// It was made before there was an answer about its peer.
+    pub(crate) answer_came_late: bool,
     pub(crate) qp: Arc<dyn QueuePair>,
 }
 
@@ -98,6 +103,7 @@ impl Connection {
             qp_key: description.qp_key,
             context: description.context,
             peer_gid: description.peer_gid,
+            answer_came_late: description.answer_came_late,
             opted_in: AtomicBool::new(description.opted_in),
             policy: Mutex::new(description.policy),
             protection: AtomicU8::new(Protection::Unmanaged as u8),
@@ -115,6 +121,17 @@ impl Connection {
     /// Lets go of the QP. When this returns nobody uses it, and nobody will.
     pub(crate) fn release_qp(&self) {
         *self.qp.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Runs a change of the application's while nobody else uses the QP, and lets go of it if that succeeded. A
+    /// change that fails changes nothing.
+    pub(crate) fn release_qp_by(&self, change: impl FnOnce() -> c_int) -> c_int {
+        let mut qp = self.qp.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change();
+        if result == 0 {
+            *qp = None;
+        }
+        result
     }
 
     /// The application wants events.

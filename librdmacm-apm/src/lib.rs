@@ -9,6 +9,7 @@
 //! | module | job |
 //! |---|---|
 //! | `interpose` | the caught functions, and `rdma_apm.h`'s own |
+//! | `change` | what a modify of the application's means |
 //! | `library` | what a caught call means |
 //! | `registry`, `connection` | ids, QPs, connections; who may touch a QP when |
 //! | `commit`, `worker`, `link` | the commit thread: its mailbox, its loop, its socket |
@@ -16,6 +17,8 @@
 //! | `arrivals` | new connections, until no more come |
 //! | `tracked`, `order` | one connection on that thread; carrying out an order |
 //! | `standing` | migrating without a daemon when a local port fails |
+//! | `thread` | starting the commit thread |
+//! | `leak_check` | what LeakSanitizer should not look for |
 //! | `settings`, `privilege` | the environment, and whether it can be trusted |
 //! | `roles` | who is active where no CM says |
 //! | `queue_pair`, `qp`, `device` | reading and changing a QP by verbs |
@@ -25,12 +28,14 @@
 mod arrivals;
 mod async_events;
 mod binding;
+mod change;
 mod channel;
 mod commit;
 mod connection;
 mod device;
 mod export;
 mod interpose;
+mod leak_check;
 mod library;
 mod link;
 mod log;
@@ -47,5 +52,6 @@ mod settings;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod tracked;
 mod worker;

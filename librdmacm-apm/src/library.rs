@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Once};
 
 use cm_msgs::control::{Cause, PeerPort, PolicyOverride, Role};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
@@ -12,12 +12,13 @@ use nix::errno::Errno;
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_type, rdma_cm_id};
 
 use crate::binding;
+use crate::change::Change;
 use crate::channel::{Bell, ChannelKey, Channels, Event, Kind, LocalPort};
 use crate::commit::{Command, Commit, Deliver, Delivery};
 use crate::connection::{Connection, ContextKey, Description, IdKey, QpKey, QpNumber};
 use crate::device::Device;
 use crate::option::{ID_ACK_TIMEOUT, LEVEL_ID, Wish};
-use crate::peers::FarPort;
+use crate::peers::{Answer, FarPort};
 use crate::qp::Qp;
 use crate::real::real;
 use crate::registry::{Added, Announced, Connects, Owner, ReadyQp, Registry};
@@ -60,7 +61,12 @@ pub(crate) struct Library {
     pub(crate) registry: Registry,
     pub(crate) channels: Channels,
     commit: Commit,
+    /// In a forked child, where it is itself abandoned: what its parent had abandoned.
+    abandoned_before: AtomicPtr<Self>,
 }
+
+/// What this process's parents had, the last one's first.
+static ABANDONED: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
 
 static CURRENT: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
 
@@ -70,11 +76,6 @@ pub(crate) fn library() -> &'static Library {
     if let Some(library) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         return library;
     }
-    static CHILD_HANDLER: Once = Once::new();
-    CHILD_HANDLER.call_once(|| {
-        // SAFETY: the handler may run at any fork from now on; see there.
-        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-    });
     let new = Box::into_raw(Box::new(Library::new()));
     let null = ptr::null_mut();
     match CURRENT.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -94,16 +95,32 @@ pub(crate) fn library() -> &'static Library {
 /// by itself. The parent's state is abandoned, locked as it may be, and the socket to the daemon
 /// is closed, which is how the daemon learns of the parent's death.
 extern "C" fn after_fork_in_child() {
-    let parents = CURRENT.swap(ptr::null_mut(), Ordering::AcqRel);
+    let abandoned = CURRENT.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: what was stored is never freed.
-    let Some(parents) = (unsafe { parents.as_ref() }) else {
+    let Some(parents) = (unsafe { abandoned.as_ref() }) else {
         return;
     };
+    // Nothing uses it again. A leak checker finds all of it from here.
+    let older = ABANDONED.swap(abandoned, Ordering::AcqRel);
+    parents.abandoned_before.store(older, Ordering::Release);
     for fd in parents.commit.descriptors() {
         // SAFETY: the descriptor is the commit thread's, which does not exist here.
         unsafe { libc::close(fd) };
     }
 }
+
+/// Registered when the object is loaded. Children's handlers run in the order of their registration, and one of the
+/// program's may use RDMA: by then what its parent's threads had locked has been left behind.
+extern "C" fn at_load() {
+    // SAFETY: the handler may run at any fork from now on; see there.
+    unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+}
+
+#[used]
+// SAFETY: the dynamic linker calls what is there, as functions of the C ABI, when it has loaded the object. Their
+// arguments, which this one does not take, are the caller's to clean up.
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
 
 impl Library {
     fn new() -> Self {
@@ -138,6 +155,7 @@ impl Library {
             registry: Registry::default(),
             channels: Channels::default(),
             commit,
+            abandoned_before: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -186,16 +204,22 @@ impl Library {
         };
         // SAFETY: on InfiniBand the union holds the IB address; elsewhere the bytes are not used.
         let peer_gid = Gid(unsafe { id_ref.route.addr.addr.ibaddr.dgid.raw });
-        let connects = Connects { role, qp, peer_gid };
+        let peer = self
+            .settings
+            .ack_timeout
+            // SAFETY: the id is valid, and has a device.
+            .and_then(|_| unsafe { self.peer_that_counts(id_ref) });
+        let answer = peer.map_or(Answer::No, |peer| self.commit.peer_answers(peer));
+        let connects = Connects {
+            role,
+            qp,
+            peer_gid,
+            answer_came_late: answer == Answer::Late,
+        };
         self.registry.connects(key, connects);
-        let Some(mut timeout) = self.settings.ack_timeout else {
+        let Some(mut timeout) = self.settings.ack_timeout.filter(|_| answer == Answer::Yes) else {
             return;
         };
-        // SAFETY: the id is valid, and has a device.
-        let peer = unsafe { self.peer_that_counts(id_ref) };
-        if !peer.is_some_and(|peer| self.commit.peer_answers(peer)) {
-            return;
-        }
         // SAFETY: the option is a byte. A refusal leaves the id as it was.
         unsafe {
             (real().rdma_set_option)(id, LEVEL_ID, ID_ACK_TIMEOUT, (&raw mut timeout).cast(), 1);
@@ -258,7 +282,7 @@ impl Library {
     ///
     /// # Safety
     /// The QP exists, and is not destroyed during the call.
-    pub(crate) unsafe fn ready_to_send(&'static self, qp: NonNull<ibv_qp>) {
+    unsafe fn ready_to_send(&'static self, qp: NonNull<ibv_qp>) {
         // SAFETY: the QP exists.
         let (context, qp_type, qpn) = unsafe {
             let qp = qp.as_ref();
@@ -308,8 +332,36 @@ impl Library {
         self.commit.send(Command::Register(connection));
     }
 
+    /// The connection that a modify of the application's takes from us, should it succeed.
+    pub(crate) fn taken_by(
+        &'static self,
+        qp: *mut ibv_qp,
+        change: Change,
+    ) -> Option<Arc<Connection>> {
+        let known = || self.registry.by_qp(QpKey(qp as usize));
+        match change {
+            Change::EndsConnection => known(),
+            Change::Paths => known().filter(|known| !known.opted_in()),
+            Change::ReadyToSend | Change::Other => None,
+        }
+    }
+
+    /// A modify of the application's has succeeded.
+    ///
+    /// # Safety
+    /// The QP exists, and is not destroyed during the call.
+    pub(crate) unsafe fn modified(&'static self, qp: *mut ibv_qp, change: Change) {
+        match (change, NonNull::new(qp)) {
+            (Change::EndsConnection, _) => self.close_qp(qp),
+            (Change::Paths, _) => self.paths_are_the_applications(qp),
+            // SAFETY: see above.
+            (Change::ReadyToSend, Some(qp)) => unsafe { self.ready_to_send(qp) },
+            (Change::ReadyToSend, None) | (Change::Other, _) => {}
+        }
+    }
+
     /// The application sets the paths of a QP by itself.
-    pub(crate) fn paths_are_the_applications(&'static self, qp: *mut ibv_qp) {
+    fn paths_are_the_applications(&'static self, qp: *mut ibv_qp) {
         let key = QpKey(qp as usize);
         let known = self.registry.by_qp(key);
         if known.as_ref().is_some_and(|known| known.opted_in()) {
@@ -328,6 +380,9 @@ impl Library {
     pub(crate) unsafe fn asked(&'static self, id: *mut rdma_cm_id, wish: Wish) {
         let key = IdKey(id as usize);
         self.registry.ask(key, wish);
+        if wish != Wish::Off && self.settings.ack_timeout.is_some() {
+            self.commit.daemon_present();
+        }
         match (self.registry.by_id(key), wish != Wish::Off) {
             (Some(connection), true) => {
                 let policy = self.registry.id(key).policy;
@@ -358,7 +413,12 @@ impl Library {
     fn look_after_id(&'static self, id: IdView, connects: Connects, opted_in: bool) {
         self.route(id);
         let IdView { key, qp, .. } = id;
-        let Connects { role, peer_gid, .. } = connects;
+        let Connects {
+            role,
+            peer_gid,
+            answer_came_late,
+            ..
+        } = connects;
         match connects.qp {
             Announced::Number(number) => {
                 // Not ready yet: then it is looked after when it is.
@@ -378,6 +438,7 @@ impl Library {
                     peer_gid,
                     opted_in,
                     policy: self.registry.id(key).policy,
+                    answer_came_late,
                     // SAFETY: it is used only if the registry takes it, which is to say that it has not
                     // been destroyed. A call that destroys it later releases it first (see `ready_to_send`).
                     qp: Arc::new(unsafe { Qp::new(qp) }),
@@ -417,6 +478,7 @@ impl Library {
             peer_gid: gid,
             opted_in: false,
             policy: PolicyOverride::default(),
+            answer_came_late: false,
             // SAFETY: see above.
             qp: Arc::new(unsafe { Qp::new(qp) }),
         })
@@ -492,6 +554,14 @@ impl Library {
         }
         for connection in self.registry.on_context(address) {
             self.close(&connection);
+        }
+    }
+
+    /// The application begins to use librdmacm. What it connects may depend on the daemon soon: the thread and its socket
+    /// are made ready meanwhile.
+    pub(crate) fn begins(&'static self) {
+        if self.settings.all && self.settings.ack_timeout.is_some() {
+            self.commit.daemon_present();
         }
     }
 

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use cm_msgs::PKey;
 use cm_msgs::control::PeerPort;
 
-/// How long a thread that connects waits for the answer.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// How long a thread that connects waits for the answer. Of a peer that is silent the daemon says so by then; its word
+/// is worth the wait: without it a failure of the path costs seconds.
+const PATIENCE: Duration = Duration::from_millis(120);
 /// A daemon that has answered nothing for so long hangs. About a peer that is silent it says so after some 0.1 s.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
 /// How long a daemon that answers is taken to go on.
@@ -26,7 +27,26 @@ enum Peer {
     /// The daemon was asked by this number.
     Asked { question: u64 },
     /// So it is until then.
-    Known { answers: bool, until: Instant },
+    Known { answer: Answer, until: Instant },
+}
+
+/// What is known of a peer when a connection to it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// A daemon answers there, and connections there are not known to go unprotected all the same.
+    Yes,
+    No,
+    /// Nothing: the local daemon has not said it in time.
+    Late,
+}
+
+impl From<bool> for Answer {
+    fn from(answers: bool) -> Self {
+        match answers {
+            true => Self::Yes,
+            false => Self::No,
+        }
+    }
 }
 
 /// What this process knows of its peers.
@@ -89,14 +109,14 @@ impl Peers {
     /// the same. `ask` hands the question on, and says
     /// whether it could; it is called once, however many threads want to know, and must not wait.
     /// A local daemon that hangs is asked, too, but not waited for: every connection to another peer would wait as long.
-    pub(crate) fn answers(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) -> bool {
+    pub(crate) fn answers(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) -> Answer {
         let until = Instant::now() + self.patience;
         let mut table = self.table();
         if table.unprotected.contains(&far.place()) {
-            return false;
+            return Answer::No;
         }
         let question = match table.known(far) {
-            Some(Peer::Known { answers, .. }) => return answers,
+            Some(Peer::Known { answer, .. }) => return answer,
             Some(Peer::Asked { question }) => question,
             None => {
                 let question = table.ask(far);
@@ -109,15 +129,15 @@ impl Peers {
         loop {
             match table.peers.get(&far) {
                 Some(Peer::Asked { question: open }) if *open == question => {}
-                Some(&Peer::Known { answers, .. }) => return answers,
+                Some(&Peer::Known { answer, .. }) => return answer,
                 // Asked anew since, after silence: what this one waited for did not come.
-                _ => return false,
+                _ => return Answer::Late,
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || table.has_waited(self.hangs_after) {
                 table.silent(far, self.silent_for);
                 self.settled.notify_all();
-                return false;
+                return Answer::Late;
             }
             let waited = self.settled.wait_timeout(table, left);
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -228,13 +248,14 @@ impl Table {
         };
         let lasts = if answers { ANSWERING_FOR } else { silent_for };
         let until = Instant::now() + lasts;
-        self.peers.insert(far, Peer::Known { answers, until });
+        let answer = answers.into();
+        self.peers.insert(far, Peer::Known { answer, until });
     }
 
     /// Nobody waits any longer. The question stays open: its answer may come yet.
     fn silent(&mut self, far: FarPort, silent_for: Duration) {
         let known = Peer::Known {
-            answers: false,
+            answer: Answer::Late,
             until: Instant::now() + silent_for,
         };
         self.peers.insert(far, known);
@@ -243,6 +264,11 @@ impl Table {
 
 #[cfg(test)]
 impl Peers {
+    /// Whether a daemon answers there, as far as is known in time.
+    pub(crate) fn says(&self, far: FarPort, ask: impl FnOnce(u64) -> bool) -> bool {
+        self.answers(far, ask) == Answer::Yes
+    }
+
     /// Of threads that wait for an answer which comes. They end where it does not.
     pub(crate) fn patient() -> Self {
         Self::new(Duration::from_secs(20), tests::HOUR, tests::HOUR)
@@ -273,7 +299,7 @@ mod tests {
             .map(|_| {
                 let (peers, asked) = (Arc::clone(&peers), Arc::clone(&asked));
                 thread::spawn(move || {
-                    peers.answers(peer(9), |question| {
+                    peers.says(peer(9), |question| {
                         asked.fetch_add(1, Ordering::SeqCst);
                         let peers = Arc::clone(&peers);
                         // As the commit thread does.
@@ -289,7 +315,7 @@ mod tests {
             .collect();
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         assert_eq!(said, [true; 16]);
-        assert!(peers.answers(peer(9), not_asked));
+        assert!(peers.says(peer(9), not_asked));
     }
 
     #[test]
@@ -300,15 +326,12 @@ mod tests {
             number = question;
             true
         });
-        assert!(!said, "nobody has answered");
-        assert!(
-            !peers.answers(peer(9), not_asked),
-            "and is not asked at once"
-        );
+        assert_eq!(said, Answer::Late, "nobody has answered");
+        assert!(!peers.says(peer(9), not_asked), "and is not asked at once");
         peers.answered(number, true);
-        assert!(peers.answers(peer(9), not_asked));
+        assert!(peers.says(peer(9), not_asked));
         peers.answered(number, false);
-        assert!(peers.answers(peer(9), not_asked), "a second answer is none");
+        assert!(peers.says(peer(9), not_asked), "a second answer is none");
     }
 
     /// A daemon that has let a question about peer 9 wait for so long that it hangs; the question, and the
@@ -316,7 +339,7 @@ mod tests {
     fn hanging() -> (u64, Peers) {
         let mut peers = Peers::new(Duration::ZERO, Duration::ZERO, HOUR);
         let mut number = 0;
-        assert!(!peers.answers(peer(9), |question| {
+        assert!(!peers.says(peer(9), |question| {
             number = question;
             true
         }));
@@ -327,11 +350,11 @@ mod tests {
     #[test]
     fn a_daemon_that_was_late_once_does_not_hang() {
         let mut peers = Peers::new(Duration::ZERO, HOUR, HOUR);
-        assert!(!peers.answers(peer(9), |_| true), "silent, or late");
+        assert!(!peers.says(peer(9), |_| true), "silent, or late");
         peers.patience = Peers::patient().patience;
         let peers = &peers;
         let said = thread::scope(|scope| {
-            peers.answers(peer(10), |question| {
+            peers.says(peer(10), |question| {
                 scope.spawn(move || peers.answered(question, true));
                 true
             })
@@ -348,13 +371,13 @@ mod tests {
             let (question, mut peers) = hanging();
             for other in [10, 11] {
                 let mut asked = false;
-                let said = peers.answers(peer(other), |_| {
+                let said = peers.says(peer(other), |_| {
                     asked = true;
                     true
                 });
                 assert!(asked && !said, "its answer would count for the next time");
             }
-            peers.answers(peer(12), |_| false);
+            peers.says(peer(12), |_| false);
             assert!(
                 peers.table().unanswered_since.is_some(),
                 "nobody has answered that"
@@ -363,7 +386,7 @@ mod tests {
             peers.hangs_after = HOUR;
             let peers = &peers;
             let said = thread::scope(|scope| {
-                peers.answers(peer(13), |question| {
+                peers.says(peer(13), |question| {
                     scope.spawn(move || peers.answered(question, true));
                     true
                 })
@@ -384,19 +407,19 @@ mod tests {
         assert!(peers.is_asked(peer(9)) && !peers.is_asked(peer(8)));
         peers.ask_ahead(peer(9), not_asked);
         thread::scope(|scope| {
-            let waits = scope.spawn(|| peers.answers(peer(9), not_asked));
+            let waits = scope.spawn(|| peers.says(peer(9), not_asked));
             peers.answered(number, true);
             assert!(waits.join().expect("ends"));
         });
         peers.ask_ahead(peer(9), not_asked);
         peers.ask_ahead(peer(10), |_| false);
-        assert!(!peers.answers(peer(10), not_asked), "nobody to ask");
+        assert!(!peers.says(peer(10), not_asked), "nobody to ask");
     }
 
     #[test]
     fn a_question_that_cannot_be_put_is_a_no() {
         let peers = Peers::default();
-        assert!(!peers.answers(peer(9), |_| false));
+        assert!(!peers.says(peer(9), |_| false));
         assert!(peers.table().questions.is_empty());
     }
 
@@ -404,14 +427,14 @@ mod tests {
     fn ports_are_asked_each_by_itself() {
         let peers = Peers::patient();
         for (dlid, answers) in [(9, true), (10, false)] {
-            let said = peers.answers(peer(dlid), |question| {
+            let said = peers.says(peer(dlid), |question| {
                 peers.answered(question, answers);
                 true
             });
             assert_eq!(said, answers);
         }
-        assert!(peers.answers(peer(9), not_asked));
-        assert!(!peers.answers(peer(10), not_asked));
+        assert!(peers.says(peer(9), not_asked));
+        assert!(!peers.says(peer(10), not_asked));
     }
 
     #[test]
@@ -424,16 +447,16 @@ mod tests {
         peers.protects(limited, false);
         assert!(peers.is_asked(peer(9)), "its device need not be, either");
         peers.ask_ahead(peer(9), not_asked);
-        assert!(!peers.answers(peer(9), not_asked));
+        assert!(!peers.says(peer(9), not_asked));
         let ask = |question| {
             peers.answered(question, true);
             true
         };
-        assert!(peers.answers(peer(10), ask), "another port");
+        assert!(peers.says(peer(10), ask), "another port");
         peers.protects(peer(9), true);
-        assert!(peers.answers(peer(9), ask));
+        assert!(peers.says(peer(9), ask));
         peers.protects(peer(9), false);
-        assert!(!peers.answers(peer(9), not_asked), "whatever was answered");
+        assert!(!peers.says(peer(9), not_asked), "whatever was answered");
     }
 
     #[test]
@@ -452,7 +475,7 @@ mod tests {
     #[test]
     fn a_daemon_that_dies_leaves_nobody_waiting() {
         let peers = Arc::new(Peers::patient());
-        let said = peers.answers(peer(9), |_| {
+        let said = peers.says(peer(9), |_| {
             let peers = Arc::clone(&peers);
             thread::spawn(move || peers.daemon_lost());
             true
@@ -465,7 +488,7 @@ mod tests {
     fn what_is_kept_in_mind_is_bounded() {
         let peers = Peers::default();
         for dlid in 0..3 * KNOWN_MAX as u16 {
-            peers.answers(peer(dlid), |question| {
+            peers.says(peer(dlid), |question| {
                 peers.answered(question, true);
                 true
             });

@@ -61,6 +61,8 @@ pub(crate) struct Connects {
     pub(crate) role: Role,
     pub(crate) qp: Announced,
     pub(crate) peer_gid: Gid,
+    /// There was no answer about the peer in time.
+    pub(crate) answer_came_late: bool,
 }
 
 /// The QP that an id connects.
@@ -267,6 +269,7 @@ impl Registry {
             peer_gid: id.map_or(Gid::default(), |(_, connects)| connects.peer_gid),
             opted_in,
             policy: tables.policy(id.map(|(id, _)| id)),
+            answer_came_late: id.is_some_and(|(_, connects)| connects.answer_came_late),
             qp: Arc::clone(&ready.qp),
         };
         // Under the lock throughout: who is about to destroy the QP finds one or the other.
@@ -450,6 +453,7 @@ mod tests {
             role,
             qp,
             peer_gid: Gid([9; 16]),
+            answer_came_late: false,
         }
     }
 
@@ -475,6 +479,7 @@ mod tests {
             peer_gid: Gid::default(),
             opted_in: false,
             policy: PolicyOverride::default(),
+            answer_came_late: false,
             qp: Arc::new(Model::new(path(1))),
         }
     }

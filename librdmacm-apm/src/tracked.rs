@@ -325,6 +325,7 @@ mod tests {
                 peer_gid: path(1).dgid,
                 opted_in: false,
                 policy: PolicyOverride::default(),
+                answer_came_late: false,
                 qp: Arc::new(model.clone()),
             },
         ))

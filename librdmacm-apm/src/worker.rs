@@ -43,6 +43,8 @@ pub(crate) struct Worker {
     wait: Duration,
     /// Questions about peers, until it is known whether the daemon takes them.
     asks: Asks,
+    /// The daemon counts connections for which its answer came too late.
+    counts_late: bool,
     contexts: AsyncEvents,
     arrivals: Arrivals,
     connections: HashMap<u64, Tracked>,
@@ -96,6 +98,7 @@ impl Worker {
             },
             wait: FIRST_RETRY,
             asks: Asks::default(),
+            counts_late: false,
             contexts: AsyncEvents::default(),
             arrivals: Arrivals::default(),
             connections: HashMap::new(),
@@ -373,6 +376,7 @@ impl Worker {
         self.commit.set_linked(false);
         self.retry_later(Instant::now());
         self.asks = Asks::default();
+        self.counts_late = false;
         self.commit.peers.daemon_lost();
         crate::log::debug(&"daemon lost");
     }
@@ -384,6 +388,15 @@ impl Worker {
                 conn: number,
                 register,
             });
+            self.say_late(number);
+        }
+    }
+
+    /// One that was made before the daemon's answer about its peer came is a loss that somebody should know of.
+    fn say_late(&mut self, number: u64) {
+        let tracked = self.connections.get(&number);
+        if self.counts_late && tracked.is_some_and(|tracked| tracked.connection.answer_came_late) {
+            self.say(FromLibrary::AnswerCameLate { conn: number });
         }
     }
 

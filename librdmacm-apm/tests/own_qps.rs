@@ -65,16 +65,27 @@ fn registered(mut session: Session, count: usize) -> BTreeMap<u32, Role> {
     registered
 }
 
-#[test]
-fn every_connected_qp_is_registered_where_all_are_wanted() {
-    let registered = registered(start("all", &[], true), 3);
-    let expected = [
+/// The queue pairs of the program that are connected, and whose paths it leaves to others.
+fn connected() -> BTreeMap<u32, Role> {
+    BTreeMap::from([
         // LID 0x11 is lower than the peer's 0x20.
         (7, Role::Active),
         (9, Role::Passive),
         (11, Role::Active),
-    ];
-    assert_eq!(registered, BTreeMap::from(expected));
+        // To RTS with the migration state that it has by then anyway.
+        (23, Role::Active),
+    ])
+}
+
+#[test]
+fn every_connected_qp_is_registered_where_all_are_wanted() {
+    assert_eq!(registered(start("all", &[], true), 4), connected());
+}
+
+#[test]
+fn a_modify_that_fails_takes_no_qp_out() {
+    let session = start("vain", &["vain"], true);
+    assert_eq!(registered(session, 4), connected());
 }
 
 #[test]

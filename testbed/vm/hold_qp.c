@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * hold_qp [-r|-d] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
+ * hold_qp [-r|-d|-v] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
  * has this RC queue pair, in RTS, on the path from the port to the LID. With -r it is left in RTR; with -d it
- * goes to SQD, and the process becomes COMMAND, when SIGUSR1 comes.
+ * goes to SQD, and the process becomes COMMAND, when SIGUSR1 comes; with -v modifies of it have failed that would
+ * have disconnected it.
  *
  * hold_qp -n COUNT LIDS DEVICE PORT DLID: has COUNT such queue pairs, to as many LIDs from DLID on in turn, says
  * so, and stays.
@@ -34,6 +35,19 @@ static void drain_when_told(struct ibv_qp *qp, const sigset_t *told)
 
 	if (sigwait(told, &signal) || ibv_modify_qp(qp, &attr, IBV_QP_STATE))
 		die("to SQD");
+}
+
+/* From RTS nothing leads to INIT, and with RESET nothing else may be set. */
+static void modify_in_vain(struct ibv_qp *qp, int port)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = port };
+
+	if (!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			   IBV_QP_ACCESS_FLAGS))
+		die("went from RTS to INIT");
+	attr.qp_state = IBV_QPS_RESET;
+	if (!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS))
+		die("went to RESET with access flags");
 }
 
 static struct ibv_qp *rtr_qp(struct end *end, int port, int dlid)
@@ -102,6 +116,7 @@ int main(int argc, char **argv)
 {
 	bool stays_in_rtr = argc > 1 && !strcmp(argv[1], "-r");
 	bool drains = argc > 1 && !strcmp(argv[1], "-d");
+	bool in_vain = argc > 1 && !strcmp(argv[1], "-v");
 	struct end end = { 0 };
 	char **command, qpn[16];
 	struct ibv_qp *qp;
@@ -109,10 +124,10 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "-n"))
 		return hold_many(argc, argv);
-	argc -= stays_in_rtr || drains;
-	argv += stays_in_rtr || drains;
+	argc -= stays_in_rtr || drains || in_vain;
+	argv += stays_in_rtr || drains || in_vain;
 	if (argc < 5) {
-		fprintf(stderr, "usage: hold_qp [-r|-d] DEVICE PORT DLID COMMAND...\n");
+		fprintf(stderr, "usage: hold_qp [-r|-d|-v] DEVICE PORT DLID COMMAND...\n");
 		return 2;
 	}
 	sigemptyset(&told);
@@ -122,6 +137,8 @@ int main(int argc, char **argv)
 	qp = rtr_qp(&end, atoi(argv[2]), atoi(argv[3]));
 	if (!stays_in_rtr)
 		to_rts(qp);
+	if (in_vain)
+		modify_in_vain(qp, atoi(argv[2]));
 	if (drains)
 		drain_when_told(qp, &told);
 	snprintf(qpn, sizeof(qpn), "%u", qp->qp_num);

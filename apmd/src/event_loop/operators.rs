@@ -112,7 +112,10 @@ impl Parts {
             engine: self.connections.engine(),
             devices: self.ports.devices(),
             client: &|id| self.client(id),
-            warnings: &|id| self.kernel.traps(id),
+            warnings: &|id| {
+                let late = self.libraries.warning(id);
+                late.into_iter().chain(self.kernel.traps(id)).collect()
+            },
             ssa: self.fabric.ssa(),
             peer_daemons: self.connections.peer_daemons(),
             observer: caller.peer,
@@ -292,6 +295,7 @@ impl Parts {
         let others = others.chain(self.fabric.problem());
         let others = others.chain(self.acm.problems().iter().cloned());
         let others = others.chain(self.kernel.warnings());
+        let others = others.chain(self.libraries.problem());
         // Both sockets were given to the group, or neither: one process has made them.
         let others = others.chain(problems::of_sockets(self.operators.not_given()));
         Status {

@@ -48,6 +48,8 @@ pub(crate) struct Registration {
     pub(crate) sharer: Sharer,
     pub(crate) register: Register,
     pub(crate) state: State,
+    /// It was made before its library had an answer about its peer.
+    pub(crate) answer_came_late: bool,
     /// When it came.
     since: Time,
 }
@@ -109,6 +111,7 @@ impl Registrations {
             sharer,
             register,
             state: State::New,
+            answer_came_late: false,
             since: now,
         };
         self.table.insert(id, registration);
@@ -118,6 +121,13 @@ impl Registrations {
     /// A number that is another whenever who found no room may find some.
     pub(crate) fn room_changes(&self) -> u64 {
         self.room.changes()
+    }
+
+    /// How many were made before their library had an answer about their peer.
+    pub(crate) fn late_answers(&self) -> usize {
+        let all = self.table.values();
+        all.filter(|registration| registration.answer_came_late)
+            .count()
     }
 
     pub(crate) fn get(&self, id: ConnId) -> Option<&Registration> {

@@ -43,6 +43,37 @@ fn run_sets_the_environment_and_becomes_the_command() {
     assert_eq!(code, 127, "{error}");
 }
 
+/// Compiles a line of C.
+fn compile(directory: &Directory, name: &str, text: &str, flags: &[&str]) -> String {
+    let source = directory.write(&format!("{name}.c"), text);
+    let out = directory.path().join(name);
+    let mut cc = Command::new("cc");
+    let status = cc.args(flags).arg("-o").arg(&out).arg(source).status();
+    assert!(status.expect("a C compiler").success());
+    out.into_os_string().into_string().expect("text")
+}
+
+#[test]
+fn what_the_user_preloads_and_a_sanitizer_that_the_program_needs_come_first() {
+    let directory = Directory::new();
+    let library = compile(&directory, "lib.so", "int ours;", &["-shared", "-fPIC"]);
+    let users = compile(&directory, "users.so", "int users;", &["-shared", "-fPIC"]);
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n\
+        int main(void) { puts(getenv(\"LD_PRELOAD\")); return 3; }\n";
+    let program = compile(&directory, "program", text, &["-fsanitize=address"]);
+    let mut command = apmctl(&["run", "--", &program]);
+    command
+        .env("APMD_PRELOAD", &library)
+        .env("LD_PRELOAD", &users)
+        // Of itself apmctl preloads nothing, and what it is run with has no leaks to look for.
+        .env("ASAN_OPTIONS", "detect_leaks=0");
+    let (code, text, error) = outcome(&command.output().expect("apmctl starts"));
+    assert_eq!(code, 3, "{error}");
+    let (sanitizer, others) = text.trim().split_once(':').expect("several");
+    assert!(sanitizer.starts_with("libasan.so"), "{text}");
+    assert_eq!(others, format!("{users}:{library}"));
+}
+
 /// Runs `apmctl run` with these arguments: its exit code, and its warnings. What the dynamic linker
 /// says of the library, an empty file, is not of interest.
 fn run(command: &mut Command) -> (i32, Vec<String>) {

@@ -410,6 +410,7 @@ messages! {
         0x05 AskPeer [question] { peer }
         0x06 Policy [conn] { policy }
         0x07 AskPeerIn [question] { peer, pkey }
+        0x08 AnswerCameLate [conn]
     }
 }
 
@@ -425,6 +426,7 @@ messages! {
         0x88 Peer [question] { answers: "answers flag" }
         0x89 Stand [conn] { stand }
         0x8a AsksPartitions
+        0x8b CountsLateAnswers
         0x8e Disconnected [conn]
     }
 }
@@ -528,6 +530,7 @@ mod tests {
                 },
                 pkey: PKey(0x8005),
             },
+            FromLibrary::AnswerCameLate { conn: 9 },
         ];
         all.extend(causes.map(|cause| FromLibrary::Report {
             conn: 6,
@@ -546,6 +549,7 @@ mod tests {
         vec![
             FromDaemon::AsksPeers,
             FromDaemon::AsksPartitions,
+            FromDaemon::CountsLateAnswers,
             FromDaemon::Welcome,
             FromDaemon::Peer {
                 question: 7,

@@ -60,6 +60,12 @@ pub enum FromLibrary {
         /// The partition's P_Key, of either membership.
         pkey: PKey,
     },
+    /// The connection was made before the daemon had said whether one answers at the peer's port, and so with
+    /// rdma_cm's ACK timeout. Only to a daemon that has said [`FromDaemon::CountsLateAnswers`].
+    AnswerCameLate {
+        /// The library's number for the connection, which it has registered.
+        conn: u64,
+    },
 }
 
 /// What the daemon says.
@@ -70,6 +76,9 @@ pub enum FromDaemon {
     AsksPeers,
     /// [`FromLibrary::AskPeerIn`] is, too. Said before [`Self::AsksPeers`].
     AsksPartitions,
+    /// [`FromLibrary::AnswerCameLate`] is understood here. Said before `Welcome`; a library of an earlier release
+    /// passes over it.
+    CountsLateAnswers,
     /// Answer to `Hello`.
     Welcome,
     /// Load an alternate path.

@@ -19,6 +19,7 @@ export!(
     create_event_channel
 );
 unsafe extern "C-unwind" fn create_event_channel() -> *mut rdma_event_channel {
+    aside((), || library().begins());
     // SAFETY: the caller's own call.
     let channel = outer(|| unsafe { (real().rdma_create_event_channel)() });
     if !channel.is_null() && called_by_application() {

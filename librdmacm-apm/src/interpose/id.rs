@@ -27,6 +27,7 @@ unsafe extern "C-unwind" fn create_id(
     context: *mut c_void,
     ps: u32,
 ) -> c_int {
+    aside((), || library().begins());
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_create_id)(channel, id, context, ps) });
     if result == 0 {
@@ -43,6 +44,7 @@ unsafe extern "C-unwind" fn create_ep(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    aside((), || library().begins());
     // SAFETY: the caller's own call.
     let result = outer(|| unsafe { (real().rdma_create_ep)(id, res, pd, qp_init_attr) });
     if result == 0 {
@@ -192,9 +194,14 @@ unsafe extern "C-unwind" fn set_option(
             return -1;
         }
         Request::AckTimeout => {
-            aside((), || {
-                library().registry.own_ack_timeout(IdKey(id as usize));
-            });
+            // SAFETY: the caller's own call.
+            let result = unsafe { (real().rdma_set_option)(id, level, name, value, len) };
+            if result == 0 {
+                aside((), || {
+                    library().registry.own_ack_timeout(IdKey(id as usize));
+                });
+            }
+            return result;
         }
         Request::Foreign => {}
     }

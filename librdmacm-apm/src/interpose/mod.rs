@@ -29,6 +29,16 @@ fn aside<T>(default: T, f: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Runs a real function under a lock of ours: the thread is not cancelled in it. It has its own `errno`.
+fn uncancelled<T>(f: impl FnOnce() -> T) -> T {
+    let cancelable = set_cancel_state(PTHREAD_CANCEL_DISABLE);
+    let result = f();
+    let errno = Errno::last_raw();
+    set_cancel_state(cancelable);
+    Errno::set_raw(errno);
+    result
+}
+
 /// `PTHREAD_CANCEL_DISABLE` of glibc and musl.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 

@@ -4,13 +4,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::ptr::NonNull;
 
 use cm_msgs::control::Cause;
-use rdma_sys::{ibv_async_event, ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};
+use rdma_sys::{ibv_async_event, ibv_context, ibv_qp, ibv_qp_attr};
 
+use crate::change::Change;
 use crate::export::export;
-use crate::interpose::aside;
+use crate::interpose::{aside, uncancelled};
 use crate::library::library;
 use crate::real::real;
 
@@ -35,54 +35,21 @@ unsafe extern "C-unwind" fn modify_qp(
     mask: c_int,
 ) -> c_int {
     // SAFETY: the caller's attributes are valid as far as the mask says.
-    let change = unsafe { change(attr, mask) };
-    match change {
-        Change::EndsConnection => aside((), || library().close_qp(qp)),
-        Change::Paths => aside((), || library().paths_are_the_applications(qp)),
-        Change::ReadyToSend | Change::Other => {}
-    }
+    let change = unsafe { Change::of(attr, mask) };
     // SAFETY: the caller's own call.
-    let result = unsafe { (real().ibv_modify_qp)(qp, attr, mask) };
-    if let (Change::ReadyToSend, 0, Some(qp)) = (change, result, NonNull::new(qp)) {
+    let modify = || unsafe { (real().ibv_modify_qp)(qp, attr, mask) };
+    // What it does counts when it has succeeded. Until then the commit thread keeps off the QP: it must not load
+    // a path between the application's modify and the moment in which that counts.
+    let result = match aside(None, || library().taken_by(qp, change)) {
+        Some(connection) => uncancelled(|| connection.release_qp_by(modify)),
+        None => modify(),
+    };
+    if result == 0 {
         // SAFETY: the QP exists: the application has just changed it, and it is an error to destroy
         // it in another thread meanwhile.
-        aside((), || unsafe { library().ready_to_send(qp) });
+        aside((), || unsafe { library().modified(qp, change) });
     }
     result
-}
-
-/// What a modify means to us.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    /// The application, or librdmacm for it, takes the QP out of its connection.
-    EndsConnection,
-    /// The application sets the alternate path or the migration state.
-    Paths,
-    /// To RTS.
-    ReadyToSend,
-    Other,
-}
-
-/// # Safety
-/// `attr` is valid as far as the mask says.
-unsafe fn change(attr: *const ibv_qp_attr, mask: c_int) -> Change {
-    type Mask = ibv_qp_attr_mask;
-
-    let has = |bits: Mask| mask as u32 & bits.0 != 0;
-    // The state is read as the number that it is: who calls may know more of them.
-    let state = has(Mask::IBV_QP_STATE)
-        // SAFETY: the mask names the state.
-        .then(|| unsafe { (&raw const (*attr).qp_state).cast::<u32>().read() });
-    let is = |wanted: ibv_qp_state::Type| state == Some(wanted);
-    if is(ibv_qp_state::IBV_QPS_RESET) || is(ibv_qp_state::IBV_QPS_ERR) {
-        Change::EndsConnection
-    } else if has(Mask::IBV_QP_ALT_PATH | Mask::IBV_QP_PATH_MIG_STATE) {
-        Change::Paths
-    } else if is(ibv_qp_state::IBV_QPS_RTS) {
-        Change::ReadyToSend
-    } else {
-        Change::Other
-    }
 }
 
 export!("ibv_get_async_event", "IBVERBS_1.1", get_async_event);

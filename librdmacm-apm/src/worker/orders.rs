@@ -48,6 +48,13 @@ impl Worker {
                     tracked.carry_out(now, token, |qp, gids| order::late(qp, gids, token))
                 });
             }
+            FromDaemon::CountsLateAnswers => {
+                self.counts_late = true;
+                // It may have had their registrations before this was known.
+                for number in self.connections.keys().copied().collect::<Vec<_>>() {
+                    self.say_late(number);
+                }
+            }
             FromDaemon::AsksPartitions => self.asks(Asks::Yes { partitions: true }),
             FromDaemon::AsksPeers => {
                 if let Asks::Unknown(_) = self.asks {

@@ -154,19 +154,22 @@ fn connection_on(context: ContextKey, number: u64, model: &Model) -> Arc<Connect
 }
 
 fn described(context: ContextKey, number: u64, model: &Model, opted_in: bool) -> Arc<Connection> {
-    Arc::new(Connection::new(
-        number,
-        Description {
-            role: Some(Role::Active),
-            id: Some(IdKey(0x1000)),
-            qp_key: QpKey(0x2000),
-            context,
-            peer_gid: path(1).dgid,
-            opted_in,
-            policy: PolicyOverride::default(),
-            qp: Arc::new(model.clone()),
-        },
-    ))
+    let description = description(context, model, opted_in);
+    Arc::new(Connection::new(number, description))
+}
+
+fn description(context: ContextKey, model: &Model, opted_in: bool) -> Description {
+    Description {
+        role: Some(Role::Active),
+        id: Some(IdKey(0x1000)),
+        qp_key: QpKey(0x2000),
+        context,
+        peer_gid: path(1).dgid,
+        opted_in,
+        policy: PolicyOverride::default(),
+        answer_came_late: false,
+        qp: Arc::new(model.clone()),
+    }
 }
 
 /// A daemon that has one connection's registration.

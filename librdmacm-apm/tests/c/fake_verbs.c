@@ -71,8 +71,11 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct i
 	return 0;
 }
 
+/* No connected QP has a Q_Key. */
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	if (qp->qp_type == IBV_QPT_RC && mask & IBV_QP_QKEY)
+		return EINVAL;
 	if (mask & IBV_QP_STATE)
 		qp->state = attr->qp_state;
 	return 0;

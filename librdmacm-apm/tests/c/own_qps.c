@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * QPs that an application makes by itself, on the device of fake_verbs.c. "opt": its ids opt in; "attach": it
- * puts one under APM whose migration state it has set. They live until there is a line on standard input.
+ * puts one under APM whose migration state it has set; "vain": modifies of one fail that would take it out. They live until there is a line on standard input.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,9 +24,11 @@ static struct ibv_qp managed = { .qp_num = 15, .qp_context = PEER };
 static struct ibv_qp waiting = { .qp_num = 17, .qp_context = PEER };
 static struct ibv_qp datagram = { .qp_num = 19, .qp_context = PEER, .qp_type = IBV_QPT_UD };
 static struct ibv_qp brief = { .qp_num = 21, .qp_context = PEER };
+static struct ibv_qp careful = { .qp_num = 23, .qp_context = PEER };
 
 static struct ibv_qp *const all[] = {
 	&alone, &accepted, &connected, &back, &managed, &waiting, &datagram, &brief,
+	&careful,
 };
 
 static void to(struct ibv_qp *qp, enum ibv_qp_state state)
@@ -34,6 +36,30 @@ static void to(struct ibv_qp *qp, enum ibv_qp_state state)
 	struct ibv_qp_attr attr = { .qp_state = state };
 
 	ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+/* What the device refuses changes nothing. */
+static void modify_in_vain(struct ibv_qp *qp)
+{
+	static const struct {
+		enum ibv_qp_state state;
+		int mask;
+	} tried[] = {
+		{ IBV_QPS_ERR, IBV_QP_STATE },
+		{ IBV_QPS_RESET, IBV_QP_STATE },
+		{ IBV_QPS_RTS, IBV_QP_PATH_MIG_STATE },
+		{ IBV_QPS_RTS, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof tried / sizeof *tried; i++) {
+		struct ibv_qp_attr attr = {
+			.qp_state = tried[i].state, .path_mig_state = IBV_MIG_REARM,
+		};
+
+		if (ibv_modify_qp(qp, &attr, tried[i].mask | IBV_QP_QKEY) != EINVAL)
+			fprintf(stderr, "modified\n");
+	}
 }
 
 static void connect_by_cm(int opt)
@@ -72,6 +98,7 @@ int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "";
 	struct ibv_qp_attr alternate = { .path_mig_state = IBV_MIG_REARM };
+	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .path_mig_state = IBV_MIG_MIGRATED };
 	size_t i;
 
 	for (i = 0; i < sizeof all / sizeof *all; i++) {
@@ -80,6 +107,9 @@ int main(int argc, char **argv)
 			all[i]->qp_type = IBV_QPT_RC;
 	}
 	to(&alone, IBV_QPS_RTS);
+	if (!strcmp(how, "vain"))
+		modify_in_vain(&alone);
+	ibv_modify_qp(&careful, &rts, IBV_QP_STATE | IBV_QP_PATH_MIG_STATE);
 	to(&back, IBV_QPS_RTS);
 	to(&managed, IBV_QPS_RTS);
 	ibv_modify_qp(&managed, &alternate, IBV_QP_PATH_MIG_STATE);

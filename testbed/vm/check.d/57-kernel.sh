@@ -244,6 +244,21 @@ adoptions() {
 	known_from_rtr
 }
 
+# A modify to INIT or RESET that fails changes nothing: it is known, and takes orders.
+vain() { field "$(apm_order get | grep " dev=shca0 .*owner=hold_qp")" "$1"; }
+is_vain_as() { [ "$(vain refusal)" = "$1" ]; }
+modified_in_vain() {
+	local holder
+	hold_qp -v shca0 1 "$(lid_of shca1 1)" sh -c 'exec sleep 60' >/dev/null &
+	holder=$!
+	await 10 is_vain_as none
+	output apm_order load "$(vain cookie)" "$(path shca0 shca1 1)" "$(path shca0 shca1 2)"
+	need 'cause=done .* migration=(rearm|armed) '
+	kill -KILL "$holder"
+	wait "$holder" || true
+	await 10 is_alone
+}
+
 index_of() { rdma dev show "$1" | cut -d: -f1; }
 
 # timeouts FROM_A FROM_B: the ACK timeouts of a new connection's ends.
@@ -346,5 +361,6 @@ row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
 full_row kernel-same-port "apm_order, opensm -l 1" same_port
 full_row kernel-adopt "apm_order, ibv_rc_pingpong, hold_qp" adoptions
+full_row kernel-in-vain "apm_order, hold_qp" modified_in_vain
 full_row kernel-timeout "apm_order, ibv_rc_pingpong" timeout_bound
 full_row kernel-strangers "apm_order, unshare, setpriv" strangers

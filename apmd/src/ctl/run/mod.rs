@@ -2,6 +2,7 @@
 //! `apmctl run`: a program with the library preloaded. It becomes the program.
 
 mod by_kernel;
+mod preload;
 mod target;
 
 use std::env;
@@ -46,7 +47,9 @@ impl Run {
         let mut obstacles = Vec::new();
         match library() {
             Ok(library) => {
-                command.env("LD_PRELOAD", preloading(library));
+                let users = env::var_os(preload::VARIABLE).unwrap_or_default();
+                let all = preload::order(&target::needed(program), &users, &library);
+                command.env(preload::VARIABLE, all);
             }
             Err(error) => obstacles.push(error),
         }
@@ -92,16 +95,6 @@ impl Run {
             status,
         })
     }
-}
-
-/// The libraries to preload: ours before what is there.
-fn preloading(library: PathBuf) -> OsString {
-    let mut all = library.into_os_string();
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        all.push(":");
-        all.push(others);
-    }
-    all
 }
 
 /// Where the library is: as told, beside this program (a build), or where it is installed.

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use elf::ElfStream;
-use elf::abi::PT_INTERP;
+use elf::abi::{DT_NEEDED, PT_INTERP};
 use elf::endian::NativeEndian;
 use elf::file::Class;
 use nix::unistd::{AccessFlags, Uid, access, getegid, geteuid};
@@ -24,6 +24,26 @@ pub(super) fn obstacle(program: &OsStr) -> Option<String> {
     let path = interpreter(&path).unwrap_or(path);
     let why = with_more_rights(&path).or_else(|| without_dynamic_linker(&path))?;
     Some(format!("{} {why}", path.display()))
+}
+
+/// The libraries that `program` is linked with, as it names them; none where that cannot be read.
+pub(super) fn needed(program: &OsStr) -> Vec<String> {
+    let of_file = |path: &Path| {
+        let mut file = ElfStream::<NativeEndian, _>::open_stream(File::open(path).ok()?).ok()?;
+        let dynamic = file.dynamic().ok()??;
+        let names: Vec<_> = dynamic
+            .iter()
+            .filter(|entry| entry.d_tag == DT_NEEDED)
+            .map(|entry| entry.d_val())
+            .collect();
+        let (_, strings) = file.dynamic_symbol_table().ok()??;
+        let names = names
+            .into_iter()
+            .filter_map(|at| strings.get(usize::try_from(at).ok()?).ok());
+        Some(names.map(str::to_owned).collect())
+    };
+    let path = find(program).map(|path| interpreter(&path).unwrap_or(path));
+    path.and_then(|path| of_file(&path)).unwrap_or_default()
 }
 
 /// The file that would be executed.

@@ -41,6 +41,10 @@ pub(crate) const SOCKET: &str = "apmd.sock";
 /// Packets taken from one library before others have their turn.
 const TURN: usize = 64;
 
+/// What is wrong where the answer about a peer came too late, and what to do.
+const LATE: &str = "made before apmd had answered whether the peer has one: the ACK timeout is rdma_cm's, so that a path \
+     that dies in silence stalls for seconds (see library.md); connect again, on a host that is less busy";
+
 /// What concerns others.
 #[derive(Debug)]
 pub(crate) enum Note {
@@ -247,6 +251,7 @@ impl Libraries {
         if let FromLibrary::Hello { command } = message {
             client.said_hello(&command);
             self.server.greeted(key);
+            self.send(now, key, FromDaemon::CountsLateAnswers);
             self.send(now, key, FromDaemon::AsksPartitions);
             self.send(now, key, FromDaemon::AsksPeers);
             self.send(now, key, FromDaemon::Welcome);
@@ -288,6 +293,15 @@ impl Libraries {
                 let uid = payer.uid();
                 let client = key;
                 self.ask_peer(now, PeerQuestion { client, question }, uid, peer, pkey);
+            }
+            FromLibrary::AnswerCameLate { conn } => {
+                let id = id(conn)?;
+                if let Some(registration) = self.registrations.get_mut(id)
+                    && !registration.answer_came_late
+                {
+                    registration.answer_came_late = true;
+                    self.counters.late_peer_answers += 1;
+                }
             }
             FromLibrary::AskPeer { question, peer } => {
                 let uid = payer.uid();
@@ -384,6 +398,23 @@ impl Libraries {
             partition: pkey.partition(),
         };
         self.notes.push_back(Note::AskPeer { question, uid, far });
+    }
+
+    /// What is to be known of a connection, in words.
+    pub(crate) fn warning(&self, id: ConnId) -> Option<String> {
+        let registration = self.registrations.get(id)?;
+        registration.answer_came_late.then(|| LATE.to_owned())
+    }
+
+    /// What is to be known of all connections, in words.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let late = self.registrations.late_answers();
+        (late > 0).then(|| {
+            format!(
+                "{late} connection{} with the library {LATE}",
+                if late == 1 { "" } else { "s" }
+            )
+        })
     }
 
     /// Tells a library whether a daemon answers where it asked.

@@ -279,6 +279,30 @@ fn nobody_is_asked_for_a_port_without_a_second_path() {
 }
 
 #[test]
+fn connections_that_were_made_before_an_answer_came_are_counted_and_named() {
+    let mut bench = Bench::new("late");
+    let late = |conn| FromLibrary::AnswerCameLate { conn };
+    bench.say(&[register()]);
+    assert_eq!(bench.libraries.problem(), None);
+    assert_eq!(bench.libraries.warning(ID), None);
+    // Of one that is not registered there is nothing to be shown.
+    bench.say(&[late(ID.conn.into()), late(ID.conn.into()), late(77)]);
+    assert_eq!(bench.libraries.counters().late_peer_answers, 1);
+    let said = bench.libraries.problem().expect("one");
+    assert!(
+        said.starts_with("1 connection with the library made before"),
+        "{said}"
+    );
+    assert!(bench.libraries.warning(ID).is_some());
+    bench.say(&[FromLibrary::Close {
+        conn: ID.conn.into(),
+        ending: Ending::Gone,
+    }]);
+    assert_eq!(bench.libraries.problem(), None, "it is gone");
+    assert_eq!(bench.libraries.counters().late_peer_answers, 1);
+}
+
+#[test]
 fn a_library_is_its_processs_until_it_is_gone() {
     let mut bench = Bench::new("process");
     let own = std::process::id().cast_signed();

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a peer's daemon answers: who is asked, where, and how long an application waits.
 
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use cm_msgs::control::{Cause, FromDaemon, FromLibrary, PeerPort, Refusal};
 use cm_msgs::{Guid, PKey};
 
-use super::{Client, Daemon, commit, connection, load, nobody, registered};
+use super::{Client, Daemon, commit, connection, description, load, nobody, registered};
 use crate::commit::{Command, Commit};
-use crate::peers::FarPort;
+use crate::connection::{Connection, Description};
+use crate::peers::{Answer, FarPort};
 use crate::tests::model::{Model, path};
 use crate::tests::peer;
 use crate::worker::Worker;
 
+/// Whether a daemon is known to answer there.
+pub(super) fn yes(commit: &'static Commit, far: FarPort) -> bool {
+    commit.peer_answers(far) == Answer::Yes
+}
+
 /// Asks on a thread of its own, as an application does, and hears a yes.
 fn hears_yes(commit: &'static Commit, peer: FarPort) -> JoinHandle<()> {
-    thread::spawn(move || assert!(commit.peer_answers(peer)))
+    thread::spawn(move || assert!(yes(commit, peer)))
 }
 
 #[test]
@@ -47,7 +54,7 @@ fn a_peer_is_asked_for_once_and_its_answer_kept() {
         answers: true,
     });
     application.join().expect("it ends");
-    assert!(commit.peer_answers(peer(9)), "it is known");
+    assert!(yes(commit, peer(9)), "it is known");
     commit.send(Command::Register(connection(
         5,
         &Model::new(path(1)),
@@ -84,7 +91,7 @@ fn a_far_end_that_does_not_take_part_is_not_asked_for_until_it_does() {
     client.order(FromDaemon::Query { conn: 6, token: 9 });
     let queried = Cause::Query { token: 9 };
     assert_eq!(client.report().cause, queried, "so the refusal was read");
-    assert!(!commit.peer_answers(far));
+    assert!(!yes(commit, far));
     client.order(load(1, 1, 2));
     assert_eq!(client.report().cause, Cause::Done { token: 1 }, "not asked");
     let application = hears_yes(commit, far);
@@ -143,7 +150,7 @@ fn a_daemon_that_asks_in_the_default_partition_only_is_not_asked_for_another() {
     let client = daemon.accept();
     client.order(FromDaemon::AsksPeers);
     client.hello();
-    assert!(!commit.peer_answers(in_partition(9)));
+    assert!(!yes(commit, in_partition(9)));
     commit.send(Command::Register(connection(
         5,
         &Model::new(path(1)),
@@ -160,7 +167,7 @@ fn a_daemon_of_an_earlier_release_is_not_asked() {
     assert!(commit.daemon_present());
     let client = daemon.accept();
     client.hello();
-    assert!(!commit.peer_answers(peer(9)));
+    assert!(!yes(commit, peer(9)));
     commit.send(Command::Register(connection(
         5,
         &Model::new(path(1)),
@@ -177,16 +184,45 @@ fn an_application_waits_for_no_daemon_that_is_silent_or_gone() {
     let commit: &Commit = Box::leak(Box::new(commit));
     assert!(commit.daemon_present());
     let client = daemon.accept();
-    assert!(
-        !commit.peer_answers(peer(9)),
-        "it has not even said welcome"
-    );
+    assert!(!yes(commit, peer(9)), "it has not even said welcome");
     client.order(FromDaemon::AsksPeers);
     client.hello();
     let asked = |client: &Client| matches!(client.next(), FromLibrary::AskPeer { .. });
     assert!(asked(&client), "it may answer yet");
-    assert!(!commit.peer_answers(peer(10)), "it does not answer");
+    assert!(!yes(commit, peer(10)), "it does not answer");
     assert!(asked(&client));
     drop(client);
-    assert!(!commit.peer_answers(peer(11)), "it is gone");
+    assert!(!yes(commit, peer(11)), "it is gone");
+}
+
+/// A connection that was made before there was an answer.
+fn late(number: u64, model: &Model) -> Command {
+    let context = connection(number, model, false).context;
+    let description = Description {
+        answer_came_late: true,
+        ..description(context, model, false)
+    };
+    Command::Register(Arc::new(Connection::new(number, description)))
+}
+
+#[test]
+fn a_daemon_that_counts_late_answers_is_told_which_connections_were_made_before() {
+    let (_daemon, client, commit, _) = registered(&Model::new(path(1)));
+    let model = Model::new(path(1));
+    commit.send(late(6, &model));
+    assert_eq!(client.registration().0, 6, "and nothing else is said");
+    client.order(FromDaemon::CountsLateAnswers);
+    let said = |conn| assert_eq!(client.next(), FromLibrary::AnswerCameLate { conn });
+    said(6);
+    commit.send(late(7, &model));
+    assert_eq!(client.registration().0, 7);
+    said(7);
+    commit.send(Command::Register(connection(8, &model, false)));
+    assert_eq!(client.registration().0, 8);
+    commit.send(Command::Close(8));
+    let closed = client.next();
+    assert!(
+        matches!(closed, FromLibrary::Close { conn: 8, .. }),
+        "{closed:?}"
+    );
 }

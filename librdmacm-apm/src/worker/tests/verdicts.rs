@@ -3,7 +3,7 @@
 
 use cm_msgs::control::{Cause, FromDaemon, Refusal};
 
-use super::peers::far;
+use super::peers::{far, yes};
 use super::{connection, load, registered};
 use crate::commit::Command;
 use crate::tests::model::{Model, path};
@@ -26,7 +26,7 @@ fn what_an_old_connection_goes_on_having_does_not_undo_what_a_newer_one_showed()
     let queried = Cause::Query { token: 9 };
     client.order(query);
     assert_eq!(client.report().cause, queried);
-    assert!(!commit.peer_answers(far()));
+    assert!(!yes(commit, far()));
     client.order(query);
     assert_eq!(client.report().cause, queried, "not asked");
 }
