@@ -20,11 +20,15 @@ const ENTER: &str = include_str!("enter.sh");
 /// Where Debian has programs.
 const DEBIAN_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs a command of `cargo xtask` on another release of Debian, as root. Its root directory is made by debootstrap, once,
-/// below target/elsewhere; what the command builds and fetches is there, too. The sources are where they are here, read-only;
-/// the network, cargo's directory and Rust are this machine's. Nothing stays mounted when the command ends or is killed.
+/// What the help says besides.
+const HELP: &str = "\
+It needs root. The root directory of the release is made by debootstrap, once, below target/elsewhere; what the
+command builds and fetches is there, too. The sources are in their place, read-only; the network, cargo's directory
+and Rust are this machine's. Nothing stays mounted when the command ends or is killed.";
+
+/// What the command line says.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = HELP)]
 pub(crate) struct Options {
     /// The release
     #[arg(value_enum)]
