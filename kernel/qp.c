@@ -363,6 +363,23 @@ static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, i
 }
 
 /*
+ * The index of exactly this P_Key. ib_find_cached_pkey() takes a limited member
+ * for a full one, and ib_find_exact_cached_pkey() is gone from newer kernels.
+ */
+static int find_pkey(struct ib_device *device, u8 port, u16 pkey, u16 *index)
+{
+	u16 at, found;
+
+	for (at = 0; !ib_get_cached_pkey(device, port, at, &found); at++) {
+		if (found == pkey) {
+			*index = at;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+/*
  * The alternate has the partition of the primary, whatever its index is on the other port. A
  * limited member may be a full one there, which reaches whom it reached before; a full one is not
  * replaced by a limited one, which would lose the limited members after a migration.
@@ -380,9 +397,9 @@ static int pkey_index_of(struct ib_qp *qp, u8 port, u16 *index)
 		ret = ib_get_cached_pkey(qp->device, attr.port_num, attr.pkey_index, &pkey);
 	if (ret)
 		return ret;
-	ret = ib_find_exact_cached_pkey(qp->device, port, pkey, index);
+	ret = find_pkey(qp->device, port, pkey, index);
 	if (ret && !(pkey & FULL_MEMBER))
-		ret = ib_find_exact_cached_pkey(qp->device, port, pkey | FULL_MEMBER, index);
+		ret = find_pkey(qp->device, port, pkey | FULL_MEMBER, index);
 	return ret;
 }
 

@@ -342,7 +342,7 @@ int fabric_init(void)
 
 	if (ret)
 		return ret;
-	fabric.wq = alloc_workqueue("shca_fabric", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
+	fabric.wq = alloc_workqueue("shca_fabric", SHCA_WQ_PERCPU | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!fabric.wq)
 		return -ENOMEM;
 	prandom_seed_state(&fabric.loss_dice, get_random_u64());

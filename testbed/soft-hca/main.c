@@ -79,7 +79,9 @@ static struct shca_dev *alloc_device(const struct fabric_hca *hca)
 	dev = to_shca(&rdi->ibdev);
 	dev->number = hca->index;
 	xa_init_flags(&dev->qpns, XA_FLAGS_ALLOC);
-	rvt_set_ibdev_name(rdi, "%s", hca->name, 0);
+	/* rdmavt registers it by this name, and had a function to set it up to Linux 7. */
+	dev_set_name(&rdi->ibdev.dev, "%s", hca->name);
+	strscpy(rdi->ibdev.name, hca->name, IB_DEVICE_NAME_MAX);
 	return dev;
 }
 
@@ -93,7 +95,7 @@ static int setup_device(struct shca_dev *dev, const struct fabric_hca *hca)
 	if (IS_ERR(dev->parent))
 		return PTR_ERR(dev->parent);
 	ibdev->dev.parent = &dev->parent->dev;
-	dev->wq = alloc_workqueue("%s", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0, hca->name);
+	dev->wq = alloc_workqueue("%s", SHCA_WQ_PERCPU | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0, hca->name);
 	dev->pci = kzalloc(sizeof(*dev->pci), GFP_KERNEL);
 	if (!dev->wq || !dev->pci)
 		return -ENOMEM;

@@ -64,7 +64,7 @@ static void stop_timer(struct shca_qp *sq)
 
 	if (qp->s_flags & RVT_S_TIMER) {
 		qp->s_flags &= ~RVT_S_TIMER;
-		del_timer(&qp->s_timer);
+		timer_delete(&qp->s_timer);
 	}
 }
 

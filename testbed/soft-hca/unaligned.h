@@ -3,9 +3,7 @@
 #ifndef SHCA_UNALIGNED_H
 #define SHCA_UNALIGNED_H
 
-#include <linux/version.h>
-
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+#if __has_include(<linux/unaligned.h>)
 #include <linux/unaligned.h>
 #else
 #include <asm/unaligned.h>

@@ -17,7 +17,8 @@ const SECURITY: Archive = Archive {
     label: "Debian-Security",
     usual: "http://deb.debian.org/debian-security/",
 };
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// The keys that Debian's lists are signed with.
+pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// One of Debian's archives: its label in lists, and where it is if the machine's sources do not say.
 struct Archive {
@@ -27,20 +28,70 @@ struct Archive {
 
 /// Suites of Debian that the machine's own sources need not have.
 pub(crate) struct Suites {
-    /// What the files about them are called.
-    pub(crate) name: &'static str,
-    /// Of the main archive.
+    /// Of the main archive; files about them are called so.
     pub(crate) main: &'static str,
     /// Of the archive of security updates.
     pub(crate) security: Option<&'static str>,
 }
 
-/// Where Debian 12 has newer versions of some packages.
-pub(crate) const BACKPORTS: Suites = Suites {
-    name: "backports",
-    main: "bookworm-backports",
-    security: None,
+/// A release of Debian on which the project is to work.
+pub(crate) struct Release {
+    /// The release itself.
+    pub(crate) own: Suites,
+    /// Where it has newer versions of some packages.
+    pub(crate) backports: Suites,
+}
+
+/// Debian 12.
+pub(crate) static BOOKWORM: Release = Release {
+    own: Suites {
+        main: "bookworm",
+        security: Some("bookworm-security"),
+    },
+    backports: Suites {
+        main: "bookworm-backports",
+        security: None,
+    },
 };
+
+/// Debian 13.
+pub(crate) static TRIXIE: Release = Release {
+    own: Suites {
+        main: "trixie",
+        security: Some("trixie-security"),
+    },
+    backports: Suites {
+        main: "trixie-backports",
+        security: None,
+    },
+};
+
+impl Release {
+    /// This machine's.
+    pub(crate) fn of_machine() -> Result<&'static Self, Error> {
+        let file = Path::new("/etc/os-release");
+        let text = fs::read_to_string(file).in_file(file)?;
+        of_codename(&text).ok_or_else(|| {
+            let known = [&BOOKWORM, &TRIXIE].map(|release| release.own.main);
+            Error::Other(format!(
+                "{}: none of the releases of Debian on which this works: {}",
+                file.display(),
+                known.join(", ")
+            ))
+        })
+    }
+}
+
+/// The release that a file such as os-release names.
+fn of_codename(os_release: &str) -> Option<&'static Release> {
+    let codename = os_release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+    let codename = codename.trim_matches('"');
+    [&BOOKWORM, &TRIXIE]
+        .into_iter()
+        .find(|release| release.own.main == codename)
+}
 
 /// apt, and from where it fetches.
 pub(crate) struct Apt {
@@ -64,7 +115,7 @@ impl Apt {
             fs::create_dir_all(&part).in_file(&part)?;
         }
         let sources = dir.join("debian.sources");
-        let text = sources_of(suites, &machine_targets()?);
+        let text = machine_sources(suites)?;
         fs::write(&sources, text).in_file(&sources)?;
         // No package is installed there.
         let status = dir.join("status");
@@ -75,7 +126,7 @@ impl Apt {
             configuration: Some(file),
         };
         shell::output(
-            &format!("apt-get update ({})", suites.name),
+            &format!("apt-get update ({})", suites.main),
             apt.program("apt-get").args(["update", "-qq"]),
         )?;
         Ok(apt)
@@ -123,6 +174,28 @@ impl Apt {
         extract(&find_deb(download)?, members, to)?;
         fs::remove_dir_all(download).in_file(download)
     }
+}
+
+/// The mirror of Debian's main archive that this machine uses.
+pub(crate) fn main_mirror() -> Result<String, Error> {
+    Ok(DEBIAN.mirror(&machine_targets()?).to_owned())
+}
+
+/// Sources for `suites`, from the mirrors that this machine uses.
+pub(crate) fn machine_sources(suites: &Suites) -> Result<String, Error> {
+    Ok(sources_of(suites, &machine_targets()?))
+}
+
+/// How this machine's apt fetches, as configuration: proxies and the like.
+pub(crate) fn machine_acquire() -> Result<String, Error> {
+    let mut dump = Command::new("apt-config");
+    dump.args(["dump", "--no-empty", "--format", "%F \"%v\";%n", "Acquire"]);
+    let all = shell::output("apt-config dump Acquire", &mut dump)?;
+    // What is indexed depends on the release and on the packages that are installed.
+    let lines = all
+        .lines()
+        .filter(|line| !line.starts_with("Acquire::IndexTargets"));
+    Ok(lines.map(|line| format!("{line}\n")).collect())
 }
 
 /// The archives of the machine's own lists, as apt-get has them: "URI LABEL" a line.
@@ -244,7 +317,6 @@ mod tests {
         let targets = "http://security.example/debian-security/ Debian-Security\n\
                        http://mirror.example/debian/ Debian\n";
         let suites = Suites {
-            name: "next",
             main: "next",
             security: Some("next-security"),
         };
@@ -258,6 +330,20 @@ mod tests {
             2
         );
         assert_eq!(DEBIAN.mirror("http://other.example/ Other\n"), DEBIAN.usual);
+    }
+
+    #[test]
+    fn the_release_is_known_by_its_codename() {
+        let of = |text| of_codename(text).map(|release| release.backports.main);
+        let trixie =
+            "PRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\nVERSION_CODENAME=trixie\nID=debian\n";
+        assert_eq!(of(trixie), Some("trixie-backports"));
+        assert_eq!(
+            of("VERSION_CODENAME=\"bookworm\"\n"),
+            Some("bookworm-backports")
+        );
+        assert_eq!(of("VERSION_CODENAME=noble\nID=ubuntu\n"), None);
+        assert_eq!(of("ID=debian\n"), None);
     }
 
     #[test]

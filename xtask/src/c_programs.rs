@@ -9,10 +9,13 @@ use std::process::Command;
 use crate::artefacts::{self, Artefact, LIBRARY_PATH};
 use crate::error::{Error, InFile};
 use crate::fingerprint::Fingerprint;
-use crate::{shell, workspace};
+use crate::{shell, userland, workspace};
 
 /// UCX's example of a client and a server, which Debian has as source only.
 const UCX_EXAMPLE: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
+
+/// The driver of the VM's HCA to be linked with; its name has the version of the drivers' interface.
+const DRIVER: &str = "/usr/lib/x86_64-linux-gnu/libhfi1verbs-rdmav*.a";
 
 /// What C of our own has to pass.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror"];
@@ -50,6 +53,7 @@ impl<'a> Compiler<'a> {
     /// A program with librdmacm, libibverbs and the driver of the VM's HCA in it, from Debian's archives.
     fn static_program(&self) -> Result<Artefact, Error> {
         let source = workspace::root().join("testbed/programs/stock/cm_peers.c");
+        let driver = userland::matching(DRIVER)?.remove(0);
         // Of the linker's warnings some stay: glibc's resolver is opened at run time even so.
         let flags = [
             "-static",
@@ -57,7 +61,7 @@ impl<'a> Compiler<'a> {
             "-Wl,--start-group",
             "-lrdmacm",
             "-libverbs",
-            "-lhfi1verbs-rdmav34",
+            &driver.to_string_lossy(),
             "-lnl-route-3",
             "-lnl-3",
             "-Wl,--end-group",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The QEMU that VMs run under: the installed one, or where that is too old the one of bookworm-backports, unpacked
+//! The QEMU that VMs run under: the installed one, or where that is too old the one of backports, unpacked
 //! and not installed.
 //!
 //! Before 8.1 a virtual processor could go on with translated code that another had overwritten in the meantime
@@ -12,14 +12,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::apt::{Apt, BACKPORTS};
+use crate::apt::{Apt, Release};
 use crate::error::{Error, InFile};
 use crate::shell;
 
 /// The program's name; the package's is not the same.
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// The packages with the program and its firmware; what they need besides is what Debian 12's own need.
+/// The packages with the program and its firmware; what they need besides is what the release's own need.
 const PACKAGES: &[&str] = &["qemu-system-data", "seabios", "qemu-system-x86"];
 
 /// The first version with the fix.
@@ -52,7 +52,8 @@ fn unpack(dir: &Path, vm_dir: &Path) -> Result<(), Error> {
     if dir.exists() {
         fs::remove_dir_all(dir).in_file(dir)?;
     }
-    let apt = Apt::of_suites(&BACKPORTS, &vm_dir.join("apt").join(BACKPORTS.name))?;
+    let backports = &Release::of_machine()?.backports;
+    let apt = Apt::of_suites(backports, &vm_dir.join("apt").join(backports.main))?;
     for package in PACKAGES {
         let version = apt.field(package, "Version")?;
         shell::progress(&format!("fetching {package} {version}"));

@@ -13,7 +13,7 @@ use crate::c_programs::Compiler;
 use crate::cpio::{Archive, Kind};
 use crate::error::{Error, InFile};
 use crate::fingerprint::Fingerprint;
-use crate::kernel::{ADMIN_PATH, Kernel};
+use crate::kernel::{self, ADMIN_PATH, Kernel};
 use crate::own_modules::{APM, OwnModule, SOFT_HCA};
 use crate::{guest, shell, userland, workspace};
 
@@ -47,10 +47,13 @@ const MODULES: &[&str] = &[
     "rds_rdma",
     "rpcrdma",
     "sd_mod",
-    // What the drill `refused` uses: RoCE, and the checksum that it asks for by name.
-    "crc32_generic",
+    // What the drill `refused` uses: RoCE.
     "rdma_rxe",
 ];
+
+/// Likewise, where the kernel has them: the checksum that RoCE asks for by name on kernels up to 6.12, and which is
+/// not among the modules that it depends on.
+const MODULES_OF_SOME: &[&str] = &["crc32_generic"];
 
 /// What of the project goes into an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -253,6 +256,9 @@ fn add_modules(
     }
     let from = kernel.modules_dir();
     let mut files = kernel.module_files(MODULES)?;
+    for name in MODULES_OF_SOME {
+        files.extend(kernel.module_files(&[name]).unwrap_or_default());
+    }
     files.extend(
         [
             "modules.builtin",
@@ -267,6 +273,7 @@ fn add_modules(
     for (module, built) in own {
         artefacts::copy(built, &staging.join(format!("extra/{}.ko", module.name)))?;
     }
+    kernel::merge_module_directories(&base)?;
     let mut depmod = Command::new("depmod");
     depmod
         .env("PATH", ADMIN_PATH)

@@ -12,6 +12,7 @@ mod cpio;
 mod deny;
 mod dmesg;
 mod drill;
+mod elsewhere;
 mod emulator;
 mod error;
 mod fabric;
@@ -43,9 +44,12 @@ use clap::{Parser, Subcommand};
 
 use crate::error::Error;
 
+/// How this program is called.
+const BIN_NAME: &str = "cargo xtask";
+
 /// The project's VM, its checks, drills and tests.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+#[command(name = BIN_NAME, bin_name = BIN_NAME)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -72,12 +76,14 @@ enum Command {
     Test,
     /// Hold the dependencies against deny.toml, by cargo-deny, which is installed below target/ if need be
     Deny,
-    /// Hold the kernel modules against sparse, for both kernels
+    /// Hold the kernel modules against sparse, for the stock kernel and that of backports
     Sparse,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
     /// Run the commands that the README and docs/install.md show
     Readme,
+    /// Run one of these commands on another release of Debian: `elsewhere trixie drill`
+    Elsewhere(elsewhere::Options),
     /// Install the Debian packages that the other commands need, fetch the VM's kernel, and nothing
     /// else
     Setup(setup::Options),
@@ -98,6 +104,11 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::KernelHeader => netlink_spec::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())
+        }
+        Command::Elsewhere(options) => {
+            // What is no command, or asks for help, needs no other release.
+            Cli::parse_from([BIN_NAME].into_iter().chain(options.command()));
+            elsewhere::run(&options)
         }
         Command::Setup(options) => setup::run(&options),
     }

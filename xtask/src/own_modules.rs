@@ -34,7 +34,7 @@ impl OwnModule {
     /// Builds the module for `kernel` and returns its path.
     pub(crate) fn build(&self, kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
         let copy = self.copy(kernel, vm_dir)?;
-        let mut make = make(kernel, &copy);
+        let mut make = make(kernel, &copy)?;
         make.arg("-j4");
         let module = copy.join(format!("{}.ko", self.name));
         let stamp = copy.join("stamp");
@@ -56,7 +56,7 @@ impl OwnModule {
     /// Builds the module for `kernel` in a directory below `scratch`, and has sparse read each file.
     pub(crate) fn check(&self, kernel: &Kernel, scratch: &Path, flags: &str) -> Result<(), Error> {
         let copy = self.copy(kernel, scratch)?;
-        let mut make = make(kernel, &copy);
+        let mut make = make(kernel, &copy)?;
         make.arg("C=2").arg(format!("CF={flags}"));
         let what = format!("sparse of {} for {}", self.source, kernel.release);
         shell::output(&what, &mut make).map(drop)
@@ -83,16 +83,16 @@ impl OwnModule {
 }
 
 /// Builds the module in `copy`.
-fn make(kernel: &Kernel, copy: &Path) -> Command {
+fn make(kernel: &Kernel, copy: &Path) -> Result<Command, Error> {
     let mut make = Command::new("make");
     make.arg("-C")
         .arg(kernel.build_dir())
         .arg(format!("M={}", copy.display()));
     // Type data for BPF, which needs a program that the headers do not bring.
     make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
-    make.args(kernel.make_arguments());
+    make.args(kernel.make_arguments()?);
     make.arg("modules");
-    make
+    Ok(make)
 }
 
 fn is_source(path: &Path) -> bool {
@@ -162,4 +162,42 @@ fn mirror(source: &Path, copy: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(workspace::root().join(path)).expect(path)
+    }
+
+    /// As bash reads it for DKMS.
+    fn exclusive_config() -> Vec<String> {
+        let conf = workspace::root().join("kernel/dkms.conf");
+        let mut bash = Command::new("bash");
+        bash.args(["-c", ". \"$1\" && echo $BUILD_EXCLUSIVE_CONFIG", "bash"]);
+        let list = shell::output("bash", bash.arg(conf)).expect("it is read");
+        list.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn dkms_skips_kernels_that_the_module_refuses_or_cannot_use() {
+        let list = exclusive_config();
+        let source = read("kernel/apm.h");
+        let refused: Vec<_> = source
+            .split("#ifdef ")
+            .skip(1)
+            .filter_map(|rest| rest.split_once('\n'))
+            .filter(|(_, next)| next.starts_with("#error"))
+            .map(|(option, _)| format!("!{option}"))
+            .collect();
+        assert!(!refused.is_empty());
+        let probes = read("kernel/probes.c");
+        assert!(probes.contains("register_kretprobe(") && probes.contains("struct kprobe "));
+        let needed = ["CONFIG_INFINIBAND", "CONFIG_KPROBES", "CONFIG_KRETPROBES"];
+        for option in needed.map(str::to_owned).iter().chain(&refused) {
+            assert!(list.contains(option), "{option}: {list:?}");
+        }
+    }
 }

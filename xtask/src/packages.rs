@@ -11,8 +11,7 @@ use crate::shell;
 pub(crate) const BUILD: &[&str] = &[
     "gcc",
     "libc6-dev",
-    "libclang-common-14-dev",
-    "libclang1-14",
+    "libclang-dev",
     "libibverbs-dev",
     "librdmacm-dev",
     "pkg-config",
@@ -36,7 +35,6 @@ pub(crate) const VM: &[&str] = &[
     "librdmacm-dev",
     "libfabric-bin",
     "libopenmpi-dev",
-    "librdmacm1",
     "libucx-dev",
     "linux-headers-amd64",
     "make",
@@ -77,12 +75,15 @@ pub(crate) const KERNEL: &[&str] = &[
 ];
 
 /// What simulates fabrics.
-pub(crate) const FABRICS: &[&str] = &["ibsim-utils", "libumad2sim0", "opensm", "util-linux"];
+pub(crate) const FABRICS: &[&str] = &["ibsim-utils", "opensm", "util-linux"];
 
 /// What the codecs are measured against.
 pub(crate) const CODEC: &[&str] = &["libibmad-dev"];
 
-/// Everything.
+/// What makes the root directory of another release.
+pub(crate) const ELSEWHERE: &[&str] = &["debian-archive-keyring", "debootstrap", "util-linux"];
+
+/// Everything that is for this machine's own release.
 pub(crate) fn all() -> Vec<&'static str> {
     let every: BTreeSet<_> = [BUILD, VM, TEST, SPARSE, FABRICS, CODEC]
         .concat()
@@ -180,6 +181,22 @@ mod tests {
     fn all_has_each_package_once() {
         let all = all();
         assert_eq!(all.len(), all.iter().collect::<BTreeSet<_>>().len());
-        assert!(all.contains(&"libclang1-14") && all.contains(&"opensm"));
+        assert!(all.contains(&"libclang-dev") && all.contains(&"opensm"));
+    }
+
+    /// Each release of Debian has other versions, and names packages by them.
+    #[test]
+    fn no_name_has_a_version_that_a_release_decides() {
+        const NO_VERSIONS: &[&str] = &[
+            "iproute2",
+            "libc6-dbg",
+            "libc6-dev",
+            "linux-headers-amd64",
+            "qemu-system-x86",
+        ];
+        for name in [&all(), KERNEL, ELSEWHERE].concat() {
+            let has_digit = name.contains(|c: char| c.is_ascii_digit());
+            assert!(!has_digit || NO_VERSIONS.contains(&name), "{name}");
+        }
     }
 }

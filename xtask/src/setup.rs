@@ -10,7 +10,7 @@ use crate::{emulator, packages, workspace};
 /// What the command line says.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Which of Debian's kernels to fetch; backports: the newest that it has
+    /// Which of Debian's kernels to fetch, in the newest version that its suite has
     #[arg(long, value_name = "KERNEL", value_enum, default_value_t)]
     kernel: Choice,
 }

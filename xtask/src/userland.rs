@@ -52,28 +52,29 @@ const PACKAGES: &[(&str, Programs)] = &[
     ("valgrind", Programs::Only(&["valgrind.bin"])),
 ];
 
-/// What is loaded by name at run time, so that no program's list of libraries shows it, and data.
+/// What is loaded by name at run time, so that no program's list of libraries shows it, and data. A `*` stands for what
+/// each release of Debian has otherwise: a version, or where terminals are described.
 const LOADED_BY_NAME: &[&str] = &[
     "/etc/libibverbs.d/hfi1verbs.driver",
     "/etc/libibverbs.d/rxe.driver",
     "/usr/lib/x86_64-linux-gnu/ibacm/libibacmp.so",
-    "/usr/lib/x86_64-linux-gnu/libibverbs/libhfi1verbs-rdmav34.so",
-    "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
+    "/usr/lib/x86_64-linux-gnu/libibverbs/libhfi1verbs-rdmav*.so",
+    "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so",
     "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so",
-    "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    "/usr/lib/x86_64-linux-gnu/libgcc_s.so.1",
     "/usr/libexec/valgrind/default.supp",
     "/usr/libexec/valgrind/memcheck-amd64-linux",
     "/usr/libexec/valgrind/vgpreload_core-amd64-linux.so",
     "/usr/libexec/valgrind/vgpreload_memcheck-amd64-linux.so",
-    "/lib/terminfo/d/dumb",
-    "/lib/terminfo/l/linux",
-    "/lib/terminfo/s/screen",
-    "/lib/terminfo/s/screen-256color",
-    "/lib/terminfo/t/tmux-256color",
-    "/lib/terminfo/v/vt100",
-    "/lib/terminfo/v/vt220",
-    "/lib/terminfo/x/xterm",
-    "/lib/terminfo/x/xterm-256color",
+    "/usr/*/terminfo/d/dumb",
+    "/usr/*/terminfo/l/linux",
+    "/usr/*/terminfo/s/screen",
+    "/usr/*/terminfo/s/screen-256color",
+    "/usr/*/terminfo/t/tmux-256color",
+    "/usr/*/terminfo/v/vt100",
+    "/usr/*/terminfo/v/vt220",
+    "/usr/*/terminfo/x/xterm",
+    "/usr/*/terminfo/x/xterm-256color",
 ];
 
 /// The loader. Valgrind replaces functions in it that only its symbols name.
@@ -82,8 +83,8 @@ const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 /// Directories of which all is loaded by name.
 const DIRECTORIES: &[&str] = &[
     "/etc/openmpi",
-    "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3",
-    "/usr/lib/x86_64-linux-gnu/pmix2/lib/pmix",
+    "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi[0-9]*",
+    "/usr/lib/x86_64-linux-gnu/pmix[0-9]*/lib/pmix",
     "/usr/lib/x86_64-linux-gnu/ucx",
     "/usr/share/openmpi",
 ];
@@ -102,10 +103,15 @@ pub(crate) fn place(path: &Path) -> String {
 
 /// The programs and files of the VM that come from Debian packages, without shared libraries.
 pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
-    let mut files: Vec<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
+    let mut files = Vec::new();
+    for pattern in LOADED_BY_NAME {
+        files.extend(matching(pattern)?);
+    }
     files.push(symbols_of(LOADER)?);
-    for directory in DIRECTORIES {
-        add_files_below(Path::new(directory), &mut files)?;
+    for pattern in DIRECTORIES {
+        for directory in matching(pattern)? {
+            add_files_below(&directory, &mut files)?;
+        }
     }
     for (package, programs) in PACKAGES {
         let what = format!("dpkg-query --listfiles {package}");
@@ -121,6 +127,18 @@ pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
         );
     }
     Ok(files)
+}
+
+/// The files of this machine whose paths match `pattern`, of which there is one at least.
+pub(crate) fn matching(pattern: &str) -> Result<Vec<PathBuf>, Error> {
+    let paths = glob::glob(pattern).map_err(|error| Error::Other(format!("{pattern}: {error}")))?;
+    let found: Vec<_> = paths.flatten().collect();
+    if found.is_empty() {
+        return Err(Error::Other(format!(
+            "{pattern}: no such file on this machine, where Debian's packages have one"
+        )));
+    }
+    Ok(found)
 }
 
 /// Where libc6-dbg has the symbols of a file of the C library: below its build ID.
@@ -263,6 +281,18 @@ mod tests {
         );
         assert_eq!(place(Path::new("/sbin/ip")), "usr/sbin/ip");
         assert_eq!(place(Path::new("/etc/protocols")), "etc/protocols");
+    }
+
+    #[test]
+    fn a_file_is_found_whatever_its_version_and_missed_if_there_is_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path().join("libhfi1verbs-rdmav57.so");
+        fs::write(&place, "").expect("written");
+        let pattern = format!("{}/libhfi1verbs-rdmav*.so", directory.path().display());
+        assert_eq!(matching(&pattern).expect("found"), [place]);
+        let pattern = format!("{}/librxe-rdmav*.so", directory.path().display());
+        let text = matching(&pattern).expect_err("missing").to_string();
+        assert!(text.starts_with(&pattern), "{text}");
     }
 
     #[test]

@@ -323,14 +323,14 @@ mod tests {
     #[test]
     fn event_numbers_are_those_of_the_header() {
         use ffi::ibv_event_type::*;
-        assert_eq!(EVENT_DEVICE_FATAL, IBV_EVENT_DEVICE_FATAL as u32);
-        assert_eq!(EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ACTIVE as u32);
-        assert_eq!(EVENT_PORT_ERR, IBV_EVENT_PORT_ERR as u32);
-        assert_eq!(EVENT_LID_CHANGE, IBV_EVENT_LID_CHANGE as u32);
-        assert_eq!(EVENT_PKEY_CHANGE, IBV_EVENT_PKEY_CHANGE as u32);
-        assert_eq!(EVENT_SM_CHANGE, IBV_EVENT_SM_CHANGE as u32);
-        assert_eq!(EVENT_CLIENT_REREGISTER, IBV_EVENT_CLIENT_REREGISTER as u32);
-        assert_eq!(EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE as u32);
+        assert_eq!(EVENT_DEVICE_FATAL, IBV_EVENT_DEVICE_FATAL);
+        assert_eq!(EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ACTIVE);
+        assert_eq!(EVENT_PORT_ERR, IBV_EVENT_PORT_ERR);
+        assert_eq!(EVENT_LID_CHANGE, IBV_EVENT_LID_CHANGE);
+        assert_eq!(EVENT_PKEY_CHANGE, IBV_EVENT_PKEY_CHANGE);
+        assert_eq!(EVENT_SM_CHANGE, IBV_EVENT_SM_CHANGE);
+        assert_eq!(EVENT_CLIENT_REREGISTER, IBV_EVENT_CLIENT_REREGISTER);
+        assert_eq!(EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE);
         assert_eq!(
             DEVICE_AUTO_PATH_MIG,
             ffi::ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG.0

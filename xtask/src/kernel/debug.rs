@@ -13,14 +13,13 @@ use crate::apt::Apt;
 use crate::error::{Error, InFile};
 use crate::{packages, shell};
 
-/// The package of the source, and what is in it.
-const PACKAGE: &str = "linux-source-6.1";
-const ARCHIVE: &str = "usr/src/linux-source-6.1.tar.xz";
+/// Stands for the package of the source, whose name has the release's version.
+const PACKAGE: &str = "linux-source";
 
 /// What differs from `make tinyconfig`.
 const CONFIG: &str = include_str!("debug.config");
 
-/// Where the kernel is, with its source in `linux-source-6.1`.
+/// Where the kernel is, with its source in `linux-source-VERSION`.
 struct Place {
     dir: PathBuf,
 }
@@ -54,7 +53,7 @@ pub(super) fn checkpatch(dir: &Path) -> Option<PathBuf> {
     let place = Place {
         dir: dir.to_path_buf(),
     };
-    let script = place.source().join("scripts/checkpatch.pl");
+    let script = place.source().ok()?.join("scripts/checkpatch.pl");
     script.is_file().then_some(script)
 }
 
@@ -83,22 +82,33 @@ impl Place {
         self.dir.join("stamp")
     }
 
-    fn source(&self) -> PathBuf {
-        self.dir.join(PACKAGE)
+    /// The directory of the source, which has been unpacked.
+    fn source(&self) -> Result<PathBuf, Error> {
+        let entries = fs::read_dir(&self.dir).in_file(&self.dir)?;
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        let found = paths.find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("linux-source-") && path.join("Makefile").is_file()
+        });
+        found.ok_or_else(|| Error::Other(format!("{}: no source of a kernel", self.dir.display())))
     }
 
     /// Unpacks Debian's source, with its patches, unless it is there.
     fn fetch_source(&self, download: &Path) -> Result<(), Error> {
-        if self.source().join("Makefile").is_file() {
+        if self.source().is_ok() {
             return Ok(());
         }
-        shell::progress(&format!("fetching {PACKAGE}"));
-        let member = format!("./{ARCHIVE}");
-        Apt::of_machine().unpack(PACKAGE, &[&member], &self.dir, download)?;
-        let archive = self.dir.join(ARCHIVE);
+        let apt = Apt::of_machine();
+        let depends = apt.field(PACKAGE, "Depends")?;
+        let package = concrete_source(&depends)
+            .ok_or_else(|| Error::Other(format!("{PACKAGE} depends on no source: {depends}")))?;
+        shell::progress(&format!("fetching {package}"));
+        let archive = format!("usr/src/{package}.tar.xz");
+        apt.unpack(package, &[&format!("./{archive}")], &self.dir, download)?;
+        let archive = self.dir.join(archive);
         let mut tar = Command::new("tar");
         tar.arg("-xf").arg(&archive).arg("-C").arg(&self.dir);
-        shell::output(&format!("unpacking {PACKAGE}"), &mut tar)?;
+        shell::output(&format!("unpacking {package}"), &mut tar)?;
         fs::remove_file(&archive).in_file(&archive)
     }
 
@@ -106,7 +116,7 @@ impl Place {
     /// disappear without a word.
     fn configure(&self) -> Result<(), Error> {
         self.make(&["tinyconfig"])?;
-        let path = self.source().join(".config");
+        let path = self.source()?.join(".config");
         let tiny = fs::read_to_string(&path).in_file(&path)?;
         fs::write(&path, format!("{tiny}{CONFIG}")).in_file(&path)?;
         self.make(&["olddefconfig"])?;
@@ -114,7 +124,7 @@ impl Place {
         match lost(CONFIG, &made) {
             lost if lost.is_empty() => Ok(()),
             lost => Err(Error::Other(format!(
-                "cannot configure the checking kernel: {PACKAGE} does not accept {}",
+                "cannot configure the checking kernel: its source does not accept {}",
                 lost.join(", ")
             ))),
         }
@@ -125,7 +135,7 @@ impl Place {
         let jobs = thread::available_parallelism().map_or(1, NonZero::get);
         let mut make = Command::new("nice");
         make.args(["-n", "19", "make", "-s", "-C"])
-            .arg(self.source())
+            .arg(self.source()?)
             .arg(format!("-j{jobs}"))
             .args(["KBUILD_BUILD_HOST=vm", "KBUILD_BUILD_USER=apmd"])
             .args(targets);
@@ -143,23 +153,31 @@ impl Place {
         for new in [&boot, &headers] {
             fs::create_dir_all(new).in_file(new)?;
         }
-        let image = self.source().join("arch/x86/boot/bzImage");
+        let image = self.source()?.join("arch/x86/boot/bzImage");
         fs::copy(&image, boot.join(format!("vmlinuz-{release}"))).in_file(&image)?;
         let mut install = Command::new("make");
         install
             .args(["-s", "-C"])
-            .arg(self.source())
+            .arg(self.source()?)
             .arg(format!("INSTALL_MOD_PATH={}", self.dir.display()))
             .arg("modules_install");
         shell::output("make modules_install", &mut install)?;
         let link = headers.join(format!("linux-headers-{release}"));
         if !link.exists() {
             // The directory may be moved or copied.
-            let source = Path::new("../..").join(PACKAGE);
+            let source = self.source()?;
+            let source = Path::new("../..").join(source.file_name().unwrap_or_default());
             symlink(source, &link).in_file(&link)?;
         }
         Ok(())
     }
+}
+
+/// The package that the metapackage stands for.
+fn concrete_source(depends: &str) -> Option<&str> {
+    depends
+        .split([',', ' ', '|'])
+        .find(|word| word.starts_with("linux-source-"))
 }
 
 /// The lines of `wanted` that `made` does not have.
@@ -188,6 +206,13 @@ mod tests {
         assert_eq!(stamped(&stamp).as_deref(), Some("6.1.172-debug"));
         assert_eq!(stamped("6.1.172-debug\nCONFIG_KASAN=y\n"), None);
         assert_eq!(stamped(""), None);
+    }
+
+    #[test]
+    fn the_metapackage_names_the_source() {
+        let depends = "linux-source-6.12 (= 6.12.118-1)";
+        assert_eq!(concrete_source(depends), Some("linux-source-6.12"));
+        assert_eq!(concrete_source("xz-utils"), None);
     }
 
     #[test]

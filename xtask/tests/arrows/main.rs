@@ -27,9 +27,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("acm", &["cm-msgs", "statemachine", "pathdb", "paths"]),
     (
         "apmd",
-        &["cm-msgs", "statemachine", "pathdb", "paths", "acm"],
+        &[
+            "cm-msgs",
+            "statemachine",
+            "pathdb",
+            "paths",
+            "acm",
+            "rdma-sys",
+        ],
     ),
-    ("librdmacm-apm", &["cm-msgs"]),
+    ("librdmacm-apm", &["cm-msgs", "rdma-sys"]),
+    ("rdma-sys", &[]),
     (
         "testbed",
         &[

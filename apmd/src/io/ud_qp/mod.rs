@@ -167,11 +167,9 @@ impl UdQp {
         request.num_sge = 1;
         request.opcode = ffi::ibv_wr_opcode::IBV_WR_SEND;
         request.send_flags = ffi::ibv_send_flags::IBV_SEND_SIGNALED.0;
-        request.wr.ud = ffi::ud_t {
-            ah: handle,
-            remote_qpn: qpn.0,
-            remote_qkey: self.setup.qkey,
-        };
+        request.wr.ud.ah = handle;
+        request.wr.ud.remote_qpn = qpn.0;
+        request.wr.ud.remote_qkey = self.setup.qkey;
         let mut refused = ptr::null_mut();
         // SAFETY: queue pair and handle exist, request and list outlive the call, and the buffer
         // is not touched again before its completion.
