@@ -262,7 +262,6 @@ impl Parts {
         let views = self.connections.engine().ports();
         let connections = ConnSums {
             armed_same_port_60_seconds: self.connections.without_redundancy(now),
-            silent_peer_ports: self.connections.peer_daemons().silent(now),
             ..connections::sums(self.connections.engine().protections(now))
         };
         let devices: Vec<_> = self
@@ -295,6 +294,8 @@ impl Parts {
         let others = others.chain(self.fabric.problem());
         let others = others.chain(self.acm.problems().iter().cloned());
         let others = others.chain(self.kernel.warnings());
+        let silent_at_peers = self.connections.peer_daemons().silent(now);
+        let others = others.chain(problems::silent_peers(silent_at_peers));
         let others = others.chain(self.libraries.problem());
         // Both sockets were given to the group, or neither: one process has made them.
         let others = others.chain(problems::of_sockets(self.operators.not_given()));
@@ -303,7 +304,7 @@ impl Parts {
             pid: std::process::id(),
             uptime_seconds: now.0 / 1_000_000,
             class: config.association.class,
-            ports: ports::sums(&views),
+            ports: ports::sums(&views, silent_at_peers),
             libraries: self.libraries.len(),
             kernel: queue_pairs::module(
                 self.kernel.presence(),

@@ -183,6 +183,9 @@ pub(crate) struct PortSums {
     /// Of all these, those that an operator wants connections off.
     #[serde(default)]
     pub(crate) drained: usize,
+    /// Beside these, ports of peers, by their LIDs, at which apmd answered once and has not for ten seconds.
+    #[serde(default)]
+    pub(crate) silent_at_peers: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -215,9 +218,6 @@ pub(crate) struct ConnSums {
     pub(crate) refused: usize,
     /// The queue pair has left RTS.
     pub(crate) broken: usize,
-    /// Ports of peers, by their LIDs, of which apmd answered once and has not for ten seconds.
-    #[serde(default)]
-    pub(crate) silent_peer_ports: usize,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

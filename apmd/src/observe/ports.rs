@@ -88,8 +88,8 @@ fn show_port(
     }
 }
 
-/// Ports by state.
-pub(crate) fn sums(views: &[view::PortView]) -> PortSums {
+/// Ports by state; `silent_at_peers`: those of peers without an answer.
+pub(crate) fn sums(views: &[view::PortView], silent_at_peers: usize) -> PortSums {
     let count = |state| views.iter().filter(|view| view.state == state).count();
     PortSums {
         total: views.len(),
@@ -97,5 +97,6 @@ pub(crate) fn sums(views: &[view::PortView]) -> PortSums {
         settling: count(PortState::Settling),
         down: count(PortState::Down),
         drained: views.iter().filter(|view| view.drained).count(),
+        silent_at_peers,
     }
 }

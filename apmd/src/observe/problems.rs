@@ -54,7 +54,6 @@ impl Problems {
         }));
         problems.degraded.extend(not_armed(conns));
         problems.others.extend(without_redundancy(conns));
-        problems.others.extend(silent_peers(conns));
         problems.others.extend(reload.needs_restart().map(|keys| {
             format!("takes effect with the next restart of apmd (connections stay armed): {keys}")
         }));
@@ -129,8 +128,7 @@ pub(crate) fn without_redundancy(conns: &ConnSums) -> Option<String> {
 }
 
 /// Peers whose connections stay as they are until they are needed, and get no other alternate then.
-fn silent_peers(conns: &ConnSums) -> Option<String> {
-    let count = conns.silent_peer_ports;
+pub(crate) fn silent_peers(count: usize) -> Option<String> {
     (count > 0).then(|| {
         format!(
             "apmd has not answered at {count} ports of peers for {} s: armed connections to them survive one more loss; \
@@ -446,13 +444,10 @@ mod tests {
 
     #[test]
     fn peers_without_an_answer_are_a_warning() {
-        let warning = silent_peers(&ConnSums {
-            silent_peer_ports: 3,
-            ..ConnSums::default()
-        });
+        let warning = silent_peers(3);
         let warning = warning.expect("three");
         assert!(warning.starts_with("apmd has not answered at 3 ports of peers for 10 s: "));
-        assert_eq!(silent_peers(&ConnSums::default()), None);
+        assert_eq!(silent_peers(0), None);
     }
 
     fn of_kernel(protect: Protect, presence: &Presence, left_out: LeftOut) -> Vec<String> {

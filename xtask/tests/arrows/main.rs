@@ -155,6 +155,7 @@ fn sources(member: &str) -> Vec<Crate> {
     let root = root.expect("a workspace");
     let directory = match member {
         FOR_TESTS => root.join("testbed").join(member),
+        "rdma-sys" => root.join("librdmacm-apm").join(member),
         _ => root.join(member),
     };
     source::package(&directory)
