@@ -27,7 +27,7 @@ impl Change {
         type Mask = ibv_qp_attr_mask;
 
         let has = |bits: Mask| mask as u32 & bits.0 != 0;
-        // The state is read as the number that it is: who calls may know more of them.
+        // The state is read as a number: the caller may know states that the headers here do not have.
         let state = has(Mask::IBV_QP_STATE)
             // SAFETY: the mask names the state.
             .then(|| unsafe { (&raw const (*attr).qp_state).cast::<u32>().read() });

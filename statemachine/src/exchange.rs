@@ -368,7 +368,7 @@ mod tests {
         assert!(wait < SHORTEST_WAIT * 2, "{wait:?}");
     }
 
-    /// A peer whose library is slow, or that yielded to others, is not far away.
+    /// A slow library at the peer, or a request that yielded to others, makes no long round trip.
     #[test]
     fn what_was_put_off_tells_no_round_trip() {
         for copies in [1, 2] {

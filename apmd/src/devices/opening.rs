@@ -240,7 +240,7 @@ impl Devices {
 fn useless(device: &Listed, kind: Option<&Kind>) -> Option<String> {
     match kind {
         Some(Kind::NoEndpoint(why)) => Some(why.clone()),
-        // Nothing could be told of it but its name: neither peers nor the kernel's tables would say which device it is.
+        // Only its name identifies it: neither peers nor the kernel's tables could say which device it is.
         _ if device.node_guid == Guid(0) && kind == Some(&Kind::InfiniBand) => Some(
             "its node GUID is 0: give it one (a virtual function: `ip link set DEVICE vf N node_guid`)"
                 .to_owned(),

@@ -41,7 +41,7 @@ impl PortTables {
         entry_in(&self.0.join("gids/0"))
     }
 
-    /// The GID that a port always has, or 0 of one of which the kernel does not tell it; and so many P_Keys, 0 for each
+    /// The GID that a port always has, or 0 where the kernel does not report it; and this number of P_Keys, 0 for each
     /// that it does not tell. A port of an adapter in switch mode has neither, which costs its other ports nothing.
     ///
     /// # Errors

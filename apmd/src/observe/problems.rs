@@ -127,7 +127,7 @@ pub(crate) fn without_redundancy(conns: &ConnSums) -> Option<String> {
     })
 }
 
-/// Peers whose connections stay as they are until they are needed, and get no other alternate then.
+/// Ports of peers without an answering apmd: their connections survive one loss, and get no new alternate after it.
 pub(crate) fn silent_peers(count: usize) -> Option<String> {
     (count > 0).then(|| {
         format!(

@@ -79,7 +79,7 @@ static int leaks(void)
 	int status, depth;
 
 	to(&qp, IBV_QPS_RTS);
-	/* The commit thread has it when its daemon has heard of it. */
+	/* The commit thread has it when its daemon has been notified. */
 	getchar();
 	for (depth = 0; depth < 2; depth++) {
 		pid_t child = fork();

@@ -140,7 +140,7 @@ impl Windows {
         }
     }
 
-    /// A request was lost, or turned away for want of room: others of those that left before now may be, by the same
+    /// A request was lost, or rejected as busy: others of those that left before now may be, by the same
     /// cause.
     pub(super) fn lost(&mut self, slot: Slot) {
         self.release(slot);

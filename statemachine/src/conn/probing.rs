@@ -66,7 +66,7 @@ impl Core {
     /// Whether a better alternate than the agreed one has to wait, because many MADs get lost or are late. To agree on
     /// another takes long then, and until both ends have loaded it they have different ones: if the primary fails
     /// meanwhile, hardware moves them apart. Late MADs arrive at last, so that time is short: it is worth while if
-    /// the alternate shares a port with the primary, whose loss nothing else saves the connection from.
+    /// the alternate shares a port with the primary: without another one the loss of that port ends the connection.
     pub(super) fn must_keep_alternate(&self, cx: &Context) -> bool {
         let paths = [Some(&self.qp.primary), self.loaded()]
             .into_iter()

@@ -522,7 +522,7 @@ fn a_port_that_stood_in_and_cannot_send_is_a_lost_copy() {
     assert_eq!((client.poll_send(), client.poll_reply()), (None, None));
 }
 
-/// MLNX_OFED lets so many requests of a port through and drops the others. All of a hundred are answered, at a pace that
+/// MLNX_OFED lets this many requests of a port through and drops the others. All of a hundred are answered, at a pace that
 /// it lets through, and few are sent in vain.
 #[test]
 fn requests_adapt_to_what_gets_through() {
