@@ -3,7 +3,7 @@
 #ifndef SHCA_UNALIGNED_H
 #define SHCA_UNALIGNED_H
 
-#if __has_include(<linux/unaligned.h>)
+#ifdef SHCA_HAS_LINUX_UNALIGNED
 #include <linux/unaligned.h>
 #else
 #include <asm/unaligned.h>

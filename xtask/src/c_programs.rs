@@ -47,12 +47,13 @@ impl<'a> Compiler<'a> {
         programs.extend(self.directory("testbed/programs/mpi", &mpi)?);
         programs.push(self.file(Path::new(UCX_EXAMPLE), &["-lucp", "-lucs"])?);
         programs.push(self.static_program()?);
+        let asan = [STRICT, &["-fsanitize=address"]].concat();
+        programs.push(self.program("cm_peers_asan", &cm_peers(), &asan)?);
         Ok(programs)
     }
 
     /// A program with librdmacm, libibverbs and the driver of the VM's HCA in it, from Debian's archives.
     fn static_program(&self) -> Result<Artefact, Error> {
-        let source = workspace::root().join("testbed/programs/stock/cm_peers.c");
         let driver = userland::matching(DRIVER)?.remove(0);
         // Of the linker's warnings some stay: glibc's resolver is opened at run time even so.
         let flags = [
@@ -66,7 +67,7 @@ impl<'a> Compiler<'a> {
             "-lnl-3",
             "-Wl,--end-group",
         ];
-        self.program("cm_peers_static", &source, &[STRICT, &flags].concat())
+        self.program("cm_peers_static", &cm_peers(), &[STRICT, &flags].concat())
     }
 
     /// The programs of testbed/programs: these use our library, which is among `ours`.
@@ -136,6 +137,11 @@ impl<'a> Compiler<'a> {
             to: format!("usr/bin/{name}"),
         })
     }
+}
+
+/// The source that is compiled in several ways.
+fn cm_peers() -> PathBuf {
+    workspace::root().join("testbed/programs/stock/cm_peers.c")
 }
 
 /// Of the command, and of the files that went into what it made.

@@ -20,6 +20,7 @@ mod blackhole;
 mod cable_pull;
 mod disconnect;
 mod exchange;
+mod first_hundred;
 mod flap_storm;
 mod forgery;
 mod kernel;
@@ -56,6 +57,7 @@ pub static ALL: &[Drill] = &[
     flap_storm::DRILL,
     no_daemon::DRILL,
     disconnect::DRILL,
+    first_hundred::DRILL,
     operate::DRILL,
     questions::DRILL,
     sa_source::DRILL,

@@ -308,6 +308,12 @@ const MANY: &[Row] = &[
     peers!("fork-exec", "-f"),
     peers!("dlopen", "-l"),
     peers!("own-qps", "-o"),
+    // What it still has when it ends is no matter here.
+    peers!(
+        "address-sanitizer",
+        "env ASAN_OPTIONS=detect_leaks=0 {run} cm_peers_asan",
+        ""
+    ),
     Row {
         ways: BY_THE_KERNEL,
         ..peers!("static", "cm_peers_static", "-o")
