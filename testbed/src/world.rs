@@ -92,6 +92,8 @@ impl World {
         // The daemons of the VM's start; from here on each drill has its own.
         command::run(&["daemons", "stop"])?;
         command::run(&["rm", "-f", "/run/daemons-wanted"])?;
+        // Hosts are moved between namespaces by ports that are active; a drill may have left a cable pulled.
+        command::run(&["cable", "mend"])?;
         command::run(&["world", kind.namespaces()])?;
         command::run(&["subnet-manager", "start"])?;
         let world = Self {

@@ -87,7 +87,9 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         let differing = differing.join("\n");
         format!("docs/monitoring.md shows something else than:\n{differing}")
     })?;
-    context.finish(streams)
+    context.finish(streams)?;
+    context.world.stop_daemons()?;
+    context.world.mend()
 }
 
 /// What a shell on the first host prints.
