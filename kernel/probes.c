@@ -70,13 +70,12 @@ static void have_seen(struct apm_qp *q)
 }
 
 /*
- * Whether what was connected is not any more, if this modify to RESET or INIT does what it says.
- * ib_core lets nothing else be set with RESET, and nobody go from RTR or a later state to INIT:
- * such a modify fails, unless a RESET was missed, and a look shows which. INIT after INIT changes
- * nothing of it, unless the number is somebody else's now: the end of one that was taken up may
- * have been missed. With apm_lock held.
+ * Whether this modify to RESET or INIT ends what was connected. ib_core rejects RESET with any other
+ * attribute, and INIT from RTR or a later state: such a modify ends nothing, unless an earlier RESET
+ * was missed, which a look shows. INIT from INIT ends nothing either, unless another queue pair has
+ * the number now: the end of an adopted one may have been missed. With apm_lock held.
  */
-static bool begins_anew(struct apm_qp *q, struct ib_qp *qp, const struct ib_qp_attr *attr, int mask)
+static bool ends_connection(struct apm_qp *q, struct ib_qp *qp, const struct ib_qp_attr *attr, int mask)
 {
 	return !apm_owner_has(&q->owner, qp) ||
 	       (attr->qp_state == IB_QPS_RESET && mask == IB_QP_STATE);
@@ -93,7 +92,7 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 	q = apm_qp_find(qp->device, qp->qp_num);
 	if ((mask & IB_QP_STATE) &&
 	    (attr->qp_state == IB_QPS_RESET || attr->qp_state == IB_QPS_INIT)) {
-		if (q && begins_anew(q, qp, attr, mask)) {
+		if (q && ends_connection(q, qp, attr, mask)) {
 			apm_qp_retire(q);
 			q = NULL;
 		}

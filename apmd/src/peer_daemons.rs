@@ -68,8 +68,8 @@ impl PeerDaemons {
         }
     }
 
-    /// Far ports, by their LIDs, of which the daemon answered once and has not for [`SILENT_AFTER`]. Only those that are
-    /// still probed count.
+    /// Paths, from a local port to a far LID each, over which the daemon answered once and has not for
+    /// [`SILENT_AFTER`]. Only those that are still probed count.
     pub(crate) fn silent(&self, now: Time) -> usize {
         let is_probed = |answers: &&Answers| answers.last().is_some_and(|last| now - last < RECENT);
         let since = |answers: &Answers| answers.silent_since();

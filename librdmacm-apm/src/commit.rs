@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cm_msgs::control::{AppEvent, Cause};
 use cm_msgs::path;
@@ -20,6 +21,10 @@ use crate::leak_check::Untracked;
 use crate::link;
 use crate::peers::{Answer, FarPort, Peers};
 use crate::thread;
+
+/// An order that waited longer, because the process was stopped for instance, was decided for a fabric that may have
+/// changed: the daemon probes each path about once a second.
+const MAX_ORDER_AGE: Duration = Duration::from_secs(1);
 
 /// What the commit thread is told.
 pub(crate) enum Command {
@@ -68,6 +73,8 @@ pub(crate) struct Commit {
     queue: Mutex<Queue>,
     linked: AtomicBool,
     pub(crate) peers: Peers,
+    /// An order that waited longer to be carried out is not carried out.
+    pub(crate) max_order_age: Duration,
     /// The user was told that the daemon lets nobody in.
     denied: AtomicBool,
     descriptors: [AtomicI32; 3],
@@ -98,6 +105,7 @@ impl Commit {
             queue: Mutex::default(),
             linked: AtomicBool::new(false),
             peers: Peers::default(),
+            max_order_age: MAX_ORDER_AGE,
             denied: AtomicBool::new(false),
             descriptors: [const { AtomicI32::new(-1) }; 3],
         }

@@ -52,7 +52,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     let Start { name, work } = *unsafe { Box::from_raw(start.cast::<Start>()) };
     // SAFETY: the thread is this one. A name that it may not have is no reason to do without it.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
-    // What has gone wrong was said on standard error. The application goes on, unprotected.
+    // The panic is on standard error already. The application continues without protection.
     let _ = catch_unwind(AssertUnwindSafe(work));
     ptr::null_mut()
 }

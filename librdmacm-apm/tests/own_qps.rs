@@ -65,7 +65,7 @@ fn registered(mut session: Session, count: usize) -> BTreeMap<u32, Role> {
     registered
 }
 
-/// The queue pairs of the program that are connected, and whose paths it leaves to others.
+/// The program's connected queue pairs that manage no paths themselves.
 fn connected() -> BTreeMap<u32, Role> {
     BTreeMap::from([
         // LID 0x11 is lower than the peer's 0x20.

@@ -129,7 +129,7 @@ pub(crate) fn files() -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// The files of this machine whose paths match `pattern`, of which there is one at least.
+/// Returns this machine's files that match `pattern`. Fails if there is none.
 pub(crate) fn matching(pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let paths = glob::glob(pattern).map_err(|error| Error::Other(format!("{pattern}: {error}")))?;
     let found: Vec<_> = paths.flatten().collect();

@@ -87,7 +87,7 @@ impl<'a> Dump<'a> {
             let is_dump = first == Some(0) && offsets.is_sorted();
             is_dump.then_some(Self { lines, has_words })
         };
-        // od counts in octal numbers, unless it is told otherwise.
+        // od prints octal offsets by default.
         let radixes = [16, 8, 10].into_iter().filter_map(in_radix);
         let fits = |dump: &Self| dump.bytes().is_ok();
         radixes.clone().find(fits).or_else(|| in_radix(16))

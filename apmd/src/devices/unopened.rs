@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices that are there and not open: wanted but not to be opened, or none that could have a use.
+//! Devices that are present and not open: opening failed, or no connection could use them.
 
 use std::io;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Unopened {
     pub(crate) why: String,
     /// It has an InfiniBand port: connections of it could be protected, and are not.
     pub(crate) infiniband: bool,
-    /// It is none that could be of use.
+    /// No connection could use it.
     pub(crate) ignored: bool,
     /// When it is tried again; `None`: whenever devices are looked for.
     again: Option<Time>,
@@ -36,7 +36,7 @@ impl Unopened {
         }
     }
 
-    /// It is none that could be of use: looked at again with every search, and nothing to worry about.
+    /// No connection could use it. It is examined again with every scan, and is no problem.
     pub(crate) fn ignored(why: &str) -> Self {
         Self {
             ignored: true,

@@ -294,8 +294,8 @@ impl Parts {
         let others = others.chain(self.fabric.problem());
         let others = others.chain(self.acm.problems().iter().cloned());
         let others = others.chain(self.kernel.warnings());
-        let silent_at_peers = self.connections.peer_daemons().silent(now);
-        let others = others.chain(problems::silent_peers(silent_at_peers));
+        let paths_to_silent_apmd = self.connections.peer_daemons().silent(now);
+        let others = others.chain(problems::silent_peers(paths_to_silent_apmd));
         let others = others.chain(self.libraries.problem());
         // Both sockets were given to the group, or neither: one process has made them.
         let others = others.chain(problems::of_sockets(self.operators.not_given()));
@@ -304,7 +304,7 @@ impl Parts {
             pid: std::process::id(),
             uptime_seconds: now.0 / 1_000_000,
             class: config.association.class,
-            ports: ports::sums(&views, silent_at_peers),
+            ports: ports::sums(&views, paths_to_silent_apmd),
             libraries: self.libraries.len(),
             kernel: queue_pairs::module(
                 self.kernel.presence(),

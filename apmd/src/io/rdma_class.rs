@@ -266,7 +266,7 @@ mod tests {
         let class = Class::new("einval");
         class.endpoint("mlx5_0/ports/1");
         fs::create_dir_all(class.0.join("mlx5_1/ports/1/link_layer")).expect("room");
-        // One that has a GID, but whose port cannot be asked.
+        // It has a GID, but the state of its port cannot be read.
         class.endpoint("mlx5_2/ports/1");
         fs::create_dir(class.0.join("mlx5_2/ports/1/state")).expect("room");
         let kinds = class.kinds(&[]);

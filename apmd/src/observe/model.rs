@@ -114,7 +114,7 @@ pub(crate) struct Status {
     pub(crate) class: u8,
     /// Devices looked after.
     pub(crate) devices: Vec<String>,
-    /// Devices that are none that connections could end at.
+    /// Devices at which no connection can end.
     #[serde(default)]
     pub(crate) ignored: Vec<IgnoredDevice>,
     pub(crate) ports: PortSums,
@@ -183,9 +183,9 @@ pub(crate) struct PortSums {
     /// Of all these, those that an operator wants connections off.
     #[serde(default)]
     pub(crate) drained: usize,
-    /// Beside these, ports of peers, by their LIDs, at which apmd answered once and has not for ten seconds.
+    /// From a local port to a LID of a peer each: apmd answered there once, and has not for ten seconds.
     #[serde(default)]
-    pub(crate) silent_at_peers: usize,
+    pub(crate) paths_to_silent_apmd: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

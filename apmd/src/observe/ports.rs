@@ -32,7 +32,7 @@ pub(crate) fn show(devices: &Devices, views: &[view::PortView], rtnl: Option<&Rt
     ports
 }
 
-/// The devices that are none that connections could end at, and why.
+/// Returns the devices at which no connection can end, and why.
 pub(crate) fn ignored(devices: &Devices) -> Vec<IgnoredDevice> {
     let unopened = devices.unopened().iter();
     let ignored = unopened.filter(|(_, device)| device.ignored);
@@ -88,8 +88,8 @@ fn show_port(
     }
 }
 
-/// Ports by state; `silent_at_peers`: those of peers without an answer.
-pub(crate) fn sums(views: &[view::PortView], silent_at_peers: usize) -> PortSums {
+/// Ports by state, beside the paths over which a peer's apmd does not answer any more.
+pub(crate) fn sums(views: &[view::PortView], paths_to_silent_apmd: usize) -> PortSums {
     let count = |state| views.iter().filter(|view| view.state == state).count();
     PortSums {
         total: views.len(),
@@ -97,6 +97,6 @@ pub(crate) fn sums(views: &[view::PortView], silent_at_peers: usize) -> PortSums
         settling: count(PortState::Settling),
         down: count(PortState::Down),
         drained: views.iter().filter(|view| view.drained).count(),
-        silent_at_peers,
+        paths_to_silent_apmd,
     }
 }

@@ -127,12 +127,13 @@ pub(crate) fn without_redundancy(conns: &ConnSums) -> Option<String> {
     })
 }
 
-/// Ports of peers without an answering apmd: their connections survive one loss, and get no new alternate after it.
+/// Peers without an answering apmd: their connections survive one loss, and get no new alternate after it. `count`: paths
+/// to them, from a local port to a LID each.
 pub(crate) fn silent_peers(count: usize) -> Option<String> {
     (count > 0).then(|| {
         format!(
-            "apmd has not answered at {count} ports of peers for {} s: armed connections to them survive one more loss; \
-             start it there (`apmctl conn` names them: `apmd silent`)",
+            "apmd of peers has not answered over {count} paths for {} s: armed connections to these peers survive one more \
+             loss; start it there (`apmctl conn` names them: `apmd silent`)",
             SILENT_AFTER.as_secs()
         )
     })
@@ -446,7 +447,7 @@ mod tests {
     fn peers_without_an_answer_are_a_warning() {
         let warning = silent_peers(3);
         let warning = warning.expect("three");
-        assert!(warning.starts_with("apmd has not answered at 3 ports of peers for 10 s: "));
+        assert!(warning.starts_with("apmd of peers has not answered over 3 paths for 10 s: "));
         assert_eq!(silent_peers(0), None);
     }
 

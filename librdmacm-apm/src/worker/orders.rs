@@ -14,10 +14,6 @@ use crate::tracked::Tracked;
 /// Messages taken from the daemon before others have their turn.
 const TURN: usize = 16;
 
-/// An order that waited longer, because the process was stopped for instance, was decided for a fabric that may have
-/// changed: the daemon probes each path about once a second.
-const MAX_ORDER_AGE: Duration = Duration::from_secs(1);
-
 impl Worker {
     /// The daemon's socket is ready. What one turn does not take is still there at the next, since its
     /// readiness is told again.
@@ -38,11 +34,12 @@ impl Worker {
 
     /// Does what a message asks for that was in the socket for this time.
     fn message(&mut self, message: FromDaemon, waited: Duration) {
+        let is_late = waited > self.commit.max_order_age;
         match message {
-            FromDaemon::Load { conn, load } if waited > MAX_ORDER_AGE => {
+            FromDaemon::Load { conn, load } if is_late => {
                 self.carry_out(conn, |tracked, now| tracked.load_late(now, &load));
             }
-            FromDaemon::Migrate { conn, migrate } if waited > MAX_ORDER_AGE => {
+            FromDaemon::Migrate { conn, migrate } if is_late => {
                 let token = migrate.token;
                 self.carry_out(conn, |tracked, now| {
                     tracked.carry_out(now, token, |qp, gids| order::late(qp, gids, token))

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cm_msgs::control::{
     AppEvent, Cause, Ending, FromDaemon, FromLibrary, Load, Migrate, MigrationState, Placement,
@@ -126,10 +127,19 @@ impl Client {
     }
 }
 
-/// Whose answers about peers are waited for, however slow the machine is.
+/// Answers about peers are waited for, and orders are carried out, however slow the machine is.
 fn commit(daemon: &Daemon, deliver: fn() -> Deliver) -> &'static Commit {
+    commit_with(daemon, deliver, Duration::from_secs(3_600))
+}
+
+fn commit_with(
+    daemon: &Daemon,
+    deliver: fn() -> Deliver,
+    max_order_age: Duration,
+) -> &'static Commit {
     let mut commit = Commit::new(daemon.path.clone(), deliver, Worker::prepare);
     commit.peers = Peers::patient();
+    commit.max_order_age = max_order_age;
     Box::leak(Box::new(commit))
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * QPs that an application makes by itself, on the device of fake_verbs.c. "opt": its ids opt in; "attach": it
- * puts one under APM whose migration state it has set; "vain": modifies of one fail that would take it out. They live until there is a line on standard input.
+ * QPs that an application makes by itself, on the device of fake_verbs.c. "opt": its ids opt in; "attach": it sets the
+ * migration state of one and then puts it under APM; "vain": modifies that would end the protection of one fail.
+ * The QPs exist until there is a line on standard input.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -92,7 +92,7 @@ struct Reading {
     /// NodeInfo:PortGUID of the next node, if it is a switch.
     port: Option<Guid>,
     node: Option<(Guid, NodeKind)>,
-    /// The GUID of the next node, whose line must follow.
+    /// The GUID of the next node; its line must follow.
     next: Option<Guid>,
     /// The current section's node could not be read: its links are nobody's, which has been said.
     is_lost: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many requests may be on their way to the SA through one port. Nobody says it: MLNX_OFED lets 16 through a port and
+//! How many requests may be on their way to the SA through one port. No protocol tells it: MLNX_OFED lets 16 through a port and
 //! drops the rest after 20 ms, an SA drops what its queue cannot hold. So the number grows as long as answers come, and is
 //! halved when requests are lost, as TCP's window is (RFC 5681).
 
@@ -157,7 +157,7 @@ impl Windows {
         }
     }
 
-    /// Another SA answers on this port, or the same has started again: what was learnt of the one before does not count.
+    /// Another SA answers on this port, or the same has started again: what was measured with the one before does not count.
     pub(super) fn forget(&mut self, port: PortId) {
         let most = self.most;
         if let Some(window) = self.of_ports.get_mut(&port)

@@ -63,8 +63,8 @@ impl Departure {
         }
     }
 
-    /// Whether the pause before the peer is asked again is over. True once for each pause.
-    pub(super) fn is_pause_over(&mut self, now: Time) -> bool {
+    /// Ends the pause before the peer is asked again, if its time is over. Returns whether it did.
+    pub(super) fn take_expired_pause(&mut self, now: Time) -> bool {
         let wish = self.0.as_mut();
         wish.is_some_and(|wish| wish.asks_at.take_if(|at| *at <= now).is_some())
     }

@@ -74,7 +74,7 @@ impl Core {
         if self.departure.was_ordered() || self.own.leaves() {
             self.end_departure(cx);
         }
-        self.own.stays();
+        self.own.withdraw_leaving();
     }
 
     /// Nothing of it is left to do.
@@ -130,7 +130,7 @@ impl Connection {
 
     /// The peer's end may be armed by now, and it is asked again; or the operator's order has expired.
     pub(super) fn departure_due(&mut self, now: Time) {
-        if self.core.departure.is_pause_over(now) {
+        if self.core.departure.take_expired_pause(now) {
             self.core.own.tell_again_that_it_leaves();
         }
     }

@@ -326,9 +326,9 @@ impl OwnState {
         }
     }
 
-    /// This end does not leave its primary. If it was about to, the peer is told: otherwise a later migration
-    /// would look as if an operator had wanted it.
-    pub(super) fn stays(&mut self) {
+    /// This end does not leave its primary. A peer that was notified of the opposite is notified of this: otherwise a
+    /// later migration would look like an operator's order.
+    pub(super) fn withdraw_leaving(&mut self) {
         if self.leaves() {
             self.movement = Movement::None;
             self.tell_again_that_it_leaves();

@@ -137,7 +137,7 @@ fn peer_killed(context: &mut Context<'_>, left: &mut Port) -> Result<(), Failure
     verified()?;
     context.world.kill_daemon(Host::B)?;
     wait::until("the peer's apmd is silent", LIMIT, || {
-        let shown = command::run_as(Host::A, &["apmctl", "conn", "show"])?;
+        let shown = command::run_as(Host::A, &["apmctl", "status"])?;
         Ok(Seen::when(shown.contains("silent"), || shown.clone()))
     })
 }

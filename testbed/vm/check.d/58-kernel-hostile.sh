@@ -127,6 +127,22 @@ hung_firmware() {
 	await 20 is_alone
 }
 
+# An order is not carried out that waited for longer than a second, here for the reading of its queue pair.
+late_order() {
+	local cookie
+	long_pingpong 18609
+	await 10 is_known shca0
+	cookie=$(cookie_of shca0)
+	firmware 2000
+	output apm_order load "$cookie" "$(path shca0 shca1 1)" "$(path shca0 shca1 2)"
+	need 'cause=stale .* migration=migrated'
+	firmware 0
+	output apm_order load "$cookie" "$(path shca0 shca1 1)" "$(path shca0 shca1 2)"
+	need 'cause=done '
+	end_pingpong
+	await 20 is_alone
+}
+
 kprobes() { echo "$1" >/sys/kernel/debug/kprobes/enabled; }
 is_alone_once_read() { apm_order probes && is_alone; }
 
@@ -284,6 +300,7 @@ full_row kernel-loopback "hold_qp" loops
 full_row kernel-gid "apm_gid" gid_attributes 96
 named_row kernel-gid-long "apm_gid, 10,000 rounds" gid_attributes 10000
 full_row kernel-firmware "apm_order, hold_qp" hung_firmware
+full_row kernel-late-order "apm_order" late_order
 full_row kernel-rights "apm_order, hold_qp, unshare" rights
 full_row kernel-probes "apm_order, sysctl" blindness
 full_row kernel-fuzz "apm_fuzz" fuzz "$((30000 / patience))"

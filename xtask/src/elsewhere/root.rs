@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(of("/b"), None);
     }
 
-    /// As a root whose debootstrap was killed in a way that leaves its mounts: what is mounted there is somebody's.
+    /// A mount below the root may be anybody's: a killed debootstrap leaves none, since its mounts are in a namespace of its own.
     #[test]
     fn nothing_is_removed_below_which_something_is_mounted() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -13,7 +13,7 @@ use crate::apt::Apt;
 use crate::error::{Error, InFile};
 use crate::{packages, shell};
 
-/// Stands for the package of the source, whose name has the release's version.
+/// The metapackage; it depends on the source package, which has a version in its name.
 const PACKAGE: &str = "linux-source";
 
 /// What differs from `make tinyconfig`.

@@ -341,7 +341,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What a module is built with: headers, and the programs of the kernel's build, whose directory is returned.
+    /// Unpacks headers and the programs of the kernel's build, and returns the directory of the latter.
     fn unpack_headers(&self, apt: &Apt, vm_dir: &Path) -> Result<PathBuf, Error> {
         let base = self.base_release();
         for package in [

@@ -5,18 +5,22 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cm_msgs::control::{Cause, FromDaemon, Migrate, MigrationState};
+use cm_msgs::control::{Cause, FromDaemon, Migrate};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 
-use super::{Client, Daemon, commit, connection, load_with, nobody};
+use super::{Client, Daemon, commit, commit_with, connection, load_with, nobody};
+use crate::commit::Commit;
 use crate::tests::model::{Model, path};
 use crate::worker::{SOCKET, Worker};
 
 /// The daemon's end, and a worker that has registered a connection there.
 fn linked(model: &Model) -> (Client, Worker) {
-    let commit = commit(&Daemon::new(), nobody);
+    linked_by(commit(&Daemon::new(), nobody), model)
+}
+
+fn linked_by(commit: &'static Commit, model: &Model) -> (Client, Worker) {
     let wake = Arc::new(EventFd::new().expect("eventfd"));
     let mut worker = Worker::new(commit, wake, nobody()).expect("epoll");
     let (daemon, library) = pair();
@@ -74,39 +78,43 @@ fn a_context_goes_before_the_daemon() {
     assert_eq!(daemon.report().cause, Cause::Query { token: 9 });
 }
 
-/// As those that a process finds which was stopped. An order to stay counts however late it comes.
+/// As a stopped process finds them when it continues.
 #[test]
 fn orders_that_waited_for_long_are_not_carried_out() {
-    let model = Model::new(path(1));
-    let (daemon, mut worker) = linked(&model);
-    let mut serve = || {
-        worker.serve(&[ready(SOCKET)]);
-        worker.send_queued();
-        daemon.report()
+    let armed = |max_order_age| {
+        let model = Model::new(path(1));
+        model.arm(path(2));
+        let commit = commit_with(&Daemon::new(), nobody, max_order_age);
+        (linked_by(commit, &model), model)
     };
-    let migrate = |token| FromDaemon::Migrate {
-        conn: 5,
-        migrate: Migrate {
-            token,
+    let orders = || {
+        let migrate = Migrate {
+            token: 2,
             primary: path(1),
-        },
+        };
+        let migrate = FromDaemon::Migrate { conn: 5, migrate };
+        [load_with(5, 1, 1, 3, false), migrate, query(3)]
     };
-    let wait = || std::thread::sleep(Duration::from_millis(1_050));
-    daemon.order(load_with(5, 1, 1, 2, false));
-    wait();
-    assert_eq!(serve().cause, Cause::Stale { token: 1 });
-    assert_eq!(model.modifies(), 0);
-    daemon.order(load_with(5, 2, 1, 2, false));
-    let loaded = serve();
-    assert_eq!(loaded.cause, Cause::Done { token: 2 });
-    assert_eq!(loaded.snapshot.alternate, Some(path(2)));
+    let causes = |(daemon, mut worker): (Client, Worker)| {
+        orders().map(|order| {
+            daemon.order(order);
+            std::thread::sleep(Duration::from_millis(1));
+            worker.serve(&[ready(SOCKET)]);
+            worker.send_queued();
+            daemon.report().cause
+        })
+    };
+    let (fresh, model) = armed(Duration::MAX);
+    let [loaded, migrated, asked] = causes(fresh);
+    assert_eq!(loaded, Cause::Done { token: 1 });
+    assert_eq!(migrated, Cause::Done { token: 2 });
+    assert_eq!(asked, Cause::Query { token: 3 });
+    assert_eq!(model.modifies(), 2);
 
-    model.set(|qp| qp.migration = MigrationState::Armed);
-    daemon.order(migrate(3));
-    wait();
-    assert_eq!(serve().cause, Cause::Stale { token: 3 });
-    assert_eq!(model.modifies(), 1);
-    daemon.order(query(4));
-    wait();
-    assert_eq!(serve().cause, Cause::Query { token: 4 });
+    let (late, model) = armed(Duration::ZERO);
+    let [loaded, migrated, asked] = causes(late);
+    assert_eq!(loaded, Cause::Stale { token: 1 });
+    assert_eq!(migrated, Cause::Stale { token: 2 });
+    assert_eq!(asked, Cause::Query { token: 3 }, "that is no order");
+    assert_eq!(model.modifies(), 0);
 }
