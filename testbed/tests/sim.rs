@@ -119,6 +119,12 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_787_319_040_729, Some(&[0, 1, 2, 3])),
         // LAPs were repeated too soon to be answered, and a better alternate was agreed on while MADs were late.
         (Named::All, 1_795_789_074_848_668, Some(&[1, 2])),
+        // An alternate was replaced though the primary, a black hole since 35 ms, did not answer.
+        (
+            Named::All,
+            1_795_805_754_545_191,
+            Some(&[1, 2, 3, 4, 5, 7, 9]),
+        ),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);

@@ -103,6 +103,16 @@ impl Core {
         still
     }
 
+    /// Whether a probe of the primary came back just now, or it is suspect, or its answers take so long that none is of
+    /// just now.
+    fn primary_answers_still(&self, cx: &mut Context) -> bool {
+        let primary = &self.qp.primary;
+        let is_late = |path| cx.probes.is_late(&path);
+        self.is_suspect(cx, primary)
+            || self.probe_path(primary).is_some_and(is_late)
+            || self.answers_still(cx, primary)
+    }
+
     /// The peer may have found that one of its paths carries nothing, and much sooner, if this host has more of them.
     pub(super) fn look_at_paths(&self, cx: &mut Context) {
         for path in [Some(&self.qp.primary), self.loaded()] {
@@ -134,7 +144,8 @@ impl Core {
     }
 
     /// Whether the armed alternate may be given up for this path. One that works is given up for a path that
-    /// answers at this moment. One that is suspect is given up for a path that has answered since, if its silence
+    /// answers at this moment, as does the primary: until both ends have loaded the new one they have different
+    /// alternates, and a primary that fails then moves them apart. One that is suspect is given up for a path that has answered since, if its silence
     /// cannot be chance: MADs of all paths may be late or lost, and then the alternate is the only one of them that
     /// both ends have. If that is not known, probes of both are sent.
     pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path) -> bool {
@@ -142,7 +153,9 @@ impl Core {
             return true;
         };
         if !self.is_suspect(cx, alternate) {
-            return self.answers_still(cx, path);
+            // Both are asked at once, also if the first has not answered.
+            let primary = self.primary_answers_still(cx);
+            return self.answers_still(cx, path) && primary;
         }
         let paths = self.probe_path(path).zip(self.probe_path(alternate));
         let probed = paths.filter(|(path, _)| cx.probes.is_probed(path));

@@ -135,6 +135,24 @@ fn a_reroute_that_makes_an_alternate_share_a_switch_has_it_replaced() {
     pair.assert_asleep(ACTIVE);
 }
 
+/// Nobody knows yet that the primary carries nothing: until both ends have loaded another alternate, hardware would move
+/// them apart.
+#[test]
+fn no_other_alternate_is_proposed_while_the_primary_does_not_answer() {
+    let mut pair = running(pair(4, 16, only_clear(3)));
+    let laps = |pair: &Pair| -> u32 {
+        let views = pair.views(ACTIVE);
+        views.iter().map(|view| view.counters.laps_sent).sum()
+    };
+    let before = laps(&pair);
+    pair.black_hole(PASSIVE, 1);
+    pair.run(20);
+    pair.reroute(only_clear(1));
+    pair.run(250);
+    assert_eq!(laps(&pair), before);
+    assert_eq!(offsets(&pair), [3; 16]);
+}
+
 #[test]
 fn a_reroute_that_changes_nothing_for_an_alternate_moves_nothing() {
     let mut pair = running(pair(5, 16, only_clear(3)));
