@@ -103,14 +103,21 @@ impl Core {
         still
     }
 
-    /// Whether a probe of the primary came back just now, or it is suspect, or its answers take so long that none is of
-    /// just now.
-    fn primary_answers_still(&self, cx: &mut Context) -> bool {
-        let primary = &self.qp.primary;
-        let is_late = |path| cx.probes.is_late(&path);
-        self.is_suspect(cx, primary)
-            || self.probe_path(primary).is_some_and(is_late)
-            || self.answers_still(cx, primary)
+    /// Whether a probe of the primary has come back since then, or none is sent, or it is suspect, or its answers take so
+    /// long that none tells how it is now. If not, one is sent.
+    fn primary_answers_since(&self, cx: &mut Context, since: Time) -> bool {
+        let primary = self.probe_path(&self.qp.primary);
+        let Some(path) = primary.filter(|path| cx.probes.is_probed(path)) else {
+            return true;
+        };
+        if cx.probes.health(&path) == PathHealth::Suspect || cx.probes.is_late(&path) {
+            return true;
+        }
+        let answers = cx.probes.answered(&path).is_some_and(|at| at >= since);
+        if !answers {
+            cx.probes.hasten(cx.now, &path);
+        }
+        answers
     }
 
     /// The peer may have found that one of its paths carries nothing, and much sooner, if this host has more of them.
@@ -144,17 +151,17 @@ impl Core {
     }
 
     /// Whether the armed alternate may be given up for this path. One that works is given up for a path that
-    /// answers at this moment, as does the primary: until both ends have loaded the new one they have different
-    /// alternates, and a primary that fails then moves them apart. One that is suspect is given up for a path that has answered since, if its silence
+    /// answers at this moment, if the primary has answered since that was `found`: until both ends have loaded it they
+    /// have different alternates, and a primary that fails then moves them apart. One that is suspect is given up for a path that has answered since, if its silence
     /// cannot be chance: MADs of all paths may be late or lost, and then the alternate is the only one of them that
     /// both ends have. If that is not known, probes of both are sent.
-    pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path) -> bool {
+    pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
         let Some(alternate) = self.armed_alternate(cx) else {
             return true;
         };
         if !self.is_suspect(cx, alternate) {
             // Both are asked at once, also if the first has not answered.
-            let primary = self.primary_answers_still(cx);
+            let primary = self.primary_answers_since(cx, found);
             return self.answers_still(cx, path) && primary;
         }
         let paths = self.probe_path(path).zip(self.probe_path(alternate));

@@ -24,6 +24,7 @@ use crate::id::PortId;
 use crate::input::{Origin, QueryError};
 use crate::overlap::Overlap;
 use crate::probe::{Finding, PathHealth, ProbePath};
+use crate::time::Time;
 use crate::token_bucket::TokenBucket;
 use crate::trace::PathLids;
 use crate::view::Reason;
@@ -67,6 +68,8 @@ enum Step {
 struct Found {
     path: Path,
     origin: Option<Origin>,
+    /// When it was found.
+    at: Time,
 }
 
 /// How the active side comes to its alternate.
@@ -500,7 +503,8 @@ impl Negotiation {
     ) {
         match self.search.paths(core, cx, number, result, origin) {
             Some(Ok((path, origin))) => {
-                self.verify(core, cx, association, Found { path, origin });
+                let at = cx.now;
+                self.verify(core, cx, association, Found { path, origin, at });
             }
             Some(Err(why)) => self.next(core, cx, why),
             None => {}
@@ -545,7 +549,7 @@ impl Negotiation {
                     cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
                 }
             }
-            PathHealth::Verified if !core.may_replace_alternate(cx, &path) => {
+            PathHealth::Verified if !core.may_replace_alternate(cx, &path, found.at) => {
                 self.step = Step::Verifying(Box::new(found));
                 cx.set(core.id, ConnAlarm::Negotiation, VERIFY_WAIT);
             }
