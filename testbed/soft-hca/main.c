@@ -112,10 +112,14 @@ static int setup_device(struct shca_dev *dev, const struct fabric_hca *hca)
 	ibdev->num_comp_vectors = num_possible_cpus();
 	strscpy(ibdev->node_desc, dev_name(&ibdev->dev), sizeof(ibdev->node_desc));
 	ib_set_device_ops(ibdev, &shca_ops);
+	err = shca_quirks_init(dev);
+	if (err)
+		return err;
 
 	err = create_ports(dev, hca);
 	if (err)
 		return err;
+	shca_quirks_ports(dev);
 	err = rvt_register_device(rdi);
 	if (err)
 		return err;

@@ -43,6 +43,15 @@ struct shca_port {
 	struct work_struct copies_work;
 };
 
+/* What a device lacks, or does not answer (quirks.c) */
+enum shca_quirk {
+	SHCA_NO_CM,		/* no port has communication management in its capability mask */
+	SHCA_NO_GID,		/* no port has a GID */
+	SHCA_NO_NODE_GUID,
+	SHCA_GRH,		/* nothing is sent without a GRH, as by virtual functions in clouds */
+	SHCA_EINVAL,		/* ports are not to be asked: most of their files in sysfs end with EINVAL */
+};
+
 struct shca_dev {
 	struct rvt_dev_info rdi;	/* first: rdmavt allocates the device */
 	struct list_head list;
@@ -55,6 +64,7 @@ struct shca_dev {
 	u32 next_qpn;
 	bool hears;			/* takes packets: its QP table exists */
 	bool tells;			/* ib_core wants to know of port events */
+	unsigned long quirks;
 
 	/* firmware */
 	unsigned int number;
@@ -216,6 +226,11 @@ void shca_copies_stop(struct shca_port *port);
 
 /* firmware.c */
 void shca_firmware_init(struct shca_dev *dev);
+
+/* quirks.c; the device has its name */
+int shca_quirks_init(struct shca_dev *dev);
+void shca_quirks_ports(struct shca_dev *dev);
+bool shca_has_quirk(struct shca_dev *dev, enum shca_quirk quirk);
 
 /* ud.c */
 bool shca_ud_send_next(struct shca_qp *sq);

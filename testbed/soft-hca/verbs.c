@@ -104,14 +104,24 @@ void shca_set_limits(struct rvt_driver_params *dparms, __be64 guid)
 
 static int query_port(struct ib_device *ibdev, u32 port_num, struct ib_port_attr *attr)
 {
-	fabric_query_port(shca_port(to_shca(ibdev), port_num)->fabric, attr);
+	struct shca_dev *dev = to_shca(ibdev);
+
+	/* ib_core takes no device that does not answer when it is registered. */
+	if (shca_has_quirk(dev, SHCA_EINVAL) && READ_ONCE(dev->tells))
+		return -EINVAL;
+	fabric_query_port(shca_port(dev, port_num)->fabric, attr);
 	return 0;
 }
 
 static int modify_port(struct ib_device *ibdev, u32 port_num, int mask,
 		       struct ib_port_modify *modify)
 {
-	return fabric_modify_port(shca_port(to_shca(ibdev), port_num)->fabric, mask, modify);
+	struct shca_dev *dev = to_shca(ibdev);
+	struct ib_port_modify masked = *modify;
+
+	if (shca_has_quirk(dev, SHCA_NO_CM))
+		masked.set_port_cap_mask &= ~IB_PORT_CM_SUP;
+	return fabric_modify_port(shca_port(dev, port_num)->fabric, mask, &masked);
 }
 
 static int modify_device(struct ib_device *ibdev, int mask, struct ib_device_modify *modify)
@@ -136,7 +146,8 @@ static int query_gid(struct ib_device *ibdev, u32 port_num, int index, union ib_
 
 	if (index < 0 || index >= SHCA_GUIDS)
 		return -EINVAL;
-	gid->global.interface_id = fabric_port_guid(fp, index);
+	gid->global.interface_id = shca_has_quirk(to_shca(ibdev), SHCA_NO_GID) ?
+				   0 : fabric_port_guid(fp, index);
 	/* The GID of an entry without GUID is zero, as all know it that is not in use. */
 	gid->global.subnet_prefix = gid->global.interface_id ? fabric_gid_prefix(fp) : 0;
 	return 0;

@@ -152,9 +152,9 @@ impl Core {
 
     /// Whether the armed alternate may be given up for this path. One that works is given up for a path that
     /// answers at this moment, if the primary has answered since that was `found`: until both ends have loaded it they
-    /// have different alternates, and a primary that fails then moves them apart. One that is suspect is given up for a path that has answered since, if its silence
-    /// cannot be chance: MADs of all paths may be late or lost, and then the alternate is the only one of them that
-    /// both ends have. If that is not known, probes of both are sent.
+    /// have different alternates, and a primary that fails then moves them apart. One that is suspect is given up for a
+    /// path that has answered since, if its silence cannot be chance: MADs of all paths may be late or lost, and then
+    /// the alternate is the only one of them that both ends have. If that is not known, probes of both are sent.
     pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
         let Some(alternate) = self.armed_alternate(cx) else {
             return true;

@@ -35,6 +35,7 @@ mod memcheck;
 mod neigh;
 mod new_lid;
 mod no_daemon;
+mod odd_devices;
 mod operate;
 mod pkey;
 mod policy;
@@ -89,6 +90,7 @@ pub static ALL: &[Drill] = &[
     abuse::FROM_ELSEWHERE,
     abuse::SLOW_PEER,
     refused::DRILL,
+    odd_devices::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,

@@ -44,9 +44,24 @@ multicast() {
 	need 'return status 0'
 }
 
+# A member on the sender's own port gets a copy as well, from the HCA: the fabric brings none back.
+multicast_on_a_port() {
+	local receiver
+	host-a mckey -m 239.0.0.7 -b 10.0.1.1 -C 20 >"$logs/own-receiver" 2>&1 &
+	receiver=$!
+	await 10 has_group
+	sleep 2
+	output host-a mckey -m 239.0.0.7 -b 10.0.1.1 -C 20 -s
+	need 'return status 0'
+	wait "$receiver" || { cat "$logs/own-receiver"; fail "the receiver ended with status $?"; }
+	output cat "$logs/own-receiver"
+	need 'data transfers complete'
+}
+
 row world-netns "rdma dev set netns, ibv_devices" to_netns
 row ipoib-rail-a ping ipoib_ping 10.0.1.2
 row ipoib-rail-b ping ipoib_ping 10.0.2.2
 row rping-rail-a rping r_ping 10.0.1.1
 row rping-rail-b rping r_ping 10.0.2.1
 row mckey mckey multicast
+row mckey-own-port mckey multicast_on_a_port
