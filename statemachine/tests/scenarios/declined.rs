@@ -98,6 +98,19 @@ fn a_gid_that_the_peer_prefers_is_proposed_next_at_most_twice() {
     );
 }
 
+#[test]
+fn where_no_path_leads_to_a_gid_that_the_peer_prefers_another_is_proposed_without_a_pause() {
+    let mut pair = redirected(5, |_| Gid::new(0xfe80 << 48, Guid(0x9000)));
+    pair.net.lmc = 0;
+    for host in &mut pair.hosts {
+        host.ports.iter_mut().for_each(|port| port.lmc = 0);
+    }
+    pair.begin();
+    pair.run(300);
+    let proposed = proposed(&pair);
+    assert!(proposed.len() >= 2, "{proposed:?}");
+}
+
 /// A peer can name any number of ports that do not exist.
 #[test]
 fn at_most_eight_ports_of_a_peer_are_known() {

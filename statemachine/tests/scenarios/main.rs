@@ -44,6 +44,7 @@ mod replacement;
 mod restart;
 mod roles;
 mod routing;
+mod same_host;
 mod schedule;
 mod searching;
 mod several;
