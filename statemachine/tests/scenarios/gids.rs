@@ -50,9 +50,9 @@ fn a_new_prefix_that_an_spr_reports_is_that_of_the_path_at_once() {
     let answered = pair.hosts[ACTIVE].sent("SPR");
     pair.lose.remove("SAP");
     while pair.hosts[ACTIVE].sent("SPR") == answered {
-        pair.run(1);
+        pair.run_us(20);
     }
-    pair.run(1);
+    pair.run_us(130);
     assert_eq!(pair.hosts[ACTIVE].sent("SPR"), answered + 1);
     let now = pair.view(PASSIVE).primary.dgid;
     assert_eq!(now, gid_in(PREFIX, (ACTIVE, 1)));
