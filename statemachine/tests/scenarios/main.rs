@@ -54,6 +54,7 @@ mod steering;
 mod storm;
 mod stranger;
 mod suggesting;
+mod suspects;
 mod turns;
 mod two_subnets;
 mod unknown_gid;
