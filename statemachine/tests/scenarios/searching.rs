@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Looking for a path: what is asked for, and which answers still count.
 
+use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use statemachine::trace::{PathLids, What};
 use statemachine::{Candidate, Command};
@@ -138,6 +139,40 @@ fn a_peer_that_becomes_slow_is_not_sent_more_copies() {
         let sent = pair.hosts[ACTIVE].sent("LAP") - before;
         assert!(sent <= 25, "{sent} copies of 20 LAPs, {delay} us");
     }
+}
+
+/// Its applications are told when no alternate can be had, and none is looked for any more.
+#[test]
+fn a_load_that_fails_after_the_peer_has_closed_is_no_failed_search() {
+    let mut pair = Pair::new(10);
+    pair.opted_in = true;
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Stopped);
+    pair.begin();
+    pair.run(700);
+    assert_eq!(pair.hosts[ACTIVE].unread(), ["load"]);
+    pair.close(PASSIVE);
+    pair.run(100);
+    pair.resume_library_with(ACTIVE, Some(LibraryFault::Fails(22)));
+    pair.run(100);
+    assert_eq!(pair.view(ACTIVE).counters.failed_orders, 1);
+    let events = &pair.hosts[ACTIVE].events;
+    assert!(!events.contains(&AppEvent::AltRouteError), "{events:?}");
+}
+
+/// No path source has answered by then, and one has half a minute.
+#[test]
+fn a_connection_that_is_closed_during_its_search_leaves_no_question_behind() {
+    let mut pair = Pair::new(11);
+    pair.sa_takes = Some(60_000_000);
+    pair.begin();
+    pair.run(200);
+    assert_eq!(queries(&pair), 1);
+    for host in [ACTIVE, PASSIVE] {
+        pair.close(host);
+    }
+    pair.run(10_000);
+    let engine = pair.hosts[ACTIVE].engine.as_ref().expect("a daemon");
+    assert_eq!(engine.next_alarm(), None);
 }
 
 /// What the queue pair is like is in the report, so that a second try may do better. A third would not.
