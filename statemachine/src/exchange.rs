@@ -454,6 +454,26 @@ mod tests {
         assert_eq!(exchange.tries(), 2);
     }
 
+    /// The peer may have answered the second copy long before the third was sent.
+    #[test]
+    fn what_yielded_before_its_last_copy_tells_no_round_trip() {
+        let mut cx = context();
+        crowd(&mut cx);
+        let mut exchange = Exchange::new(7, 0);
+        for _ in 0..3 {
+            send(&mut cx, &mut exchange, RoundTrip::default());
+        }
+        assert!(exchange.has_yielded());
+        cx.schedule.leave(Waiter::Closing(1));
+        cx.schedule = Default::default();
+        send(&mut cx, &mut exchange, RoundTrip::default());
+        assert_eq!((exchange.has_yielded(), exchange.tries()), (false, 3));
+        cx.now = cx.now + Duration::from_millis(8);
+        let mut round_trip = RoundTrip::default();
+        exchange.answered(&cx, &mut round_trip);
+        assert_eq!(round_trip, RoundTrip::default());
+    }
+
     #[test]
     fn one_that_was_put_off_goes_on_when_there_is_room() {
         let mut cx = context();

@@ -122,6 +122,15 @@ mod tests {
     }
 
     #[test]
+    fn of_one_payers_connections_the_one_that_has_waited_longest_goes_first() {
+        let mut failbacks = Failbacks::default();
+        for conn in [3, 1, 2] {
+            failbacks.enqueue(id(conn), Payer(1));
+        }
+        assert_eq!(numbers(&go(&mut failbacks)), [3, 1, 2]);
+    }
+
+    #[test]
     fn payers_take_turns_and_none_has_more_than_half_while_others_wait() {
         let mut failbacks = Failbacks::default();
         for conn in 1..=20 {

@@ -107,6 +107,38 @@ fn with_pool<T>(
 }
 
 #[test]
+fn a_path_ends_at_the_port_of_its_guid_unless_that_port_is_known_to_have_another_lid() {
+    let ends_at = |second_prefix: u64, named: PortAddress| {
+        let mut ports = Ports::default();
+        for (number, prefix) in [(1, PREFIX), (2, second_prefix)] {
+            let status = PortStatus {
+                active: true,
+                lid: Lid(0x20 * u16::from(number)),
+                gid: Gid::new(prefix, Guid(HOST.0 + u64::from(number))),
+                ..PortStatus::default()
+            };
+            ports.update(PortId::new(HOST, number), Some(status), Duration::ZERO);
+        }
+        let primary = path(1, far(0x21, 9));
+        let pool = CandidatePool {
+            ports: &ports,
+            node_guid: HOST,
+            primary: &primary,
+            peer_ports: &[named, far(0x22, 9)],
+            salt: 0,
+        };
+        pool.far_port(&primary)
+    };
+    assert_eq!(
+        ends_at(PREFIX, far(0x21, 10)),
+        Some(1),
+        "the LID's new port"
+    );
+    assert_eq!(ends_at(PREFIX, far(0x21, 0)), Some(0), "out of service");
+    assert_eq!(ends_at(PREFIX + 1, far(0x21, 10)), Some(0), "two subnets");
+}
+
+#[test]
 fn the_primarys_far_port_is_an_end_though_the_peer_has_not_named_it() {
     let (first, second) = (far(0x21, 9), far(0x22, 10));
     let remote = |primary: PortAddress, told: &[PortAddress]| {

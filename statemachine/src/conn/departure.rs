@@ -80,3 +80,20 @@ impl Departure {
         self.0.as_ref()?.until
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_change_is_the_end_of_a_pause_or_of_the_order_whichever_comes_first() {
+        let mut departure = Departure::ordered(Time(1_000_000));
+        assert_eq!(departure.next_change(Time(5)), Some(Time(1_000_000)));
+        departure.pause(Time(5), |pause| pause);
+        assert_eq!(departure.next_change(Time(5)), Some(Time(100_005)));
+        assert!(!departure.take_expired_pause(Time(100_004)));
+        assert!(departure.take_expired_pause(Time(100_005)));
+        assert_eq!(departure.next_change(Time(100_005)), Some(Time(1_000_000)));
+        assert_eq!(departure.next_change(Time(1_000_000)), None, "it is over");
+    }
+}

@@ -334,13 +334,16 @@ fn each_user_of_a_path_hears_of_it_once_and_of_one_thing_after_the_other() {
     let answer = Finding::Answer { was_suspect: true };
     world.probes.findings.push_back((path, answer));
     let mut heard = Vec::new();
+    assert!(world.probes.has_findings());
     while let Some(hearer) = world.probes.next_hearer() {
+        assert!(world.probes.has_findings(), "more may have to hear of it");
         heard.push((hearer.conn, hearer.finding, hearer.is_first_of));
         if heard.len() == 2 {
             // One that has gone meanwhile hears nothing.
             world.probes.unwatch(path, id(3));
         }
     }
+    assert!(!world.probes.has_findings());
     let of = |conn, finding, first| (id(conn), finding, first);
     assert_eq!(
         heard,

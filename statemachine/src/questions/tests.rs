@@ -148,6 +148,17 @@ fn one_first_query_at_a_time_while_a_connection_rearms() {
 }
 
 #[test]
+fn queries_of_connections_that_were_armed_leave_one_place_to_a_first_query() {
+    let mut questions = Questions::default();
+    for conn in 0..50 {
+        ask(&mut questions, Urgency::Rearm, conn);
+    }
+    assert_eq!(polled(&mut questions).len(), MAX_UNDER_WAY - 1);
+    ask(&mut questions, Urgency::Initial, 100);
+    assert_eq!(polled(&mut questions), [100]);
+}
+
+#[test]
 fn a_question_has_the_urgency_of_its_most_urgent_member() {
     let mut questions = Questions::default();
     let join = |questions: &mut Questions, urgency, conn, dlid| {

@@ -98,6 +98,38 @@ fn a_gid_that_the_peer_prefers_is_proposed_next_at_most_twice() {
     );
 }
 
+#[test]
+fn fewer_paths_are_proposed_after_an_invalid_gid_than_after_an_invalid_lid() {
+    let proposed = [ApStatus::InvalidGid, ApStatus::InvalidLid].map(|status| {
+        let mut pair = Pair::with(6, 1, 1);
+        pair.config.verify = Duration::ZERO;
+        pair.twist(move |message| {
+            if let Message::Apr(apr) = message {
+                apr.ar_status = status.into();
+            }
+        });
+        pair.record("LAP");
+        pair.begin();
+        pair.run(300);
+        proposed(&pair).len()
+    });
+    // Between two ports there may be a path by other LIDs, but none if the peer does not know the port.
+    assert!(proposed[0] < proposed[1], "{proposed:?}");
+}
+
+#[test]
+fn where_no_path_leads_to_a_gid_that_the_peer_prefers_another_is_proposed_without_a_pause() {
+    let mut pair = redirected(5, |_| Gid::new(0xfe80 << 48, Guid(0x9000)));
+    pair.net.lmc = 0;
+    for host in &mut pair.hosts {
+        host.ports.iter_mut().for_each(|port| port.lmc = 0);
+    }
+    pair.begin();
+    pair.run(300);
+    let proposed = proposed(&pair);
+    assert!(proposed.len() >= 2, "{proposed:?}");
+}
+
 /// A peer can name any number of ports that do not exist.
 #[test]
 fn at_most_eight_ports_of_a_peer_are_known() {

@@ -36,3 +36,24 @@ fn a_new_prefix_is_that_of_paths_without_a_grh_only() {
         assert_ne!(now.interface_id(), Guid(0));
     }
 }
+
+/// The peer's LAPs are lost, so that its answer is the first to say so.
+#[test]
+fn a_new_prefix_that_an_spr_reports_is_that_of_the_path_at_once() {
+    let mut pair = Pair::armed(3);
+    pair.run(2_000);
+    pair.lose.insert("LAP", usize::MAX);
+    pair.lose.insert("SAP", usize::MAX);
+    pair.change_prefix(PREFIX);
+    pair.run(20);
+    assert_eq!(pair.view(PASSIVE).primary.dgid, gid((ACTIVE, 1)));
+    let answered = pair.hosts[ACTIVE].sent("SPR");
+    pair.lose.remove("SAP");
+    while pair.hosts[ACTIVE].sent("SPR") == answered {
+        pair.run_us(20);
+    }
+    pair.run_us(130);
+    assert_eq!(pair.hosts[ACTIVE].sent("SPR"), answered + 1);
+    let now = pair.view(PASSIVE).primary.dgid;
+    assert_eq!(now, gid_in(PREFIX, (ACTIVE, 1)));
+}

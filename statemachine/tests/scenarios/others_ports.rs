@@ -199,6 +199,11 @@ fn a_suggestion_of_such_a_port_is_rejected() {
 
 /// The liar connects to a passive victim, and proposes an alternate that ends at this port. The answer.
 fn proposes(pair: &mut Pair, second: PeerPort, by: u8) -> Vec<ApStatus> {
+    proposes_from(pair, second, by, LIAR)
+}
+
+/// The same, and the proposal comes from this LID.
+fn proposes_from(pair: &mut Pair, second: PeerPort, by: u8, lid: Lid) -> Vec<ApStatus> {
     pair.register_some(PASSIVE, 1..2);
     let fields = |near: PeerPort, far: u8| PathFields {
         local_port_lid: near.lid,
@@ -244,6 +249,7 @@ fn proposes(pair: &mut Pair, second: PeerPort, by: u8) -> Vec<ApStatus> {
     };
     let from = MadSource {
         port: pair.hosts[PASSIVE].port_id(by),
+        lid,
         ..source(pair, PASSIVE, 2)
     };
     pair.forge(PASSIVE, from, lap.into());
@@ -276,6 +282,25 @@ fn a_passive_victim_takes_no_alternate_to_its_own_or_a_third_hosts_port() {
             assert_eq!(pair.hosts[PASSIVE].qps[1].alternate, None, "{second:?}");
         }
     }
+}
+
+/// What one port of the host sends to the other comes from a LID of the host's own. Only what comes in by the alternate's
+/// own port proves that its far end is elsewhere.
+#[test]
+fn a_message_from_a_lid_of_the_hosts_own_does_not_make_that_the_peers() {
+    let second = port(Gid::new(0xfe80 << 48, Guid(0x667)), base_lid((PASSIVE, 2)));
+    let mut pair = pair(14, PASSIVE, true);
+    pair.record("APR");
+    proposes_from(&mut pair, second, 1, second.lid);
+    let answers = pair
+        .recorded()
+        .iter()
+        .filter_map(|(_, _, message)| match message {
+            cm::Message::Apr(apr) => Some(apr.status()),
+            _ => None,
+        });
+    assert_eq!(answers.collect::<Vec<_>>(), [ApStatus::InvalidGid]);
+    assert_eq!(pair.hosts[PASSIVE].qps[1].alternate, None);
 }
 
 #[test]

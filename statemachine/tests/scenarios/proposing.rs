@@ -9,7 +9,7 @@ use cm_msgs::control::{Mode, PolicyOverride};
 use statemachine::view::Held;
 use statemachine::{Command, MadSource};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid};
+use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair, base_lid};
 
 #[test]
 fn without_probes_nothing_is_waited_for() {
@@ -110,6 +110,18 @@ fn nor_does_an_operator_while_that_is_so() {
     pair.run(1_000);
     assert_eq!(pair.view(ACTIVE).held, Some(Held::Negotiating));
     assert_eq!(pair.qp(ACTIVE).primary.port, 1);
+}
+
+/// Its library is slow, which keeps it from no other LAP.
+#[test]
+fn a_peer_that_asks_for_time_is_sent_the_laps_of_all_connections() {
+    let mut pair = Pair::with(7, 0, 150);
+    pair.hosts[PASSIVE].fault = Some(LibraryFault::Stopped);
+    pair.begin();
+    pair.run(3_000);
+    let views = pair.views(ACTIVE);
+    let proposed = views.iter().filter(|view| view.counters.laps_sent > 0);
+    assert_eq!(proposed.count(), 150);
 }
 
 /// A path was proposed, and the peer has not answered yet.

@@ -4,6 +4,7 @@
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;
 use cm_msgs::{Lid, PKey};
+use statemachine::Command;
 use statemachine::view::{Protection, Reason};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
@@ -164,6 +165,23 @@ fn a_port_whose_lid_changes_twice_is_lost_unless_it_is_the_first_again() {
         let counters = pair.view(ACTIVE).counters;
         assert_eq!(counters.migrations, migrations, "{last}");
     }
+}
+
+/// The peer compares the primary that a LAP names with its own.
+#[test]
+fn a_proposal_is_made_again_when_the_primary_is_shown_with_another_lid() {
+    let mut pair = Pair::new(32);
+    pair.sa_dead = true;
+    pair.begin();
+    pair.run(1_000);
+    pair.lose.insert("APR", usize::MAX);
+    pair.sa_dead = false;
+    pair.command(ACTIVE, Command::Rearm);
+    pair.run(20);
+    let before = pair.view(ACTIVE).counters.laps_sent;
+    assert_eq!(before, 1);
+    shown_with(&mut pair, NEW);
+    assert_eq!(pair.view(ACTIVE).counters.laps_sent, before + 1);
 }
 
 /// The simulation's seed 1795736709846762: an alternate led to a LID that was another host's by then, which answered

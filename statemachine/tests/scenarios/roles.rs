@@ -136,3 +136,20 @@ fn the_higher_passive_end_asks_much_later() {
     pair.run(2_000);
     assert_eq!(pair.view(PASSIVE).role, Role::Active);
 }
+
+/// Its own REQ is repeated soon. With a new one for each of the peer's, they would go out as often as the peer asks.
+#[test]
+fn a_req_of_the_peers_does_not_begin_a_req_again_that_is_under_way() {
+    let mut pair = Pair::new(7);
+    pair.roles = [Role::Active; 2];
+    pair.start(ACTIVE);
+    pair.start(PASSIVE);
+    pair.lose.insert("REQ", 1);
+    pair.register(ACTIVE);
+    pair.run(1);
+    assert_eq!(pair.hosts[ACTIVE].sent("REQ"), 1);
+    pair.register(PASSIVE);
+    pair.run(5);
+    assert_eq!(pair.hosts[PASSIVE].sent("REQ"), 1);
+    assert_eq!(pair.hosts[ACTIVE].sent("REQ"), 1);
+}

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which way messages take to the peer.
 
-use cm_msgs::Lid;
 use cm_msgs::cm::Message;
+use cm_msgs::control::MigrationState;
+use cm_msgs::path::Path;
+use cm_msgs::{Gid, Guid, Lid};
 use statemachine::Command;
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
 
 /// Where the LAPs that were recorded came from, and to which of the passive side's ports.
 fn ways(pair: &Pair) -> Vec<(Lid, u8)> {
@@ -49,4 +51,29 @@ fn a_lap_does_not_go_first_by_a_path_whose_port_is_down() {
     for (_, port) in ways(&pair) {
         assert_eq!(port, 1);
     }
+}
+
+/// An application may have given its queue pair any alternate.
+#[test]
+fn a_lap_does_not_go_first_by_a_path_to_a_port_that_the_peer_has_not_named() {
+    let mut pair = Pair::new(3);
+    let qp = &mut pair.hosts[ACTIVE].qps[0];
+    qp.migration = MigrationState::Armed;
+    qp.alternate = Some(Path {
+        port: 2,
+        slid: base_lid((ACTIVE, 2)),
+        sgid: gid((ACTIVE, 2)),
+        dlid: Lid(0x99),
+        dgid: Gid::new(0xfe80 << 48, Guid(0x999)),
+        ..qp.primary
+    });
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.record("LAP");
+    while pair.hosts[ACTIVE].sent("LAP") == 0 {
+        pair.run_us(20);
+    }
+    assert_eq!(ways(&pair), [(base_lid((ACTIVE, 1)), 1)]);
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU8;
 
 use cm_msgs::control::{Placement, PolicyOverride};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, gid};
 
 fn prefer(port: u8) -> PolicyOverride {
     PolicyOverride {
@@ -41,4 +41,24 @@ fn a_late_copy_of_such_a_wish_moves_nothing() {
         assert_eq!(port(&pair), [1, 1]);
     }
     pair.assert_armed();
+}
+
+/// The alternate ends at the port that the peer wants to leave.
+#[test]
+fn a_port_that_no_alternate_ends_at_is_gone_to_when_there_is_a_path_to_it() {
+    let rails = |pairs: &[(u8, u8)]| {
+        let ends = |&(near, far): &(u8, u8)| ((ACTIVE, near), (PASSIVE, far));
+        pairs.iter().map(ends).collect()
+    };
+    let mut pair = Pair::new(2);
+    pair.sa_knows_only(rails(&[(1, 1), (2, 1)]));
+    pair.begin();
+    pair.run(20_000);
+    pair.assert_armed();
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!(alternate.dgid, gid((PASSIVE, 1)));
+    pair.sa_knows_only(rails(&[(1, 1), (2, 1), (2, 2)]));
+    pair.set_policy(PASSIVE, prefer(2));
+    pair.run(700);
+    assert_eq!(port(&pair), [2, 2]);
 }

@@ -319,3 +319,31 @@ impl Search {
         self.rest = ThinVec::new();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::Guid;
+
+    use super::*;
+    use crate::candidate::Score;
+    use crate::id::PortId;
+
+    #[test]
+    fn a_search_that_has_ended_keeps_no_candidates() {
+        let candidate = Candidate {
+            port: PortId::new(Guid(1), 2),
+            sgid: Gid::default(),
+            dgid: Gid::default(),
+            slid: None,
+            dlid: None,
+            score: Score::BEST,
+            origin: None,
+        };
+        let mut search = Search {
+            rest: [candidate; 3].into_iter().collect(),
+            ..Search::default()
+        };
+        search.clear();
+        assert_eq!(search.rest.capacity(), 0);
+    }
+}

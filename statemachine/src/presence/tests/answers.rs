@@ -58,6 +58,12 @@ fn a_flood_of_peers_questions_is_bounded_and_holds_up_no_question_of_ours() {
     let mad = presence.poll_transmit(|id| id == port(2));
     assert_eq!(mad.map(|mad| mad.to), Some(far(2, 7)));
     assert_eq!(sent(&mut presence).len(), SENDER_MAX);
+    let (answered, discarded) = (SENDER_MAX as u64, 2000 - SENDER_MAX as u64);
+    let counters = presence.counters();
+    assert_eq!(
+        (counters.answered, counters.discarded),
+        (answered, discarded)
+    );
     presence.hear(Time(0), far(1, 9), MadWay::default(), 1, &Presence::Get);
     assert_eq!(sent(&mut presence).len(), 1, "and there is room again");
 }

@@ -114,7 +114,12 @@ impl Pair {
 
     /// A stopped process goes on.
     pub(crate) fn resume_library(&mut self, host: usize) {
-        self.hosts[host].fault = None;
+        self.resume_library_with(host, None);
+    }
+
+    /// A stopped process goes on, and does this wrong.
+    pub(crate) fn resume_library_with(&mut self, host: usize, fault: Option<LibraryFault>) {
+        self.hosts[host].fault = fault;
         for (conn, order) in core::mem::take(&mut self.hosts[host].unread) {
             self.obey(host, conn, order);
         }
