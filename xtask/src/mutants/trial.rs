@@ -94,7 +94,7 @@ impl Test {
         command.args(["--exact", &self.name, "--test-threads", "1"]);
         // A failing property is not made smaller, nor kept.
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
-        command.env("PROPTEST_FAILURE_PERSISTENCE", "off");
+        command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
         command.env("RUST_BACKTRACE", "0").env(variable, value);
         command
             .stdin(Stdio::null())
