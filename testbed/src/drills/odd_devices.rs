@@ -16,7 +16,7 @@ use super::{Context, Drill, Part};
 /// The drill.
 pub(super) const DRILL: Drill = Drill {
     name: "odd-devices",
-    about: "devices that are no endpoints of connections: ignored by name, and no reason to fail",
+    about: "devices at which no connection ends: ignored by name, no reason to fail",
     parts: &[Part {
         world: Kind::Flat,
         run,
