@@ -199,7 +199,7 @@ pub enum What {
         /// A positive errno.
         errno: u8,
     },
-    /// The library did not answer an order.
+    /// An order was not answered: by the library, or by the kernel module for a queue pair of its own.
     LibrarySilent,
     /// The application was told.
     Event(AppEvent),
@@ -338,7 +338,7 @@ impl fmt::Display for Trace {
             ),
             What::Stale => f.write_str("order was stale, QP not modified"),
             What::OrderFailed { errno } => write!(f, "order failed: errno {errno}"),
-            What::LibrarySilent => f.write_str("library did not answer an order"),
+            What::LibrarySilent => f.write_str("order not answered by the library or the kernel module"),
             What::Event(event) => write!(f, "event to the application: {event}"),
             What::Dropped { message, lid, why } => {
                 write!(f, "{message} from lid {lid} dropped: {why}")
