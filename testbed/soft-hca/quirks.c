@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Devices of which no connection can be protected, as they are met in the field, by
- * name when the module is loaded:
+ * Faults that real devices have and that keep apmd from protecting connections, given by
+ * device when the module is loaded:
  *
  *	quirks=NAME:QUIRK[+QUIRK...],...
  */

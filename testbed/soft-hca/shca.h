@@ -43,13 +43,13 @@ struct shca_port {
 	struct work_struct copies_work;
 };
 
-/* What a device lacks, or does not answer (quirks.c) */
+/* Faults of a device (quirks.c) */
 enum shca_quirk {
 	SHCA_NO_CM,		/* no port has communication management in its capability mask */
 	SHCA_NO_GID,		/* no port has a GID */
 	SHCA_NO_NODE_GUID,
-	SHCA_GRH,		/* nothing is sent without a GRH, as by virtual functions in clouds */
-	SHCA_EINVAL,		/* ports are not to be asked: most of their files in sysfs end with EINVAL */
+	SHCA_GRH,		/* ports require a GRH, by their flags only: packets go without */
+	SHCA_EINVAL,		/* querying a port fails, and so do most of its files in sysfs */
 };
 
 struct shca_dev {
