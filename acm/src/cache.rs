@@ -80,6 +80,11 @@ pub(super) struct Destination {
     pub(super) asking: Option<Asking>,
     /// Doubt was cast since it was asked for: the answer may be older.
     pub(super) outdated: bool,
+    /// Another port has said that it has the address, or the kernel's neighbour table does: the other
+    /// hosts are asked before anything is given away.
+    pub(super) claimed: bool,
+    /// Claims are ignored before: the hosts have just been asked about one.
+    pub(super) claims_from: Time,
     /// When somebody last wanted it.
     pub(super) wanted_at: Time,
     /// Not to be checked again before.
@@ -93,9 +98,14 @@ impl Destination {
         self.route.as_ref().filter(|route| now < route.until)
     }
 
+    /// The path, unless it is too old or leads to a port that may not have the address any more.
+    pub(super) fn settled(&self, now: Time) -> Option<&Route> {
+        self.route(now).filter(|_| !self.claimed)
+    }
+
     /// The path, if it can be given away as it is.
     pub(super) fn fresh(&self, now: Time) -> Option<&Route> {
-        self.route(now)
+        self.settled(now)
             .filter(|route| !route.doubtful || now < self.checked_until)
     }
 
@@ -109,6 +119,13 @@ impl Destination {
     pub(super) fn gid(&self, now: Time) -> Option<Gid> {
         let (gid, until) = self.gid?;
         (now < until).then_some(gid)
+    }
+
+    /// Forgets where it is. Whether a path is forgotten with it.
+    pub(super) fn forget_port(&mut self) -> bool {
+        self.gid = None;
+        self.claimed = false;
+        self.route.take().is_some()
     }
 
     fn is_idle(&self) -> bool {
@@ -183,8 +200,7 @@ impl Cache {
     pub(super) fn drop_routes(&mut self, wrong: impl Fn(&Key, &Route) -> bool) {
         for (key, known) in &mut self.destinations {
             if known.route.as_ref().is_some_and(|route| wrong(key, route)) {
-                known.route = None;
-                known.gid = None;
+                known.forget_port();
             }
         }
     }
@@ -227,8 +243,7 @@ impl Cache {
                     .is_some_and(|route| route.path.dgid == gid)
                 || key.to == Address::Gid(gid);
             if leads {
-                known.route = None;
-                known.gid = None;
+                known.forget_port();
                 known.outdated = true;
             }
             !(leads && known.is_idle())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What this host is called: ports and partitions, and their names and addresses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use cm_msgs::acm::{Address, Counters, Name, Status};
@@ -59,6 +59,9 @@ impl LocalPort {
         (active, sm_lid, self.rate, self.subnet_timeout)
     }
 }
+
+/// Addresses that have left this host, of which it is remembered where they were.
+const LEFT_LIMIT: usize = 4096;
 
 /// An address of an IPoIB interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -136,6 +139,20 @@ pub struct Endpoint {
     pub counters: Counters,
 }
 
+/// An address that has come to an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// The address.
+    pub address: Address,
+    /// The endpoint's port.
+    pub port: PortId,
+    /// Its partition.
+    pub pkey: PKey,
+    /// Another endpoint of this host had it before, or the endpoint's port had another GID. If not, it may
+    /// have been there before this service was.
+    pub moved: bool,
+}
+
 /// One of the counters.
 type Counter = fn(&mut Counters) -> &mut u64;
 
@@ -151,6 +168,9 @@ pub(super) struct Endpoints {
     /// By device name, port and place in the port's table of partitions.
     order: Vec<EndpointId>,
     owners: HashMap<Address, EndpointId>,
+    /// Where each address was last, also of those that have gone.
+    last_at: HashMap<Address, (EndpointId, Gid)>,
+    arrivals: VecDeque<Arrival>,
     next_id: u32,
     /// Of all endpoints, and of requests that were for none.
     counters: Counters,
@@ -225,6 +245,19 @@ impl Endpoints {
             Some(id) => self.count(id, which),
             None => *which(&mut self.counters) += 1,
         }
+    }
+
+    /// The next address that has come to an endpoint.
+    pub(super) fn poll_arrival(&mut self) -> Option<Arrival> {
+        self.arrivals.pop_front()
+    }
+
+    /// The endpoints in a partition, as members of either kind.
+    pub(super) fn in_partition(&self, pkey: PKey) -> impl Iterator<Item = EndpointId> {
+        let in_it = self.in_order();
+        in_it
+            .filter(move |endpoint| same_partition(endpoint.pkey, pkey))
+            .map(|endpoint| endpoint.id)
     }
 
     /// The endpoints of a port.
@@ -335,13 +368,42 @@ impl Endpoints {
             .in_order()
             .map(|endpoint| (endpoint.id, self.addresses_of(endpoint)))
             .collect();
-        self.owners.clear();
+        let owners_before = std::mem::take(&mut self.owners);
         for (id, addresses) in addresses {
             for address in &addresses {
                 self.owners.entry(address.address).or_insert(id);
             }
             if let Some(endpoint) = self.endpoints.get_mut(&id) {
                 endpoint.addresses = addresses;
+            }
+        }
+        self.note_arrivals(&owners_before);
+    }
+
+    /// Compares where each address is with where it was last.
+    fn note_arrivals(&mut self, owners_before: &HashMap<Address, EndpointId>) {
+        if self.last_at.len() > self.owners.len() + LEFT_LIMIT {
+            let owners = &self.owners;
+            self.last_at
+                .retain(|address, _| owners.contains_key(address));
+        }
+        for (address, id) in &self.owners {
+            let Some(endpoint) = self.endpoints.get(id) else {
+                continue;
+            };
+            let Some(port) = self.ports.get(&endpoint.port) else {
+                continue;
+            };
+            let at = (*id, port.status.gid);
+            let was = self.last_at.insert(*address, at);
+            let moved = was.is_some_and(|was| was != at);
+            if moved || owners_before.get(address) != Some(id) {
+                self.arrivals.push_back(Arrival {
+                    address: *address,
+                    port: endpoint.port,
+                    pkey: endpoint.pkey,
+                    moved,
+                });
             }
         }
     }

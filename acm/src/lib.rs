@@ -34,7 +34,7 @@ mod view;
 pub use answer::Answer;
 pub use cache::RouteOrigin;
 pub use clients::{Buffers, Clients, Ended, Served};
-pub use endpoints::{Endpoint, EndpointId, Interface, LocalPort, Naming, OwnAddress};
+pub use endpoints::{Arrival, Endpoint, EndpointId, Interface, LocalPort, Naming, OwnAddress};
 pub use request::{Breach, frame};
 pub use requester::{Client, Extra, Host, Requester, User};
 pub use resolver::{Settings, Stats};

@@ -109,5 +109,5 @@ impl Rechecks {
 fn is_due(now: Time, known: &Destination) -> bool {
     known.asking.is_none()
         && now < known.wanted_at + WANTED
-        && known.route.as_ref().is_some_and(|route| route.doubtful)
+        && (known.claimed || known.route.as_ref().is_some_and(|route| route.doubtful))
 }

@@ -9,7 +9,7 @@ use cm_msgs::acm::{Address, Entry, Status};
 use cm_msgs::sa::PathRecord;
 use cm_msgs::{Gid, Lid};
 use paths::source::{Question, Urgency};
-use statemachine::{Origin, PathQuery, QueryError, Random, Time};
+use statemachine::{Origin, PathQuery, QueryError, Random, Time, TokenBucket};
 
 use super::asks::{Asks, Numbers};
 use super::cache::{Asking, Cache, Destination, Key, NEVER, Route, RouteOrigin, until};
@@ -19,6 +19,11 @@ use super::net::{Location, Lookup, LookupError, PortPartition};
 use super::rechecks::Rechecks;
 use super::requester::{Requester, User, Waiter};
 
+/// How long claims of other ports are ignored after the hosts were asked about one.
+const CLAIM_PAUSE: Duration = Duration::from_secs(1);
+/// So many claims at once, and one more every so many microseconds, are asked about without anybody
+/// wanting the address; of others the hosts are asked when it is wanted.
+type ClaimBudget = TokenBucket<16, 62_500>;
 /// How often what is too old is looked for.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -48,6 +53,8 @@ pub struct Stats {
     pub rechecked: u64,
     /// Destinations dropped because their port had gone or no path led there any more.
     pub dropped: u64,
+    /// Addresses that were found at another port than before.
+    pub moved: u64,
 }
 
 /// A request that waited is answered.
@@ -63,6 +70,7 @@ pub(crate) struct Resolver {
     settings: Settings,
     cache: Cache,
     rechecks: Rechecks,
+    claim_budget: ClaimBudget,
     /// To other hosts.
     lookups: Asks<Lookup, Key>,
     /// To the path sources; even numbers.
@@ -79,6 +87,7 @@ impl Resolver {
             settings,
             cache: Cache::default(),
             rechecks: Rechecks::default(),
+            claim_budget: ClaimBudget::default(),
             lookups: Asks::new(Numbers::Even, random.split()),
             questions: Asks::new(Numbers::Even, random),
             outcomes: VecDeque::new(),
@@ -151,7 +160,7 @@ impl Resolver {
         known.wanted_at = now;
         let route = known
             .fresh(now)
-            .or_else(|| known.route(now).filter(|_| no_delay));
+            .or_else(|| known.settled(now).filter(|_| no_delay));
         match route {
             Some(route) => Some(route_for(route, dgid)),
             None => known.refused(now).map(Err),
@@ -222,7 +231,8 @@ impl Resolver {
                 return self.ask_path(now, local, key, user, Gid::default(), Some(lid));
             }
             Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => {
-                let cached = || self.cache.get(&key)?.gid(now);
+                let known = self.cache.get(&key).filter(|known| !known.claimed);
+                let cached = || known?.gid(now);
                 let own = local.own_gid(&key.to);
                 own.or_else(|| local.listed(&key.to, pkey)).or_else(cached)
             }
@@ -250,11 +260,13 @@ impl Resolver {
             port: endpoint.port,
             pkey: endpoint.pkey,
         };
+        let known = self.cache.get(&key).filter(|known| known.claimed);
         let lookup = |number| Lookup {
             number,
             endpoint,
             source,
             destination: key.to,
+            held_by: known.and_then(|known| known.gid(now)),
         };
         let number = self.lookups.add(now, user, key, lookup);
         self.asking(local, key, number.map(Asking::Host))
@@ -369,12 +381,12 @@ impl Resolver {
         }
         let found = match result {
             Ok(found) => found,
-            Err(error) => return self.refuse(now, local, key, status_of_lookup(error)),
+            Err(error) => return self.not_found(now, local, key, error),
         };
         let until = until(now, self.settings.address_timeout);
         let until = found.until.map_or(until, |heard| heard.min(until));
-        if let Some(known) = self.cache.get_mut(&key) {
-            known.gid = Some((found.gid, until));
+        if let Some(old) = self.located(now, &key, found.gid, until) {
+            return self.complete(local, key, &Ok(old));
         }
         match found.path {
             Some(path) => self.settle(now, local, key, path, RouteOrigin::Group),
@@ -383,6 +395,51 @@ impl Resolver {
                 let next = self.ask_path(now, local, key, user, found.gid, None);
                 self.end_unless(next, local, key);
             }
+        }
+    }
+
+    /// Nobody says where an address is; if another port has claimed it, it is not where it was, either.
+    fn not_found(&mut self, now: Time, local: &mut Local, key: Key, error: LookupError) {
+        if let Some(known) = self.cache.get_mut(&key)
+            && known.claimed
+        {
+            known.claims_from = now + CLAIM_PAUSE;
+            self.stats.dropped += u64::from(known.forget_port());
+        }
+        self.refuse(now, local, key, status_of_lookup(error));
+    }
+
+    /// The port `gid` has the address, until `until`. The path there, if another port's claim was all that
+    /// spoke against it.
+    fn located(&mut self, now: Time, key: &Key, gid: Gid, until: Time) -> Option<Route> {
+        let known = self.cache.get_mut(key)?;
+        let was = known.gid(now);
+        let claimed = std::mem::take(&mut known.claimed);
+        if claimed {
+            known.claims_from = now + CLAIM_PAUSE;
+        }
+        if was.is_some_and(|was| was != gid) {
+            self.stats.moved += 1;
+            known.route = None;
+        }
+        known.gid = Some((gid, until));
+        known.fresh(now).filter(|_| claimed).cloned()
+    }
+
+    /// The port `gid` says that it has an address. If another one is known to have it, the hosts are asked
+    /// before that is given away again, or now, if somebody may want it.
+    pub(crate) fn handle_claim(&mut self, now: Time, key: &Key, gid: Gid) {
+        let Some(known) = self.cache.get_mut(key) else {
+            return;
+        };
+        let is_news = known.gid(now).is_some_and(|was| was != gid) && now >= known.claims_from;
+        if !is_news || known.claimed {
+            return;
+        }
+        known.claimed = true;
+        known.outdated = true;
+        if self.claim_budget.try_take(now) {
+            self.rechecks.add([*key]);
         }
     }
 
@@ -406,9 +463,8 @@ impl Resolver {
             Ok(path) => self.settle(now, local, key, path, RouteOrigin::Source(origin)),
             Err(QueryError::NoPath) => {
                 if let Some(known) = self.cache.get_mut(&key) {
-                    self.stats.dropped += u64::from(known.route.take().is_some());
                     // The address may be at another port by now.
-                    known.gid = None;
+                    self.stats.dropped += u64::from(known.forget_port());
                 }
                 self.refuse(now, local, key, Status::NoData);
             }
@@ -451,6 +507,7 @@ impl Resolver {
         if let Some(known) = self.cache.get_mut(&key) {
             known.route = Some(route.clone());
             known.refused = None;
+            known.claimed = false;
         }
         self.complete(local, key, &Ok(route));
     }

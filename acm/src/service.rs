@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use cm_msgs::Gid;
+use cm_msgs::PKey;
 use cm_msgs::acm::{Address, Counters, Entry, Header, Name, Op, Status};
 use cm_msgs::sa::PathRecord;
 use paths::source::Question;
@@ -13,7 +14,7 @@ use statemachine::{FairShare, Origin, PortId, QueryError, Random, Time};
 use super::answer::{Answer, path_of, refused, write_path};
 use super::asks::Numbers;
 use super::cache::Key;
-use super::endpoints::{Endpoint, EndpointId, Interface, LocalPort, Naming};
+use super::endpoints::{Arrival, Endpoint, EndpointId, Interface, LocalPort, Naming};
 use super::info;
 use super::kernel;
 use super::local::Local;
@@ -79,6 +80,20 @@ impl Service {
     pub fn set_interfaces(&mut self, interfaces: Vec<Interface>) {
         self.local.endpoints.set_interfaces(interfaces);
         self.resolver.forget_moved(&self.local);
+    }
+
+    /// The next address that has come to an endpoint, which other hosts are to be told.
+    pub fn poll_arrival(&mut self) -> Option<Arrival> {
+        self.local.endpoints.poll_arrival()
+    }
+
+    /// Something says that the port `gid` has an address in a partition: a question that its host asked,
+    /// or the kernel's neighbour table. Nobody has proven it.
+    pub fn handle_claim(&mut self, now: Time, pkey: PKey, address: Address, gid: Gid) {
+        for from in self.local.endpoints.in_partition(pkey) {
+            let key = Key { from, to: address };
+            self.resolver.handle_claim(now, &key, gid);
+        }
     }
 
     /// The endpoint that has an address, if its port is up.

@@ -16,7 +16,7 @@ use super::endpoints::EndpointId;
 pub enum State {
     /// There is a path.
     Known,
-    /// There was a path before the fabric changed.
+    /// There was a path before the fabric changed, or before another port claimed the address.
     Doubtful,
     /// Somebody is being asked.
     Asking,
@@ -96,7 +96,7 @@ impl KnownDestination {
 
 fn state(known: &Destination, now: Time) -> State {
     match known.route(now) {
-        Some(route) if route.doubtful => State::Doubtful,
+        Some(route) if route.doubtful || known.claimed => State::Doubtful,
         Some(_) => State::Known,
         None if known.asking.is_some() => State::Asking,
         None => State::Absent,

@@ -104,5 +104,6 @@ pub use round_robin::key_after;
 pub use sender::Sender;
 pub use time::Time;
 pub use timers::Timers;
+pub use token_bucket::TokenBucket;
 pub use trace::{Level, Trace};
 pub use view::{ConnectionView, Counters, PortView};

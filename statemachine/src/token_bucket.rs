@@ -9,7 +9,7 @@ use crate::time::Time;
 /// (GCRA), since there may be one for each connection.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct TokenBucket<const SIZE: u32, const INTERVAL_US: u64> {
+pub struct TokenBucket<const SIZE: u32, const INTERVAL_US: u64> {
     /// When it will be full: an interval later for each token that is missing.
     full_at: Time,
 }
@@ -33,7 +33,7 @@ impl<const SIZE: u32, const INTERVAL_US: u64> TokenBucket<SIZE, INTERVAL_US> {
     }
 
     /// Takes a token, if there is one. Whether there was.
-    pub(crate) fn try_take(&mut self, now: Time) -> bool {
+    pub fn try_take(&mut self, now: Time) -> bool {
         let has = self.has_token(now);
         if has {
             self.take(now);

@@ -49,6 +49,11 @@ impl Heard {
         found.filter(|(_, until)| *until > now)
     }
 
+    /// Forgets what was announced of an address.
+    pub(super) fn remove(&mut self, address: &Address) {
+        self.announced.remove(address);
+    }
+
     /// Forgets everything: the fabric may have become another one.
     pub(super) fn clear(&mut self) {
         self.announced.clear();

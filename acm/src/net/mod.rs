@@ -7,8 +7,8 @@
 //! again at once, the old group is listened to while a new SM is asked to let the port join, and an
 //! answer does not wait for the SA.
 
+mod announcements;
 mod datagram;
-
 mod group;
 mod heard;
 mod participant;
@@ -113,6 +113,9 @@ pub struct Lookup {
     pub source: Address,
     /// The address in question.
     pub destination: Address,
+    /// The port where it was, if another one has claimed it since. What is heard is not believed then,
+    /// and if this port answers, it stays there.
+    pub held_by: Option<Gid>,
 }
 
 /// Where an address is.
@@ -218,6 +221,15 @@ pub enum Output {
     },
     /// A lookup is answered.
     Resolved(u32, Result<Location, LookupError>),
+    /// A host has said, by a question of its own, that it has this address. Nobody has proven it.
+    Claimed {
+        /// Where it was heard.
+        endpoint: PortPartition,
+        /// The address.
+        address: Address,
+        /// The port.
+        gid: Gid,
+    },
 }
 
 /// What happened, since the start. Operators are shown it under these names.
@@ -242,6 +254,8 @@ pub struct Counters {
     pub answers_sent: u64,
     /// Questions for our addresses by members of other groups only.
     pub no_common_group: u64,
+    /// Addresses of ours that were announced, each time.
+    pub announced: u64,
     /// Datagrams that are no messages.
     pub malformed: u64,
 }
@@ -380,6 +394,20 @@ impl Net {
         self.drive(now);
     }
 
+    /// An address has come to an endpoint from another one of this host (`moved`), or from elsewhere:
+    /// all members of the group are told, three times within two seconds. What has come from
+    /// elsewhere is not announced while the endpoint is not in its group, since this host may just
+    /// have started.
+    pub fn announce(&mut self, now: Time, id: PortPartition, address: Address, moved: bool) {
+        for (other, endpoint) in &mut self.endpoints {
+            match *other == id {
+                true => endpoint.announce(now, address, moved),
+                false => endpoint.announce_no_longer(&address),
+            }
+        }
+        self.drive(now);
+    }
+
     /// An endpoint received something. `mine`: whether an address is this endpoint's.
     ///
     /// # Errors
@@ -456,6 +484,7 @@ impl std::ops::AddAssign for Counters {
         self.heard_used += other.heard_used;
         self.answers_sent += other.answers_sent;
         self.no_common_group += other.no_common_group;
+        self.announced += other.announced;
         self.malformed += other.malformed;
     }
 }

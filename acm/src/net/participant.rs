@@ -10,10 +10,11 @@ use cm_msgs::sa::McMemberRecord;
 use cm_msgs::{Gid, Lid, Qpn};
 use statemachine::{Backoff, Random, Time};
 
+use super::announcements::Announcements;
 use super::datagram::{AddressVector, Datagram};
 use super::group::{self, Demand, Group, MULTICAST_QPN};
 use super::heard::{Announced, Heard};
-use super::questions::{Due, Questions};
+use super::questions::{Answered, Due, Overdue, Questions};
 use super::{
     Counters, Location, Lookup, LookupError, Malformed, Output, PortPartition, RouteProt, Settings,
     UpPort,
@@ -45,6 +46,7 @@ pub(super) struct Participant {
     attached: Option<(Gid, Lid)>,
     questions: Questions,
     heard: Heard,
+    announcements: Announcements,
     counters: Counters,
     outputs: VecDeque<Output>,
 }
@@ -61,6 +63,7 @@ impl Participant {
             attached: None,
             questions: Questions::new(random),
             heard: Heard::default(),
+            announcements: Announcements::default(),
             counters: Counters::default(),
             outputs: VecDeque::new(),
         }
@@ -199,6 +202,7 @@ impl Participant {
         if self.is_ready() {
             self.ask_again(now, settings);
             self.ask_next(now, settings);
+            self.announce_next(now);
         } else {
             self.give_up_questions();
         }
@@ -276,6 +280,9 @@ impl Participant {
 
     /// Asks the fabric where an address is.
     pub(super) fn lookup(&mut self, now: Time, lookup: &Lookup) {
+        if lookup.held_by.is_some() {
+            self.heard.remove(&lookup.destination);
+        }
         let result = if !self.is_ready() {
             Err(LookupError::NotReady)
         } else if let Some((announced, until)) = self.heard.get(now, &lookup.destination) {
@@ -283,8 +290,7 @@ impl Participant {
             self.answer_lookups(&[lookup.number], &announced, Some(until));
             return;
         } else {
-            let (source, destination) = (lookup.source, lookup.destination);
-            self.questions.ask(now, lookup.number, source, destination)
+            self.questions.ask(now, lookup)
         };
         if let Err(error) = result {
             self.finish(&[lookup.number], Err(error));
@@ -329,15 +335,18 @@ impl Participant {
 
     fn ask_again(&mut self, now: Time, settings: &Settings) {
         let wait = self.first_wait(settings);
-        while let Some(due) = self.questions.overdue(now, settings, wait) {
-            match due {
-                Ok(due) => {
+        while let Some(overdue) = self.questions.overdue(now, settings, wait) {
+            match overdue {
+                Overdue::Again(due) => {
                     self.counters.questions_repeated += 1;
                     self.send_question(due);
                 }
-                Err(numbers) => {
+                Overdue::Unanswered(numbers) => {
                     self.counters.unanswered += 1;
                     self.finish(&numbers, Err(LookupError::Unanswered));
+                }
+                Overdue::Moved(numbers, announced) => {
+                    self.answer_lookups(&numbers, &announced, None);
                 }
             }
         }
@@ -348,6 +357,31 @@ impl Participant {
         while let Some(due) = self.questions.next(now, settings.depth, wait) {
             self.counters.questions += 1;
             self.send_question(due);
+        }
+    }
+
+    /// An address is this endpoint's now.
+    pub(super) fn announce(&mut self, now: Time, address: Address, moved: bool) {
+        if moved || self.is_ready() {
+            self.announcements.add(now, address);
+        }
+    }
+
+    /// An address is another endpoint's now.
+    pub(super) fn announce_no_longer(&mut self, address: &Address) {
+        self.announcements.remove(address);
+    }
+
+    fn announce_next(&mut self, now: Time) {
+        while let Some(address) = self.announcements.next(now) {
+            self.counters.announced += 1;
+            let tid = self.questions.new_tid();
+            let (source, destination) = (address, address);
+            self.send_question(Due {
+                tid,
+                source,
+                destination,
+            });
         }
     }
 
@@ -402,7 +436,7 @@ impl Participant {
             Message::Question(question) => {
                 self.asked(now, settings, datagram, gid, &question, mine);
             }
-            Message::Answer(answer) => self.answered(datagram, gid, &answer),
+            Message::Answer(answer) => self.answered(now, datagram, gid, &answer),
         }
         Ok(())
     }
@@ -428,6 +462,11 @@ impl Participant {
             self.heard.insert(now, until, question.source, announced);
             let waiting = self.questions.heard(&question.source);
             self.answer_lookups(&waiting, &announced, Some(until));
+            self.outputs.push_back(Output::Claimed {
+                endpoint: self.id,
+                address: question.source,
+                gid,
+            });
         }
         if mine(&question.destination) {
             self.answer(datagram, gid, question);
@@ -454,20 +493,23 @@ impl Participant {
         self.send(to, datagram.qpn, &message);
     }
 
-    fn answered(&mut self, datagram: &Datagram, gid: Gid, answer: &Answer) {
-        let Some((_, waiting)) = self.questions.answered(answer.tid) else {
-            self.counters.late += 1;
-            return;
-        };
-        self.counters.answers += 1;
-        if answer.status != 0 {
-            return self.finish(&waiting, Err(LookupError::Refused(answer.status)));
-        }
+    fn answered(&mut self, now: Time, datagram: &Datagram, gid: Gid, answer: &Answer) {
         let announced = Announced {
             gid,
             lid: datagram.lid,
             groups: answer.groups,
         };
+        let answered = self.questions.answered(now, answer, &announced);
+        match answered {
+            None => self.counters.late += 1,
+            Some(_) => self.counters.answers += 1,
+        }
+        let Some(Answered::Lookups(waiting)) = answered else {
+            return;
+        };
+        if answer.status != 0 {
+            return self.finish(&waiting, Err(LookupError::Refused(answer.status)));
+        }
         self.answer_lookups(&waiting, &announced, None);
     }
 
@@ -478,7 +520,9 @@ impl Participant {
             _ => None,
         };
         let join = self.groups.iter().filter_map(Group::poll_timeout).min();
-        let times = [open, join, self.questions.poll_timeout()];
+        let announce = self.announcements.poll_timeout();
+        let announce = announce.filter(|_| self.is_ready());
+        let times = [open, join, self.questions.poll_timeout(), announce];
         times
             .into_iter()
             .flatten()

@@ -5,15 +5,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use cm_msgs::Gid;
 use cm_msgs::acm::Address;
+use cm_msgs::acm::resolve::Answer;
 use statemachine::{Backoff, Random, Time, Timers};
 
-use super::{LookupError, Settings};
+use super::heard::Announced;
+use super::{Lookup, LookupError, Settings};
 
 /// Questions that wait for their turn.
 const QUEUE_LIMIT: usize = 4096;
 /// Addresses of which it is remembered that nobody has them.
 const UNANSWERED_LIMIT: usize = 4096;
+/// How long the answer of another port is put off, for the port that had the address to answer.
+const OWNER_ANSWERS_WITHIN: Duration = Duration::from_millis(100);
 /// A wait is spread upwards by up to this part of it.
 const SPREAD: u128 = 4;
 
@@ -28,9 +33,39 @@ pub(super) struct Due {
     pub destination: Address,
 }
 
+/// What an answer is good for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Answered {
+    /// These lookups are answered by it.
+    Lookups(Vec<u32>),
+    /// Another port had the address, and may still answer; or it has answered as well.
+    PutOff,
+}
+
+/// What is due for a question that was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Overdue {
+    /// It is to be sent once more.
+    Again(Due),
+    /// Nobody answered these lookups.
+    Unanswered(Vec<u32>),
+    /// The port that had the address has not answered, and another one has: these lookups are answered.
+    Moved(Vec<u32>, Announced),
+}
+
+/// A claim that is to be checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    /// The port that had the address.
+    by: Gid,
+    /// Another port's answer.
+    other: Option<Announced>,
+}
+
 #[derive(Debug)]
 struct OpenQuestion {
     source: Address,
+    held: Option<Held>,
     /// Lookups that wait for the answer.
     waiting: Vec<u32>,
     /// 0 while it waits for its turn.
@@ -66,26 +101,20 @@ impl Questions {
         }
     }
 
-    /// Lookup `number` wants to know where `destination` is.
+    /// Asks what a lookup wants to know.
     ///
     /// # Errors
     /// Nobody answered lately, or too much is asked.
-    pub(super) fn ask(
-        &mut self,
-        now: Time,
-        number: u32,
-        source: Address,
-        destination: Address,
-    ) -> Result<(), LookupError> {
-        if self
-            .unanswered
-            .get(&destination)
-            .is_some_and(|until| *until > now)
-        {
+    pub(super) fn ask(&mut self, now: Time, lookup: &Lookup) -> Result<(), LookupError> {
+        let destination = lookup.destination;
+        let held = lookup.held_by.map(|by| Held { by, other: None });
+        let unanswered = self.unanswered.get(&destination);
+        if held.is_none() && unanswered.is_some_and(|until| *until > now) {
             return Err(LookupError::Unanswered);
         }
         if let Some(asking) = self.asking.get_mut(&destination) {
-            asking.waiting.push(number);
+            asking.held = asking.held.or(held);
+            asking.waiting.push(lookup.number);
             return Ok(());
         }
         if self.queue.len() >= QUEUE_LIMIT {
@@ -93,8 +122,9 @@ impl Questions {
         }
         self.queue.push_back(destination);
         let asking = OpenQuestion {
-            source,
-            waiting: vec![number],
+            source: lookup.source,
+            held,
+            waiting: vec![lookup.number],
             tid: 0,
             sent: 0,
         };
@@ -108,7 +138,7 @@ impl Questions {
             return None;
         }
         let destination = self.queue.pop_front()?;
-        let tid = self.random.nonzero_u64();
+        let tid = self.new_tid();
         let at = now + self.spread(first_wait);
         let asking = self.asking.get_mut(&destination)?;
         (asking.tid, asking.sent) = (tid, 1);
@@ -121,23 +151,34 @@ impl Questions {
         })
     }
 
+    /// The number of a question.
+    pub(super) fn new_tid(&mut self) -> u64 {
+        self.random.nonzero_u64()
+    }
+
     /// When [`Questions::overdue`] has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// A question that is to be sent once more, or the lookups of one that nobody answered.
+    /// What is due for one of the questions that were sent.
     pub(super) fn overdue(
         &mut self,
         now: Time,
         settings: &Settings,
         first_wait: Duration,
-    ) -> Option<Result<Due, Vec<u32>>> {
+    ) -> Option<Overdue> {
         let tid = self.timers.expired(now)?;
         let destination = *self.sent.get(&tid)?;
-        let sent = self.asking.get(&destination)?.sent;
+        let asking = self.asking.get(&destination)?;
+        if let Some(other) = asking.held.and_then(|held| held.other) {
+            let waiting = self.end(&destination)?.waiting;
+            return Some(Overdue::Moved(waiting, other));
+        }
+        let sent = asking.sent;
         if sent > settings.retries {
-            return Some(Err(self.give_up(now, settings.unanswered_for, destination)));
+            let waiting = self.give_up(now, settings.unanswered_for, destination);
+            return Some(Overdue::Unanswered(waiting));
         }
         // Waits are longer from copy to copy; after the last one only its answer is waited for.
         let last = sent == settings.retries;
@@ -149,23 +190,43 @@ impl Questions {
         let asking = self.asking.get_mut(&destination)?;
         asking.sent = sent + 1;
         self.timers.set(tid, at);
-        Some(Ok(Due {
+        Some(Overdue::Again(Due {
             tid,
             source: asking.source,
             destination,
         }))
     }
 
-    /// The question with this number was answered: the address, and the lookups that asked.
-    pub(super) fn answered(&mut self, tid: u64) -> Option<(Address, Vec<u32>)> {
-        let destination = *self.sent.get(&tid)?;
-        let asking = self.end(&destination)?;
-        Some((destination, asking.waiting))
+    /// A question was answered by the port that `announced` names; `None`: it is not being asked. Of a
+    /// question that is to check a claim, another answer than that of the port that had the address
+    /// is put off for a while, and one that is an error does not count.
+    pub(super) fn answered(
+        &mut self,
+        now: Time,
+        answer: &Answer,
+        announced: &Announced,
+    ) -> Option<Answered> {
+        let destination = *self.sent.get(&answer.tid)?;
+        let asking = self.asking.get_mut(&destination)?;
+        match &mut asking.held {
+            Some(held) if held.by != announced.gid => {
+                if answer.status == 0 && held.other.is_none() {
+                    held.other = Some(*announced);
+                    self.timers.set(answer.tid, now + OWNER_ANSWERS_WITHIN);
+                }
+                Some(Answered::PutOff)
+            }
+            _ => Some(Answered::Lookups(self.end(&destination)?.waiting)),
+        }
     }
 
-    /// The address spoke by itself: the lookups that asked for it.
+    /// The address spoke by itself: the lookups that asked for it, unless they are to check just that.
     pub(super) fn heard(&mut self, address: &Address) -> Vec<u32> {
         self.unanswered.remove(address);
+        let asking = self.asking.get(address);
+        if asking.is_some_and(|asking| asking.held.is_some()) {
+            return Vec::new();
+        }
         let Some(asking) = self.end(address) else {
             return Vec::new();
         };
@@ -215,12 +276,58 @@ impl Questions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PortPartition;
     use super::*;
+    use cm_msgs::acm::resolve::Groups;
+    use cm_msgs::{Guid, Lid, PKey};
+    use statemachine::PortId;
 
     const WAIT: Duration = Duration::from_secs(2);
 
     fn ip(last: u8) -> Address {
         Address::Ip([10, 0, 0, last].into())
+    }
+
+    fn lookup(number: u32, source: u8, destination: u8) -> Lookup {
+        Lookup {
+            number,
+            endpoint: PortPartition {
+                port: PortId {
+                    node_guid: Guid(1),
+                    port: 1,
+                },
+                pkey: PKey(0xffff),
+            },
+            source: ip(source),
+            destination: ip(destination),
+            held_by: None,
+        }
+    }
+
+    /// The lookup that is to check whether the port `held_by` still has the address 9.
+    fn check(number: u32, held_by: u8) -> Lookup {
+        Lookup {
+            held_by: Some(Gid([held_by; 16])),
+            ..lookup(number, 1, 9)
+        }
+    }
+
+    fn announced(port: u8) -> Announced {
+        Announced {
+            gid: Gid([port; 16]),
+            lid: Lid(port.into()),
+            groups: Groups::default(),
+        }
+    }
+
+    /// What an answer of a port is good for.
+    fn answered(questions: &mut Questions, tid: u64, port: u8) -> Option<Answered> {
+        let answer = Answer {
+            tid,
+            status: 0,
+            groups: Groups::default(),
+        };
+        questions.answered(second(0), &answer, &announced(port))
     }
 
     fn second(number: u64) -> Time {
@@ -230,14 +337,15 @@ mod tests {
     #[test]
     fn the_same_question_is_asked_once() {
         let mut questions = Questions::new(Random::new([1; 32]));
-        questions.ask(second(0), 1, ip(1), ip(9)).unwrap();
-        questions.ask(second(0), 2, ip(1), ip(9)).unwrap();
+        questions.ask(second(0), &lookup(1, 1, 9)).unwrap();
+        questions.ask(second(0), &lookup(2, 1, 9)).unwrap();
         let due = questions.next(second(0), 4, WAIT).unwrap();
         assert_eq!((due.source, due.destination), (ip(1), ip(9)));
         assert_eq!(questions.next(second(0), 4, WAIT), None);
-        assert_eq!(questions.answered(due.tid ^ 1), None);
-        assert_eq!(questions.answered(due.tid), Some((ip(9), vec![1, 2])));
-        assert_eq!(questions.answered(due.tid), None, "answered twice");
+        assert_eq!(answered(&mut questions, due.tid ^ 1, 9), None);
+        let both = Some(Answered::Lookups(vec![1, 2]));
+        assert_eq!(answered(&mut questions, due.tid, 9), both);
+        assert_eq!(answered(&mut questions, due.tid, 9), None, "answered twice");
         assert_eq!(questions.poll_timeout(), None);
     }
 
@@ -246,14 +354,14 @@ mod tests {
         let mut questions = Questions::new(Random::new([1; 32]));
         for last in 1..=3 {
             questions
-                .ask(second(0), last.into(), ip(0), ip(last))
+                .ask(second(0), &lookup(last.into(), 0, last))
                 .unwrap();
         }
         let first = questions.next(second(0), 2, WAIT).unwrap();
         let second_one = questions.next(second(0), 2, WAIT).unwrap();
         assert_eq!((first.destination, second_one.destination), (ip(1), ip(2)));
         assert_eq!(questions.next(second(0), 2, WAIT), None);
-        questions.answered(first.tid);
+        answered(&mut questions, first.tid, 9);
         let third = questions.next(second(0), 2, WAIT).unwrap();
         assert_eq!(third.destination, ip(3));
         assert_ne!(third.tid, second_one.tid);
@@ -263,7 +371,7 @@ mod tests {
     fn waits_grow_and_are_never_shorter_than_ibacms() {
         let settings = Settings::default();
         let mut questions = Questions::new(Random::new([7; 32]));
-        questions.ask(second(0), 1, ip(1), ip(9)).unwrap();
+        questions.ask(second(0), &lookup(1, 1, 9)).unwrap();
         let first = questions.next(second(0), 1, WAIT).unwrap();
         let mut now = second(0);
         let mut waits = Vec::new();
@@ -273,8 +381,9 @@ mod tests {
             waits.push((at - now).as_secs_f64());
             now = at;
             match questions.overdue(now, &settings, WAIT).unwrap() {
-                Ok(again) => assert_eq!(again, first, "the same number"),
-                Err(lookups) => break lookups,
+                Overdue::Again(again) => assert_eq!(again, first, "the same number"),
+                Overdue::Unanswered(lookups) => break lookups,
+                moved @ Overdue::Moved(..) => panic!("{moved:?}"),
             }
         };
         assert_eq!(given_up, [1]);
@@ -282,27 +391,27 @@ mod tests {
         for (wait, least) in waits.iter().zip([2.0, 4.0, 2.0]) {
             assert!((least..=least * 1.25).contains(wait), "{waits:?}");
         }
-        let again = questions.ask(now, 2, ip(1), ip(9));
+        let again = questions.ask(now, &lookup(2, 1, 9));
         assert_eq!(
             again,
             Err(LookupError::Unanswered),
             "and not asked again at once"
         );
         let later = now + settings.unanswered_for;
-        assert_eq!(questions.ask(later, 3, ip(1), ip(9)), Ok(()));
+        assert_eq!(questions.ask(later, &lookup(3, 1, 9)), Ok(()));
     }
 
     #[test]
     fn who_speaks_is_there() {
         let settings = Settings::default();
         let mut questions = Questions::new(Random::new([7; 32]));
-        questions.ask(second(0), 1, ip(1), ip(8)).unwrap();
-        questions.ask(second(0), 2, ip(1), ip(9)).unwrap();
+        questions.ask(second(0), &lookup(1, 1, 8)).unwrap();
+        questions.ask(second(0), &lookup(2, 1, 9)).unwrap();
         questions.next(second(0), 1, WAIT).unwrap();
         assert_eq!(questions.heard(&ip(9)), [2], "while it waits for its turn");
         assert_eq!(questions.heard(&ip(8)), [1]);
         assert_eq!(questions.next(second(0), 1, WAIT), None);
-        questions.ask(second(0), 3, ip(1), ip(9)).unwrap();
+        questions.ask(second(0), &lookup(3, 1, 9)).unwrap();
         questions.next(second(0), 1, WAIT).unwrap();
         let mut now = second(0);
         while questions.poll_timeout().is_some() {
@@ -311,28 +420,84 @@ mod tests {
         }
         assert!(questions.heard(&ip(9)).is_empty(), "nobody waits any more");
         assert_eq!(
-            questions.ask(now, 4, ip(1), ip(9)),
+            questions.ask(now, &lookup(4, 1, 9)),
             Ok(()),
             "but it is known to be there"
         );
     }
 
+    /// The question of a check, which has been sent.
+    fn sent_check() -> (Questions, u64) {
+        let mut questions = Questions::new(Random::new([7; 32]));
+        questions.ask(second(0), &check(1, 4)).unwrap();
+        let tid = questions.next(second(0), 1, WAIT).unwrap().tid;
+        (questions, tid)
+    }
+
+    #[test]
+    fn a_claimed_address_stays_where_its_port_still_answers() {
+        let lookups = Some(Answered::Lookups(vec![1]));
+        let (mut questions, tid) = sent_check();
+        assert_eq!(answered(&mut questions, tid, 4), lookups);
+        let (mut questions, tid) = sent_check();
+        assert_eq!(answered(&mut questions, tid, 5), Some(Answered::PutOff));
+        assert_eq!(answered(&mut questions, tid, 4), lookups, "the later one");
+        assert_eq!(questions.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_claimed_address_moves_if_its_port_is_silent_for_a_tenth_of_a_second() {
+        let settings = Settings::default();
+        let (mut questions, tid) = sent_check();
+        assert_eq!(answered(&mut questions, tid, 5), Some(Answered::PutOff));
+        assert_eq!(answered(&mut questions, tid, 6), Some(Answered::PutOff));
+        let at = questions.poll_timeout().unwrap();
+        assert_eq!(at, second(0) + Duration::from_millis(100));
+        let moved = questions.overdue(at, &settings, WAIT);
+        assert_eq!(moved, Some(Overdue::Moved(vec![1], announced(5))));
+        assert_eq!(questions.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_check_is_not_ended_by_another_claim_nor_by_an_error_of_another_port() {
+        let (mut questions, tid) = sent_check();
+        assert_eq!(questions.heard(&ip(9)), [0; 0]);
+        let error = Answer {
+            tid,
+            status: 3,
+            groups: Groups::default(),
+        };
+        let put_off = questions.answered(second(0), &error, &announced(5));
+        assert_eq!(put_off, Some(Answered::PutOff));
+        assert!(questions.poll_timeout() > Some(second(1)), "still asked");
+        let lookups = Some(Answered::Lookups(vec![1]));
+        assert_eq!(answered(&mut questions, tid, 4), lookups);
+    }
+
+    #[test]
+    fn a_check_that_joins_a_question_makes_it_one() {
+        let mut questions = Questions::new(Random::new([7; 32]));
+        questions.ask(second(0), &lookup(1, 1, 9)).unwrap();
+        questions.ask(second(0), &check(2, 4)).unwrap();
+        let tid = questions.next(second(0), 1, WAIT).unwrap().tid;
+        assert_eq!(answered(&mut questions, tid, 5), Some(Answered::PutOff));
+        let lookups = Some(Answered::Lookups(vec![1, 2]));
+        assert_eq!(answered(&mut questions, tid, 4), lookups);
+    }
+
     #[test]
     fn too_many_questions_are_refused() {
         let mut questions = Questions::new(Random::new([7; 32]));
+        let to = |number: u32| Lookup {
+            destination: Address::Ip(number.into()),
+            ..lookup(number, 1, 0)
+        };
         for number in 0..QUEUE_LIMIT as u32 {
-            let destination = Address::Ip(number.into());
-            questions
-                .ask(second(0), number, ip(1), destination)
-                .unwrap();
+            questions.ask(second(0), &to(number)).unwrap();
         }
-        let one_more = Address::Ip(u32::MAX.into());
-        assert_eq!(
-            questions.ask(second(0), 1, ip(1), one_more),
-            Err(LookupError::Busy)
-        );
-        let known = Address::Ip(5.into());
-        assert_eq!(questions.ask(second(0), 1, ip(1), known), Ok(()));
+        let one_more = questions.ask(second(0), &to(u32::MAX));
+        assert_eq!(one_more, Err(LookupError::Busy));
+        assert_eq!(questions.ask(second(0), &to(5)), Ok(()));
         assert_eq!(questions.clear().len(), QUEUE_LIMIT + 1);
     }
 }

@@ -3,6 +3,7 @@
 
 mod budgets;
 mod changes;
+mod moving;
 mod other_hosts;
 mod requests;
 mod resolving;

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use acm::Arrival;
 use acm::net::{Datagram, Output, PortPartition};
 use cm_msgs::sa::{McMemberRecord, SaMad, SaStatus};
 use paths::sa::{Failure, Response};
@@ -75,7 +76,27 @@ impl AcmThread {
                 }
             }
             Output::Resolved(number, result) => self.service.handle_lookup(now, number, result),
+            Output::Claimed {
+                endpoint,
+                address,
+                gid,
+            } => self.service.handle_claim(now, endpoint.pkey, address, gid),
         }
+    }
+
+    /// An address of this host has come to one of its endpoints.
+    pub(super) fn announce(&mut self, now: Time, arrival: Arrival) {
+        let Arrival {
+            address,
+            port,
+            pkey,
+            moved,
+        } = arrival;
+        if moved {
+            tracing::info!(%address, port = port.port, %pkey, "acm: address has moved to another port of this host");
+        }
+        let endpoint = PortPartition { port, pkey };
+        self.net.announce(now, endpoint, address, moved);
     }
 
     fn open(&mut self, now: Time, endpoint: PortPartition, pkey_index: u16) {

@@ -12,6 +12,7 @@ mod files;
 mod kernel;
 mod latest;
 mod looks;
+mod neighbours;
 mod opened;
 mod part;
 mod queue_pairs;

@@ -22,6 +22,7 @@ use super::channel::{FromThread, Host, Sender, Status, ToThread, channel};
 use super::counters::Counters;
 use super::files;
 use super::kernel::Kernel;
+use super::neighbours::Neighbours;
 use super::queue_pairs::QueuePairs;
 use super::routes;
 use super::streams::{Refusal, Streams, Turn, Waiting};
@@ -56,6 +57,7 @@ pub(super) fn start(
     let run = move || {
         // Queue pairs stay on the thread that makes them.
         let routes = routes::subscribed(poll.registry());
+        let neighbours = Neighbours::subscribed(poll.registry());
         let mut random = random;
         let mut thread = AcmThread {
             service: Service::new(config.settings(), random.split()),
@@ -64,6 +66,7 @@ pub(super) fn start(
             kernel: Kernel::open(config.kernel, kernel),
             queue_pairs: QueuePairs::new(queue_pairs),
             routes,
+            neighbours,
             host: Host {
                 config,
                 reloads: 0,
@@ -140,6 +143,7 @@ pub(super) struct AcmThread {
     pub(super) kernel: Kernel,
     pub(super) queue_pairs: QueuePairs,
     pub(super) routes: Routes,
+    neighbours: Neighbours,
     pub(super) host: Host,
     pub(super) mail: Mail,
     pub(super) counters: Arc<Counters>,
@@ -211,6 +215,7 @@ impl AcmThread {
                     tracing::warn!(%error, "changes of routes are no longer heard");
                 }
             }
+            Some(Token::Neighbours) => self.neighbours_changed(now),
             Some(Token::QueuePair(key)) => self.receive(now, key),
             Some(Token::Device(key)) => self.queue_pairs.take_events(key),
             Some(Token::Alarm) => self.wakeups.alarm.handle_ready(),
@@ -248,6 +253,8 @@ impl AcmThread {
         loop {
             if let Some(lookup) = self.service.poll_lookup() {
                 self.net.lookup(now, &lookup);
+            } else if let Some(arrival) = self.service.poll_arrival() {
+                self.announce(now, arrival);
             } else if let Some(answer) = self.service.poll_answer() {
                 self.answer(now, &answer);
             } else if !self.mail.has_room() {
@@ -320,6 +327,14 @@ impl AcmThread {
         }
         if self.kernel.failure().is_some() {
             self.tell_status();
+        }
+    }
+
+    /// The kernel's neighbour tables say where addresses are.
+    fn neighbours_changed(&mut self, now: Time) {
+        for neighbour in self.neighbours.read() {
+            let (pkey, address, gid) = (neighbour.pkey, neighbour.address, neighbour.gid);
+            self.service.handle_claim(now, pkey, address, gid);
         }
     }
 

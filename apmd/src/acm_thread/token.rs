@@ -19,6 +19,8 @@ tokens! {
         6 => Device(key: u32),
         /// A deadline has come.
         7 => Alarm,
+        /// The kernel's neighbour tables have changed.
+        8 => Neighbours,
     }
 }
 
@@ -37,6 +39,7 @@ mod tests {
             Token::QueuePair(u32::MAX),
             Token::Device(7),
             Token::Alarm,
+            Token::Neighbours,
         ];
         for token in tokens {
             assert_eq!(Token::from_mio(token.into()), Some(token));

@@ -230,12 +230,13 @@ fn counters(counters: &Counters) -> String {
         route_cache,
         rechecked,
         dropped,
+        moved,
     } = counters;
     format!(
         "requests: {resolve} ({kernel} from the kernel); from cache {route_cache} paths, {addr_cache} \
          addresses; {no_data} without data, {error} failed\n\
          queries: {addr_query} for addresses, {route_query} for paths; {rechecked} paths rechecked, \
-         {dropped} destinations dropped\n"
+         {dropped} destinations dropped, {moved} moved\n"
     )
 }
 

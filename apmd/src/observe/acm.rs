@@ -90,6 +90,9 @@ pub(crate) struct Counters {
     pub(crate) rechecked: u64,
     /// Destinations dropped because they, or the path there, had gone.
     pub(crate) dropped: u64,
+    /// Addresses that were found at another port than before.
+    #[serde(default)]
+    pub(crate) moved: u64,
 }
 
 /// The service's part of [`Acm`].
@@ -116,6 +119,7 @@ pub(crate) fn show(now: Time, service: &Service, filter: &DestinationFilter) -> 
             route_cache: counters.route_cache,
             rechecked: stats.rechecked,
             dropped: stats.dropped,
+            moved: stats.moved,
         },
         ..Acm::default()
     }

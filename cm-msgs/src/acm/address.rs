@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What ACM resolves: names, IP addresses, GIDs and LIDs, in 64 bytes each.
 
+use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -78,6 +79,19 @@ impl PartialEq for Name {
 
 impl Eq for Name {}
 
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let lower = |name: &Self| name.0.map(|byte| byte.to_ascii_lowercase());
+        lower(self).cmp(&lower(other))
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.map(|byte| byte.to_ascii_lowercase()).hash(state);
@@ -109,7 +123,7 @@ impl fmt::Debug for Name {
 pub struct AddressError(pub u16);
 
 /// Something that ACM resolves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Address {
     /// A host's name.
     Name(Name),

@@ -2,6 +2,7 @@
 //! Resolvers that talk to each other over a wire that loses what it likes, before an SA that
 //! grants joins; and datagrams of any bytes.
 
+mod announcing;
 mod datagrams;
 mod joining;
 mod resolving;
@@ -66,6 +67,7 @@ struct Host {
     addresses: Vec<Address>,
     attached: Option<Lid>,
     found: Vec<(Time, u32, Result<Location, LookupError>)>,
+    claims: Vec<(Time, Address, Gid)>,
 }
 
 enum Event {
@@ -97,6 +99,7 @@ impl World {
             addresses: vec![ip(number), name(&format!("host-{number}"))],
             attached: None,
             found: Vec::new(),
+            claims: Vec::new(),
         };
         let mut world = Self {
             now: Time(0),
@@ -140,6 +143,7 @@ impl World {
             endpoint: partition(self.hosts[host].number),
             source: self.hosts[host].addresses[0],
             destination,
+            held_by: None,
         };
         self.hosts[host].net.lookup(self.now, &lookup);
         self.settle();
@@ -198,6 +202,9 @@ impl World {
             }
             Output::Resolved(number, result) => {
                 self.hosts[host].found.push((now, number, result));
+            }
+            Output::Claimed { address, gid, .. } => {
+                self.hosts[host].claims.push((now, address, gid));
             }
         }
     }
