@@ -256,6 +256,11 @@ impl Context {
         number
     }
 
+    /// What was answered to this question is not what the peer says.
+    pub(crate) fn disbelieve(&mut self, query: PathQuery) {
+        self.questions.disbelieve(self.now, query);
+    }
+
     /// Asks what paths share with a primary; the number of the question.
     pub(crate) fn assess(&mut self, conn: ConnId, primary: Path, paths: Vec<PathEnds>) -> u32 {
         self.questions.assess(conn, |query| {

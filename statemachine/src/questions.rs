@@ -29,6 +29,9 @@ const FLOOR_INITIAL: usize = 1;
 /// not all who need a path after an event ask at the same time, since each waits for room.
 const RECENT: Duration = Duration::from_secs(1);
 
+/// How long an answer is kept that is not what a peer says: whatever a peer says, a question is not put more often.
+const BELIEVED: Duration = Duration::from_millis(50);
+
 /// Recent answers that are kept.
 const MAX_RECENT: usize = 256;
 
@@ -135,6 +138,16 @@ impl Questions {
     fn recent(&self, now: Time, key: &PathQuery) -> Option<Answer> {
         let (at, answer) = self.recent.get(key)?;
         (now - *at < RECENT).then(|| answer.clone())
+    }
+
+    /// What was answered to this question is not what the peer says. Its LID may have changed since: who asks the
+    /// same again gets a new answer, unless this one has just come.
+    pub(crate) fn disbelieve(&mut self, now: Time, query: PathQuery) {
+        let key = PathQuery { query: 0, ..query };
+        let is_old = |(at, _): &(Time, Answer)| now - *at >= BELIEVED;
+        if self.recent.get(&key).is_some_and(is_old) {
+            self.recent.remove(&key);
+        }
     }
 
     /// What was answered before may be true no more.

@@ -101,6 +101,36 @@ fn an_answer_is_reused_for_one_second() {
 }
 
 #[test]
+fn an_answer_that_is_not_what_the_peer_says_is_not_reused_unless_it_has_just_come() {
+    let mut questions = Questions::default();
+    let number = ask(&mut questions, Urgency::Rearm, 1);
+    find(&mut questions, Time(0), number);
+    let later = Time(0) + BELIEVED;
+    let just_before = Time(later.0 - 1);
+    questions.disbelieve(
+        just_before,
+        PathQuery {
+            query: 7,
+            ..query(1)
+        },
+    );
+    assert!(!ask_at(&mut questions, just_before, Urgency::Rearm, 1).1);
+    questions.disbelieve(later, query(2));
+    assert!(
+        !ask_at(&mut questions, later, Urgency::Rearm, 1).1,
+        "another one"
+    );
+    questions.disbelieve(
+        later,
+        PathQuery {
+            query: 7,
+            ..query(1)
+        },
+    );
+    assert!(ask_at(&mut questions, later, Urgency::Rearm, 1).1);
+}
+
+#[test]
 fn recent_answers_are_limited_and_failures_are_not_kept() {
     let mut questions = Questions::default();
     let conns = 1..=MAX_RECENT as u16 + 10;

@@ -206,6 +206,23 @@ fn a_lid_that_the_peer_does_not_have_any_more_is_no_place_to_go() {
     }
 }
 
+/// The simulation's seed 1795827557595112: the LID of the peer's second port changed and changed back within 60 ms, and
+/// an answer of before was used again and again for a second, each time with a longer pause after it.
+#[test]
+fn an_answer_that_the_peers_report_has_outdated_is_not_used_again() {
+    let mut pair = Pair::armed(3);
+    pair.run(2_000);
+    pair.relabel(PASSIVE, 2, NEW);
+    pair.run(60);
+    let old = base_lid((PASSIVE, 2));
+    pair.relabel(PASSIVE, 2, old);
+    pair.run(400);
+    pair.assert_armed();
+    pair.assert_best_alternates();
+    let alternate = pair.qp(ACTIVE).alternate.expect("armed");
+    assert_eq!((alternate.port, alternate.dlid), (2, old));
+}
+
 /// The simulation's seed 1795782650210787: a path record of a second before gave the peer's port a LID that was
 /// another host's by then, to which the LAP went.
 #[test]

@@ -111,23 +111,8 @@ impl Search {
         self.query_pace.take(cx.now);
         core.counters.queries += 1;
         cx.trace(core.id, What::Candidate(candidate));
-        let pkey = core.qp.primary.pkey;
-        let Candidate {
-            port,
-            sgid,
-            dgid,
-            slid,
-            dlid,
-            ..
-        } = candidate;
-        let query = cx.ask(core.id, core.payer, core.urgency(), |query| PathQuery {
-            query,
-            port,
-            sgid,
-            dgid,
-            slid,
-            dlid,
-            pkey,
+        let query = cx.ask(core.id, core.payer, core.urgency(), |number| {
+            question(core, &candidate, number)
         });
         self.asked = Some(Box::new(Asked::Path { query, candidate }));
         true
@@ -198,10 +183,12 @@ impl Search {
         });
         let path = path.ok_or(Reason::NoFittingPath)?;
         if core.leads_to_anothers(cx, &path) {
+            cx.disbelieve(question(core, &candidate, 0));
             return Err(Reason::PortOfAnother);
         }
         let lmc = port.map_or(0, |port| port.status.lmc);
         if core.peer.reported_elsewhere(&path, lmc) {
+            cx.disbelieve(question(core, &candidate, 0));
             return Err(Reason::OtherLid);
         }
         // A source cannot clear a suspicion, because it may not have noticed either; and it may
@@ -317,6 +304,19 @@ impl Search {
     /// The next evaluation begins again. There may be 100,000 searches that have ended.
     pub(super) fn drop_rest(&mut self) {
         self.rest = ThinVec::new();
+    }
+}
+
+/// The question for the path of a candidate.
+fn question(core: &Core, candidate: &Candidate, number: u32) -> PathQuery {
+    PathQuery {
+        query: number,
+        port: candidate.port,
+        sgid: candidate.sgid,
+        dgid: candidate.dgid,
+        slid: candidate.slid,
+        dlid: candidate.dlid,
+        pkey: core.qp.primary.pkey,
     }
 }
 
