@@ -17,6 +17,9 @@ use super::{Lookup, LookupError, Settings};
 const QUEUE_LIMIT: usize = 4096;
 /// Addresses of which it is remembered that nobody has them.
 const UNANSWERED_LIMIT: usize = 4096;
+/// First wait for an answer that is to check a claim: programs wait, and without an answer they connect
+/// by IP, which is quicker than ibacm's waits.
+const CHECK_WAIT: Duration = Duration::from_millis(250);
 /// How long the answer of another port is put off, for the port that had the address to answer.
 const OWNER_ANSWERS_WITHIN: Duration = Duration::from_millis(100);
 /// A wait is spread upwards by up to this part of it.
@@ -139,6 +142,7 @@ impl Questions {
         }
         let destination = self.queue.pop_front()?;
         let tid = self.new_tid();
+        let first_wait = self.first_wait(&destination, first_wait);
         let at = now + self.spread(first_wait);
         let asking = self.asking.get_mut(&destination)?;
         (asking.tid, asking.sent) = (tid, 1);
@@ -180,6 +184,7 @@ impl Questions {
             let waiting = self.give_up(now, settings.unanswered_for, destination);
             return Some(Overdue::Unanswered(waiting));
         }
+        let first_wait = self.first_wait(&destination, first_wait);
         // Waits are longer from copy to copy; after the last one only its answer is waited for.
         let last = sent == settings.retries;
         let wait = match last {
@@ -258,6 +263,14 @@ impl Questions {
         }
         let asking = self.end(&destination);
         asking.map(|asking| asking.waiting).unwrap_or_default()
+    }
+
+    fn first_wait(&self, destination: &Address, of_others: Duration) -> Duration {
+        let asking = self.asking.get(destination);
+        match asking.is_some_and(|asking| asking.held.is_some()) {
+            true => CHECK_WAIT,
+            false => of_others,
+        }
     }
 
     fn end(&mut self, destination: &Address) -> Option<OpenQuestion> {
@@ -469,9 +482,27 @@ mod tests {
         };
         let put_off = questions.answered(second(0), &error, &announced(5));
         assert_eq!(put_off, Some(Answered::PutOff));
-        assert!(questions.poll_timeout() > Some(second(1)), "still asked");
+        let again = questions.poll_timeout().unwrap() - second(0);
+        assert!(again >= CHECK_WAIT, "still asked");
         let lookups = Some(Answered::Lookups(vec![1]));
         assert_eq!(answered(&mut questions, tid, 4), lookups);
+    }
+
+    #[test]
+    fn a_check_that_nobody_answers_ends_soon() {
+        let settings = Settings::default();
+        let (mut questions, _) = sent_check();
+        let mut copies = 0;
+        let end = loop {
+            let at = questions.poll_timeout().unwrap();
+            match questions.overdue(at, &settings, WAIT).unwrap() {
+                Overdue::Again(_) => copies += 1,
+                Overdue::Unanswered(_) => break at,
+                moved @ Overdue::Moved(..) => panic!("{moved:?}"),
+            }
+        };
+        assert_eq!(copies, 2);
+        assert!(end - second(0) < Duration::from_millis(1500), "{end:?}");
     }
 
     #[test]

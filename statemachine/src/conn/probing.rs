@@ -187,12 +187,17 @@ impl Core {
 
     /// Whether the armed alternate may be replaced by what the peer proposes. Until the answer gets there, the peer has
     /// the old one: if the primary fails meanwhile, hardware moves the two ends apart. So the primary is to answer
-    /// just before.
+    /// just before. While MADs are late such an answer tells nothing, and while they get lost it takes long to agree:
+    /// then an alternate that both ends have stays, if it carries packets. The peer may have proposed another when it
+    /// did not.
     pub(super) fn replacement(&self, cx: &mut Context) -> Replacement {
         let primary = &self.qp.primary;
-        if self.distrusted || self.armed_alternate(cx).is_none() {
-            Replacement::Allowed
-        } else if self.needs_alternate(cx) {
+        let armed = match self.armed_alternate(cx) {
+            Some(armed) if !self.distrusted => armed,
+            _ => return Replacement::Allowed,
+        };
+        let is_shared = self.peer.is_armed() && !self.is_suspect(cx, armed);
+        if self.needs_alternate(cx) || (is_shared && self.must_keep_alternate(cx)) {
             Replacement::Refused
         } else if self.is_suspect(cx, primary) || self.answers_still(cx, primary) {
             Replacement::Allowed

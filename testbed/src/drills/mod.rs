@@ -12,6 +12,7 @@ use crate::world::{Kind, World};
 pub use self::programs::By;
 
 mod abuse;
+mod acm_moves;
 mod acm_multicast;
 mod acm_rights;
 mod acm_serve;
@@ -67,6 +68,7 @@ pub static ALL: &[Drill] = &[
     sm_failover::DRILL,
     ssa_source::DRILL,
     acm_multicast::DRILL,
+    acm_moves::DRILL,
     neigh::DRILL,
     acm_serve::DRILL,
     acm_rights::DRILL,
