@@ -111,6 +111,31 @@ fn nor_when_both_paths_became_suspect_together() {
     assert_eq!(pair.qp(PASSIVE).alternate, loaded);
 }
 
+/// The simulation's seed 1795830685678447: MADs took up to 0.4 s. The alternate was suspect, and another was proposed;
+/// it answered again, and then the passive end loaded what had been proposed, 0.3 s after the LAP was sent. The primary
+/// failed, whose probes of before still came back, and each end migrated to an alternate of its own.
+#[test]
+fn it_is_not_replaced_while_mads_are_late_and_it_carries_packets() {
+    let (mut pair, source, lap) = armed();
+    pair.net.weather = Weather {
+        delay: 300_000,
+        ..Weather::FAIR
+    };
+    pair.run(3_000);
+    let before = answers(&pair).len();
+    let loaded = pair.qp(PASSIVE).alternate;
+    propose(&mut pair, source, &lap);
+    pair.run(1_000);
+    assert_eq!(answers(&pair)[before..], [ApStatus::Rejected]);
+    assert_eq!(pair.qp(PASSIVE).alternate, loaded);
+    pair.net.weather = Weather::FAIR;
+    pair.run(10_000);
+    let before = answers(&pair).len();
+    propose(&mut pair, source, &lap);
+    pair.run(100);
+    assert_eq!(answers(&pair)[before..], [ApStatus::Success]);
+}
+
 /// How many alternates were proposed in place of the armed one while all paths were good, and only MADs were lost or
 /// late. A primary may be left because of that, which is another thing.
 fn needless(weather: Weather) -> usize {
