@@ -96,6 +96,30 @@ fn one_that_was_about_to_leave_its_primary_and_is_not_any_more_says_so() {
     assert_ne!(own.sequence(), leaving.sequence, "a later state");
 }
 
+/// Hardware was faster than the peer's answer: the migration tells more.
+#[test]
+fn a_peer_that_has_moved_first_is_not_told_any_more_that_this_end_was_about_to_leave() {
+    let ports = ports(true);
+    let mut own = OwnState::new(&qp(1), 1, Arc::clone(&ports));
+    own.told(1);
+    own.set_leaves(true);
+    own.refresh(&qp(2), false, 2, &ports);
+    let mut peer = Peer::default();
+    assert!(own.is_news_to(&peer, &qp(2).primary));
+    let Path { slid, dlid, .. } = qp(2).primary;
+    let primary = PrimaryPath {
+        port: 2,
+        local: dlid,
+        remote: slid,
+    };
+    peer.proven(&State {
+        sequence: 9,
+        primary,
+        ..State::default()
+    });
+    assert!(!own.is_news_to(&peer, &qp(2).primary));
+}
+
 #[test]
 fn what_the_peer_knows_is_no_news() {
     let peer = Peer::default();
