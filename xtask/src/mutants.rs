@@ -15,7 +15,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use clap::Args;
@@ -42,6 +42,12 @@ const HARMLESS: &str = "statemachine/harmless-mutants.txt";
 
 /// What became of mutants, as cargo-mutants names its lists.
 const RESULTS: [&str; 4] = ["caught", "missed", "timeout", "unviable"];
+
+/// Of those that a test does not end with.
+const TIMEOUT: usize = 2;
+
+/// Of those that do not compile.
+const UNVIABLE: usize = 3;
 
 /// What is no condition: texts for people, and formatting. What they say is read by tests of the programs that print
 /// them.
@@ -149,7 +155,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     }
 }
 
-/// Tries mutants, some at a time.
+/// Tries mutants, some at a time; those with which a test did not end once more at the end, one at a time.
 fn try_all(
     numbers: &[Number],
     all: &[Listed],
@@ -159,23 +165,22 @@ fn try_all(
 ) -> Result<Results, Error> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Results::default());
+    let slow = Mutex::new(Vec::new());
     let work = || -> Result<(), Error> {
         while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
             let name = &all[number].name;
             let (list, why) = if built.embedded.contains(&number) {
                 let (verdict, why) = trial::judge(tests, number)?;
-                let list = match verdict {
-                    Verdict::Caught => 0,
-                    Verdict::Missed => 1,
-                    Verdict::Endless => 2,
-                };
-                (list, why)
+                (verdict.list(), why)
             } else {
-                (3, String::new())
+                (UNVIABLE, String::new())
             };
             println!("{} {name} {why}", RESULTS[list]);
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            results.0[list].push(name.clone());
+            if list == TIMEOUT {
+                lock(&slow).push(number);
+            } else {
+                lock(&results).0[list].push(name.clone());
+            }
         }
         Ok(())
     };
@@ -186,7 +191,36 @@ fn try_all(
         };
         workers.into_iter().try_for_each(join)
     })?;
-    Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let slow = slow.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if !slow.is_empty() {
+        println!(
+            "mutants: {} that ran into a time limit are tried again",
+            slow.len()
+        );
+    }
+    for number in slow {
+        let name = &all[number].name;
+        let (verdict, why) = trial::judge_again(tests, number)?;
+        println!("{} {name} {why}", RESULTS[verdict.list()]);
+        results.0[verdict.list()].push(name.clone());
+    }
+    Ok(results)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Verdict {
+    /// Its list.
+    const fn list(self) -> usize {
+        match self {
+            Self::Caught => 0,
+            Self::Missed => 1,
+            Self::Endless => TIMEOUT,
+        }
+    }
 }
 
 impl Options {
@@ -297,7 +331,7 @@ impl Results {
         }
     }
 
-    /// Those that no test noticed, and that nobody has explained. A test that never ends has noticed.
+    /// Those that no test noticed, and that nobody has explained. A test that did not end twice has noticed.
     fn unexplained(&self, survivors: &Survivors) -> Vec<Mutant> {
         let mut missed = self.missed();
         missed.retain(|mutant| !survivors.explain(mutant));

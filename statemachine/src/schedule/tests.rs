@@ -293,3 +293,23 @@ fn of_one_payer_to_one_port_the_first_to_come_is_served_first() {
     }
     assert_eq!(order.map(|_| next(&mut schedule)), order.map(Some));
 }
+
+#[test]
+fn the_place_of_an_answered_request_is_its_payers_and_its_far_ports_again() {
+    let (payer, far) = (claim(Class::Rearm, 1, 9), claim(Class::Rearm, 9, 1));
+    for (mine, other) in [
+        (payer, claim(Class::Rearm, 2, 9)),
+        (far, claim(Class::Rearm, 9, 2)),
+    ] {
+        let mut schedule = Schedule::default();
+        schedule.wait(other, conn(1));
+        let quarter = count(&mut schedule, mine);
+        assert_eq!(quarter, 16, "the other waits");
+        let mut flight = Some(Box::new(Flight {
+            claim: mine,
+            requests: 1,
+        }));
+        schedule.in_flight(&mut flight, mine, 0);
+        assert_eq!(count(&mut schedule, mine), 1);
+    }
+}

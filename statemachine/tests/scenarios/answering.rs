@@ -240,3 +240,18 @@ fn while_its_library_loads_what_the_peer_proposes_it_goes_nowhere() {
     assert_eq!(pair.view(PASSIVE).counters.migrations, 1);
     pair.assert_armed();
 }
+
+/// It has no alternate, and is about to have one.
+#[test]
+fn while_its_library_loads_what_the_peer_proposes_it_asks_the_peer_nothing() {
+    let mut pair = Pair::new(16);
+    pair.hosts[PASSIVE].fault = Some(LibraryFault::Stopped);
+    pair.begin();
+    pair.run(1_000);
+    assert_eq!(pair.hosts[PASSIVE].unread(), ["load"]);
+    let saps = pair.hosts[PASSIVE].sent("SAP");
+    pair.run(8_000);
+    pair.resume_library(PASSIVE);
+    pair.run(30);
+    assert_eq!(pair.hosts[PASSIVE].sent("SAP"), saps);
+}

@@ -174,3 +174,25 @@ fn a_proposal_that_has_lost_its_sense_is_not_repeated() {
         assert!(later.iter().all(|&port| port == first), "{later:?}");
     }
 }
+
+/// Its port is lost while the peer is asked to agree to a better alternate.
+#[test]
+fn an_answer_that_comes_while_the_library_has_an_order_to_migrate_has_nothing_loaded() {
+    let mut pair = Pair::armed(8);
+    pair.run(2_000);
+    pair.pull(PASSIVE, 2);
+    pair.run(5_000);
+    pair.assert_armed();
+    pair.record("LAP");
+    pair.plug(PASSIVE, 2);
+    while proposals(&pair, 0).is_empty() {
+        pair.run_us(20);
+    }
+    let answered = pair.hosts[PASSIVE].sent("APR");
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Stopped);
+    pair.hosts[ACTIVE].ports[0].active = false;
+    pair.port_input(ACTIVE, 1);
+    pair.run(100);
+    assert!(pair.hosts[PASSIVE].sent("APR") > answered);
+    assert_eq!(pair.hosts[ACTIVE].unread(), ["migrate"]);
+}

@@ -10,7 +10,7 @@ use cm_msgs::control::{
 };
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
-use statemachine::view::{Protection, Transition};
+use statemachine::view::{AssociationState, Protection, Transition};
 use statemachine::{
     Config, ConnId, ConnectionView, Engine, Input, Order, Payer, PortId, PortStatus, Query, Random,
     Time,
@@ -249,6 +249,29 @@ fn connections_that_were_armed_without_their_peer_come_before_nobody() {
     assert!(sent >= 200, "REQs of {sent} connections");
 }
 
+/// There is no room for more requests of those that are armed. Each class always has room for a few of its own.
+#[test]
+fn one_that_loses_its_alternate_while_it_waits_with_its_request_comes_before_those_that_are_armed()
+{
+    let mut lone = Lone::new();
+    for conn in 0..50 {
+        lone.register(conn, Role::Active, 1, Some(2));
+        lone.settle();
+    }
+    let sent = lone.requests.len();
+    assert!(sent < 50, "some wait");
+    let snapshot = Snapshot {
+        qp_state: QpState::Rts,
+        migration: MigrationState::Migrated,
+        primary: path(1),
+        alternate: None,
+    };
+    let cause = Cause::Changed;
+    lone.tell(Input::Report(id(49), Report { cause, snapshot }));
+    lone.settle();
+    assert_eq!(lone.requests.len(), sent + 1);
+}
+
 /// Packets to the old LID are lost, and the link is up: nothing else tells.
 #[test]
 fn a_port_with_another_lid_is_left_before_other_connections_look_at_it() {
@@ -298,4 +321,30 @@ fn what_must_migrate_does_not_wait_for_what_cannot() {
     assert_eq!(looked(&lone), 0);
     lone.settle();
     assert_eq!(looked(&lone), 200);
+}
+
+/// After a pause between its REQs it asks again with every event.
+#[test]
+fn of_an_event_those_without_protection_hear_before_those_that_are_armed() {
+    let mut lone = Lone::new();
+    lone.register(0, Role::Active, 1, None);
+    let is_pausing = |lone: &Lone| {
+        let mut views = lone.engine.connections(lone.now);
+        views.any(|view| view.association.state == AssociationState::Pausing)
+    };
+    for _ in 0..200 {
+        if is_pausing(&lone) {
+            break;
+        }
+        lone.now = lone.engine.poll_timeout().expect("a timer").max(lone.now);
+        lone.tell(Input::Timeout);
+    }
+    assert!(is_pausing(&lone));
+    for conn in 1..=200 {
+        lone.register(conn, Role::Passive, 1, Some(2));
+    }
+    lone.settle();
+    lone.requests.clear();
+    lone.tell(Input::Port(port(3), Some(status(3, true))));
+    assert_eq!(lone.requests.len(), 1, "after no more than the first looks");
 }

@@ -21,6 +21,9 @@ const PATIENCE: u32 = 20;
 /// And never less than this.
 const LEAST_PATIENCE: Duration = Duration::from_secs(8);
 
+/// A test that is tried again alone may take this often as long as the first time.
+const AGAIN: u32 = 2;
+
 /// An endless loop may also fill the memory.
 const MEMORY: &str = "--as=4000000000";
 
@@ -78,7 +81,7 @@ impl Test {
             reaches: BTreeSet::new(),
         };
         let started = Instant::now();
-        let verdict = test.run("MUTANTS_REACHED", reached.as_os_str())?;
+        let verdict = test.run("MUTANTS_REACHED", reached.as_os_str(), 1)?;
         if verdict != Verdict::Missed {
             return Err(Error::Other(format!("{name} fails without any mutant")));
         }
@@ -88,7 +91,13 @@ impl Test {
         Ok(test)
     }
 
-    fn run(&self, variable: &str, value: impl AsRef<std::ffi::OsStr>) -> Result<Verdict, Error> {
+    /// Runs it once, with its usual time limit `times` over.
+    fn run(
+        &self,
+        variable: &str,
+        value: impl AsRef<std::ffi::OsStr>,
+        times: u32,
+    ) -> Result<Verdict, Error> {
         let mut command = Command::new("prlimit");
         command.arg(MEMORY).arg(&self.binary);
         command.args(["--exact", &self.name, "--test-threads", "1"]);
@@ -104,7 +113,7 @@ impl Test {
             program: "prlimit".to_owned(),
             source,
         })?;
-        let patience = (self.takes * PATIENCE).max(LEAST_PATIENCE);
+        let patience = (self.takes * PATIENCE).max(LEAST_PATIENCE) * times;
         wait(child, patience).in_file(&self.binary)
     }
 }
@@ -131,9 +140,19 @@ fn wait(mut child: Child, patience: Duration) -> std::io::Result<Verdict> {
 /// What the tests say of one mutant: those that reach it, the quickest first. And in words: by which test, or how many
 /// have been tried.
 pub(super) fn judge(tests: &[Test], mutant: Number) -> Result<(Verdict, String), Error> {
+    ask(tests, mutant, 1)
+}
+
+/// The same of a mutant with which a test did not end. A test that was slowed down, or stopped for a while, does not end
+/// in time either: so no other is to run beside it, and its time limit is longer.
+pub(super) fn judge_again(tests: &[Test], mutant: Number) -> Result<(Verdict, String), Error> {
+    ask(tests, mutant, AGAIN)
+}
+
+fn ask(tests: &[Test], mutant: Number, times: u32) -> Result<(Verdict, String), Error> {
     let reaching = || tests.iter().filter(|test| test.reaches.contains(&mutant));
     for test in reaching() {
-        let verdict = test.run("MUTANT", mutant.to_string())?;
+        let verdict = test.run("MUTANT", mutant.to_string(), times)?;
         if verdict != Verdict::Missed {
             return Ok((verdict, format!("by {}", test.name)));
         }

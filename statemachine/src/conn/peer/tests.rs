@@ -70,6 +70,56 @@ fn connections_to_one_host_keep_one_list_of_its_ports() {
     }
 }
 
+/// A path source has led to one more port than the peer reported; each change of the connection shares the list again.
+#[test]
+fn what_the_peer_reported_stays_known_where_the_list_with_other_ports_is_shared() {
+    let mut lists = SharedValues::default();
+    let mut peer = Peer::default();
+    peer.proven(&OwnState::new(&qp(1), 1, ports(true)).state());
+    peer.share_ports(&mut lists);
+    Arc::make_mut(&mut peer.ports).push(address(&port(3, true)));
+    for _ in 0..2 {
+        peer.share_ports(&mut lists);
+        assert_eq!((peer.ports.len(), peer.reported.len()), (3, 2));
+    }
+}
+
+#[test]
+fn one_that_was_about_to_leave_its_primary_and_is_not_any_more_says_so() {
+    let mut own = OwnState::new(&qp(1), 1, ports(true));
+    own.set_leaves(true);
+    let leaving = own.state();
+    assert_eq!(leaving.movement, Movement::Leaves);
+    own.set_leaves(false);
+    assert!(!own.leaves());
+    assert_eq!(own.state().movement, Movement::None);
+    assert_ne!(own.sequence(), leaving.sequence, "a later state");
+}
+
+/// Hardware was faster than the peer's answer: the migration tells more.
+#[test]
+fn a_peer_that_has_moved_first_is_not_told_any_more_that_this_end_was_about_to_leave() {
+    let ports = ports(true);
+    let mut own = OwnState::new(&qp(1), 1, Arc::clone(&ports));
+    own.told(1);
+    own.set_leaves(true);
+    own.refresh(&qp(2), false, 2, &ports);
+    let mut peer = Peer::default();
+    assert!(own.is_news_to(&peer, &qp(2).primary));
+    let Path { slid, dlid, .. } = qp(2).primary;
+    let primary = PrimaryPath {
+        port: 2,
+        local: dlid,
+        remote: slid,
+    };
+    peer.proven(&State {
+        sequence: 9,
+        primary,
+        ..State::default()
+    });
+    assert!(!own.is_news_to(&peer, &qp(2).primary));
+}
+
 #[test]
 fn what_the_peer_knows_is_no_news() {
     let peer = Peer::default();
