@@ -127,6 +127,10 @@ fn seeds_that_were_mended_break_no_rule() {
         ),
         // Probes of the two were so far apart that one answer was never of just now when the other came.
         (Named::All, 1_795_814_408_815_164, None),
+        // A path source's answer of before a change of LIDs was used again for a second, with ever longer pauses.
+        (Named::All, 1_795_827_557_595_112, None),
+        // While MADs were late the passive end replaced an alternate that had answered again since another was proposed.
+        (Named::All, 1_795_830_685_678_447, Some(&[4, 5, 6])),
     ] {
         let profile = Profile::new(named, &[], &[]);
         let mut plan = Plan::new(seed, &profile);
