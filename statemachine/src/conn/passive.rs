@@ -48,6 +48,8 @@ struct Answer {
     ids: CommIds,
     /// The LAP's.
     transaction: u32,
+    /// Of the state that came with it.
+    sequence: u32,
     status: ApStatus,
     /// A port of ours that would do, if the one that was proposed does not.
     better: Option<Gid>,

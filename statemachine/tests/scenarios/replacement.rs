@@ -37,7 +37,7 @@ fn armed() -> (Pair, MadSource, Lap) {
 /// The peer proposes that.
 fn propose(pair: &mut Pair, mut source: MadSource, lap: &Lap) {
     source.transaction_id = pair.last_transaction("LAP").wrapping_add(1);
-    pair.forge(PASSIVE, source, Message::Lap(lap.clone()));
+    pair.forge_later(PASSIVE, source, lap, 1);
 }
 
 /// The proposal, as what its sender has said last.

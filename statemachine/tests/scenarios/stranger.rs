@@ -272,7 +272,7 @@ fn a_lap_with_a_path_that_cannot_be_is_declined() {
             transaction_id: recent.wrapping_add(number),
             ..source(&pair, PASSIVE, base_lid((ACTIVE, 2)))
         };
-        pair.forge(PASSIVE, peer, lap.into());
+        pair.forge_later(PASSIVE, peer, &lap, number);
         pair.run(2);
     }
     let statuses: Vec<u8> = pair

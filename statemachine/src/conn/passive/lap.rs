@@ -47,30 +47,23 @@ impl Passive {
             state,
             trips: 0,
         };
-        // Transaction IDs count up within an association, so that a late copy is told from a new
-        // LAP; they wrap, hence the signed difference (RFC 1982).
-        let age = self
-            .lap
-            .transaction()
-            .map(|last| source.transaction_id.wrapping_sub(last) as i32);
-        match (age, &self.lap) {
+        match &self.lap {
             // The APR was lost: said again, and nothing is done twice.
-            (Some(0), LapState::Answered(answer)) => {
+            LapState::Answered(answer) if self.lap.is_of(source, &proposal.state) => {
                 core.answer(cx, source, answer.apr(core));
             }
             // Still at it: the peer's patience is not to end meanwhile.
-            (Some(0), _) => {
+            last if last.is_of(source, &proposal.state) => {
                 let mra = proposal
                     .ids
                     .mra(MraReceived::Lap, cx.config.retry_first * 4);
                 core.answer(cx, source, mra);
             }
-            (Some(..0), _) => return false,
-            (Some(_) | None, _) if is_announcement(&lap.alternate) => {
+            _ if is_announcement(&lap.alternate) => {
                 self.refused_lap = None;
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
-            (Some(_) | None, _) => {
+            _ => {
                 core.counters.laps_received += 1;
                 let ends = PathLids {
                     port: core.qp.primary.port,
@@ -242,6 +235,7 @@ impl Passive {
         let answer = Answer {
             ids: to.ids,
             transaction: to.source.transaction_id,
+            sequence: to.state.sequence,
             status,
             better,
         };
@@ -270,14 +264,18 @@ impl Answer {
 }
 
 impl LapState {
-    fn transaction(&self) -> Option<u32> {
-        match self {
-            Self::None => None,
-            Self::Waiting(proposal) | Self::Comparing(proposal) | Self::Loading(proposal) => {
-                Some(proposal.source.transaction_id)
+    /// Whether a LAP that is not past is a copy of the last one. Each new LAP comes with a later state, and its copies
+    /// with that or one that is later still. One that comes with the same state under another transaction ID is not
+    /// its sender's, and its ID is not the measure of what comes next.
+    fn is_of(&self, source: &MadSource, state: &State) -> bool {
+        let (transaction, sequence) = match self {
+            Self::None => return false,
+            Self::Waiting(last) | Self::Comparing(last) | Self::Loading(last) => {
+                (last.source.transaction_id, last.state.sequence)
             }
-            Self::Answered(answer) => Some(answer.transaction),
-        }
+            Self::Answered(answer) => (answer.transaction, answer.sequence),
+        };
+        source.transaction_id == transaction || state.sequence == sequence
     }
 }
 

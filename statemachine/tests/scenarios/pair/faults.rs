@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What may happen to cables, ports and partitions, and what a stranger may say.
 
+use cm_msgs::association::State;
 use cm_msgs::cm;
 use cm_msgs::{Lid, PKey};
 use statemachine::{Input, MadSource, Overlap};
@@ -110,6 +111,17 @@ impl Pair {
     /// Hands a host's engine a MAD that nobody sent.
     pub(crate) fn forge(&mut self, host: usize, source: MadSource, message: cm::Message) {
         self.input(host, Input::Mad(source, message));
+    }
+
+    /// Hands a host's engine a LAP that nobody sent, with a state that is later by `by` than the LAP's.
+    pub(crate) fn forge_later(&mut self, host: usize, source: MadSource, lap: &cm::Lap, by: u32) {
+        let mut state = State::decode(&lap.private_data).expect("a state");
+        state.sequence += by;
+        let lap = cm::Lap {
+            private_data: state.encode(),
+            ..lap.clone()
+        };
+        self.forge(host, source, lap.into());
     }
 
     /// Hands a host's engine something else that nobody sent.
