@@ -67,6 +67,7 @@ mod tests {
         // The other waits for one that is far behind in the first one's line, too.
         lines.join(Payer(2), 100);
         lines.join(Payer(2), 101);
+        assert!(!lines.is_empty());
         let order = [1, 100, 2, 101, 3, 4];
         assert_eq!(order.map(|_| lines.next()), order.map(Some));
         (5..=99).for_each(|number| lines.remove(number));
