@@ -171,6 +171,7 @@ pub(super) struct Endpoints {
     /// Where each address was last, also of those that have gone.
     last_at: HashMap<Address, (EndpointId, Gid)>,
     arrivals: VecDeque<Arrival>,
+    departures: VecDeque<Address>,
     next_id: u32,
     /// Of all endpoints, and of requests that were for none.
     counters: Counters,
@@ -250,6 +251,11 @@ impl Endpoints {
     /// The next address that has come to an endpoint.
     pub(super) fn poll_arrival(&mut self) -> Option<Arrival> {
         self.arrivals.pop_front()
+    }
+
+    /// The next address that this host does not have any more.
+    pub(super) fn poll_departure(&mut self) -> Option<Address> {
+        self.departures.pop_front()
     }
 
     /// The endpoints in a partition, as members of either kind.
@@ -387,6 +393,9 @@ impl Endpoints {
             self.last_at
                 .retain(|address, _| owners.contains_key(address));
         }
+        let has_gone = |address: &&Address| !self.owners.contains_key(*address);
+        let gone = owners_before.keys().filter(has_gone).copied();
+        self.departures.extend(gone);
         for (address, id) in &self.owners {
             let Some(endpoint) = self.endpoints.get(id) else {
                 continue;

@@ -87,6 +87,12 @@ impl Service {
         self.local.endpoints.poll_arrival()
     }
 
+    /// The next address that this host does not have any more, to be asked for before
+    /// [`Service::poll_arrival`].
+    pub fn poll_departure(&mut self) -> Option<Address> {
+        self.local.endpoints.poll_departure()
+    }
+
     /// Something says that the port `gid` has an address in a partition: a question that its host asked,
     /// or the kernel's neighbour table. Nobody has proven it.
     pub fn handle_claim(&mut self, now: Time, pkey: PKey, address: Address, gid: Gid) {

@@ -35,7 +35,7 @@ impl Announcements {
         }
     }
 
-    /// The address is announced no longer: it has gone elsewhere.
+    /// The endpoint does not have the address any more.
     pub(super) fn remove(&mut self, address: &Address) {
         self.sent.remove(address);
         self.timers.cancel(address);

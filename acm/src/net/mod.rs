@@ -408,6 +408,13 @@ impl Net {
         self.drive(now);
     }
 
+    /// An address is not this host's any more.
+    pub fn announce_no_longer(&mut self, address: &Address) {
+        for endpoint in self.endpoints.values_mut() {
+            endpoint.announce_no_longer(address);
+        }
+    }
+
     /// An endpoint received something. `mine`: whether an address is this endpoint's.
     ///
     /// # Errors

@@ -367,7 +367,7 @@ impl Participant {
         }
     }
 
-    /// An address is another endpoint's now.
+    /// An address is not this endpoint's any more.
     pub(super) fn announce_no_longer(&mut self, address: &Address) {
         self.announcements.remove(address);
     }

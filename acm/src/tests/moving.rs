@@ -53,6 +53,8 @@ fn an_address_that_goes_to_the_other_port_has_moved() {
     // 'ip address del', and then 'ip address add' at the other interface.
     service.set_interfaces(vec![]);
     assert_eq!(arrivals(&mut service), []);
+    assert_eq!(service.poll_departure(), Some(ip(1)));
+    assert_eq!(service.poll_departure(), None);
     service.set_interfaces(vec![interface(1, 1)]);
     assert_eq!(arrivals(&mut service), [(ip(1), 1, true)]);
 }

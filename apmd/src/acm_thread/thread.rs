@@ -253,6 +253,8 @@ impl AcmThread {
         loop {
             if let Some(lookup) = self.service.poll_lookup() {
                 self.net.lookup(now, &lookup);
+            } else if let Some(address) = self.service.poll_departure() {
+                self.net.announce_no_longer(&address);
             } else if let Some(arrival) = self.service.poll_arrival() {
                 self.announce(now, arrival);
             } else if let Some(answer) = self.service.poll_answer() {

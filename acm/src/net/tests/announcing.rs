@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Addresses that move: who tells, who hears, and who asks before it is believed.
+//! Addresses that move: they are announced, others take that in, and ask before they believe it.
 
 use super::*;
 
@@ -66,6 +66,15 @@ fn an_address_that_goes_elsewhere_is_announced_no_longer() {
     };
     let now = world.now;
     world.hosts[1].net.announce(now, elsewhere, ip(77), true);
+    world.run(3);
+    assert_eq!(world.hosts[0].claims.len(), 1);
+}
+
+#[test]
+fn nor_is_one_that_leaves_the_host() {
+    let mut world = World::ready(Settings::default(), 2);
+    announce(&mut world, 1, ip(77), true);
+    world.hosts[1].net.announce_no_longer(&ip(77));
     world.run(3);
     assert_eq!(world.hosts[0].claims.len(), 1);
 }
