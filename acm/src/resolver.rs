@@ -21,8 +21,7 @@ use super::requester::{Requester, User, Waiter};
 
 /// How long claims of other ports are ignored after the hosts were asked about one.
 const CLAIM_PAUSE: Duration = Duration::from_secs(1);
-/// So many claims at once, and one more every so many microseconds, are asked about without anybody
-/// wanting the address; of others the hosts are asked when it is wanted.
+/// 16 claims at once, and then 16 a second, are checked before anybody wants the address; others when it is wanted.
 type ClaimBudget = TokenBucket<16, 62_500>;
 /// How often what is too old is looked for.
 const SWEEP: Duration = Duration::from_secs(60);

@@ -256,7 +256,7 @@ impl Context {
         number
     }
 
-    /// What was answered to this question is not what the peer says.
+    /// The answer to this question contradicts the peer: see [`Questions::disbelieve`].
     pub(crate) fn disbelieve(&mut self, query: PathQuery) {
         self.questions.disbelieve(self.now, query);
     }

@@ -27,14 +27,14 @@ pub(super) struct Neighbour {
 /// The tables, and the interfaces that they belong to.
 #[derive(Debug)]
 pub(super) struct Neighbours {
-    /// `None`: they cannot be heard.
+    /// `None`: its changes cannot be read.
     table: Option<NeighTable>,
     partitions: Partitions,
 }
 
 impl Neighbours {
-    /// Tables whose changes are heard of. If that cannot be, it is logged, and addresses that move are known
-    /// only from what other hosts say.
+    /// Subscribes to the tables' changes. If that fails, a warning is logged, and only other hosts' announcements
+    /// show that an address has moved.
     pub(super) fn subscribed(registry: &Registry) -> Self {
         let table = NeighTable::open();
         let table = table.and_then(|table| watched(table, registry, Token::Neighbours));
