@@ -264,9 +264,10 @@ impl Answer {
 }
 
 impl LapState {
-    /// Whether a LAP that is not past is a copy of the last one. Each new LAP comes with a later state, and its copies
-    /// with that or one that is later still. One that comes with the same state under another transaction ID is not
-    /// its sender's, and its ID is not the measure of what comes next.
+    /// Whether a LAP that is not past is answered as a copy of the last one. Each new proposal comes with a later state,
+    /// and its copies with that or one that is later still. One with the same state and another transaction ID proposes
+    /// nothing new: it asks how this end is, or somebody has forged it, and then its ID must not become the measure for
+    /// later ones.
     fn is_of(&self, source: &MadSource, state: &State) -> bool {
         let (transaction, sequence) = match self {
             Self::None => return false,
