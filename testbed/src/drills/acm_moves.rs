@@ -4,7 +4,6 @@
 //! whatever connects without it connects with it.
 
 use std::fmt;
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -36,9 +35,9 @@ pub(super) const DRILL: Drill = Drill {
     }],
 };
 
-/// host-b's address, and the name that the hosts' own tables have for it.
+/// host-b's address, and its name in the VM's `/etc/hosts`.
 const ADDRESS: &str = "10.0.1.2";
-const NAME: &str = "storage";
+const NAME: &str = "host-b";
 
 const CLIENT: Policy = Policy {
     sections: "[acm]\nserve = true\nkernel = false\n",
@@ -55,6 +54,7 @@ const OWNER: Policy = Policy {
     ..Policy::NORMAL
 };
 
+const OPTIONS_FILE: &str = "/etc/rdma/ibacm_opts.cfg";
 /// ibacm with the same file.
 const IBACM_OPTIONS: &str = "log_file stdout\naddr_preload acm_hosts\n\
     addr_data_file /run/drill/ibacm_hosts.data\nroute_prot sa\n";
@@ -63,10 +63,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
     command::run(&["mkdir", "-p", "/run/drill/owner"])?;
-    write(
-        "/etc/hosts",
-        &format!("127.0.0.1 localhost\n{ADDRESS} {NAME}\n"),
-    )?;
     context.world.start_daemon(Host::B, OWNER)?;
     context.world.start_daemon(Host::A, CLIENT)?;
     known_at(Host::B.port(1))?;
@@ -281,8 +277,14 @@ fn with_apmd(context: &mut Context<'_>) -> Result<u64, Failure> {
 }
 
 fn with_ibacm() -> Result<u64, Failure> {
-    write("/etc/rdma/ibacm_opts.cfg", IBACM_OPTIONS)?;
-    let _ = fs::remove_file("/run/ibacm.sock");
+    write(OPTIONS_FILE, IBACM_OPTIONS)?;
+    let connected = beside_ibacm();
+    // The next drill's ibacm has the defaults.
+    command::run(&["rm", OPTIONS_FILE])?;
+    connected
+}
+
+fn beside_ibacm() -> Result<u64, Failure> {
     let mut ibacm = Program::start("ibacm", Host::A, &["ibacm", "-P"])?;
     known_at(Host::B.port(1))?;
     let connected = all_connect("ibacm")?;
