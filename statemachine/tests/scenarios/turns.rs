@@ -131,6 +131,18 @@ impl Lone {
         }
     }
 
+    /// The owner of an armed queue pair migrates it.
+    fn lose_alternate(&mut self, conn: u32) {
+        let snapshot = Snapshot {
+            qp_state: QpState::Rts,
+            migration: MigrationState::Migrated,
+            primary: path(1),
+            alternate: None,
+        };
+        let cause = Cause::Changed;
+        self.tell(Input::Report(id(conn), Report { cause, snapshot }));
+    }
+
     fn register(&mut self, conn: u32, role: Role, primary: u8, alternate: Option<u8>) {
         let register = Register {
             role,
@@ -231,14 +243,7 @@ fn connections_that_were_armed_without_their_peer_come_before_nobody() {
         let armed = lone.engine.connections_in(lone.now, id(conn)..);
         let rearms = armed.map(|view| view.counters.rearms).next();
         assert_eq!(rearms, Some(1));
-        let snapshot = Snapshot {
-            qp_state: QpState::Rts,
-            migration: MigrationState::Migrated,
-            primary: path(1),
-            alternate: None,
-        };
-        let cause = Cause::Changed;
-        lone.tell(Input::Report(id(conn), Report { cause, snapshot }));
+        lone.lose_alternate(conn);
     }
     // What has left stays charged to the class that it left in.
     let sent = lone.requests.len();
@@ -260,14 +265,7 @@ fn one_that_loses_its_alternate_while_it_waits_with_its_request_comes_before_tho
     }
     let sent = lone.requests.len();
     assert!(sent < 50, "some wait");
-    let snapshot = Snapshot {
-        qp_state: QpState::Rts,
-        migration: MigrationState::Migrated,
-        primary: path(1),
-        alternate: None,
-    };
-    let cause = Cause::Changed;
-    lone.tell(Input::Report(id(49), Report { cause, snapshot }));
+    lone.lose_alternate(49);
     lone.settle();
     assert_eq!(lone.requests.len(), sent + 1);
 }
