@@ -106,6 +106,8 @@ impl ConnAlarm {
 pub(crate) enum Owner {
     /// An association of this connection.
     Conn(ConnId),
+    /// An association that this connection's end gave up, and its peer may take for open.
+    GivenUp(ConnId),
     /// An association that is being closed.
     Closing,
 }

@@ -201,6 +201,12 @@ impl Active {
         self.association.peer_asks(core, cx, is_ours_to_ask);
     }
 
+    /// A SAP of an association that is not open.
+    pub(super) fn late_sap(&mut self, core: &mut Core, cx: &mut Context, sap: &Sap) {
+        let ids = CommIds::from_peer(sap.local_comm_id, sap.remote_comm_id);
+        self.association.late_sap(core, cx, ids);
+    }
+
     fn apr(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, apr: &Apr) -> Outcome {
         let ids = CommIds::from_peer(apr.local_comm_id, apr.remote_comm_id);
         if self.association.ids() != Some(ids) {

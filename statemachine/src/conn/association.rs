@@ -154,7 +154,9 @@ pub(super) struct ActiveAssociation {
     reopened: OptionalTime,
     /// Where the next exchange begins its rotation.
     route: u8,
-    /// Limits how often a REQ of the peer's ends a pause between our REQs.
+    /// The association before, which this end gave up and the peer may still take for open.
+    given_up: Option<CommIds>,
+    /// Limits how often the peer's messages end a pause between our REQs.
     by_peer: TokenBucket<4, 1_000_000>,
 }
 
@@ -180,6 +182,7 @@ impl Default for ActiveAssociation {
             failures: 0,
             reopened: OptionalTime::default(),
             route: 0,
+            given_up: None,
             by_peer: TokenBucket::default(),
         }
     }
@@ -228,7 +231,7 @@ impl ActiveAssociation {
 
     /// Starts, or starts again: a new name, and the first REQ.
     pub(super) fn ask(&mut self, core: &mut Core, cx: &mut Context) {
-        self.forget(cx);
+        self.forget(core, cx);
         if !core.has_room(cx) {
             cx.stop(core.id, ConnAlarm::Association);
             self.state = State::NoRoom;
@@ -299,6 +302,23 @@ impl ActiveAssociation {
         }
     }
 
+    /// A SAP of the association that this end gave up: the peer is present, so a pause between our REQs or between the
+    /// late copies of one ends. Nobody else knows these names.
+    pub(super) fn late_sap(&mut self, core: &mut Core, cx: &mut Context, ids: CommIds) {
+        if self.given_up != Some(ids) {
+            return;
+        }
+        let asks = match &self.state {
+            State::BackingOff { .. } => true,
+            // Its copies got lost, and the next one is due after a while.
+            State::ReqSent(sent) => sent.exchange.tries() >= SILENT,
+            State::Queued | State::NoRoom | State::Established { .. } => false,
+        };
+        if asks && self.by_peer.try_take(cx.now) {
+            self.ask(core, cx);
+        }
+    }
+
     /// If it is pausing: stop that.
     pub(super) fn retry_now(&mut self, core: &mut Core, cx: &mut Context) {
         if let State::BackingOff { .. } = self.state {
@@ -341,7 +361,7 @@ impl ActiveAssociation {
 
     /// Gives up for a while.
     pub(super) fn back_off(&mut self, core: &Core, cx: &mut Context, why: Reason) {
-        self.forget(cx);
+        self.forget(core, cx);
         let delay = match why {
             // A decision, not a failure: asked soon again, the peer would say the same.
             Reason::PeerRefused(_) => cx.config.backoff_max,
@@ -352,22 +372,31 @@ impl ActiveAssociation {
         cx.set(core.id, ConnAlarm::Association, delay);
     }
 
-    fn forget(&mut self, cx: &mut Context) {
-        match &self.state {
-            State::ReqSent(sent) => {
+    fn forget(&mut self, core: &Core, cx: &mut Context) {
+        match self.state {
+            State::ReqSent(ref sent) => {
                 sent.exchange.take_back(cx);
                 cx.comm_ids.remove(&sent.comm_id);
             }
             State::Established { ids } => {
-                cx.comm_ids.remove(&ids.local);
+                self.forget_given_up(cx);
+                self.given_up = Some(ids);
+                cx.comm_ids.insert(ids.local, Owner::GivenUp(core.id));
             }
             State::Queued | State::NoRoom | State::BackingOff { .. } => {}
         }
     }
 
+    fn forget_given_up(&mut self, cx: &mut Context) {
+        if let Some(ids) = self.given_up.take() {
+            cx.comm_ids.remove(&ids.local);
+        }
+    }
+
     /// The application has gone. What there is to close is left to the caller.
     pub(super) fn close(&mut self, core: &Core, cx: &mut Context) -> Option<CommIds> {
-        self.forget(cx);
+        self.forget(core, cx);
+        self.forget_given_up(cx);
         if let State::ReqSent(sent) = &self.state {
             // A REQ may be parked at the peer; if this is lost, its time there runs out.
             let ids = CommIds::unanswered(sent.comm_id);
@@ -425,6 +454,7 @@ impl ActiveAssociation {
                 core.proven(cx, &data.state, told, sent_to);
                 core.note_sender(cx, source);
                 self.route = 0;
+                self.forget_given_up(cx);
                 self.state = State::Established { ids };
                 cx.stop(core.id, ConnAlarm::Association);
                 cx.counters.associations += 1;

@@ -32,7 +32,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use cm_msgs::association::ReqData;
-use cm_msgs::cm::{self, Req};
+use cm_msgs::cm::{self, Req, Sap};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 use cm_msgs::{Guid, Lid};
 
@@ -414,6 +414,15 @@ impl Connection {
                 }
             }
             Side::Passive(passive) => passive.message(&mut self.core, cx, source, message),
+        }
+        self.drive(cx);
+    }
+
+    /// A SAP of an association that this end gave up.
+    pub(crate) fn late_sap(&mut self, cx: &mut Context, sap: &Sap) {
+        self.catch_up(cx);
+        if let Side::Active(active) = &mut self.side {
+            active.late_sap(&mut self.core, cx, sap);
         }
         self.drive(cx);
     }

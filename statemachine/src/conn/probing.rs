@@ -75,7 +75,7 @@ impl Core {
         let (mut lossy, mut late) = (false, false);
         for path in probed {
             lossy |= cx.probes.is_lossy(&path);
-            late |= cx.probes.is_late(&path);
+            late |= cx.probes.was_late(&path);
         }
         lossy || (late && !self.ends_with_one_port(cx))
     }

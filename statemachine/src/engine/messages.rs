@@ -8,6 +8,7 @@ use super::Engine;
 use crate::config::SERVICE_ID;
 use crate::conn::{CommIds, MraReceived};
 use crate::context::{Alarm, Owner, Route};
+use crate::id::ConnId;
 use crate::input::MadSource;
 use crate::parked::Parked;
 use crate::trace::Drop;
@@ -43,8 +44,23 @@ impl Engine {
                 self.cx.drop_mad(source, message.name(), Drop::Partition);
             }
             Some(Owner::Closing) => self.closing_message(comm_id, source, message),
+            Some(&Owner::GivenUp(id)) => self.late_message(id, source, message),
             None => self.stray(source, message),
         }
+    }
+
+    /// A message for an association that this end gave up, since the peer did not answer.
+    fn late_message(&mut self, id: ConnId, source: &MadSource, message: &cm::Message) {
+        let conn = self.conns.get_mut(&id);
+        let Some(conn) = conn.filter(|conn| conn.core.is_partition_of(source)) else {
+            return self.cx.drop_mad(source, message.name(), Drop::Partition);
+        };
+        if let cm::Message::Sap(sap) = message
+            && source.qpn == 1
+        {
+            conn.late_sap(&mut self.cx, sap);
+        }
+        self.stray(source, message);
     }
 
     /// A message for an association that is being closed.

@@ -66,13 +66,13 @@ impl Probes {
             && usize::from(other.loss.clean()) >= other.prompt.len();
         let patience = other.loss.patience().max(path.loss.patience());
         // How much is lost is known late.
-        let least = match other.late {
+        let least = match other.lateness.is_late() {
             true => PATIENCE_IF_LATE,
             false => PATIENCE_IF_LATE.min(3 * patience),
         };
         if answered && (is_fair || path.unanswered >= patience.max(least)) {
             Silence::Hole
-        } else if answered && (other.late || other.loss.clean() == 0) {
+        } else if answered && (other.lateness.is_late() || other.loss.clean() == 0) {
             Silence::PerhapsChance
         } else {
             Silence::Unexplained

@@ -8,6 +8,7 @@
 
 mod comparison;
 mod far_ports;
+mod lateness;
 mod loss;
 mod lossy;
 mod pace;
@@ -249,7 +250,16 @@ impl Probes {
 
     /// Whether the last answer took [`REPEAT`] or longer.
     pub(crate) fn is_late(&self, path: &ProbePath) -> bool {
-        self.paths.get(path).is_some_and(|state| state.late)
+        self.paths
+            .get(path)
+            .is_some_and(|state| state.lateness.is_late())
+    }
+
+    /// Whether one of the last eight answers took [`REPEAT`] or longer.
+    pub(crate) fn was_late(&self, path: &ProbePath) -> bool {
+        self.paths
+            .get(path)
+            .is_some_and(|state| state.lateness.was_late())
     }
 
     pub(crate) fn is_probed(&self, path: &ProbePath) -> bool {
@@ -402,8 +412,9 @@ impl Probes {
         // How long a hole was open says nothing of chance; but it may have been chance.
         let lost = state.copies_before(sent.at);
         state.loss.answered_after(lost.min(state.loss.patience()));
-        state.late = now - sent.at >= REPEAT;
-        if !state.late {
+        state.lateness.answered_after(now - sent.at);
+        let is_late = state.lateness.is_late();
+        if !is_late {
             state.prompt.rotate_right(1);
             state.prompt[0] = sent.at;
         }
@@ -430,7 +441,7 @@ impl Probes {
             }
             false => interval,
         };
-        self.tally.carried(path.port, sent.at, !state.late);
+        self.tally.carried(path.port, sent.at, !is_late);
         self.schedule.set(path, now + wait);
         if waits {
             self.take_back(&path);

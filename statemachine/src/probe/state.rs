@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeSet;
 
+use super::lateness::Lateness;
 use super::loss::LossRate;
 use super::{Finding, PATIENCE_IF_LATE, PathHealth, REPEAT};
 use crate::id::ConnId;
@@ -38,8 +39,7 @@ pub(super) struct PathState {
     pub(super) answered: Option<Time>,
     /// When the probe was sent that this was the answer to.
     pub(super) asked: Option<Time>,
-    /// And it was not prompt.
-    pub(super) late: bool,
+    pub(super) lateness: Lateness,
     /// When probes were sent that were answered promptly, the last first.
     pub(super) prompt: [Time; 3],
     pub(super) loss: LossRate,
@@ -52,7 +52,7 @@ impl PathState {
 
     /// Copies in a row without an answer that make it suspect; `crowded`: answers by its port may be late.
     pub(super) fn patience(&self, crowded: bool) -> u8 {
-        let least = match crowded || self.late {
+        let least = match crowded || self.lateness.is_late() {
             true => PATIENCE_IF_LATE,
             false => 0,
         };

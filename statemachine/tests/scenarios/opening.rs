@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The active side's REQ: what comes of it when it is kept, refused, denied, or never answered.
 
-use cm_msgs::cm::{FailoverAccepted, Message, Mra, Rej, RejReason, Rejected, Rep};
+use cm_msgs::cm::{FailoverAccepted, Message, Mra, Rej, RejReason, Rejected, Rep, Sap};
 use cm_msgs::control::{MigrationState, Role};
 use statemachine::view::{AssociationState, Reason};
 use statemachine::{Command, MadSource};
 
 use super::association::assert_open;
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, guid};
+use super::pair::{ACTIVE, Cable, PASSIVE, Pair, base_lid, guid};
 
 /// Only the active side runs, and asks.
 fn asking(seed: u64) -> Pair {
@@ -286,4 +286,82 @@ fn a_peer_that_asks_itself_has_what_it_kept_asked_again() {
     assert!(pair.run_until_armed(2_000) < 200);
     assert_eq!(pair.qp(ACTIVE).migration, MigrationState::Armed);
     assert_open(&pair);
+}
+
+/// An armed pair without traffic whose ports carried nothing for so long, and do again. The active end had something to
+/// say meanwhile; a SAP was sent before.
+fn after_silence(seed: u64, ms: u64) -> Pair {
+    let mut pair = Pair::armed(seed);
+    pair.set_traffic(false);
+    pair.record("SAP");
+    pair.drain_port(PASSIVE, 2, true);
+    pair.run(20);
+    for port in [1, 2] {
+        pair.black_hole(ACTIVE, port);
+    }
+    pair.drain_port(ACTIVE, 2, true);
+    pair.run(ms);
+    for port in [1, 2] {
+        *pair.net.cable((ACTIVE, port)) = Cable::Plugged;
+    }
+    pair
+}
+
+/// The simulation's seed 1795834721506057: the passive end still had the association, and the active end had given it up
+/// and paused for seconds after the fabric was whole, with a REQ on its way before that.
+#[test]
+fn a_sap_of_an_association_that_was_given_up_has_it_opened_again() {
+    for ms in (6_000..12_000).step_by(100) {
+        let mut pair = after_silence(13, ms);
+        assert_eq!(
+            pair.view(PASSIVE).association.state,
+            AssociationState::Established
+        );
+        pair.drain_port(PASSIVE, 2, false);
+        // It is told that its SAP is of no association, and that association is opened again meanwhile.
+        while pair.hosts[ACTIVE].sent("REJ") == 0 {
+            pair.run(1);
+        }
+        // A REQ that has had few copies has another soon.
+        pair.run(400);
+        assert_open(&pair);
+    }
+}
+
+/// Each costs the peer one MAD, and must not cost this end a REQ.
+#[test]
+fn a_thousand_such_saps_have_few_reqs_sent() {
+    let mut pair = after_silence(14, 15_000);
+    assert_eq!(state(&pair), AssociationState::Pausing);
+    let recorded = pair.recorded().iter().rev();
+    let mut saps = recorded.filter(|(_, _, message)| matches!(message, Message::Sap(_)));
+    let (_, source, sap) = saps.next().expect("a SAP").clone();
+    pair.lose.insert("REQ", 1_000);
+    let before = reqs(&pair);
+    for _ in 0..1_000 {
+        pair.forge(ACTIVE, source, sap.clone());
+        pair.run(1);
+    }
+    let sent = reqs(&pair) - before;
+    assert!((1..20).contains(&sent), "{sent}");
+}
+
+/// Only the peer knows both of its names.
+#[test]
+fn a_sap_that_names_another_association_has_no_req_sent() {
+    let mut pair = after_silence(14, 15_000);
+    let recorded = pair.recorded().iter().rev();
+    let mut saps = recorded.filter_map(|(_, source, message)| match message {
+        Message::Sap(sap) => Some((*source, sap.clone())),
+        _ => None,
+    });
+    let (source, sap) = saps.next().expect("a SAP");
+    let before = reqs(&pair);
+    let wrong = Sap {
+        local_comm_id: sap.local_comm_id ^ 1,
+        ..sap
+    };
+    pair.forge(ACTIVE, source, wrong.into());
+    assert_eq!(state(&pair), AssociationState::Pausing);
+    assert_eq!(reqs(&pair), before);
 }

@@ -143,6 +143,26 @@ fn it_is_not_replaced_while_mads_are_late_and_it_carries_packets() {
     assert_eq!(pair.qp(PASSIVE).alternate, loaded);
 }
 
+/// Where MADs are late some come early. An alternate of which both ends know is kept until none has been late for a
+/// while.
+#[test]
+fn it_is_not_replaced_because_one_answer_was_prompt() {
+    for (calm, answer) in [(2_000, ApStatus::Rejected), (20_000, ApStatus::Success)] {
+        let (mut pair, source, lap) = armed();
+        pair.net.weather = Weather {
+            delay: 300_000,
+            ..Weather::FAIR
+        };
+        pair.run(3_000);
+        pair.net.weather = Weather::FAIR;
+        pair.run(calm);
+        let before = answers(&pair).len();
+        propose(&mut pair, source, &newest(&lap));
+        pair.run(1_000);
+        assert_eq!(answers(&pair)[before..], [answer], "after {calm} ms");
+    }
+}
+
 /// How many alternates were proposed in place of the armed one while all paths were good, and only MADs were lost or
 /// late. A primary may be left because of that, which is another thing.
 fn needless(weather: Weather) -> usize {

@@ -155,7 +155,7 @@ fn one_far_port_does_not_delay_the_finding_of_a_silent_local_port() {
         let alone = silent_port_beside(pairs, 0, |_| ());
         for many in [1, MANY] {
             let calm = silent_port_beside(pairs, many, |_| ());
-            let late = silent_port_beside(pairs, many, |path| path.late = true);
+            let late = silent_port_beside(pairs, many, |path| path.lateness.answered_after(REPEAT));
             let is_lossy = |path: &mut PathState| (0..30).for_each(|_| path.loss.answered_after(2));
             let lossy = silent_port_beside(pairs, many, is_lossy);
             for time in [calm, late, lossy] {

@@ -13,6 +13,8 @@ use crate::sim::verdict::Rule;
 const KNOWN: u64 = 3 * SECOND;
 /// A QP that stays on its primary has retries for as long, and a little more.
 const RETRIES: u64 = 400 * MS;
+/// MADs that take as long are late: two of them take as long as half of a QP's retries.
+const LATE: u64 = 125 * MS;
 
 /// A migration that was ordered, by a daemon or in advance, to what was known to be a hole.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,8 @@ struct Alternate {
     has_link: bool,
     /// Since when it has carried nothing, or its link has been back: what a daemon knew before is no longer so.
     dead_since: Option<u64>,
+    /// When a packet got through by it again after none had.
+    revived: Option<u64>,
     blunder: Option<Blunder>,
 }
 
@@ -127,6 +131,11 @@ impl World<'_> {
         let now = self.queue.now();
         let known = &mut self.holes.ends[conn][side];
         let is_back = has_link && !known.has_link;
+        if known.path != path {
+            known.revived = None;
+        } else if carries && known.dead_since.is_some() {
+            known.revived = Some(now);
+        }
         if carries || known.path != path || is_back {
             known.dead_since = None;
         }
@@ -134,6 +143,17 @@ impl World<'_> {
         if !carries {
             known.dead_since.get_or_insert(now);
         }
+    }
+
+    /// Whether the alternate of an end carried nothing until so short a time ago that its daemon need not know that it
+    /// does again, because MADs take long: a probe and its answer, and a message to the peer and its answer.
+    pub(super) fn was_hole_lately(&self, conn: usize) -> bool {
+        let delay = u64::from(self.weather.delay);
+        let lately = |end: &Alternate| {
+            end.revived
+                .is_some_and(|at| self.queue.now() < at + 4 * delay)
+        };
+        delay >= LATE && self.holes.ends[conn].iter().any(lately)
     }
 
     /// An end is about to migrate because its library was told to, now or in advance.
@@ -145,16 +165,27 @@ impl World<'_> {
         let Some(path) = ends[side].qp.loaded() else {
             return;
         };
-        let follows = self.are_reversed(conn, side, [&path, &ends[1 - side].qp.primary]);
+        let peers = &ends[1 - side].qp.primary;
+        let follows = self.are_reversed(conn, side, [&path, peers]) == Some(true)
+            || self.has_peer_left(conn, side, &left);
         let dead_since = self.holes.ends[conn][side].dead_since;
         let known = dead_since.is_some_and(|since| self.holes.is_known(since, now));
-        if follows != Some(true) && known {
+        if !follows && known {
             self.holes.ends[conn][side].blunder = Some(Blunder {
                 at: now,
                 left,
                 was_needless: false,
             });
         }
+    }
+
+    /// The peer uses another port than the one where this path ends: its hardware has left, perhaps by a LID that is not
+    /// its own any more. To stay where the peer is not would not help.
+    fn has_peer_left(&self, conn: usize, side: usize, path: &Path) -> bool {
+        let peer = &self.connections[conn].ends[1 - side];
+        let end = self.ends_of(conn, side, path);
+        let port = end.and_then(|(_, to)| self.fabric.port_at(to));
+        port.is_some_and(|port| port != (peer.host, peer.qp.primary.port))
     }
 
     /// A packet of an end was not acknowledged.

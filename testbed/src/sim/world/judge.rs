@@ -126,7 +126,7 @@ impl World<'_> {
             Some(trial) => trial.alternate,
             None => self.live_alternate(conn, side),
         };
-        let hears = self.weather.loss < DEAF;
+        let hears = self.weather.loss < DEAF && !self.was_hole_lately(conn);
         let alternate = alternate.filter(|[here, there]| {
             hears
                 && self.joins(conn, side, [here, there])
