@@ -7,10 +7,10 @@
 
 #include <linux/kprobes.h>
 #include <linux/module.h>
-#include <linux/ptrace.h>
 #include <rdma/ib_cm.h>
 
 #include "apm.h"
+#include "arguments.h"
 
 /* How long a queue pair may be on its way before it is looked at. */
 #define ON_ITS_WAY_MS 20
@@ -138,9 +138,9 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 /* The arguments of both functions begin alike. */
 static int on_modify(struct kprobe *probe, struct pt_regs *regs)
 {
-	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
-	struct ib_qp_attr *attr = (void *)regs_get_kernel_argument(regs, 1);
-	int mask = regs_get_kernel_argument(regs, 2);
+	struct ib_qp *qp = (void *)apm_argument(regs, 0);
+	struct ib_qp_attr *attr = (void *)apm_argument(regs, 1);
+	int mask = apm_argument(regs, 2);
 	struct apm_device *dev;
 	unsigned long flags;
 
@@ -168,7 +168,7 @@ static void note_destroy(struct ib_qp *qp)
 /* The return probe does this as well, but may be missed. */
 static int on_destroy(struct kprobe *probe, struct pt_regs *regs)
 {
-	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
+	struct ib_qp *qp = (void *)apm_argument(regs, 0);
 	unsigned long flags;
 
 	if (!is_concerned(qp))
@@ -196,8 +196,8 @@ static struct apm_qp *find_own(struct ib_device *ib, u32 qpn)
 
 static int on_req(struct kprobe *probe, struct pt_regs *regs)
 {
-	struct ib_cm_id *id = (void *)regs_get_kernel_argument(regs, 0);
-	const struct ib_cm_req_param *param = (void *)regs_get_kernel_argument(regs, 1);
+	struct ib_cm_id *id = (void *)apm_argument(regs, 0);
+	const struct ib_cm_req_param *param = (void *)apm_argument(regs, 1);
 	const struct sa_path_rec *path = param->primary_path;
 	unsigned long flags;
 	struct apm_qp *q;
@@ -221,8 +221,8 @@ static int on_req(struct kprobe *probe, struct pt_regs *regs)
 
 static int on_rep(struct kprobe *probe, struct pt_regs *regs)
 {
-	struct ib_cm_id *id = (void *)regs_get_kernel_argument(regs, 0);
-	const struct ib_cm_rep_param *param = (void *)regs_get_kernel_argument(regs, 1);
+	struct ib_cm_id *id = (void *)apm_argument(regs, 0);
+	const struct ib_cm_rep_param *param = (void *)apm_argument(regs, 1);
 	unsigned long flags;
 	struct apm_qp *q;
 
@@ -241,7 +241,7 @@ static int on_rep(struct kprobe *probe, struct pt_regs *regs)
 static int destroy_begins(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	struct apm_qp **kept = (struct apm_qp **)instance->data;
-	struct ib_qp *qp = (void *)regs_get_kernel_argument(regs, 0);
+	struct ib_qp *qp = (void *)apm_argument(regs, 0);
 	unsigned long flags;
 
 	if (!is_concerned(qp))

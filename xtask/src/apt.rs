@@ -18,6 +18,9 @@ const SECURITY: Archive = Archive {
     usual: "http://deb.debian.org/debian-security/",
 };
 /// The keys that Debian's lists are signed with.
+/// The architecture of this machine, as dpkg calls it: the VM is of no other.
+pub(crate) const MACHINE_ARCHITECTURE: &str = "amd64";
+
 pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// One of Debian's archives: its label in lists, and where it is if the machine's sources do not say.
@@ -110,18 +113,28 @@ impl Apt {
     /// With `suites` as only source, and all of apt's state below `dir`, so that nothing of the machine's own changes.
     /// apt checks the signature of the lists against Debian's keyring, and what it downloads against the lists.
     pub(crate) fn of_suites(suites: &Suites, dir: &Path) -> Result<Self, Error> {
+        Self::of_architectures(suites, &[MACHINE_ARCHITECTURE], dir)
+    }
+
+    /// Likewise, with the packages for these architectures.
+    pub(crate) fn of_architectures(
+        suites: &Suites,
+        architectures: &[&str],
+        dir: &Path,
+    ) -> Result<Self, Error> {
         for part in ["lists/partial", "cache/archives/partial"] {
             let part = dir.join(part);
             fs::create_dir_all(&part).in_file(&part)?;
         }
         let sources = dir.join("debian.sources");
-        let text = machine_sources(suites)?;
+        let architectures = architectures.join(" ");
+        let text = sources_of(suites, &architectures, &machine_targets()?);
         fs::write(&sources, text).in_file(&sources)?;
         // No package is installed there.
         let status = dir.join("status");
         fs::write(&status, "").in_file(&status)?;
         let file = dir.join("apt.conf");
-        fs::write(&file, configuration(dir)).in_file(&file)?;
+        fs::write(&file, configuration(dir, &architectures)).in_file(&file)?;
         let apt = Self {
             configuration: Some(file),
         };
@@ -183,7 +196,11 @@ pub(crate) fn main_mirror() -> Result<String, Error> {
 
 /// Sources for `suites`, from the mirrors that this machine uses.
 pub(crate) fn machine_sources(suites: &Suites) -> Result<String, Error> {
-    Ok(sources_of(suites, &machine_targets()?))
+    Ok(sources_of(
+        suites,
+        MACHINE_ARCHITECTURE,
+        &machine_targets()?,
+    ))
 }
 
 /// How this machine's apt fetches, as configuration: proxies and the like.
@@ -221,24 +238,25 @@ impl Archive {
             .unwrap_or(self.usual)
     }
 
-    fn source(&self, targets: &str, suite: &str) -> String {
+    fn source(&self, targets: &str, suite: &str, architectures: &str) -> String {
         let mirror = self.mirror(targets);
         format!(
             "Types: deb\nURIs: {mirror}\nSuites: {suite}\nComponents: main\n\
-             Architectures: amd64\nSigned-By: {KEYRING}\n"
+             Architectures: {architectures}\nSigned-By: {KEYRING}\n"
         )
     }
 }
 
-fn sources_of(suites: &Suites, targets: &str) -> String {
-    let mut sources = vec![DEBIAN.source(targets, suites.main)];
-    sources.extend(suites.security.map(|suite| SECURITY.source(targets, suite)));
+fn sources_of(suites: &Suites, architectures: &str, targets: &str) -> String {
+    let mut sources = vec![DEBIAN.source(targets, suites.main, architectures)];
+    let security = |suite| SECURITY.source(targets, suite, architectures);
+    sources.extend(suites.security.map(security));
     sources.join("\n")
 }
 
 /// Proxies and the like stay as the machine has them; what it does after an update is for its own
 /// lists.
-fn configuration(dir: &Path) -> String {
+fn configuration(dir: &Path, architectures: &str) -> String {
     let dir = dir.display();
     format!(
         "Dir::Etc::sourcelist \"{dir}/debian.sources\";\n\
@@ -247,6 +265,7 @@ fn configuration(dir: &Path) -> String {
          Dir::State::status \"{dir}/status\";\n\
          Dir::State::lists \"{dir}/lists\";\n\
          Dir::Cache \"{dir}/cache\";\n\
+         APT::Architectures \"{architectures}\";\n\
          APT::Sandbox::User \"\";\n\
          #clear APT::Update;\n"
     )
@@ -320,7 +339,8 @@ mod tests {
             main: "next",
             security: Some("next-security"),
         };
-        let text = sources_of(&suites, targets);
+        let text = sources_of(&suites, "amd64 arm64", targets);
+        assert_eq!(text.matches("\nArchitectures: amd64 arm64\n").count(), 2);
         assert!(text.contains("\nURIs: http://mirror.example/debian/\nSuites: next\n"));
         assert!(text.contains(
             "\n\nTypes: deb\nURIs: http://security.example/debian-security/\nSuites: next-security\n"

@@ -9,6 +9,7 @@ mod bench;
 mod c_programs;
 mod cargo_tool;
 mod cpio;
+mod cross;
 mod deny;
 mod dmesg;
 mod drill;
@@ -78,6 +79,8 @@ enum Command {
     Deny,
     /// Hold the kernel modules against sparse, for the stock kernel and that of backports
     Sparse,
+    /// Compile the kernel module for arm64 and ppc64el, with Debian's cross compilers
+    Cross,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
     /// Run the commands that the README and docs/install.md show
@@ -101,6 +104,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Test => test::run(),
         Command::Deny => deny::run(),
         Command::Sparse => sparse::run(),
+        Command::Cross => cross::run(),
         Command::KernelHeader => netlink_spec::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

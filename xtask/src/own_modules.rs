@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::error::{Error, InFile};
 use crate::fingerprint::Fingerprint;
-use crate::kernel::Kernel;
+use crate::kernel::{ForeignHeaders, Kernel};
 use crate::{shell, workspace};
 
 /// A module whose source is here.
@@ -33,8 +33,8 @@ pub(crate) const APM: OwnModule = OwnModule {
 impl OwnModule {
     /// Builds the module for `kernel` and returns its path.
     pub(crate) fn build(&self, kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
-        let copy = self.copy(kernel, vm_dir)?;
-        let mut make = make(kernel, &copy)?;
+        let copy = self.copy(&kernel.release, vm_dir)?;
+        let mut make = make_for(kernel, &copy)?;
         make.arg("-j4");
         let module = copy.join(format!("{}.ko", self.name));
         let stamp = copy.join("stamp");
@@ -55,10 +55,19 @@ impl OwnModule {
 
     /// Builds the module for `kernel` in a directory below `scratch`, and has sparse read each file.
     pub(crate) fn check(&self, kernel: &Kernel, scratch: &Path, flags: &str) -> Result<(), Error> {
-        let copy = self.copy(kernel, scratch)?;
-        let mut make = make(kernel, &copy)?;
+        let copy = self.copy(&kernel.release, scratch)?;
+        let mut make = make_for(kernel, &copy)?;
         make.arg("C=2").arg(format!("CF={flags}"));
         let what = format!("sparse of {} for {}", self.source, kernel.release);
+        shell::output(&what, &mut make).map(drop)
+    }
+
+    /// Compiles the module for a machine of another architecture, in a directory below `scratch`.
+    pub(crate) fn compile(&self, headers: &ForeignHeaders, scratch: &Path) -> Result<(), Error> {
+        let copy = self.copy(&headers.release, scratch)?;
+        let mut make = make(&headers.build_dir(), headers.make_arguments(), &copy);
+        make.arg("-j2");
+        let what = format!("building {} for {}", self.source, headers.release);
         shell::output(&what, &mut make).map(drop)
     }
 
@@ -72,27 +81,31 @@ impl OwnModule {
         shell::output(&format!("checkpatch of {}", self.source), &mut perl).map(drop)
     }
 
-    /// A copy of the sources to build for `kernel`.
-    fn copy(&self, kernel: &Kernel, below: &Path) -> Result<PathBuf, Error> {
+    /// A copy of the sources to build for the kernel `release`.
+    fn copy(&self, release: &str, below: &Path) -> Result<PathBuf, Error> {
         let source = workspace::root().join(self.source);
         let directory = source.file_name().unwrap_or_default().to_string_lossy();
-        let copy = below.join(format!("{directory}-{}", kernel.release));
+        let copy = below.join(format!("{directory}-{release}"));
         mirror(&source, &copy)?;
         Ok(copy)
     }
 }
 
 /// Builds the module in `copy`.
-fn make(kernel: &Kernel, copy: &Path) -> Result<Command, Error> {
+fn make_for(kernel: &Kernel, copy: &Path) -> Result<Command, Error> {
+    Ok(make(&kernel.build_dir(), kernel.make_arguments()?, copy))
+}
+
+fn make(build: &Path, arguments: Vec<String>, copy: &Path) -> Command {
     let mut make = Command::new("make");
     make.arg("-C")
-        .arg(kernel.build_dir())
+        .arg(build)
         .arg(format!("M={}", copy.display()));
     // Type data for BPF, which needs a program that the headers do not bring.
     make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
-    make.args(kernel.make_arguments()?);
+    make.args(arguments);
     make.arg("modules");
-    Ok(make)
+    make
 }
 
 fn is_source(path: &Path) -> bool {

@@ -61,6 +61,9 @@ pub(crate) const TEST: &[&str] = &["tshark"];
 /// What checks the kernel modules' C.
 pub(crate) const SPARSE: &[&str] = &["sparse"];
 
+/// What compiles the kernel module for other architectures.
+pub(crate) const CROSS: &[&str] = &["gcc-aarch64-linux-gnu", "gcc-powerpc64le-linux-gnu", "make"];
+
 /// What builds the checking kernel.
 pub(crate) const KERNEL: &[&str] = &[
     "bc",
@@ -85,7 +88,7 @@ pub(crate) const ELSEWHERE: &[&str] = &["debian-archive-keyring", "debootstrap",
 
 /// Everything that is for this machine's own release.
 pub(crate) fn all() -> Vec<&'static str> {
-    let every: BTreeSet<_> = [BUILD, VM, TEST, SPARSE, FABRICS, CODEC]
+    let every: BTreeSet<_> = [BUILD, VM, TEST, SPARSE, CROSS, FABRICS, CODEC]
         .concat()
         .into_iter()
         .collect();

@@ -190,6 +190,10 @@ fn idle_steps() -> Vec<Step> {
             name: "sparse",
             command: xtask(&["sparse"]),
         },
+        Step {
+            name: "cross",
+            command: xtask(&["cross"]),
+        },
     ]
 }
 

@@ -6,6 +6,7 @@
 mod build_programs;
 mod compiler;
 mod debug;
+mod foreign;
 mod layout;
 mod modules;
 
@@ -17,6 +18,7 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
+pub(crate) use self::foreign::{ARM64, ForeignHeaders, PPC64EL};
 pub(crate) use self::layout::merge as merge_module_directories;
 use crate::apt::{Apt, Release, Suites, TRIXIE};
 use crate::error::{Error, InFile};
