@@ -15,7 +15,7 @@ const WINDOW: u64 = 10 * SECOND;
 /// LAPs and SAPs of an association in that time, without copies. Whatever happens to ports and paths, each is answered
 /// by a few.
 const MESSAGES: u32 = 100;
-/// Path queries of a host in that time, for each of its connections.
+/// Path queries of a host's daemon in that time, for each of its connections.
 const QUERIES: u32 = 100;
 /// So long after the last fault all that it led to has been done: the longest backoff, and a hold-down.
 const QUIET: u64 = 90 * SECOND;
@@ -25,8 +25,8 @@ const QUIET: u64 = 90 * SECOND;
 enum Of {
     /// Messages of a host's association.
     Association(usize, u32),
-    /// Queries of a host.
-    Queries(usize),
+    /// Queries of one run of a host's daemon: the next one knows nothing of them.
+    Queries(usize, u32),
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -81,7 +81,8 @@ impl World<'_> {
     pub(super) fn count_query(&mut self, host: usize, query: u32) {
         let ends = self.connections.iter().flat_map(|conn| &conn.ends);
         let bound = QUERIES * ends.filter(|end| end.host == host).count().max(1) as u32;
-        let count = self.rounds.add(Of::Queries(host), self.queue.now(), query);
+        let of = Of::Queries(host, self.hosts[host].client);
+        let count = self.rounds.add(of, self.queue.now(), query);
         if count > bound {
             self.violated(Rule::Rounds, || {
                 format!("host {host} asks for more than {bound} paths in 10 s")
