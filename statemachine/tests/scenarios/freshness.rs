@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An armed alternate is given up only for a path that answers now, not for one that answered a while ago.
 
+use std::cell::Cell;
 use std::num::NonZeroU8;
 
 use cm_msgs::Lid;
@@ -129,4 +130,37 @@ fn heavy_loss_of_mads_puts_improvements_off_for_no_longer_than_it_lasts() {
         assert!(before < 16, "improvements wait");
         assert_eq!(after, 16, "after {seconds} s");
     }
+}
+
+/// While MADs are late no answer of the primary tells how it is now, and without another alternate the loss of one port
+/// ends the connection. A primary that is silent is called suspect later than that, so that it is not waited for.
+#[test]
+fn an_alternate_that_shares_a_port_is_replaced_though_a_late_primary_has_not_answered() {
+    let proposed = Cell::new(0);
+    seeds(20, |seed| {
+        let mut pair = Pair::armed(seed);
+        pair.pull(PASSIVE, 2);
+        pair.run(5_000);
+        pair.assert_armed();
+        let ends = |path: &Path| (path.port, path.dlid);
+        let shared = pair.qp(ACTIVE).alternate.as_ref().map(ends);
+        assert_eq!(shared, Some((2, base_lid((PASSIVE, 1)))));
+        pair.set_traffic(false);
+        pair.net.weather.delay = 300_000;
+        pair.run(3_000);
+        let asked = pair.view(ACTIVE).counters.queries;
+        pair.plug(PASSIVE, 2);
+        while pair.view(ACTIVE).counters.queries == asked {
+            pair.run(1);
+        }
+        pair.black_hole(ACTIVE, 1);
+        pair.forget_traces();
+        pair.run(1_000);
+        let better = base_lid((PASSIVE, 2));
+        let is_it = |what: &What| matches!(what, What::LapSent(path) if path.dlid == better);
+        let is_proposed = pair.traces(ACTIVE).any(|trace| is_it(&trace.what));
+        proposed.set(proposed.get() + u32::from(is_proposed));
+    });
+    // The better path's own answer may take longer.
+    assert!(proposed.get() >= 15, "{} of 20", proposed.get());
 }

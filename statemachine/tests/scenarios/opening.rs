@@ -346,6 +346,23 @@ fn a_thousand_such_saps_have_few_reqs_sent() {
     assert!((1..20).contains(&sent), "{sent}");
 }
 
+/// The first one has a REQ sent. It needs no copy before its answer can have come.
+#[test]
+fn a_second_such_sap_at_once_has_no_req_sent() {
+    let mut pair = after_silence(14, 15_000);
+    let recorded = pair.recorded().iter().rev();
+    let mut saps = recorded.filter(|(_, _, message)| matches!(message, Message::Sap(_)));
+    let (_, source, sap) = saps.next().expect("a SAP").clone();
+    pair.lose.insert("REQ", 1_000);
+    for _ in 0..2 {
+        let before = reqs(&pair);
+        let is_pausing = state(&pair) == AssociationState::Pausing;
+        pair.forge(ACTIVE, source, sap.clone());
+        assert_eq!(reqs(&pair) - before, usize::from(is_pausing));
+        assert_ne!(state(&pair), AssociationState::Pausing);
+    }
+}
+
 /// Only the peer knows both of its names.
 #[test]
 fn a_sap_that_names_another_association_has_no_req_sent() {

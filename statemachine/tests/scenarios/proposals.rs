@@ -174,6 +174,25 @@ fn a_lap_that_somebody_repeats_with_another_transaction_id_keeps_no_later_one_ou
     }
 }
 
+/// A copy has the transaction ID of the one before, with a later state at most. What has its state and another
+/// transaction ID proposes nothing new either.
+#[test]
+fn a_copy_of_a_lap_is_answered_and_is_no_other_proposal() {
+    let (mut pair, mut source, lap) = armed();
+    source.transaction_id = pair.last_transaction("LAP").wrapping_add(1);
+    let answer = answer_to(&mut pair, source, &lap, 1);
+    assert_eq!(answer, Some(ApStatus::Success));
+    let received = pair.view(PASSIVE).counters.laps_received;
+    for later in [1, 2] {
+        let answer = answer_to(&mut pair, source, &lap, later);
+        assert_eq!(answer, Some(ApStatus::Success), "{later}");
+    }
+    source.transaction_id += 1;
+    let answer = answer_to(&mut pair, source, &lap, 1);
+    assert!(matches!(answer, None | Some(ApStatus::Success)));
+    assert_eq!(pair.view(PASSIVE).counters.laps_received, received);
+}
+
 /// A proposal is no better than its way there: if nothing comes through, the next route is tried, and the path is not
 /// loaded unseen.
 #[test]

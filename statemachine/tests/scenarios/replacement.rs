@@ -109,6 +109,45 @@ fn it_is_not_replaced_when_the_primary_is_suspect() {
     assert_eq!(pair.qp(PASSIVE).alternate, loaded);
 }
 
+/// What the hardware has called broken protects nothing, so that nothing is waited for.
+#[test]
+fn one_that_hardware_finds_no_good_is_replaced_at_once() {
+    let (mut pair, source, lap) = armed();
+    pair.set_traffic(false);
+    pair.hosts[ACTIVE].stopped = true;
+    pair.run(20);
+    pair.report_broken_alternate(PASSIVE);
+    pair.run(1);
+    let loads = pair.view(PASSIVE).counters.loads;
+    propose(&mut pair, source, &newest(&lap));
+    pair.run(1);
+    assert_eq!(pair.view(PASSIVE).counters.loads, loads + 1);
+}
+
+/// A peer that proposes one alternate after the other does not keep the library busy.
+#[test]
+fn it_is_replaced_sixteen_times_in_a_row_and_then_once_a_second() {
+    let (mut pair, source, mut lap) = armed();
+    pair.set_traffic(false);
+    pair.kill(ACTIVE);
+    let loads = pair.view(PASSIVE).counters.loads;
+    for later in 0..60 {
+        let mut state = State::decode(&lap.private_data).expect("a state");
+        state.sequence += 1;
+        lap.private_data = state.encode();
+        let at = MadSource {
+            transaction_id: 0x7000 + later,
+            ..source
+        };
+        pair.forge_later(PASSIVE, at, &lap, 100);
+        pair.run(50);
+        lap.alternate.local_port_lid.0 ^= 1;
+        lap.alternate.remote_port_lid.0 ^= 1;
+    }
+    let loaded = pair.view(PASSIVE).counters.loads - loads;
+    assert!((15..=20).contains(&loaded), "{loaded} times in 3 s");
+}
+
 /// The peer may be silent, or MADs may be lost: nothing is known of either path.
 #[test]
 fn nor_when_both_paths_became_suspect_together() {
@@ -141,6 +180,25 @@ fn it_is_not_replaced_while_mads_are_late_and_it_carries_packets() {
     pair.run(1_000);
     assert_eq!(answers(&pair)[before..], [ApStatus::Rejected]);
     assert_eq!(pair.qp(PASSIVE).alternate, loaded);
+}
+
+/// An alternate that the peer does not have is none of both ends: it is replaced, however late MADs are.
+#[test]
+fn it_is_replaced_while_mads_are_late_if_the_peer_has_none() {
+    let (mut pair, source, lap) = armed();
+    pair.net.weather = Weather {
+        delay: 300_000,
+        ..Weather::FAIR
+    };
+    pair.run(3_000);
+    let mut lap = newest(&lap);
+    let mut state = State::decode(&lap.private_data).expect("a state");
+    state.migration = MigrationState::Migrated;
+    lap.private_data = state.encode();
+    let before = answers(&pair).len();
+    propose(&mut pair, source, &lap);
+    pair.run(1_000);
+    assert_eq!(answers(&pair)[before..], [ApStatus::Success]);
 }
 
 /// Where MADs are late some come early. An alternate of which both ends know is kept until none has been late for a

@@ -7,7 +7,7 @@ use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid};
 use statemachine::Command;
 
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
+use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair, base_lid, gid};
 
 /// Where the LAPs that were recorded came from, and to which of the passive side's ports.
 fn ways(pair: &Pair) -> Vec<(Lid, u8)> {
@@ -37,19 +37,33 @@ fn each_copy_of_a_lap_takes_another_way_while_there_is_one() {
     assert_eq!(first.len(), 4, "{ways:?}");
 }
 
-/// It would be lost, and the QP's own primary carries packets.
+/// Its alternate's port fails while the library does not answer, so that the LAP is not given up.
 #[test]
-fn a_lap_does_not_go_first_by_a_path_whose_port_is_down() {
+fn no_copy_of_a_lap_leaves_by_a_port_that_is_down() {
     let mut pair = Pair::armed(2);
     pair.run(2_000);
-    pair.sa_dead = true;
-    pair.pull(PASSIVE, 2);
-    pair.run(1_000);
+    pair.set_traffic(false);
+    pair.hosts[PASSIVE].stopped = true;
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Stopped);
     pair.record("LAP");
     pair.command(ACTIVE, Command::Rearm);
     pair.run(10);
-    for (_, port) in ways(&pair) {
-        assert_eq!(port, 1);
+    let set_active = |pair: &mut Pair, port: u8, active| {
+        pair.hosts[ACTIVE].ports[usize::from(port) - 1].active = active;
+        pair.port_input(ACTIVE, port);
+        pair.run(1);
+    };
+    set_active(&mut pair, 1, false);
+    assert_eq!(pair.hosts[ACTIVE].unread(), ["migrate"]);
+    set_active(&mut pair, 2, false);
+    set_active(&mut pair, 1, true);
+    let before = ways(&pair);
+    assert_eq!(before[0].0, base_lid((ACTIVE, 2)));
+    pair.run(1_000);
+    let later = &ways(&pair)[before.len()..];
+    assert!(later.len() >= 3, "{later:?}");
+    for (from, _) in later {
+        assert_eq!(*from, base_lid((ACTIVE, 1)));
     }
 }
 

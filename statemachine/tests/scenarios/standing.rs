@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Libraries that may migrate by themselves when a local port fails.
 
+use std::time::Duration;
+
 use cm_msgs::control::{MigrationState, Mode, PolicyOverride, QpState};
-use statemachine::PortDown;
 use statemachine::trace::{MigratedBy, What};
+use statemachine::{Command, PortDown};
 
 use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
 
@@ -246,4 +248,20 @@ fn after_a_load_that_failed_it_is_said_again_what_holds() {
         assert!(pair.view(host).counters.failed_orders > 0, "host {host}");
         assert!(pair.hosts[host].stands_told.len() > told, "host {host}");
     }
+}
+
+/// Only a load comes with a standing order: one to migrate takes nothing back.
+#[test]
+fn after_an_order_to_migrate_that_failed_nothing_is_said_again() {
+    let mut pair = Pair::armed(22);
+    pair.run(1_000);
+    assert!(pair.may_stand(ACTIVE));
+    let told = pair.hosts[ACTIVE].stands_told.len();
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Fails(22));
+    let within = Duration::from_millis(100);
+    pair.command(ACTIVE, Command::Migrate { within });
+    pair.run(1_000);
+    assert!(pair.view(ACTIVE).counters.failed_orders > 0);
+    assert!(pair.may_stand(ACTIVE));
+    assert_eq!(pair.hosts[ACTIVE].stands_told.len(), told);
 }

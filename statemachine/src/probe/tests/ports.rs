@@ -113,6 +113,33 @@ fn a_port_is_not_judged_by_few_paths_nor_before_one_path_would_be() {
     }
 }
 
+/// The time that its paths have is longer where probes get lost, and many paths lose one before it is over.
+#[test]
+fn a_port_has_the_time_of_its_paths_however_many_have_lost_a_probe() {
+    let mut world = World::of_pairs(PAIRS);
+    for pair in 0..PAIRS {
+        let path = world.probes.paths.get_mut(&path_of_pair(pair, 1));
+        let loss = &mut path.expect("probed").loss;
+        (0..30).for_each(|_| loss.answered_after(1));
+    }
+    world.run(1_000, |path| path.port.port == 2);
+    assert_eq!(world.suspected(), 0);
+    world.run(2_000, |path| path.port.port == 2);
+    assert_eq!(world.count(1, PathHealth::Suspect), PAIRS);
+}
+
+#[test]
+fn sixteen_other_far_ports_are_asked_before_a_port_is_silent() {
+    let mut world = World::of_pairs(PAIRS);
+    let port = path_of_pair(0, 1).port;
+    while world.probes.tally.witnesses(port).is_none() {
+        assert_eq!(world.suspected(), 0);
+        world.run(1, |path| path.port.port == 2);
+    }
+    let witnesses = world.probes.tally.witnesses(port);
+    assert_eq!(witnesses.map(<[ProbePath]>::len), Some(16));
+}
+
 #[test]
 fn where_a_third_of_all_probes_is_lost_no_port_is_silent() {
     let mut world = World::of_pairs(100);
