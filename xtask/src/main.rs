@@ -24,6 +24,7 @@ mod image;
 mod kernel;
 mod mutants;
 mod netlink_spec;
+mod notices;
 mod own_modules;
 mod packages;
 mod qemu;
@@ -80,6 +81,9 @@ enum Command {
     Sparse,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
+    /// Write the licence texts of the crates that are linked, by cargo-about, which is installed below target/ if need be.
+    /// Minutes
+    Notices,
     /// Run the commands that the README and docs/install.md show
     Readme,
     /// Run one of these commands on another release of Debian: `elsewhere trixie drill`
@@ -102,6 +106,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Deny => deny::run(),
         Command::Sparse => sparse::run(),
         Command::KernelHeader => netlink_spec::run(),
+        Command::Notices => notices::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())
         }
