@@ -16,6 +16,8 @@ pub(crate) struct CargoTool {
     pub(crate) name: &'static str,
     /// Exactly this version.
     pub(crate) version: &'static str,
+    /// Those without which there is no program.
+    pub(crate) features: &'static [&'static str],
 }
 
 impl CargoTool {
@@ -29,7 +31,7 @@ impl CargoTool {
         fs::create_dir_all(&tools).in_file(&tools)?;
         let own = tools.join("bin").join(self.name);
         if !self.is_wanted(own.as_os_str()) {
-            let Self { name, version } = self;
+            let Self { name, version, .. } = self;
             println!("set-up: installing {name} {version} (a minute or two, once)");
             self.install(&tools)?;
         }
@@ -49,6 +51,7 @@ impl CargoTool {
         // Optimized, it takes three times as long to make, to be a second faster.
         let mut command = workspace::cargo(&["install", "--debug", "--locked", "--quiet"]);
         command.args(["--version", self.version]);
+        command.args(self.features.iter().flat_map(|name| ["--features", name]));
         command.arg("--root").arg(into).arg(self.name);
         shell::output(&format!("cargo install {}", self.name), &mut command).map(drop)
     }

@@ -13,6 +13,7 @@ use crate::{packages, shell, workspace};
 const TOOL: CargoTool = CargoTool {
     name: "cargo-deny",
     version: "0.20.2",
+    features: &[],
 };
 
 /// As `[graph] targets` in deny.toml.
@@ -103,7 +104,7 @@ fn is_copy_there() -> bool {
 }
 
 /// The crates whose licences are read. Where the database cannot be had cargo-deny runs offline and fetches none.
-fn provide_crates() -> Result<(), Error> {
+pub(crate) fn provide_crates() -> Result<(), Error> {
     let mut fetch = workspace::cargo(&["fetch", "--quiet", "--locked", "--target", TARGET]);
     shell::output("cargo fetch", &mut fetch).map(drop)
 }

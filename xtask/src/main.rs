@@ -25,6 +25,7 @@ mod image;
 mod kernel;
 mod mutants;
 mod netlink_spec;
+mod notices;
 mod own_modules;
 mod packages;
 mod qemu;
@@ -83,6 +84,9 @@ enum Command {
     Cross,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
+    /// Write the licence texts of the crates that are linked, by cargo-about, which is installed below target/ if need be.
+    /// Minutes
+    Notices,
     /// Run the commands that the README and docs/install.md show
     Readme,
     /// Run one of these commands on another release of Debian: `elsewhere trixie drill`
@@ -106,6 +110,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Sparse => sparse::run(),
         Command::Cross => cross::run(),
         Command::KernelHeader => netlink_spec::run(),
+        Command::Notices => notices::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())
         }

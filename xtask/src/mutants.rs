@@ -32,6 +32,7 @@ use crate::{packages, shell, workspace};
 const TOOL: CargoTool = CargoTool {
     name: "cargo-mutants",
     version: "27.1.0",
+    features: &[],
 };
 
 /// The crate whose tests are tried.

@@ -47,9 +47,9 @@ fn text(status: &model::Status) -> String {
     } = status;
     let mut text = format!(
         "apmd {}, process {}, up {}\n",
-        status.version,
-        status.pid,
-        duration(status.uptime_seconds)
+        status.daemon.version,
+        status.daemon.pid,
+        duration(status.daemon.uptime_seconds)
     );
     let devices = match status.devices.join(" ") {
         none if none.is_empty() => "none".to_owned(),

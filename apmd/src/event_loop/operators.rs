@@ -11,9 +11,10 @@ use super::parts::Parts;
 use crate::client::Client;
 use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
+use crate::kernel::Presence;
 use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::filter::{ConnectionFilter, owner};
-use crate::observe::model::{ConnSums, Counters, Source, Status};
+use crate::observe::model::{ConnSums, Counters, DaemonProcess, Source, Status};
 use crate::observe::problems::{self, Problems};
 use crate::observe::queue_pairs::QueuePairPage;
 use crate::observe::request::{Asked, Refused, Request, Show};
@@ -297,15 +298,22 @@ impl Parts {
         let paths_to_silent_apmd = self.connections.peer_daemons().silent(now);
         let others = others.chain(problems::silent_peers(paths_to_silent_apmd));
         let others = others.chain(self.libraries.problem());
+        let is_modules =
+            |number| *presence == Presence::Present && self.kernel.queue_pairs().knows(number);
+        let unregistered = self.libraries.unregistered(is_modules);
+        let others = others.chain(problems::unregistered(&unregistered));
         // Both sockets were given to the group, or neither: one process has made them.
         let others = others.chain(problems::of_sockets(self.operators.not_given()));
         Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_seconds: now.0 / 1_000_000,
-            class: config.association.class,
+            daemon: DaemonProcess {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                uptime_seconds: now.0 / 1_000_000,
+                class: config.association.class,
+            },
             ports: ports::sums(&views, paths_to_silent_apmd),
             libraries: self.libraries.len(),
+            unregistered,
             kernel: queue_pairs::module(
                 self.kernel.presence(),
                 self.kernel.queue_pairs(),

@@ -93,6 +93,14 @@ impl Process {
 /// `/proc` counts in hundredths of a second (`USER_HZ`), on every architecture that has InfiniBand.
 const NS_PER_TICK: u64 = 10_000_000;
 
+/// The process of a thread, as our pid namespace numbers both; `None` where it has ended or cannot be read.
+pub(crate) fn process_of(tid: i32) -> Option<i32> {
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let mut lines = status.lines();
+    lines.find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
 fn start_ticks(pid: i32) -> io::Result<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     let start = start_of(&String::from_utf8_lossy(&stat));
@@ -152,6 +160,17 @@ mod tests {
         assert_ne!(thread, this.pid);
         let parent = nix::unistd::getppid().as_raw();
         assert!(!this.has_thread(parent).unwrap());
+    }
+
+    #[test]
+    fn a_thread_is_its_process_s() {
+        let own = Some(std::process::id().cast_signed());
+        let tid = || nix::unistd::gettid().as_raw();
+        let of_thread = std::thread::spawn(move || (tid(), process_of(tid())));
+        let (thread, process) = of_thread.join().unwrap();
+        assert_eq!(process, own);
+        assert_ne!(Some(thread), own);
+        assert_eq!(process_of(i32::MAX), None);
     }
 
     #[test]

@@ -107,11 +107,8 @@ pub(crate) enum SourceState {
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Status {
-    pub(crate) version: String,
-    pub(crate) pid: u32,
-    pub(crate) uptime_seconds: u64,
-    /// Management class of the association.
-    pub(crate) class: u8,
+    #[serde(flatten)]
+    pub(crate) daemon: DaemonProcess,
     /// Devices looked after.
     pub(crate) devices: Vec<String>,
     /// Devices at which no connection can end.
@@ -121,6 +118,8 @@ pub(crate) struct Status {
     /// Libraries connected.
     pub(crate) libraries: usize,
     #[serde(default)]
+    pub(crate) unregistered: Unregistered,
+    #[serde(default)]
     pub(crate) kernel: KernelModule,
     pub(crate) connections: ConnSums,
     /// What an operator should look at, in words, and what to do.
@@ -128,6 +127,33 @@ pub(crate) struct Status {
     /// Those of the problems that make `apmctl status` fail.
     #[serde(default)]
     pub(crate) degraded: Vec<String>,
+}
+
+/// The daemon's process.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct DaemonProcess {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_seconds: u64,
+    /// Management class of the association.
+    pub(crate) class: u8,
+}
+
+/// Connected RC queue pairs of programs with the library that the library has not registered.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Unregistered {
+    pub(crate) queue_pairs: usize,
+    /// Their programs.
+    pub(crate) programs: usize,
+    /// The programs with most.
+    pub(crate) largest: Vec<UnregisteredProgram>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct UnregisteredProgram {
+    pub(crate) pid: i32,
+    pub(crate) command: String,
+    pub(crate) queue_pairs: usize,
 }
 
 /// A device that no connection can end at.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::impossible;
-use super::model::{ConnSums, Port};
+use super::model::{ConnSums, Port, Unregistered};
 use crate::config::{self, Config};
 use crate::devices::Unopened;
 use crate::io::apm_module::Protect;
@@ -139,6 +139,33 @@ pub(crate) fn silent_peers(count: usize) -> Option<String> {
     })
 }
 
+/// Programs whose library does not see all of their queue pairs.
+pub(crate) fn unregistered(unregistered: &Unregistered) -> Option<String> {
+    let Unregistered {
+        queue_pairs,
+        programs,
+        largest,
+    } = unregistered;
+    if *programs == 0 {
+        return None;
+    }
+    let names = largest.iter().map(|program| {
+        let (command, pid, count) = (&program.command, program.pid, program.queue_pairs);
+        format!("{command}[{pid}] {count}")
+    });
+    let mut names: Vec<_> = names.collect();
+    let others = programs.saturating_sub(names.len());
+    if others > 0 {
+        names.push(format!("{others} other programs"));
+    }
+    Some(format!(
+        "{queue_pairs} connected RC queue pairs of programs with the library are not registered and not protected ({}): \
+         a program that looks up libibverbs by dlopen (NCCL) must open librdmacm-apm in its place, or load kernel module \
+         apm (library.md, Queue pairs that the library does not see); the log names refused registrations",
+        names.join(", ")
+    ))
+}
+
 /// Why a device with these ports can have no alternate path.
 fn obstacle(ports: &[&Port]) -> Option<&'static str> {
     let usable: Vec<_> = ports
@@ -226,7 +253,7 @@ fn left_out_words(left_out: LeftOut) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::kernel::Unusable;
-    use crate::observe::model::PortLink;
+    use crate::observe::model::{PortLink, UnregisteredProgram};
     use crate::registrations::Overdue;
 
     fn port(device: &str, number: u8, state: &str) -> Port {
@@ -441,6 +468,25 @@ mod tests {
         let want = "2 of 3 connections have had both paths on one port for 60 s and would not survive its loss: see \
                     `apmctl port` here and on the peers";
         assert_eq!(others, [want]);
+    }
+
+    #[test]
+    fn programs_with_queue_pairs_that_their_library_does_not_see_are_named() {
+        assert_eq!(unregistered(&Unregistered::default()), None);
+        let program = |pid, queue_pairs| UnregisteredProgram {
+            pid,
+            command: "train".to_owned(),
+            queue_pairs,
+        };
+        let warning = unregistered(&Unregistered {
+            queue_pairs: 19,
+            programs: 5,
+            largest: vec![program(812, 16), program(7, 1)],
+        });
+        let warning = warning.expect("five programs");
+        let want = "19 connected RC queue pairs of programs with the library are not registered and not protected \
+                    (train[812] 16, train[7] 1, 3 other programs): ";
+        assert!(warning.starts_with(want), "{warning}");
     }
 
     #[test]

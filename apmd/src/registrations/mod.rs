@@ -11,7 +11,7 @@ mod turnover;
 pub(crate) use room::Room;
 pub(crate) use sharer::{Sharer, UlpPeer};
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use cm_msgs::control::Register;
@@ -156,6 +156,16 @@ impl Registrations {
     /// Whose registration of this queue pair the engine has.
     pub(crate) fn holder(&self, qp: (Guid, Qpn)) -> Option<ConnId> {
         self.by_qp.get(&qp).copied()
+    }
+
+    /// Queue pairs of a device with registrations that wait.
+    pub(crate) fn waiting(&self, node_guid: Guid) -> BTreeSet<Qpn> {
+        let all = self.table.values();
+        let waiting = all.filter(|registration| {
+            !matches!(registration.state, State::Accepted(_))
+                && registration.register.node_guid == node_guid
+        });
+        waiting.map(|found| found.register.qpn).collect()
     }
 
     /// Devices with queue pairs that the engine has.

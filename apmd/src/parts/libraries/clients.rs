@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::unregistered::Owners;
 use crate::client::Client;
 use crate::io::person::Person;
-use crate::io::process::Process;
+use crate::io::process::{self, Process};
 
 #[derive(Debug)]
 pub(super) struct Connected {
@@ -15,12 +16,19 @@ pub(super) struct Connected {
     pub(super) payer: Person,
 }
 
+/// What is known of a process.
+#[derive(Debug, Default)]
+struct OfProcess {
+    libraries: usize,
+    protects_all: bool,
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     by_key: BTreeMap<u32, Connected>,
-    /// How many are of a process: the kernel module asks with each queue pair of a program.
-    processes: BTreeMap<i32, usize>,
+    /// The kernel module asks with each queue pair of a program whether its process is here.
+    processes: BTreeMap<i32, OfProcess>,
 }
 
 impl Clients {
@@ -44,16 +52,16 @@ impl Clients {
     /// Keys are never used twice.
     pub(super) fn insert(&mut self, key: u32, connected: Connected) {
         let pid = connected.client.peer.pid;
-        *self.processes.entry(pid).or_default() += 1;
+        self.processes.entry(pid).or_default().libraries += 1;
         self.by_key.insert(key, connected);
     }
 
     pub(super) fn remove(&mut self, key: u32) -> Option<Connected> {
         let connected = self.by_key.remove(&key)?;
         let pid = connected.client.peer.pid;
-        if let Some(count) = self.processes.get_mut(&pid) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.libraries -= 1;
+            if process.libraries == 0 {
                 self.processes.remove(&pid);
             }
         }
@@ -62,6 +70,41 @@ impl Clients {
 
     pub(super) fn has_process(&self, pid: i32) -> bool {
         self.processes.contains_key(&pid)
+    }
+
+    /// A library has registered a connection that did not opt in: so it registers all that it sees (`RDMA_APM=all`).
+    pub(super) fn set_protects_all(&mut self, key: u32) {
+        let connected = self.by_key.get(&key);
+        let pid = connected.map(|connected| connected.client.peer.pid);
+        if let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) {
+            process.protects_all = true;
+        }
+    }
+
+    /// Whether one does.
+    pub(super) fn any_protects_all(&self) -> bool {
+        let mut all = self.processes.values();
+        all.any(|process| process.protects_all)
+    }
+
+    /// The name of a process.
+    pub(super) fn command(&self, pid: i32) -> Option<&str> {
+        let mut all = self.by_key.values();
+        all.find_map(|connected| {
+            let Client { peer, command } = &connected.client;
+            command.as_deref().filter(|_| peer.pid == pid)
+        })
+    }
+}
+
+impl Owners for Clients {
+    fn protects_all(&self, pid: i32) -> bool {
+        let process = self.processes.get(&pid);
+        process.is_some_and(|process| process.protects_all)
+    }
+
+    fn process_of(&self, tid: i32) -> Option<i32> {
+        process::process_of(tid)
     }
 }
 
@@ -88,6 +131,10 @@ mod tests {
         assert!(!clients.has_process(own));
         clients.insert(1, connected());
         clients.insert(2, connected());
+        assert!(!clients.protects_all(own) && !clients.any_protects_all());
+        clients.set_protects_all(2);
+        clients.set_protects_all(3);
+        assert!(clients.protects_all(own) && clients.any_protects_all());
         assert!(clients.has_process(own) && !clients.has_process(own + 1));
         assert!(clients.remove(1).is_some() && clients.remove(1).is_none());
         assert!(clients.has_process(own) && clients.len() == 1);

@@ -6,16 +6,18 @@ mod check;
 mod clients;
 mod gids;
 mod pace;
+mod rounds;
 #[cfg(test)]
 mod tests;
+mod unregistered;
 mod vetting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 
 use cm_msgs::control::{
-    DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, NO_TOKEN, PeerPort, Refusal, Register,
-    Report, Snapshot,
+    DecodeError, Ending, FromDaemon, FromLibrary, MAX_LEN, PeerPort, Refusal, Register, Report,
+    Snapshot,
 };
 use cm_msgs::{Guid, PKey, Qpn};
 use statemachine::{ConnId, FarPort, Input, Order, PeerQuestion, PortId, PortStatus, Time, Timers};
@@ -27,13 +29,13 @@ use crate::io::nldev::Nldev;
 use crate::io::person::Person;
 use crate::io::process::Process;
 use crate::io::seqpacket::{Peer, Receive};
-use crate::parts::patrol::{self, Patrol, Step};
 use crate::registrations::{Registrations, Room, Sharer, State};
 use crate::second_path::has_second_path;
 use crate::server::{Alive, Server};
 use clients::{Clients, Connected};
 use gids::GidTables;
 use pace::Pace;
+use rounds::Rounds;
 
 /// Name of the socket in the runtime directory.
 pub(crate) const SOCKET: &str = "apmd.sock";
@@ -98,7 +100,7 @@ pub(crate) struct Libraries {
     nldev: Option<Nldev>,
     clients: Clients,
     registrations: Registrations,
-    patrol: Patrol,
+    rounds: Rounds,
     ports: KnownPorts,
     gids: GidTables,
     /// Who may have more to read than one turn takes.
@@ -119,7 +121,7 @@ impl Libraries {
             nldev: nldev.ok(),
             clients: Clients::default(),
             registrations: Registrations::new(room),
-            patrol: Patrol::new(),
+            rounds: Rounds::new(),
             ports: KnownPorts::default(),
             gids: GidTables::default(),
             unread: VecDeque::new(),
@@ -327,6 +329,10 @@ impl Libraries {
             );
             return self.order(now, id, Order::Refuse(Refusal::Full));
         }
+        if !register.opted_in {
+            self.clients.set_protects_all(id.client);
+            self.rounds.patrol.begin(now);
+        }
         self.consider(now, id);
     }
 
@@ -453,6 +459,7 @@ impl Libraries {
         self.ports.of_grh.remove(&id);
         self.ports.status.remove(&id);
         self.gids.forget(id);
+        self.rounds.unregistered.remove_device(id.node_guid);
     }
 
     /// Gives a library an order.
@@ -474,6 +481,9 @@ impl Libraries {
         };
         self.counters.clients_gone += 1;
         let Peer { uid, pid } = client.peer;
+        if !self.clients.has_process(pid) {
+            self.rounds.unregistered.remove_process(pid);
+        }
         tracing::debug!(
             client = key,
             uid,
@@ -504,7 +514,7 @@ impl Libraries {
         while let Some(id) = self.gids.poll_waited(now) {
             self.settle(now, id);
         }
-        self.look_for_the_dead(now);
+        self.go_on_round(now);
         for key in std::mem::take(&mut self.unread) {
             self.handle_ready(now, key);
         }
@@ -513,19 +523,6 @@ impl Libraries {
             self.handle_ready(now, key);
         }
         self.pace.forget(now);
-    }
-
-    /// Has libraries look at queue pairs that died in silence.
-    fn look_for_the_dead(&mut self, now: Time) {
-        let devices = || self.registrations.devices();
-        let Some(Step::Found(node_guid, found)) = self.patrol.handle_time(now, devices) else {
-            return;
-        };
-        for qpn in patrol::disconnected(&found) {
-            if let Some(id) = self.registrations.holder((node_guid, qpn)) {
-                self.order(now, id, Order::Query(NO_TOKEN));
-            }
-        }
     }
 
     /// When to call [`Self::handle_time`].
@@ -537,7 +534,7 @@ impl Libraries {
             self.paused.next(),
             self.registrations.poll_timeout(),
             self.gids.poll_timeout(),
-            self.patrol.poll_timeout(),
+            self.rounds.patrol.poll_timeout(),
         ];
         times.into_iter().flatten().min()
     }

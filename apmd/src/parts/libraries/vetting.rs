@@ -90,7 +90,8 @@ impl Libraries {
                 if let Some(displaced) = self.registrations.accept(now, id, register) {
                     self.order(now, displaced, Order::Refuse(Refusal::NotOwner));
                 }
-                self.patrol.begin(now);
+                self.rounds.patrol.begin(now);
+                self.rounds.unregistered.remove(number);
                 self.notes
                     .push_back(Note::engine(Input::Register(id, payer, register)));
             }

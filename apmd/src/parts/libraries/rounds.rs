@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rounds over the kernel's list of queue pairs: those that died in silence, and those that no library has registered.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
+
+use cm_msgs::control::NO_TOKEN;
+use cm_msgs::{Guid, Qpn};
+use statemachine::{Order, Time};
+
+use super::clients::Clients;
+use super::unregistered::UnregisteredQps;
+use super::{KnownPorts, Libraries};
+use crate::observe::model::{Unregistered, UnregisteredProgram};
+use crate::parts::patrol::{self, Patrol, Step};
+use crate::registrations::Registrations;
+
+/// Programs that operators are shown by name.
+const MAX_NAMED: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Rounds {
+    pub(super) patrol: Patrol,
+    pub(super) unregistered: UnregisteredQps,
+}
+
+impl Rounds {
+    pub(super) fn new() -> Self {
+        Self {
+            patrol: Patrol::new(),
+            unregistered: UnregisteredQps::default(),
+        }
+    }
+}
+
+impl Libraries {
+    /// The round goes on, if it is time.
+    pub(super) fn go_on_round(&mut self, now: Time) {
+        let devices = || devices_to_read(&self.registrations, &self.ports, &self.clients);
+        match self.rounds.patrol.handle_time(now, devices) {
+            Some(Step::Found(node_guid, found)) => {
+                for qpn in patrol::disconnected(&found) {
+                    if let Some(id) = self.registrations.holder((node_guid, qpn)) {
+                        self.order(now, id, Order::Query(NO_TOKEN));
+                    }
+                }
+                if !self.clients.any_protects_all() {
+                    return;
+                }
+                let registrations = &self.registrations;
+                let is_registered = |qpn| registrations.holder((node_guid, qpn)).is_some();
+                self.rounds
+                    .unregistered
+                    .handle_found(&found, is_registered, &self.clients);
+            }
+            Some(Step::Read(node_guid)) => {
+                let waiting = self.registrations.waiting(node_guid);
+                self.rounds
+                    .unregistered
+                    .handle_read(now, node_guid, &waiting);
+            }
+            Some(Step::Failed(_)) => self.rounds.unregistered.handle_failed(),
+            None => {}
+        }
+    }
+
+    /// Connected queue pairs that libraries have not registered.
+    /// `is_protected`: by others than libraries.
+    pub(crate) fn unregistered(&self, is_protected: impl Fn((Guid, Qpn)) -> bool) -> Unregistered {
+        let counts = self.rounds.unregistered.overdue(is_protected);
+        let mut programs: Vec<_> = counts.into_iter().collect();
+        programs.sort_by_key(|(_, queue_pairs)| Reverse(*queue_pairs));
+        let largest = programs.iter().take(MAX_NAMED).map(|(pid, queue_pairs)| {
+            let command = self.clients.command(*pid).unwrap_or("?");
+            UnregisteredProgram {
+                pid: *pid,
+                command: command.to_owned(),
+                queue_pairs: *queue_pairs,
+            }
+        });
+        Unregistered {
+            queue_pairs: programs.iter().map(|(_, queue_pairs)| queue_pairs).sum(),
+            programs: programs.len(),
+            largest: largest.collect(),
+        }
+    }
+}
+
+/// Devices with registered queue pairs; all with InfiniBand ports while a library registers all that it sees.
+fn devices_to_read(
+    registrations: &Registrations,
+    ports: &KnownPorts,
+    clients: &Clients,
+) -> VecDeque<Guid> {
+    let mut devices = registrations.devices();
+    if clients.any_protects_all() {
+        let infiniband = ports.status.iter().filter(|(_, status)| status.infiniband);
+        let all: BTreeSet<_> = infiniband.map(|(port, _)| port.node_guid).collect();
+        let others = all.into_iter().filter(|guid| !devices.contains(guid));
+        devices.extend(others.collect::<Vec<_>>());
+    }
+    devices
+}
