@@ -2,18 +2,15 @@
 //! Rounds over the kernel's list of queue pairs: those that died in silence, and those that no library has registered.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, VecDeque};
 
 use cm_msgs::control::NO_TOKEN;
 use cm_msgs::{Guid, Qpn};
 use statemachine::{Order, Time};
 
-use super::clients::Clients;
+use super::Libraries;
 use super::unregistered::UnregisteredQps;
-use super::{KnownPorts, Libraries};
 use crate::observe::model::{Unregistered, UnregisteredProgram};
 use crate::parts::patrol::{self, Patrol, Step};
-use crate::registrations::Registrations;
 
 /// Programs that operators are shown by name.
 const MAX_NAMED: usize = 4;
@@ -36,7 +33,8 @@ impl Rounds {
 impl Libraries {
     /// The round goes on, if it is time.
     pub(super) fn go_on_round(&mut self, now: Time) {
-        let devices = || devices_to_read(&self.registrations, &self.ports, &self.clients);
+        // No others: on kernels that parts/traps.rs warns of, each list of a device has a risk.
+        let devices = || self.registrations.devices();
         match self.rounds.patrol.handle_time(now, devices) {
             Some(Step::Found(node_guid, found)) => {
                 for qpn in patrol::disconnected(&found) {
@@ -84,20 +82,4 @@ impl Libraries {
             largest: largest.collect(),
         }
     }
-}
-
-/// Devices with registered queue pairs; all with InfiniBand ports while a library registers all that it sees.
-fn devices_to_read(
-    registrations: &Registrations,
-    ports: &KnownPorts,
-    clients: &Clients,
-) -> VecDeque<Guid> {
-    let mut devices = registrations.devices();
-    if clients.any_protects_all() {
-        let infiniband = ports.status.iter().filter(|(_, status)| status.infiniband);
-        let all: BTreeSet<_> = infiniband.map(|(port, _)| port.node_guid).collect();
-        let others = all.into_iter().filter(|guid| !devices.contains(guid));
-        devices.extend(others.collect::<Vec<_>>());
-    }
-    devices
 }
