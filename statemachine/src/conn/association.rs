@@ -122,14 +122,19 @@ enum State {
     /// There is no room for a REQ.
     NoRoom,
     /// Nothing is asked; the next REQ goes out when the timer says.
-    BackingOff {
-        why: Reason,
-    },
+    BackingOff(Box<Pause>),
     ReqSent(Box<ReqSent>),
     /// REP received.
     Established {
         ids: CommIds,
     },
+}
+
+/// A pause between attempts.
+#[cfg_attr(test, derive(Clone, Debug))]
+struct Pause {
+    why: Reason,
+    given_up: Option<CommIds>,
 }
 
 /// A REQ that has no REP.
@@ -142,6 +147,8 @@ struct ReqSent {
     told: u32,
     /// Where its copies went.
     sent_to: SentTo,
+    /// The association before, which this end gave up and the peer may still take for open.
+    given_up: Option<CommIds>,
 }
 
 /// The active side of an association.
@@ -154,8 +161,6 @@ pub(super) struct ActiveAssociation {
     reopened: OptionalTime,
     /// Where the next exchange begins its rotation.
     route: u8,
-    /// The association before, which this end gave up and the peer may still take for open.
-    given_up: Option<CommIds>,
     /// Limits how often the peer's messages end a pause between our REQs.
     by_peer: TokenBucket<4, 1_000_000>,
 }
@@ -182,7 +187,6 @@ impl Default for ActiveAssociation {
             failures: 0,
             reopened: OptionalTime::default(),
             route: 0,
-            given_up: None,
             by_peer: TokenBucket::default(),
         }
     }
@@ -200,7 +204,7 @@ impl ActiveAssociation {
     pub(super) fn reason(&self) -> Option<Reason> {
         match &self.state {
             State::Queued | State::NoRoom => Some(Reason::Queued),
-            State::BackingOff { why } => Some(*why),
+            State::BackingOff(pause) => Some(pause.why),
             State::ReqSent(sent) if sent.parked => Some(Reason::PeerNotRegistered),
             State::ReqSent(sent) if self.failures > 0 || sent.exchange.tries() >= SILENT => {
                 Some(Reason::PeerNoApmd)
@@ -213,10 +217,10 @@ impl ActiveAssociation {
     pub(super) fn view(&self) -> (AssociationState, Option<CommIds>) {
         match &self.state {
             State::Queued | State::NoRoom => (AssociationState::None, None),
-            State::BackingOff {
-                why: Reason::PeerRefused(_),
-            } => (AssociationState::Refused, None),
-            State::BackingOff { .. } => (AssociationState::Pausing, None),
+            State::BackingOff(pause) => match pause.why {
+                Reason::PeerRefused(_) => (AssociationState::Refused, None),
+                _ => (AssociationState::Pausing, None),
+            },
             State::ReqSent(sent) => {
                 let state = if sent.parked {
                     AssociationState::Parked
@@ -231,8 +235,9 @@ impl ActiveAssociation {
 
     /// Starts, or starts again: a new name, and the first REQ.
     pub(super) fn ask(&mut self, core: &mut Core, cx: &mut Context) {
-        self.forget(core, cx);
+        let given_up = self.forget(core, cx);
         if !core.has_room(cx) {
+            forget_names(cx, given_up);
             cx.stop(core.id, ConnAlarm::Association);
             self.state = State::NoRoom;
             return;
@@ -245,6 +250,7 @@ impl ActiveAssociation {
             parked: false,
             told: core.own.sequence(),
             sent_to: SentTo::default(),
+            given_up,
         }));
         self.send_req(core, cx);
     }
@@ -293,7 +299,7 @@ impl ActiveAssociation {
     /// again. Rate-limited, or a peer that sends REQs and REJs in turn would get a REQ with every round trip.
     pub(super) fn peer_asks(&mut self, core: &mut Core, cx: &mut Context, is_ours_to_ask: bool) {
         let asks = match &self.state {
-            State::BackingOff { .. } => true,
+            State::BackingOff(_) => true,
             State::ReqSent(sent) => is_ours_to_ask && sent.parked,
             State::Queued | State::NoRoom | State::Established { .. } => false,
         };
@@ -305,13 +311,10 @@ impl ActiveAssociation {
     /// A SAP of the association that this end gave up: the peer is present, so a pause between our REQs or between the
     /// late copies of one ends. Nobody else knows these names.
     pub(super) fn late_sap(&mut self, core: &mut Core, cx: &mut Context, ids: CommIds) {
-        if self.given_up != Some(ids) {
-            return;
-        }
         let asks = match &self.state {
-            State::BackingOff { .. } => true,
+            State::BackingOff(pause) => pause.given_up == Some(ids),
             // Its copies got lost, and the next one is due after a while.
-            State::ReqSent(sent) => sent.exchange.tries() >= SILENT,
+            State::ReqSent(sent) => sent.given_up == Some(ids) && sent.exchange.tries() >= SILENT,
             State::Queued | State::NoRoom | State::Established { .. } => false,
         };
         if asks && self.by_peer.try_take(cx.now) {
@@ -321,14 +324,14 @@ impl ActiveAssociation {
 
     /// If it is pausing: stop that.
     pub(super) fn retry_now(&mut self, core: &mut Core, cx: &mut Context) {
-        if let State::BackingOff { .. } = self.state {
+        if let State::BackingOff(_) = self.state {
             self.ask(core, cx);
         }
     }
 
     pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context) {
         match self.state {
-            State::BackingOff { .. } => self.ask(core, cx),
+            State::BackingOff(_) => self.ask(core, cx),
             State::ReqSent(_) => self.send_req(core, cx),
             State::Queued | State::NoRoom | State::Established { .. } => {}
         }
@@ -361,42 +364,39 @@ impl ActiveAssociation {
 
     /// Gives up for a while.
     pub(super) fn back_off(&mut self, core: &Core, cx: &mut Context, why: Reason) {
-        self.forget(core, cx);
+        let given_up = self.forget(core, cx);
         let delay = match why {
             // A decision, not a failure: asked soon again, the peer would say the same.
             Reason::PeerRefused(_) => cx.config.backoff_max,
             _ => cx.backoff_delay(self.failures),
         };
         self.failures += 1;
-        self.state = State::BackingOff { why };
+        self.state = State::BackingOff(Box::new(Pause { why, given_up }));
         cx.set(core.id, ConnAlarm::Association, delay);
     }
 
-    fn forget(&mut self, core: &Core, cx: &mut Context) {
-        match self.state {
-            State::ReqSent(ref sent) => {
+    /// Forgets the names of this state. Returns those of an association that the peer may take for open: they lead here
+    /// until [`forget_names`].
+    fn forget(&self, core: &Core, cx: &mut Context) -> Option<CommIds> {
+        match &self.state {
+            State::ReqSent(sent) => {
                 sent.exchange.take_back(cx);
                 cx.comm_ids.remove(&sent.comm_id);
+                sent.given_up
             }
             State::Established { ids } => {
-                self.forget_given_up(cx);
-                self.given_up = Some(ids);
                 cx.comm_ids.insert(ids.local, Owner::GivenUp(core.id));
+                Some(*ids)
             }
-            State::Queued | State::NoRoom | State::BackingOff { .. } => {}
-        }
-    }
-
-    fn forget_given_up(&mut self, cx: &mut Context) {
-        if let Some(ids) = self.given_up.take() {
-            cx.comm_ids.remove(&ids.local);
+            State::BackingOff(pause) => pause.given_up,
+            State::Queued | State::NoRoom => None,
         }
     }
 
     /// The application has gone. What there is to close is left to the caller.
     pub(super) fn close(&mut self, core: &Core, cx: &mut Context) -> Option<CommIds> {
-        self.forget(core, cx);
-        self.forget_given_up(cx);
+        let given_up = self.forget(core, cx);
+        forget_names(cx, given_up);
         if let State::ReqSent(sent) = &self.state {
             // A REQ may be parked at the peer; if this is lost, its time there runs out.
             let ids = CommIds::unanswered(sent.comm_id);
@@ -443,7 +443,7 @@ impl ActiveAssociation {
             }
             // Only the ID of this REQ leads here: those of earlier ones are forgotten.
             State::ReqSent(sent) => {
-                let (told, sent_to) = (sent.told, sent.sent_to);
+                let (told, sent_to, given_up) = (sent.told, sent.sent_to, sent.given_up);
                 if !sent.parked {
                     sent.exchange.answered(cx, &mut core.round_trip);
                 }
@@ -454,7 +454,7 @@ impl ActiveAssociation {
                 core.proven(cx, &data.state, told, sent_to);
                 core.note_sender(cx, source);
                 self.route = 0;
-                self.forget_given_up(cx);
+                forget_names(cx, given_up);
                 self.state = State::Established { ids };
                 cx.stop(core.id, ConnAlarm::Association);
                 cx.counters.associations += 1;
@@ -517,6 +517,13 @@ impl ActiveAssociation {
             }
             _ => Outcome::Other,
         }
+    }
+}
+
+/// An association is over for the peer as well, or another is open.
+fn forget_names(cx: &mut Context, given_up: Option<CommIds>) {
+    if let Some(ids) = given_up {
+        cx.comm_ids.remove(&ids.local);
     }
 }
 
