@@ -140,8 +140,8 @@ impl Questions {
         (now - *at < RECENT).then(|| answer.clone())
     }
 
-    /// The answer to this question contradicts the peer, whose LID may have changed since. It is not reused, unless it has
-    /// only just come.
+    /// The answer to this question contradicts what the peer says; the peer's LID may have changed since. It is not
+    /// reused, unless it has only just come.
     pub(crate) fn disbelieve(&mut self, now: Time, query: PathQuery) {
         let key = PathQuery { query: 0, ..query };
         let is_old = |(at, _): &(Time, Answer)| now - *at >= BELIEVED;

@@ -135,11 +135,11 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_832_706_290_464, Some(&[0, 1, 2, 3, 4, 5])),
         // The peer's SAPs came, and the pause before the next REQ went on.
         (Named::All, 1_795_834_721_506_057, Some(&[1, 2, 3, 4])),
-        // Judged by an order to follow a peer whose hardware had left.
+        // Judged by an order to follow a peer after its hardware had migrated.
         (Named::All, 1_795_834_721_489_286, Some(&[0, 1, 3])),
         // Judged by the path queries of two daemons, one after the other.
         (Named::All, 1_795_844_909_279_854, None),
-        // Judged by an alternate that had been a hole for all that ends can know while MADs take 0.4 s.
+        // Judged by an alternate that had carried nothing until a second ago, while MADs took 0.4 s.
         (Named::All, 1_795_830_685_678_447, Some(&[4, 5, 6])),
     ] {
         let profile = Profile::new(named, &[], &[]);

@@ -139,7 +139,7 @@ pub(crate) fn silent_peers(count: usize) -> Option<String> {
     })
 }
 
-/// Programs whose library does not see all of their queue pairs.
+/// The warning about queue pairs that the library of their program does not see.
 pub(crate) fn unregistered(unregistered: &Unregistered) -> Option<String> {
     let Unregistered {
         queue_pairs,

@@ -520,7 +520,7 @@ impl ActiveAssociation {
     }
 }
 
-/// An association is over for the peer as well, or another is open.
+/// Messages with the names of an association that was given up lead here no more: another is open, or none is asked for.
 fn forget_names(cx: &mut Context, given_up: Option<CommIds>) {
     if let Some(ids) = given_up {
         cx.comm_ids.remove(&ids.local);

@@ -8,7 +8,7 @@ use super::REPEAT;
 /// What the answers to probes of a path tell of delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Lateness {
-    /// Prompt answers that are missing until the path is no longer one whose answers are late.
+    /// Prompt answers in a row that are still missing until the path does not count as late any more.
     missing: u8,
 }
 

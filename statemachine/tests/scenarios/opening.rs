@@ -288,7 +288,7 @@ fn a_peer_that_asks_itself_has_what_it_kept_asked_again() {
     assert_open(&pair);
 }
 
-/// An armed pair without traffic whose ports carried nothing for so long, and do again. The active end had something to
+/// An armed pair without traffic. Its ports carried nothing for so long, and do again. The active end had something to
 /// say meanwhile; a SAP was sent before.
 fn after_silence(seed: u64, ms: u64) -> Pair {
     let mut pair = Pair::armed(seed);
@@ -318,7 +318,7 @@ fn a_sap_of_an_association_that_was_given_up_has_it_opened_again() {
             AssociationState::Established
         );
         pair.drain_port(PASSIVE, 2, false);
-        // It is told that its SAP is of no association, and that association is opened again meanwhile.
+        // REJ answers its SAP, and meanwhile the association is opened again.
         while pair.hosts[ACTIVE].sent("REJ") == 0 {
             pair.run(1);
         }

@@ -331,7 +331,6 @@ impl Libraries {
         }
         if !register.opted_in {
             self.clients.set_protects_all(id.client);
-            self.rounds.patrol.begin(now);
         }
         self.consider(now, id);
     }
