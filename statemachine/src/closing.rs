@@ -174,6 +174,8 @@ mod tests {
             routes: alloc::vec![Route {
                 port: PortId::new(Guid(1), 1),
                 lid: Lid(9),
+                sl: 0,
+                path_bits: 0,
                 pkey: PKey::DEFAULT_FULL,
             }],
             round_trip: RoundTrip::default(),

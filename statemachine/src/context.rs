@@ -351,16 +351,27 @@ impl Context {
 pub(crate) struct Route {
     pub(crate) port: PortId,
     pub(crate) lid: Lid,
+    pub(crate) sl: u8,
+    /// The low bits of the local LID.
+    pub(crate) path_bits: u8,
     /// The partition that it goes in.
     pub(crate) pkey: PKey,
 }
 
 impl Route {
     fn transmit(self, transaction_id: u32, message: impl Into<cm::Message>) -> Transmit {
-        let Self { port, lid, pkey } = self;
+        let Self {
+            port,
+            lid,
+            sl,
+            path_bits,
+            pkey,
+        } = self;
         Transmit {
             port,
             lid,
+            sl,
+            path_bits,
             pkey,
             transaction_id,
             message: message.into(),
@@ -374,6 +385,8 @@ impl From<&MadSource> for Route {
         Self {
             port: source.port,
             lid: source.lid,
+            sl: source.sl,
+            path_bits: source.path_bits,
             pkey: source.pkey,
         }
     }

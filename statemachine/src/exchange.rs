@@ -243,6 +243,8 @@ mod tests {
         Route {
             port: PortId::new(Guid(1), port),
             lid: Lid(9),
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
         }
     }

@@ -53,6 +53,10 @@ pub struct MadSource {
     pub lid: Lid,
     /// Source QP; 1 for a daemon's.
     pub qpn: u32,
+    /// Its service level, which an answer takes as well.
+    pub sl: u8,
+    /// The low bits of the local LID that it came to, from which an answer goes.
+    pub path_bits: u8,
     /// The partition that it came in: the entry of the port's own P_Key table, so the membership is the
     /// port's and not the sender's.
     pub pkey: PKey,

@@ -163,6 +163,8 @@ mod tests {
 
     fn mad(number: u8, lid: u16, transaction_id: u32) -> Transmit {
         Transmit {
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
             port: port(number),
             lid: Lid(lid),

@@ -14,6 +14,10 @@ pub struct Transmit {
     pub port: PortId,
     /// The peer port's LID.
     pub lid: Lid,
+    /// The service level.
+    pub sl: u8,
+    /// The low bits of the local LID to send from.
+    pub path_bits: u8,
     /// The partition to send in; the port may hold its key with the other membership.
     pub pkey: PKey,
     /// Lower half of the transaction ID.

@@ -125,6 +125,8 @@ mod tests {
             port: PortId::new(Guid(1), local),
             lid: Lid(lid),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: 1,
         }

@@ -622,6 +622,8 @@ mod tests {
                 port,
                 lid: Lid(0x99),
                 qpn: 1,
+                sl: 0,
+                path_bits: 0,
                 pkey: PKey::DEFAULT_FULL,
                 transaction_id: 1,
             };

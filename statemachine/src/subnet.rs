@@ -258,6 +258,8 @@ mod tests {
             port: id(port),
             lid: Lid(9),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: cm_msgs::PKey::DEFAULT_FULL,
             transaction_id: 0,
         };
@@ -278,6 +280,8 @@ mod tests {
             port: id(port),
             lid: Lid(lid),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: cm_msgs::PKey::DEFAULT_FULL,
             transaction_id: 0,
         };
@@ -309,6 +313,8 @@ mod tests {
             port,
             lid: Lid(9),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: cm_msgs::PKey::DEFAULT_FULL,
             transaction_id: 0,
         };

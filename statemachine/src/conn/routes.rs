@@ -17,9 +17,43 @@ use crate::subnet::SubnetLid;
 
 impl Core {
     /// The routes for MADs to the peer, in the order of trying: the primary's first, then the other
-    /// rails, then across. None begins at a port that is down, or outside of the connection's partition, or
-    /// ends at a LID that no port has: a QP in state Error may have been on its way there.
+    /// rails, then across. Between the ports that a path of the QP's joins, a MAD goes as the QP's packets do, by the
+    /// path's own LIDs and service level; by the ports' first LIDs after all others. None begins at a port
+    /// that is down, or outside of the connection's partition, or ends at a LID that no port has: a QP in state
+    /// Error may have been on its way there.
     pub(super) fn routes(&self, cx: &Context) -> Vec<Route> {
+        let paths = self.along_paths(cx);
+        let mut routes = Vec::new();
+        let mut last = Vec::new();
+        for (port, end) in self.pairs(cx) {
+            let by_first_lids = Route {
+                port: port.id,
+                lid: end.lid(),
+                sl: 0,
+                path_bits: 0,
+                pkey: self.qp.primary.pkey,
+            };
+            let before = routes.len();
+            let joins = |(far, route): (SubnetLid, Route)| {
+                (far == end && route.port == port.id).then_some(route)
+            };
+            routes.extend(paths.into_iter().flatten().filter_map(joins));
+            if routes.len() == before {
+                routes.push(by_first_lids);
+            } else {
+                last.push(by_first_lids);
+            }
+        }
+        for route in last {
+            if !routes.contains(&route) {
+                routes.push(route);
+            }
+        }
+        routes
+    }
+
+    /// Local ports that carry MADs of the connection, each with a port of the peer's in the same subnet.
+    fn pairs<'a>(&self, cx: &'a Context) -> impl Iterator<Item = (&'a Port, SubnetLid)> {
         let primary = self.qp.primary.port;
         let mut local: Vec<&Port> = cx
             .ports
@@ -36,19 +70,36 @@ impl Core {
                 remote.push(end);
             }
         }
-        let pairs = (0..remote.len()).flat_map(|shift| {
-            let local = local.iter().enumerate();
-            let remote = &remote;
-            local.map(move |(i, port)| (*port, remote[(i + shift) % remote.len()]))
-        });
         let meet =
             |(port, end): &(&Port, SubnetLid)| cx.ports.subnet(port.id) == Some(end.subnet());
-        let route = |(port, end): (&Port, SubnetLid)| Route {
+        let across = (0..remote.len()).flat_map(move |shift| {
+            let remote = remote.clone();
+            let ports = local.clone().into_iter().enumerate();
+            ports.map(move |(i, port)| (port, remote[(i + shift) % remote.len()]))
+        });
+        across.filter(meet)
+    }
+
+    /// The routes along its primary and its alternate, each with its far end; where its port has its LID.
+    fn along_paths(&self, cx: &Context) -> [Option<(SubnetLid, Route)>; 2] {
+        let paths = [Some(&self.qp.primary), self.qp.alternate.as_ref()];
+        paths.map(|path| {
+            let path = path?;
+            Some((self.far_end(cx, path)?, self.along(cx, path)?))
+        })
+    }
+
+    /// As packets along a path go; `None`: its port has not its LID.
+    fn along(&self, cx: &Context, path: &Path) -> Option<Route> {
+        let port = self.port_of(cx, path)?;
+        port.has_lid(path.slid).then(|| Route {
             port: port.id,
-            lid: end.lid(),
+            lid: path.dlid,
+            sl: path.sl,
+            // Seven bits at most, since an LMC is 7 at most.
+            path_bits: (path.slid.0 - path.slid.base(port.status.lmc).0) as u8,
             pkey: self.qp.primary.pkey,
-        };
-        pairs.filter(meet).map(route).collect()
+        })
     }
 
     /// The far ends of its primary and of its alternate.
@@ -88,20 +139,12 @@ impl Core {
     /// The same, and before them along a path that a message is about: so the message tries it. Only
     /// where the path leads to a port of the peer's.
     pub(super) fn routes_by(&self, cx: &Context, path: &Path) -> Vec<Route> {
-        let first = Route {
-            port: PortId::new(self.node_guid, path.port),
-            lid: path.dlid,
-            pkey: self.qp.primary.pkey,
-        };
         let leads_there =
             self.is_usable(cx, path) && !self.is_suspect(cx, path) && self.leads_to_peer(cx, path);
+        let first = leads_there.then(|| self.along(cx, path)).flatten();
         let others = self.routes(cx).into_iter();
-        let others = others.filter(|route| !leads_there || *route != first);
-        leads_there
-            .then_some(first)
-            .into_iter()
-            .chain(others)
-            .collect()
+        let others = others.filter(|route| first != Some(*route));
+        first.into_iter().chain(others).collect()
     }
 
     /// The route back to a sender, if it leads to the peer and can be taken; or the first that does.

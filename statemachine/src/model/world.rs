@@ -420,6 +420,8 @@ impl World {
             port: port_id(mad.to, mad.port),
             lid: mad.from,
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: mad.transaction,
         };

@@ -483,6 +483,8 @@ fn source(port: PortId, lid: Lid, transaction_id: u32) -> MadSource {
         port,
         lid,
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         // Now and then another partition.
         pkey: PKey(0xffff - u16::from(transaction_id % 7 == 6)),
         transaction_id,

@@ -104,6 +104,8 @@ fn an_apmd_of_another_version_is_told_so() {
         port: pair.hosts[PASSIVE].port_id(1),
         lid: base_lid((ACTIVE, 1)),
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         pkey: PKey::DEFAULT_FULL,
         transaction_id: 1,
     };

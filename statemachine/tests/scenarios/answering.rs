@@ -190,6 +190,8 @@ fn what_is_in_its_place_is_not_counted_as_out_of_it() {
             port: pair.hosts[host].port_id(1),
             lid: base_lid((1 - host, 1)),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: 1,
         };

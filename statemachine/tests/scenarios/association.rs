@@ -176,6 +176,8 @@ fn a_peer_that_forgets_the_association_again_and_again_is_asked_twice_a_second_a
             port: pair.hosts[ACTIVE].port_id(1),
             lid: base_lid((PASSIVE, 1)),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: 1,
         };
@@ -295,6 +297,8 @@ fn who_names_one_of_the_two_ids_only_ends_nothing() {
             port: pair.hosts[host].port_id(1),
             lid: base_lid((1 - host, 1)),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: 77,
         };

@@ -240,6 +240,8 @@ fn only_the_peer_confirms_the_end_of_an_association() {
         port: pair.hosts[ACTIVE].port_id(1),
         lid: Lid(0x99),
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         pkey: PKey::DEFAULT_FULL,
         transaction_id: pair.last_transaction("DREQ"),
     };
@@ -277,6 +279,8 @@ fn a_peer_that_rejects_the_association_knows_of_its_end() {
         port: pair.hosts[ACTIVE].port_id(1),
         lid: base_lid((PASSIVE, 1)),
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         pkey: PKey::DEFAULT_FULL,
         transaction_id: pair.last_transaction("DREQ"),
     };

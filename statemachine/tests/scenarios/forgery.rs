@@ -23,6 +23,8 @@ fn source(pair: &Pair, host: usize, transaction_id: u32) -> MadSource {
         port: pair.hosts[host].port_id(1 + (transaction_id % 2) as u8),
         lid: FORGER,
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         pkey: PKey::DEFAULT_FULL,
         transaction_id,
     }

@@ -24,6 +24,8 @@ fn from_peer(pair: &Pair) -> MadSource {
         port: pair.hosts[ACTIVE].port_id(1),
         lid: base_lid((PASSIVE, 1)),
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         pkey: cm_msgs::PKey::DEFAULT_FULL,
         transaction_id: 1,
     }

@@ -54,6 +54,8 @@ fn source(pair: &Pair, victim: usize, transaction_id: u32) -> MadSource {
         port: pair.hosts[victim].port_id(1),
         lid: LIAR,
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         pkey: PKey::DEFAULT_FULL,
         transaction_id,
     }

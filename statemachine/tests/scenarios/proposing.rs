@@ -67,6 +67,8 @@ fn an_mra_to_another_lap_or_of_another_association_puts_nothing_off() {
             port: pair.hosts[ACTIVE].port_id(1),
             lid: base_lid((PASSIVE, 1)),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: cm_msgs::PKey::DEFAULT_FULL,
             transaction_id,
         };

@@ -6,8 +6,9 @@ use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid};
 use statemachine::Command;
+use statemachine::view::AssociationState;
 
-use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair, base_lid, gid};
+use super::pair::{ACTIVE, Cable, LibraryFault, PASSIVE, Pair, base_lid, gid};
 
 /// Where the LAPs that were recorded came from, and to which of the passive side's ports.
 fn ways(pair: &Pair) -> Vec<(Lid, u8)> {
@@ -94,4 +95,44 @@ fn a_lap_does_not_go_first_by_a_path_to_a_port_that_the_peer_has_not_named() {
         }
         assert_eq!(ways(&pair), [(base_lid((ACTIVE, 1)), 1)], "{dlid}");
     }
+}
+
+/// Ports with two LIDs each, of which the connection uses the second ones with service level 3, and no way but between
+/// the two first ports; nothing gets to `holes`.
+fn by_second_lids(seed: u64, holes: [Lid; 2]) -> Pair {
+    let mut pair = Pair::with(seed, 1, 1);
+    for host in [ACTIVE, PASSIVE] {
+        let primary = &mut pair.hosts[host].qps[0].primary;
+        primary.slid.0 += 1;
+        primary.dlid.0 += 1;
+        primary.sl = 3;
+        *pair.net.cable((host, 2)) = Cable::BlackHole;
+    }
+    pair.net.holes = holes.to_vec();
+    pair.record("REQ");
+    pair.begin();
+    pair.run(2_000);
+    for host in [ACTIVE, PASSIVE] {
+        let state = pair.view(host).association.state;
+        assert_eq!(state, AssociationState::Established, "{host}");
+    }
+    pair
+}
+
+#[test]
+fn messages_take_the_lids_and_the_service_level_of_the_connection() {
+    let first = [ACTIVE, PASSIVE].map(|host| base_lid((host, 1)));
+    let pair = by_second_lids(4, first);
+    let (_, source, _) = &pair.recorded()[0];
+    assert_eq!(source.lid.0, base_lid((ACTIVE, 1)).0 + 1);
+    assert_eq!((source.sl, source.path_bits), (3, 1));
+}
+
+#[test]
+fn messages_take_the_ports_first_lids_where_nothing_comes_by_those_of_the_connection() {
+    let second = [ACTIVE, PASSIVE].map(|host| Lid(base_lid((host, 1)).0 + 1));
+    let pair = by_second_lids(5, second);
+    let (_, source, _) = &pair.recorded()[0];
+    assert_eq!(source.lid, base_lid((ACTIVE, 1)));
+    assert_eq!((source.sl, source.path_bits), (0, 0));
 }

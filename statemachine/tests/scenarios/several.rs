@@ -300,6 +300,8 @@ impl Several {
             port: PortId::new(guid(to), port),
             lid: lid(from, mad.port.port),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: mad.pkey,
             transaction_id: mad.transaction_id,
         };

@@ -14,6 +14,8 @@ fn source(pair: &Pair, host: usize, lid: Lid) -> MadSource {
         port: pair.hosts[host].port_id(1),
         lid,
         qpn: 1,
+        sl: 0,
+        path_bits: 0,
         pkey: PKey::DEFAULT_FULL,
         transaction_id: 77,
     }
@@ -85,6 +87,8 @@ fn a_queue_pair_that_anybody_can_have_is_not_heard() {
         let (ours, theirs) = ids(&pair, host);
         let wrong_qp = MadSource {
             qpn: 5,
+            sl: 0,
+            path_bits: 0,
             ..source(&pair, host, base_lid((1 - host, 1)))
         };
         for message in messages(theirs, ours) {

@@ -211,6 +211,8 @@ impl Pair {
             port: port(1 - host, to),
             lid: lid(host, mad.port.port),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: mad.pkey,
             transaction_id: mad.transaction_id,
         };

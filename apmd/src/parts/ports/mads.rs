@@ -54,8 +54,9 @@ impl Ports {
         let watch = self.devices.by_id(send.port).map(|port| &port.watch);
         let how = Sending {
             way: MadWay {
+                path_bits: send.path_bits,
+                sl: send.sl,
                 pkey_index: watch.and_then(|watch| watch.partition_index(send.pkey)),
-                ..MadWay::default()
             },
             ..Sending::default()
         };
@@ -350,6 +351,8 @@ impl Ports {
             port: port.id,
             lid: mad.lid,
             qpn: mad.qpn,
+            sl: mad.sl,
+            path_bits: mad.path_bits,
             // A key that is gone from the table already is in no partition.
             pkey: port.watch.pkey_at(mad.pkey_index).unwrap_or_default(),
             transaction_id,

@@ -58,6 +58,8 @@ pub(crate) struct Network {
     pub(crate) relabelled: Vec<(PortOf, Lid)>,
     /// First ports reach first ports only, and second ports second ports: two subnets.
     pub(crate) two_subnets: bool,
+    /// LIDs to which no switch forwards.
+    pub(crate) holes: Vec<Lid>,
     /// What the hosts' daemons tell of the port that their primary leaves from.
     pub(crate) place_told: [PlaceTold; 2],
     /// Ports outside of the connections' partition: no packet of theirs gets in or out.
@@ -76,6 +78,7 @@ impl Network {
             lmc,
             relabelled: Vec::new(),
             two_subnets: false,
+            holes: Vec::new(),
             place_told: [PlaceTold::True; 2],
             outside: Vec::new(),
             prefix: PREFIX,
@@ -109,7 +112,8 @@ impl Network {
         };
         let sender = Some(from).filter(|&from| self.has_lid(from, slid));
         let receiver = self.port_at(from, dlid);
-        cable(sender) == Some(Cable::Plugged)
+        !self.holes.contains(&dlid)
+            && cable(sender) == Some(Cable::Plugged)
             && matches!(cable(receiver), Some(Cable::Plugged | Cable::Mute))
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MADs and probes on their way.
 
-use cm_msgs::cm;
+use cm_msgs::{Lid, cm};
 use statemachine::{MadSource, Probe, Transmit};
 
 use super::{PASSIVE, Pair, Pending, PlaceTold, Twist, Weather};
@@ -16,7 +16,7 @@ impl Pair {
         self.hosts[host].sent_in.insert(send.pkey);
         self.transactions.insert(name, send.transaction_id);
         let from = (host, send.port.port);
-        let slid = self.net.lid(from);
+        let slid = Lid(self.net.lid(from).0 + u16::from(send.path_bits));
         if let Some(left) = self.lose.get_mut(name).filter(|left| **left > 0) {
             *left -= 1;
             return;
@@ -43,6 +43,8 @@ impl Pair {
             port: receiver.port_id(port),
             lid: slid,
             qpn: 1,
+            sl: send.sl,
+            path_bits: (send.lid.0 - self.net.lid((to, port)).0) as u8,
             pkey,
             transaction_id: send.transaction_id,
         };

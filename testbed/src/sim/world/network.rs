@@ -41,7 +41,7 @@ impl World<'_> {
         self.count(host);
         self.count_message(host, &send.message, send.transaction_id);
         let from = (host, send.port.port);
-        let slid = self.addresses.lid(from);
+        let slid = Lid(self.addresses.lid(from).0 + u16::from(send.path_bits));
         // The codecs are part of the way.
         let message = self.redirected(host, send.transaction_id, send.message.clone());
         let mad = message.encode(CLASS, u64::from(send.transaction_id));
@@ -67,6 +67,8 @@ impl World<'_> {
             port: port_id((to, port)),
             lid: slid,
             qpn: 1,
+            sl: send.sl,
+            path_bits: (send.lid.0 - self.addresses.lid((to, port)).0) as u8,
             pkey: send.pkey,
             transaction_id: send.transaction_id,
         };
@@ -157,6 +159,8 @@ impl World<'_> {
             port: port_id(to),
             lid: self.addresses.lid(from),
             qpn: 1,
+            sl: 0,
+            path_bits: 0,
             pkey: PKey::DEFAULT_FULL,
             transaction_id: self.dice.below(u32::MAX),
         };
