@@ -33,6 +33,10 @@ pub struct Identity {
     pub node_guid: Guid,
     /// Its QP.
     pub qpn: Qpn,
+    /// The local port that its primary path leaves from.
+    pub port: u8,
+    /// The LID that the primary path leads to.
+    pub dlid: Lid,
 }
 
 /// A connection as it is now.

@@ -4,8 +4,13 @@
 use statemachine::{Level, Trace};
 use tracing::field::display;
 
-/// Writes one line. `program` owns the connection that the line is about.
-pub(super) fn say(trace: &Trace, program: Option<String>, device: Option<&str>) {
+/// Writes one line. `program` owns the connection that the line is about, which leads to the node `peer`.
+pub(super) fn say(
+    trace: &Trace,
+    program: Option<String>,
+    device: Option<&str>,
+    peer: Option<&str>,
+) {
     let conn = trace
         .conn
         .map(|conn| format!("{}.{}", conn.client, conn.conn));
@@ -15,7 +20,7 @@ pub(super) fn say(trace: &Trace, program: Option<String>, device: Option<&str>) 
     macro_rules! say {
         ($level:ident) => {
             tracing::$level!(
-                target: "apmd::engine", conn, program, device, port, from, to, "{trace}"
+                target: "apmd::engine", conn, program, device, peer, port, from, to, "{trace}"
             )
         };
     }

@@ -2,7 +2,7 @@
 //! Operators' questions.
 
 use paths::source::Member;
-use statemachine::{ConnId, ConnectionView, Input, Origin, Time, Trace};
+use statemachine::{ConnId, ConnectionView, Input, Origin, PortId, Time, Trace};
 
 use super::changes::Ordering;
 use super::configuration::Configuration;
@@ -118,6 +118,7 @@ impl Parts {
                 late.into_iter().chain(self.kernel.traps(id)).collect()
             },
             ssa: self.fabric.ssa(),
+            names: self.sa.names(),
             peer_daemons: self.connections.peer_daemons(),
             observer: caller.peer,
             history,
@@ -141,17 +142,23 @@ impl Parts {
     /// What happened, in the log.
     pub(super) fn log(&self, trace: &Trace) {
         let engine = self.connections.engine();
-        let identity = |id| engine.identities_in(id..=id).next();
+        let conn = trace.conn;
+        let conn = conn.and_then(|id| engine.identities_in(id..=id).next());
         let of_port = trace.port.map(|port| port.node_guid);
-        let of_conn = || Some(identity(trace.conn?)?.node_guid);
+        let of_conn = || Some(conn?.node_guid);
         let device = self.ports.devices();
         let device = { of_port.or_else(of_conn) }.and_then(|guid| device.by_guid(guid));
+        let peer = conn.and_then(|conn| {
+            let port = PortId::new(conn.node_guid, conn.port);
+            self.sa.names().name(port, conn.dlid)
+        });
         let client = trace.conn.and_then(|id| self.client(id));
         let program = client.map(|client| {
             let command = client.command.as_deref().unwrap_or("?");
             owner(command, client.peer.pid)
         });
-        log::say(trace, program, device.map(|device| device.name.as_str()));
+        let device = device.map(|device| device.name.as_str());
+        log::say(trace, program, device, peer);
     }
 
     /// What happened to a connection.

@@ -113,7 +113,7 @@ impl Parts {
                 Note::Libraries(libraries::Note::Engine(input)) => {
                     self.remember_leaving(now, &input);
                     if self.kernel.handle_claim(now, &input) {
-                        self.connections.handle(now, *input);
+                        self.handle_owners(now, *input);
                     }
                 }
                 Note::Libraries(libraries::Note::AskKernel { id, number }) => {
@@ -124,7 +124,7 @@ impl Parts {
                 }
                 Note::Kernel(kernel::Note::Engine(input)) => {
                     self.remember_leaving(now, &input);
-                    self.connections.handle(now, *input);
+                    self.handle_owners(now, *input);
                 }
                 Note::Kernel(kernel::Note::AskLibrary { id, pid }) => {
                     let has_library = self.libraries.has_process(pid);
@@ -218,6 +218,21 @@ impl Parts {
                 }
                 Note::Acm(acm_thread::Note::TcpPort(port)) => self.sources.set_own_acm_port(port),
             }
+        }
+    }
+
+    /// What the owner of a queue pair says: its library, or the kernel module.
+    fn handle_owners(&mut self, now: Time, input: Input) {
+        let led = match input {
+            Input::Register(id, ..) | Input::Refused(id, ..) | Input::Report(id, _) => Some(id),
+            _ => None,
+        };
+        self.connections.handle(now, input);
+        let engine = self.connections.engine();
+        let led = led.and_then(|id| engine.identities_in(id..=id).next());
+        if let Some(conn) = led {
+            let port = PortId::new(conn.node_guid, conn.port);
+            self.sa.want_name(now, port, conn.dlid);
         }
     }
 

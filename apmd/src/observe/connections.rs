@@ -10,6 +10,7 @@ use cm_msgs::control::{self, Placement, PolicyOverride, PolicyWords};
 use cm_msgs::path;
 use cm_msgs::path::PortAddress;
 use paths::fabric::Common;
+use paths::sa::NodeNames;
 use paths::source::Ssa;
 use serde::{Deserialize, Serialize};
 use statemachine::view::{self, AssociationView, Grade, Identity, PortView, ProbeView, Protection};
@@ -54,6 +55,8 @@ pub(crate) struct Connections<'a> {
     /// What undoes the protection of one that is armed, in words.
     pub(crate) warnings: &'a dyn Fn(ConnId) -> Vec<String>,
     pub(crate) ssa: &'a Ssa,
+    /// Names of peers' nodes, of subnet administration.
+    pub(crate) names: &'a NodeNames,
     pub(crate) peer_daemons: &'a PeerDaemons,
     pub(crate) observer: Peer,
     /// Whether to say what happened to them.
@@ -144,9 +147,23 @@ impl Connections<'_> {
         }
     }
 
+    /// The name of the peer's node: of the fabric's data, or of subnet administration.
     fn peer_node(&self, view: &ConnectionView) -> Option<String> {
+        self.node_in_fabric(&view.primary).or_else(|| {
+            let paths = [Some(&view.primary), view.alternate.as_ref()];
+            let name = |path: &path::Path| {
+                let port = PortId::new(view.node_guid, path.port);
+                self.names.name(port, path.dlid)
+            };
+            // Both lead to ports of one node.
+            let name = paths.into_iter().flatten().find_map(name);
+            name.map(str::to_owned)
+        })
+    }
+
+    fn node_in_fabric(&self, to: &path::Path) -> Option<String> {
         let fabric = &self.ssa.known()?.fabric;
-        let path::Path { dgid, dlid, .. } = view.primary;
+        let path::Path { dgid, dlid, .. } = *to;
         // Two subnets may have equal LIDs.
         let by_guid = Some(dgid).filter(|gid| !gid.is_unspecified());
         let by_guid = by_guid.and_then(|gid| fabric.port_by_guid(gid.interface_id()));

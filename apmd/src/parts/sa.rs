@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 
-use cm_msgs::Guid;
 use cm_msgs::mad::MAD_LEN;
 use cm_msgs::sa::PathRecord;
+use cm_msgs::{Guid, Lid};
 use paths::sa::{
-    Ask, Failure, Limits, Malformed, ManagerPath, Managers, Report, Reports, Response, SaClient,
-    SaRequest, Service, Services, Subnet, User, WindowView,
+    Ask, Failure, Limits, Malformed, ManagerPath, Managers, NodeNames, Report, Reports, Response,
+    SaClient, SaRequest, Service, Services, Subnet, User, WindowView,
 };
 use paths::source::sa::paths;
 use statemachine::{FarPort, PortId, QueryError, Random, Time};
@@ -42,6 +42,7 @@ pub(crate) struct Sa {
     reports: Reports,
     services: Services,
     managers: Managers,
+    names: NodeNames,
     notes: VecDeque<Note>,
     malformed: u64,
 }
@@ -51,6 +52,7 @@ impl Sa {
         Self {
             services: Services::new(random.split()),
             managers: Managers::new(random.split()),
+            names: NodeNames::new(random.split()),
             client: SaClient::new(Limits::default(), random),
             reports: Reports::default(),
             notes: VecDeque::new(),
@@ -70,6 +72,16 @@ impl Sa {
 
     pub(crate) fn ask(&mut self, ask: Ask) {
         self.client.ask(ask);
+    }
+
+    /// Names of the nodes that connections lead to.
+    pub(crate) fn names(&self) -> &NodeNames {
+        &self.names
+    }
+
+    /// A connection leads from a local port to this LID: the node there is to have a name.
+    pub(crate) fn want_name(&mut self, now: Time, port: PortId, lid: Lid) {
+        self.names.want(now, port, lid);
     }
 
     pub(crate) fn subscribe(&mut self, port: PortId, traps: &[u16]) {
@@ -132,6 +144,8 @@ impl Sa {
         self.managers.handle_port(news.id, manager);
         self.client.handle_port(news.id, subnet);
         let reaches = news.reaches_sm() && status.infiniband;
+        self.names
+            .handle_port(news.id, reaches.then_some(status.lmc));
         let service = reaches.then(|| service(news)).flatten();
         self.services.handle_port(news.id, service);
     }
@@ -148,6 +162,7 @@ impl Sa {
         self.reports.handle_forgotten(port);
         self.services.handle_sm_changed(now, port);
         self.managers.handle_sm_changed(port);
+        self.names.handle_sm_changed(port);
         let is_path = |user: &&User| matches!(user, User::Paths(_));
         let paths = again.iter().filter(is_path).count();
         let (port, others) = (port.port, again.len() - paths);
@@ -170,6 +185,7 @@ impl Sa {
         self.reports.handle_port_gone(port);
         self.services.handle_port_gone(port);
         self.managers.handle_port(port, None);
+        self.names.handle_port_gone(port);
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -178,6 +194,7 @@ impl Sa {
             self.reports.poll_timeout(),
             self.services.poll_timeout(),
             self.managers.poll_timeout(),
+            self.names.poll_timeout(),
         ];
         times.into_iter().flatten().min()
     }
@@ -187,6 +204,7 @@ impl Sa {
         self.reports.handle_time(now);
         self.services.handle_time(now);
         self.managers.handle_time(now);
+        self.names.handle_time(now);
     }
 
     /// `is_suspect`: whether nothing passes a port, as far as is known.
@@ -210,6 +228,9 @@ impl Sa {
         while let Some(ask) = self.managers.poll_ask() {
             self.client.ask(ask);
         }
+        if let Some(ask) = self.names.poll_ask(now) {
+            self.client.ask(ask);
+        }
         if let Some(request) = self.client.poll_send_around(is_suspect) {
             return Some(Note::Send(request));
         }
@@ -225,6 +246,10 @@ impl Sa {
                 User::Join(user) => Note::Joined(user, reply),
                 User::Inform(number) => {
                     self.reports.handle_reply(now, number, reply);
+                    continue;
+                }
+                User::Node(number) => {
+                    self.names.handle_reply(now, number, reply);
                     continue;
                 }
                 User::Manager(number) => {

@@ -20,7 +20,7 @@ pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 const TRIES_AFTER_NO: u8 = 3;
 
 /// Kinds of users, each with a queue of its own.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// What the client may do at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +54,7 @@ fn kind_of(user: User) -> usize {
         User::Inform(_) => 3,
         User::Service(_) => 4,
         User::Manager(_) => 5,
+        User::Node(_) => 6,
     }
 }
 

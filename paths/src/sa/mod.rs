@@ -5,6 +5,7 @@
 mod client;
 mod exits;
 mod managers;
+mod node_names;
 mod reports;
 mod response;
 mod services;
@@ -14,6 +15,7 @@ mod window;
 pub use client::{Limits, SaClient};
 pub use exits::Subnet;
 pub use managers::{ManagerPath, Managers};
+pub use node_names::NodeNames;
 pub use reports::{Report, Reports};
 pub use response::{Failure, Malformed, Response};
 pub use services::{Service, Services};
@@ -40,6 +42,8 @@ pub enum User {
     Service(u32),
     /// Which port is the subnet manager's.
     Manager(u32),
+    /// Names of the nodes that connections lead to.
+    Node(u32),
 }
 
 /// A request to the SA.

@@ -545,6 +545,8 @@ impl Connection {
             id: self.core.id,
             node_guid: self.core.node_guid,
             qpn: self.core.qpn,
+            port: self.core.qp.primary.port,
+            dlid: self.core.qp.primary.dlid,
         }
     }
 

@@ -3,8 +3,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, Snapshot};
+use cm_msgs::sa::{NodeDescription, NodeRecord, Record, SaMad};
 use cm_msgs::{Gid, Lid, PKey, Qpn};
 use paths::fabric::Outcome;
+use paths::sa::{Response, User};
 use paths::source::ssa::Settings;
 use statemachine::{Config, Input, Payer, PortId, PortStatus, Random};
 use test_fabrics::two_rails::{self, Shape};
@@ -90,12 +92,55 @@ fn the_peer_has_a_name_where_the_fabric_is_known() {
 }
 
 #[test]
+fn the_peer_has_the_name_that_subnet_administration_knows() {
+    let mut names = NodeNames::new(Random::new([7; 32]));
+    let port = PortId::new(NODE, 1);
+    names.handle_port(port, Some(0));
+    names.want(NOW, port, Lid(2));
+    let peer = |names: &NodeNames| {
+        let (engine, ssa) = (engine(1), Ssa::new(Settings::default()));
+        let known = PeerDaemons::default();
+        let page = page_with(
+            &engine,
+            &ssa,
+            names,
+            &known,
+            0,
+            &ConnectionFilter::default(),
+        );
+        page.expect("all").connections[0].qp.peer_node.clone()
+    };
+    assert_eq!(peer(&names), None);
+    let ask = names.poll_ask(NOW).expect("asked for");
+    let User::Node(number) = ask.user else {
+        panic!("{ask:?}");
+    };
+    let mut description = NodeDescription::default();
+    description.0[..5].copy_from_slice(b"node7");
+    let record = NodeRecord::any().lid(Lid(2)).node_description(description);
+    let answer = Response {
+        attribute: NodeRecord::ATTRIBUTE,
+        record_len: 112,
+        data: SaMad::get(0, &record).data.to_vec(),
+    };
+    names.handle_reply(NOW, number, Ok(answer));
+    assert_eq!(peer(&names).as_deref(), Some("node7"));
+}
+
+#[test]
 fn a_peer_whose_kernel_answers_in_its_daemons_place_is_silent() {
     let engine = engine(1);
     let mut known = PeerDaemons::default();
     let shown = |known: &PeerDaemons| {
         let ssa = Ssa::new(Settings::default());
-        let page = page_with(&engine, &ssa, known, 0, &ConnectionFilter::default());
+        let page = page_with(
+            &engine,
+            &ssa,
+            &no_names(),
+            known,
+            0,
+            &ConnectionFilter::default(),
+        );
         let daemon = &page.expect("all").connections[0].association.peer_daemon;
         (daemon.state.clone(), daemon.heard_seconds)
     };
@@ -119,13 +164,19 @@ fn page_from(
     uid: u32,
     filter: &ConnectionFilter,
 ) -> Result<ConnectionPage, String> {
-    page_with(engine, ssa, &PeerDaemons::default(), uid, filter)
+    let known = PeerDaemons::default();
+    page_with(engine, ssa, &no_names(), &known, uid, filter)
 }
 
-/// The same with what is known of peers' daemons.
+fn no_names() -> NodeNames {
+    NodeNames::new(Random::new([7; 32]))
+}
+
+/// The same with names of peers' nodes, and with what is known of their daemons.
 fn page_with(
     engine: &Engine,
     ssa: &Ssa,
+    names: &NodeNames,
     peer_daemons: &PeerDaemons,
     uid: u32,
     filter: &ConnectionFilter,
@@ -142,6 +193,7 @@ fn page_with(
         client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
         warnings: &|_| Vec::new(),
         ssa,
+        names,
         peer_daemons,
         observer: Peer { pid: 1, uid },
         history: false,
@@ -202,6 +254,7 @@ fn who_does_not_fit_is_told_without_a_view() {
             client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
             warnings: &|_| Vec::new(),
             ssa: &Ssa::new(Settings::default()),
+            names: &no_names(),
             peer_daemons: &PeerDaemons::default(),
             observer: Peer { pid: 1, uid: 0 },
             history: false,
@@ -286,6 +339,7 @@ fn set(engine: &mut Engine, uid: u32, id: &str, words: &str) -> Result<String, S
             client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
             warnings: &|_| Vec::new(),
             ssa: &Ssa::new(Settings::default()),
+            names: &no_names(),
             peer_daemons: &PeerDaemons::default(),
             observer: Peer { pid: 1, uid },
             history: false,
