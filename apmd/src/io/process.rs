@@ -173,6 +173,49 @@ mod tests {
         assert_eq!(process_of(i32::MAX), None);
     }
 
+    /// Who has subordinate IDs is root of a user namespace, and puts a process into as many groups as the kernel allows
+    /// (`NGROUPS_MAX`). The failover loop looks up 512 threads of a device in a round (docs/quotas.md).
+    #[test]
+    fn a_thread_in_many_groups_is_looked_up_within_a_millisecond() {
+        const LOOKUPS: u32 = 16;
+        let (tell, told) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let joined = join_groups();
+            tell.send(joined.then(|| nix::unistd::gettid().as_raw()))
+                .unwrap();
+            let _ = stopped.recv();
+        });
+        let Some(tid) = told.recv().unwrap() else {
+            eprintln!("skipped: no groups can be joined here");
+            return;
+        };
+        let now = || {
+            let clock = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
+            std::time::Duration::from(nix::time::clock_gettime(clock).unwrap())
+        };
+        let began = now();
+        for _ in 0..LOOKUPS {
+            assert_eq!(process_of(tid), Some(std::process::id().cast_signed()));
+        }
+        let each = (now() - began) / LOOKUPS;
+        drop(stop);
+        thread.join().unwrap();
+        assert!(
+            each < std::time::Duration::from_millis(1),
+            "{each:?} of processor time for each thread"
+        );
+    }
+
+    /// Puts this thread, and no other, into 65,536 groups.
+    #[allow(unsafe_code)]
+    fn join_groups() -> bool {
+        let groups: Vec<libc::gid_t> = (0..65_536).map(|n| 4_000_000_000 + n).collect();
+        // SAFETY: a list of that many numbers; without the C library it changes this thread only.
+        let result = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+        result == 0
+    }
+
     #[test]
     fn an_ended_process_has_nothing() {
         let mut child = cat();
