@@ -213,6 +213,32 @@ mod tests {
         counts.values().sum()
     }
 
+    /// Each thread that made a queue pair costs a look-up, whoever's it is.
+    #[test]
+    fn a_program_with_many_threads_does_not_hide_what_another_ones_threads_made() {
+        let mut qps = UnregisteredQps::default();
+        let strangers =
+            (1_000..1_000 + MAX_LOOKUPS as u32).map(|qpn| queue_pair(qpn, 7, qpn as i32));
+        let found: Vec<_> = strangers
+            .chain([queue_pair(9_000, 7, PROGRAM + 7)])
+            .collect();
+        round(&mut qps, START, &found);
+        round(&mut qps, LATER, &found);
+        assert_eq!(count(&qps), 1);
+    }
+
+    /// What leads back to its device, or the module has, is no reason to leave out what is not protected.
+    #[test]
+    fn queue_pairs_that_do_not_count_hide_none_that_does() {
+        let mut qps = UnregisteredQps::default();
+        let local =
+            (0..MAX_OF_PROCESS as u32).map(|n| queue_pair(1_000 + n, 1_000 + (n ^ 1), PROGRAM));
+        let found: Vec<_> = local.chain([queue_pair(9_000, 7, PROGRAM)]).collect();
+        round(&mut qps, START, &found);
+        round(&mut qps, LATER, &found);
+        assert_eq!(count(&qps), 1);
+    }
+
     #[test]
     fn what_two_rounds_find_unregistered_counts() {
         let mut qps = UnregisteredQps::default();
