@@ -559,3 +559,28 @@ fn requests_adapt_to_what_gets_through() {
     );
     assert_eq!(window.under_way, 0);
 }
+
+/// Tables that come too late make the window of their port small. What is left of it must not be theirs alone: a table is
+/// waited for 4 s, then 8 s and 10 s, and the fabric's reader asks for four at a time (`source/ssa.rs`).
+#[test]
+fn a_path_query_does_not_wait_for_tables_where_few_requests_get_through() {
+    let mut client = SaClient::new(Limits::default(), Random::new([1; 32]));
+    let table = |number| Ask {
+        user: User::Fabric(number),
+        timeout_ms: 4_000,
+        tries: 4,
+        ..ask_table(number)
+    };
+    for number in 0..4 {
+        client.ask(table(number));
+    }
+    for _ in 0..2 {
+        for request in sent(&mut client) {
+            client.handle_timeout(request.transaction_id);
+        }
+    }
+    sent(&mut client);
+    client.ask(ask(100));
+    let queries = sent(&mut client);
+    assert_eq!(queries.len(), 1, "{:?}", client.windows().next());
+}
