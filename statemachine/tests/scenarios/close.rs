@@ -6,7 +6,7 @@ use cm_msgs::{Lid, PKey};
 use statemachine::view::{AssociationState, Reason};
 use statemachine::{Input, MadSource};
 
-use super::pair::{ACTIVE, PASSIVE, Pair, base_lid};
+use super::pair::{ACTIVE, Cable, PASSIVE, Pair, base_lid};
 
 fn assert_nothing_left(pair: &Pair, host: usize) {
     assert!(pair.views(host).is_empty());
@@ -293,4 +293,29 @@ fn a_peer_that_rejects_the_association_knows_of_its_end() {
     pair.run(5_000);
     assert_eq!(pair.hosts[ACTIVE].sent("DREQ"), 1);
     assert_nothing_left(&pair, ACTIVE);
+}
+
+/// The peer's daemon was silent for a while, and its end still has the association that this end gave up. Who sent the
+/// DREQ is told that its peer knows.
+#[test]
+fn a_disconnect_in_an_association_that_was_given_up_is_told_to_both_libraries_or_to_none() {
+    let mut pair = Pair::armed(3);
+    pair.set_traffic(false);
+    for port in [1, 2] {
+        pair.black_hole(ACTIVE, port);
+    }
+    // The active end has something to say, and gives the association up.
+    pair.drain_port(ACTIVE, 2, true);
+    while pair.view(ACTIVE).association.state != AssociationState::Pausing {
+        pair.run(10);
+    }
+    let open = pair.view(PASSIVE).association.state;
+    assert_eq!(open, AssociationState::Established);
+    for port in [1, 2] {
+        *pair.net.cable((ACTIVE, port)) = Cable::Plugged;
+    }
+    pair.disconnect(PASSIVE);
+    pair.run(1_000);
+    let told = pair.hosts.each_ref().map(|host| host.disconnected);
+    assert_eq!(told[ACTIVE], told[PASSIVE], "{told:?}");
 }
