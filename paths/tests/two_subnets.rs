@@ -32,6 +32,10 @@ struct World {
     /// What the engine has asked, and when.
     asked: BTreeMap<u32, Time>,
     last: u32,
+    /// Paths in the silent SA's subnet that the engine wants.
+    wanted: usize,
+    /// It answers again.
+    speaks: bool,
     /// Requests to either SA.
     sent: BTreeMap<u8, usize>,
 }
@@ -55,6 +59,8 @@ impl World {
             answered: BTreeSet::new(),
             asked: BTreeMap::new(),
             last: 0,
+            wanted: 31,
+            speaks: false,
             sent: BTreeMap::new(),
         }
     }
@@ -99,7 +105,7 @@ impl World {
 
     fn send(&mut self, request: &SaRequest) {
         *self.sent.entry(request.port.port).or_default() += 1;
-        if request.port == SILENT {
+        if request.port == SILENT && !self.speaks {
             let after = Duration::from_millis(request.timeout_ms.into());
             let back = (self.now + after, request.transaction_id);
             self.unanswered.insert(back, ());
@@ -116,7 +122,7 @@ impl World {
         handled.expect("an answer");
     }
 
-    /// For so long the engine wants 31 paths in the silent SA's subnet: when it gives one up, another connection asks.
+    /// For so long the engine wants paths in the silent SA's subnet: when it gives one up, another connection asks.
     fn run(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -130,7 +136,7 @@ impl World {
             self.client.handle_time(self.now);
             self.sources.handle_time(self.now);
             self.asked.retain(|_, at| self.now - *at < PATIENCE);
-            while self.asked.len() < 31 {
+            while self.asked.len() < self.wanted {
                 self.ask(SILENT);
             }
             self.settle();
@@ -163,4 +169,19 @@ fn a_silent_sa_of_one_subnet_does_not_hold_up_the_queries_to_another_one() {
             "after {minute} min: {took:?}"
         );
     }
+}
+
+/// A query is given up after 45 s, and what is on its way then comes to nothing.
+#[test]
+fn an_sa_that_speaks_again_is_not_asked_what_nobody_waits_for() {
+    let mut world = World::new();
+    world.run(Duration::from_secs(1_800));
+    world.wanted = 0;
+    // Long enough for all that was asked to be given up, and for the last copies.
+    world.run(Duration::from_secs(100));
+    world.speaks = true;
+    let before = world.sent[&SILENT.port];
+    world.run(Duration::from_secs(60));
+    let asked = world.sent[&SILENT.port] - before;
+    assert!(asked <= 32, "{asked} requests");
 }
