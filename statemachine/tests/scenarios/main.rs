@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Scripts: what goes in, what must come out.
 
+mod abandoned;
 mod allocations;
 mod announcement;
 mod answering;

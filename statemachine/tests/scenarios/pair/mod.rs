@@ -98,6 +98,8 @@ pub(crate) struct Pair {
     /// The SA answers one question at a time, and takes this long over each, in microseconds.
     pub(crate) sa_takes: Option<u64>,
     sa_free_at: u64,
+    /// Path queries that the SA has not answered.
+    pub(crate) sa_open: usize,
     /// The pairs of ports that the SA has paths for, when not all.
     sa_knows: Option<Vec<(PortOf, PortOf)>>,
     /// The SA still has paths to ports that are down.
@@ -145,6 +147,7 @@ impl Pair {
             sa_busy: false,
             sa_takes: None,
             sa_free_at: 0,
+            sa_open: 0,
             sa_knows: None,
             sa_names_dead_ports: false,
             sa_old_lid: None,

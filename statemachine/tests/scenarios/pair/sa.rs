@@ -16,6 +16,7 @@ impl Pair {
             Query::Paths(query) => {
                 if !self.sa_dead {
                     let delay = self.sa_delay();
+                    self.sa_open += 1;
                     self.push(delay, Pending::Answer(host, query));
                 } else {
                     let client = self.hosts[host].client;
@@ -40,6 +41,7 @@ impl Pair {
     }
 
     pub(super) fn answer(&mut self, host: usize, query: &PathQuery) {
+        self.sa_open -= 1;
         // Under another prefix a port has an alias, which is also another of its LIDs.
         let alias = query.dgid.subnet_prefix() ^ self.net.prefix;
         let offset = (alias & ((1 << self.net.lmc) - 1)) as u16;
