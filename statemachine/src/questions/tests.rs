@@ -321,3 +321,48 @@ fn who_joins_a_query_does_not_delay_it() {
     assert_eq!(order[..3], [1, 2, 1_000], "and each is asked once");
     assert_eq!(order.len(), 3_002);
 }
+
+/// A user's new connections want paths in a subnet whose SA is silent; each gives its question up after 30 s, and asks
+/// again. Another user's want paths in one whose SA answers at once.
+#[test]
+fn a_silent_subnet_does_not_hold_up_new_connections_in_another_one() {
+    const EACH: u16 = 100;
+    let mut questions = Questions::default();
+    let ask = |questions: &mut Questions, now, port: u8, conn: u16| {
+        let port_id = PortId::new(Guid(1), port);
+        let query = PathQuery {
+            port: port_id,
+            ..query(conn)
+        };
+        let conn = id(u32::from(port) << 16 | u32::from(conn));
+        questions
+            .paths(now, conn, Payer(port.into()), Urgency::Initial, query)
+            .0
+    };
+    for conn in 1..=EACH {
+        ask(&mut questions, Time(0), 1, conn);
+        ask(&mut questions, Time(0), 2, conn);
+    }
+    let mut silent: VecDeque<(Time, PathQuery)> = VecDeque::new();
+    let mut answered = 0;
+    for ms in 0..30_000 {
+        let now = Time(ms * 1_000);
+        while let Some(&(asked, query)) = silent.front()
+            && now - asked >= Duration::from_secs(30)
+        {
+            silent.pop_front();
+            let conn = query.dlid.map_or(0, |lid| lid.0);
+            questions.leave(id(1 << 16 | u32::from(conn)), query.query);
+            ask(&mut questions, now, 1, conn);
+        }
+        while let Some(query) = questions.poll_paths() {
+            if query.port.port == 1 {
+                silent.push_back((now, query));
+            } else {
+                find(&mut questions, now, query.query);
+                answered += 1;
+            }
+        }
+    }
+    assert_eq!(answered, EACH, "in 30 s");
+}
