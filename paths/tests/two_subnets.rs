@@ -9,7 +9,7 @@ use cm_msgs::sa::{PathRecord, Record, SaMad};
 use cm_msgs::{Gid, Guid, Lid, PKey};
 use paths::sa::{Limits, SaClient, SaRequest, Subnet, User};
 use paths::source::sa::{ask, paths};
-use paths::source::{Origin, Plan, Question, Sources};
+use paths::source::{Origin, Plan, Question, Sources, Urgency};
 use statemachine::{PathQuery, PortId, Random, Time};
 
 /// Its subnet's SA answers nothing.
@@ -32,8 +32,10 @@ struct World {
     /// What the engine has asked, and when.
     asked: BTreeMap<u32, Time>,
     last: u32,
-    /// Paths in the silent SA's subnet that the engine wants.
+    /// Paths in the silent SA's subnet that are wanted at a time.
     wanted: usize,
+    /// Who wants them.
+    by: Urgency,
     /// It answers again.
     speaks: bool,
     /// Requests to either SA.
@@ -60,12 +62,13 @@ impl World {
             asked: BTreeMap::new(),
             last: 0,
             wanted: 31,
+            by: Urgency::Failover,
             speaks: false,
             sent: BTreeMap::new(),
         }
     }
 
-    fn ask(&mut self, port: PortId) -> u32 {
+    fn ask(&mut self, port: PortId, urgency: Urgency) -> u32 {
         self.last += 1;
         let query = PathQuery {
             query: self.last,
@@ -77,7 +80,11 @@ impl World {
             pkey: PKey::DEFAULT_FULL,
         };
         self.asked.insert(self.last, self.now);
-        self.sources.ask(self.now, Question::failover(query));
+        let question = Question {
+            urgency,
+            ..Question::failover(query)
+        };
+        self.sources.ask(self.now, question);
         self.last
     }
 
@@ -122,7 +129,7 @@ impl World {
         handled.expect("an answer");
     }
 
-    /// For so long the engine wants paths in the silent SA's subnet: when it gives one up, another connection asks.
+    /// For so long there are paths that are wanted in the silent SA's subnet: when one is given up, another is asked for.
     fn run(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -137,7 +144,7 @@ impl World {
             self.sources.handle_time(self.now);
             self.asked.retain(|_, at| self.now - *at < PATIENCE);
             while self.asked.len() < self.wanted {
-                self.ask(SILENT);
+                self.ask(SILENT, self.by);
             }
             self.settle();
         }
@@ -145,7 +152,7 @@ impl World {
 
     /// How long it takes until a path in the other subnet is found, if the engine does not give up before.
     fn time_to_path(&mut self) -> Option<Duration> {
-        let (began, number) = (self.now, self.ask(SOUND));
+        let (began, number) = (self.now, self.ask(SOUND, Urgency::Failover));
         while self.now - began < PATIENCE {
             self.settle();
             if self.answered.contains(&number) {
@@ -184,4 +191,19 @@ fn an_sa_that_speaks_again_is_not_asked_what_nobody_waits_for() {
     world.run(Duration::from_secs(60));
     let asked = world.sent[&SILENT.port] - before;
     assert!(asked <= 32, "{asked} requests");
+}
+
+/// Any user of the host is a client of ACM.
+#[test]
+fn clients_of_acm_do_not_hold_up_the_engines_queries_by_a_silent_sa() {
+    let mut world = World::new();
+    (world.wanted, world.by) = (16, Urgency::Client);
+    for minute in 1..=5 {
+        world.run(Duration::from_secs(60));
+        let took = world.time_to_path();
+        assert!(
+            took.is_some_and(|took| took < Duration::from_secs(1)),
+            "after {minute} min: {took:?}"
+        );
+    }
 }
