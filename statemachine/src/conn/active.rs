@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use cm_msgs::Gid;
 use cm_msgs::association::State;
-use cm_msgs::cm::{self, Apr, PathFields, Rejected, Req, Sap, SpStatus, Spr};
+use cm_msgs::cm::{self, Apr, Dreq, PathFields, Rejected, Req, Sap, SpStatus, Spr};
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::{Path, PortAddress};
 use cm_msgs::sa::PathRecord;
@@ -205,6 +205,11 @@ impl Active {
     pub(super) fn late_sap(&mut self, core: &mut Core, cx: &mut Context, sap: &Sap) {
         let ids = CommIds::from_peer(sap.local_comm_id, sap.remote_comm_id);
         self.association.late_sap(core, cx, ids);
+    }
+
+    /// A DREQ of an association that is not open.
+    pub(super) fn late_dreq(&mut self, core: &Core, cx: &mut Context, dreq: &Dreq) {
+        self.association.late_dreq(core, cx, dreq);
     }
 
     fn apr(&mut self, core: &mut Core, cx: &mut Context, source: &MadSource, apr: &Apr) -> Outcome {

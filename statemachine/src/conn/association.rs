@@ -322,6 +322,22 @@ impl ActiveAssociation {
         }
     }
 
+    /// A DREQ of the association that this end gave up, as of an open one. Its copies name an association that nobody has
+    /// any more.
+    pub(super) fn late_dreq(&mut self, core: &Core, cx: &mut Context, dreq: &Dreq) {
+        let ids = CommIds::from_peer(dreq.local_comm_id, dreq.remote_comm_id);
+        let given_up = match &mut self.state {
+            State::BackingOff(pause) => &mut pause.given_up,
+            State::ReqSent(sent) => &mut sent.given_up,
+            State::Queued | State::NoRoom | State::Established { .. } => return,
+        };
+        let given_up = given_up.take_if(|given_up| *given_up == ids);
+        if given_up.is_some() {
+            core.disconnected(cx, dreq);
+            forget_names(cx, given_up);
+        }
+    }
+
     /// If it is pausing: stop that.
     pub(super) fn retry_now(&mut self, core: &mut Core, cx: &mut Context) {
         if let State::BackingOff(_) = self.state {
@@ -390,6 +406,13 @@ impl ActiveAssociation {
             }
             State::BackingOff(pause) => pause.given_up,
             State::Queued | State::NoRoom => None,
+        }
+    }
+
+    /// The peer has closed the association before: it sends a copy of its DREQ at most, which is answered as any stray one.
+    fn forget_given_up(&mut self, cx: &mut Context) {
+        if let State::BackingOff(pause) = &mut self.state {
+            forget_names(cx, pause.given_up.take());
         }
     }
 
@@ -509,6 +532,7 @@ impl ActiveAssociation {
             State::Established { ids: open } if open == ids => {
                 core.disconnected(cx, dreq);
                 self.back_off(core, cx, Reason::PeerClosed);
+                self.forget_given_up(cx);
                 Outcome::Lost
             }
             State::ReqSent(_) => {

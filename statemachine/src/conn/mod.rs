@@ -32,7 +32,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use cm_msgs::association::ReqData;
-use cm_msgs::cm::{self, Req, Sap};
+use cm_msgs::cm::{self, Dreq, Req, Sap};
 use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 use cm_msgs::{Guid, Lid};
 
@@ -425,6 +425,13 @@ impl Connection {
             active.late_sap(&mut self.core, cx, sap);
         }
         self.drive(cx);
+    }
+
+    /// A DREQ of an association that this end gave up.
+    pub(crate) fn late_dreq(&mut self, cx: &mut Context, dreq: &Dreq) {
+        if let Side::Active(active) = &mut self.side {
+            active.late_dreq(&self.core, cx, dreq);
+        }
     }
 
     fn is_open(&self) -> bool {

@@ -55,10 +55,10 @@ impl Engine {
         let Some(conn) = conn.filter(|conn| conn.core.is_partition_of(source)) else {
             return self.cx.drop_mad(source, message.name(), Drop::Partition);
         };
-        if let cm::Message::Sap(sap) = message
-            && source.qpn == 1
-        {
-            conn.late_sap(&mut self.cx, sap);
+        match message {
+            cm::Message::Sap(sap) if source.qpn == 1 => conn.late_sap(&mut self.cx, sap),
+            cm::Message::Dreq(dreq) if source.qpn == 1 => conn.late_dreq(&mut self.cx, dreq),
+            _ => {}
         }
         self.stray(source, message);
     }
