@@ -330,6 +330,20 @@ fn a_sap_of_an_association_that_was_given_up_has_it_opened_again() {
     }
 }
 
+/// A peer that is not told so goes on repeating its SAP, and takes the association for open.
+#[test]
+fn a_sap_of_an_association_that_was_given_up_is_rejected_after_its_connection_has_closed() {
+    let mut pair = after_silence(14, 15_000);
+    assert_eq!(state(&pair), AssociationState::Pausing);
+    pair.close(ACTIVE);
+    let before = pair.hosts[ACTIVE].sent("REJ");
+    pair.drain_port(PASSIVE, 2, false);
+    pair.run(100);
+    assert_eq!(pair.hosts[ACTIVE].sent("REJ"), before + 1);
+    let state = pair.view(PASSIVE).association.state;
+    assert_ne!(state, AssociationState::Established);
+}
+
 /// Each costs the peer one MAD, and must not cost this end a REQ.
 #[test]
 fn a_thousand_such_saps_have_few_reqs_sent() {

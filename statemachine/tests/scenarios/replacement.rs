@@ -8,11 +8,12 @@ use cm_msgs::Lid;
 use cm_msgs::association::State;
 use cm_msgs::cm::{ApStatus, Lap, Message};
 use cm_msgs::control::MigrationState;
+use cm_msgs::path::Path;
 
 use statemachine::MadSource;
 use statemachine::trace::What;
 
-use super::pair::{ACTIVE, PASSIVE, Pair, Weather, seeds};
+use super::pair::{ACTIVE, PASSIVE, Pair, Weather, base_lid, gid, seeds};
 
 /// An armed pair with two LIDs a port, and the LAP that led to it with the other LIDs of the same ports.
 fn armed() -> (Pair, MadSource, Lap) {
@@ -107,6 +108,94 @@ fn it_is_not_replaced_when_the_primary_is_suspect() {
     pair.run(1_000);
     assert_eq!(answers(&pair)[before..], [ApStatus::Rejected]);
     assert_eq!(pair.qp(PASSIVE).alternate, loaded);
+}
+
+/// The peer may still have the alternate that was replaced last, and then the ends have different ones. A third one would
+/// make them different.
+#[test]
+fn without_an_answer_of_the_primary_only_the_one_before_it_is_loaded() {
+    for (remote_bits, answer) in [(1, ApStatus::Success), (0, ApStatus::Rejected)] {
+        let (mut pair, source, lap) = armed();
+        propose(&mut pair, source, &lap);
+        pair.run(5);
+        let before = answers(&pair).len();
+        pair.set_traffic(false);
+        pair.hosts[ACTIVE].stopped = true;
+        // The last answer is not of just now.
+        pair.run(20);
+        let mut next = newest(&lap);
+        next.alternate.local_port_lid.0 ^= 1;
+        next.alternate.remote_port_lid.0 ^= remote_bits;
+        let source = MadSource {
+            transaction_id: pair.last_transaction("LAP").wrapping_add(2),
+            ..source
+        };
+        pair.forge(PASSIVE, source, next.into());
+        pair.run(1_000);
+        assert_eq!(answers(&pair)[before..], [answer], "{remote_bits}");
+    }
+}
+
+/// As many paths over the second ports as it takes to judge one of these: the alternates of other connections.
+fn with_many_paths_over_the_second_port() -> (Pair, MadSource, Lap) {
+    let mut pair = Pair::with(2, 3, 25);
+    for conn in 1..25_u16 {
+        let bits = [conn % 8, (conn + conn / 8) % 8];
+        for host in [ACTIVE, PASSIVE] {
+            let lid = |end: usize| Lid(base_lid((end, 2)).0 | bits[end]);
+            let qp = &mut pair.hosts[host].qps[usize::from(conn)];
+            qp.alternate = Some(Path {
+                port: 2,
+                slid: lid(host),
+                dlid: lid(1 - host),
+                sgid: gid((host, 2)),
+                dgid: gid((1 - host, 2)),
+                ..qp.primary
+            });
+            qp.migration = MigrationState::Armed;
+        }
+    }
+    pair.record("LAP");
+    pair.begin();
+    pair.run(5_000);
+    pair.assert_armed();
+    pair.set_traffic(false);
+    let qpn = pair.hosts[PASSIVE].qpn(0);
+    let proposed = |message: &Message| match message {
+        Message::Lap(lap) => Some(lap.clone())
+            .filter(|lap| lap.remote_qpn_eecn == qpn && lap.alternate.local_port_lid != Lid(0)),
+        _ => None,
+    };
+    let recorded = pair.recorded().iter().rev();
+    let mut laps = recorded.filter_map(|(_, source, message)| Some((*source, proposed(message)?)));
+    let (source, mut lap) = laps.next().expect("a LAP");
+    lap.alternate.remote_port_gid = gid((PASSIVE, 1));
+    lap.alternate.remote_port_lid = base_lid((PASSIVE, 1));
+    (pair, source, lap)
+}
+
+/// No probe over its local port is answered, and the primary's port carries some: it protects nothing.
+#[test]
+fn one_over_a_silent_port_is_replaced_though_the_primary_does_not_answer_at_this_moment() {
+    let (mut pair, source, lap) = with_many_paths_over_the_second_port();
+    let is_silent = |pair: &Pair| {
+        let engine = pair.hosts[PASSIVE].engine.as_ref().expect("it runs");
+        engine.is_suspect_port(pair.hosts[PASSIVE].port_id(2))
+    };
+    // The active end finds no other alternate.
+    pair.sa_dead = true;
+    pair.black_hole(PASSIVE, 2);
+    pair.run(4_000);
+    assert!(is_silent(&pair));
+    let alternate = pair.qp(PASSIVE).alternate.expect("it still has it");
+    assert_eq!(alternate.port, 2);
+    pair.hosts[ACTIVE].stopped = true;
+    // The last answer is not of just now.
+    pair.run(20);
+    let loads = pair.view(PASSIVE).counters.loads;
+    propose(&mut pair, source, &newest(&lap));
+    pair.run(1);
+    assert_eq!(pair.view(PASSIVE).counters.loads, loads + 1);
 }
 
 /// What the hardware has called broken protects nothing, so that nothing is waited for.

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use cm_msgs::control::{MigrationState, Mode, PolicyOverride, QpState};
+use cm_msgs::control::{MigrationState, QpState};
 use statemachine::trace::{MigratedBy, What};
 use statemachine::{Command, PortDown};
 
-use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
+use super::pair::{ACTIVE, Fabric, LibraryFault, PASSIVE, Pair, shared};
 
 #[test]
 fn an_alternate_that_answers_comes_with_a_standing_order() {
@@ -229,24 +229,30 @@ fn a_queue_pair_outside_of_rts_has_none() {
     }
 }
 
-/// A library that could not load does not say what became of the order that came with the load.
+/// A library that could not load does not say what became of the order that came with the load. That of the new alternate
+/// is the same as before, since another connection has shown that it carries packets.
 #[test]
 fn after_a_load_that_failed_it_is_said_again_what_holds() {
     for host in [ACTIVE, PASSIVE] {
-        let mut pair = Pair::with(21, 2, 1);
+        let mut pair = Pair::with(21, 2, 2);
         pair.begin();
-        pair.run(2_000);
+        pair.run(5_000);
+        pair.assert_armed();
         assert!(pair.may_stand(host));
+        let alternate = |conn: usize| {
+            let alternate = pair.hosts[ACTIVE].qps[conn].alternate.expect("armed");
+            (alternate.slid, alternate.dlid)
+        };
+        let best = alternate(1);
+        assert_ne!(alternate(0), best);
         let told = pair.hosts[host].stands_told.len();
         pair.hosts[host].fault = Some(LibraryFault::Fails(22));
-        let policy = PolicyOverride {
-            mode: Some(Mode::Lid),
-            ..PolicyOverride::default()
-        };
-        pair.set_policy(ACTIVE, policy);
-        pair.run(500);
-        assert!(pair.view(host).counters.failed_orders > 0, "host {host}");
-        assert!(pair.hosts[host].stands_told.len() > told, "host {host}");
+        pair.reroute(Fabric::new(move |_, lids| {
+            Some(shared(u8::from(lids != best), 0))
+        }));
+        pair.run(100);
+        assert_eq!(pair.view(host).counters.failed_orders, 1, "host {host}");
+        assert_eq!(pair.hosts[host].stands_told[told..], [true], "host {host}");
     }
 }
 

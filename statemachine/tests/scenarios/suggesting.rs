@@ -3,10 +3,10 @@
 
 use cm_msgs::PKey;
 use cm_msgs::cm::Message;
-use statemachine::Command;
 use statemachine::trace::What;
+use statemachine::{Command, Doubt};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, gid};
 
 type Change = fn(&mut Pair);
 
@@ -106,4 +106,48 @@ fn the_trace_of_a_sap_tells_whether_it_suggests_a_port() {
     let said: Vec<bool> = said.collect();
     assert_eq!(said, sent);
     assert!(sent.contains(&true) && sent.contains(&false), "{sent:?}");
+}
+
+/// The network delivers a copy of the SAP that suggested a port after the port has failed. The peer has said that it has,
+/// and says so again.
+#[test]
+fn a_port_that_a_late_sap_suggests_is_out_of_service_again_when_the_peer_repeats_that() {
+    let mut pair = Pair::new(5);
+    pair.record("SAP");
+    pair.sa_dead = true;
+    pair.begin();
+    pair.run(2_000);
+    pair.command(PASSIVE, Command::Rearm);
+    pair.run(1_000);
+    let suggests = |message: &Message| match message {
+        Message::Sap(sap) => sap.alternate_local_port_gid == gid((PASSIVE, 2)),
+        _ => false,
+    };
+    let mut suggested = pair.recorded().iter().rev();
+    let late = suggested.find(|(_, _, message)| suggests(message));
+    let (to, source, sap) = late.expect("a suggestion").clone();
+    assert_eq!(to, ACTIVE);
+    pair.sa_dead = false;
+    pair.run(70_000);
+    pair.assert_armed();
+    pair.pull(PASSIVE, 2);
+    pair.run(10_000);
+    pair.assert_armed();
+    // What a path source says of the port is another thing.
+    pair.sa_dead = true;
+    let doubt = |pair: &Pair| {
+        let other = pair.view(ACTIVE).runner_up.expect("the other port");
+        assert_eq!(other.dgid, gid((PASSIVE, 2)));
+        other.score.doubt
+    };
+    assert_eq!(doubt(&pair), Doubt::RemoteDown);
+    pair.forge(ACTIVE, source, sap);
+    assert_eq!(doubt(&pair), Doubt::None);
+    pair.run(100);
+    assert_eq!(doubt(&pair), Doubt::None);
+    let answered = saps(&pair);
+    pair.report_broken_alternate(PASSIVE);
+    pair.run(20);
+    assert!(saps(&pair) > answered, "it says how its ports are");
+    assert_eq!(doubt(&pair), Doubt::RemoteDown);
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Suspect paths that carry packets again: which of them is probed, and what comes of the answer.
 
+use cm_msgs::Lid;
+use cm_msgs::control::{Mode, PolicyOverride};
+use cm_msgs::path::Path;
+
 use super::pair::{ACTIVE, Cable, PASSIVE, Pair, PortOf, base_lid};
 
 fn rails(pairs: &[(u8, u8)]) -> Vec<(PortOf, PortOf)> {
@@ -55,4 +59,54 @@ fn an_alternate_that_carries_packets_again_has_a_better_one_looked_for_at_once()
     let alternate = pair.qp(ACTIVE).alternate.expect("armed");
     assert_eq!(alternate.dlid, base_lid((PASSIVE, 2)));
     pair.assert_armed();
+}
+
+/// Nothing arrives at this LID any more, and what becomes of it is waited for.
+fn lose(pair: &mut Pair, lid: Lid) {
+    pair.net.holes.push(lid);
+    pair.run(3_000);
+}
+
+/// The applications of both ends migrate.
+fn migrate(pair: &mut Pair) {
+    for host in [ACTIVE, PASSIVE] {
+        pair.hosts[host].qps[0].order_migration();
+        pair.report_changed(host);
+    }
+    pair.run(100);
+}
+
+/// The primary is one that was suspect as an alternate, and is probed as the primary. It does not stand in the way of the
+/// one that could be the next alternate.
+#[test]
+fn a_suspect_path_is_probed_besides_the_suspect_primary() {
+    let mut pair = Pair::with(4, 1, 1);
+    pair.sa_knows_only(rails(&[(1, 1), (2, 2)]));
+    pair.begin();
+    pair.run(3_000);
+    pair.assert_armed();
+    pair.set_traffic(false);
+    let loaded = |pair: &Pair| -> Path { pair.qp(ACTIVE).alternate.expect("loaded") };
+    let first = loaded(&pair);
+    lose(&mut pair, first.dlid);
+    let second = loaded(&pair);
+    assert_ne!((second.slid, second.dlid), (first.slid, first.dlid));
+    assert_eq!(second.port, 2);
+    pair.sa_dead = true;
+    lose(&mut pair, second.dlid);
+    // What the peer says would have a path looked for at once.
+    pair.lose.insert("SAP", usize::MAX);
+    migrate(&mut pair);
+    assert!(pair.qp(ACTIVE).primary.same_way(&second));
+    let lids = PolicyOverride {
+        mode: Some(Mode::Lid),
+        ..PolicyOverride::default()
+    };
+    pair.set_policy(ACTIVE, lids);
+    // The pauses between searches grow.
+    pair.run(10_000);
+    pair.sa_dead = false;
+    pair.net.holes.retain(|&lid| lid != first.dlid);
+    pair.run(2_000);
+    assert_eq!(loaded(&pair).dlid, first.dlid);
 }

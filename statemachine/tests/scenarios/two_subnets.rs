@@ -2,8 +2,11 @@
 //! Two rails with subnet managers of their own: LIDs mean something within a rail only, and prefixes may be
 //! equal or not.
 
+use cm_msgs::control::{Cause, MigrationState, QpState, Report, Snapshot};
+use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid};
-use statemachine::view::{Grade, Held, Protection};
+use statemachine::Input;
+use statemachine::view::{AssociationState, Grade, Held, Protection};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, PlaceTold, PortOf, seeds};
 
@@ -68,7 +71,11 @@ impl Rails {
 }
 
 fn pair(seed: u64, rails: &Rails) -> Pair {
-    let mut pair = Pair::new(seed);
+    with(seed, rails, 1)
+}
+
+fn with(seed: u64, rails: &Rails, connections: usize) -> Pair {
+    let mut pair = Pair::with(seed, 0, connections);
     pair.net.two_subnets = true;
     for host in [ACTIVE, PASSIVE] {
         for number in [1, 2] {
@@ -82,9 +89,11 @@ fn pair(seed: u64, rails: &Rails) -> Pair {
             status.sm_guid = cm_msgs::Guid(0x100 + at as u64);
         }
         let (here, there) = ((host, 1), (1 - host, 1));
-        let primary = &mut pair.hosts[host].qps[0].primary;
-        (primary.slid, primary.dlid) = (rails.lid(here), rails.lid(there));
-        (primary.sgid, primary.dgid) = (rails.gid(here), rails.gid(there));
+        for qp in &mut pair.hosts[host].qps {
+            let primary = &mut qp.primary;
+            (primary.slid, primary.dlid) = (rails.lid(here), rails.lid(there));
+            (primary.sgid, primary.dgid) = (rails.gid(here), rails.gid(there));
+        }
     }
     pair
 }
@@ -342,4 +351,99 @@ fn following_is_bounded_and_said() {
         assert!(pair.is_alive(ACTIVE) && pair.is_alive(PASSIVE));
         assert_ne!(pair.qp(1 - liar).primary.port, port);
     }
+}
+
+/// The first connection's association was opened over its alternate's ports, since the primary's local port was out of
+/// service. The second one's primary leads by those ports, and the peer's is lost before its handshake.
+#[test]
+fn a_handshake_over_the_alternates_ports_proves_where_else_the_peer_can_be_asked() {
+    let rails = &RAILS[7];
+    let mut pair = with(12, rails, 2);
+    for host in [PASSIVE, ACTIVE] {
+        let (here, there) = ((host, 2), (1 - host, 2));
+        let primary = &mut pair.hosts[host].qps[1].primary;
+        primary.port = 2;
+        (primary.slid, primary.dlid) = (rails.lid(here), rails.lid(there));
+        (primary.sgid, primary.dgid) = (rails.gid(here), rails.gid(there));
+        pair.start(host);
+        pair.register_some(host, 0..1);
+    }
+    // Without a packet its queue pairs are not armed, and cannot leave the primary.
+    pair.run(2_000);
+    assert!(pair.qp(ACTIVE).alternate.is_some());
+    pair.kill(ACTIVE);
+    pair.pull(ACTIVE, 1);
+    pair.start(ACTIVE);
+    pair.run(5_000);
+    let state = pair.view(ACTIVE).association.state;
+    assert_eq!(state, AssociationState::Established);
+    pair.plug(ACTIVE, 1);
+    pair.run(1_000);
+    pair.pull(PASSIVE, 2);
+    pair.run(1_000);
+    pair.record("REQ");
+    pair.register_some(ACTIVE, 1..2);
+    pair.run(1_000);
+    let (to, source, _) = pair.recorded().first().expect("it is asked");
+    assert_eq!(
+        (*to, source.port),
+        (PASSIVE, pair.hosts[PASSIVE].port_id(1))
+    );
+}
+
+/// The library's reports are slow: its queue pair has loaded the alternate and has followed the peer to it, and the daemon
+/// knows neither. The LIDs of both rails are the same, so that the peer's could be those of the primary.
+#[test]
+fn while_a_library_loads_a_peers_port_is_not_taken_for_the_end_of_the_primary() {
+    let rails = &RAILS[0];
+    let mut pair = pair(13, rails);
+    without_gids(&mut pair);
+    pair.net.place_told[PASSIVE] = PlaceTold::Nothing;
+    pair.begin();
+    while pair.qp(PASSIVE).alternate.is_none() {
+        pair.run_us(20);
+    }
+    pair.hosts[ACTIVE].last_report = pair.now + 1_000_000;
+    pair.net.place_told[PASSIVE] = PlaceTold::True;
+    pair.run(100);
+    assert!(pair.is_armed());
+    pair.pull(PASSIVE, 1);
+    pair.run(200);
+    assert_eq!(pair.qp(ACTIVE).primary.port, 2);
+    let primary = pair.view(ACTIVE).primary;
+    assert_eq!((primary.port, primary.dgid), (1, Gid::default()));
+    pair.run(2_000);
+    let primary = pair.view(ACTIVE).primary;
+    assert_eq!((primary.port, primary.dgid), (2, rails.gid((PASSIVE, 2))));
+}
+
+/// A queue pair that has migrated may still show the alternate that it had. The LIDs are those of the path that both ends
+/// are on, and the port is another.
+#[test]
+fn a_peers_port_is_not_taken_for_the_end_of_an_alternate_that_does_not_count() {
+    let rails = &RAILS[0];
+    let mut pair = pair(14, rails);
+    without_gids(&mut pair);
+    pair.sa_dead = true;
+    pair.begin();
+    pair.run(2_000);
+    let primary = pair.qp(ACTIVE).primary;
+    let alternate = Path {
+        port: 2,
+        sgid: rails.gid((ACTIVE, 2)),
+        ..primary
+    };
+    let snapshot = Snapshot {
+        qp_state: QpState::Rts,
+        migration: MigrationState::Migrated,
+        primary,
+        alternate: Some(alternate),
+    };
+    let cause = Cause::Changed;
+    let id = pair.id(ACTIVE, 0);
+    pair.tell(ACTIVE, Input::Report(id, Report { cause, snapshot }));
+    let view = pair.view(ACTIVE);
+    assert_eq!(view.primary.dgid, rails.gid((PASSIVE, 1)));
+    let alternate = view.alternate.expect("it is shown");
+    assert_eq!(alternate.dgid, Gid::default());
 }
