@@ -90,7 +90,9 @@ impl World {
 
     fn settle(&mut self) {
         loop {
-            if let Some(answer) = self.sources.poll_answer() {
+            if let Some((Origin::Sa, query)) = self.sources.poll_abandoned() {
+                self.client.withdraw(User::Paths(query));
+            } else if let Some(answer) = self.sources.poll_answer() {
                 self.asked.remove(&answer.query);
                 if answer.result.is_ok() {
                     self.answered.insert(answer.query);
@@ -142,7 +144,14 @@ impl World {
             }
             self.client.handle_time(self.now);
             self.sources.handle_time(self.now);
-            self.asked.retain(|_, at| self.now - *at < PATIENCE);
+            let (now, sources) = (self.now, &mut self.sources);
+            self.asked.retain(|&query, at| {
+                let waits = now - *at < PATIENCE;
+                if !waits {
+                    sources.withdraw(query);
+                }
+                waits
+            });
             while self.asked.len() < self.wanted {
                 self.ask(SILENT, self.by);
             }

@@ -287,6 +287,9 @@ impl Context {
             self.set(conn, ConnAlarm::Negotiation, self.config.assess_timeout);
             return Some(query);
         }
+        if let Some(number) = self.questions.poll_withdrawn() {
+            return Some(Query::Withdraw(number));
+        }
         let query = self.questions.poll_paths()?;
         let end = self.now + self.config.query_timeout;
         self.timers.set(Alarm::Query(query.query), end);

@@ -350,12 +350,7 @@ impl Engine {
             Alarm::Notices => self.look_at_notices(),
             // What is left to do is done after every input.
             Alarm::Admission => {}
-            Alarm::Query(number) => {
-                let timeout = Err(QueryError::Timeout);
-                self.cx
-                    .questions
-                    .answered(self.cx.now, number, timeout, None);
-            }
+            Alarm::Query(number) => self.cx.questions.timed_out(self.cx.now, number),
             Alarm::Parked(number) => self.parked.expire(number),
             Alarm::Closing(comm_id) => self.closing.retry(&mut self.cx, comm_id),
         }

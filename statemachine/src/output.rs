@@ -65,11 +65,13 @@ pub enum Order {
     Disconnected,
 }
 
-/// A question, which is answered by an input with its number.
+/// A question, which is answered by an input with its number; or that it needs no answer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Query {
     /// Which paths are there? Answered by [`Input::Paths`](crate::Input::Paths).
     Paths(PathQuery),
     /// What do paths share with a primary? Answered by [`Input::Assessed`](crate::Input::Assessed).
     Assess(Assess),
+    /// The paths that were asked for under this number are not waited for any more. Nothing answers this.
+    Withdraw(u32),
 }

@@ -2,6 +2,7 @@
 //! Questions to the path sources, and to whoever knows the fabric.
 
 mod lines;
+mod of_port;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -10,20 +11,12 @@ use core::time::Duration;
 
 use cm_msgs::sa::PathRecord;
 
-use self::lines::Lines;
-use crate::id::{ConnId, Payer};
+use self::of_port::OfPort;
+use crate::id::{ConnId, Payer, PortId};
 use crate::input::{Origin, QueryError};
 use crate::output::{PathQuery, Query};
+use crate::round_robin::key_after;
 use crate::time::Time;
-
-/// Path queries under way at the same time.
-const MAX_UNDER_WAY: usize = 32;
-
-/// Of these for connections that were never armed, while there are no others.
-const MAX_INITIAL: usize = 8;
-
-/// How many they may always have, while there are others.
-const FLOOR_INITIAL: usize = 1;
 
 /// How long an answer is good for others who ask the same, while no port and no fabric data changes:
 /// not all who need a path after an event ask at the same time, since each waits for room.
@@ -63,9 +56,7 @@ pub(crate) struct Answer {
 /// Questions that are waited for, and those of them that have not been polled.
 ///
 /// Who asks for a path that another waits for shares its question. Path sources answer a few at a
-/// time. However many new connections there are, their queries must not stand before those of a
-/// connection that has just lost its alternate: these go first, and of the others only some are let
-/// out at a time, and but one while such a connection waits. Of each kind queries go by turns over payers.
+/// time, and each local port has its own: its subnet may be one whose SA is silent.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Questions {
@@ -73,12 +64,12 @@ pub(crate) struct Questions {
     questions: BTreeMap<u32, Question>,
     /// By what is asked, with no number in it.
     numbers: BTreeMap<PathQuery, u32>,
-    /// Path queries that have not been polled.
-    waiting_rearm: Lines,
-    waiting_initial: Lines,
-    /// Path queries under way.
-    rearm: BTreeSet<u32>,
-    initial: BTreeSet<u32>,
+    /// Path queries that have not been polled, or are under way.
+    ports: BTreeMap<PortId, OfPort>,
+    /// The port whose query was let out last.
+    last_port: Option<PortId>,
+    /// Path queries that were under way when nobody waited for them any more.
+    withdrawn: VecDeque<u32>,
     /// What is for connections that have not taken it.
     answers: VecDeque<(Answer, BTreeSet<ConnId>)>,
     /// Paths that were found not long ago, and when, by what was asked.
@@ -108,14 +99,15 @@ impl Questions {
             && let Some(question) = self.questions.get_mut(&number)
         {
             question.members.insert(conn);
-            if self.is_waiting(number) {
-                self.wait(payer, urgency, number);
+            if let Some(port) = self.ports.get_mut(&key.port) {
+                port.join(payer, urgency, number);
             }
             return (number, false);
         }
         let number = self.number();
         self.numbers.insert(key, number);
-        self.wait(payer, urgency, number);
+        let port = self.ports.entry(key.port).or_default();
+        port.wait(payer, urgency, number);
         let query = PathQuery {
             query: number,
             ..query
@@ -167,53 +159,30 @@ impl Questions {
         Some((*self.assessing.get(&number)?, query))
     }
 
-    /// A payer waits for a query. The query may be in several lines; it leaves when the first of them is served.
-    fn wait(&mut self, payer: Payer, urgency: Urgency, number: u32) {
-        match urgency {
-            Urgency::Rearm => self.waiting_rearm.join(payer, number),
-            Urgency::Initial => self.waiting_initial.join(payer, number),
-        }
-    }
-
-    fn is_waiting(&self, number: u32) -> bool {
-        self.waiting_rearm.contains(number) || self.waiting_initial.contains(number)
-    }
-
     /// The next path to ask for.
     pub(crate) fn poll_paths(&mut self) -> Option<PathQuery> {
-        if self.rearm.len() + self.initial.len() >= MAX_UNDER_WAY {
-            return None;
+        for _ in 0..self.ports.len() {
+            let id = key_after(&self.ports, self.last_port)?;
+            self.last_port = Some(id);
+            let number = self.ports.get_mut(&id).and_then(OfPort::next);
+            if let Some(question) = number.and_then(|number| self.questions.get(&number)) {
+                return Some(question.query);
+            }
         }
-        let number = self
-            .next_initial(FLOOR_INITIAL)
-            .or_else(|| self.next_rearm())
-            .or_else(|| {
-                let is_alone = self.rearm.is_empty() && self.waiting_rearm.is_empty();
-                is_alone.then(|| self.next_initial(MAX_INITIAL)).flatten()
-            })?;
-        Some(self.questions.get(&number)?.query)
+        None
     }
 
-    /// The next of a connection that was armed. Those that never were keep their floor.
-    fn next_rearm(&mut self) -> Option<u32> {
-        if self.rearm.len() >= MAX_UNDER_WAY - FLOOR_INITIAL {
-            return None;
-        }
-        let number = self.waiting_rearm.next()?;
-        self.waiting_initial.remove(number);
-        self.rearm.insert(number);
-        Some(number)
+    /// The next query that was put and that nobody waits for any more.
+    pub(crate) fn poll_withdrawn(&mut self) -> Option<u32> {
+        self.withdrawn.pop_front()
     }
 
-    /// The next of a connection that was never armed, while fewer than `limit` are under way.
-    fn next_initial(&mut self, limit: usize) -> Option<u32> {
-        if self.initial.len() >= limit {
-            return None;
+    /// No answer came in time. Those who asked are told in turn.
+    pub(crate) fn timed_out(&mut self, now: Time, number: u32) {
+        if self.questions.contains_key(&number) {
+            self.withdrawn.push_back(number);
+            self.answered(now, number, Err(QueryError::Timeout), None);
         }
-        let number = self.waiting_initial.next()?;
-        self.waiting_rearm.remove(number);
-        self.initial.insert(number);
-        Some(number)
     }
 
     /// Paths were answered. Those who asked are told in turn.
@@ -224,7 +193,7 @@ impl Questions {
         result: Result<Vec<PathRecord>, QueryError>,
         origin: Option<Origin>,
     ) {
-        let Some(Question { query, members, .. }) = self.forget(number) else {
+        let Some((Question { query, members }, _)) = self.forget(number) else {
             return;
         };
         let found = result.as_ref().is_ok_and(|paths| !paths.is_empty());
@@ -274,7 +243,9 @@ impl Questions {
             if !question.members.is_empty() {
                 return true;
             }
-            self.forget(number);
+            if let Some((_, true)) = self.forget(number) {
+                self.withdrawn.push_back(number);
+            }
         } else {
             self.answers.retain_mut(|(answer, members)| {
                 if answer.number == number {
@@ -286,19 +257,20 @@ impl Questions {
         false
     }
 
-    /// It is not waited for any more.
-    fn forget(&mut self, number: u32) -> Option<Question> {
+    /// It is not waited for any more. What it was, and whether it was under way.
+    fn forget(&mut self, number: u32) -> Option<(Question, bool)> {
         let question = self.questions.remove(&number)?;
         let key = PathQuery {
             query: 0,
             ..question.query
         };
         self.numbers.remove(&key);
-        self.waiting_rearm.remove(number);
-        self.waiting_initial.remove(number);
-        self.rearm.remove(&number);
-        self.initial.remove(&number);
-        Some(question)
+        let port = self.ports.get_mut(&key.port);
+        let was_under_way = port.is_some_and(|port| port.remove(number));
+        if self.ports.get(&key.port).is_some_and(OfPort::is_empty) {
+            self.ports.remove(&key.port);
+        }
+        Some((question, was_under_way))
     }
 }
 

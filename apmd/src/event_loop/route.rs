@@ -106,6 +106,9 @@ impl Parts {
                     let answer = Input::Assessed { query, overlaps };
                     self.connections.handle(now, answer);
                 }
+                Note::Connections(connections::Note::Ask(Query::Withdraw(query))) => {
+                    self.sources.withdraw(query);
+                }
                 Note::Connections(connections::Note::Happened(trace)) => {
                     self.log(&trace);
                     self.tell_watchers(now, &trace);
@@ -199,6 +202,7 @@ impl Parts {
                 Note::Sa(sa::Note::Manager(port, guid)) => self.ports.set_manager(port, guid),
                 Note::Sa(sa::Note::Joined(user, reply)) => self.acm.handle_joined(user, reply),
                 Note::Sources(sources::Note::AskSa(ask)) => self.sa.ask(*ask),
+                Note::Sources(sources::Note::WithdrawSa(query)) => self.sa.withdraw(query),
                 Note::Sources(sources::Note::AskFabric(query)) => {
                     let result = self.fabric.find(&query);
                     self.sources.handle_answer(now, query.query, result);

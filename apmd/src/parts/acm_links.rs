@@ -51,6 +51,11 @@ impl AcmLinks {
         left
     }
 
+    /// Nobody waits for the answer to this query any more.
+    pub(super) fn withdraw(&mut self, query: u32) {
+        self.client.withdraw(query);
+    }
+
     pub(super) fn ask(&mut self, query: PathQuery) {
         self.client.ask(query);
     }

@@ -74,6 +74,11 @@ impl Sa {
         self.client.ask(ask);
     }
 
+    /// Nobody waits for the answer to a path query any more.
+    pub(crate) fn withdraw(&mut self, query: u32) {
+        self.client.withdraw(User::Paths(query));
+    }
+
     /// Names of the nodes that connections lead to.
     pub(crate) fn names(&self) -> &NodeNames {
         &self.names

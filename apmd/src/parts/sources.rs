@@ -21,6 +21,8 @@ use crate::io::path_file;
 #[derive(Debug)]
 pub(crate) enum Note {
     AskSa(Box<Ask>),
+    /// Nobody waits for the answer to this any more.
+    WithdrawSa(u32),
     AskFabric(PathQuery),
     Answered(Answer),
 }
@@ -119,6 +121,11 @@ impl Sources {
         self.list.ask(now, question);
     }
 
+    /// The engine does not wait for the answer to its query any more.
+    pub(crate) fn withdraw(&mut self, query: u32) {
+        self.list.withdraw(query);
+    }
+
     /// A source answers a query.
     pub(crate) fn handle_answer(
         &mut self,
@@ -173,6 +180,15 @@ impl Sources {
             }
             if let Some((query, result)) = self.acm.poll_answer(now) {
                 self.list.handle_answer(now, query, result);
+                continue;
+            }
+            if let Some((origin, query)) = self.list.poll_abandoned() {
+                match origin {
+                    Origin::Sa => return Some(Note::WithdrawSa(query)),
+                    Origin::Acm => self.acm.withdraw(query),
+                    // They answer at once.
+                    Origin::Ssa | Origin::Static => {}
+                }
                 continue;
             }
             let (origin, query) = self.list.poll_ask(now)?;

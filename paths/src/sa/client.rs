@@ -22,10 +22,10 @@ const TRIES_AFTER_NO: u8 = 3;
 /// Kinds of users, each with a queue of its own.
 const KINDS: usize = 7;
 
-/// What the client may do at a time.
+/// What the client may do at a time, for each port: the SA of one port's subnet may be silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Requests under way, and by one port as many if they are not lost.
+    /// Requests under way, if they are not lost.
     pub in_flight: usize,
 }
 
@@ -35,11 +35,9 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// Requests under way that are no path queries, which the engine may wait for.
-    fn beside_paths(self) -> usize {
-        self.in_flight.div_ceil(4)
-    }
+/// Of so many requests that may be under way, those that are no path queries, which the engine may wait for.
+fn beside_paths(all: usize) -> usize {
+    all.div_ceil(4)
 }
 
 /// Path queries go before all others.
@@ -135,6 +133,56 @@ impl Transaction {
     }
 }
 
+/// Transactions of one port.
+#[derive(Clone, Copy, Default)]
+struct Running {
+    paths: usize,
+    others: usize,
+}
+
+impl Running {
+    /// One more.
+    fn and(self, transaction: &Transaction) -> Self {
+        let is_path = kind_of(transaction.ask.user) == PATHS;
+        Self {
+            paths: self.paths + usize::from(is_path),
+            others: self.others + usize::from(!is_path),
+        }
+    }
+}
+
+/// What is to be asked from one port.
+#[derive(Debug, Default)]
+struct Waiting {
+    of_kinds: [VecDeque<Ask>; KINDS],
+    /// The kind of users whose turn is next.
+    turn: usize,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.of_kinds.iter().all(VecDeque::is_empty)
+    }
+
+    /// The next request to begin beside those that run: a path query, or else the other kinds of users have it in turns.
+    fn next(&mut self, running: Running, limit: usize) -> Option<Ask> {
+        if running.paths + running.others >= limit {
+            return None;
+        }
+        if let Some(ask) = self.of_kinds[PATHS].pop_front() {
+            return Some(ask);
+        }
+        if running.others >= beside_paths(limit) {
+            return None;
+        }
+        let kind = (0..KINDS)
+            .map(|step| (self.turn + step) % KINDS)
+            .find(|kind| !self.of_kinds[*kind].is_empty())?;
+        self.turn = (kind + 1) % KINDS;
+        self.of_kinds[kind].pop_front()
+    }
+}
+
 /// Requests to subnet administration, on all ports.
 ///
 /// Ask, then send what [`poll_send`](Self::poll_send) gives, tell what came of it, and collect
@@ -144,9 +192,7 @@ impl Transaction {
 #[derive(Debug)]
 pub struct SaClient {
     limits: Limits,
-    waiting: [VecDeque<Ask>; KINDS],
-    /// The kind of users whose turn is next.
-    turn: usize,
+    waiting: BTreeMap<PortId, Waiting>,
     /// In the order in which they were begun.
     running: BTreeMap<u64, Transaction>,
     begun: u64,
@@ -168,8 +214,7 @@ impl SaClient {
         Self {
             windows: Windows::new(limits.in_flight),
             limits,
-            waiting: Default::default(),
-            turn: 0,
+            waiting: BTreeMap::new(),
             running: BTreeMap::new(),
             begun: 0,
             sent: BTreeMap::new(),
@@ -183,7 +228,20 @@ impl SaClient {
 
     /// Asks.
     pub fn ask(&mut self, ask: Ask) {
-        self.waiting[kind_of(ask.user)].push_back(ask);
+        let waiting = self.waiting.entry(ask.port).or_default();
+        waiting.of_kinds[kind_of(ask.user)].push_back(ask);
+    }
+
+    /// Whoever asked does not wait for the answer any more: there will be none. What has been sent keeps its place in its
+    /// port's window until it is answered or lost.
+    pub fn withdraw(&mut self, user: User) {
+        for waiting in self.waiting.values_mut() {
+            waiting.of_kinds[kind_of(user)].retain(|ask| ask.user != user);
+        }
+        let is_its = |_: &u64, transaction: &mut Transaction| transaction.ask.user == user;
+        for (number, _) in self.running.extract_if(.., is_its) {
+            self.timers.cancel(&number);
+        }
     }
 
     /// Nothing comes after what is asked now, which is sent at once, however much it is.
@@ -205,12 +263,7 @@ impl SaClient {
 
     /// The next request to send, where nothing passes the ports that are suspect, as far as is known.
     pub fn poll_send_around(&mut self, is_suspect: impl Fn(PortId) -> bool) -> Option<SaRequest> {
-        while self.running.len() < self.limits.in_flight
-            && let Some(ask) = self.next_waiting()
-        {
-            self.running.insert(self.begun, Transaction::new(ask));
-            self.begun += 1;
-        }
+        self.begin();
         let exits = &self.exits;
         let exit = |transaction: &Transaction| match transaction.may_stray {
             true => exits.choose(transaction.ask.port, &transaction.exits, &is_suspect),
@@ -218,13 +271,15 @@ impl SaClient {
         };
         let due = self.running.iter_mut();
         let mut due = due.filter(|(_, transaction)| transaction.stage == Stage::Due);
-        let (number, transaction, exit) = due.find_map(|(&number, transaction)| {
+        let (number, transaction, exit, is_path) = due.find_map(|(&number, transaction)| {
             let exit = exit(transaction);
-            let has_room = self.windows.has_room(exit);
-            has_room.then_some((number, transaction, exit))
+            let is_path = kind_of(transaction.ask.user) == PATHS;
+            let has_room = self.windows.has_room(exit, is_path);
+            has_room.then_some((number, transaction, exit, is_path))
         })?;
         let copy = self.random.nonzero_u32();
-        self.sent.insert(copy, (number, self.windows.take(exit)));
+        self.sent
+            .insert(copy, (number, self.windows.take(exit, is_path)));
         transaction.stage = Stage::Sent(copy);
         transaction.tries_left -= 1;
         transaction.ask.mad.header.transaction_id = copy.into();
@@ -245,20 +300,21 @@ impl SaClient {
         })
     }
 
-    /// The next request to begin: a path query, or else the other kinds of users have it in turns.
-    fn next_waiting(&mut self) -> Option<Ask> {
-        if let Some(ask) = self.waiting[PATHS].pop_front() {
-            return Some(ask);
+    /// Begins what may be under way.
+    fn begin(&mut self) {
+        let limit = self.limits.in_flight;
+        for (&port, waiting) in &mut self.waiting {
+            let of_port = |transaction: &&Transaction| transaction.ask.port == port;
+            let running = self.running.values().filter(of_port);
+            let mut running = running.fold(Running::default(), Running::and);
+            while let Some(ask) = waiting.next(running, limit) {
+                let transaction = Transaction::new(ask);
+                running = running.and(&transaction);
+                self.running.insert(self.begun, transaction);
+                self.begun += 1;
+            }
         }
-        let other = |transaction: &&Transaction| kind_of(transaction.ask.user) != PATHS;
-        if self.running.values().filter(other).count() >= self.limits.beside_paths() {
-            return None;
-        }
-        let kind = (0..KINDS)
-            .map(|step| (self.turn + step) % KINDS)
-            .find(|kind| !self.waiting[*kind].is_empty())?;
-        self.turn = (kind + 1) % KINDS;
-        self.waiting[kind].pop_front()
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
     /// A request could not be sent.

@@ -32,6 +32,7 @@ pub(super) struct Slot {
     port: PortId,
     /// Its place in the order in which requests left by that port.
     number: u64,
+    is_path: bool,
 }
 
 impl Slot {
@@ -49,6 +50,8 @@ struct Window {
     /// Answers since it grew last.
     answers: usize,
     under_way: usize,
+    /// Of these, those that are no path queries.
+    others: usize,
     sent: u64,
     /// The last request that left no room for another.
     full_at: u64,
@@ -91,6 +94,7 @@ impl Windows {
             threshold: most,
             answers: 0,
             under_way: 0,
+            others: 0,
             sent: 0,
             full_at: 0,
             halved_at: 0,
@@ -98,16 +102,20 @@ impl Windows {
         })
     }
 
-    /// Whether a request may leave by a port now.
-    pub(super) fn has_room(&self, port: PortId) -> bool {
+    /// Whether a request may leave by a port now. Path queries have three quarters of it to themselves: a table that does
+    /// not come takes its place for ten seconds.
+    pub(super) fn has_room(&self, port: PortId, is_path: bool) -> bool {
         let window = self.of_ports.get(&port);
-        window.is_none_or(|window| window.under_way < window.size)
+        window.is_none_or(|window| {
+            window.under_way < window.size && (is_path || window.others < window.size.div_ceil(4))
+        })
     }
 
     /// A request leaves.
-    pub(super) fn take(&mut self, port: PortId) -> Slot {
+    pub(super) fn take(&mut self, port: PortId, is_path: bool) -> Slot {
         let window = self.window(port);
         window.under_way += 1;
+        window.others += usize::from(!is_path);
         window.sent += 1;
         if window.under_way >= window.size {
             window.full_at = window.sent;
@@ -115,6 +123,7 @@ impl Windows {
         Slot {
             port,
             number: window.sent,
+            is_path,
         }
     }
 
@@ -122,6 +131,7 @@ impl Windows {
     pub(super) fn release(&mut self, slot: Slot) {
         let window = self.window(slot.port);
         window.under_way = window.under_way.saturating_sub(1);
+        window.others = window.others.saturating_sub(usize::from(!slot.is_path));
     }
 
     /// A request was answered.
@@ -196,8 +206,8 @@ mod tests {
 
     fn fill(windows: &mut Windows) -> Vec<Slot> {
         let mut slots = Vec::new();
-        while windows.has_room(PORT) {
-            slots.push(windows.take(PORT));
+        while windows.has_room(PORT, true) {
+            slots.push(windows.take(PORT, true));
         }
         slots
     }
@@ -256,7 +266,7 @@ mod tests {
     fn a_few_requests_at_a_time_prove_nothing() {
         let mut windows = Windows::new(512);
         for _ in 0..1000 {
-            let slot = windows.take(PORT);
+            let slot = windows.take(PORT, true);
             windows.answered(slot);
         }
         assert_eq!(size(&windows), FIRST);
@@ -267,13 +277,13 @@ mod tests {
         let mut windows = Windows::new(4);
         fill(&mut windows);
         windows.lift();
-        let slot = windows.take(PORT);
+        let slot = windows.take(PORT, true);
         windows.lost(slot);
         let other = PortId { port: 2, ..PORT };
         for _ in 0..100 {
-            assert!(windows.has_room(PORT) && windows.has_room(other));
-            windows.take(PORT);
-            windows.take(other);
+            assert!(windows.has_room(PORT, true) && windows.has_room(other, true));
+            windows.take(PORT, true);
+            windows.take(other, true);
         }
     }
 }

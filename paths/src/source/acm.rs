@@ -123,6 +123,12 @@ impl AcmClient {
         self.answers.extend(queries.map(unreachable));
     }
 
+    /// Nobody waits for the answer to this query any more. If the service has been asked already, its connection is in use
+    /// until it answers or is too late.
+    pub fn withdraw(&mut self, query: u32) {
+        self.waiting.retain(|waiting| waiting.query != query);
+    }
+
     /// Asks for a path.
     pub fn ask(&mut self, query: PathQuery) {
         self.waiting.push_back(query);

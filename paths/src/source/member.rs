@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sources of the list, and what each may take.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use statemachine::Origin;
+use statemachine::{Origin, key_after};
 
+use super::Urgency;
 use super::acm;
-use super::health::Health;
+use super::health::{Health, Lane};
 use super::queue::Queue;
 use crate::sa::{self, Ask};
 
 /// What a source may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Questions under way at the same time; more wait.
+    /// Questions under way at the same time, of each lane; more wait.
     pub in_flight: usize,
     /// The longest time for one question, after which it counts as failed; a question waits as
     /// long at most before it is put.
@@ -66,7 +68,10 @@ impl Plan {
 pub struct Member {
     pub(super) origin: Origin,
     pub(super) limits: Limits,
-    pub(super) queue: Queue,
+    /// What waits or is under way, by lane: where one is silent the others are served.
+    queues: BTreeMap<Lane, Queue>,
+    /// The lane that was served last.
+    last: Option<Lane>,
     pub(super) health: Health,
 }
 
@@ -75,7 +80,8 @@ impl Member {
         Self {
             origin,
             limits,
-            queue: Queue::default(),
+            queues: BTreeMap::new(),
+            last: None,
             health: Health::default(),
         }
     }
@@ -92,12 +98,47 @@ impl Member {
 
     /// Questions under way.
     pub fn running(&self) -> usize {
-        self.queue.running()
+        self.queues.values().map(Queue::running).sum()
     }
 
     /// Questions that wait for their turn.
     pub fn waiting(&self) -> usize {
-        self.queue.waiting()
+        self.queues.values().map(Queue::waiting).sum()
+    }
+
+    /// A ticket waits.
+    pub(super) fn wait(&mut self, lane: Lane, urgency: Urgency, ticket: u32) {
+        self.queues.entry(lane).or_default().push(urgency, ticket);
+    }
+
+    /// The next ticket that may be handed over. Lanes have turns.
+    pub(super) fn next_ticket(&mut self, engine_asks: bool) -> Option<u32> {
+        for _ in 0..self.queues.len() {
+            let lane = key_after(&self.queues, self.last)?;
+            self.last = Some(lane);
+            let queue = self.queues.get_mut(&lane)?;
+            let ticket = queue.next(self.limits.in_flight, engine_asks);
+            if ticket.is_some() {
+                return ticket;
+            }
+        }
+        None
+    }
+
+    /// A ticket was handed over.
+    pub(super) fn began(&mut self, lane: Lane, urgency: Urgency) {
+        self.queues.entry(lane).or_default().began(urgency);
+    }
+
+    /// A ticket that was handed over is answered, or not waited for any more.
+    pub(super) fn ended(&mut self, lane: Lane, urgency: Urgency) {
+        let Some(queue) = self.queues.get_mut(&lane) else {
+            return;
+        };
+        queue.ended(urgency);
+        if queue.running() + queue.waiting() == 0 {
+            self.queues.remove(&lane);
+        }
     }
 
     /// How it is doing.

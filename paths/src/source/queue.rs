@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What waits for a source, and what is under way: the engine's first, with a reserve.
+//! What waits for a source on one of its lanes, and what is under way: the engine's first, with a reserve.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::Urgency;
 /// Classes of [`Urgency`].
 const CLASSES: usize = 3;
 
-/// Tickets of one source, by urgency.
+/// Tickets of one lane, by urgency.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Queue {
     waiting: [VecDeque<u32>; CLASSES],
@@ -28,7 +28,7 @@ impl Queue {
         self.waiting[urgency as usize].push_back(ticket);
     }
 
-    /// The next ticket for a source that may be asked `in_flight` questions at a time.
+    /// The next ticket for a lane that may be asked `in_flight` questions at a time.
     pub(super) fn next(&mut self, in_flight: usize, engine_asks: bool) -> Option<u32> {
         if self.running() >= in_flight {
             return None;
@@ -58,7 +58,7 @@ impl Queue {
     }
 }
 
-/// Questions that are not the engine's: half of what a source may be asked, so that the engine need
+/// Questions that are not the engine's: half of what a lane may be asked, so that the engine need
 /// not wait for their answers.
 fn share_of_others(in_flight: usize) -> usize {
     (in_flight / 2).max(1)

@@ -72,6 +72,8 @@ pub struct Sources {
     tickets: BTreeMap<u32, Ticket>,
     alarms: Timers<Alarm>,
     answers: VecDeque<Answer>,
+    /// Tickets that were handed over and are not waited for any more.
+    abandoned: VecDeque<(Origin, u32)>,
     /// Questions of the engine that are open.
     of_engine: usize,
     next_number: u32,
@@ -87,6 +89,7 @@ impl Sources {
             tickets: BTreeMap::new(),
             alarms: Timers::default(),
             answers: VecDeque::new(),
+            abandoned: VecDeque::new(),
             of_engine: 0,
             next_number: 0,
         }
@@ -108,6 +111,7 @@ impl Sources {
             .map(|(number, _)| *number)
             .collect();
         for ticket in left {
+            self.abandon(ticket);
             self.handle_answer(now, ticket, Err(QueryError::Unreachable));
         }
     }
@@ -163,11 +167,61 @@ impl Sources {
         self.advance(now, number);
     }
 
+    /// The engine does not wait for the answer to its query of this number any more: there will be none.
+    pub fn withdraw(&mut self, query: u32) {
+        let is_it = |question: &Question| {
+            question.urgency == Urgency::Failover && question.query.query == query
+        };
+        let mut open = self.open.iter();
+        let Some((&number, _)) = open.find(|(_, open)| is_it(&open.question)) else {
+            return;
+        };
+        self.open.remove(&number);
+        self.of_engine -= 1;
+        self.alarms.cancel(&Alarm::Hedge(number));
+        let of_it = |(_, ticket): &(&u32, &Ticket)| ticket.question == Some(number);
+        let tickets: Vec<u32> = { self.tickets.iter().filter(of_it) }
+            .map(|it| *it.0)
+            .collect();
+        for ticket in tickets {
+            self.abandon(ticket);
+            self.drop_ticket(ticket);
+        }
+    }
+
+    /// The next question that a source need not answer any more: which source, and the number that it was asked under.
+    pub fn poll_abandoned(&mut self) -> Option<(Origin, u32)> {
+        self.abandoned.pop_front()
+    }
+
+    /// If a source has been asked under this number, it need not answer.
+    fn abandon(&mut self, number: u32) {
+        if let Some(ticket) = self.tickets.get(&number)
+            && ticket.sent.is_some()
+        {
+            self.abandoned.push_back((ticket.origin, number));
+        }
+    }
+
+    /// Forgets a ticket that says nothing of its source.
+    fn drop_ticket(&mut self, number: u32) {
+        let Some(ticket) = self.tickets.remove(&number) else {
+            return;
+        };
+        self.alarms.cancel(&Alarm::Deadline(number));
+        let member = self.members.iter_mut().find(|m| m.origin == ticket.origin);
+        if let Some(member) = member
+            && ticket.sent.is_some()
+        {
+            member.ended(ticket.lane(), ticket.urgency);
+        }
+    }
+
     /// The next thing to ask a source. The query's number is to be given back with the answer.
     pub fn poll_ask(&mut self, now: Time) -> Option<(Origin, PathQuery)> {
         let engine_asks = self.of_engine > 0;
         for member in &mut self.members {
-            while let Some(number) = member.queue.next(member.limits.in_flight, engine_asks) {
+            while let Some(number) = member.next_ticket(engine_asks) {
                 let Some(ticket) = self.tickets.get_mut(&number) else {
                     continue;
                 };
@@ -181,7 +235,7 @@ impl Sources {
                 self.alarms
                     .set(Alarm::Deadline(number), now + member.limits.timeout);
                 ticket.sent = Some(now);
-                member.queue.began(ticket.urgency);
+                member.began(ticket.lane(), ticket.urgency);
                 member.health.asked();
                 return Some((member.origin, ticket.query));
             }
@@ -308,6 +362,7 @@ impl Sources {
             return;
         };
         if ticket.sent.is_some() {
+            self.abandon(number);
             self.handle_answer(now, number, Err(QueryError::Timeout));
         } else {
             self.tickets.remove(&number);
@@ -363,7 +418,7 @@ impl Sources {
             return;
         };
         if ticket.sent.is_some() {
-            member.queue.ended(ticket.urgency);
+            member.ended(ticket.lane(), ticket.urgency);
         }
         let paths = match result {
             Ok(records) => records.len(),
@@ -485,7 +540,7 @@ impl Sources {
             sent: None,
             urgency,
         };
-        member.queue.push(urgency, number);
+        member.wait(ticket.lane(), urgency, number);
         self.tickets.insert(number, ticket);
         self.alarms.set(Alarm::Deadline(number), deadline);
         number

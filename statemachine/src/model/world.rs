@@ -340,7 +340,7 @@ impl World {
                 self.send(host, mad);
             }
             while let Some(query) = self.host(host).engine.poll_query() {
-                inputs.push(self.answer(&query));
+                inputs.extend(self.answer(&query));
             }
             if mads > MADS_FOR_AN_INPUT {
                 return self.breaks(Rule::Traffic);
@@ -355,8 +355,9 @@ impl World {
     }
 
     /// Paths are asked for and told at once: when an SA answers changes little, and much what it says.
-    fn answer(&self, query: &Query) -> Input {
-        match query {
+    fn answer(&self, query: &Query) -> Option<Input> {
+        let answer = match query {
+            Query::Withdraw(_) => return None,
             Query::Assess(assess) => Input::Assessed {
                 query: assess.query,
                 overlaps: vec![None; assess.paths.len()],
@@ -383,7 +384,8 @@ impl World {
                     origin: Some(Origin::Sa),
                 }
             }
-        }
+        };
+        Some(answer)
     }
 
     // ---- MADs ----

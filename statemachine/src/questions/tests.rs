@@ -3,6 +3,7 @@ use alloc::vec;
 
 use cm_msgs::{Gid, Guid, Lid, PKey};
 
+use super::of_port::{MAX_INITIAL, MAX_UNDER_WAY};
 use super::*;
 use crate::id::{Payer, PortId};
 

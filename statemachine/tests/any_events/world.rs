@@ -397,7 +397,7 @@ impl World {
     fn paths(&mut self, pick: Pick, result: Result<Vec<(u8, u8)>, statemachine::QueryError>) {
         let asked = self.queries.iter().filter_map(|query| match query {
             Query::Paths(asked) => Some(asked.query),
-            Query::Assess(_) => None,
+            Query::Assess(_) | Query::Withdraw(_) => None,
         });
         let asked: Vec<u32> = asked.collect();
         let Some(&query) = picked(&asked, pick) else {
@@ -428,7 +428,7 @@ impl World {
     fn assessed(&mut self, pick: Pick, all: &[Option<(u8, u8)>]) {
         let asked = self.queries.iter().filter_map(|query| match query {
             Query::Assess(asked) => Some(asked.query),
-            Query::Paths(_) => None,
+            Query::Paths(_) | Query::Withdraw(_) => None,
         });
         let asked: Vec<u32> = asked.collect();
         let query = picked(&asked, pick).copied().unwrap_or(pick as u32);

@@ -242,6 +242,7 @@ impl Several {
         while let Some(query) = self.hosts[host].engine.poll_query() {
             match query {
                 Query::Paths(query) => self.answer(host, &query),
+                Query::Withdraw(_) => {}
                 Query::Assess(assess) => {
                     let overlaps = vec![None; assess.paths.len()];
                     let query = assess.query;

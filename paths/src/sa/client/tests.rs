@@ -9,7 +9,12 @@ use cm_msgs::{DecodeError, Guid, mad};
 impl SaClient {
     /// Requests waiting or under way.
     fn pending(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum::<usize>() + self.running.len()
+        self.waiting
+            .values()
+            .flat_map(|it| &it.of_kinds)
+            .map(VecDeque::len)
+            .sum::<usize>()
+            + self.running.len()
     }
 }
 

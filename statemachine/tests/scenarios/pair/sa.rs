@@ -29,7 +29,16 @@ impl Pair {
                 }
             }
             Query::Assess(assess) => self.assess(host, &assess),
+            Query::Withdraw(number) => self.withdraw(host, number),
         }
+    }
+
+    /// Nobody waits for what was asked under this number.
+    fn withdraw(&mut self, host: usize, number: u32) {
+        let is_it = |pending: &Pending| matches!(pending, Pending::Answer(of, query) if *of == host && query.query == number);
+        let before = self.queue.len();
+        self.queue.retain(|_, pending| !is_it(pending));
+        self.sa_open -= before - self.queue.len();
     }
 
     pub(super) fn sa_delay(&mut self) -> u64 {

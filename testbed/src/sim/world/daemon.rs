@@ -143,6 +143,7 @@ impl World<'_> {
     fn query(&mut self, host: usize, query: Query) {
         let client = self.hosts[host].client;
         match query {
+            Query::Withdraw(_) => {}
             Query::Assess(assess) => {
                 let input = self.assess(host, &assess);
                 self.queue.after(MS, Event::Input(host, client, input));
