@@ -12,6 +12,7 @@ mod choice;
 mod close;
 mod declined;
 mod departing;
+mod diverged;
 mod failback;
 mod failback_turns;
 mod fairness;
