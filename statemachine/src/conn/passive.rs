@@ -85,6 +85,8 @@ pub(super) struct Passive {
     /// The alternate before the present one. A peer that migrated while its answer was on the way
     /// is on this.
     replaced: Option<Box<Path>>,
+    /// The peer has proposed the alternate that is loaded: it has the same, or the one before.
+    proposed: bool,
     /// The last LAP could not be followed, for this reason.
     refused_lap: Option<ApStatus>,
     /// Limits the orders to the library that LAPs cause: each costs a firmware command.

@@ -189,14 +189,15 @@ impl Core {
     /// the old one: if the primary fails meanwhile, hardware moves the two ends apart. So the primary is to answer
     /// just before. While MADs are late such an answer tells nothing, and while they get lost it takes long to agree:
     /// then an alternate that both ends have stays, if it carries packets. The peer may have proposed another when it
-    /// did not.
-    pub(super) fn replacement(&self, cx: &mut Context) -> Replacement {
+    /// did not. `proposed`: the peer has proposed the one that is armed; of an alternate from before this daemon nobody knows
+    /// whether the peer has it.
+    pub(super) fn replacement(&self, cx: &mut Context, proposed: bool) -> Replacement {
         let primary = &self.qp.primary;
         let armed = match self.armed_alternate(cx) {
             Some(armed) if !self.distrusted => armed,
             _ => return Replacement::Allowed,
         };
-        let is_shared = self.peer.is_armed() && !self.is_suspect(cx, armed);
+        let is_shared = proposed && self.peer.is_armed() && !self.is_suspect(cx, armed);
         if self.needs_alternate(cx) || (is_shared && self.must_keep_alternate(cx)) {
             Replacement::Refused
         } else if self.is_suspect(cx, primary) || self.answers_still(cx, primary) {

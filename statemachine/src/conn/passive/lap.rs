@@ -105,6 +105,7 @@ impl Passive {
                 self.answer_with(core, cx, &proposal, status, better);
             }
             Ok(path) if core.has_loaded(&path) && !core.distrusted => {
+                self.proposed = true;
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
             Ok(path) => match self.replacement(core, cx, &path) {
@@ -123,13 +124,14 @@ impl Passive {
     fn replacement(&self, core: &Core, cx: &mut Context, path: &Path) -> Replacement {
         match &self.replaced {
             Some(replaced) if replaced.same_way(path) => Replacement::Allowed,
-            _ => core.replacement(cx),
+            _ => core.replacement(cx, self.proposed),
         }
     }
 
     fn load(&mut self, core: &mut Core, cx: &mut Context, proposal: Box<Proposal>, path: Path) {
         core.event(cx, AppEvent::AltRouteResolved, 0);
         self.replaced = core.loaded().copied().map(Box::new);
+        self.proposed = true;
         core.load(cx, path);
         self.lap = LapState::Loading(proposal);
     }
@@ -182,6 +184,7 @@ impl Passive {
     ) {
         if change.abandoned.is_some() {
             self.replaced = None;
+            self.proposed = false;
             if self.refused_lap.take().is_some() {
                 // It was answered before this end had followed; now it may be taken.
                 core.own.repeat();
