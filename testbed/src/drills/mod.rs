@@ -24,6 +24,7 @@ mod exchange;
 mod first_hundred;
 mod flap_storm;
 mod forgery;
+mod given_away;
 mod kernel;
 mod kernel_blind;
 mod kernel_discovery;
@@ -93,6 +94,7 @@ pub static ALL: &[Drill] = &[
     abuse::SLOW_PEER,
     refused::DRILL,
     odd_devices::DRILL,
+    given_away::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,
