@@ -11,7 +11,6 @@ use super::parts::Parts;
 use crate::client::Client;
 use crate::clock;
 use crate::counters::{DaemonCounters, PortCounters};
-use crate::kernel::Presence;
 use crate::observe::connections::{self, ConnectionPage, Connections};
 use crate::observe::filter::{ConnectionFilter, owner};
 use crate::observe::model::{ConnSums, Counters, DaemonProcess, Source, Status};
@@ -305,8 +304,7 @@ impl Parts {
         let paths_to_silent_apmd = self.connections.peer_daemons().silent(now);
         let others = others.chain(problems::silent_peers(paths_to_silent_apmd));
         let others = others.chain(self.libraries.problem());
-        let is_modules =
-            |number| *presence == Presence::Present && self.kernel.queue_pairs().knows(number);
+        let is_modules = |number| self.kernel.protects(number);
         let unregistered = self.libraries.unregistered(is_modules);
         let others = others.chain(problems::unregistered(&unregistered));
         // Both sockets were given to the group, or neither: one process has made them.

@@ -151,7 +151,9 @@ impl Parts {
         self.sa.handle_time(now);
         self.fabric.handle_time(now);
         self.sources.handle_time(now);
-        self.libraries.handle_time(now);
+        let kernel = &self.kernel;
+        self.libraries
+            .handle_time(now, |number| kernel.protects(number));
         self.kernel.handle_time(now);
         self.operators.handle_time(now);
         self.acm.handle_time(now);

@@ -117,6 +117,11 @@ impl Kernel {
         &self.presence
     }
 
+    /// Whether the module is there and knows this queue pair.
+    pub(crate) fn protects(&self, number: (Guid, Qpn)) -> bool {
+        self.presence == Presence::Present && self.queue_pairs.knows(number)
+    }
+
     pub(crate) fn queue_pairs(&self) -> &QueuePairs {
         &self.queue_pairs
     }

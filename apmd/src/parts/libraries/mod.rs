@@ -9,6 +9,7 @@ mod pace;
 mod rounds;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod unregistered;
 mod vetting;
 
@@ -495,8 +496,8 @@ impl Libraries {
         self.notes.push_back(Note::Gone(key));
     }
 
-    /// What is due, and what is left over from earlier turns.
-    pub(crate) fn handle_time(&mut self, now: Time) {
+    /// What is due, and what is left over from earlier turns. `is_protected`: a queue pair, by others than libraries.
+    pub(crate) fn handle_time(&mut self, now: Time, is_protected: impl Fn((Guid, Qpn)) -> bool) {
         if self.server.accept_is_due(now) {
             self.handle_callers(now);
         }
@@ -513,7 +514,7 @@ impl Libraries {
         while let Some(id) = self.gids.poll_waited(now) {
             self.settle(now, id);
         }
-        self.go_on_round(now);
+        self.go_on_round(now, is_protected);
         for key in std::mem::take(&mut self.unread) {
             self.handle_ready(now, key);
         }

@@ -31,8 +31,8 @@ impl Rounds {
 }
 
 impl Libraries {
-    /// The round goes on, if it is time.
-    pub(super) fn go_on_round(&mut self, now: Time) {
+    /// The round goes on, if it is time. `is_protected`: a queue pair, by others than libraries.
+    pub(super) fn go_on_round(&mut self, now: Time, is_protected: impl Fn((Guid, Qpn)) -> bool) {
         // No others: on kernels that parts/traps.rs warns of, each list of a device has a risk.
         let devices = || self.registrations.devices();
         match self.rounds.patrol.handle_time(now, devices) {
@@ -47,9 +47,13 @@ impl Libraries {
                 }
                 let registrations = &self.registrations;
                 let is_registered = |qpn| registrations.holder((node_guid, qpn)).is_some();
-                self.rounds
-                    .unregistered
-                    .handle_found(&found, is_registered, &self.clients);
+                self.rounds.unregistered.handle_found(
+                    node_guid,
+                    &found,
+                    is_registered,
+                    |qpn| is_protected((node_guid, qpn)),
+                    &self.clients,
+                );
             }
             Some(Step::Read(node_guid)) => {
                 let waiting = self.registrations.waiting(node_guid);

@@ -408,7 +408,7 @@ fn a_gid_is_not_denied_by_a_table_that_is_older_than_the_librarys_second_look() 
     // Nor does it cost anything until then.
     bench.say(&[FromLibrary::Report { conn, report }]);
     assert!(bench.notes().is_empty());
-    bench.libraries.handle_time(LATER);
+    bench.libraries.handle_time(LATER, |_| false);
     assert!(asked(&mut bench));
     let tables = &mut bench.libraries.gids;
     tables.look(LATER, port, gid, None, || Some([gid].into()));
