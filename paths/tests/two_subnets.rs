@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cm_msgs::sa::{PathRecord, Record, SaMad};
+use cm_msgs::sa::{PathRecord, SaMad};
 use cm_msgs::{Gid, Guid, Lid, PKey};
 use paths::sa::{Limits, SaClient, SaRequest, Subnet, User};
 use paths::source::sa::{ask, paths};
