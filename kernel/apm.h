@@ -327,6 +327,7 @@ void apm_tell_new(struct apm_qp *q);
 void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path);
 void apm_tell_del(struct apm_qp *q);
 void apm_tell(struct apm_qp *q, const struct apm_news *news);
+u64 apm_messages_lost(void);
 
 /* netlink.c */
 extern struct genl_family apm_family;

@@ -68,4 +68,32 @@ tracepoints() {
 	await 10 is_alone
 }
 
+lost() { field "$(apm_order probes)" lost; }
+
+# A subscriber that reads nothing: what it has no room for is counted, as long as it is there.
+lost_messages() {
+	local a deaf before
+	long_pingpong 18613
+	await 10 is_known shca0
+	a=$(cookie_of shca0)
+	output apm_order query "$a"
+	[ "$(lost)" = 0 ] || fail "lost $(lost) messages before there was a reason"
+	apm_order ignore >"$logs/deaf" &
+	deaf=$!
+	await 10 grep -q subscribed "$logs/deaf"
+	for _ in {1..30}; do output apm_order query "$a"; done
+	before=$(lost)
+	[ "$before" -gt 0 ] || fail "none of 30 messages was lost"
+	output apm_order query "$a"
+	[ "$(lost)" = $((before + 1)) ] || fail "lost $(lost) messages, not one more than $before"
+	kill -KILL "$deaf"
+	wait "$deaf" || true
+	before=$(lost)
+	output apm_order query "$a"
+	[ "$(lost)" = "$before" ] || fail "lost a message to nobody"
+	end_pingpong
+	await 10 is_alone
+}
+
 full_row kernel-trace "apm_order, tracefs" tracepoints
+full_row kernel-lost "apm_order" lost_messages

@@ -447,6 +447,7 @@ mod tests {
         let blind = ProbeState {
             working: false,
             missed: 0,
+            lost_messages: 0,
         };
         kernel.hear(NOW, Heard::Said(Message::Probes(blind)));
         assert_eq!(kernel.problems().len(), 1);
