@@ -16,25 +16,36 @@ use crate::{shell, workspace};
 pub(crate) struct OwnModule {
     pub(crate) name: &'static str,
     source: &'static str,
+    /// What make is told besides.
+    arguments: &'static [&'static str],
 }
 
 /// The software HCA, which the VM's world needs.
 pub(crate) const SOFT_HCA: OwnModule = OwnModule {
     name: "shca",
     source: "testbed/soft-hca",
+    arguments: &[],
 };
 
 /// What sees and migrates the host's queue pairs.
 pub(crate) const APM: OwnModule = OwnModule {
     name: "apm",
     source: "kernel",
+    arguments: &[],
+};
+
+/// Its unit tests, for a kernel with KUnit. They compile on others, but their symbols are missing there.
+pub(crate) const APM_KUNIT: OwnModule = OwnModule {
+    name: "apm_kunit",
+    source: "kernel",
+    arguments: &["APM_KUNIT=1", "KBUILD_MODPOST_WARN=1"],
 };
 
 impl OwnModule {
     /// Builds the module for `kernel` and returns its path.
     pub(crate) fn build(&self, kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
         let copy = self.copy(&kernel.release, vm_dir)?;
-        let mut make = make_for(kernel, &copy)?;
+        let mut make = self.make_for(kernel, &copy)?;
         make.arg("-j4");
         let module = copy.join(format!("{}.ko", self.name));
         let stamp = copy.join("stamp");
@@ -56,7 +67,7 @@ impl OwnModule {
     /// Builds the module for `kernel` in a directory below `scratch`, and has sparse read each file.
     pub(crate) fn check(&self, kernel: &Kernel, scratch: &Path, flags: &str) -> Result<(), Error> {
         let copy = self.copy(&kernel.release, scratch)?;
-        let mut make = make_for(kernel, &copy)?;
+        let mut make = self.make_for(kernel, &copy)?;
         make.arg("C=2").arg(format!("CF={flags}"));
         let what = format!("sparse of {} for {}", self.source, kernel.release);
         shell::output(&what, &mut make).map(drop)
@@ -66,7 +77,7 @@ impl OwnModule {
     pub(crate) fn compile(&self, headers: &ForeignHeaders, scratch: &Path) -> Result<(), Error> {
         let copy = self.copy(&headers.release, scratch)?;
         let mut make = make(&headers.build_dir(), headers.make_arguments(), &copy);
-        make.arg("-j2");
+        make.args(self.arguments).arg("-j2");
         let what = format!("building {} for {}", self.source, headers.release);
         shell::output(&what, &mut make).map(drop)
     }
@@ -104,16 +115,22 @@ impl OwnModule {
     /// A copy of the sources to build for the kernel `release`.
     fn copy(&self, release: &str, below: &Path) -> Result<PathBuf, Error> {
         let source = workspace::root().join(self.source);
-        let directory = source.file_name().unwrap_or_default().to_string_lossy();
+        // What is built with other arguments would be built again each time in the same directory.
+        let directory = match self.arguments {
+            [] => source.file_name().unwrap_or_default().to_string_lossy(),
+            _ => self.name.into(),
+        };
         let copy = below.join(format!("{directory}-{release}"));
         mirror(&source, &copy)?;
         Ok(copy)
     }
-}
 
-/// Builds the module in `copy`.
-fn make_for(kernel: &Kernel, copy: &Path) -> Result<Command, Error> {
-    Ok(make(&kernel.build_dir(), kernel.make_arguments()?, copy))
+    /// Builds the module in `copy`.
+    fn make_for(&self, kernel: &Kernel, copy: &Path) -> Result<Command, Error> {
+        let mut make = make(&kernel.build_dir(), kernel.make_arguments()?, copy);
+        make.args(self.arguments);
+        Ok(make)
+    }
 }
 
 fn make(build: &Path, arguments: Vec<String>, copy: &Path) -> Command {

@@ -95,5 +95,19 @@ lost_messages() {
 	await 10 is_alone
 }
 
+# Its unit tests, which run when they are loaded: each suite leaves its results.
+unit_tests() {
+	local suite
+	modprobe apm_kunit
+	for suite in apm_path apm_owner; do
+		output cat "/sys/kernel/debug/kunit/$suite/results"
+		need "^ok [0-9]+ (- )?$suite\$"
+		need_count 0 'not ok'
+	done
+	rmmod apm_kunit
+}
+
 full_row kernel-trace "apm_order, tracefs" tracepoints
 full_row kernel-lost "apm_order" lost_messages
+# Only a kernel with KUnit has them in its image.
+if modinfo -n apm_kunit >/dev/null 2>&1; then full_row kernel-unit "apm_kunit" unit_tests; fi
