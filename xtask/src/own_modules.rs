@@ -222,6 +222,62 @@ mod tests {
         fs::read_to_string(workspace::root().join(path)).expect(path)
     }
 
+    /// What `make -n -C kernel` says where the kernel's ib_core has `intree` (empty: from elsewhere; `None`: there is none).
+    fn make_beside(intree: Option<&str>, ofed: Option<&Path>) -> Result<String, Error> {
+        let dir = std::env::temp_dir().join(format!("xtask-modinfo-{}", std::process::id()));
+        fs::create_dir_all(dir.join("include/config")).expect("a directory");
+        fs::write(dir.join("include/config/kernel.release"), "6.1.0-of-test\n").expect("a release");
+        let script = dir.join("modinfo");
+        let answer = match intree {
+            None => "exit 1".to_owned(),
+            Some(intree) => format!(
+                "case $4 in filename) echo /updates/ib_core.ko;; intree) echo {intree};; esac"
+            ),
+        };
+        // As it is called: modinfo -k RELEASE -F FIELD ib_core.
+        fs::write(
+            &script,
+            format!("#!/bin/sh\n[ $2 = 6.1.0-of-test ] || exit 1\n{answer}\n"),
+        )
+        .expect("a script");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&script, executable).expect("permissions");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut make = Command::new("make");
+        make.arg("-n")
+            .arg("-C")
+            .arg(workspace::root().join("kernel"))
+            .arg(format!("KDIR={}", dir.display()))
+            .env("PATH", format!("{}:{path}", dir.display()))
+            .env_remove("OFED");
+        if let Some(ofed) = ofed {
+            make.arg(format!("OFED={}", ofed.display()));
+        }
+        // The kernel's own makefile is not there: only what comes before it counts.
+        fs::write(
+            dir.join("Makefile"),
+            "modules:\n\t@echo the kernel builds\n",
+        )
+        .expect("text");
+        let said = shell::output("make", &mut make);
+        fs::remove_dir_all(&dir).expect("its end");
+        said
+    }
+
+    #[test]
+    fn the_module_is_not_built_with_the_kernels_headers_for_another_ib_core() {
+        assert!(make_beside(Some("Y"), None).is_ok());
+        assert!(make_beside(None, None).is_ok(), "part of the kernel");
+        let refused = make_beside(Some(""), None).expect_err("it is not the kernel's own");
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("/updates/ib_core.ko is not the kernel's own; set OFED"),
+            "{refused}"
+        );
+        let said = make_beside(Some(""), Some(Path::new("/ofed"))).expect("its headers are named");
+        assert!(said.contains("/kernel/ofed.symvers OFED=/ofed"), "{said}");
+    }
+
     /// As bash reads it for DKMS.
     fn exclusive_config() -> Vec<String> {
         let conf = workspace::root().join("kernel/dkms.conf");
