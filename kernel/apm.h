@@ -89,6 +89,16 @@ struct apm_glance {
 	u16 dlid;
 };
 
+/* What has become of a standing order when its port has failed, for the trace. */
+enum apm_stand {
+	APM_STAND_MIGRATED,
+	APM_STAND_FAILED,	/* the device refused */
+	APM_STAND_UNREADABLE,
+	APM_STAND_NOT_ARMED,	/* or not in RTS */
+	APM_STAND_MOVED,	/* it has left the port already */
+	APM_STAND_SAME_PORT,	/* as has its alternate */
+};
+
 /* Rules are two bytes shorter: what is left of a longer path tells whether one fits. */
 #define APM_CGROUP_LEN 128
 
@@ -200,6 +210,7 @@ struct apm_device *apm_device_of(struct ib_device *ib);
 struct apm_device *apm_device_by_index(u32 index);
 struct ib_device *apm_device_hold(struct apm_device *dev);
 void apm_device_put(struct apm_device *dev);
+void apm_device_name(struct apm_device *dev, char *name);
 
 /* track.c */
 struct apm_qp *apm_qp_find(struct ib_device *ib, u32 qpn);
@@ -316,6 +327,7 @@ void apm_tell_new(struct apm_qp *q);
 void apm_tell_connecting(struct apm_qp *q, const struct apm_path *path);
 void apm_tell_del(struct apm_qp *q);
 void apm_tell(struct apm_qp *q, const struct apm_news *news);
+u64 apm_messages_lost(void);
 
 /* netlink.c */
 extern struct genl_family apm_family;

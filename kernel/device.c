@@ -140,6 +140,18 @@ void apm_device_put(struct apm_device *dev)
 		queue_work(apm_urgent_wq, &dev->release);
 }
 
+/* Of IB_DEVICE_NAME_MAX bytes; empty if the device is going. Sleeps nowhere. */
+void apm_device_name(struct apm_device *dev, char *name)
+{
+	struct ib_device *ib = apm_device_hold(dev);
+
+	name[0] = '\0';
+	if (!ib)
+		return;
+	strscpy(name, dev_name(&ib->dev), IB_DEVICE_NAME_MAX);
+	ib_device_put(ib);
+}
+
 int apm_devices_init(void)
 {
 	return ib_register_client(&client);

@@ -2,7 +2,7 @@
 /* Reads queue pairs of which something was heard, and tells what is new. */
 #include <linux/sched/mm.h>
 
-#include "apm.h"
+#include "trace.h"
 
 /*
  * Pauses between looks at one that is to become Armed, which no event tells. An idle one may never
@@ -192,6 +192,9 @@ void apm_get_known(struct apm_qp *q, struct apm_known *known)
 /* Remembers a reading, and looks again if it is to become Armed. With the mutex held. */
 void apm_saw(struct apm_qp *q, const struct apm_snapshot *now)
 {
+	if (test_bit(APM_QP_ANNOUNCED, &q->flags) && is_open(now) &&
+	    !apm_path_same_way(&now->primary, &q->last.primary))
+		trace_apm_migrated(q, &q->last.primary, now);
 	q->last = *now;
 	/* In SQD it is still meant, and carried out when it is in RTS again. */
 	if (!is_open(now) || now->migration == IB_MIG_MIGRATED)

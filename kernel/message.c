@@ -106,27 +106,48 @@ static bool may_hear(struct net *net, const struct ib_device *ib)
 	return net->user_ns == &init_user_ns && rdma_dev_access_netns(ib, net);
 }
 
+/* Messages that did not reach every subscriber. */
+static atomic64_t lost = ATOMIC64_INIT(0);
+
+u64 apm_messages_lost(void)
+{
+	return atomic64_read(&lost);
+}
+
+/*
+ * Whether all subscribers of a namespace have it, or there is none. A full receive buffer is an
+ * error here only if its socket has NETLINK_BROADCAST_ERROR.
+ */
+static bool deliver(struct net *net, struct sk_buff *skb)
+{
+	struct sk_buff *copy = skb ? skb_clone(skb, GFP_ATOMIC) : NULL;
+	int ret;
+
+	if (!copy) {
+		genl_set_err(&apm_family, net, 0, 0, -ENOBUFS);
+		return false;
+	}
+	ret = genlmsg_multicast_netns(&apm_family, net, copy, 0, 0, GFP_ATOMIC);
+	return !ret || ret == -ESRCH;
+}
+
 /* NULL could not be put together: who listens learns that as an overrun, and asks for all. */
 static void tell_namespaces(struct apm_qp *q, struct sk_buff *skb)
 {
 	struct ib_device *ib = apm_device_hold(q->dev);
-	struct sk_buff *copy;
+	bool reached_all = true;
 	struct net *net;
 
 	if (ib) {
 		rcu_read_lock();
-		for_each_net_rcu(net) {
-			if (!may_hear(net, ib))
-				continue;
-			copy = skb ? skb_clone(skb, GFP_ATOMIC) : NULL;
-			if (copy)
-				genlmsg_multicast_netns(&apm_family, net, copy, 0, 0, GFP_ATOMIC);
-			else
-				genl_set_err(&apm_family, net, 0, 0, -ENOBUFS);
-		}
+		for_each_net_rcu(net)
+			if (may_hear(net, ib) && !deliver(net, skb))
+				reached_all = false;
 		rcu_read_unlock();
 		ib_device_put(ib);
 	}
+	if (!reached_all)
+		atomic64_inc(&lost);
 	nlmsg_free(skb);
 }
 
@@ -160,6 +181,7 @@ static void finish_message(struct apm_qp *q, struct sk_buff *skb, void *head, in
 {
 	if (failure) {
 		nlmsg_free(skb);
+		tell_namespaces(q, NULL);
 		return;
 	}
 	genlmsg_end(skb, head);

@@ -376,7 +376,8 @@ static int answer_get(struct genl_info *info, bool work)
 	head = genlmsg_put_reply(skb, info, &apm_family, 0, APM_CMD_GET);
 	if (!head ||
 	    nla_put_u32(skb, APM_A_QP_PROBES, work ? APM_PROBES_WORKING : APM_PROBES_BLIND) ||
-	    nla_put_u64_64bit(skb, APM_A_QP_MISSED_HITS, apm_probes_missed(), APM_A_QP_PAD)) {
+	    nla_put_u64_64bit(skb, APM_A_QP_MISSED_HITS, apm_probes_missed(), APM_A_QP_PAD) ||
+	    nla_put_u64_64bit(skb, APM_A_QP_LOST_MESSAGES, apm_messages_lost(), APM_A_QP_PAD)) {
 		nlmsg_free(skb);
 		return -EMSGSIZE;
 	}

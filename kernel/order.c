@@ -3,7 +3,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-#include "apm.h"
+#include "trace.h"
 
 /* Nobody has more than a few of one queue pair under way. */
 #define WAITING 16
@@ -53,8 +53,8 @@ static int read_again(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *n
 }
 
 /*
- * An order that waited longer than a second, behind firmware that hangs for instance, was decided for a
- * fabric that may have changed: the daemon probes each path about once a second.
+ * An order that waited longer than a second, behind firmware that hangs for instance, was decided
+ * for a fabric that may have changed: the daemon probes each path about once a second.
  */
 static bool is_late(const struct apm_order *order)
 {
@@ -76,6 +76,7 @@ static void load(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *ord
 	q->standing = false;
 	ret = load_in(q, qp, now->migration, &order->alternate);
 	again = read_again(q, qp, now);
+	trace_apm_loaded(q, &order->alternate, now, ret);
 	if (again)
 		return answer(news, APM_CAUSE_DONE, again);
 	/* It may have migrated in between: what was loaded was not meant for it. */
@@ -114,6 +115,22 @@ static void stand(struct apm_qp *q, const struct apm_order *order, const struct 
 	answer(news, APM_CAUSE_DONE, 0);
 }
 
+/* Of a queue pair as it was read now. */
+static void obey(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *order,
+		 struct apm_snapshot *now, struct apm_news *news)
+{
+	if (order->command == APM_CMD_QUERY)
+		answer(news, APM_CAUSE_DONE, 0);
+	else if (!apm_qp_is_under_care(q))
+		answer(news, APM_CAUSE_DONE, -EPERM);
+	else if (order->command == APM_CMD_LOAD)
+		load(q, qp, order, now, news);
+	else if (order->command == APM_CMD_MIGRATE)
+		migrate(q, qp, order, now, news);
+	else
+		stand(q, order, now, news);
+}
+
 static void carry_out(struct apm_qp *q, const struct apm_order *order)
 {
 	struct apm_news news = { .has_token = true, .token = order->token };
@@ -122,31 +139,20 @@ static void carry_out(struct apm_qp *q, const struct apm_order *order)
 	int ret;
 
 	qp = apm_qp_hold(q);
-	if (IS_ERR(qp)) {
-		answer(&news, APM_CAUSE_DONE, PTR_ERR(qp));
-		apm_tell(q, &news);
-		return;
+	ret = PTR_ERR_OR_ZERO(qp);
+	if (!ret) {
+		ret = apm_qp_read(q, qp, &now);
+		if (!ret)
+			obey(q, qp, order, &now, &news);
+		apm_qp_release(qp);
 	}
-	ret = apm_qp_read(q, qp, &now);
 	if (ret) {
 		answer(&news, APM_CAUSE_DONE, ret);
-		apm_qp_release(qp);
-		apm_tell(q, &news);
-		return;
+	} else {
+		q->pause_ms = 2;
+		apm_saw(q, &now);
 	}
-	if (order->command == APM_CMD_QUERY)
-		answer(&news, APM_CAUSE_DONE, 0);
-	else if (!apm_qp_is_under_care(q))
-		answer(&news, APM_CAUSE_DONE, -EPERM);
-	else if (order->command == APM_CMD_LOAD)
-		load(q, qp, order, &now, &news);
-	else if (order->command == APM_CMD_MIGRATE)
-		migrate(q, qp, order, &now, &news);
-	else
-		stand(q, order, &now, &news);
-	apm_qp_release(qp);
-	q->pause_ms = 2;
-	apm_saw(q, &now);
+	trace_apm_order(q, order, &news);
 	apm_tell(q, &news);
 }
 

@@ -70,12 +70,14 @@ static void have_seen(struct apm_qp *q)
 }
 
 /*
- * Whether this modify to RESET or INIT ends what was connected. ib_core rejects RESET with any other
- * attribute, and INIT from RTR or a later state: such a modify ends nothing, unless an earlier RESET
- * was missed, which a look shows. INIT from INIT ends nothing either, unless another queue pair has
- * the number now: the end of an adopted one may have been missed. With apm_lock held.
+ * Whether this modify to RESET or INIT ends what was connected. ib_core rejects RESET with any
+ * other attribute, and INIT from RTR or a later state: such a modify ends nothing, unless an
+ * earlier RESET was missed, which a look shows. INIT from INIT ends nothing either, unless another
+ * queue pair has the number now: the end of an adopted one may have been missed. With apm_lock
+ * held.
  */
-static bool ends_connection(struct apm_qp *q, struct ib_qp *qp, const struct ib_qp_attr *attr, int mask)
+static bool ends_connection(struct apm_qp *q, struct ib_qp *qp, const struct ib_qp_attr *attr,
+			    int mask)
 {
 	return !apm_owner_has(&q->owner, qp) ||
 	       (attr->qp_state == IB_QPS_RESET && mask == IB_QP_STATE);

@@ -2,15 +2,43 @@
 /* Standing orders: armed queue pairs leave a port that has failed, with nobody to be asked. */
 #include <linux/sched/mm.h>
 
-#include "apm.h"
+#include "trace.h"
 
-/*
- * A path that leaves from the same port, from another of its LIDs, is as dead. What has become of
- * it is told by the look that follows.
- */
+/* A path that leaves from the same port, from another of its LIDs, is as dead. */
+static enum apm_stand may_leave(const struct apm_qp *q, u8 port, const struct apm_glance *now)
+{
+	if (now->state != IB_QPS_RTS || now->migration != IB_MIG_ARMED)
+		return APM_STAND_NOT_ARMED;
+	if (now->port != port || now->dlid != q->last.primary.dlid)
+		return APM_STAND_MOVED;
+	return now->alternate_port == port ? APM_STAND_SAME_PORT : APM_STAND_MIGRATED;
+}
+
+/* With the mutex held. What has become of the queue pair is told by the look that follows. */
+static void carry_out(struct apm_qp *q, struct ib_qp *qp, u8 port)
+{
+	enum apm_stand outcome = APM_STAND_UNREADABLE;
+	struct apm_glance now;
+	int ret;
+
+	ret = apm_qp_glance(qp, &now);
+	if (!ret)
+		outcome = may_leave(q, port, &now);
+	if (outcome == APM_STAND_MIGRATED) {
+		ret = apm_qp_migrate(q, qp);
+		if (ret) {
+			outcome = APM_STAND_FAILED;
+		} else {
+			q->standing = false;
+			set_bit(APM_QP_MIG, &q->flags);
+		}
+		apm_look_soon(q, 0);
+	}
+	trace_apm_standing(q, port, &now, outcome, ret);
+}
+
 static void leave(struct apm_qp *q, u8 port)
 {
-	struct apm_glance now;
 	struct ib_qp *qp;
 
 	mutex_lock(&q->mutex);
@@ -19,15 +47,7 @@ static void leave(struct apm_qp *q, u8 port)
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp))
 		goto out;
-	if (!apm_qp_glance(qp, &now) && now.state == IB_QPS_RTS &&
-	    now.migration == IB_MIG_ARMED && now.port == port &&
-	    now.alternate_port != port && now.dlid == q->last.primary.dlid) {
-		if (!apm_qp_migrate(q, qp)) {
-			q->standing = false;
-			set_bit(APM_QP_MIG, &q->flags);
-		}
-		apm_look_soon(q, 0);
-	}
+	carry_out(q, qp, port);
 	apm_qp_release(qp);
 out:
 	mutex_unlock(&q->mutex);

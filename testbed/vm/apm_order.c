@@ -12,6 +12,7 @@
  *   apm_order peer DEV_INDEX PORT DLID BOUND      bounds ACK timeouts towards it, until it is ended
  *   apm_order probes                              whether it sees what happens
  *   apm_order listen COUNT                        until so many were told
+ *   apm_order ignore                              subscribes with the smallest buffer and reads nothing, until it is ended
  *
  * A PATH is PORT:SLID:DLID[:TIMEOUT[:RATE]]; a timeout of 0 is left out. Exit status 1 is a refusal, with the module's reason.
  */
@@ -110,6 +111,7 @@ static uint32_t print(struct message *m)
 	print_number("protect", a[APM_A_QP_PROTECT]);
 	print_name("probes", a[APM_A_QP_PROBES], probes);
 	print_number("missed", a[APM_A_QP_MISSED_HITS]);
+	print_number("lost", a[APM_A_QP_LOST_MESSAGES]);
 	printf("\n");
 	fflush(stdout);
 	return number(a[APM_A_QP_TOKEN]);
@@ -174,7 +176,7 @@ static int usage(void)
 	fprintf(stderr, "usage: apm_order get | load COOKIE PATH PATH [standing] | migrate COOKIE PATH |\n"
 			"       standing COOKIE PATH [standing] | query COOKIE | adopt DEV_INDEX QPN |\n"
 			"       protect none|ulps|all | peer DEV_INDEX PORT DLID BOUND | probes |\n"
-			"       listen COUNT\n");
+			"       listen COUNT | ignore\n");
 	return 2;
 }
 
@@ -251,6 +253,19 @@ static int name_peer(char **argv)
 	return 0;
 }
 
+/* What the kernel cannot deliver is an error for the sender. */
+static int ignore(void)
+{
+	if (setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &(int){ 1 }, sizeof(int)) ||
+	    setsockopt(sock, SOL_NETLINK, NETLINK_BROADCAST_ERROR, &(int){ 1 }, sizeof(int)) ||
+	    setsockopt(sock, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)))
+		die("ignore");
+	puts("subscribed");
+	fflush(stdout);
+	pause();
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -281,6 +296,8 @@ int main(int argc, char **argv)
 		return configure(argv[2]);
 	if (!strcmp(what, "peer") && argc > 5)
 		return name_peer(argv + 2);
+	if (!strcmp(what, "ignore"))
+		return ignore();
 	if (!strcmp(what, "listen") && argc > 2) {
 		subscribe();
 		return converse(false, 0, atoi(argv[2]));

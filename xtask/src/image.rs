@@ -14,7 +14,7 @@ use crate::cpio::{Archive, Kind};
 use crate::error::{Error, InFile};
 use crate::fingerprint::Fingerprint;
 use crate::kernel::{self, ADMIN_PATH, Kernel};
-use crate::own_modules::{APM, OwnModule, SOFT_HCA};
+use crate::own_modules::{APM, APM_KUNIT, OwnModule, SOFT_HCA};
 use crate::{guest, shell, userland, workspace};
 
 /// The stock modules that the VM loads; what they depend on comes along.
@@ -52,8 +52,11 @@ const MODULES: &[&str] = &[
 ];
 
 /// Likewise, where the kernel has them: the checksum that RoCE asks for by name on kernels up to 6.12, and which is
-/// not among the modules that it depends on.
-const MODULES_OF_SOME: &[&str] = &["crc32_generic"];
+/// not among the modules that it depends on; and what runs unit tests.
+const MODULES_OF_SOME: &[&str] = &["crc32_generic", KUNIT];
+
+/// None of Debian's kernels has it, the checking kernel does.
+const KUNIT: &str = "kunit";
 
 /// What of the project goes into an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -162,6 +165,9 @@ pub(crate) fn build(
     add_skeleton(&mut tree);
     add_scripts(&mut tree)?;
     let mut modules = vec![(APM, APM.build(kernel, vm_dir)?)];
+    if kernel.module_files(&[KUNIT]).is_ok() {
+        modules.push((APM_KUNIT, APM_KUNIT.build(kernel, vm_dir)?));
+    }
     match SOFT_HCA.build(kernel, vm_dir) {
         Err(error) if force => eprintln!("xtask: image without the software HCA: {error}"),
         built => modules.push((SOFT_HCA, built?)),

@@ -39,6 +39,7 @@ mod test;
 mod userland;
 mod vm;
 mod workspace;
+mod ynl;
 
 use std::process::ExitCode;
 
@@ -84,6 +85,8 @@ enum Command {
     Cross,
     /// Write the kernel module's constants anew, from its netlink specification
     KernelHeader,
+    /// Have the kernel's own generator read that specification, and compare what it makes. Fetches a kernel's source, 150 MB
+    Ynl,
     /// Write the licence texts of the crates that are linked, by cargo-about, which is installed below target/ if need be.
     /// Minutes
     Notices,
@@ -110,6 +113,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Sparse => sparse::run(),
         Command::Cross => cross::run(),
         Command::KernelHeader => netlink_spec::run(),
+        Command::Ynl => ynl::run(),
         Command::Notices => notices::run(),
         Command::Readme => {
             readme::run(|arguments| Cli::try_parse_from(["xtask"].iter().chain(arguments)).is_ok())

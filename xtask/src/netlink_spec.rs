@@ -8,8 +8,8 @@ use std::fs;
 use crate::error::{Error, InFile};
 use crate::{shell, workspace};
 
-const SPECIFICATION: &str = "kernel/apm.yaml";
-const HEADER: &str = "kernel/apm_nl.h";
+pub(crate) const SPECIFICATION: &str = "kernel/apm.yaml";
+pub(crate) const HEADER: &str = "kernel/apm_nl.h";
 const RUST: &str = "apmd/src/io/apm_module/constants.rs";
 
 /// What the specification names, in its order.

@@ -16,25 +16,36 @@ use crate::{shell, workspace};
 pub(crate) struct OwnModule {
     pub(crate) name: &'static str,
     source: &'static str,
+    /// What make is told besides.
+    arguments: &'static [&'static str],
 }
 
 /// The software HCA, which the VM's world needs.
 pub(crate) const SOFT_HCA: OwnModule = OwnModule {
     name: "shca",
     source: "testbed/soft-hca",
+    arguments: &[],
 };
 
 /// What sees and migrates the host's queue pairs.
 pub(crate) const APM: OwnModule = OwnModule {
     name: "apm",
     source: "kernel",
+    arguments: &[],
+};
+
+/// Its unit tests, for a kernel with KUnit. They compile on others, but their symbols are missing there.
+pub(crate) const APM_KUNIT: OwnModule = OwnModule {
+    name: "apm_kunit",
+    source: "kernel",
+    arguments: &["APM_KUNIT=1", "KBUILD_MODPOST_WARN=1"],
 };
 
 impl OwnModule {
     /// Builds the module for `kernel` and returns its path.
     pub(crate) fn build(&self, kernel: &Kernel, vm_dir: &Path) -> Result<PathBuf, Error> {
         let copy = self.copy(&kernel.release, vm_dir)?;
-        let mut make = make_for(kernel, &copy)?;
+        let mut make = self.make_for(kernel, &copy)?;
         make.arg("-j4");
         let module = copy.join(format!("{}.ko", self.name));
         let stamp = copy.join("stamp");
@@ -56,7 +67,7 @@ impl OwnModule {
     /// Builds the module for `kernel` in a directory below `scratch`, and has sparse read each file.
     pub(crate) fn check(&self, kernel: &Kernel, scratch: &Path, flags: &str) -> Result<(), Error> {
         let copy = self.copy(&kernel.release, scratch)?;
-        let mut make = make_for(kernel, &copy)?;
+        let mut make = self.make_for(kernel, &copy)?;
         make.arg("C=2").arg(format!("CF={flags}"));
         let what = format!("sparse of {} for {}", self.source, kernel.release);
         shell::output(&what, &mut make).map(drop)
@@ -66,34 +77,60 @@ impl OwnModule {
     pub(crate) fn compile(&self, headers: &ForeignHeaders, scratch: &Path) -> Result<(), Error> {
         let copy = self.copy(&headers.release, scratch)?;
         let mut make = make(&headers.build_dir(), headers.make_arguments(), &copy);
-        make.arg("-j2");
+        make.args(self.arguments).arg("-j2");
         let what = format!("building {} for {}", self.source, headers.release);
         shell::output(&what, &mut make).map(drop)
     }
 
-    /// Has the kernel's own check of style read each file.
+    /// Has the kernel's own check of style read each file. It knows the layout of TRACE_EVENT only in the kernel's own
+    /// include/trace.
     pub(crate) fn check_style(&self, checkpatch: &Path) -> Result<(), Error> {
         let source = workspace::root().join(self.source);
+        let (events, others): (Vec<_>, Vec<_>) = c_files(&source)?
+            .into_iter()
+            .partition(|path| path.ends_with("trace.h"));
+        self.run_checkpatch(checkpatch, &others, &[])?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let layout = ["--ignore", "OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT"];
+        self.run_checkpatch(checkpatch, &events, &layout)
+    }
+
+    fn run_checkpatch(
+        &self,
+        checkpatch: &Path,
+        files: &[PathBuf],
+        options: &[&str],
+    ) -> Result<(), Error> {
         let mut perl = Command::new("perl");
         perl.arg(checkpatch)
-            .args(["--no-tree", "--strict", "--terse", "-f"])
-            .args(c_files(&source)?);
+            .args(["--no-tree", "--strict", "--terse"])
+            .args(options)
+            .arg("-f")
+            .args(files);
         shell::output(&format!("checkpatch of {}", self.source), &mut perl).map(drop)
     }
 
     /// A copy of the sources to build for the kernel `release`.
     fn copy(&self, release: &str, below: &Path) -> Result<PathBuf, Error> {
         let source = workspace::root().join(self.source);
-        let directory = source.file_name().unwrap_or_default().to_string_lossy();
+        // What is built with other arguments would be built again each time in the same directory.
+        let directory = match self.arguments {
+            [] => source.file_name().unwrap_or_default().to_string_lossy(),
+            _ => self.name.into(),
+        };
         let copy = below.join(format!("{directory}-{release}"));
         mirror(&source, &copy)?;
         Ok(copy)
     }
-}
 
-/// Builds the module in `copy`.
-fn make_for(kernel: &Kernel, copy: &Path) -> Result<Command, Error> {
-    Ok(make(&kernel.build_dir(), kernel.make_arguments()?, copy))
+    /// Builds the module in `copy`.
+    fn make_for(&self, kernel: &Kernel, copy: &Path) -> Result<Command, Error> {
+        let mut make = make(&kernel.build_dir(), kernel.make_arguments()?, copy);
+        make.args(self.arguments);
+        Ok(make)
+    }
 }
 
 fn make(build: &Path, arguments: Vec<String>, copy: &Path) -> Command {
@@ -183,6 +220,62 @@ mod tests {
 
     fn read(path: &str) -> String {
         fs::read_to_string(workspace::root().join(path)).expect(path)
+    }
+
+    /// What `make -n -C kernel` says where the kernel's ib_core has `intree` (empty: from elsewhere; `None`: there is none).
+    fn make_beside(intree: Option<&str>, ofed: Option<&Path>) -> Result<String, Error> {
+        let dir = std::env::temp_dir().join(format!("xtask-modinfo-{}", std::process::id()));
+        fs::create_dir_all(dir.join("include/config")).expect("a directory");
+        fs::write(dir.join("include/config/kernel.release"), "6.1.0-of-test\n").expect("a release");
+        let script = dir.join("modinfo");
+        let answer = match intree {
+            None => "exit 1".to_owned(),
+            Some(intree) => format!(
+                "case $4 in filename) echo /updates/ib_core.ko;; intree) echo {intree};; esac"
+            ),
+        };
+        // As it is called: modinfo -k RELEASE -F FIELD ib_core.
+        fs::write(
+            &script,
+            format!("#!/bin/sh\n[ $2 = 6.1.0-of-test ] || exit 1\n{answer}\n"),
+        )
+        .expect("a script");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&script, executable).expect("permissions");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut make = Command::new("make");
+        make.arg("-n")
+            .arg("-C")
+            .arg(workspace::root().join("kernel"))
+            .arg(format!("KDIR={}", dir.display()))
+            .env("PATH", format!("{}:{path}", dir.display()))
+            .env_remove("OFED");
+        if let Some(ofed) = ofed {
+            make.arg(format!("OFED={}", ofed.display()));
+        }
+        // The kernel's own makefile is not there: only what comes before it counts.
+        fs::write(
+            dir.join("Makefile"),
+            "modules:\n\t@echo the kernel builds\n",
+        )
+        .expect("text");
+        let said = shell::output("make", &mut make);
+        fs::remove_dir_all(&dir).expect("its end");
+        said
+    }
+
+    #[test]
+    fn the_module_is_not_built_with_the_kernels_headers_for_another_ib_core() {
+        assert!(make_beside(Some("Y"), None).is_ok());
+        assert!(make_beside(None, None).is_ok(), "part of the kernel");
+        let refused = make_beside(Some(""), None).expect_err("it is not the kernel's own");
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("/updates/ib_core.ko is not the kernel's own; set OFED"),
+            "{refused}"
+        );
+        let said = make_beside(Some(""), Some(Path::new("/ofed"))).expect("its headers are named");
+        assert!(said.contains("/kernel/ofed.symvers OFED=/ofed"), "{said}");
     }
 
     /// As bash reads it for DKMS.

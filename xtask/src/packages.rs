@@ -64,6 +64,15 @@ pub(crate) const SPARSE: &[&str] = &["sparse"];
 /// What compiles the kernel module for other architectures.
 pub(crate) const CROSS: &[&str] = &["gcc-aarch64-linux-gnu", "gcc-powerpc64le-linux-gnu", "make"];
 
+/// What runs the kernel's generator for netlink specifications.
+pub(crate) const YNL: &[&str] = &[
+    "python3",
+    "python3-jsonschema",
+    "python3-yaml",
+    "tar",
+    "xz-utils",
+];
+
 /// What builds the checking kernel.
 pub(crate) const KERNEL: &[&str] = &[
     "bc",

@@ -6,7 +6,7 @@ use std::fs;
 
 use crate::error::{Error, InFile};
 use crate::kernel::{self, Choice, Kernel};
-use crate::own_modules::{APM, SOFT_HCA};
+use crate::own_modules::{APM, APM_KUNIT, SOFT_HCA};
 use crate::{packages, workspace};
 
 /// Warnings are errors, but for one that headers of the kernel itself draw (rdma/rdmavt_qp.h).
@@ -23,7 +23,7 @@ pub(crate) fn run() -> Result<u8, Error> {
         let lock = workspace::lock()?;
         let kernel = Kernel::provide(choice, &dir)?;
         drop(lock);
-        for module in [SOFT_HCA, APM] {
+        for module in [SOFT_HCA, APM, APM_KUNIT] {
             match module.check(&kernel, &scratch, FLAGS) {
                 Ok(()) => println!("{} for {}: clean", module.name, kernel.release),
                 Err(error) => {

@@ -22,6 +22,8 @@ section! {
         ack_timeout: u8 = 14,
         /// Use the module also on a kernel that lets a queue pair be found while it is destroyed.
         allow_unfixed: bool = false,
+        /// Do not use the module beside an ib_core that was not built with the kernel.
+        strict: bool = false,
     }
 }
 

@@ -168,6 +168,7 @@ impl Config {
         self.association.class = running.association.class;
         self.acm = self.acm.with_fixed_of(&running.acm);
         self.kernel.allow_unfixed = running.kernel.allow_unfixed;
+        self.kernel.strict = running.kernel.strict;
         self.control.group.clone_from(&running.control.group);
         self.log.format = running.log.format;
         self

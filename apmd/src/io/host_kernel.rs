@@ -9,6 +9,7 @@ use super::text_file;
 const TYPES: &str = "/sys/kernel/btf/ib_core";
 /// That of Debian's 6.1 has some 100 KiB.
 const TYPES_MAX: usize = 8 << 20;
+const IB_CORE: &str = "/sys/module/ib_core";
 const SIZE_MAX: u64 = 1024;
 
 /// The running kernel.
@@ -19,6 +20,8 @@ pub(crate) struct HostKernel {
     pub(crate) version: String,
     /// Whether ib_core has `rdma_restrack_begin_del`, if that can be known.
     pub(crate) has_begin_del: Option<bool>,
+    /// An ib_core that was not built with the kernel.
+    pub(crate) foreign_ib_core: Option<String>,
 }
 
 pub(crate) fn host_kernel() -> HostKernel {
@@ -34,7 +37,26 @@ pub(crate) fn host_kernel() -> HostKernel {
         release: said("osrelease"),
         version: said("version"),
         has_begin_del: types.and_then(|types| has_begin_del(&types)),
+        foreign_ib_core: foreign_module(Path::new(IB_CORE)),
     }
+}
+
+/// The version and taint of a loaded module that was not built with its kernel (TAINT_OOT_MODULE, `O`: modpost marks the
+/// kernel's own with `intree`). `None` also where the module is part of the kernel's image.
+fn foreign_module(sysfs: &Path) -> Option<String> {
+    let said = |name: &str| {
+        let text = text_file::read(&sysfs.join(name), SIZE_MAX).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    let taint = said("taint");
+    taint.contains('O').then(|| {
+        let version = said("version");
+        let version = match version.as_str() {
+            "" => "of no version",
+            version => version,
+        };
+        format!("{version} (taint {taint})")
+    })
 }
 
 /// `None`: the names of functions are not there.
@@ -54,6 +76,25 @@ mod tests {
         assert_eq!(has_begin_del(both), Some(true));
         assert_eq!(has_begin_del(b"\0rdma_restrack_begin_del\0"), None);
         assert_eq!(has_begin_del(b""), None);
+    }
+
+    #[test]
+    fn a_module_from_outside_the_kernels_tree_is_known_by_its_taint() {
+        let sysfs = std::env::temp_dir().join(format!("apmd-module-{}", std::process::id()));
+        std::fs::create_dir_all(&sysfs).unwrap();
+        assert_eq!(foreign_module(&sysfs), None, "built in");
+        // `E`: not signed. Debian's own modules have an empty taint.
+        for (taint, version, want) in [
+            ("\n", "", None),
+            ("E\n", "", None),
+            ("O\n", "", Some("of no version (taint O)")),
+            ("OE\n", "24.10-1.1.4\n", Some("24.10-1.1.4 (taint OE)")),
+        ] {
+            std::fs::write(sysfs.join("taint"), taint).unwrap();
+            std::fs::write(sysfs.join("version"), version).unwrap();
+            assert_eq!(foreign_module(&sysfs).as_deref(), want);
+        }
+        std::fs::remove_dir_all(&sysfs).unwrap();
     }
 
     #[test]

@@ -58,14 +58,21 @@ impl Health {
     }
 
     /// What an operator may want to know.
-    pub(crate) fn warning(&self) -> Option<String> {
-        let missed = self
-            .last
-            .map(|state| state.missed)
-            .filter(|missed| *missed > 0)?;
-        Some(format!(
-            "the probes of kernel module apm have missed {missed} calls: queue pairs were looked for again"
-        ))
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let missed = self.last.map_or(0, |state| state.missed);
+        let missed = (missed > 0).then(|| {
+            format!(
+                "the probes of kernel module apm have missed {missed} calls: queue pairs were looked for again"
+            )
+        });
+        let lost = self.last.map_or(0, |state| state.lost_messages);
+        let lost = (lost > 0).then(|| {
+            format!(
+                "{lost} messages of kernel module apm did not reach every subscriber: apmd reads all queue pairs \
+                 again when it loses one"
+            )
+        });
+        missed.into_iter().chain(lost).collect()
     }
 }
 
@@ -74,7 +81,11 @@ mod tests {
     use super::*;
 
     fn state(working: bool, missed: u64) -> ProbeState {
-        ProbeState { working, missed }
+        ProbeState {
+            working,
+            missed,
+            lost_messages: 0,
+        }
     }
 
     #[test]
@@ -100,15 +111,26 @@ mod tests {
     fn missed_calls_have_queue_pairs_looked_for_once_and_are_told() {
         let mut health = Health::default();
         health.handle_probes(state(true, 0));
-        assert_eq!(health.warning(), None);
+        assert!(health.warnings().is_empty());
         assert!(health.handle_probes(state(true, 2)) && !health.handle_probes(state(true, 2)));
-        assert!(
-            health
-                .warning()
-                .is_some_and(|it| it.contains("missed 2 calls"))
-        );
+        assert!(health.warnings().concat().contains("missed 2 calls"));
         health.clear();
-        assert_eq!((health.blindness(), health.warning()), (None, None));
+        assert_eq!((health.blindness(), health.warnings()), (None, vec![]));
+    }
+
+    #[test]
+    fn lost_messages_are_a_warning_and_have_nothing_looked_for() {
+        let mut health = Health::default();
+        let lost = ProbeState {
+            lost_messages: 5,
+            ..state(true, 0)
+        };
+        assert!(
+            !health.handle_probes(lost),
+            "an overrun has all read again already"
+        );
+        assert!(health.warnings().concat().contains("5 messages of kernel"));
+        assert!(health.problems().is_empty());
     }
 
     #[test]

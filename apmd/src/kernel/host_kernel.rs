@@ -25,6 +25,8 @@ impl Version {
 pub(crate) struct HostKernel {
     name: String,
     destroys_late: bool,
+    /// An ib_core that is not the kernel's own: its version and taint.
+    foreign_ib_core: Option<String>,
 }
 
 impl HostKernel {
@@ -44,7 +46,29 @@ impl HostKernel {
                 Some(has) => !has,
                 None => !upstream.is_some_and(Version::has_fix),
             },
+            foreign_ib_core: None,
         }
+    }
+
+    /// The same with an ib_core that was not built with it (DOCA-OFED replaces ib_core). The kernel's version says nothing of that
+    /// one: unless its type data shows the fix, it counts as without.
+    #[must_use]
+    pub(crate) fn with_foreign_ib_core(
+        mut self,
+        ib_core: Option<String>,
+        has_begin_del: Option<bool>,
+    ) -> Self {
+        if let Some(ib_core) = &ib_core {
+            self.name = format!("{} with ib_core {ib_core}", self.name);
+            self.destroys_late = has_begin_del != Some(true);
+        }
+        self.foreign_ib_core = ib_core;
+        self
+    }
+
+    /// The version and taint of an ib_core that is not the kernel's own.
+    pub(crate) fn foreign_ib_core(&self) -> Option<&str> {
+        self.foreign_ib_core.as_deref()
     }
 
     /// Whether a queue pair can be found while its driver destroys it.
@@ -106,6 +130,25 @@ mod tests {
         assert!(release("5.15.200") && release("7.2.0-rc5-1-cachyos-rc"));
         assert!(!release("7.3.0-rc1") && !release("7.10.2") && !release("8.0.0"));
         assert!(release("nonsense") && release(""));
+    }
+
+    #[test]
+    fn a_fixed_kernel_says_nothing_of_an_ib_core_that_is_not_its_own() {
+        let with = |ib_core: Option<&str>, has| {
+            HostKernel::new("7.3.0", "#1 SMP", has)
+                .with_foreign_ib_core(ib_core.map(str::to_owned), has)
+        };
+        assert!(!with(None, None).destroys_late());
+        assert_eq!(with(None, None).foreign_ib_core(), None);
+        let ofed = Some("24.10-1.1.4 (taint OE)");
+        let unknown = with(ofed, None);
+        assert!(unknown.destroys_late() && with(ofed, Some(false)).destroys_late());
+        assert!(!with(ofed, Some(true)).destroys_late());
+        assert_eq!(unknown.foreign_ib_core(), ofed);
+        assert_eq!(
+            unknown.to_string(),
+            "7.3.0 with ib_core 24.10-1.1.4 (taint OE)"
+        );
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) enum Unusable {
     NotPermitted(String),
     /// The kernel lacks a fix, and `[kernel] allow_unfixed` is not set.
     Unfixed(String),
+    /// ib_core is not the kernel's own, and `[kernel] strict` is set.
+    Foreign(String),
     Failed(String),
 }
 
@@ -34,7 +36,8 @@ impl From<&io::Error> for Unusable {
 
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::NotPermitted(why) | Self::Unfixed(why) | Self::Failed(why)) = self;
+        let (Self::NotPermitted(why) | Self::Unfixed(why) | Self::Foreign(why) | Self::Failed(why)) =
+            self;
         f.write_str(why)
     }
 }
@@ -48,6 +51,9 @@ impl Unusable {
             }
             Self::Unfixed(_) => {
                 "install a fixed kernel, or accept the risk with allow_unfixed = true in [kernel] of apmd.toml and restart apmd, or unload the module"
+            }
+            Self::Foreign(_) => {
+                "use the kernel's own ib_core, or accept this one with strict = false in [kernel] of apmd.toml and restart apmd, or unload the module"
             }
             Self::Failed(_) => "restart apmd or unload the module",
         }

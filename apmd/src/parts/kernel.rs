@@ -150,7 +150,9 @@ impl Kernel {
             format!("{why}; install one of these kernels (the module is used because of `[kernel] allow_unfixed = true`)")
         });
         let of_connections = self.traps.warnings(&self.queue_pairs);
-        let of_all = of_kernel.into_iter().chain(self.traps.health().warning());
+        let of_ib_core = self.traps.foreign_ib_core();
+        let of_all = of_kernel.into_iter().chain(of_ib_core);
+        let of_all = of_all.chain(self.traps.health().warnings());
         of_all.chain(of_connections).collect()
     }
 

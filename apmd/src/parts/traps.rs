@@ -35,7 +35,8 @@ impl Traps {
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
         let running = host_kernel();
         Self {
-            host: HostKernel::new(&running.release, &running.version, running.has_begin_del),
+            host: HostKernel::new(&running.release, &running.version, running.has_begin_del)
+                .with_foreign_ib_core(running.foreign_ib_core, running.has_begin_del),
             look: Background::new("traps", waker),
             at: None,
             known: kernel::Traps::default(),
@@ -110,6 +111,16 @@ impl Traps {
                 "kernel {host} lets a queue pair be found while its driver destroys it: an order or a look of the \
                  module, or `rdma resource show qp`, may then touch freed memory and crash the host; fixed in \
                  6.1.190, 6.12.111 and mainline after 7.2"
+            )
+        })
+    }
+
+    /// Why the module is not used with `[kernel] strict`.
+    pub(crate) fn foreign_ib_core(&self) -> Option<String> {
+        self.host.foreign_ib_core().map(|ib_core| {
+            format!(
+                "ib_core {ib_core} was not built with this kernel: module apm reads and modifies queue pairs by way \
+                 of it, and must have been built with its headers and symbols"
             )
         })
     }

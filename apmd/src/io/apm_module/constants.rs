@@ -92,6 +92,7 @@ pub(super) mod a_qp {
     pub(in crate::io::apm_module) const CHARGED_UID: u16 = 26;
     pub(in crate::io::apm_module) const PROBES: u16 = 27;
     pub(in crate::io::apm_module) const MISSED_HITS: u16 = 28;
+    pub(in crate::io::apm_module) const LOST_MESSAGES: u16 = 29;
 }
 
 pub(super) mod a_rule_list {

@@ -160,13 +160,15 @@ pub(crate) enum Ask {
     Query,
 }
 
-/// Whether the module sees what happens to queue pairs.
+/// Whether the module sees what happens to queue pairs, and can report it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ProbeState {
     /// `false`: they are switched off.
     pub(crate) working: bool,
     /// Calls that they have missed since the module was loaded.
     pub(crate) missed: u64,
+    /// Messages of the module since then that did not reach every subscriber.
+    pub(crate) lost_messages: u64,
 }
 
 /// A message of the family.
@@ -370,6 +372,7 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
             cmd::GET => Self::Probes(ProbeState {
                 working: read.u32(a_qp::PROBES) == Some(probes::WORKING),
                 missed: read.u64(a_qp::MISSED_HITS).unwrap_or(0),
+                lost_messages: read.u64(a_qp::LOST_MESSAGES).unwrap_or(0),
             }),
             _ => Self::Other,
         })
@@ -588,11 +591,22 @@ mod tests {
     #[test]
     fn the_probes_state_is_the_answer_to_a_get_without_a_dump() {
         assert_eq!(Message::AskProbes.command(), cmd::GET);
+        let u64_of = |kind, value: u64| DefaultNla::new(kind, value.to_ne_bytes().to_vec());
+        let missed = u64_of(a_qp::MISSED_HITS, 3);
+        let lost = u64_of(a_qp::LOST_MESSAGES, 1 << 40);
         for (code, working) in [(probes::WORKING, true), (probes::BLIND, false)] {
-            let missed = DefaultNla::new(a_qp::MISSED_HITS, 3u64.to_ne_bytes().to_vec());
-            let said = read(cmd::GET, &[u32_of(a_qp::PROBES, code), missed]);
-            let want = ProbeState { working, missed: 3 };
-            assert_eq!(said.ok(), Some(Message::Probes(want)));
+            // A module of an earlier version does not report lost messages.
+            for (counted, lost_messages) in [(Some(lost.clone()), 1 << 40), (None, 0)] {
+                let attributes = [u32_of(a_qp::PROBES, code), missed.clone()];
+                let attributes: Vec<_> = attributes.into_iter().chain(counted).collect();
+                let said = read(cmd::GET, &attributes);
+                let want = ProbeState {
+                    working,
+                    missed: 3,
+                    lost_messages,
+                };
+                assert_eq!(said.ok(), Some(Message::Probes(want)));
+            }
         }
     }
 

@@ -77,6 +77,8 @@ impl ApmModule {
     /// # Errors
     /// The module is not there, or CAP_NET_ADMIN is missing.
     pub(crate) fn listen(&self) -> io::Result<()> {
+        // The module counts what this socket has no room for: apmctl status shows it.
+        self.socket.set_broadcast_error(true)?;
         self.socket.add_membership(self.family()?.events)?;
         set_receive_buffer(&self.socket, BUFFER);
         Ok(())

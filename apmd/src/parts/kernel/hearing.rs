@@ -237,14 +237,11 @@ impl Kernel {
             // It was unloaded and loaded again while nothing was heard of it.
             self.vanish(now, Presence::Absent);
         }
-        if let Some(why) = self.traps.unsafe_kernel() {
-            if !self.settings.allow_unfixed {
-                tracing::warn!("kernel module apm is not used: {why}");
-                self.resync.clear();
-                self.presence = Presence::Unusable(Unusable::Unfixed(why));
-                return;
-            }
-            tracing::warn!("{why}");
+        if let Some(why) = self.distrust() {
+            tracing::warn!("kernel module apm is not used: {why}");
+            self.resync.clear();
+            self.presence = Presence::Unusable(why);
+            return;
         }
         match self.module.as_ref().map(ApmModule::listen) {
             None => {}
@@ -257,6 +254,23 @@ impl Kernel {
             }
             Some(Err(error)) => self.fail(now, &error),
         }
+    }
+
+    /// Why the module is not used on this kernel, by the settings; what they accept is logged.
+    fn distrust(&self) -> Option<Unusable> {
+        if let Some(why) = self.traps.foreign_ib_core() {
+            if self.settings.strict {
+                return Some(Unusable::Foreign(why));
+            }
+            tracing::warn!("{why}");
+        }
+        if let Some(why) = self.traps.unsafe_kernel() {
+            if !self.settings.allow_unfixed {
+                return Some(Unusable::Unfixed(why));
+            }
+            tracing::warn!("{why}");
+        }
+        None
     }
 
     /// The module is there, and does not do what is asked.
@@ -379,6 +393,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_ib_core_that_is_not_the_kernels_own_is_a_warning_and_distrusted_if_strict() {
+        for (is_foreign, strict, is_used) in [
+            (true, true, false),
+            (true, false, true),
+            (false, true, true),
+        ] {
+            let mut kernel = kernel(Presence::Absent);
+            let ofed = is_foreign.then(|| "24.10-1.1.4 (taint OE)".to_owned());
+            let host = HostKernel::new("6.8.0", "#1 SMP", Some(true));
+            kernel
+                .traps
+                .set_host(host.with_foreign_ib_core(ofed, Some(true)));
+            kernel.settings.strict = strict;
+            kernel.hear(NOW, Heard::Appeared);
+            let is_distrusted = matches!(
+                &kernel.presence,
+                Presence::Unusable(Unusable::Foreign(why)) if why.contains("ib_core 24.10-1.1.4")
+            );
+            assert_eq!(
+                is_distrusted, !is_used,
+                "foreign: {is_foreign}, strict: {strict}"
+            );
+            kernel.presence = Presence::Present;
+            let warnings = kernel.warnings().concat();
+            assert_eq!(warnings.contains("ib_core 24.10-1.1.4"), is_foreign);
+        }
+    }
+
     fn report(cookie: u64) -> Heard {
         Heard::Said(Message::Report(Box::new(KernelReport {
             cookie: Cookie(cookie),
@@ -447,6 +490,7 @@ mod tests {
         let blind = ProbeState {
             working: false,
             missed: 0,
+            lost_messages: 0,
         };
         kernel.hear(NOW, Heard::Said(Message::Probes(blind)));
         assert_eq!(kernel.problems().len(), 1);
