@@ -43,11 +43,12 @@ impl Ports {
         let mad = send
             .message
             .encode(self.settings.class, send.transaction_id.into());
-        let (port, lid, message) = (send.port.port, send.lid.0, send.message.name());
+        // Not `message`, which is tracing's own field for the text.
+        let (port, lid, name) = (send.port.port, send.lid.0, send.message.name());
         tracing::trace!(
             port,
             lid,
-            message,
+            name,
             transaction = send.transaction_id,
             "sent"
         );
@@ -62,7 +63,7 @@ impl Ports {
         };
         if how.way.pkey_index.is_none() {
             let pkey = send.pkey;
-            tracing::warn!(port, lid, message, %pkey, "not sent: the port is not in that partition");
+            tracing::warn!(port, lid, name, %pkey, "not sent: the port is not in that partition");
             self.counters.unsent_mads += 1;
             return;
         }
@@ -71,7 +72,7 @@ impl Ports {
             .send_association(send.port, send.lid, how, &mad);
         if let Err(error) = sent {
             self.unsent(now, send.port, &error);
-            tracing::warn!(port, lid, message, %error, "not sent");
+            tracing::warn!(port, lid, name, %error, "not sent");
         }
     }
 
@@ -343,7 +344,7 @@ impl Ports {
         tracing::trace!(
             port = key.port,
             lid = mad.lid.0,
-            message = message.name(),
+            name = message.name(),
             transaction = transaction_id,
             "received"
         );
