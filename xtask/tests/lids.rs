@@ -48,6 +48,10 @@ const PLACES: [(&str, &str); 13] = [
     ),
     ("paths/src/fabric/tables.rs", "the tables of one fabric"),
     (
+        "paths/src/sa/node_names.rs",
+        "the SA of the local port's subnet is asked for this LID: its record has it",
+    ),
+    (
         "paths/src/sa/managers.rs",
         "the answer to a question about one port",
     ),

@@ -64,7 +64,7 @@ fn protected(context: &mut Context<'_>, armed: Armed) -> Result<(), Failure> {
         drop(streams);
         let back = lend(context);
         // Whatever became of it, the next ones need the device in its place.
-        drop(command::attempt(&["ip", "netns", "del", NAMESPACE]));
+        drop(command::run_as(Host::A, &["ip", "netns", "del", NAMESPACE]));
         back?;
         let text = format!("{}: round {round}: the device is back", Host::A.device());
         context.timeline.note("drill", text);
@@ -104,7 +104,7 @@ fn lend(context: &Context<'_>) -> Result<(), Failure> {
     user.wait_for_line("that it has the device", LIMIT, |line| {
         line.contains(device)
     })?;
-    command::run(&["ip", "netns", "del", NAMESPACE])?;
+    command::run_as(Host::A, &["ip", "netns", "del", NAMESPACE])?;
     // Nobody asks what is about to leave (see the script world).
     command::run(&["killall", "-STOP", "opensm"])?;
     let ended = user

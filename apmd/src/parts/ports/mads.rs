@@ -45,13 +45,7 @@ impl Ports {
             .encode(self.settings.class, send.transaction_id.into());
         // Not `message`, which is tracing's own field for the text.
         let (port, lid, name) = (send.port.port, send.lid.0, send.message.name());
-        tracing::trace!(
-            port,
-            lid,
-            name,
-            transaction = send.transaction_id,
-            "sent"
-        );
+        tracing::trace!(port, lid, name, transaction = send.transaction_id, "sent");
         let watch = self.devices.by_id(send.port).map(|port| &port.watch);
         let how = Sending {
             way: MadWay {
