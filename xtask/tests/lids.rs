@@ -10,7 +10,7 @@ use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ExprBinary, Member};
 
 /// Where LIDs are compared, and why that is right.
-const PLACES: [(&str, &str); 13] = [
+const PLACES: [(&str, &str); 14] = [
     (
         "statemachine/src/port.rs",
         "one local port, before and after",

@@ -149,11 +149,11 @@ is_alone_once_read() { apm_order probes && is_alone; }
 # Who switches the probes off is not noticed by them: the module says it, and finds out what has ended meanwhile.
 blindness() {
 	output apm_order probes
-	need 'probes=working missed=0$'
+	need 'probes=working missed=0 lost='
 	# Busy; Linux 7 has nobody switch it off.
 	out=$(sysctl -w kernel.ftrace_enabled=0 2>&1) && fail "ftrace can be switched off"
 	output apm_order probes
-	need 'probes=working missed=0$'
+	need 'probes=working missed=0 lost='
 	long_pingpong 18608
 	for device in shca0 shca1; do await 10 is_known "$device"; done
 	kprobes 0
@@ -163,7 +163,7 @@ blindness() {
 	await 10 is_alone_once_read
 	kprobes 1
 	output apm_order probes
-	need 'probes=working missed=0$'
+	need 'probes=working missed=0 lost='
 	long_pingpong 18609
 	for device in shca0 shca1; do await 10 is_known "$device"; done
 	end_pingpong
