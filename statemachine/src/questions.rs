@@ -4,6 +4,7 @@
 mod lines;
 mod of_port;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -65,7 +66,8 @@ pub(crate) struct Questions {
     /// By what is asked, with no number in it.
     numbers: BTreeMap<PathQuery, u32>,
     /// Path queries that have not been polled, or are under way.
-    ports: BTreeMap<PortId, OfPort>,
+    // Boxed, since a map has room for eleven of them at once.
+    ports: BTreeMap<PortId, Box<OfPort>>,
     /// The port whose query was let out last.
     last_port: Option<PortId>,
     /// Path queries that were under way when nobody waited for them any more.
@@ -164,7 +166,7 @@ impl Questions {
         for _ in 0..self.ports.len() {
             let id = key_after(&self.ports, self.last_port)?;
             self.last_port = Some(id);
-            let number = self.ports.get_mut(&id).and_then(OfPort::next);
+            let number = self.ports.get_mut(&id).and_then(|port| port.next());
             if let Some(question) = number.and_then(|number| self.questions.get(&number)) {
                 return Some(question.query);
             }
@@ -267,7 +269,11 @@ impl Questions {
         self.numbers.remove(&key);
         let port = self.ports.get_mut(&key.port);
         let was_under_way = port.is_some_and(|port| port.remove(number));
-        if self.ports.get(&key.port).is_some_and(OfPort::is_empty) {
+        if self
+            .ports
+            .get(&key.port)
+            .is_some_and(|port| port.is_empty())
+        {
             self.ports.remove(&key.port);
         }
         Some((question, was_under_way))
