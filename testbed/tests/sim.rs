@@ -139,6 +139,8 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_834_721_489_286, Some(&[0, 1, 3])),
         // Judged by the path queries of two daemons, one after the other.
         (Named::All, 1_795_844_909_279_854, None),
+        // Messages went to the first LID of a port, which was a hole, and not to the one that the connection used.
+        (Named::All, 1_795_844_909_297_449, Some(&[2, 3, 4, 5])),
         // Judged by an alternate that had carried nothing until a second ago, while MADs took 0.4 s.
         (Named::All, 1_795_830_685_678_447, Some(&[4, 5, 6])),
     ] {
