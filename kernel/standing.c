@@ -14,7 +14,7 @@ static enum apm_stand may_leave(const struct apm_qp *q, u8 port, const struct ap
 	return now->alternate_port == port ? APM_STAND_SAME_PORT : APM_STAND_MIGRATED;
 }
 
-/* With the mutex held. What has become of the queue pair is told by the look that follows. */
+/* With the mutex held. The look that follows reports the new state of the queue pair. */
 static void carry_out(struct apm_qp *q, struct ib_qp *qp, u8 port)
 {
 	enum apm_stand outcome = APM_STAND_UNREADABLE;

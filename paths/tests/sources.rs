@@ -738,3 +738,33 @@ fn a_flood_of_clients_does_not_delay_the_engine_and_is_bounded() {
     let (_, next) = sources.poll_ask(at(1)).expect("the reserve");
     assert_eq!(next.dgid, Gid([7; 16]));
 }
+
+#[test]
+fn what_the_engine_withdraws_is_withdrawn_from_its_source_and_has_no_answer() {
+    let mut sources = Sources::new(Plan::new([Origin::Sa]));
+    sources.ask(at(0), question(2, 1));
+    let (_, asked) = sources.poll_ask(at(0)).expect("asked");
+    sources.ask(at(0), question(4, 1));
+    // One that a source was asked, and one that waits.
+    sources.withdraw(2);
+    sources.withdraw(4);
+    assert_eq!(sources.poll_abandoned(), Some((Origin::Sa, asked.query)));
+    assert_eq!(sources.poll_abandoned(), None);
+    assert!(sources.poll_ask(at(0)).is_none());
+    assert_eq!(
+        (sources.pending(), sources.poll_answer().is_none()),
+        (0, true)
+    );
+    assert_eq!(
+        (
+            sources.members()[0].running(),
+            sources.members()[0].waiting()
+        ),
+        (0, 0)
+    );
+    assert_eq!(sources.poll_timeout(), None);
+    // A client of ACM numbers its questions itself.
+    sources.ask(at(0), question(5, 1));
+    sources.withdraw(5);
+    assert_eq!(sources.pending(), 1);
+}

@@ -65,7 +65,7 @@ pub enum Order {
     Disconnected,
 }
 
-/// A question, which is answered by an input with its number; or that it needs no answer.
+/// A question, which is answered by an input with its number, or the withdrawal of one.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Query {
     /// Which paths are there? Answered by [`Input::Paths`](crate::Input::Paths).

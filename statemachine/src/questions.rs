@@ -57,7 +57,7 @@ pub(crate) struct Answer {
 /// Questions that are waited for, and those of them that have not been polled.
 ///
 /// Who asks for a path that another waits for shares its question. Path sources answer a few at a
-/// time, and each local port has its own: its subnet may be one whose SA is silent.
+/// time. Each local port has its own limit, because the SA of one subnet may be silent.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Questions {
@@ -68,7 +68,7 @@ pub(crate) struct Questions {
     /// Path queries that have not been polled, or are under way.
     // Boxed, since a map has room for eleven of them at once.
     ports: BTreeMap<PortId, Box<OfPort>>,
-    /// The port whose query was let out last.
+    /// The local port of the last query that was put.
     last_port: Option<PortId>,
     /// Path queries that were under way when nobody waited for them any more.
     withdrawn: VecDeque<u32>,

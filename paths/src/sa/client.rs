@@ -35,7 +35,7 @@ impl Default for Limits {
     }
 }
 
-/// Of so many requests that may be under way, those that are no path queries, which the engine may wait for.
+/// How many of `all` requests that may be under way may be others than path queries. The engine waits for path queries.
 fn beside_paths(all: usize) -> usize {
     all.div_ceil(4)
 }
@@ -155,7 +155,7 @@ impl Running {
 #[derive(Debug, Default)]
 struct Waiting {
     of_kinds: [VecDeque<Ask>; KINDS],
-    /// The kind of users whose turn is next.
+    /// The kind of user that has the next turn.
     turn: usize,
 }
 

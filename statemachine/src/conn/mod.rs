@@ -427,9 +427,11 @@ impl Connection {
         self.drive(cx);
     }
 
-    /// A DREQ of an association that this end gave up.
-    pub(crate) fn late_dreq(&mut self, cx: &mut Context, dreq: &Dreq) {
-        if let Side::Active(active) = &mut self.side {
+    /// A DREQ of an association that this end gave up. It ends something, and counts from the peer's ports only.
+    pub(crate) fn late_dreq(&mut self, cx: &mut Context, source: &MadSource, dreq: &Dreq) {
+        if let Side::Active(active) = &mut self.side
+            && self.core.knows(cx, source)
+        {
             active.late_dreq(&self.core, cx, dreq);
         }
     }

@@ -53,7 +53,7 @@ impl Core {
     }
 
     /// Local ports that carry MADs of the connection, each with a port of the peer's in the same subnet.
-    fn pairs<'a>(&self, cx: &'a Context) -> impl Iterator<Item = (&'a Port, SubnetLid)> {
+    fn pairs<'a>(&self, cx: &'a Context) -> Vec<(&'a Port, SubnetLid)> {
         let primary = self.qp.primary.port;
         let mut local: Vec<&Port> = cx
             .ports
@@ -70,14 +70,16 @@ impl Core {
                 remote.push(end);
             }
         }
-        let meet =
-            |(port, end): &(&Port, SubnetLid)| cx.ports.subnet(port.id) == Some(end.subnet());
-        let across = (0..remote.len()).flat_map(move |shift| {
-            let remote = remote.clone();
-            let ports = local.clone().into_iter().enumerate();
-            ports.map(move |(i, port)| (port, remote[(i + shift) % remote.len()]))
-        });
-        across.filter(meet)
+        let mut pairs = Vec::new();
+        for shift in 0..remote.len() {
+            for (i, port) in local.iter().enumerate() {
+                let end = remote[(i + shift) % remote.len()];
+                if cx.ports.subnet(port.id) == Some(end.subnet()) {
+                    pairs.push((*port, end));
+                }
+            }
+        }
+        pairs
     }
 
     /// The routes along its primary and its alternate, each with its far end; where its port has its LID.

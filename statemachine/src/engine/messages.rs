@@ -57,7 +57,7 @@ impl Engine {
         };
         match message {
             cm::Message::Sap(sap) if source.qpn == 1 => conn.late_sap(&mut self.cx, sap),
-            cm::Message::Dreq(dreq) if source.qpn == 1 => conn.late_dreq(&mut self.cx, dreq),
+            cm::Message::Dreq(dreq) => conn.late_dreq(&mut self.cx, source, dreq),
             _ => {}
         }
         self.stray(source, message);

@@ -323,8 +323,8 @@ fn who_joins_a_query_does_not_delay_it() {
     assert_eq!(order.len(), 3_002);
 }
 
-/// A user's new connections want paths in a subnet whose SA is silent; each gives its question up after 30 s, and asks
-/// again. Another user's want paths in one whose SA answers at once.
+/// New connections of one user ask for paths in a subnet where the SA is silent. Each gives its question up after 30 s and
+/// asks again. Those of another user ask in a subnet where the SA answers at once.
 #[test]
 fn a_silent_subnet_does_not_hold_up_new_connections_in_another_one() {
     const EACH: u16 = 100;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Applications that close.
 
-use cm_msgs::cm::{Drep, Message, Rej};
+use cm_msgs::association::DreqData;
+use cm_msgs::cm::{Drep, Dreq, Message, Rej};
 use cm_msgs::{Lid, PKey};
 use statemachine::view::{AssociationState, Reason};
 use statemachine::{Input, MadSource};
@@ -295,11 +296,9 @@ fn a_peer_that_rejects_the_association_knows_of_its_end() {
     assert_nothing_left(&pair, ACTIVE);
 }
 
-/// The peer's daemon was silent for a while, and its end still has the association that this end gave up. Who sent the
-/// DREQ is told that its peer knows.
-#[test]
-fn a_disconnect_in_an_association_that_was_given_up_is_told_to_both_libraries_or_to_none() {
-    let mut pair = Pair::armed(3);
+/// An armed pair of which the active end has given the association up, and the passive end has not.
+fn given_up_by_one(seed: u64) -> Pair {
+    let mut pair = Pair::armed(seed);
     pair.set_traffic(false);
     for port in [1, 2] {
         pair.black_hole(ACTIVE, port);
@@ -314,8 +313,41 @@ fn a_disconnect_in_an_association_that_was_given_up_is_told_to_both_libraries_or
     for port in [1, 2] {
         *pair.net.cable((ACTIVE, port)) = Cable::Plugged;
     }
+    pair
+}
+
+/// The passive end's application disconnects. Its DREQ is answered, so it counts as told; the other end must be told as well.
+#[test]
+fn a_disconnect_in_an_association_that_was_given_up_is_told_to_both_libraries_or_to_none() {
+    let mut pair = given_up_by_one(3);
     pair.disconnect(PASSIVE);
     pair.run(1_000);
     let told = pair.hosts.each_ref().map(|host| host.disconnected);
     assert_eq!(told[ACTIVE], told[PASSIVE], "{told:?}");
+}
+
+#[test]
+fn a_disconnect_in_an_association_that_was_given_up_counts_from_the_peers_ports_only() {
+    for (lid, told) in [(Lid(0x99), 0), (base_lid((PASSIVE, 1)), 1)] {
+        let mut pair = given_up_by_one(4);
+        let open = pair.view(PASSIVE).association;
+        let dreq = Dreq {
+            local_comm_id: open.local_comm_id.expect("open"),
+            remote_comm_id: open.remote_comm_id.expect("open"),
+            remote_qpn_eecn: pair.hosts[ACTIVE].qpn(0),
+            private_data: DreqData { disconnected: true }.encode(),
+        };
+        let source = MadSource {
+            port: pair.hosts[ACTIVE].port_id(1),
+            lid,
+            qpn: 1,
+            sl: 0,
+            path_bits: 0,
+            pkey: PKey::DEFAULT_FULL,
+            transaction_id: 9,
+        };
+        pair.forge(ACTIVE, source, dreq.into());
+        pair.run(10);
+        assert_eq!(pair.hosts[ACTIVE].disconnected, told, "{lid}");
+    }
 }

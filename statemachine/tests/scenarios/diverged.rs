@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends whose queue pairs have different alternates, and daemons that were started since: neither knows how that came.
+//! The two queue pairs of a connection have different alternates, and both daemons were started after that.
 
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;

@@ -17,8 +17,7 @@ pub(super) type Number = (u64, i32);
 pub(super) struct Turns {
     /// They have places in the round; others have what is left.
     next: BTreeSet<i32>,
-    /// The turn goes round in an order that nobody knows, so that nobody can have threads made right behind whose turn it
-    /// was.
+    /// Threads have turns in a secret order. Otherwise a user could make threads that always come before another's.
     order: RandomState,
     /// Who had a place last.
     last: Number,

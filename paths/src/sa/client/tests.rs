@@ -589,3 +589,23 @@ fn a_path_query_does_not_wait_for_tables_where_few_requests_get_through() {
     let queries = sent(&mut client);
     assert_eq!(queries.len(), 1, "{:?}", client.windows().next());
 }
+
+#[test]
+fn what_is_withdrawn_is_not_sent_and_has_no_reply() {
+    let limits = Limits { in_flight: 2 };
+    let mut client = SaClient::new(limits, Random::new([1; 32]));
+    for number in 1..=3 {
+        client.ask(ask(number));
+    }
+    let first = sent(&mut client);
+    assert_eq!(first.len(), 2);
+    // One that has been sent, and one that waits.
+    client.withdraw(User::Paths(1));
+    client.withdraw(User::Paths(3));
+    // The copy that was sent keeps its place until it is lost.
+    client.ask(ask(4));
+    assert!(sent(&mut client).is_empty());
+    client.handle_timeout(first[0].transaction_id);
+    assert_eq!(sent(&mut client).len(), 1, "the fourth");
+    assert!(client.poll_reply().is_none());
+}
