@@ -63,10 +63,12 @@ fn table(sources: &[model::Source], details: bool) -> String {
     if details {
         columns.extend::<[Column<model::Source>; 6]>([
             ("IN FLIGHT", |source| {
-                format!(
-                    "{} of {}",
-                    source.load.in_flight, source.load.in_flight_limit
-                )
+                let (now, most) = (source.load.in_flight, source.load.in_flight_limit);
+                // Who has windows has a limit for each port.
+                match source.load.windows.is_empty() {
+                    true => format!("{now} of {most}"),
+                    false => format!("{now}, {most} a port at most"),
+                }
             }),
             ("WINDOWS", |source| {
                 let windows = source.load.windows.iter().map(window);
