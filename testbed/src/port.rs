@@ -190,8 +190,11 @@ impl Port {
     /// [`Failure::Timeout`] if the subnet manager does not bring it up.
     pub fn wait_active(self) -> Result<(), Failure> {
         wait::until(&format!("{self} is active"), LIMIT, || {
-            let state = self.attribute("state")?;
-            Ok(Seen::when(state.contains("ACTIVE"), || state))
+            Ok(match self.attribute("state") {
+                Ok(state) => Seen::when(state.contains("ACTIVE"), || state),
+                // Its device is on its way from another namespace.
+                Err(failure) => Seen::NotYet(failure.to_string()),
+            })
         })
     }
 }
