@@ -304,7 +304,7 @@ impl ActiveAssociation {
             State::Queued | State::NoRoom | State::Established { .. } => false,
         };
         if asks && self.by_peer.try_take(cx.now) {
-            self.ask(core, cx);
+            self.end_pause(core, cx);
         }
     }
 
@@ -318,7 +318,7 @@ impl ActiveAssociation {
             State::Queued | State::NoRoom | State::Established { .. } => false,
         };
         if asks && self.by_peer.try_take(cx.now) {
-            self.ask(core, cx);
+            self.end_pause(core, cx);
         }
     }
 
@@ -341,8 +341,17 @@ impl ActiveAssociation {
     /// If it is pausing: stop that.
     pub(super) fn retry_now(&mut self, core: &mut Core, cx: &mut Context) {
         if let State::BackingOff(_) = self.state {
-            self.ask(core, cx);
+            self.end_pause(core, cx);
         }
+    }
+
+    /// Ends a pause, if there is one, before its time, and asks. The next pause is as long as this one was to be: pauses
+    /// grow with the time that has passed without an answer.
+    fn end_pause(&mut self, core: &mut Core, cx: &mut Context) {
+        if let State::BackingOff(_) = self.state {
+            self.failures = self.failures.saturating_sub(1).max(1);
+        }
+        self.ask(core, cx);
     }
 
     pub(super) fn timeout(&mut self, core: &mut Core, cx: &mut Context) {

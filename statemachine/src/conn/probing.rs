@@ -157,7 +157,7 @@ impl Core {
     /// the alternate is the only one of them that both ends have. If that is not known, probes of both are sent.
     pub(super) fn may_replace_alternate(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
         let Some(alternate) = self.armed_alternate(cx) else {
-            return true;
+            return self.may_replace_lost(cx, path, found);
         };
         if !self.is_suspect(cx, alternate) {
             // Both are asked at once, also if the first has not answered.
@@ -177,6 +177,18 @@ impl Core {
             cx.probes.press(cx.now, &alternate);
         }
         silence == Silence::Hole
+    }
+
+    /// Whether this path may be loaded in place of an alternate that is armed and would carry nothing at present, mostly
+    /// because its port is down. The port may be back before a primary that has failed ends the connection, and hardware
+    /// migrates to what is loaded. So it is replaced only if the primary has answered since the path was `found`, or if
+    /// the path answers and the primary is known not to.
+    fn may_replace_lost(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
+        if !self.is_armed() || self.loaded().is_none() {
+            return true;
+        }
+        self.primary_answers_since(cx, found)
+            && (!self.is_suspect(cx, &self.qp.primary) || self.answers_still(cx, path))
     }
 
     /// Whether a path is proposed though no probe of it has come back: it replaces no armed alternate, and the LAP

@@ -268,6 +268,26 @@ fn an_operator_who_has_started_the_peers_daemon_need_not_wait() {
     assert!(pair.run_until_armed(1_000) < 200);
 }
 
+/// The simulation's seed 1795871196677743: of three attempts within four seconds one came of a pulled cable, and the pause
+/// after them was longer than the peer's daemon had been away.
+#[test]
+fn a_pause_that_something_ended_is_followed_by_none_that_is_longer() {
+    let mut pair = asking(15);
+    for _ in 0..10 {
+        while state(&pair) != AssociationState::Pausing {
+            pair.run(10);
+        }
+        pair.command(ACTIVE, Command::Rearm);
+    }
+    while state(&pair) != AssociationState::Pausing {
+        pair.run(10);
+    }
+    pair.start(PASSIVE);
+    pair.register(PASSIVE);
+    pair.set_traffic(true);
+    assert!(pair.run_until_armed(3_000) < 3_000);
+}
+
 /// The REQ that it kept is lost with the daemon before it.
 #[test]
 fn a_peer_that_asks_itself_has_what_it_kept_asked_again() {

@@ -358,3 +358,100 @@ fn it_is_not_replaced_because_mads_are_late() {
     let counts = [250_000, 400_000, 680_000].map(|delay| needless(late(delay)));
     assert!(counts.iter().sum::<usize>() <= 3, "{counts:?}");
 }
+
+/// Four connections, whose primaries are all the paths between the first ports, so that probes of each are known.
+fn with_each_path_between_the_first_ports() -> Pair {
+    let mut pair = Pair::with(3, 1, 4);
+    for conn in 0..4_u16 {
+        let bits = [conn & 1, conn >> 1];
+        for host in [ACTIVE, PASSIVE] {
+            let primary = &mut pair.hosts[host].qps[usize::from(conn)].primary;
+            primary.slid.0 |= bits[host];
+            primary.dlid.0 |= bits[1 - host];
+        }
+    }
+    pair.begin();
+    pair.run(5_000);
+    pair.assert_armed();
+    pair
+}
+
+/// The simulation's seed 1795860649948830: the primary had become a hole, which no probe had shown yet, and the
+/// alternate's port was down for a moment. By the time the hardware gave the primary up, the alternate carried packets, but
+/// one between the primary's own ports had been loaded in its place.
+#[test]
+fn one_whose_port_is_down_stays_while_the_primary_is_silent() {
+    for host in [ACTIVE, PASSIVE] {
+        for failed_before in [1, 20, 100, 180] {
+            let mut pair = with_each_path_between_the_first_ports();
+            pair.black_hole(ACTIVE, 1);
+            pair.run(failed_before);
+            pair.pull(host, 2);
+            pair.run(7);
+            pair.plug(host, 2);
+            pair.run(1_000);
+            for end in [ACTIVE, PASSIVE] {
+                assert!(pair.is_alive(end), "host {host}, {failed_before} ms");
+                assert_eq!(pair.qp(end).primary.port, 2, "host {host}");
+            }
+        }
+    }
+}
+
+/// It protects nothing while its port is down: where the primary answers, the next one is loaded at once.
+#[test]
+fn one_whose_port_is_down_is_replaced_as_soon_as_the_primary_answers() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = with_each_path_between_the_first_ports();
+        pair.pull(host, 2);
+        pair.run(10);
+        for end in [ACTIVE, PASSIVE] {
+            let alternate = pair.qp(end).alternate.expect("loaded");
+            let expected = if end == host { 1 } else { 2 };
+            assert_eq!(
+                alternate.port, expected,
+                "host {host} is without its port 2"
+            );
+        }
+        pair.assert_armed();
+    }
+}
+
+/// The primary is known to carry nothing, and the alternate's port stays down: a path that answers is all that is left.
+#[test]
+fn one_whose_port_is_down_is_replaced_by_what_answers_when_the_primary_is_suspect() {
+    let mut pair = with_each_path_between_the_first_ports();
+    // So that the primary ends nothing.
+    pair.set_traffic(false);
+    pair.sa_dead = true;
+    pair.pull(ACTIVE, 2);
+    pair.black_hole(PASSIVE, 1);
+    pair.run(2_500);
+    let loads = pair.view(ACTIVE).counters.loads;
+    pair.sa_dead = false;
+    pair.run(60_000);
+    assert!(pair.view(ACTIVE).counters.loads > loads);
+    let alternate = pair.qp(ACTIVE).alternate.expect("loaded");
+    assert_eq!(Pair::rails(&alternate), (1, (PASSIVE, 2)));
+}
+
+/// The primary is suspect, and the path that was found answered probes until the same cable failed.
+#[test]
+fn one_whose_port_is_down_stays_while_neither_the_primary_nor_the_path_found_answers() {
+    for failed_before in [313, 329, 345] {
+        let mut pair = with_each_path_between_the_first_ports();
+        pair.sa_knows_only(vec![
+            ((ACTIVE, 1), (PASSIVE, 1)),
+            ((ACTIVE, 2), (PASSIVE, 2)),
+        ]);
+        pair.black_hole(ACTIVE, 1);
+        pair.run(failed_before);
+        pair.pull(PASSIVE, 2);
+        pair.run(60);
+        pair.plug(PASSIVE, 2);
+        pair.run(1_000);
+        for end in [ACTIVE, PASSIVE] {
+            assert!(pair.is_alive(end), "{failed_before} ms");
+        }
+    }
+}
