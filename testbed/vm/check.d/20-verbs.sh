@@ -64,11 +64,11 @@ row ibv_devinfo "ibv_devinfo -v" dev_info
 row identity sysfs identity
 size=4096
 row rc-pingpong ibv_rc_pingpong pingpong rc 500 -c -s 4096
-row rc-pingpong-events "ibv_rc_pingpong -e -g 0" pingpong rc 200 -c -e -g 0 -s 4096
-row uc-pingpong ibv_uc_pingpong pingpong uc 500 -c -s 4096
-row srq-pingpong ibv_srq_pingpong pingpong srq 500 -s 4096
-row second-gid "smp_edit, ibv_rc_pingpong -g 1" second_gid
+full_row rc-pingpong-events "ibv_rc_pingpong -e -g 0" pingpong rc 200 -c -e -g 0 -s 4096
+full_row uc-pingpong ibv_uc_pingpong pingpong uc 500 -c -s 4096
+full_row srq-pingpong ibv_srq_pingpong pingpong srq 500 -s 4096
+full_row second-gid "smp_edit, ibv_rc_pingpong -g 1" second_gid
 size=65536
-row rc-pingpong-64k "ibv_rc_pingpong -s 65536" pingpong rc 100 -c -s 65536
+full_row rc-pingpong-64k "ibv_rc_pingpong -s 65536" pingpong rc 100 -c -s 65536
 size=1024
 row ud-pingpong ibv_ud_pingpong pingpong ud 100 -s 1024

@@ -34,9 +34,9 @@ lossy_pingpong() {
 	cable heal shca0 1
 }
 
-row apm-verbs "apm_verbs (raw verbs)" apm_cases
+full_row apm-verbs "apm_verbs (raw verbs)" apm_cases
 for case in arm migrate-by-fault migrate-by-modify rearm double-loss; do
-	row "apm-$case" "apm_verbs" apm_case "$case"
+	full_row "apm-$case" "apm_verbs" apm_case "$case"
 done
 full_row apm-verbs-grh "apm_verbs -g -p 2 -q 1" apm_cases -g -p 2 -q 1
-row rc-pingpong-loss "ibv_rc_pingpong, 1 % lost" lossy_pingpong
+full_row rc-pingpong-loss "ibv_rc_pingpong, 1 % lost" lossy_pingpong

@@ -357,7 +357,7 @@ protected_pingpong() {
 	pinned
 }
 
-row kernel-load "modprobe apm" load_apm
+full_row kernel-load "modprobe apm" load_apm
 full_row kernel-orders "apm_order, ibv_rc_pingpong" protected_pingpong
 full_row kernel-same-port "apm_order, opensm -l 1" same_port
 full_row kernel-adopt "apm_order, ibv_rc_pingpong, hold_qp" adoptions

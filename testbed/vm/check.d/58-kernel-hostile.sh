@@ -307,4 +307,4 @@ full_row kernel-fuzz "apm_fuzz" fuzz "$((30000 / patience))"
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
-row kernel-unload "rmmod apm" unload_apm
+full_row kernel-unload "rmmod apm" unload_apm

@@ -12,4 +12,4 @@ acm() {
 	need 'verified|SA verification: success'
 }
 
-row ibacm "ibacm, ib_acme" acm
+full_row ibacm "ibacm, ib_acme" acm
