@@ -38,6 +38,8 @@ bind "$sources" "$root$sources" ro
 bind "$target" "$root$sources/target"
 bind "$cargo" "$root$cargo"
 bind "$toolchain" "$root$toolchain" ro
+# What rustup has there finds no rustup here; cargo would prefer it to what the toolchain has.
+[ ! -d "$root$cargo/bin" ] || mount -t tmpfs -o ro,mode=755 bin "$root$cargo/bin"
 
 status=0
 chroot "$root" env --chdir="$sources" "$@" || status=$?
