@@ -35,6 +35,7 @@ pub(crate) struct Port {
     pub(crate) status: PortStatus,
     settled: bool,
     good_since: Time,
+    changed_at: Time,
 }
 
 impl Port {
@@ -61,6 +62,11 @@ impl Port {
     /// Since when that is so.
     pub(crate) fn good_since(&self) -> Time {
         self.good_since
+    }
+
+    /// When anything about it last changed.
+    pub(crate) fn changed_at(&self) -> Time {
+        self.changed_at
     }
 
     /// Whether `lid` is one of its LIDs.
@@ -192,6 +198,7 @@ impl Ports {
                 settled: complete,
                 status,
                 good_since: Time::default(),
+                changed_at: Time::default(),
             };
             let to = port.state();
             self.table.insert(id, port);
@@ -253,7 +260,10 @@ impl Ports {
     }
 
     /// A port is another than before.
-    pub(crate) fn note_change(&mut self, id: PortId) {
+    pub(crate) fn note_change(&mut self, id: PortId, now: Time) {
+        if let Some(port) = self.table.get_mut(&id) {
+            port.changed_at = now;
+        }
         self.changes = self.changes.wrapping_add(1);
         self.changed.insert(id, self.changes);
     }
@@ -501,7 +511,7 @@ mod tests {
         let of = |guid, port| PortId::new(Guid(guid), port);
         let mut ports = Ports::default();
         for id in [of(1, 2), of(2, 1), of(1, 1), of(1, 2)] {
-            ports.note_change(id);
+            ports.note_change(id, Time(0));
         }
         assert_eq!(ports.changes(), 4);
         assert_eq!(ports.changed_after(Guid(1), 0), Some((of(1, 1), 3)));
@@ -513,7 +523,7 @@ mod tests {
         assert_eq!(ports.changed_after(Guid(3), 0), None);
         // They wrap.
         ports.changes = u32::MAX;
-        ports.note_change(of(2, 2));
+        ports.note_change(of(2, 2), Time(0));
         assert_eq!(ports.changes(), 0);
         let last = ports.changed_after(Guid(2), u32::MAX);
         assert_eq!(last, Some((of(2, 2), 0)));

@@ -13,7 +13,7 @@ use strum::Display;
 use crate::candidate::Candidate;
 use crate::id::{ConnId, PortId};
 use crate::input::QueryError;
-use crate::view::{AssociationState, Grade, MoveCause, PortState, Protection, Reason};
+use crate::view::{AssociationState, Grade, MoveCause, PortState, Protection, Reason, Stall, Why};
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -144,6 +144,8 @@ pub enum What {
         cause: MoveCause,
         /// The path it left was abandoned by hardware, and no local port tells why.
         suspect: bool,
+        /// For how long it had stood still, if that is known.
+        stall: Option<Stall>,
     },
     /// Probes of a path do not come back.
     PathSuspect {
@@ -307,7 +309,9 @@ impl fmt::Display for Trace {
             What::Port { to, .. } => write!(f, "port {to}"),
             What::Drained(true) => f.write_str("port drained: connections leave it"),
             What::Drained(false) => f.write_str("port no longer drained"),
-            What::Migrated { by, cause, .. } => write!(f, "migrated {by}: {}", cause.words()),
+            What::Migrated {
+                by, cause, stall, ..
+            } => write!(f, "migrated {by}: {}", Why(*cause, *stall)),
             What::PathSuspect { path, connections } => write!(
                 f,
                 "path suspect, its probes do not come back: {path} (used by {connections} connections)"

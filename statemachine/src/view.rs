@@ -15,7 +15,8 @@ use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
 
-pub use self::moves::{MoveCause, MoveCounts};
+pub(crate) use self::moves::Why;
+pub use self::moves::{MoveCause, MoveCounts, Stall};
 use crate::candidate::Candidate;
 use crate::id::{ConnId, PortId};
 use crate::input::{Origin, QueryError};
@@ -168,6 +169,9 @@ pub enum Transition {
         to: u8,
         /// Why.
         cause: MoveCause,
+        /// For how long it had stood still; unknown where no port was lost and its path was not probed, or if it left a
+        /// path that worked.
+        stall: Option<Stall>,
     },
     /// Its primary's port went down while no alternate was armed.
     PrimaryLost,
@@ -182,12 +186,14 @@ impl fmt::Display for Transition {
                 reason: Some(reason),
             } => write!(f, "{to}: {reason}"),
             Self::Association(state) => write!(f, "association {state}"),
-            Self::Migrated { from, to, cause } => {
-                write!(
-                    f,
-                    "migrated from port {from} to port {to}: {}",
-                    cause.words()
-                )
+            Self::Migrated {
+                from,
+                to,
+                cause,
+                stall,
+            } => {
+                let why = Why(*cause, *stall);
+                write!(f, "migrated from port {from} to port {to}: {why}")
             }
             Self::PrimaryLost => f.write_str("its primary's port went down while it was not armed"),
         }

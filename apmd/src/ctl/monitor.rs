@@ -98,6 +98,7 @@ mod tests {
             to: Some("armed".to_owned()),
             reason: None,
             cause: None,
+            stall_ms: None,
             protection: "armed".to_owned(),
             grade: None,
             text: "connection armed".to_owned(),

@@ -416,9 +416,14 @@ fn past(past: &view::Past) -> Past {
         view::Transition::Migrated { .. } => "migrated",
         view::Transition::PrimaryLost => "primary_lost",
     };
+    let stall_ms = match past.what {
+        view::Transition::Migrated { stall, .. } => stall.map(view::Stall::millis),
+        _ => None,
+    };
     Past {
         seconds_ago: past.ago.as_secs_f64(),
         event: event.to_owned(),
+        stall_ms,
         text: past.what.to_string(),
     }
 }

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 use statemachine::Trace;
 use statemachine::trace::What;
+use statemachine::view::Stall;
 
 use super::connections::grade_word;
 use super::filter::{ConnectionFilter, is_owner};
@@ -34,6 +35,9 @@ pub(crate) struct Transition {
     /// Of `migrated`: why, in a word.
     #[serde(default)]
     pub(crate) cause: Option<String>,
+    /// Of `migrated`: for how long it had stood still, if that is known.
+    #[serde(default)]
+    pub(crate) stall_ms: Option<u16>,
     /// The connection's protection then; empty once it is closed.
     pub(crate) protection: String,
     /// Of `protection` and `grade`, if it is armed: what that covers, as `conn` has it.
@@ -91,9 +95,9 @@ impl Transition {
             What::Migrated { by, .. } => Some(by.to_string()),
             _ => None,
         };
-        let cause = match trace.what {
-            What::Migrated { cause, .. } => Some(cause.to_string()),
-            _ => None,
+        let (cause, stall) = match trace.what {
+            What::Migrated { cause, stall, .. } => (Some(cause.to_string()), stall),
+            _ => (None, None),
         };
         let grade = match trace.what {
             What::Protection { grade, .. } => grade,
@@ -113,6 +117,7 @@ impl Transition {
             to,
             reason,
             cause,
+            stall_ms: stall.map(Stall::millis),
             protection: protection.unwrap_or_default(),
             grade: grade.map(|grade| grade_word(grade).to_owned()),
             text: trace.to_string(),
@@ -184,7 +189,7 @@ mod tests {
         let want = serde_json::json!({
             "time": 1.5, "id": "3.1", "device": "mlx5_0", "qpn": 7, "peer_qpn": 8, "pid": 99,
             "command": "rping", "event": "protection", "from": "rearming", "to": "armed",
-            "reason": null, "cause": null, "grade": "same_port", "protection": "armed",
+            "reason": null, "cause": null, "stall_ms": null, "grade": "same_port", "protection": "armed",
             "text": "connection armed (same port)",
         });
         assert_eq!(json, want);
@@ -199,6 +204,7 @@ mod tests {
             by: MigratedBy::Order,
             cause: MoveCause::PeerPortLost,
             suspect: false,
+            stall: None,
         });
         assert_eq!(migrated.reason.as_deref(), Some("as ordered"));
         assert_eq!(migrated.cause.as_deref(), Some("peer_port_lost"));

@@ -77,6 +77,7 @@ mod tests {
                 from: number,
                 to: 1,
                 cause: crate::view::MoveCause::Hardware,
+                stall: None,
             };
             history.push(second(number.into()), what);
         }

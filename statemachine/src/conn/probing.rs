@@ -184,7 +184,7 @@ impl Core {
     /// migrates to what is loaded. So it is replaced only if the primary has answered since the path was `found`, or if
     /// the path answers and the primary is known not to.
     fn may_replace_lost(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
-        if !self.is_armed() || self.loaded().is_none() {
+        if !self.is_armed() {
             return true;
         }
         self.primary_answers_since(cx, found)

@@ -35,7 +35,7 @@ use crate::subnet::SubnetLid;
 use crate::time::Time;
 use crate::trace::{MigratedBy, PathLids, What};
 use crate::verifications::VerifyAt;
-use crate::view::{ConnectionCounters, MoveCause, Reason, Transition};
+use crate::view::{ConnectionCounters, MoveCause, Reason, Stall, Transition};
 
 /// What both sides of a connection have.
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -594,6 +594,30 @@ impl Core {
         }
     }
 
+    /// For how long nothing had come by the `path` that it left for this `cause`.
+    fn stall(&self, cx: &Context, path: &Path, cause: MoveCause) -> Option<Stall> {
+        match cause {
+            MoveCause::PortLost | MoveCause::StandingOrder => {
+                // A library may see its port's loss before this daemon does.
+                let lost = self.relabelled_from != Lid(0) || !self.is_up(cx, path);
+                let port = cx.ports.of_path(self.node_guid, path.port)?;
+                lost.then(|| Stall::new(cx.now - port.changed_at()))
+            }
+            MoveCause::PathSuspect
+            | MoveCause::PeerPortLost
+            | MoveCause::PeerMoved
+            | MoveCause::Hardware => {
+                let answered = cx.probes.answered(&self.probe_path(path)?)?;
+                Some(Stall::new(cx.now - answered))
+            }
+            MoveCause::Policy
+            | MoveCause::Operator
+            | MoveCause::Drained
+            | MoveCause::PeerOperator
+            | MoveCause::Ordered => None,
+        }
+    }
+
     fn abandoned(
         &mut self,
         cx: &mut Context,
@@ -608,12 +632,14 @@ impl Core {
             cause,
             MoveCause::PathSuspect | MoveCause::Hardware | MoveCause::PeerMoved
         );
+        let stall = self.stall(cx, &path, cause);
         self.history.push(
             cx.now,
             Transition::Migrated {
                 from: path.port,
                 to: self.qp.primary.port,
                 cause,
+                stall,
             },
         );
         self.counters.migrations += 1;
@@ -630,6 +656,7 @@ impl Core {
                 by,
                 cause,
                 suspect,
+                stall,
             },
         );
         self.event(cx, AppEvent::PathMigrated, 0);

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why connections leave paths, and how many did.
+//! Why connections leave paths, how long they had stood still then, and how many did.
+
+use core::fmt;
+use core::num::NonZeroU16;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
@@ -46,6 +50,48 @@ impl MoveCause {
             Self::Ordered => "apmd ordered it",
             Self::PeerMoved => "the peer had migrated",
             Self::Hardware => "no port loss seen, the path left is suspect",
+        }
+    }
+}
+
+/// For how long a connection had stood still when it came to another path, as far as this host knows. In milliseconds,
+/// rounded up.
+///
+/// Where a local port was lost it is the time since then. For every other [`MoveCause`] it is the time since a probe of the
+/// path last came back: that carried packets then, and perhaps for some time more, so the stall was no longer than that.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Stall(NonZeroU16);
+
+impl Stall {
+    pub(crate) fn new(span: Duration) -> Self {
+        let millis = span.as_micros().div_ceil(1000);
+        let millis = u16::try_from(millis).unwrap_or(u16::MAX);
+        Self(NonZeroU16::new(millis).unwrap_or(NonZeroU16::MIN))
+    }
+
+    /// In milliseconds; 65,535 is as long or longer.
+    pub const fn millis(self) -> u16 {
+        self.0.get()
+    }
+}
+
+/// Why a connection left a path, and for how long it had stood still, as the end of a sentence.
+pub(crate) struct Why(pub(crate) MoveCause, pub(crate) Option<Stall>);
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(cause, stall) = self;
+        f.write_str(cause.words())?;
+        let Some(stall) = stall else {
+            return Ok(());
+        };
+        let bound = match cause {
+            MoveCause::PortLost | MoveCause::StandingOrder => "",
+            _ => "at most ",
+        };
+        match stall.millis() {
+            u16::MAX => f.write_str("; it may have stood still for over a minute"),
+            millis => write!(f, "; it stood still for {bound}{millis} ms"),
         }
     }
 }
@@ -119,6 +165,24 @@ mod tests {
     use alloc::string::String;
 
     use super::*;
+
+    #[test]
+    fn a_stall_is_rounded_up_and_may_be_longer_than_it_can_be_told() {
+        let micros = [0, 1, 1_000, 1_001, 65_534_000, 65_534_001, u64::MAX];
+        let stalls = micros.map(|micros| Stall::new(Duration::from_micros(micros)));
+        let millis = stalls.map(Stall::millis);
+        assert_eq!(millis, [1, 1, 1, 2, 65_534, 65_535, 65_535]);
+        assert_eq!(size_of::<Option<Stall>>(), 2);
+        let words = |cause, stall| format!("{}", Why(cause, stall));
+        let lost = words(MoveCause::PortLost, Some(stalls[3]));
+        assert_eq!(lost, "the local port was lost; it stood still for 2 ms");
+        let suspect = words(MoveCause::PathSuspect, Some(stalls[3]));
+        assert!(suspect.ends_with("; it stood still for at most 2 ms"));
+        let long = words(MoveCause::Hardware, Some(stalls[6]));
+        assert!(long.ends_with("; it may have stood still for over a minute"));
+        let chosen = words(MoveCause::Operator, None);
+        assert_eq!(chosen, "an operator ordered it");
+    }
 
     #[test]
     fn each_cause_is_counted_under_its_own_name() {

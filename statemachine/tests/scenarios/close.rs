@@ -330,24 +330,46 @@ fn a_disconnect_in_an_association_that_was_given_up_is_told_to_both_libraries_or
 fn a_disconnect_in_an_association_that_was_given_up_counts_from_the_peers_ports_only() {
     for (lid, told) in [(Lid(0x99), 0), (base_lid((PASSIVE, 1)), 1)] {
         let mut pair = given_up_by_one(4);
-        let open = pair.view(PASSIVE).association;
-        let dreq = Dreq {
-            local_comm_id: open.local_comm_id.expect("open"),
-            remote_comm_id: open.remote_comm_id.expect("open"),
-            remote_qpn_eecn: pair.hosts[ACTIVE].qpn(0),
-            private_data: DreqData { disconnected: true }.encode(),
-        };
-        let source = MadSource {
-            port: pair.hosts[ACTIVE].port_id(1),
-            lid,
-            qpn: 1,
-            sl: 0,
-            path_bits: 0,
-            pkey: PKey::DEFAULT_FULL,
-            transaction_id: 9,
-        };
-        pair.forge(ACTIVE, source, dreq.into());
+        let dreq = disconnect_of(&pair);
+        pair.forge(ACTIVE, source(&pair, lid), dreq.into());
         pair.run(10);
         assert_eq!(pair.hosts[ACTIVE].disconnected, told, "{lid}");
+    }
+}
+
+/// The first DREQ ends the association.
+#[test]
+fn a_disconnect_that_comes_twice_is_told_once() {
+    let mut pair = Pair::armed(5);
+    let dreq = disconnect_of(&pair);
+    for _ in 0..2 {
+        let source = source(&pair, base_lid((PASSIVE, 1)));
+        pair.forge(ACTIVE, source, dreq.clone().into());
+    }
+    pair.run(10);
+    assert_eq!(pair.hosts[ACTIVE].disconnected, 1);
+}
+
+/// What the passive end says in the association that it has, when its application disconnects.
+fn disconnect_of(pair: &Pair) -> Dreq {
+    let open = pair.view(PASSIVE).association;
+    Dreq {
+        local_comm_id: open.local_comm_id.expect("open"),
+        remote_comm_id: open.remote_comm_id.expect("open"),
+        remote_qpn_eecn: pair.hosts[ACTIVE].qpn(0),
+        private_data: DreqData { disconnected: true }.encode(),
+    }
+}
+
+/// By the active end's first port.
+fn source(pair: &Pair, lid: Lid) -> MadSource {
+    MadSource {
+        port: pair.hosts[ACTIVE].port_id(1),
+        lid,
+        qpn: 1,
+        sl: 0,
+        path_bits: 0,
+        pkey: PKey::DEFAULT_FULL,
+        transaction_id: 9,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cm_msgs::control::MigrationState;
 use statemachine::Command;
-use statemachine::view::{MoveCause, Transition};
+use statemachine::view::{MoveCause, Stall, Transition};
 
 use super::pair::{ACTIVE, PASSIVE, Pair};
 
@@ -90,4 +90,56 @@ fn one_end_is_moved_by_hardware_and_the_other_follows() {
         assert_eq!(causes(&pair, host), [MoveCause::Hardware]);
         assert_eq!(causes(&pair, 1 - host), [MoveCause::PeerMoved]);
     }
+}
+
+/// For how long the connection had stood still when it last left its primary.
+fn stall(pair: &Pair, host: usize) -> Option<u16> {
+    let history = pair.view(host).history.into_iter();
+    let moves = history.filter_map(|past| match past.what {
+        Transition::Migrated { stall, .. } => Some(stall.map(Stall::millis)),
+        _ => None,
+    });
+    moves.into_iter().next().expect("it has migrated")
+}
+
+/// The end whose port it was knows it from then on; the other knows when a probe last came back.
+#[test]
+fn how_long_it_stood_still_is_told_of_a_lost_port() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(6);
+        pair.run(5_000);
+        pair.pull(host, 1);
+        pair.run(1_000);
+        let own = stall(&pair, host).expect("its own port");
+        assert!((1..=3).contains(&own), "{own} ms");
+        let other = stall(&pair, 1 - host).expect("the peer's port");
+        assert!(other >= own && other < 2_000, "{other} ms");
+    }
+}
+
+#[test]
+fn how_long_it_stood_still_at_most_is_told_of_a_black_hole() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(7);
+        pair.run(5_000);
+        pair.black_hole(host, 1);
+        pair.run(2_000);
+        for end in [ACTIVE, PASSIVE] {
+            let stall = stall(&pair, end).expect("its path was probed");
+            assert!((100..2_000).contains(&stall), "{stall} ms");
+        }
+    }
+}
+
+/// A path that works is left: nothing stood still.
+#[test]
+fn no_stall_is_told_of_an_order() {
+    let mut pair = Pair::armed(8);
+    pair.run(1_000);
+    let within = Duration::from_secs(10);
+    pair.command(ACTIVE, Command::Migrate { within });
+    pair.run(2_000);
+    assert_eq!(stall(&pair, ACTIVE), None);
+    assert_eq!(causes(&pair, PASSIVE), [MoveCause::PeerOperator]);
+    assert_eq!(stall(&pair, PASSIVE), None);
 }

@@ -335,6 +335,7 @@ mod tests {
             to: None,
             reason: None,
             cause: None,
+            stall_ms: None,
             protection: String::new(),
             grade: None,
             text: "connection armed".to_owned(),
