@@ -594,28 +594,36 @@ impl Core {
         }
     }
 
-    /// For how long nothing had come by the `path` that it left for this `cause`.
+    /// For how long nothing had come by the `path` that it left for this `cause`, at most.
     fn stall(&self, cx: &Context, path: &Path, cause: MoveCause) -> Option<Stall> {
-        match cause {
+        let since = match cause {
             MoveCause::PortLost | MoveCause::StandingOrder => {
-                // A library may see its port's loss before this daemon does.
-                let lost = self.relabelled_from != Lid(0) || !self.is_up(cx, path);
-                let port = cx.ports.of_path(self.node_guid, path.port)?;
-                lost.then(|| Stall::new(cx.now - port.changed_at()))
+                let lost = self.lost_port_at(cx, path);
+                lost.or_else(|| self.answered_at(cx, path))
             }
             MoveCause::PathSuspect
             | MoveCause::PeerPortLost
             | MoveCause::PeerMoved
-            | MoveCause::Hardware => {
-                let answered = cx.probes.answered(&self.probe_path(path)?)?;
-                Some(Stall::new(cx.now - answered))
-            }
+            | MoveCause::Hardware => self.answered_at(cx, path),
             MoveCause::Policy
             | MoveCause::Operator
             | MoveCause::Drained
             | MoveCause::PeerOperator
             | MoveCause::Ordered => None,
-        }
+        };
+        since.map(|since| Stall::new(cx.now - since))
+    }
+
+    /// When the local port of a path was lost. A library may see that before this daemon does.
+    fn lost_port_at(&self, cx: &Context, path: &Path) -> Option<Time> {
+        let lost = self.relabelled_from != Lid(0) || !self.is_up(cx, path);
+        let port = cx.ports.of_path(self.node_guid, path.port)?;
+        lost.then(|| port.changed_at())
+    }
+
+    /// When a probe of a path last came back.
+    fn answered_at(&self, cx: &Context, path: &Path) -> Option<Time> {
+        cx.probes.answered(&self.probe_path(path)?)
     }
 
     fn abandoned(
