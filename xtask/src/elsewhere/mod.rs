@@ -159,11 +159,12 @@ impl Place {
     }
 }
 
-/// What a terminal, proxies and cargo's settings are: all else is of this machine, or of the cargo that runs this
+/// What a terminal, proxies, their certificates and cargo's settings are: all else is of this machine, or of the cargo that runs this
 /// program.
 fn is_kept(variable: &str) -> bool {
     const SETTINGS: &[&str] = &["CARGO_BUILD_", "CARGO_HTTP_", "CARGO_NET_", "CARGO_TERM_"];
     variable == "TERM"
+        || variable == "SSL_CERT_FILE"
         || variable == "no_proxy"
         || variable.to_ascii_lowercase().ends_with("_proxy")
         || SETTINGS.iter().any(|start| variable.starts_with(start))
@@ -210,7 +211,13 @@ mod tests {
 
     #[test]
     fn proxies_are_those_of_this_machine_and_the_rest_is_not() {
-        for kept in ["http_proxy", "HTTPS_PROXY", "TERM", "CARGO_NET_OFFLINE"] {
+        for kept in [
+            "http_proxy",
+            "HTTPS_PROXY",
+            "TERM",
+            "CARGO_NET_OFFLINE",
+            "SSL_CERT_FILE",
+        ] {
             assert!(is_kept(kept), "{kept}");
         }
         for dropped in ["CARGO_TARGET_DIR", "LD_LIBRARY_PATH", "RUSTUP_HOME", "PATH"] {
