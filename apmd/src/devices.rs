@@ -158,7 +158,7 @@ pub(crate) struct Port {
     pub(crate) watch: PortWatch,
 }
 
-/// A device that is looked after.
+/// A device that is managed.
 #[derive(Debug)]
 pub(crate) struct Device {
     /// Its uverbs file, by which it is known again when it has another name.
@@ -176,7 +176,7 @@ pub(crate) struct Device {
     pub(crate) ports: Vec<Port>,
 }
 
-/// Which devices are looked after, and how.
+/// Which devices are managed, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// By name; none: all.

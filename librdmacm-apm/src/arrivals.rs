@@ -10,12 +10,12 @@ use crate::connection::Connection;
 
 /// For so long nothing new has to come.
 const QUIET: Duration = Duration::from_millis(50);
-/// A program that never stops connecting has its connections looked after all the same.
+/// A program that never stops connecting has its connections managed all the same.
 const LONGEST: Duration = Duration::from_millis(500);
 /// Connections taken up before orders for others have their turn.
 const BATCH: usize = 32;
 
-/// Connections that nobody looks after yet, in the order in which they came.
+/// Connections that are not managed yet, in the order in which they came.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     waiting: VecDeque<(Arc<Connection>, Instant)>,

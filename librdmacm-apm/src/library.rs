@@ -159,7 +159,7 @@ impl Library {
         }
     }
 
-    /// Whether every connection is to be looked after, whoever makes it.
+    /// Whether every connection is to be managed, whoever makes it.
     pub(crate) fn wants_all(&self) -> bool {
         self.settings.all
     }
@@ -246,7 +246,7 @@ impl Library {
     }
 
     /// The port that an id connects to, if its ACK timeout depends on the daemon there: the connection
-    /// will be looked after, the application has set none, and the device can have a second path.
+    /// will be managed, the application has set none, and the device can have a second path.
     ///
     /// # Safety
     /// The id is valid and has a device.
@@ -421,7 +421,7 @@ impl Library {
         } = connects;
         match connects.qp {
             Announced::Number(number) => {
-                // Not ready yet: then it is looked after when it is.
+                // Not ready yet: then it is managed when it is.
                 if let Some(qp) = self.registry.ready_as(number) {
                     self.look_after_ready(qp, Some((key, connects)), opted_in);
                 }

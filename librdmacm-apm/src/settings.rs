@@ -19,7 +19,7 @@ const MAX_ACK_TIMEOUT: u8 = 31;
 /// Settings of this process, read once.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// `RDMA_APM=all`: look after every reliable connection, also of applications that never
+    /// `RDMA_APM=all`: manage every reliable connection, also of applications that never
     /// heard of path migration. `apmctl run` sets it.
     pub(crate) all: bool,
     /// `RDMA_APM_ACK_TIMEOUT`: local ACK timeout for connections under APM, 4.096 us * 2^n;

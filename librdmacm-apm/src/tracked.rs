@@ -31,7 +31,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// A connection, what was last seen of it, and when to look again.
 pub(crate) struct Tracked {
     pub(crate) connection: Arc<Connection>,
-    /// The daemon will not look after it.
+    /// The daemon will not manage it.
     pub(crate) refused: bool,
     role: Role,
     identity: Identity,
@@ -120,7 +120,7 @@ impl Tracked {
         }
     }
 
-    /// The daemon will not look after it. What it had until now tells nothing of what comes after.
+    /// The daemon will not manage it. What it had until now tells nothing of what comes after.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
         self.had_alternate = false;

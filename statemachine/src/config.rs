@@ -68,7 +68,7 @@ pub struct Config {
     pub rearm_confirm: Duration,
     /// An operator is told of a connection that has been unprotected for this long.
     pub unprotected_after: Duration,
-    /// Connections looked after at the same time.
+    /// Connections managed at the same time.
     pub connection_limit: usize,
     /// Candidates that one evaluation asks paths for.
     pub candidate_limit: usize,

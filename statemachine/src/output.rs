@@ -56,7 +56,7 @@ pub enum Order {
     Stand(Stand),
     /// Query the QP and report; the report repeats this token.
     Query(u32),
-    /// Tell it that nobody will look after the connection.
+    /// Tell it that nobody will manage the connection.
     Refuse(Refusal),
     /// Tell the application.
     Event(AppEvent, u8),

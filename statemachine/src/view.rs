@@ -219,7 +219,7 @@ pub enum Protection {
     Negotiating,
     /// No, and nothing is under way at this moment.
     Unprotected,
-    /// No: this daemon does not look after it.
+    /// No: this daemon does not manage it.
     Refused,
     /// No: the QP has left RTS.
     Broken,

@@ -29,7 +29,7 @@ pub struct Policy {
     pub log: &'static str,
     /// What they may do.
     pub rights: Rights,
-    /// Devices that they look after besides the host's own.
+    /// Devices that they manage besides the host's own.
     pub devices: &'static [&'static str],
     /// Sections of the configuration besides `policy` and `log`: TOML.
     pub sections: &'static str,

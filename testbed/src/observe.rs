@@ -136,7 +136,7 @@ pub fn parse_connections(json: &str) -> Result<Vec<Connection>, Failure> {
     })
 }
 
-/// The connections that the host's daemon looks after.
+/// The connections that the host's daemon manages.
 ///
 /// # Errors
 /// If the daemon does not answer.

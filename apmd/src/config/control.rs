@@ -13,7 +13,7 @@ section! {
         /// Group that may use the sockets, or [`EVERYBODY`]; the default one need not exist. The daemon has to
         /// be in it, unless it is root. Takes effect at start.
         group: String = "rdma".to_owned(),
-        /// Connections looked after at the same time.
+        /// Connections managed at the same time.
         max_connections: usize = statemachine::Config::default().connection_limit,
     }
 }

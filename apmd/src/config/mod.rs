@@ -56,7 +56,7 @@ section! {
     Config {
         /// Directory of `apmd.sock` and `observe.sock`. Takes effect at start.
         runtime_dir: PathBuf = PathBuf::from(DEFAULT_RUNTIME_DIR),
-        /// Devices to look after; empty: all that have an InfiniBand port. Takes effect at start.
+        /// Devices to manage; empty: all that have an InfiniBand port. Takes effect at start.
         devices: Vec<String> = Vec::new(),
         /// The daemons' talk with each other.
         association: Association = Association::default(),

@@ -70,7 +70,7 @@ fn none_at_all(status: &model::Status) -> String {
             "no connections: apmd has no RDMA device (see `apmctl status`)".to_owned()
         }
         _ if status.kernel.state == ModuleState::Loaded => {
-            "no connections: nothing on this host has an RC connection that apmd looks after (see `apmctl qp`)"
+            "no connections: nothing on this host has an RC connection that apmd manages (see `apmctl qp`)"
                 .to_owned()
         }
         0 => {

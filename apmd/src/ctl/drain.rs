@@ -162,7 +162,7 @@ fn find<'p>(ports: &'p [Port], name: &str) -> Result<&'p Port, Failure> {
     let port = ports.iter().find(|port| port.label() == name);
     port.ok_or_else(|| {
         Failure::Failed(format!(
-            "{name}: not a port that apmd looks after (see `apmctl port`)"
+            "{name}: not a port that apmd manages (see `apmctl port`)"
         ))
     })
 }

@@ -46,7 +46,7 @@ impl Port {
             ignored.retain(|ignored| ignored.device == name);
             if ports.is_empty() && ignored.is_empty() {
                 return Err(Failure::Failed(format!(
-                    "{name}: not a device or port that apmd looks after (see `apmctl port`)"
+                    "{name}: not a device or port that apmd manages (see `apmctl port`)"
                 )));
             }
         }

@@ -109,7 +109,7 @@ impl Ordering<'_> {
     fn drain(&mut self, name: &str, drained: bool) -> Result<Drained, Refused> {
         let Some(id) = self.port_named(name) else {
             let error = format!(
-                "{name}: not a port that apmd looks after, such as mlx5_0/1 (see `apmctl port`)"
+                "{name}: not a port that apmd manages, such as mlx5_0/1 (see `apmctl port`)"
             );
             return Err(Refused { error });
         };

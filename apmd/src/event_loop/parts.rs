@@ -177,7 +177,7 @@ impl Parts {
         times.into_iter().flatten().min()
     }
 
-    /// Nobody looks after the kernel's neighbours and the multicast groups any more, nor listens to reports.
+    /// The kernel's neighbours and the multicast groups are not managed any more, and no reports are read.
     pub(super) fn end(&mut self) {
         self.sa.end();
         self.neighbours.end();

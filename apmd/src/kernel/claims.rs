@@ -11,7 +11,7 @@ use statemachine::{ConnId, Time, Timers};
 /// A device's queue pair.
 pub(super) type Number = (Guid, Qpn);
 
-/// A queue pair that is a library's to look after.
+/// A queue pair that is a library's to manage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub(super) number: Number,

@@ -34,7 +34,7 @@ use roomless::Roomless;
 /// The client of all connections that are registered here; libraries are counted from 1.
 pub(crate) const CLIENT: u32 = 0;
 
-/// Whose a queue pair is to look after.
+/// Whose a queue pair is to manage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whose {
     /// It is asked whether its program has a library.
@@ -44,7 +44,7 @@ enum Whose {
     Ours,
     /// Its sharer has too many.
     NoRoom,
-    /// The engine does not look after it.
+    /// The engine does not manage it.
     Refused(Refusal),
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// As many are looked after as there is room for.
+    /// As many are managed as there is room for.
     pub(crate) fn new(room: Room) -> Self {
         Self {
             all: BTreeMap::new(),
@@ -208,7 +208,7 @@ impl QueuePairs {
         self.registrations.devices()
     }
 
-    /// Devices with ports that are looked after.
+    /// Devices with ports that are managed.
     pub(crate) fn known_devices(&self) -> BTreeSet<Guid> {
         self.ports.keys().map(|port| port.node_guid).collect()
     }
@@ -396,7 +396,7 @@ impl QueuePairs {
         }
     }
 
-    /// Has the engine look after it, or no more.
+    /// Has the engine manage it, or no more.
     fn consider(&mut self, now: Time, cookie: Cookie) {
         let Some(entry) = self.all.get_mut(&cookie) else {
             return;
@@ -426,7 +426,7 @@ impl QueuePairs {
                     if entry.whose != Whose::NoRoom {
                         let (owner, uid, qpn) =
                             (&entry.qp.owner.name, entry.qp.owner.uid, entry.qp.qpn);
-                        tracing::warn!(owner, uid, lid, %qpn, "queue pair not looked after: its share of max_connections is used up");
+                        tracing::warn!(owner, uid, lid, %qpn, "queue pair not managed: its share of max_connections is used up");
                     }
                     entry.whose = Whose::NoRoom;
                     self.later.roomless.insert(cookie);

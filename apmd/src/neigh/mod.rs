@@ -293,7 +293,7 @@ impl Neighbours {
         Some((self.next_request, change))
     }
 
-    /// Removes all entries that we made: nobody will look after them any more.
+    /// Removes all entries that we made: nobody will manage them any more.
     pub(crate) fn end(&mut self) -> Vec<Change> {
         self.kernel.ours().copied().map(Change::Remove).collect()
     }

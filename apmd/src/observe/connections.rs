@@ -105,7 +105,7 @@ impl Connections<'_> {
         };
         let device = self.devices.by_name(name);
         let (_, device) = device
-            .ok_or_else(|| refused(format!("device {name}: not one that apmd looks after")))?;
+            .ok_or_else(|| refused(format!("device {name}: not one that apmd manages")))?;
         Ok(Some(device.node_guid))
     }
 

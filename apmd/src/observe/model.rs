@@ -109,7 +109,7 @@ pub(crate) enum SourceState {
 pub(crate) struct Status {
     #[serde(flatten)]
     pub(crate) daemon: DaemonProcess,
-    /// Devices looked after.
+    /// Devices managed.
     pub(crate) devices: Vec<String>,
     /// Devices at which no connection can end.
     #[serde(default)]
@@ -174,7 +174,7 @@ pub(crate) struct KernelModule {
     /// Owners that it leaves alone, as `[kernel]` says.
     #[serde(default)]
     pub(crate) except: Vec<String>,
-    /// Connections that are looked after by it; all others are by a library.
+    /// Connections that are managed by it; all others are by a library.
     #[serde(default)]
     pub(crate) connections: usize,
     /// RC queue pairs that it knows.

@@ -239,7 +239,7 @@ fn left_out_words(left_out: LeftOut) -> Vec<String> {
         ),
         (
             left_out.overdue.port,
-            "their device or port is not looked after, the log says why",
+            "their device or port is not managed, the log says why",
         ),
     ];
     let reasons = reasons.into_iter().filter(|(count, _)| *count > 0);
@@ -549,7 +549,7 @@ mod tests {
             "3 queue pairs are not protected: no room (control.max_connections): `apmctl qp` says which",
             "1 queue pairs are not protected: too many come and go (for more than a minute): `apmctl qp` says \
              which",
-            "2 queue pairs are not protected: their device or port is not looked after, the log says why: \
+            "2 queue pairs are not protected: their device or port is not managed, the log says why: \
              `apmctl qp` says which",
         ];
         assert_eq!(of(Protect::All, left_out), want);

@@ -25,7 +25,7 @@ pub(crate) struct QueuePairPage {
     pub(crate) next: Option<String>,
 }
 
-/// A queue pair of the host, looked after or not.
+/// A queue pair of the host, managed or not.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct HostQueuePair {
     pub(crate) device: String,
@@ -39,7 +39,7 @@ pub(crate) struct HostQueuePair {
     /// 0: the kernel's.
     pub(crate) pid: i32,
     pub(crate) uid: u32,
-    /// The connection that it is looked after as.
+    /// The connection that it is managed as.
     pub(crate) connection: Option<String>,
     /// As a connection's; `left alone`, or `waiting`.
     pub(crate) protection: String,
@@ -138,7 +138,7 @@ fn care(now: Time, seen: &Seen<'_>, engine: &Engine) -> (Option<ConnId>, String,
         }
         Care::Refused(refusal) => (None, "refused".to_owned(), Some(refusal.to_string())),
         Care::NoPort => {
-            waiting("apmd does not look after its device, or does not know its port yet")
+            waiting("apmd does not manage its device, or does not know its port yet")
         }
         Care::Turnover => {
             waiting("connections of its user, or of its kernel ULP's peer, come and go too fast")

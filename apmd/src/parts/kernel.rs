@@ -191,7 +191,7 @@ impl Kernel {
         }
     }
 
-    /// What a library tells the engine of: a queue pair is looked after by one only. Whether it is told
+    /// What a library tells the engine of: a queue pair is managed by one only. Whether it is told
     /// as it is.
     pub(crate) fn handle_claim(&mut self, now: Time, input: &Input) -> bool {
         match input {

@@ -95,7 +95,7 @@ impl Neighbours {
         }
     }
 
-    /// Nobody looks after the entries any more.
+    /// The entries are not managed any more.
     pub(crate) fn end(&mut self) {
         let Some(table) = &self.table else { return };
         for change in self.core.end() {

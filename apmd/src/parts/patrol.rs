@@ -53,7 +53,7 @@ impl Patrol {
         }
     }
 
-    /// There is something to look after.
+    /// There is something to manage.
     pub(crate) fn begin(&mut self, now: Time) {
         self.at.get_or_insert(now + ROUND);
     }
@@ -194,7 +194,7 @@ mod tests {
         patrol.devices.clear();
         let next = start + ROUND * 2;
         patrol.handle_time(next, none);
-        assert_eq!(patrol.at, None, "there is nothing to look after");
+        assert_eq!(patrol.at, None, "there is nothing to manage");
         patrol.begin_at(next + ROUND);
         patrol.begin_at(next + PAUSE);
         patrol.begin_at(next + ROUND);

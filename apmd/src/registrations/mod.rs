@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections that libraries, or the kernel module, want looked after: what the engine knows of, and what
+//! Connections that libraries, or the kernel module, want managed: what the engine knows of, and what
 //! waits. No I/O here.
 
 mod room;

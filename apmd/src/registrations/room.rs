@@ -50,7 +50,7 @@ impl Room {
     pub(super) fn take(&self, sharer: &Sharer) -> bool {
         let mut shares = self.0.borrow_mut();
         match sharer {
-            // Root looks after itself.
+            // Root has no quota.
             Sharer::User(user) => shares.all.take(Holder::User(*user), 1, user.is_root()),
             Sharer::Ulp { name, peer } => shares.take_for_ulp(name, *peer),
         }

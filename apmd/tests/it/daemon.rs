@@ -23,7 +23,7 @@ use crate::directory::Directory;
 /// A user and group who are nobody here.
 const STRANGER: u32 = 64_123;
 
-/// A daemon that looks after no device; killed when dropped.
+/// A daemon that manages no device; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     child: Child,

@@ -48,7 +48,7 @@ fn what_is_not_there_is_an_error_that_names_it() {
         (
             1,
             &["conn", "show", "device", "mlx5_9"],
-            "device mlx5_9: not one that apmd looks after",
+            "device mlx5_9: not one that apmd manages",
         ),
         (
             2,
@@ -59,7 +59,7 @@ fn what_is_not_there_is_an_error_that_names_it() {
         (
             1,
             &["port", "show", "mlx5_9/1"],
-            "mlx5_9/1: not a device or port that apmd looks after",
+            "mlx5_9/1: not a device or port that apmd manages",
         ),
         (
             1,

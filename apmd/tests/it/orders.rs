@@ -54,15 +54,15 @@ fn what_is_not_there_is_1_and_says_so() {
         (&["conn", "migrate", "device", "mlx5_9"], "device mlx5_9"),
         (
             &["port", "drain", "mlx5_9/1"],
-            "mlx5_9/1: not a port that apmd looks after",
+            "mlx5_9/1: not a port that apmd manages",
         ),
         (
             &["port", "drain", "mlx5_9/1", "--dry-run"],
-            "mlx5_9/1: not a port that apmd looks after",
+            "mlx5_9/1: not a port that apmd manages",
         ),
         (
             &["port", "undrain", "mlx5_9/1"],
-            "mlx5_9/1: not a port that apmd looks after",
+            "mlx5_9/1: not a port that apmd manages",
         ),
     ] {
         let (code, text, error) = outcome(&daemon.apmctl(arguments));
@@ -126,7 +126,7 @@ fn only_a_connection_of_which_the_daemon_says_so_has_been_closed() {
             "{error}"
         );
         // A daemon that has just started knows no device yet.
-        let refused = "device mlx5_0: not one that apmd looks after";
+        let refused = "device mlx5_0: not one that apmd manages";
         let (code, text, error) = then(&format!(r#"{{"error":"{refused}"}}"#));
         assert_eq!((code, text.as_str()), (1, ""));
         assert_eq!(error, format!("apmctl: {refused}\n"));

@@ -109,7 +109,7 @@ pub enum FromDaemon {
         /// Names the order in its report.
         token: u32,
     },
-    /// The daemon will not look after this connection.
+    /// The daemon will not manage this connection.
     Refuse {
         /// The library's number for the connection.
         conn: u64,
@@ -306,7 +306,7 @@ closed_codes! {
 }
 
 closed_codes! {
-    /// Why the daemon does not look after a connection.
+    /// Why the daemon does not manage a connection.
     Refusal {
         /// No such device, or it has gone.
         NoDevice = 1, "apmd knows no device with that node GUID";
@@ -332,7 +332,7 @@ closed_codes! {
 closed_codes! {
     /// How a connection ended.
     Ending {
-        /// Its QP is gone or not looked after any more; nobody else need hear of it.
+        /// Its QP is gone or not managed any more; nobody else need hear of it.
         Gone = 0, "gone";
         /// The application disconnected, and the peer's is to hear of it.
         Disconnected = 1, "disconnected by the application";

@@ -163,7 +163,7 @@ unsafe fn notice(event: &rdma_cm_event) {
             // SAFETY: the event's id is valid.
             library().established(unsafe { IdView::of(event.id) });
         }
-        // The passive side was looked after before it heard from the peer.
+        // The passive side was managed before it heard from the peer.
         event_type::RDMA_CM_EVENT_CONNECT_ERROR
         | event_type::RDMA_CM_EVENT_UNREACHABLE
         | event_type::RDMA_CM_EVENT_REJECTED

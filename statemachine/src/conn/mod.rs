@@ -524,7 +524,7 @@ impl Connection {
     }
 }
 
-/// Why a connection on this port cannot be looked after, if so.
+/// Why a connection on this port cannot be managed, if so.
 fn refusal(cx: &Context, node_guid: Guid, port: u8) -> Option<Refusal> {
     let Some(port) = cx.ports.of_path(node_guid, port) else {
         return Some(Refusal::NoDevice);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections that nobody can look after.
+//! Connections that cannot be managed.
 
 use cm_msgs::association;
 use cm_msgs::control::{MigrationState, PolicyOverride, Refusal, Register};

@@ -99,7 +99,7 @@ fn run(context: &mut Context<'_>) -> Result<(), Failure> {
         .as_array()
         .is_some_and(|all| all.len() == 5);
     ensure(is_told, || format!("apmctl status: {kernel}"))?;
-    // What is an exception no more is looked after.
+    // What is an exception no more is managed.
     context.world.stop_daemons()?;
     context.world.start_daemons(Policy::default())?;
     for pair in &exceptions {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether the kernel module will look after a program that is about to be run.
+//! Whether the kernel module will manage a program that is about to be run.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

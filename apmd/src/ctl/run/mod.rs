@@ -19,7 +19,7 @@ use crate::io::sigpipe;
 
 /// Overrides where the library is.
 const PRELOAD_VARIABLE: &str = "APMD_PRELOAD";
-/// Tells the library to look after every connection.
+/// Tells the library to manage every connection.
 const MODE: (&str, &str) = ("RDMA_APM", "all");
 
 /// Exit status when the program is not run because it would be unprotected.

@@ -85,7 +85,7 @@ impl QueuePairs {
         }
     }
 
-    /// A library looks after a connection no more. Mostly the queue pair is about to end as well.
+    /// A library no longer manages a connection. Mostly the queue pair is about to end as well.
     pub(crate) fn release(&mut self, now: Time, id: ConnId) {
         let Some(number) = self.claims.remove(id) else {
             return;

@@ -34,7 +34,7 @@ pub(crate) enum Care {
     NotConnected,
 }
 
-/// How many queue pairs are to be looked after, and are not.
+/// How many queue pairs are to be managed, and are not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LeftOut {
     pub(crate) no_room: usize,
@@ -42,7 +42,7 @@ pub(crate) struct LeftOut {
 }
 
 impl QueuePairs {
-    /// How many the module wants looked after and are not, by reason. `all_devices`: whether devices that are
+    /// How many the module wants managed and are not, by reason. `all_devices`: whether devices that are
     /// not known are to be.
     pub(crate) fn left_out(&self, now: Time, all_devices: bool) -> LeftOut {
         let roomless = self

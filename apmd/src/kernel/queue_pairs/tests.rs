@@ -554,7 +554,7 @@ fn what_is_left_out_because_nobody_wants_it_is_not_counted() {
     assert_eq!(all.left_out(NOW, true).no_room, 24);
     all.claim(NOW, (DEVICE, Qpn(0x100 + 99)), LIBRARY);
     assert_eq!(all.left_out(NOW, true).no_room, 23, "a library's");
-    // Its device is one that apmd is not to look after.
+    // Its device is one that apmd is not to manage.
     let mut elsewhere = queue_pair(101, None);
     elsewhere.node_guid = Guid(0x12);
     all.handle_new(NOW, elsewhere);

@@ -266,7 +266,7 @@ pub(super) fn source_gid(
 
 /// Whether a report can be true at all: what an order rests on is compared with the queue pair
 /// itself by the process that owns it, so a port's changes need not be waited for here. `device` is any
-/// port of the device, if that is looked after.
+/// port of the device, if that is managed.
 pub(super) fn report(snapshot: &Snapshot, device: Option<&PortStatus>) -> Result<(), Objection> {
     let ports = device.map_or(0, |port| port.device_ports);
     // As above: other link layers have no LIDs.

@@ -114,7 +114,7 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Serves whom `server` lets in, and looks after so many connections.
+    /// Serves whom `server` lets in, and manages so many connections.
     pub(crate) fn new(server: Server, room: Room) -> Self {
         let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
         Self {
@@ -429,7 +429,7 @@ impl Libraries {
         self.send(now, client, FromDaemon::Peer { question, answers });
     }
 
-    /// A port of the device that is registered on; of one that is not looked after, none.
+    /// A port of the device that is registered on; of one that is not managed, none.
     fn device_of(&self, register: &Register) -> Option<&PortStatus> {
         let mut ports = self
             .ports
