@@ -394,6 +394,9 @@ impl Engine {
         }
         let old = self.cx.ports.get(id).map(|port| port.status.clone());
         if let Some(change) = self.cx.ports.update(id, status, hold_off) {
+            if let Some(old) = &old {
+                self.cx.ports.note_loss(id, old, self.cx.now);
+            }
             let new = self.cx.ports.get(id).map(|port| &port.status);
             if old
                 .zip(new)

@@ -12,7 +12,7 @@ use strum::Display;
 
 use crate::id::PortId;
 use crate::input::{MadSource, PortStatus};
-use crate::time::Time;
+use crate::time::{OptionalTime, Time};
 
 /// What a local port is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Display)]
@@ -35,7 +35,7 @@ pub(crate) struct Port {
     pub(crate) status: PortStatus,
     settled: bool,
     good_since: Time,
-    changed_at: Time,
+    lost_at: OptionalTime,
 }
 
 impl Port {
@@ -64,9 +64,9 @@ impl Port {
         self.good_since
     }
 
-    /// When anything about it last changed.
-    pub(crate) fn changed_at(&self) -> Time {
-        self.changed_at
+    /// When paths over it were last lost, if this daemon saw that.
+    pub(crate) fn lost_at(&self) -> Option<Time> {
+        self.lost_at.get()
     }
 
     /// Whether `lid` is one of its LIDs.
@@ -198,7 +198,7 @@ impl Ports {
                 settled: complete,
                 status,
                 good_since: Time::default(),
-                changed_at: Time::default(),
+                lost_at: OptionalTime::default(),
             };
             let to = port.state();
             self.table.insert(id, port);
@@ -259,11 +259,19 @@ impl Ports {
         self.drained.contains(&id)
     }
 
-    /// A port is another than before.
-    pub(crate) fn note_change(&mut self, id: PortId, now: Time) {
-        if let Some(port) = self.table.get_mut(&id) {
-            port.changed_at = now;
+    /// Notes when the paths over a port are lost by what has become of it: it was as `before`.
+    pub(crate) fn note_loss(&mut self, id: PortId, before: &PortStatus, now: Time) {
+        let Some(port) = self.table.get_mut(&id) else {
+            return;
+        };
+        let was_up = before.active && before.lid != Lid(0);
+        if was_up && (!port.is_up() || !port.status.carries_paths_of(before)) {
+            port.lost_at = now.into();
         }
+    }
+
+    /// A port is another than before.
+    pub(crate) fn note_change(&mut self, id: PortId) {
         self.changes = self.changes.wrapping_add(1);
         self.changed.insert(id, self.changes);
     }
@@ -511,7 +519,7 @@ mod tests {
         let of = |guid, port| PortId::new(Guid(guid), port);
         let mut ports = Ports::default();
         for id in [of(1, 2), of(2, 1), of(1, 1), of(1, 2)] {
-            ports.note_change(id, Time(0));
+            ports.note_change(id);
         }
         assert_eq!(ports.changes(), 4);
         assert_eq!(ports.changed_after(Guid(1), 0), Some((of(1, 1), 3)));
@@ -523,7 +531,7 @@ mod tests {
         assert_eq!(ports.changed_after(Guid(3), 0), None);
         // They wrap.
         ports.changes = u32::MAX;
-        ports.note_change(of(2, 2), Time(0));
+        ports.note_change(of(2, 2));
         assert_eq!(ports.changes(), 0);
         let last = ports.changed_after(Guid(2), u32::MAX);
         assert_eq!(last, Some((of(2, 2), 0)));

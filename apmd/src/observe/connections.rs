@@ -104,8 +104,8 @@ impl Connections<'_> {
             return Ok(None);
         };
         let device = self.devices.by_name(name);
-        let (_, device) = device
-            .ok_or_else(|| refused(format!("device {name}: not one that apmd manages")))?;
+        let (_, device) =
+            device.ok_or_else(|| refused(format!("device {name}: not one that apmd manages")))?;
         Ok(Some(device.node_guid))
     }
 

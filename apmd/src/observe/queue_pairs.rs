@@ -137,9 +137,7 @@ fn care(now: Time, seen: &Seen<'_>, engine: &Engine) -> (Option<ConnId>, String,
             (None, "left alone".to_owned(), Some(reason))
         }
         Care::Refused(refusal) => (None, "refused".to_owned(), Some(refusal.to_string())),
-        Care::NoPort => {
-            waiting("apmd does not manage its device, or does not know its port yet")
-        }
+        Care::NoPort => waiting("apmd does not manage its device, or does not know its port yet"),
         Care::Turnover => {
             waiting("connections of its user, or of its kernel ULP's peer, come and go too fast")
         }

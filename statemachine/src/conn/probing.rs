@@ -181,20 +181,36 @@ impl Core {
 
     /// Whether this path may be loaded in place of an alternate that is armed and would carry nothing at present, mostly
     /// because its port is down. The port may be back before a primary that has failed ends the connection, and hardware
-    /// migrates to what is loaded. So it is replaced only if the primary has answered since the path was `found`, or if
-    /// the path answers and the primary is known not to.
+    /// migrates to what is loaded. So it is replaced only by a path that carries packets, or while the primary does: one of
+    /// them has answered a probe that was sent since the path was `found`. Both are asked, because with many paths probes
+    /// wait for their turn.
     fn may_replace_lost(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
         if !self.is_armed() {
             return true;
         }
-        self.primary_answers_since(cx, found)
-            && (!self.is_suspect(cx, &self.qp.primary) || self.answers_still(cx, path))
+        self.has_answered_since(cx, path, found)
+            || self.has_answered_since(cx, &self.qp.primary, found)
+    }
+
+    /// Whether a probe of the path that was sent since then has come back, or none is ever sent. If not, one is.
+    fn has_answered_since(&self, cx: &mut Context, path: &Path, since: Time) -> bool {
+        let probed = self
+            .probe_path(path)
+            .filter(|path| cx.probes.is_probed(path));
+        let Some(path) = probed else { return true };
+        let answered = cx.probes.asked(&path).is_some_and(|at| at >= since);
+        if !answered {
+            cx.probes.hasten(cx.now, &path);
+        }
+        answered
     }
 
     /// Whether a path is proposed though no probe of it has come back: it replaces no armed alternate, and the LAP
     /// tries it.
-    pub(super) fn may_try_by_lap(&self, cx: &Context, path: &Path) -> bool {
-        self.health(cx, path) != PathHealth::Verified && self.armed_alternate(cx).is_none()
+    pub(super) fn may_try_by_lap(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
+        self.health(cx, path) != PathHealth::Verified
+            && self.armed_alternate(cx).is_none()
+            && self.may_replace_lost(cx, path, found)
     }
 
     /// Whether the armed alternate may be replaced by what the peer proposes. Until the answer gets there, the peer has

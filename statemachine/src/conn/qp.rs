@@ -594,17 +594,22 @@ impl Core {
         }
     }
 
-    /// For how long nothing had come by the `path` that it left for this `cause`, at most.
+    /// For how long its port had been lost, or at most nothing had come by the `path` that it left for this `cause`.
     fn stall(&self, cx: &Context, path: &Path, cause: MoveCause) -> Option<Stall> {
         let since = match cause {
             MoveCause::PortLost | MoveCause::StandingOrder => {
-                let lost = self.lost_port_at(cx, path);
-                lost.or_else(|| self.answered_at(cx, path))
+                // A library may see that before this daemon does.
+                let lost = self.relabelled_from != Lid(0) || !self.is_up(cx, path);
+                let port = cx.ports.of_path(self.node_guid, path.port)?;
+                port.lost_at().filter(|_| lost)
             }
-            MoveCause::PathSuspect
-            | MoveCause::PeerPortLost
-            | MoveCause::PeerMoved
-            | MoveCause::Hardware => self.answered_at(cx, path),
+            MoveCause::PeerPortLost => cx.probes.asked(&self.probe_path(path)?),
+            MoveCause::PathSuspect | MoveCause::PeerMoved | MoveCause::Hardware => {
+                // Hardware may have given up what carries probes, such as a path that loses large packets.
+                let path = self.probe_path(path)?;
+                let lost = cx.probes.loses(cx.now, &path);
+                cx.probes.asked(&path).filter(|_| lost)
+            }
             MoveCause::Policy
             | MoveCause::Operator
             | MoveCause::Drained
@@ -612,18 +617,6 @@ impl Core {
             | MoveCause::Ordered => None,
         };
         since.map(|since| Stall::new(cx.now - since))
-    }
-
-    /// When the local port of a path was lost. A library may see that before this daemon does.
-    fn lost_port_at(&self, cx: &Context, path: &Path) -> Option<Time> {
-        let lost = self.relabelled_from != Lid(0) || !self.is_up(cx, path);
-        let port = cx.ports.of_path(self.node_guid, path.port)?;
-        lost.then(|| port.changed_at())
-    }
-
-    /// When a probe of a path last came back.
-    fn answered_at(&self, cx: &Context, path: &Path) -> Option<Time> {
-        cx.probes.answered(&self.probe_path(path)?)
     }
 
     fn abandoned(

@@ -12,7 +12,7 @@ use crate::view::PortState;
 impl Engine {
     /// A port is another than before, or of another use.
     pub(super) fn tell_connections(&mut self, id: PortId, to: PortState) {
-        self.cx.ports.note_change(id, self.cx.now);
+        self.cx.ports.note_change(id);
         self.cx.questions.forget_recent();
         self.mark_port(id, to);
     }

@@ -271,6 +271,17 @@ impl Probes {
         self.paths.get(path)?.answered
     }
 
+    /// Whether a probe that was sent since the last answer has been lost.
+    pub(crate) fn loses(&self, now: Time, path: &ProbePath) -> bool {
+        let state = self.paths.get(path);
+        state.is_some_and(|state| state.is_suspect() || state.lost_at(now).is_some())
+    }
+
+    /// When the last of the probes that came back was sent.
+    pub(crate) fn asked(&self, path: &ProbePath) -> Option<Time> {
+        self.paths.get(path)?.asked
+    }
+
     /// Somebody has to know now.
     pub(crate) fn hasten(&mut self, now: Time, path: &ProbePath) {
         if let Some(state) = self.paths.get_mut(path) {

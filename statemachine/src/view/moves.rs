@@ -54,11 +54,11 @@ impl MoveCause {
     }
 }
 
-/// For how long a connection had stood still when it came to another path, as far as this host knows. In milliseconds,
-/// rounded up.
+/// For how long a connection may have stood still when it was seen on another path. In milliseconds, rounded up.
 ///
-/// It is the time since the daemon saw that the local port was lost, or else since a probe of the path last came back: that
-/// carried packets then, and perhaps for some time more. So the stall was no longer than that.
+/// For [`MoveCause::PortLost`] and [`MoveCause::StandingOrder`]: since the daemon saw that the local port was lost. For others: since
+/// a probe of the path was sent that came back, and none since has. The path carried packets then, and perhaps for
+/// some time more, so the stall was no longer than that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Stall(NonZeroU16);
 
@@ -85,9 +85,12 @@ impl fmt::Display for Why {
         let Some(stall) = stall else {
             return Ok(());
         };
-        match stall.millis() {
-            u16::MAX => f.write_str("; it may have stood still for over a minute"),
-            millis => write!(f, "; it stood still for at most {millis} ms"),
+        let of_port = matches!(cause, MoveCause::PortLost | MoveCause::StandingOrder);
+        match (stall.millis(), of_port) {
+            (u16::MAX, true) => f.write_str(", more than a minute before"),
+            (millis, true) => write!(f, ", {millis} ms before"),
+            (u16::MAX, false) => f.write_str("; it may have stood still for over a minute"),
+            (millis, false) => write!(f, "; it stood still for at most {millis} ms"),
         }
     }
 }
@@ -170,13 +173,15 @@ mod tests {
         assert_eq!(millis, [1, 1, 1, 2, 65_534, 65_535, 65_535]);
         assert_eq!(size_of::<Option<Stall>>(), 2);
         let words = |cause, stall| format!("{}", Why(cause, stall));
-        let lost = words(MoveCause::PortLost, Some(stalls[3]));
+        let lost = [3, 6].map(|at| words(MoveCause::PortLost, Some(stalls[at])));
+        assert_eq!(lost[0], "the local port was lost, 2 ms before");
         assert_eq!(
-            lost,
-            "the local port was lost; it stood still for at most 2 ms"
+            lost[1],
+            "the local port was lost, more than a minute before"
         );
-        let long = words(MoveCause::Hardware, Some(stalls[6]));
-        assert!(long.ends_with("; it may have stood still for over a minute"));
+        let suspect = [3, 6].map(|at| words(MoveCause::PathSuspect, Some(stalls[at])));
+        assert!(suspect[0].ends_with("; it stood still for at most 2 ms"));
+        assert!(suspect[1].ends_with("; it may have stood still for over a minute"));
         let chosen = words(MoveCause::Operator, None);
         assert_eq!(chosen, "an operator ordered it");
     }

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use cm_msgs::control::MigrationState;
-use statemachine::Command;
+use cm_msgs::{Lid, PKey};
 use statemachine::view::{MoveCause, Stall, Transition};
+use statemachine::{Command, PortDown, PortStatus};
 
-use super::pair::{ACTIVE, PASSIVE, Pair};
+use super::pair::{ACTIVE, PASSIVE, Pair, Weather};
 
 /// How often it tells that the primary's port was lost.
 fn losses(pair: &Pair, host: usize) -> usize {
@@ -89,6 +90,8 @@ fn one_end_is_moved_by_hardware_and_the_other_follows() {
         pair.run(20);
         assert_eq!(causes(&pair, host), [MoveCause::Hardware]);
         assert_eq!(causes(&pair, 1 - host), [MoveCause::PeerMoved]);
+        // Probes of the path came back until then.
+        assert_eq!([0, 1].map(|end| stall(&pair, end)), [None; 2]);
     }
 }
 
@@ -142,4 +145,79 @@ fn no_stall_is_told_of_an_order() {
     assert_eq!(stall(&pair, ACTIVE), None);
     assert_eq!(causes(&pair, PASSIVE), [MoveCause::PeerOperator]);
     assert_eq!(stall(&pair, PASSIVE), None);
+}
+
+/// An armed pair that waits for the hardware when a port is lost.
+fn waiting() -> Pair {
+    let mut pair = Pair::new(6);
+    pair.config.port_down = PortDown::Wait;
+    pair.begin();
+    pair.run(5_000);
+    pair.assert_armed();
+    pair
+}
+
+/// What else changes about the port after its loss is no loss.
+#[test]
+fn a_port_that_changes_after_its_loss_was_lost_before_that() {
+    type Change = fn(&mut PortStatus);
+    let changes: [Change; 4] = [
+        |_| {},
+        |port| port.sm_lid = Lid(0),
+        |port| port.pkeys.push(PKey(0x8123)),
+        |port| port.rate = 2,
+    ];
+    for change in changes {
+        let mut pair = waiting();
+        pair.pull(ACTIVE, 1);
+        pair.run(300);
+        change(&mut pair.hosts[ACTIVE].ports[0]);
+        pair.port_input(ACTIVE, 1);
+        pair.drain_port(ACTIVE, 1, true);
+        pair.run(1_000);
+        let stall = stall(&pair, ACTIVE).expect("its own port");
+        assert!((290..600).contains(&stall), "{stall} ms");
+    }
+}
+
+/// Since when its port is down a daemon does not know that began after that.
+#[test]
+fn no_stall_is_told_of_a_port_that_was_down_before_the_daemon() {
+    let mut pair = waiting();
+    pair.pull(ACTIVE, 1);
+    pair.run(300);
+    pair.kill(ACTIVE);
+    pair.start(ACTIVE);
+    pair.register(ACTIVE);
+    pair.run(1_000);
+    assert_eq!(causes(&pair, ACTIVE), [MoveCause::PortLost]);
+    assert_eq!(stall(&pair, ACTIVE), None);
+}
+
+/// A late answer tells how the path was when it was asked.
+#[test]
+fn a_stall_is_no_longer_than_is_told_while_mads_are_late() {
+    let mut told_of = 0;
+    let delays = [20_000, 60_000, 100_000, 300_000];
+    for (seed, delay) in (0..12).flat_map(|seed| delays.map(|delay| (seed, delay))) {
+        let mut pair = Pair::armed(seed);
+        pair.run(3_000 + seed * 137);
+        pair.net.weather = Weather {
+            delay,
+            ..Weather::FAIR
+        };
+        pair.run(3_000 + seed * 137);
+        let since = pair.now;
+        pair.black_hole(PASSIVE, 1);
+        while causes(&pair, ACTIVE).is_empty() {
+            pair.run(1);
+        }
+        let truth = (pair.now - since) / 1_000;
+        // Nothing is told where no probe is taken for lost yet.
+        if let Some(told) = stall(&pair, ACTIVE) {
+            assert!(u64::from(told) + 1 >= truth, "{truth} ms, {told} ms told");
+            told_of += 1;
+        }
+    }
+    assert!(told_of > 10, "{told_of}");
 }

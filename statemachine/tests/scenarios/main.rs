@@ -24,6 +24,7 @@ mod gids;
 mod history;
 mod idle;
 mod lost;
+mod lost_alternate;
 mod lost_primary;
 mod migration;
 mod notices;

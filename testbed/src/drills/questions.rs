@@ -33,7 +33,7 @@ const SECTION: &str = "\n## Ten questions\n";
 /// What asks, in the page's examples.
 const PROMPT: &str = "# ";
 
-/// Of a page's lines that are not shown.
+/// Of a page's lines, or of the end of one, that are not shown.
 const ELISION: &str = "...";
 
 /// For what a daemon finds out by asking a peer that is dead.
@@ -183,7 +183,12 @@ fn fits(page: &[&str], said: &[String]) -> bool {
         (None, None) => true,
         (Some((&ELISION, rest)), _) => (0..=said.len()).any(|skip| fits(rest, &said[skip..])),
         (Some((first, rest)), Some((line, others))) => {
-            shape(first) == shape(line) && fits(rest, others)
+            let (first, line) = (shape(first), shape(line));
+            let alike = match first.strip_suffix(ELISION) {
+                Some(begin) => line.starts_with(begin),
+                None => first == line,
+            };
+            alike && fits(rest, others)
         }
         _ => false,
     }
@@ -237,6 +242,8 @@ mod tests {
             (&["...", "port 17", "..."], true),
             (&["...", "port 17"], false),
             (&["1.1 shca1 0x000001", "lid 17", "0"], false),
+            (&["1.1 shca1...", "port 17", "0"], true),
+            (&["1.1 shca1 lid...", "port 17", "0"], false),
             (&["1.1 shca1 0x000001", "port 17"], false),
             (&["1.1 shca1 0x000001", "port 17", "0", "0"], false),
         ] {

@@ -323,7 +323,7 @@ impl Negotiation {
                 }
             }
             // No probe could be sent in time.
-            Step::Verifying(found) if core.may_try_by_lap(cx, &found.path) => {
+            Step::Verifying(found) if core.may_try_by_lap(cx, &found.path, found.at) => {
                 self.propose_found(core, cx, association, *found);
             }
             Step::Verifying(found) => {

@@ -6,7 +6,7 @@ use cm_msgs::path::Path;
 
 use super::is_reverse;
 
-/// Losses in a row after which a QP gives its path up.
+/// Half a second at the pace of the applications' packets.
 const RETRIES: u8 = 25;
 
 /// What a QP says by an asynchronous event.
@@ -24,6 +24,8 @@ pub(crate) struct Qp {
     pub(crate) primary: Path,
     pub(crate) alternate: Option<Path>,
     lost: u8,
+    /// Losses in a row after which it gives its path up.
+    pub(crate) retries: u8,
 }
 
 impl Qp {
@@ -35,6 +37,7 @@ impl Qp {
             primary,
             alternate: None,
             lost: 0,
+            retries: RETRIES,
         }
     }
 
@@ -88,7 +91,7 @@ impl Qp {
     /// A packet was not acknowledged in time.
     pub(crate) fn not_acknowledged(&mut self) -> Option<Event> {
         self.lost += 1;
-        if self.state != QpState::Rts || self.lost < RETRIES {
+        if self.state != QpState::Rts || self.lost < self.retries {
             return None;
         }
         self.lost = 0;
