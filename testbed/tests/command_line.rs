@@ -37,6 +37,28 @@ fn nonsense_is_a_usage_error() {
 }
 
 #[test]
+fn a_simulation_of_nothing_is_a_usage_error() {
+    for arguments in [
+        &["--seeds", "0"][..],
+        &["--fresh", "0"],
+        &["--seeds", "5", "--first", "18446744073709551615"],
+        &["--seed", "5", "--keep=x"],
+        &["--seed", "5", "--keep=0,99"],
+        &["--profile", "nope"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_apm-sim"))
+            .args(arguments)
+            .output()
+            .expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(
+            output.stdout.is_empty() && !output.stderr.is_empty(),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
 fn outside_the_vm_a_drill_fails_and_says_why() {
     let output = apm_drill(&["--json", "cable-pull"]);
     assert_eq!(output.status.code(), Some(1));

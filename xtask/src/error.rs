@@ -36,6 +36,9 @@ pub(crate) enum Error {
     /// Debian packages are missing and cannot be installed from here.
     #[error("missing Debian packages; as root run: apt-get install --no-install-recommends {0}")]
     Packages(String),
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
     /// Anything else, said in one line.
     #[error("{0}")]
     Other(String),

@@ -11,6 +11,7 @@ mod trial;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -69,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "REGEX")]
     function: Vec<String>,
     /// Only this share of them, such as 0/8
-    #[arg(long, value_name = "K/N")]
+    #[arg(long, value_name = "K/N", value_parser = shard)]
     shard: Option<String>,
     /// Only mutants of lines that differ from this commit
     #[arg(long, value_name = "COMMIT")]
@@ -81,14 +82,25 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TEST")]
     without: Vec<String>,
     /// So many tests at a time
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    jobs: usize,
+    #[arg(long, value_name = "N", default_value = "1")]
+    jobs: NonZeroUsize,
     /// Have the model checker look at each as well: minutes more for each that the other tests do not notice
     #[arg(long)]
     model: bool,
     /// Name them, and test none
     #[arg(long)]
     list: bool,
+}
+
+/// A share of the mutants, as cargo-mutants takes it.
+fn shard(words: &str) -> Result<String, String> {
+    let numbers = words.split_once('/');
+    let numbers =
+        numbers.and_then(|(share, of)| Some((share.parse::<u32>().ok()?, of.parse().ok()?)));
+    match numbers {
+        Some((share, of)) if share < of => Ok(words.to_owned()),
+        _ => Err("K/N: share K, from 0 on, of N".to_owned()),
+    }
 }
 
 /// `cargo xtask mutants`.
@@ -120,11 +132,16 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     let numbers: Vec<Number> = (0..all.len())
         .filter(|&number| is_chosen(&all[number]))
         .collect();
+    if numbers.is_empty() && last.is_none() {
+        return Err(Error::Usage(format!(
+            "no mutant fits: files are named from {PACKAGE}/src on, such as conn/routes.rs; texts (trace.rs, view.rs) have none"
+        )));
+    }
     if options.list {
         for &number in &numbers {
             println!("{}", all[number].name);
         }
-        return Ok(u8::from(numbers.is_empty()));
+        return Ok(0);
     }
     let tree = Tree::copy(options.model)?;
     let built = tree.build(&all)?;
@@ -134,7 +151,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     let binaries = built.copy_binaries(&own)?;
     let tests = trial::tests(&binaries, &options.without, &own)?;
     println!("mutants: {} to be tried", numbers.len());
-    let results = try_all(&numbers, &all, &built, &tests, options.jobs);
+    let results = try_all(&numbers, &all, &built, &tests, options.jobs.get());
     fs::remove_dir_all(&own).in_file(&own)?;
     let results = results?;
     results.write(&output)?;
@@ -355,6 +372,16 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_one_of_so_many() {
+        for good in ["0/8", "7/8"] {
+            assert_eq!(shard(good).as_deref(), Ok(good));
+        }
+        for bad in ["5", "8/8", "a/b", "0/0", "-1/2", "1/2/3"] {
+            assert!(shard(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn files_are_named_from_the_crate_on() {
         let options = Options {
             file: vec!["conn/routes.rs".to_owned()],
@@ -363,7 +390,7 @@ mod tests {
             since: None,
             again: false,
             without: Vec::new(),
-            jobs: 1,
+            jobs: NonZeroUsize::MIN,
             model: false,
             list: false,
         };

@@ -32,5 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
             program: PROGRAM.to_owned(),
             source,
         })?;
-    Ok(u8::from(!status.success()))
+    // 1: a rule is broken; 2: usage. None if a signal ended it.
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.unwrap_or(1))
 }

@@ -84,11 +84,12 @@ pub(super) fn run_all(
     }
     progress.clear();
     println!(
-        "sim: {} seeds, {} events, {} migrations, {} deaths in {:.1} s: {}",
+        "sim: {} seeds, {} events, {} migrations, {} connections died, in {} seeds against a rule; in {:.1} s: {}",
         tally.seeds,
         tally.events,
         tally.migrations,
         tally.deaths,
+        tally.failures(),
         progress.started.elapsed().as_secs_f64(),
         tally.verdict(),
     );

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, ValueEnum, value_parser};
 use cm_msgs::control::{Policy, PolicyOverride};
 
 use super::addresses::Subnets;
@@ -28,13 +28,18 @@ const USAGE: u8 = 2;
 #[command(name = "apm-sim", version)]
 struct Options {
     /// How many seeds
-    #[arg(long, default_value_t = 1000, conflicts_with = "seed")]
+    #[arg(long, default_value_t = 1000, conflicts_with = "seed", value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first of them
     #[arg(long, default_value_t = 0, conflicts_with = "seed")]
     first: u64,
     /// So many seeds that no run has looked at yet: the first one comes from the clock, and is printed
-    #[arg(long, value_name = "SEEDS", conflicts_with_all = ["seeds", "first", "seed"])]
+    #[arg(
+        long,
+        value_name = "SEEDS",
+        conflicts_with_all = ["seeds", "first", "seed"],
+        value_parser = value_parser!(u64).range(1..)
+    )]
     fresh: Option<u64>,
     /// Only this seed, with all that happens in it
     #[arg(long)]
@@ -69,6 +74,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
+    if options.first.checked_add(options.seeds).is_none() {
+        let (first, seeds) = (options.first, options.seeds);
+        eprintln!(
+            "apm-sim: --first {first} --seeds {seeds}: seeds end at {}",
+            u64::MAX
+        );
+        return ExitCode::from(USAGE);
+    }
     let profile = Profile::new(options.profile, &options.with, &options.judge);
     match options.seed {
         Some(seed) => replay(&options, seed, &profile),
@@ -99,6 +112,14 @@ fn replay(options: &Options, seed: u64, profile: &Profile) -> ExitCode {
             eprintln!("apm-sim: --keep {keep}: numbers of faults, with commas between");
             return ExitCode::from(USAGE);
         };
+        let is_fault = |number: &usize| plan.faults.iter().any(|fault| fault.number == *number);
+        if let Some(number) = numbers.iter().find(|number| !is_fault(number)) {
+            let count = plan.faults.len();
+            eprintln!(
+                "apm-sim: --keep {keep}: seed {seed} has {count} faults, and none has the number {number}"
+            );
+            return ExitCode::from(USAGE);
+        }
         plan = plan.keep(&numbers);
     }
     let outcome = run(&plan, profile, Keep::Lines);
