@@ -183,9 +183,10 @@ impl Core {
     /// because its port is down. The port may be back before a primary that has failed ends the connection, and hardware
     /// migrates to what is loaded. So it is replaced only by a path that carries packets, or while the primary does: one of
     /// them has answered a probe that was sent since the path was `found`. Both are asked, because with many paths probes
-    /// wait for their turn.
+    /// wait for their turn. What leaves by a port over which no probe is answered is not kept: there the primary's is answered.
     fn may_replace_lost(&self, cx: &mut Context, path: &Path, found: Time) -> bool {
-        if !self.is_armed() {
+        let hole = |path: &Path| self.leaves_by_hole(cx, path);
+        if !self.is_armed() || self.loaded().is_some_and(hole) {
             return true;
         }
         self.has_answered_since(cx, path, found)

@@ -301,6 +301,23 @@ mod tests {
         assert!(others + 150 * MS < none, "{others} {none}");
     }
 
+    /// More paths than can be probed in a second: an alternate over a port that carries nothing waits for no probe of each.
+    #[test]
+    fn alternates_to_many_peers_over_a_black_hole_are_replaced_in_two_seconds() {
+        let trial = Trial {
+            policy: Policy::Apmd,
+            seed: 1,
+            side: 0,
+            which: Which::Alternate,
+            failure: Failure::BlackHole,
+            loss: 0,
+            peers: 433,
+        };
+        let gaps = times_of_many(&trial).expect("armed before");
+        let worst = gaps.into_iter().map(|gap| gap.unwrap_or(u64::MAX)).max();
+        assert!(worst.is_some_and(|worst| worst < 2 * SECOND), "{worst:?}");
+    }
+
     #[test]
     fn without_connections_nothing_is_sent() {
         assert_eq!(mads_in_peace(1, 0), Ok(0));
