@@ -41,7 +41,7 @@ pub(crate) struct Port {
 impl Port {
     /// Whether MADs get through it.
     pub(crate) fn is_up(&self) -> bool {
-        self.status.active && self.status.lid != Lid(0)
+        self.status.is_up()
     }
 
     pub(crate) fn state(&self) -> PortState {
@@ -98,6 +98,10 @@ impl Port {
 }
 
 impl PortStatus {
+    fn is_up(&self) -> bool {
+        self.active && self.lid != Lid(0)
+    }
+
     /// Whether both may be in one subnet: one prefix, and one subnet manager as far as that is known.
     pub fn may_share_subnet_with(&self, other: &Self) -> bool {
         let managers = [
@@ -264,8 +268,7 @@ impl Ports {
         let Some(port) = self.table.get_mut(&id) else {
             return;
         };
-        let was_up = before.active && before.lid != Lid(0);
-        if was_up && (!port.is_up() || !port.status.carries_paths_of(before)) {
+        if before.is_up() && (!port.is_up() || !port.status.carries_paths_of(before)) {
             port.lost_at = now.into();
         }
     }

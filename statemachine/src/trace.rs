@@ -144,7 +144,7 @@ pub enum What {
         cause: MoveCause,
         /// The path it left was abandoned by hardware, and no local port tells why.
         suspect: bool,
-        /// For how long it had stood still, if that is known.
+        /// For how long it had stalled, if that is known.
         stall: Option<Stall>,
     },
     /// Probes of a path do not come back.

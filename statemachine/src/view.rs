@@ -169,7 +169,7 @@ pub enum Transition {
         to: u8,
         /// Why.
         cause: MoveCause,
-        /// For how long it had stood still; unknown where no port was lost and its path was not probed, or if it left a
+        /// For how long it had stalled; unknown where no port was lost and its path was not probed, or if it left a
         /// path that worked.
         stall: Option<Stall>,
     },

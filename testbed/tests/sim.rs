@@ -141,7 +141,7 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_844_909_279_854, None),
         // Messages went to the first LID of a port, which was a hole, and not to the one that the connection used.
         (Named::All, 1_795_844_909_297_449, Some(&[2, 3, 4, 5])),
-        // An alternate whose port was down for a moment was replaced by one between the ports of a primary that had failed.
+        // The alternate's port was down for a moment: it was replaced by one between the ports of a failed primary.
         (Named::All, 1_795_860_649_948_830, Some(&[6, 7])),
         // The pause after an attempt that a pulled cable had caused was longer than the peer's daemon had been away.
         (Named::All, 1_795_871_196_677_743, Some(&[1, 2, 3, 4, 6])),

@@ -114,7 +114,14 @@ pub(crate) fn run(options: &Options) -> Result<u8, Error> {
     let json = listed(&program, &[], &output)?;
     let all = listing::read(&json)?;
     let chosen: BTreeSet<String> = if options.narrows() {
-        let json = listed(&program, &arguments(options, &output)?, &output)?;
+        let narrower = arguments(options, &output)?;
+        // All of them could be listed just now.
+        let json = listed(&program, &narrower, &output).map_err(|error| match error {
+            Error::Failed { .. } => Error::Usage(
+                "cannot list such mutants: --function takes a regular expression".to_owned(),
+            ),
+            other => other,
+        })?;
         listing::read(&json)?
             .into_iter()
             .map(|mutant| mutant.name)

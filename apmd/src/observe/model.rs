@@ -280,7 +280,7 @@ pub(crate) struct Past {
     pub(crate) seconds_ago: f64,
     /// `protection`, `association`, `migrated` or `primary_lost`.
     pub(crate) event: String,
-    /// Of `migrated`: for how long it had stood still, if that is known.
+    /// Of `migrated`: for how long it had stalled, if that is known.
     #[serde(default)]
     pub(crate) stall_ms: Option<u16>,
     pub(crate) text: String,

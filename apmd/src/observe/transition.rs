@@ -35,7 +35,7 @@ pub(crate) struct Transition {
     /// Of `migrated`: why, in a word.
     #[serde(default)]
     pub(crate) cause: Option<String>,
-    /// Of `migrated`: for how long it had stood still, if that is known.
+    /// Of `migrated`: for how long it had stalled, if that is known.
     #[serde(default)]
     pub(crate) stall_ms: Option<u16>,
     /// The connection's protection then; empty once it is closed.

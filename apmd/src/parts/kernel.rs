@@ -191,8 +191,8 @@ impl Kernel {
         }
     }
 
-    /// What a library tells the engine of: a queue pair is managed by one only. Whether it is told
-    /// as it is.
+    /// A library's message to the engine, which may claim or release a queue pair: only one party manages it. Returns whether
+    /// the engine gets the message unchanged.
     pub(crate) fn handle_claim(&mut self, now: Time, input: &Input) -> bool {
         match input {
             Input::Register(id, _, register) => {

@@ -35,6 +35,12 @@ impl Core {
         Some(path.of_device(self.node_guid))
     }
 
+    /// The same, of a path that is probed at present.
+    fn probed_path(&self, cx: &Context, path: &Path) -> Option<ProbePath> {
+        let path = self.probe_path(path)?;
+        cx.probes.is_probed(&path).then_some(path)
+    }
+
     pub(super) fn health(&self, cx: &Context, path: &Path) -> PathHealth {
         let path = self.probe_path(path);
         path.map_or(PathHealth::Unknown, |path| cx.probes.health(&path))
@@ -91,10 +97,9 @@ impl Core {
     /// Whether a probe of the path came back just now, or none is sent: what works is not given up for a
     /// path that answered a second ago. If not, one is sent.
     pub(super) fn answers_still(&self, cx: &mut Context, path: &Path) -> bool {
-        let probed = self
-            .probe_path(path)
-            .filter(|path| cx.probes.is_probed(path));
-        let Some(path) = probed else { return true };
+        let Some(path) = self.probed_path(cx, path) else {
+            return true;
+        };
         let answered = cx.probes.answered(&path);
         let still = answered.is_some_and(|at| cx.now - at <= JUST_NOW);
         if !still {
@@ -106,8 +111,7 @@ impl Core {
     /// Whether a probe of the primary has come back since then, or none is sent, or it is suspect, or its answers take so
     /// long that none tells how it is now. If not, one is sent.
     fn primary_answers_since(&self, cx: &mut Context, since: Time) -> bool {
-        let primary = self.probe_path(&self.qp.primary);
-        let Some(path) = primary.filter(|path| cx.probes.is_probed(path)) else {
+        let Some(path) = self.probed_path(cx, &self.qp.primary) else {
             return true;
         };
         if cx.probes.health(&path) == PathHealth::Suspect || cx.probes.is_late(&path) {
@@ -195,10 +199,9 @@ impl Core {
 
     /// Whether a probe of the path that was sent since then has come back, or none is ever sent. If not, one is.
     fn has_answered_since(&self, cx: &mut Context, path: &Path, since: Time) -> bool {
-        let probed = self
-            .probe_path(path)
-            .filter(|path| cx.probes.is_probed(path));
-        let Some(path) = probed else { return true };
+        let Some(path) = self.probed_path(cx, path) else {
+            return true;
+        };
         let answered = cx.probes.asked(&path).is_some_and(|at| at >= since);
         if !answered {
             cx.probes.hasten(cx.now, &path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why connections leave paths, how long they had stood still then, and how many did.
+//! Why connections leave paths, how long they had stalled, and how many did.
 
 use core::fmt;
 use core::num::NonZeroU16;
@@ -54,7 +54,7 @@ impl MoveCause {
     }
 }
 
-/// For how long a connection may have stood still when it was seen on another path. In milliseconds, rounded up.
+/// For how long a connection may have stalled before it was seen on another path. In milliseconds, rounded up.
 ///
 /// For [`MoveCause::PortLost`] and [`MoveCause::StandingOrder`]: since the daemon saw that the local port was lost. For others: since
 /// a probe of the path was sent that came back, and none since has. The path carried packets then, and perhaps for
@@ -75,7 +75,7 @@ impl Stall {
     }
 }
 
-/// Why a connection left a path, and for how long it had stood still, as the end of a sentence.
+/// Why a connection left a path, and for how long it had stalled, as the end of a sentence.
 pub(crate) struct Why(pub(crate) MoveCause, pub(crate) Option<Stall>);
 
 impl fmt::Display for Why {
@@ -87,10 +87,10 @@ impl fmt::Display for Why {
         };
         let of_port = matches!(cause, MoveCause::PortLost | MoveCause::StandingOrder);
         match (stall.millis(), of_port) {
-            (u16::MAX, true) => f.write_str(", more than a minute before"),
-            (millis, true) => write!(f, ", {millis} ms before"),
-            (u16::MAX, false) => f.write_str("; it may have stood still for over a minute"),
-            (millis, false) => write!(f, "; it stood still for at most {millis} ms"),
+            (u16::MAX, true) => f.write_str(" over a minute earlier"),
+            (millis, true) => write!(f, " {millis} ms earlier"),
+            (u16::MAX, false) => f.write_str("; may have stalled for over a minute"),
+            (millis, false) => write!(f, "; stalled for at most {millis} ms"),
         }
     }
 }
@@ -174,14 +174,11 @@ mod tests {
         assert_eq!(size_of::<Option<Stall>>(), 2);
         let words = |cause, stall| format!("{}", Why(cause, stall));
         let lost = [3, 6].map(|at| words(MoveCause::PortLost, Some(stalls[at])));
-        assert_eq!(lost[0], "the local port was lost, 2 ms before");
-        assert_eq!(
-            lost[1],
-            "the local port was lost, more than a minute before"
-        );
+        assert_eq!(lost[0], "the local port was lost 2 ms earlier");
+        assert_eq!(lost[1], "the local port was lost over a minute earlier");
         let suspect = [3, 6].map(|at| words(MoveCause::PathSuspect, Some(stalls[at])));
-        assert!(suspect[0].ends_with("; it stood still for at most 2 ms"));
-        assert!(suspect[1].ends_with("; it may have stood still for over a minute"));
+        assert!(suspect[0].ends_with("; stalled for at most 2 ms"));
+        assert!(suspect[1].ends_with("; may have stalled for over a minute"));
         let chosen = words(MoveCause::Operator, None);
         assert_eq!(chosen, "an operator ordered it");
     }

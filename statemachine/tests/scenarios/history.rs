@@ -105,7 +105,7 @@ fn stall(pair: &Pair, host: usize) -> Option<u16> {
     moves.into_iter().next().expect("it has migrated")
 }
 
-/// The end whose port it was knows it from then on; the other knows when a probe last came back.
+/// The end that loses its port knows when; the other end knows when the last answered probe was sent.
 #[test]
 fn how_long_it_stood_still_is_told_of_a_lost_port() {
     for host in [ACTIVE, PASSIVE] {
@@ -194,7 +194,7 @@ fn no_stall_is_told_of_a_port_that_was_down_before_the_daemon() {
     assert_eq!(stall(&pair, ACTIVE), None);
 }
 
-/// A late answer tells how the path was when it was asked.
+/// The reported bound holds whether MADs are late or not.
 #[test]
 fn a_stall_is_no_longer_than_is_told_while_mads_are_late() {
     let mut told_of = 0;
@@ -213,7 +213,7 @@ fn a_stall_is_no_longer_than_is_told_while_mads_are_late() {
             pair.run(1);
         }
         let truth = (pair.now - since) / 1_000;
-        // Nothing is told where no probe is taken for lost yet.
+        // Without a lost probe no stall is reported.
         if let Some(told) = stall(&pair, ACTIVE) {
             assert!(u64::from(told) + 1 >= truth, "{truth} ms, {told} ms told");
             told_of += 1;

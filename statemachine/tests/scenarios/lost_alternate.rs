@@ -178,7 +178,7 @@ fn one_whose_port_is_down_stays_though_a_probe_of_before_comes_back() {
     }
 }
 
-/// Four connections by all paths between the first ports, and MADs take so many microseconds.
+/// Four connections over all paths between the first ports; MADs take `delay` microseconds.
 fn with_late_mads(seed: u64, delay: u64) -> Pair {
     let mut pair = with_each_path(seed, 1, 4);
     pair.sa_knows_only(RAILS.to_vec());

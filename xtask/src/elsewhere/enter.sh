@@ -34,7 +34,7 @@ mount -t sysfs -o ro sysfs "$root/sys"
 mount -t tmpfs -o mode=1777 tmp "$root/tmp"
 mount -t tmpfs -o mode=755 run "$root/run"
 bind /etc/resolv.conf "$root/etc/resolv.conf" ro
-# The authorities that this machine's network wants trusted. The release's own file is a package's.
+# A proxy of this machine's network may need its own certificate authority. The release's file belongs to a package.
 if [ -r "${SSL_CERT_FILE:-}" ]; then
 	cp "$SSL_CERT_FILE" "$root/run/certificates"
 	export SSL_CERT_FILE=/run/certificates
@@ -45,10 +45,10 @@ bind "$sources" "$root$sources" ro
 bind "$target" "$root$sources/target"
 bind "$cargo" "$root$cargo"
 bind "$toolchain" "$root$toolchain" ro
-# What rustup has there finds no rustup here; cargo would prefer it to what the toolchain has.
+# Cargo would prefer rustup's proxies there to the toolchain's own programs, and they find no rustup here.
 [ ! -d "$root$cargo/bin" ] || mount -t tmpfs -o ro,mode=755 bin "$root$cargo/bin"
 
-# Not chroot: in that the kernel lets nobody have a user namespace of his own, as some tests want.
+# Not chroot: inside one the kernel refuses user namespaces, which some tests create.
 cd "$root"
 pivot_root . mnt
 umount -l /mnt

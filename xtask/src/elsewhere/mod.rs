@@ -159,8 +159,8 @@ impl Place {
     }
 }
 
-/// What a terminal, proxies, their certificates and cargo's settings are: all else is of this machine, or of the cargo that runs this
-/// program.
+/// Whether a variable is passed on: the terminal's, proxies and their certificates, cargo's settings. All others describe
+/// this machine, or the cargo that runs this program.
 fn is_kept(variable: &str) -> bool {
     const SETTINGS: &[&str] = &["CARGO_BUILD_", "CARGO_HTTP_", "CARGO_NET_", "CARGO_TERM_"];
     variable == "TERM"

@@ -114,7 +114,7 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Serves whom `server` lets in, and manages so many connections.
+    /// Serves the clients that `server` admits; `room` limits the connections.
     pub(crate) fn new(server: Server, room: Room) -> Self {
         let nldev = Nldev::open().inspect_err(|error| tracing::warn!(%error, "no rdma netlink"));
         Self {
