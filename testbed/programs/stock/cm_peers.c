@@ -12,9 +12,11 @@
  *     -f          fork and exec every 300 ms
  *     -l          librdmacm by dlopen and dlsym
  *     -o          queue pairs of the program's own (rdma_init_qp_attr, rdma_establish)
+ *     -v          with -o: every second queue pair, from the first on, by calls that are looked up by the
+ *                 handle of libibverbs, or of the library that VERBS_LIBRARY names
  *     -e          the server never reads ESTABLISHED, nor any event after it
  *
- * Linked statically it is cm_peers_static, which has no -l; built with AddressSanitizer, cm_peers_asan.
+ * Linked statically it is cm_peers_static, which has no -l and no -v; built with AddressSanitizer, cm_peers_asan.
  *
  * Exit status: 0 if every message came, unaltered, in its turn; 1 otherwise; 2 usage.
  */
@@ -62,6 +64,12 @@ static struct {
 	CALLS(FIELD)
 } cm;
 
+/* libibverbs by itself: as NCCL and others have it. */
+static struct {
+	__typeof__(&ibv_create_qp) create_qp;
+	__typeof__(&ibv_modify_qp) modify_qp;
+} by_handle;
+
 struct message {
 	uint32_t number;
 	uint32_t last;
@@ -83,7 +91,7 @@ struct peer {
 static struct {
 	const char *local, *address;
 	int connections, threads, seconds, port;
-	bool forks, looks_up, own_qps, deaf;
+	bool forks, looks_up, own_qps, by_handle, deaf;
 } option = { .connections = 1, .threads = 1, .seconds = 10, .port = 7491 };
 
 static struct peer *peers;
@@ -100,6 +108,24 @@ static time_t now(void)
 	return ts.tv_sec;
 }
 
+static void *open_library(const char *name)
+{
+	void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+
+	if (!library)
+		errx(1, "%s", dlerror());
+	return library;
+}
+
+static void *look_up(void *library, const char *name)
+{
+	void *call = dlsym(library, name);
+
+	if (!call)
+		errx(1, "%s", dlerror());
+	return call;
+}
+
 static void find_calls(void)
 {
 	void *library;
@@ -109,14 +135,23 @@ static void find_calls(void)
 		CALLS(TAKE)
 		return;
 	}
-	library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!library)
-		errx(1, "%s", dlerror());
-#define LOOK_UP(name)							\
-	cm.name = (__typeof__(&name))dlsym(library, #name);		\
-	if (!cm.name)							\
-		errx(1, "%s", dlerror());
+	library = open_library("librdmacm.so.1");
+#define LOOK_UP(name) cm.name = (__typeof__(&name))look_up(library, #name);
 	CALLS(LOOK_UP)
+}
+
+static void find_verbs(void)
+{
+	const char *name = getenv("VERBS_LIBRARY");
+	void *library = open_library(name ? name : "libibverbs.so.1");
+
+	by_handle.create_qp = (__typeof__(by_handle.create_qp))look_up(library, "ibv_create_qp");
+	by_handle.modify_qp = (__typeof__(by_handle.modify_qp))look_up(library, "ibv_modify_qp");
+}
+
+static bool is_by_handle(const struct peer *peer)
+{
+	return option.by_handle && (peer - peers) % 2 == 0;
 }
 
 /* --- Connections */
@@ -128,7 +163,7 @@ static void modify(struct peer *peer, enum ibv_qp_state state)
 
 	if (cm.rdma_init_qp_attr(peer->id, &attr, &mask))
 		err(1, "rdma_init_qp_attr %d", state);
-	if (ibv_modify_qp(peer->qp, &attr, mask))
+	if ((is_by_handle(peer) ? by_handle.modify_qp : ibv_modify_qp)(peer->qp, &attr, mask))
 		err(1, "ibv_modify_qp %d", state);
 }
 
@@ -165,7 +200,7 @@ static void make_qp(struct peer *peer)
 		errx(1, "no completion queue or memory region");
 	init.send_cq = init.recv_cq = peer->cq;
 	if (option.own_qps) {
-		peer->qp = ibv_create_qp(pd, &init);
+		peer->qp = (is_by_handle(peer) ? by_handle.create_qp : ibv_create_qp)(pd, &init);
 		if (!peer->qp)
 			err(1, "ibv_create_qp");
 		modify(peer, IBV_QPS_INIT);
@@ -482,7 +517,7 @@ static void run_threads(void)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: cm_peers [-n N] [-t N] [-d SECONDS] [-p PORT] [-floe] [-c LOCAL] ADDRESS\n");
+	fprintf(stderr, "usage: cm_peers [-n N] [-t N] [-d SECONDS] [-p PORT] [-flove] [-c LOCAL] ADDRESS\n");
 	exit(2);
 }
 
@@ -490,7 +525,7 @@ static void parse(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "n:t:d:p:floec:")) != -1) {
+	while ((opt = getopt(argc, argv, "n:t:d:p:flovec:")) != -1) {
 		switch (opt) {
 		case 'n': option.connections = atoi(optarg); break;
 		case 't': option.threads = atoi(optarg); break;
@@ -499,12 +534,14 @@ static void parse(int argc, char **argv)
 		case 'f': option.forks = true; break;
 		case 'l': option.looks_up = true; break;
 		case 'o': option.own_qps = true; break;
+		case 'v': option.by_handle = true; break;
 		case 'e': option.deaf = true; break;
 		case 'c': option.local = optarg; break;
 		default: usage();
 		}
 	}
-	if (optind + 1 != argc || option.connections < 1 || option.threads < 1)
+	if (optind + 1 != argc || option.connections < 1 || option.threads < 1 ||
+	    (option.by_handle && !option.own_qps))
 		usage();
 	option.address = argv[optind];
 }
@@ -522,6 +559,8 @@ int main(int argc, char **argv)
 	if (option.forks && ibv_fork_init())
 		errx(1, "ibv_fork_init");
 	find_calls();
+	if (option.by_handle)
+		find_verbs();
 	peers = aligned_alloc(4096, option.connections * sizeof(*peers) / 4096 * 4096 + 4096);
 	channel = cm.rdma_create_event_channel();
 	if (!peers || !channel)

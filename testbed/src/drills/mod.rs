@@ -51,6 +51,7 @@ mod spine;
 mod ssa_source;
 mod two_subnets;
 mod unmodified;
+mod unregistered;
 
 /// All drills, in the order in which they are listed and run.
 pub static ALL: &[Drill] = &[
@@ -95,6 +96,7 @@ pub static ALL: &[Drill] = &[
     refused::DRILL,
     odd_devices::DRILL,
     given_away::DRILL,
+    unregistered::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,

@@ -308,6 +308,17 @@ const MANY: &[Row] = &[
     peers!("fork-exec", "-f"),
     peers!("dlopen", "-l"),
     peers!("own-qps", "-o"),
+    // Calls by the handle of libibverbs, which the library cannot see: nothing is preloaded.
+    Row {
+        ways: BY_THE_KERNEL,
+        ..peers!("by-handle", "cm_peers", "-o -v")
+    },
+    // The same with the library in its place, as a variable names it for NCCL.
+    peers!(
+        "as-libibverbs",
+        "env VERBS_LIBRARY=/usr/lib/x86_64-linux-gnu/rdmacm-apm/librdmacm-apm.so {run} cm_peers",
+        "-o -v"
+    ),
     // What it still has when it ends is no matter here.
     peers!(
         "address-sanitizer",
