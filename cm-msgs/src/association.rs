@@ -217,6 +217,7 @@ codes! {
         NoSecondPath = 2, "the device has one port and one lid";
         DeviceCannot = 3, "the device has no automatic path migration";
         Policy = 4, "the configuration forbids it";
+        ReceivesOnly = 5, "its queue pair only receives (RTR), and no alternate path can be loaded before RTS";
     }
 }
 

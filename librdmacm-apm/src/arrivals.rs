@@ -2,7 +2,7 @@
 //! New connections wait here until no more come: a program that connects many is not slowed down
 //! by what is done for each of them, and what lasts a moment only costs nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use crate::connection::Connection;
 const QUIET: Duration = Duration::from_millis(50);
 /// A program that never stops connecting has its connections managed all the same.
 const LONGEST: Duration = Duration::from_millis(500);
+/// A QP that has been in RTR for so long only receives (`kernel/look.c` waits as long).
+const STAYS_IN_RTR: Duration = Duration::from_secs(3);
 /// Connections taken up before orders for others have their turn.
 const BATCH: usize = 32;
 
@@ -19,6 +21,8 @@ const BATCH: usize = 32;
 #[derive(Default)]
 pub(crate) struct Arrivals {
     waiting: VecDeque<(Arc<Connection>, Instant)>,
+    /// In RTR, by number, which is the order in which they came. Nearly all leave within a moment.
+    receivers: BTreeMap<u64, (Arc<Connection>, Instant)>,
 }
 
 impl Arrivals {
@@ -26,8 +30,17 @@ impl Arrivals {
         self.waiting.push_back((connection, now));
     }
 
+    /// One in RTR is taken up if it is still there then.
+    pub(crate) fn add_receiver(&mut self, connection: Arc<Connection>, now: Instant) {
+        let due = now + STAYS_IN_RTR;
+        self.receivers.insert(connection.number, (connection, due));
+    }
+
     /// It is over already. False if it was not among them.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
+        if self.receivers.remove(&number).is_some() {
+            return true;
+        }
         let before = self.waiting.len();
         self.waiting.retain(|(waiting, _)| waiting.number != number);
         self.waiting.len() < before
@@ -40,6 +53,12 @@ impl Arrivals {
 
     /// When to take some up.
     pub(crate) fn due(&self) -> Option<Instant> {
+        let receiver = self.receivers.first_key_value();
+        let receiver = receiver.map(|(_, (_, due))| *due);
+        [self.waiting_due(), receiver].into_iter().flatten().min()
+    }
+
+    fn waiting_due(&self) -> Option<Instant> {
         let (_, oldest) = self.waiting.front()?;
         let (_, newest) = self.waiting.back()?;
         Some((*newest + QUIET).min(*oldest + LONGEST))
@@ -47,12 +66,19 @@ impl Arrivals {
 
     /// The next ones to take up, if it is time. What is left is due at once.
     pub(crate) fn take(&mut self, now: Instant) -> Vec<Arc<Connection>> {
-        if self.due().is_none_or(|due| due > now) {
-            return Vec::new();
-        }
-        let count = self.waiting.len().min(BATCH);
+        let count = match self.waiting_due() {
+            Some(due) if due <= now => self.waiting.len().min(BATCH),
+            _ => 0,
+        };
         let batch = self.waiting.drain(..count);
-        batch.map(|(connection, _)| connection).collect()
+        let mut batch: Vec<_> = batch.map(|(connection, _)| connection).collect();
+        while batch.len() < BATCH
+            && let Some(receiver) = self.receivers.first_entry()
+            && receiver.get().1 <= now
+        {
+            batch.push(receiver.remove().0);
+        }
+        batch
     }
 }
 
@@ -77,6 +103,7 @@ mod tests {
                 opted_in: false,
                 policy: cm_msgs::control::PolicyOverride::default(),
                 answer_came_late: false,
+                only_receives: false,
                 qp: Arc::new(Model::new(path(1))),
             },
         ))
@@ -125,6 +152,22 @@ mod tests {
         assert!(arrivals.contains(1) && arrivals.remove(1));
         assert!(!arrivals.contains(1) && !arrivals.remove(1));
         assert_eq!(numbers(&arrivals.take(now + QUIET)), [2]);
+        assert_eq!(arrivals.due(), None);
+    }
+
+    #[test]
+    fn what_stays_in_rtr_is_taken_up_after_three_seconds_and_what_leaves_it_never() {
+        let now = Instant::now();
+        let mut arrivals = Arrivals::default();
+        arrivals.add_receiver(connection(1), now);
+        arrivals.add_receiver(connection(2), now);
+        arrivals.add(connection(3), now);
+        assert_eq!(numbers(&arrivals.take(now + QUIET)), [3]);
+        assert!(arrivals.remove(1) && !arrivals.remove(1));
+        let due = arrivals.due().expect("one is left");
+        assert_eq!(due, now + Duration::from_secs(3));
+        assert!(arrivals.take(due - Duration::from_millis(1)).is_empty());
+        assert_eq!(numbers(&arrivals.take(due)), [2]);
         assert_eq!(arrivals.due(), None);
     }
 

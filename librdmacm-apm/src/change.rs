@@ -15,6 +15,8 @@ pub(crate) enum Change {
     Paths,
     /// To RTS. Migrated is what a QP's migration state is by then anyway: programs that say so manage no paths.
     ReadyToSend,
+    /// To RTR, where one-way receivers stay.
+    ReadyToReceive,
     Other,
 }
 
@@ -46,6 +48,8 @@ impl Change {
             Self::Paths
         } else if to_rts {
             Self::ReadyToSend
+        } else if is(ibv_qp_state::IBV_QPS_RTR) {
+            Self::ReadyToReceive
         } else {
             Self::Other
         }

@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     pub(crate) peer_gid: Gid,
     /// It was made before there was an answer about its peer: it has rdma_cm's ACK timeout.
     pub(crate) answer_came_late: bool,
+    /// Its QP is in RTR. If it stays there it only receives, and cannot be protected.
+    pub(crate) only_receives: bool,
     opted_in: AtomicBool,
     policy: Mutex<PolicyOverride>,
     protection: AtomicU8,
@@ -91,6 +93,8 @@ pub(crate) struct Description {
     pub(crate) policy: PolicyOverride,
     /// It was made before there was an answer about its peer.
     pub(crate) answer_came_late: bool,
+    /// Its QP is in RTR.
+    pub(crate) only_receives: bool,
     pub(crate) qp: Arc<dyn QueuePair>,
 }
 
@@ -104,6 +108,7 @@ impl Connection {
             context: description.context,
             peer_gid: description.peer_gid,
             answer_came_late: description.answer_came_late,
+            only_receives: description.only_receives,
             opted_in: AtomicBool::new(description.opted_in),
             policy: Mutex::new(description.policy),
             protection: AtomicU8::new(Protection::Unmanaged as u8),

@@ -292,6 +292,10 @@ impl Library {
             return;
         }
         let key = QpKey(qp.as_ptr() as usize);
+        // It does not only receive.
+        if let Some(receiver) = self.registry.by_qp(key).filter(|it| it.only_receives) {
+            self.close(&receiver);
+        }
         let ready = ReadyQp {
             number: QpNumber {
                 // SAFETY: a QP's context is open.
@@ -315,6 +319,26 @@ impl Library {
             }
             Owner::Application if self.settings.all => self.look_after_ready(key, None, false),
             Owner::Application => {}
+        }
+    }
+
+    /// A QP is in RTR now, where most are for a moment only.
+    ///
+    /// # Safety
+    /// The QP exists, and is not destroyed during the call.
+    unsafe fn ready_to_receive(&'static self, qp: NonNull<ibv_qp>) {
+        // SAFETY: the QP exists.
+        let (context, qp_type) = unsafe { (qp.as_ref().context, qp.as_ref().qp_type) };
+        if qp_type != ibv_qp_type::IBV_QPT_RC {
+            return;
+        }
+        // SAFETY: a QP's context is open.
+        let context = unsafe { context_key(context) };
+        let key = QpKey(qp.as_ptr() as usize);
+        // SAFETY: as in `ready_to_send`.
+        let qp = Arc::new(unsafe { Qp::new(qp) });
+        if let Some(receiver) = self.registry.add_receiver(key, context, qp) {
+            self.commit.send(Command::Receives(receiver));
         }
     }
 
@@ -342,7 +366,7 @@ impl Library {
         match change {
             Change::EndsConnection => known(),
             Change::Paths => known().filter(|known| !known.opted_in()),
-            Change::ReadyToSend | Change::Other => None,
+            Change::ReadyToSend | Change::ReadyToReceive | Change::Other => None,
         }
     }
 
@@ -356,7 +380,11 @@ impl Library {
             (Change::Paths, _) => self.paths_are_the_applications(qp),
             // SAFETY: see above.
             (Change::ReadyToSend, Some(qp)) => unsafe { self.ready_to_send(qp) },
-            (Change::ReadyToSend, None) | (Change::Other, _) => {}
+            // SAFETY: see above.
+            (Change::ReadyToReceive, Some(qp)) if self.settings.all => unsafe {
+                self.ready_to_receive(qp);
+            },
+            (Change::ReadyToSend | Change::ReadyToReceive, _) | (Change::Other, _) => {}
         }
     }
 
@@ -439,6 +467,7 @@ impl Library {
                     opted_in,
                     policy: self.registry.id(key).policy,
                     answer_came_late,
+                    only_receives: false,
                     // SAFETY: it is used only if the registry takes it, which is to say that it has not
                     // been destroyed. A call that destroys it later releases it first (see `ready_to_send`).
                     qp: Arc::new(unsafe { Qp::new(qp) }),
@@ -479,6 +508,7 @@ impl Library {
             opted_in: false,
             policy: PolicyOverride::default(),
             answer_came_late: false,
+            only_receives: false,
             // SAFETY: see above.
             qp: Arc::new(unsafe { Qp::new(qp) }),
         })

@@ -270,6 +270,7 @@ impl Registry {
             opted_in,
             policy: tables.policy(id.map(|(id, _)| id)),
             answer_came_late: id.is_some_and(|(_, connects)| connects.answer_came_late),
+            only_receives: false,
             qp: Arc::clone(&ready.qp),
         };
         // Under the lock throughout: who is about to destroy the QP finds one or the other.
@@ -284,6 +285,34 @@ impl Registry {
             connection,
             replaced,
         })
+    }
+
+    /// A QP of the application's own has come to RTR. `None`: librdmacm connects it, the application manages its
+    /// paths, or it is known.
+    pub(crate) fn add_receiver(
+        &self,
+        key: QpKey,
+        context: ContextKey,
+        qp: Arc<dyn QueuePair>,
+    ) -> Option<Arc<Connection>> {
+        let mut tables = self.tables();
+        let is_known = tables.of_ids.contains_key(&key) || tables.by_qp.contains_key(&key);
+        if is_known || tables.leave_alone(key, false) {
+            return None;
+        }
+        let description = Description {
+            role: None,
+            id: None,
+            qp_key: key,
+            context,
+            peer_gid: Gid::default(),
+            opted_in: false,
+            policy: PolicyOverride::default(),
+            answer_came_late: false,
+            only_receives: true,
+            qp,
+        };
+        Some(self.insert(&mut tables, description))
     }
 
     fn insert(&self, tables: &mut Tables, description: Description) -> Arc<Connection> {
@@ -480,6 +509,7 @@ mod tests {
             opted_in: false,
             policy: PolicyOverride::default(),
             answer_came_late: false,
+            only_receives: false,
             qp: Arc::new(Model::new(path(1))),
         }
     }
@@ -569,6 +599,24 @@ mod tests {
             .expect("the address is free");
         assert!(!registry.remove(&first));
         assert_eq!(number(registry.by_qp(QpKey(0x40))), Some(third.number));
+    }
+
+    #[test]
+    fn a_qp_in_rtr_is_a_receiver_unless_librdmacm_connects_it_or_it_is_known() {
+        let add = |registry: &Registry, qp| {
+            let model = Arc::new(Model::new(path(1)));
+            registry.add_receiver(QpKey(qp), CONTEXT, model)
+        };
+        let registry = Registry::default();
+        registry.connects(ID, with_qp(Role::Passive));
+        assert!(add(&registry, 0x40).is_none(), "librdmacm connects it");
+        let receiver = add(&registry, 2).expect("the QP is new");
+        assert!(receiver.only_receives);
+        assert!(add(&registry, 2).is_none(), "it is known");
+        registry.hands_off(QpKey(3));
+        assert!(add(&registry, 3).is_none(), "its application does APM");
+        assert!(registry.remove(&receiver));
+        assert!(add(&registry, 2).is_some());
     }
 
     #[test]

@@ -128,8 +128,12 @@ impl Tracked {
     }
 
     /// Whether the peer's program takes part. `None`: it is too early to say, or was said already. An old
-    /// connection must not repeat itself: a newer one may have shown something else since.
+    /// connection must not repeat itself: a newer one may have shown something else since. One that only receives
+    /// is refused wherever it leads.
     pub(crate) fn verdict(&mut self, now: Instant) -> Option<bool> {
+        if self.connection.only_receives {
+            return None;
+        }
         let settled = self.refused || now.saturating_duration_since(self.since) >= SETTLED_AFTER;
         let protected = self.had_alternate;
         if !(protected || settled) || self.verdict == Some(protected) {
@@ -311,24 +315,26 @@ mod tests {
     use crate::connection::{ContextKey, Description, QpKey};
     use crate::tests::model::{Model, path};
 
-    fn connection(model: &Model, role: Option<Role>) -> Arc<Connection> {
-        Arc::new(Connection::new(
-            1,
-            Description {
-                role,
-                id: None,
-                qp_key: QpKey(1),
-                context: ContextKey {
-                    address: 1,
-                    async_fd: -1,
-                },
-                peer_gid: path(1).dgid,
-                opted_in: false,
-                policy: PolicyOverride::default(),
-                answer_came_late: false,
-                qp: Arc::new(model.clone()),
+    fn description(model: &Model, role: Option<Role>) -> Description {
+        Description {
+            role,
+            id: None,
+            qp_key: QpKey(1),
+            context: ContextKey {
+                address: 1,
+                async_fd: -1,
             },
-        ))
+            peer_gid: path(1).dgid,
+            opted_in: false,
+            policy: PolicyOverride::default(),
+            answer_came_late: false,
+            only_receives: false,
+            qp: Arc::new(model.clone()),
+        }
+    }
+
+    fn connection(model: &Model, role: Option<Role>) -> Arc<Connection> {
+        Arc::new(Connection::new(1, description(model, role)))
     }
 
     #[test]
@@ -431,6 +437,24 @@ mod tests {
         model.arm(path(2));
         tracked.look(now, None);
         assert_eq!(tracked.verdict(now), Some(true));
+    }
+
+    #[test]
+    fn one_that_only_receives_tells_nothing_of_those_to_come() {
+        let model = Model::new(path(1));
+        model.set(|qp| qp.qp_state = QpState::Rtr);
+        let now = Instant::now();
+        let receiver = Connection::new(
+            1,
+            Description {
+                only_receives: true,
+                ..description(&model, None)
+            },
+        );
+        let mut tracked = Tracked::new(Arc::new(receiver), now).expect("it can be read");
+        assert_eq!(tracked.registration().snapshot.qp_state, QpState::Rtr);
+        tracked.refuse();
+        assert_eq!(tracked.verdict(now + SETTLED_AFTER), None);
     }
 
     #[test]

@@ -187,6 +187,9 @@ impl Worker {
     fn command(&mut self, command: Command) {
         match command {
             Command::Register(connection) => self.register(connection),
+            Command::Receives(connection) => {
+                self.arrivals.add_receiver(connection, Instant::now());
+            }
             Command::Policy(number) => self.say_policy(number),
             Command::Close(number) => self.close(number, Ending::Gone),
             Command::Disconnect(number) => self.close(number, Ending::Disconnected),

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use cm_msgs::control::{FromLibrary, Role};
+use cm_msgs::control::{FromLibrary, QpState, Role};
 
 use session::{Session, compile, fake, library, preloaded};
 
@@ -40,29 +40,57 @@ fn go_on(session: &mut Session) {
     stdin.write_all(b"\n").expect("it reads");
 }
 
-/// Takes `count` registrations, then lets the program destroy its QPs. What was registered, by
-/// QP number, until everything of it was closed again.
-fn registered(mut session: Session, count: usize) -> BTreeMap<u32, Role> {
-    let mut open = BTreeMap::new();
-    while open.len() < count {
-        match session.next() {
+/// What is registered: QP numbers with roles, by the library's number for the connection.
+#[derive(Default)]
+struct Registered {
+    in_rts: BTreeMap<u64, (u32, Role)>,
+    /// Three seconds in RTR, which may be over sooner than expected on a busy machine.
+    in_rtr: BTreeMap<u64, (u32, Role)>,
+}
+
+impl Registered {
+    fn take(&mut self, message: FromLibrary) {
+        match message {
             FromLibrary::Register { conn, register } => {
+                let open = match register.snapshot.qp_state {
+                    QpState::Rtr => &mut self.in_rtr,
+                    _ => &mut self.in_rts,
+                };
                 open.insert(conn, (register.qpn.0, register.role));
             }
-            other => panic!("{other:?} where a registration was due"),
+            FromLibrary::Close { conn, .. } => {
+                let closed = self.in_rts.remove(&conn).or(self.in_rtr.remove(&conn));
+                assert!(closed.is_some(), "{conn} was not registered");
+            }
+            other => panic!("{other:?} where a registration or its end was due"),
         }
     }
+}
+
+/// Takes registrations until `is_enough`, then lets the program destroy its QPs. What was registered, until everything of
+/// it was closed again.
+fn until(mut session: Session, is_enough: impl Fn(&Registered) -> bool) -> Registered {
+    let mut open = Registered::default();
+    while !is_enough(&open) {
+        open.take(session.next());
+    }
     go_on(&mut session);
-    let registered = open.values().copied().collect();
-    while !open.is_empty() {
-        match session.next() {
-            FromLibrary::Close { conn, .. } => assert!(open.remove(&conn).is_some()),
-            other => panic!("{other:?} where only closing was due"),
-        }
+    let registered = Registered {
+        in_rts: open.in_rts.clone(),
+        in_rtr: open.in_rtr.clone(),
+    };
+    while !(open.in_rts.is_empty() && open.in_rtr.is_empty()) {
+        open.take(session.next());
     }
     go_on(&mut session);
     assert!(session.program.wait().expect("it ends").success());
     registered
+}
+
+/// By QP number, those in RTS when there are `count`.
+fn registered(session: Session, count: usize) -> BTreeMap<u32, Role> {
+    let registered = until(session, |open| open.in_rts.len() == count);
+    registered.in_rts.into_values().collect()
 }
 
 /// The program's connected queue pairs that manage no paths themselves.
@@ -80,6 +108,19 @@ fn connected() -> BTreeMap<u32, Role> {
 #[test]
 fn every_connected_qp_is_registered_where_all_are_wanted() {
     assert_eq!(registered(start("all", &[], true), 4), connected());
+}
+
+/// One that goes on to RTS is registered once, in RTS.
+#[test]
+fn a_qp_that_stays_in_rtr_is_registered_as_such() {
+    let session = start("receiver", &["receiver"], true);
+    let registered = until(session, |open| !open.in_rtr.is_empty());
+    let in_rtr: Vec<_> = registered.in_rtr.into_values().collect();
+    assert_eq!(in_rtr, [(17, Role::Active)]);
+    assert_eq!(
+        registered.in_rts.into_values().collect::<BTreeMap<_, _>>(),
+        connected()
+    );
 }
 
 #[test]

@@ -15,12 +15,12 @@ pub(crate) use truth::kernels;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 
-use cm_msgs::control::{self, Refusal, Report};
+use cm_msgs::control::{self, QpState, Refusal, Register, Report};
 use cm_msgs::{Guid, Lid, Qpn};
 use statemachine::{ConnId, Input, Order, PortId, Time, Timers};
 
 use crate::client::Client;
-use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport};
+use crate::io::apm_module::{Ask, Cause, Cookie, KernelQp, KernelReport, LeftAlone};
 use crate::io::seqpacket::Peer;
 use crate::registrations::{Registrations, Room, State};
 
@@ -73,6 +73,21 @@ impl Entry {
 
     fn astray(&self) -> Option<Lid> {
         self.qp.snapshot.as_ref().and_then(astray)
+    }
+
+    /// Whether it is to be a connection of the engine's: one that stays in RTR is, as a refused one, so that it is shown
+    /// and its peer told.
+    fn is_to_be_registered(&self) -> bool {
+        let is_ours = matches!(self.whose, Whose::Ours | Whose::NoRoom | Whose::Refused(_));
+        is_ours
+            && matches!(self.qp.left_alone, None | Some(LeftAlone::ResponderOnly))
+            && self.astray().is_none()
+    }
+
+    /// Whether it was refused because it stayed in RTR, and is in RTS now.
+    fn sends_after_all(&self, register: &Register) -> bool {
+        self.whose == Whose::Refused(Refusal::ReceivesOnly)
+            && register.snapshot.qp_state == QpState::Rts
     }
 }
 
@@ -402,10 +417,7 @@ impl QueuePairs {
             return;
         };
         let id = entry.id();
-        let is_ours = matches!(entry.whose, Whose::Ours | Whose::NoRoom | Whose::Refused(_))
-            && entry.qp.left_alone.is_none()
-            && entry.astray().is_none()
-            && self.claims.of(entry.number()).is_none();
+        let is_ours = entry.is_to_be_registered() && self.claims.of(entry.number()).is_none();
         let state = self.registrations.get(id).map(|found| found.state);
         let register = registration(&entry.qp).filter(|_| is_ours);
         let Some(register) = register else {
@@ -417,6 +429,9 @@ impl QueuePairs {
             return;
         };
         match state {
+            Some(State::Accepted(_)) if entry.sends_after_all(&register) => {
+                entry.whose = Whose::Ours;
+            }
             Some(State::Accepted(_)) => return,
             Some(_) => {}
             None => {
@@ -452,7 +467,10 @@ impl QueuePairs {
         };
         if self.registrations.is_its_turn(now, id) {
             self.registrations.accept(now, id, register);
-            let input = Input::Register(id, payer, register);
+            let input = match register.snapshot.qp_state {
+                QpState::Rtr => Input::Refused(id, payer, register, Refusal::ReceivesOnly),
+                _ => Input::Register(id, payer, register),
+            };
             self.outputs.push_back(Output::Engine(Box::new(input)));
         }
     }

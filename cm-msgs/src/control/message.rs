@@ -326,6 +326,8 @@ closed_codes! {
         GlobalRoute = 8, "its alternate path would have a GRH, and the kernel module loads none with one";
         /// Nothing leaves the port without a GRH, which apmd's MADs do not have.
         GrhRequired = 9, "its port requires a GRH in every packet, and apmd sends MADs without one";
+        /// The QP stays in RTR. IBA loads alternate paths in RTS and SQD only.
+        ReceivesOnly = 10, "its queue pair only receives (RTR): no alternate path can be loaded before RTS";
     }
 }
 

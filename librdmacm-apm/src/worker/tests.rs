@@ -178,6 +178,7 @@ fn description(context: ContextKey, model: &Model, opted_in: bool) -> Descriptio
         opted_in,
         policy: PolicyOverride::default(),
         answer_came_late: false,
+        only_receives: false,
         qp: Arc::new(model.clone()),
     }
 }

@@ -107,6 +107,7 @@ int main(int argc, char **argv)
 		if (all[i] != &datagram)
 			all[i]->qp_type = IBV_QPT_RC;
 	}
+	to(&alone, IBV_QPS_RTR);
 	to(&alone, IBV_QPS_RTS);
 	if (!strcmp(how, "vain"))
 		modify_in_vain(&alone);

@@ -306,7 +306,10 @@ impl Connection {
     /// What was refused for want of a port or a LID may be possible now: a daemon that has just
     /// started hears of its libraries and of its ports in any order.
     fn reconsider(&mut self, cx: &mut Context) {
-        let by_owner = self.core.refused == Some(Refusal::GlobalRoute);
+        let by_owner = matches!(
+            self.core.refused,
+            Some(Refusal::GlobalRoute | Refusal::ReceivesOnly)
+        );
         if by_owner || refusal(cx, self.core.node_guid, self.core.qp.primary.port).is_some() {
             return;
         }

@@ -429,6 +429,10 @@ fn refused_rep(core: &Core, ids: CommIds, refusal: Refusal) -> Rep {
         Refusal::NotOwner | Refusal::Full | Refusal::Contradicted => {
             (FailoverAccepted::Rejected, association::Refusal::Policy)
         }
+        Refusal::ReceivesOnly => (
+            FailoverAccepted::Rejected,
+            association::Refusal::ReceivesOnly,
+        ),
     };
     let data = RepData {
         state: core.own.state(),

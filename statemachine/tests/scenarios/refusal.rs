@@ -124,8 +124,8 @@ fn no_more_connections_than_configured() {
     assert_eq!(pair.views(ACTIVE).len(), 2);
 }
 
-#[test]
-fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
+/// What an owner says of a queue pair holds, and the active peer is told why.
+fn assert_refused_for_good(why: Refusal, told_peer: association::Refusal) {
     for host in [ACTIVE, PASSIVE] {
         let mut pair = Pair::running(1);
         let qp = pair.qp(host);
@@ -138,14 +138,12 @@ fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
             policy: PolicyOverride::default(),
             snapshot: qp.snapshot(),
         };
-        let why = Refusal::GlobalRoute;
         pair.tell(host, Input::Refused(pair.id(host, 0), OWNER, register, why));
         pair.run(120_000);
         assert_refused(&pair, host, why);
         let told = pair.view(PASSIVE + ACTIVE - host);
         if host == PASSIVE {
-            let why = association::Refusal::DeviceCannot;
-            assert_eq!(told.reason, Some(Reason::PeerRefused(Some(why))));
+            assert_eq!(told.reason, Some(Reason::PeerRefused(Some(told_peer))));
         }
         assert_eq!(told.protection, Protection::Unprotected);
         // Ports come and go, and it stays so.
@@ -158,6 +156,16 @@ fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
         assert_refused(&pair, host, why);
         assert_eq!(laps(&pair), before);
     }
+}
+
+#[test]
+fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
+    assert_refused_for_good(Refusal::GlobalRoute, association::Refusal::DeviceCannot);
+}
+
+#[test]
+fn a_queue_pair_that_only_receives_is_refused_once_and_the_peer_told() {
+    assert_refused_for_good(Refusal::ReceivesOnly, association::Refusal::ReceivesOnly);
 }
 
 /// Its application has loaded an alternate by itself.

@@ -38,6 +38,7 @@ mod neigh;
 mod new_lid;
 mod no_daemon;
 mod odd_devices;
+mod one_way;
 mod operate;
 mod pkey;
 mod policy;
@@ -97,6 +98,7 @@ pub static ALL: &[Drill] = &[
     odd_devices::DRILL,
     given_away::DRILL,
     unregistered::DRILL,
+    one_way::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,

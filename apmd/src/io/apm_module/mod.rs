@@ -10,9 +10,9 @@ mod message;
 
 pub(crate) use care::{Process, Protect, Rule};
 pub(crate) use hearing::{Heard, Request};
-#[cfg(test)]
-pub(crate) use message::LeftAlone;
-pub(crate) use message::{Ask, Cause, Cookie, KernelQp, KernelReport, Message, Owner, ProbeState};
+pub(crate) use message::{
+    Ask, Cause, Cookie, KernelQp, KernelReport, LeftAlone, Message, Owner, ProbeState,
+};
 
 use std::io::{self, ErrorKind};
 

@@ -9,24 +9,31 @@ use cm_msgs::Lid;
 use cm_msgs::control::{PolicyOverride, QpState, Register, Role, Snapshot};
 use statemachine::PortId;
 
-use crate::io::apm_module::KernelQp;
+use crate::io::apm_module::{KernelQp, LeftAlone};
 use crate::registrations::{Sharer, UlpPeer};
 
 /// The LID where a connected queue pair, or the alternate that it has loaded, ends though no port can have it.
 /// Any user can make one so; MADs to there would reach whoever listens, or nobody.
 pub(crate) fn astray(snapshot: &Snapshot) -> Option<Lid> {
     // Of others the kernel may have forgotten the paths.
-    let is_connected = matches!(snapshot.qp_state, QpState::Rts | QpState::Sqd);
+    let is_connected = matches!(
+        snapshot.qp_state,
+        QpState::Rtr | QpState::Rts | QpState::Sqd
+    );
     let paths = iter::once(&snapshot.primary).chain(&snapshot.alternate);
     let mut lids = paths.filter(|_| is_connected).map(|path| path.dlid);
     lids.find(|lid| !lid.is_unicast())
 }
 
-/// As a library would register it, if it is connected. The module's word needs no proof; that a path leads to a
+/// As a library would register it, if it is connected, or stays in RTR. The module's word needs no proof; that a path leads to a
 /// port is its owner's word, see [`astray`].
 pub(super) fn registration(qp: &KernelQp) -> Option<Register> {
     let snapshot = qp.snapshot?;
-    (snapshot.qp_state == QpState::Rts).then(|| Register {
+    let is_connected = match qp.left_alone {
+        Some(LeftAlone::ResponderOnly) => snapshot.qp_state == QpState::Rtr,
+        _ => snapshot.qp_state == QpState::Rts,
+    };
+    is_connected.then(|| Register {
         role: qp.role.unwrap_or_else(|| role_without_cm(qp, &snapshot)),
         opted_in: false,
         node_guid: qp.node_guid,

@@ -387,6 +387,42 @@ fn one_that_is_left_alone_is_closed_and_comes_back() {
 }
 
 #[test]
+fn one_that_stays_in_rtr_is_refused_until_it_sends() {
+    let mut all = known();
+    let receiver = KernelQp {
+        left_alone: Some(LeftAlone::ResponderOnly),
+        snapshot: Some(Snapshot {
+            qp_state: QpState::Rtr,
+            ..snapshot(1)
+        }),
+        ..queue_pair(1, None)
+    };
+    all.handle_new(NOW, receiver.clone());
+    assert_eq!(outputs(&mut all), ["refused 1 ReceivesOnly"]);
+    all.order(FIRST, Order::Refuse(Refusal::ReceivesOnly));
+    let seen: Vec<_> = all.after(None).map(|seen| seen.care).collect();
+    assert_eq!(seen, [Care::Refused(Refusal::ReceivesOnly)]);
+    assert_eq!(all.count(), (1, 1), "the module leaves it alone");
+    all.handle_new(NOW, receiver);
+    assert_eq!(outputs(&mut all), ["report 1 Changed"], "it is known");
+    all.handle_new(NOW, queue_pair(1, None));
+    assert_eq!(
+        outputs(&mut all),
+        ["report 1 Changed", "register 1 passive"]
+    );
+    // In RTR for a moment only.
+    let connecting = KernelQp {
+        snapshot: Some(Snapshot {
+            qp_state: QpState::Rtr,
+            ..snapshot(1)
+        }),
+        ..queue_pair(2, None)
+    };
+    all.handle_new(NOW, connecting);
+    assert!(outputs(&mut all).is_empty());
+}
+
+#[test]
 fn what_a_dump_does_not_tell_is_gone() {
     let mut all = known();
     for cookie in [1, 2] {

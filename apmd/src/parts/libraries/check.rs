@@ -59,8 +59,8 @@ pub(super) enum Objection {
     Hidden { pid: i32, why: ErrorKind },
     #[error("the queue pair is no reliable connection")]
     NotReliable,
-    #[error("the queue pair is not in RTS")]
-    NotInRts,
+    #[error("the queue pair is neither in RTS nor in RTR")]
+    NotConnected,
     #[error("the snapshot of the queue pair is not as the kernel has it")]
     OldSnapshot,
     #[error("its primary path is said to be {said}, and is {is}")]
@@ -174,15 +174,19 @@ pub(super) fn is_in_partition(
     pkey.partition() != 0 && held.is_some_and(|held| held.iter().any(same))
 }
 
+/// Whether a queue pair in this state has a peer: in RTR it receives, and in RTS it sends as well.
+fn is_connected(state: QpState) -> bool {
+    matches!(state, QpState::Rtr | QpState::Rts)
+}
+
 /// Whether the snapshot agrees with the kernel's view of the queue pair.
 pub(super) fn queue_pair(snapshot: &Snapshot, kernel: &QueuePair) -> Result<(), Objection> {
     if !kernel.reliable {
         return Err(Objection::NotReliable);
     }
-    if kernel.state != Some(QpState::Rts) {
-        return Err(Objection::NotInRts);
-    }
-    let outdated = snapshot.qp_state != QpState::Rts
+    let state = kernel.state.filter(|state| is_connected(*state));
+    let state = state.ok_or(Objection::NotConnected)?;
+    let outdated = snapshot.qp_state != state
         || kernel
             .migration
             .is_some_and(|state| state != snapshot.migration);
@@ -196,7 +200,9 @@ pub(super) fn queue_pair(snapshot: &Snapshot, kernel: &QueuePair) -> Result<(), 
 pub(super) fn corrected(register: &Register, kernel: &QueuePair) -> Register {
     let mut register = *register;
     register.peer_qpn = kernel.peer_qpn.unwrap_or(register.peer_qpn);
-    register.snapshot.qp_state = QpState::Rts;
+    if let Some(state) = kernel.state {
+        register.snapshot.qp_state = state;
+    }
     if let Some(migration) = kernel.migration {
         register.snapshot.migration = migration;
     }
@@ -209,9 +215,9 @@ pub(super) fn corrected(register: &Register, kernel: &QueuePair) -> Register {
 /// The registration with the kernel module's word in place of what it claims, unless its primary path is
 /// another. Roles are known to the connection manager, of which the module may have heard.
 pub(super) fn told(register: &Register, kernel: &KernelQp) -> Result<Register, Objection> {
-    let snapshot = kernel.snapshot.ok_or(Objection::NotInRts)?;
-    if snapshot.qp_state != QpState::Rts {
-        return Err(Objection::NotInRts);
+    let snapshot = kernel.snapshot.ok_or(Objection::NotConnected)?;
+    if !is_connected(snapshot.qp_state) {
+        return Err(Objection::NotConnected);
     }
     let said = &register.snapshot;
     if !said.primary.same_way(&snapshot.primary) {
@@ -454,6 +460,19 @@ mod tests {
             queue_pair(&snapshot(), &migrated),
             Err(Objection::OldSnapshot)
         );
+        // One that only receives is in RTR on both sides.
+        let in_rtr = QueuePair {
+            state: Some(QpState::Rtr),
+            ..kernel()
+        };
+        let receives = Snapshot {
+            qp_state: QpState::Rtr,
+            ..snapshot()
+        };
+        assert_eq!(queue_pair(&receives, &in_rtr), Ok(()));
+        for (said, is) in [(&receives, &kernel()), (&snapshot(), &in_rtr)] {
+            assert_eq!(queue_pair(said, is), Err(Objection::OldSnapshot));
+        }
         let cases = [
             (
                 QueuePair {
@@ -467,14 +486,14 @@ mod tests {
                     state: Some(QpState::Error),
                     ..kernel()
                 },
-                Objection::NotInRts,
+                Objection::NotConnected,
             ),
             (
                 QueuePair {
                     state: None,
                     ..kernel()
                 },
-                Objection::NotInRts,
+                Objection::NotConnected,
             ),
         ];
         for (kernel, objection) in cases {
@@ -555,7 +574,7 @@ mod tests {
             }),
             ..kernel
         };
-        assert_eq!(told(&true_one, &broken), Err(Objection::NotInRts));
+        assert_eq!(told(&true_one, &broken), Err(Objection::NotConnected));
     }
 
     #[test]
@@ -663,7 +682,7 @@ mod tests {
         assert!(Objection::OldSnapshot.may_be_outdated());
         assert!(!Objection::Foreign.may_be_outdated());
         assert_eq!(Objection::Foreign.refusal(), Refusal::NotOwner);
-        assert_eq!(Objection::NotInRts.refusal(), Refusal::Contradicted);
+        assert_eq!(Objection::NotConnected.refusal(), Refusal::Contradicted);
         let objection = carries_mads(1, true).expect_err("none without a GRH");
         assert_eq!(objection.refusal(), Refusal::GrhRequired);
         assert_eq!(carries_mads(1, false), Ok(()));

@@ -370,6 +370,33 @@ fn a_queue_pair_that_goes_astray_is_refused_and_the_engine_not_told() {
     }
 }
 
+#[test]
+fn a_queue_pair_in_rtr_is_the_engines_as_one_that_only_receives() {
+    let mut bench = Bench::new("receiver");
+    bench.know_port(1);
+    let in_rtr = Snapshot {
+        qp_state: QpState::Rtr,
+        ..snapshot(1)
+    };
+    let FromLibrary::Register { conn, register } = register() else {
+        unreachable!("that is what it makes");
+    };
+    let register = Register {
+        snapshot: in_rtr,
+        ..register
+    };
+    bench.say(&[FromLibrary::Register { conn, register }]);
+    assert!(matches!(bench.notes()[..], [Note::AskKernel { .. }]));
+    let told = KernelQp {
+        snapshot: Some(in_rtr),
+        ..told(in_rtr.primary, None)
+    };
+    let number = (DEVICE, Qpn(0x101));
+    bench.libraries.handle_known(NOW, ID, number, Some(&told));
+    assert!(matches!(&bench.notes()[..], [Note::Engine(input)]
+            if matches!(**input, Input::Refused(_, _, _, Refusal::ReceivesOnly))));
+}
+
 /// The table was read just before the GID came, for whoever named one that the port has not.
 #[test]
 fn a_gid_is_not_denied_by_a_table_that_is_older_than_the_librarys_second_look() {
