@@ -155,16 +155,26 @@ impl Scene {
             thread::sleep(CALM);
             quiet.push(self.rearm(context)?);
         }
-        let [[quiet_loaded, loaded], [quiet_full, full]] = medians(&quiet, &attacked);
         tell(context, &format!("{attack}_paused"), &quiet);
         tell(context, attack, &attacked);
-        let text = format!(
-            "armed again within {loaded}, {quiet_loaded} without the attack; \
-             fully within {full} and {quiet_full} of a port's return"
-        );
-        context.timeline.note("drill", text.clone());
-        ensure(!is_slower(&quiet, &attacked), || text)
+        context
+            .timeline
+            .note("drill", comparison(&quiet, &attacked));
+        ensure_no_slower(&quiet, &attacked)
     }
+}
+
+fn comparison(quiet: &[Rearmed], attacked: &[Rearmed]) -> String {
+    let [[quiet_loaded, loaded], [quiet_full, full]] = medians(quiet, attacked);
+    format!(
+        "armed again within {loaded}, {quiet_loaded} without the attack; \
+         fully within {full} and {quiet_full} of a port's return"
+    )
+}
+
+/// Fails if the medians under an attack are more than twice those without.
+pub(super) fn ensure_no_slower(quiet: &[Rearmed], attacked: &[Rearmed]) -> Result<(), Failure> {
+    ensure(!is_slower(quiet, attacked), || comparison(quiet, attacked))
 }
 
 /// Reports the medians of both times.
