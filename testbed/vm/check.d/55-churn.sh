@@ -48,7 +48,7 @@ churn() {
 	resources=$(resources) objects=$(objects)
 	echo "before: $objects objects, $resources"
 	[ "$objects" -gt 0 ] || fail "nobody knows who allocated what"
-	output timeout -s KILL "$((80 * patience))" qp_churn -t 5
+	output timeout -s KILL "$((80 * patience))" qp_churn -t "$((5 * patience))"
 	need '^PASS'
 	healthy
 	nothing_left "$resources" "$objects"
