@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 
-use cm_msgs::association::{RepData, ReqData};
+use cm_msgs::association::{Refusal, RepData, ReqData};
 use cm_msgs::cm::{
     self, Drep, Dreq, FailoverAccepted, Mra, Rej, RejReason, Rejected, Rep, Req, Rtu,
 };
@@ -391,6 +391,8 @@ impl ActiveAssociation {
     pub(super) fn back_off(&mut self, core: &Core, cx: &mut Context, why: Reason) {
         let given_up = self.forget(core, cx);
         let delay = match why {
+            // Most queue pairs that are in RTR go on to RTS.
+            Reason::PeerRefused(Some(Refusal::ReceivesOnly)) => cx.backoff_delay(self.failures),
             // A decision, not a failure: asked soon again, the peer would say the same.
             Reason::PeerRefused(_) => cx.config.backoff_max,
             _ => cx.backoff_delay(self.failures),

@@ -168,6 +168,38 @@ fn a_queue_pair_that_only_receives_is_refused_once_and_the_peer_told() {
     assert_refused_for_good(Refusal::ReceivesOnly, association::Refusal::ReceivesOnly);
 }
 
+/// In RTR for ten seconds, and then in RTS.
+#[test]
+fn a_queue_pair_that_sends_after_all_is_armed_no_later_than_it_had_waited() {
+    let mut pair = Pair::new(1);
+    pair.set_traffic(true);
+    pair.start(PASSIVE);
+    pair.start(ACTIVE);
+    pair.register(PASSIVE);
+    let view = pair.view(PASSIVE);
+    let register = Register {
+        role: pair.roles[PASSIVE],
+        opted_in: false,
+        node_guid: view.node_guid,
+        qpn: view.qpn,
+        peer_qpn: view.peer_qpn,
+        policy: PolicyOverride::default(),
+        snapshot: pair.qp(PASSIVE).snapshot(),
+    };
+    let id = pair.id(PASSIVE, 0);
+    pair.tell(
+        PASSIVE,
+        Input::Refused(id, OWNER, register, Refusal::ReceivesOnly),
+    );
+    pair.register(ACTIVE);
+    pair.run(10_000);
+    let why = Some(association::Refusal::ReceivesOnly);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::PeerRefused(why)));
+    pair.hosts[PASSIVE].refused[0] = None;
+    pair.register(PASSIVE);
+    pair.run_until_armed(10_000);
+}
+
 /// Its application has loaded an alternate by itself.
 #[test]
 fn a_library_is_ordered_nothing_for_a_connection_that_is_refused() {
