@@ -145,6 +145,8 @@ fn seeds_that_were_mended_break_no_rule() {
         (Named::All, 1_795_860_649_948_830, Some(&[6, 7])),
         // The pause after an attempt that a pulled cable had caused was longer than the peer's daemon had been away.
         (Named::All, 1_795_871_196_677_743, Some(&[1, 2, 3, 4, 6])),
+        // A host that redirected its peers declined a LAP, and took a copy of it with another transaction ID.
+        (Named::All, 1_795_884_748_044_697, Some(&[2, 3, 4, 5, 6, 7])),
         // Judged by an alternate that had carried nothing until a second ago, while MADs took 0.4 s.
         (Named::All, 1_795_830_685_678_447, Some(&[4, 5, 6])),
     ] {

@@ -21,6 +21,44 @@ pub struct SentOrder {
     pub order: Order,
 }
 
+/// Whether LAPs were declined, by their association (the sender's communication ID). A LAP is a copy of another if either
+/// its transaction or its state's number is the same (docs/protocol.md).
+#[derive(Default)]
+pub struct Declines {
+    by_transaction: BTreeMap<(u32, u32), bool>,
+    by_state: BTreeMap<(u32, u32), bool>,
+}
+
+impl Declines {
+    /// Whether a LAP is declined: as the first copy of it was, or, of one that is new, if `declines`.
+    pub fn of_lap(
+        &mut self,
+        association: u32,
+        transaction: u32,
+        state: Option<u32>,
+        declines: bool,
+    ) -> bool {
+        let by_state = state.and_then(|state| self.by_state.get(&(association, state)));
+        let first = self
+            .of_answer(association, transaction)
+            .or(by_state.copied());
+        let is_declined = first.unwrap_or(declines);
+        self.by_transaction
+            .insert((association, transaction), is_declined);
+        if let Some(state) = state {
+            self.by_state.insert((association, state), is_declined);
+        }
+        is_declined
+    }
+
+    /// Whether the LAP of this transaction was declined.
+    pub fn of_answer(&self, association: u32, transaction: u32) -> Option<bool> {
+        self.by_transaction
+            .get(&(association, transaction))
+            .copied()
+    }
+}
+
 /// A host.
 #[derive(Default)]
 pub struct Host {
@@ -37,8 +75,8 @@ pub struct Host {
     pub killed: u32,
     /// How many faults have it redirect its peers.
     pub redirects: u32,
-    /// The LAPs that it has seen, by their association and transaction, and whether it declined them so.
-    pub declines: BTreeMap<(u32, u32), bool>,
+    /// Whether it declined the LAPs that it has seen so.
+    pub declines: Declines,
     /// How much later the states are that it shows, since it began to.
     pub sequence_ahead: u32,
     /// How many faults have stopped the libraries' processes.

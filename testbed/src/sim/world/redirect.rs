@@ -24,9 +24,9 @@ impl World<'_> {
                 redirects,
                 ..
             } = &mut self.hosts[host];
-            // Copies are answered as the first one.
-            let declined = declines.entry((lap.local_comm_id, transaction));
-            if *declined.or_insert(*redirects > 0) {
+            let state = State::decode(&lap.private_data).ok();
+            let number = state.map(|state| state.sequence);
+            if declines.of_lap(lap.local_comm_id, transaction, number, *redirects > 0) {
                 lap.alternate = PathFields::default();
             }
         }
@@ -41,9 +41,9 @@ impl World<'_> {
         mut message: cm::Message,
     ) -> cm::Message {
         let declines = &self.hosts[host].declines;
-        let is_declined = |apr: &cm::Apr| declines.get(&(apr.remote_comm_id, transaction));
+        let is_declined = |apr: &cm::Apr| declines.of_answer(apr.remote_comm_id, transaction);
         let invented = match &message {
-            cm::Message::Apr(apr) if is_declined(apr) == Some(&true) => {
+            cm::Message::Apr(apr) if is_declined(apr) == Some(true) => {
                 Some(self.invented_port(host))
             }
             _ => None,
