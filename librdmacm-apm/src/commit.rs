@@ -140,9 +140,15 @@ impl Commit {
         true
     }
 
-    /// All commands that wait.
-    pub(crate) fn take(&self) -> VecDeque<Command> {
-        std::mem::take(&mut self.queue().commands)
+    /// How many commands wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue().commands.len()
+    }
+
+    /// The next command. The queue's memory stays here: what only the thread has is lost in a forked child, and
+    /// LeakSanitizer reports there what the application's threads have allocated for it.
+    pub(crate) fn next(&self) -> Option<Command> {
+        self.queue().commands.pop_front()
     }
 
     /// Whether a daemon can be reached now.

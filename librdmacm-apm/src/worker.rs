@@ -124,8 +124,11 @@ impl Worker {
             };
             // The counter first: what is queued after this wakes us again.
             let _ = self.wake.read();
-            for command in self.commit.take() {
-                self.command(command);
+            // Those that come meanwhile have the next turn.
+            for _ in 0..self.commit.waiting() {
+                if let Some(command) = self.commit.next() {
+                    self.command(command);
+                }
             }
             self.serve(&events[..ready]);
             self.timers(Instant::now());
