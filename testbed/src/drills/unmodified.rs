@@ -51,6 +51,9 @@ const PROTECTED: &[&str] = &["apmctl", "run", "--"];
 /// the CM's ACK timeout of 2.1 s and seven retries take 17 s.
 const WATCH: Duration = Duration::from_secs(60);
 
+/// Bound for a program to connect. Under valgrind its start alone takes 15 s of a processor.
+const CONNECTS: Duration = Duration::from_secs(120);
+
 /// What a program whose connection broke is given to end.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -189,19 +192,15 @@ pub(super) fn start_by(
     };
     let mut server = one("server", Host::B, &subject.server)?;
     // Nothing shows that a stock server listens; before that its client is rejected.
-    let client = wait::until(
-        &format!("{} connects", subject.name),
-        Duration::from_secs(30),
-        || {
-            server.ensure_running()?;
-            let mut client = one("client", Host::A, &subject.client)?;
-            wait_until_connected(subject, &mut client)?;
-            Ok(match client.ended()? {
-                Some(status) if !status.success() => Seen::NotYet(ended_badly(&client, status)),
-                _ => Seen::Ready(client),
-            })
-        },
-    )?;
+    let client = wait::until(&format!("{} connects", subject.name), CONNECTS, || {
+        server.ensure_running()?;
+        let mut client = one("client", Host::A, &subject.client)?;
+        wait_until_connected(subject, &mut client)?;
+        Ok(match client.ended()? {
+            Some(status) if !status.success() => Seen::NotYet(ended_badly(&client, status)),
+            _ => Seen::Ready(client),
+        })
+    })?;
     Ok(Running { client, server })
 }
 
@@ -209,7 +208,7 @@ pub(super) fn start_by(
 fn wait_until_connected(subject: &Subject, client: &mut Program) -> Result<(), Failure> {
     let what = format!("{} connects or ends", subject.name);
     let ours = format!(" pid {} ", client.pid());
-    wait::until(&what, Duration::from_secs(30), || {
+    wait::until(&what, CONNECTS, || {
         let qps = command::run_as(Host::A, &["rdma", "res", "show", "qp"])?;
         let open = |line: &str| line.contains(" state RTS ") && line.contains(&ours);
         let done = client.ended()?.is_some() || qps.lines().any(open);
