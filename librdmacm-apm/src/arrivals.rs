@@ -21,7 +21,8 @@ const BATCH: usize = 32;
 #[derive(Default)]
 pub(crate) struct Arrivals {
     waiting: VecDeque<(Arc<Connection>, Instant)>,
-    /// In RTR, by number, which is the order in which they came. Nearly all leave within a moment.
+    /// QPs in RTR with the time at which they are due, by number: later ones have higher numbers. Nearly all leave RTR
+    /// within a moment.
     receivers: BTreeMap<u64, (Arc<Connection>, Instant)>,
 }
 
@@ -30,7 +31,7 @@ impl Arrivals {
         self.waiting.push_back((connection, now));
     }
 
-    /// One in RTR is taken up if it is still there then.
+    /// A QP has come to RTR. It is registered after three seconds, unless it is removed before.
     pub(crate) fn add_receiver(&mut self, connection: Arc<Connection>, now: Instant) {
         let due = now + STAYS_IN_RTR;
         self.receivers.insert(connection.number, (connection, due));

@@ -30,7 +30,7 @@ const MAX_ORDER_AGE: Duration = Duration::from_secs(1);
 pub(crate) enum Command {
     /// Look after a new connection, or tell the daemon anew of a known one.
     Register(Arc<Connection>),
-    /// A QP has come to RTR: to be registered if it stays there.
+    /// A QP has come to RTR. It is registered if it stays there.
     Receives(Arc<Connection>),
     /// What the application says of a connection's policy is another than before.
     Policy(u64),

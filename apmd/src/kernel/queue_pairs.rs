@@ -75,8 +75,8 @@ impl Entry {
         self.qp.snapshot.as_ref().and_then(astray)
     }
 
-    /// Whether it is to be a connection of the engine's: one that stays in RTR is, as a refused one, so that it is shown
-    /// and its peer told.
+    /// Whether the engine is to have it as a connection. It also gets those that stay in RTR, and refuses them: so they
+    /// are shown, and their peers notified.
     fn is_to_be_registered(&self) -> bool {
         let is_ours = matches!(self.whose, Whose::Ours | Whose::NoRoom | Whose::Refused(_));
         is_ours
@@ -467,10 +467,7 @@ impl QueuePairs {
         };
         if self.registrations.is_its_turn(now, id) {
             self.registrations.accept(now, id, register);
-            let input = match register.snapshot.qp_state {
-                QpState::Rtr => Input::Refused(id, payer, register, Refusal::ReceivesOnly),
-                _ => Input::Register(id, payer, register),
-            };
+            let input = Input::Register(id, payer, register);
             self.outputs.push_back(Output::Engine(Box::new(input)));
         }
     }

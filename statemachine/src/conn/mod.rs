@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, Dreq, Req, Sap};
-use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
+use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Report, Role, Snapshot};
 use cm_msgs::{Guid, Lid};
 
 use self::active::{Active, Standing};
@@ -111,7 +111,7 @@ impl Connection {
         let far = snapshot.primary.dlid;
         cx.path_index
             .add(Member { payer, far, id }, node_guid, &snapshot);
-        let refused = refused.or_else(|| refusal(cx, node_guid, snapshot.primary.port));
+        let refused = refused.or_else(|| refusal(cx, node_guid, &snapshot));
         let place = cx
             .ports
             .place(PortId::new(node_guid, snapshot.primary.port));
@@ -306,11 +306,8 @@ impl Connection {
     /// What was refused for want of a port or a LID may be possible now: a daemon that has just
     /// started hears of its libraries and of its ports in any order.
     fn reconsider(&mut self, cx: &mut Context) {
-        let by_owner = matches!(
-            self.core.refused,
-            Some(Refusal::GlobalRoute | Refusal::ReceivesOnly)
-        );
-        if by_owner || refusal(cx, self.core.node_guid, self.core.qp.primary.port).is_some() {
+        let by_owner = self.core.refused == Some(Refusal::GlobalRoute);
+        if by_owner || refusal(cx, self.core.node_guid, &self.core.qp).is_some() {
             return;
         }
         self.core.refused = None;
@@ -527,9 +524,12 @@ impl Connection {
     }
 }
 
-/// Why a connection on this port cannot be managed, if so.
-fn refusal(cx: &Context, node_guid: Guid, port: u8) -> Option<Refusal> {
-    let Some(port) = cx.ports.of_path(node_guid, port) else {
+/// Why a connection with this queue pair cannot be managed, if so. One in RTR is registered only if it stays there.
+fn refusal(cx: &Context, node_guid: Guid, qp: &Snapshot) -> Option<Refusal> {
+    if qp.qp_state == QpState::Rtr {
+        return Some(Refusal::ReceivesOnly);
+    }
+    let Some(port) = cx.ports.of_path(node_guid, qp.primary.port) else {
         return Some(Refusal::NoDevice);
     };
     let status = &port.status;

@@ -2,7 +2,7 @@
 //! Connections that cannot be managed.
 
 use cm_msgs::association;
-use cm_msgs::control::{MigrationState, PolicyOverride, Refusal, Register};
+use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Refusal, Register};
 use cm_msgs::path::Path;
 use statemachine::view::{AssociationState, Protection, Reason};
 use statemachine::{Input, PortStatus};
@@ -124,28 +124,44 @@ fn no_more_connections_than_configured() {
     assert_eq!(pair.views(ACTIVE).len(), 2);
 }
 
-/// What an owner says of a queue pair holds, and the active peer is told why.
-fn assert_refused_for_good(why: Refusal, told_peer: association::Refusal) {
+/// A connection as its owner registers it.
+fn register(pair: &Pair, host: usize) -> Register {
+    let view = pair.view(host);
+    Register {
+        role: pair.roles[host],
+        opted_in: false,
+        node_guid: view.node_guid,
+        qpn: view.qpn,
+        peer_qpn: view.peer_qpn,
+        policy: PolicyOverride::default(),
+        snapshot: pair.qp(host).snapshot(),
+    }
+}
+
+/// The same while its queue pair is in RTR.
+fn receiver(pair: &Pair, host: usize) -> Register {
+    let mut register = register(pair, host);
+    register.snapshot.qp_state = QpState::Rtr;
+    register
+}
+
+/// A connection that `input` makes a refused one stays refused, and the active peer shows why.
+fn assert_refused_for_good(
+    input: impl Fn(&Pair, usize) -> Input,
+    why: Refusal,
+    shown_by_peer: association::Refusal,
+) {
     for host in [ACTIVE, PASSIVE] {
         let mut pair = Pair::running(1);
-        let qp = pair.qp(host);
-        let register = Register {
-            role: pair.roles[host],
-            opted_in: false,
-            node_guid: pair.view(host).node_guid,
-            qpn: pair.view(host).qpn,
-            peer_qpn: pair.view(host).peer_qpn,
-            policy: PolicyOverride::default(),
-            snapshot: qp.snapshot(),
-        };
-        pair.tell(host, Input::Refused(pair.id(host, 0), OWNER, register, why));
+        let input = input(&pair, host);
+        pair.tell(host, input);
         pair.run(120_000);
         assert_refused(&pair, host, why);
-        let told = pair.view(PASSIVE + ACTIVE - host);
+        let peer = pair.view(PASSIVE + ACTIVE - host);
         if host == PASSIVE {
-            assert_eq!(told.reason, Some(Reason::PeerRefused(Some(told_peer))));
+            assert_eq!(peer.reason, Some(Reason::PeerRefused(Some(shown_by_peer))));
         }
-        assert_eq!(told.protection, Protection::Unprotected);
+        assert_eq!(peer.protection, Protection::Unprotected);
         // Ports come and go, and it stays so.
         let laps = |pair: &Pair| pair.view(PASSIVE).counters.laps_received;
         let before = laps(&pair);
@@ -160,12 +176,19 @@ fn assert_refused_for_good(why: Refusal, told_peer: association::Refusal) {
 
 #[test]
 fn what_its_owner_cannot_load_is_refused_once_and_the_peer_told() {
-    assert_refused_for_good(Refusal::GlobalRoute, association::Refusal::DeviceCannot);
+    let why = Refusal::GlobalRoute;
+    let refused = |pair: &Pair, host| {
+        let id = pair.id(host, 0);
+        Input::Refused(id, OWNER, register(pair, host), why)
+    };
+    assert_refused_for_good(refused, why, association::Refusal::DeviceCannot);
 }
 
 #[test]
 fn a_queue_pair_that_only_receives_is_refused_once_and_the_peer_told() {
-    assert_refused_for_good(Refusal::ReceivesOnly, association::Refusal::ReceivesOnly);
+    let in_rtr = |pair: &Pair, host| Input::Register(pair.id(host, 0), OWNER, receiver(pair, host));
+    let shown_by_peer = association::Refusal::ReceivesOnly;
+    assert_refused_for_good(in_rtr, Refusal::ReceivesOnly, shown_by_peer);
 }
 
 /// In RTR for ten seconds, and then in RTS.
@@ -176,21 +199,8 @@ fn a_queue_pair_that_sends_after_all_is_armed_no_later_than_it_had_waited() {
     pair.start(PASSIVE);
     pair.start(ACTIVE);
     pair.register(PASSIVE);
-    let view = pair.view(PASSIVE);
-    let register = Register {
-        role: pair.roles[PASSIVE],
-        opted_in: false,
-        node_guid: view.node_guid,
-        qpn: view.qpn,
-        peer_qpn: view.peer_qpn,
-        policy: PolicyOverride::default(),
-        snapshot: pair.qp(PASSIVE).snapshot(),
-    };
-    let id = pair.id(PASSIVE, 0);
-    pair.tell(
-        PASSIVE,
-        Input::Refused(id, OWNER, register, Refusal::ReceivesOnly),
-    );
+    let in_rtr = Input::Register(pair.id(PASSIVE, 0), OWNER, receiver(&pair, PASSIVE));
+    pair.tell(PASSIVE, in_rtr);
     pair.register(ACTIVE);
     pair.run(10_000);
     let why = Some(association::Refusal::ReceivesOnly);

@@ -25,8 +25,8 @@ pub(crate) fn astray(snapshot: &Snapshot) -> Option<Lid> {
     lids.find(|lid| !lid.is_unicast())
 }
 
-/// As a library would register it, if it is connected, or stays in RTR. The module's word needs no proof; that a path leads to a
-/// port is its owner's word, see [`astray`].
+/// As a library would register it, if it is connected or stays in RTR. The module's word needs no proof; that a path leads
+/// to a port is its owner's word, see [`astray`].
 pub(super) fn registration(qp: &KernelQp) -> Option<Register> {
     let snapshot = qp.snapshot?;
     let is_connected = match qp.left_alone {

@@ -387,7 +387,7 @@ fn one_that_is_left_alone_is_closed_and_comes_back() {
 }
 
 #[test]
-fn one_that_stays_in_rtr_is_refused_until_it_sends() {
+fn one_that_stays_in_rtr_is_the_engines_and_again_when_it_sends() {
     let mut all = known();
     let receiver = KernelQp {
         left_alone: Some(LeftAlone::ResponderOnly),
@@ -398,7 +398,7 @@ fn one_that_stays_in_rtr_is_refused_until_it_sends() {
         ..queue_pair(1, None)
     };
     all.handle_new(NOW, receiver.clone());
-    assert_eq!(outputs(&mut all), ["refused 1 ReceivesOnly"]);
+    assert_eq!(outputs(&mut all), ["register 1 passive"]);
     all.order(FIRST, Order::Refuse(Refusal::ReceivesOnly));
     let seen: Vec<_> = all.after(None).map(|seen| seen.care).collect();
     assert_eq!(seen, [Care::Refused(Refusal::ReceivesOnly)]);

@@ -371,7 +371,7 @@ fn a_queue_pair_that_goes_astray_is_refused_and_the_engine_not_told() {
 }
 
 #[test]
-fn a_queue_pair_in_rtr_is_the_engines_as_one_that_only_receives() {
+fn a_queue_pair_in_rtr_is_the_engines_with_that_state() {
     let mut bench = Bench::new("receiver");
     bench.know_port(1);
     let in_rtr = Snapshot {
@@ -394,7 +394,7 @@ fn a_queue_pair_in_rtr_is_the_engines_as_one_that_only_receives() {
     let number = (DEVICE, Qpn(0x101));
     bench.libraries.handle_known(NOW, ID, number, Some(&told));
     assert!(matches!(&bench.notes()[..], [Note::Engine(input)]
-            if matches!(**input, Input::Refused(_, _, _, Refusal::ReceivesOnly))));
+            if matches!(**input, Input::Register(_, _, it) if it.snapshot.qp_state == QpState::Rtr)));
 }
 
 /// The table was read just before the GID came, for whoever named one that the port has not.

@@ -4,7 +4,7 @@
 use std::io;
 use std::iter;
 
-use cm_msgs::control::{Cause, NO_TOKEN, QpState, Refusal, Register, Report};
+use cm_msgs::control::{Cause, NO_TOKEN, Refusal, Register, Report};
 use cm_msgs::path::Path;
 use cm_msgs::{Guid, Qpn};
 use statemachine::{ConnId, Input, Order, PortId, Time};
@@ -92,11 +92,8 @@ impl Libraries {
                 }
                 self.rounds.patrol.begin(now);
                 self.rounds.unregistered.remove(number);
-                let input = match register.snapshot.qp_state {
-                    QpState::Rtr => Input::Refused(id, payer, register, Refusal::ReceivesOnly),
-                    _ => Input::Register(id, payer, register),
-                };
-                self.notes.push_back(Note::engine(input));
+                self.notes
+                    .push_back(Note::engine(Input::Register(id, payer, register)));
             }
             Err(Objection::Unsettled(at)) => {
                 if let Some(registration) = self.registrations.get_mut(id) {
