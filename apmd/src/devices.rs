@@ -169,6 +169,8 @@ pub(crate) struct Device {
     pub(crate) node_guid: Guid,
     /// It claims automatic path migration.
     pub(crate) apm: bool,
+    /// A queue pair of it was given another primary path in SQD when that was tried.
+    pub(crate) moves_idle: bool,
     /// Its verbs side. Closed where no port is InfiniBand: some drivers of such devices (rdma_rxe, siw) have whoever
     /// removes a device wait until nobody has it open.
     pub(crate) verbs: Option<verbs::Device>,

@@ -27,6 +27,8 @@ const READ_TRIES: u8 = 3;
 pub(crate) struct DeviceFacts {
     /// The device claims automatic path migration.
     pub(crate) apm: bool,
+    /// A queue pair of it was given another primary path in SQD when that was tried.
+    pub(crate) moves_idle: bool,
     /// Ports of the device.
     pub(crate) ports: u8,
 }
@@ -286,6 +288,7 @@ impl PortWatch {
             pkeys: facts.map(|facts| used(&facts.pkeys)).unwrap_or_default(),
             infiniband: facts.is_none_or(|facts| facts.infiniband),
             apm: self.device.apm,
+            moves_idle: self.device.moves_idle,
             device_ports: self.device.ports,
             ..status
         }
@@ -384,6 +387,7 @@ mod tests {
     fn watch() -> PortWatch {
         let mut watch = PortWatch::new(DeviceFacts {
             apm: true,
+            moves_idle: false,
             ports: 2,
         });
         watch.set_facts(PortFacts {

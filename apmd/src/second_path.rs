@@ -37,6 +37,7 @@ mod tests {
             active: true,
             infiniband: true,
             apm: true,
+            moves_idle: false,
             ..PortStatus::default()
         }
     }

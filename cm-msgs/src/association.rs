@@ -18,7 +18,7 @@
 //! | 18..20 | remote LID of its primary path |
 //! | 20..92 | four times GID (16), LID (2) |
 //! | 92 | REP: why failover is refused, 0 not |
-//! | 93 | all but REQ, which ends before it: bits 7-5: place of the primary path's local port among the ports, from 1, 0 not told; bits 3-0: the fourth to the first port are drained |
+//! | 93 | all but REQ, which ends before it: bits 7-5: place of the primary path's local port among the ports, from 1, 0 not told; bit 4: the sender's end can be moved while it is idle; bits 3-0: the fourth to the first port are drained |
 //!
 //! DREQ has data of its own, of which an apmd that does not know it makes nothing:
 //!
@@ -193,6 +193,9 @@ pub struct State {
     pub migration: MigrationState,
     /// Whether it leaves a path that works.
     pub movement: Movement,
+    /// Whether its QP can be given another primary path while it waits for traffic in ReArm, because its device has the
+    /// transitions and whoever has the QP makes them. A REQ does not tell; an apmd that does not know the field sends 0.
+    pub moves_idle: bool,
     /// The ports of its device.
     pub ports: Ports,
 }
@@ -205,6 +208,7 @@ impl Default for State {
             place: 0,
             migration: MigrationState::Migrated,
             movement: Movement::None,
+            moves_idle: false,
             ports: Ports::default(),
         }
     }
@@ -303,6 +307,7 @@ attribute! {
         port_count: u8 = [5, 5, 3],
         primary: PrimaryPath = { port: [8, 0, 8], local: [16, 0, 16], remote: [18, 0, 16] },
         place: u8 = [93, 0, 3],
+        moves_idle: bool = [93, 3, 1],
         peer_qpn: Qpn = [9, 0, 24],
         sequence: u32 = [12, 0, 32],
         first: PeerPort = {
@@ -333,6 +338,7 @@ impl Block {
             place,
             migration,
             movement,
+            moves_idle,
             ports,
         } = *state;
         let [first, second, third, fourth] = ports.slots;
@@ -345,6 +351,7 @@ impl Block {
             port_count: ports.len,
             primary,
             place,
+            moves_idle,
             sequence,
             first,
             second,
@@ -378,6 +385,7 @@ impl Block {
             },
             migration: migration.ok_or(AssociationError::MigrationState(self.migration))?,
             movement: Movement::from_code(self.movement),
+            moves_idle: self.moves_idle,
             ports: Ports {
                 slots,
                 len: self.port_count,
@@ -487,6 +495,7 @@ mod tests {
             place: 0,
             migration: MigrationState::Armed,
             movement: Movement::Left,
+            moves_idle: false,
             ports: Ports::new((1..=ports).map(port)),
         }
     }
@@ -600,6 +609,22 @@ mod tests {
         assert_eq!(second.with_primary_at(port(3).gid), state(2));
         assert_eq!(second.with_primary_at(Gid::default()), state(2));
         assert_eq!(state(2).primary_port(), None);
+    }
+
+    #[test]
+    fn that_an_idle_end_can_be_moved_is_told_in_all_but_a_req() {
+        let movable = State {
+            moves_idle: true,
+            ..state(2)
+        };
+        assert_eq!(movable.encode::<148>()[93], 1 << 4);
+        assert_eq!(State::decode(&movable.encode::<148>()), Ok(movable));
+        let req = ReqData {
+            state: movable,
+            ..ReqData::default()
+        };
+        let heard = ReqData::decode(&req.encode()).map(|req| req.state);
+        assert_eq!(heard, Ok(state(2)));
     }
 
     #[test]

@@ -4,12 +4,14 @@
 use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cm_msgs::control::{MigrationState, PolicyOverride, Role, Snapshot};
+use cm_msgs::control::{Migrate, MigrationState, PolicyOverride, Report, Role, Snapshot};
 use cm_msgs::{Gid, Guid, Qpn};
+use nix::errno::Errno;
 
-use crate::queue_pair::QueuePair;
+use crate::idle_move;
+use crate::queue_pair::{KnownGids, QueuePair};
 
 /// The address of an application's `rdma_cm_id`: a key, never dereferenced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -79,7 +81,14 @@ pub(crate) struct Connection {
     protection: AtomicU8,
     /// It is not on the path on which it was established.
     moved: AtomicBool,
-    qp: Mutex<Option<Arc<dyn QueuePair>>>,
+    qp: Mutex<Option<Held>>,
+}
+
+/// A QP that is in use.
+struct Held {
+    qp: Arc<dyn QueuePair>,
+    /// It is in SQD because we moved it, and has not been let go on.
+    suspended: bool,
 }
 
 /// What a new [`Connection`] is made of.
@@ -113,28 +122,78 @@ impl Connection {
             policy: Mutex::new(description.policy),
             protection: AtomicU8::new(Protection::Unmanaged as u8),
             moved: AtomicBool::new(false),
-            qp: Mutex::new(Some(description.qp)),
+            qp: Mutex::new(Some(Held {
+                qp: description.qp,
+                suspended: false,
+            })),
         }
     }
 
     /// Calls `f` with the QP, which cannot be destroyed meanwhile. `None`: it is gone.
     pub(crate) fn with_qp<T>(&self, f: impl FnOnce(&dyn QueuePair) -> T) -> Option<T> {
-        let qp = self.qp.lock().unwrap_or_else(PoisonError::into_inner);
-        qp.as_deref().map(f)
+        let held = self.held();
+        held.as_ref().map(|held| f(&*held.qp))
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.qp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out an order to leave the primary though there is no traffic; `None`: the QP is gone.
+    pub(crate) fn move_idle(
+        &self,
+        gids: &KnownGids,
+        order: &Migrate,
+    ) -> Option<Result<Report, Errno>> {
+        let mut held = self.held();
+        let Held { qp, suspended } = held.as_mut()?;
+        Some(idle_move::carry_out(&**qp, gids, order, suspended))
+    }
+
+    /// Whether a move has left the QP in SQD.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.held().as_ref().is_some_and(|held| held.suspended)
+    }
+
+    /// Lets the QP go on if a move has left it in SQD. Whether it is still there.
+    pub(crate) fn resume(&self) -> bool {
+        let mut held = self.held();
+        let Some(Held { qp, suspended }) = held.as_mut() else {
+            return false;
+        };
+        if *suspended && let Err(errno) = idle_move::resume(&**qp, suspended) {
+            crate::log::debug(&format_args!(
+                "connection {}: still in SQD after a move: {errno}",
+                self.number
+            ));
+        }
+        *suspended
     }
 
     /// Lets go of the QP. When this returns nobody uses it, and nobody will.
     pub(crate) fn release_qp(&self) {
-        *self.qp.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.held() = None;
     }
 
     /// Runs a change of the application's while nobody else uses the QP, and lets go of it if that succeeded. A
     /// change that fails changes nothing.
     pub(crate) fn release_qp_by(&self, change: impl FnOnce() -> c_int) -> c_int {
-        let mut qp = self.qp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
         let result = change();
         if result == 0 {
-            *qp = None;
+            *held = None;
+        }
+        result
+    }
+
+    /// Runs a change of the application's, after which the QP stays in its connection, while nobody else uses it: it
+    /// does not find the QP in the middle of a move. `state`: it says in which state the QP is to be, and it is not ours
+    /// to say otherwise.
+    pub(crate) fn change_by_owner(&self, state: bool, change: impl FnOnce() -> c_int) -> c_int {
+        let mut held = self.held();
+        let result = change();
+        if let Some(held) = held.as_mut().filter(|_| state && result == 0) {
+            held.suspended = false;
         }
         result
     }

@@ -16,6 +16,7 @@
 //! | `peers` | whether daemons answer at peers' ports |
 //! | `arrivals` | new connections, until no more come |
 //! | `tracked`, `order` | one connection on that thread; carrying out an order |
+//! | `idle_move` | giving a QP without traffic another primary path, in SQD |
 //! | `standing` | migrating without a daemon when a local port fails |
 //! | `thread` | starting the commit thread |
 //! | `leak_check` | what LeakSanitizer should not look for |
@@ -34,6 +35,7 @@ mod commit;
 mod connection;
 mod device;
 mod export;
+mod idle_move;
 mod interpose;
 mod leak_check;
 mod library;

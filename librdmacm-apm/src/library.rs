@@ -357,17 +357,17 @@ impl Library {
     }
 
     /// The connection that a modify of the application's takes from us, should it succeed.
-    pub(crate) fn taken_by(
-        &'static self,
-        qp: *mut ibv_qp,
-        change: Change,
-    ) -> Option<Arc<Connection>> {
-        let known = || self.registry.by_qp(QpKey(qp as usize));
+    pub(crate) fn takes(&self, connection: &Connection, change: Change) -> bool {
         match change {
-            Change::EndsConnection => known(),
-            Change::Paths => known().filter(|known| !known.opted_in()),
-            Change::ReadyToSend | Change::ReadyToReceive | Change::Other => None,
+            Change::EndsConnection => true,
+            Change::Paths => !connection.opted_in(),
+            Change::ReadyToSend | Change::ReadyToReceive | Change::Other => false,
         }
+    }
+
+    /// The connection that has this QP.
+    pub(crate) fn known_by(&'static self, qp: *mut ibv_qp) -> Option<Arc<Connection>> {
+        self.registry.by_qp(QpKey(qp as usize))
     }
 
     /// A modify of the application's has succeeded.

@@ -11,7 +11,7 @@ use cm_msgs::{Gid, Lid, Qpn};
 use nix::errno::Errno;
 use rdma_sys::{
     ibv_ah_attr, ibv_gid, ibv_global_route, ibv_mig_state, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask,
-    ibv_qp_init_attr, ibv_query_qp,
+    ibv_qp_init_attr, ibv_qp_state, ibv_query_qp,
 };
 
 use crate::device::{Device, check};
@@ -64,6 +64,13 @@ impl Qp {
     fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         // SAFETY: the QP exists, and every attribute in the mask is set.
         check(unsafe { (real().ibv_modify_qp)(self.0.as_ptr(), attr, mask as i32) })
+    }
+
+    fn set_state(&self, state: ibv_qp_state::Type) -> Result<(), Errno> {
+        // SAFETY: all zero is valid.
+        let mut attr: ibv_qp_attr = unsafe { zeroed() };
+        attr.qp_state = state;
+        self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0)
     }
 
     fn snapshot(&self, attr: &ibv_qp_attr, gids: &KnownGids) -> Result<Snapshot, Errno> {
@@ -215,6 +222,34 @@ impl QueuePair for Qp {
         let mut attr: ibv_qp_attr = unsafe { zeroed() };
         attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
         self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0)
+    }
+
+    fn suspend(&self) -> Result<(), Errno> {
+        self.set_state(ibv_qp_state::IBV_QPS_SQD)
+    }
+
+    fn is_drained(&self) -> Result<bool, Errno> {
+        let attr = self.query_of(ibv_qp_attr_mask::IBV_QP_STATE.0)?;
+        Ok(attr.qp_state == ibv_qp_state::IBV_QPS_SQD && attr.sq_draining == 0)
+    }
+
+    fn set_primary(&self, primary: &Path) -> Result<(), Errno> {
+        let (ah_attr, pkey_index) = self.address(primary)?;
+        // SAFETY: all zero is valid.
+        let mut attr: ibv_qp_attr = unsafe { zeroed() };
+        attr.ah_attr = ah_attr;
+        attr.pkey_index = pkey_index;
+        attr.port_num = primary.port;
+        attr.timeout = primary.ack_timeout;
+        let mask = ibv_qp_attr_mask::IBV_QP_AV.0
+            | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0
+            | ibv_qp_attr_mask::IBV_QP_PORT.0
+            | ibv_qp_attr_mask::IBV_QP_TIMEOUT.0;
+        self.modify(&mut attr, mask)
+    }
+
+    fn resume(&self) -> Result<(), Errno> {
+        self.set_state(ibv_qp_state::IBV_QPS_RTS)
     }
 
     fn leads_back(&self, path: &Path) -> bool {

@@ -21,6 +21,14 @@ pub(crate) trait QueuePair: Send + Sync {
     fn is_port_up(&self, port: u8) -> Result<bool, Errno>;
     /// Sets the migration state to Migrated.
     fn migrate(&self) -> Result<(), Errno>;
+    /// From RTS to SQD: what is posted from now on waits. No event tells the application when it is drained.
+    fn suspend(&self) -> Result<(), Errno>;
+    /// Whether nothing is outstanding in SQD.
+    fn is_drained(&self) -> Result<bool, Errno>;
+    /// In SQD, gives it this primary path. Its alternate stays what it is.
+    fn set_primary(&self, primary: &Path) -> Result<(), Errno>;
+    /// From SQD to RTS.
+    fn resume(&self) -> Result<(), Errno>;
     /// Whether a path ends at the device where it begins.
     fn leads_back(&self, path: &Path) -> bool;
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use cm_msgs::Gid;
 use cm_msgs::control::{
-    Cause, Load, MigrationState, PeerPort, QpState, Register, Report, Role, Snapshot, Stand,
+    Cause, Load, Migrate, MigrationState, PeerPort, QpState, Register, Report, Role, Snapshot,
+    Stand,
 };
 use cm_msgs::path::Path;
 use nix::errno::Errno;
@@ -151,6 +152,7 @@ impl Tracked {
     /// Looks at the QP. `seen`: an asynchronous event says that there is something to see.
     /// Returns what the daemon should know.
     pub(crate) fn look(&mut self, now: Instant, seen: Option<Cause>) -> Option<Report> {
+        self.connection.resume();
         let snapshot = match self.connection.with_qp(|qp| qp.read(&self.gids))? {
             Ok(snapshot) => snapshot,
             Err(errno) => {
@@ -179,13 +181,28 @@ impl Tracked {
         order: impl FnOnce(&dyn QueuePair, &KnownGids) -> Result<Report, Errno>,
     ) -> Option<Report> {
         let result = self.connection.with_qp(|qp| order(qp, &self.gids))?;
+        Some(self.carried_out(now, token, result))
+    }
+
+    /// Carries out an order to leave the primary though there is no traffic; `None`: the QP is gone. What the QP was told
+    /// before of migrating by itself was for that primary.
+    pub(crate) fn move_idle(&mut self, now: Instant, order: &Migrate) -> Option<Report> {
+        let result = self.connection.move_idle(&self.gids, order)?;
+        let report = self.carried_out(now, order.token, result);
+        if !report.snapshot.primary.same_way(&order.primary) {
+            self.standing = None;
+        }
+        Some(report)
+    }
+
+    fn carried_out(&mut self, now: Instant, token: u32, result: Result<Report, Errno>) -> Report {
         let report = result.unwrap_or_else(|errno| Report {
             cause: order::failed(token, errno),
             snapshot: self.last,
         });
         self.watch = None;
         self.saw(report.snapshot, now);
-        Some(report)
+        report
     }
 
     /// Carries out a load order; `None`: the QP is gone. What the QP was told before of migrating by
@@ -282,6 +299,9 @@ impl Tracked {
                 Some(past) => Watch::after(now, (past.interval * 2).min(SLOWEST_LOOK)),
                 None => Watch::after(now, FIRST_LOOK),
             }),
+            (QpState::Sqd, _) if self.connection.is_suspended() => {
+                Some(Watch::after(now, FIRST_LOOK))
+            }
             // No event tells that the application lets its send queue go on.
             (QpState::Sqd, _) => Some(Watch::after(now, SLOWEST_LOOK)),
             (QpState::Rts, _) => Some(Watch::after(now, PATROL)),
@@ -309,7 +329,7 @@ fn read_first(
 #[cfg(test)]
 mod tests {
     use cm_msgs::Lid;
-    use cm_msgs::control::{Migrate, PolicyOverride};
+    use cm_msgs::control::PolicyOverride;
 
     use super::*;
     use crate::connection::{ContextKey, Description, QpKey};

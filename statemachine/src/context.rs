@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every part of the engine works with: ports, timers, names, and the way out.
 
+use alloc::collections::BTreeSet;
 use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -138,6 +139,8 @@ pub(crate) struct Context {
     pub(crate) failbacks: Failbacks,
     pub(crate) questions: Questions,
     pub(crate) probes: Probes,
+    /// The clients that can give an idle QP another primary path.
+    pub(crate) movers: BTreeSet<u32>,
     pub(crate) random: Random,
     token: u32,
 }
@@ -166,6 +169,7 @@ impl Context {
             failbacks: Failbacks::default(),
             questions: Questions::default(),
             probes,
+            movers: BTreeSet::new(),
             random,
             token: 0,
         }

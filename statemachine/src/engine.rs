@@ -25,7 +25,7 @@ use crate::overlap::Overlap;
 use crate::parked::{Parked, ParkedReqs};
 use crate::path_index::{Concerned, PathCount};
 use crate::port::{Change, Port};
-use crate::probe::{Hearer, Probe};
+use crate::probe::{Answerer, Hearer, Probe};
 use crate::random::Random;
 use crate::schedule::Class;
 use crate::sender::Sender;
@@ -87,6 +87,7 @@ impl Engine {
         match input {
             Input::Timeout => {}
             Input::Port(id, status) => self.port(id, status),
+            Input::MovesIdle(client) => self.moves_idle(client),
             Input::Register(id, payer, register) => self.register(id, payer, &register, None),
             Input::Refused(id, payer, register, why) => {
                 self.register(id, payer, &register, Some(why));
@@ -110,7 +111,7 @@ impl Engine {
                 origin,
             } => self.paths(query, result, origin),
             Input::Crowded(port) => self.cx.probes.crowded(self.cx.now, port),
-            Input::Probed(answer) => self.probed(&answer),
+            Input::Probed(answer, by) => self.probed(&answer, by),
             Input::Assessed { query, overlaps } => self.assessed(query, &overlaps),
             Input::FabricChanged => self.fabric_changed(),
             Input::Notice(port, notice) => self.notice(port, notice),
@@ -356,9 +357,9 @@ impl Engine {
         }
     }
 
-    fn probed(&mut self, answer: &Probe) {
+    fn probed(&mut self, answer: &Probe, by: Answerer) {
         let cx = &mut self.cx;
-        if cx.probes.take(cx.now, answer, cx.config.verify) {
+        if cx.probes.take(cx.now, answer, by, cx.config.verify) {
             cx.counters.probes_answered += 1;
         }
     }
@@ -520,7 +521,15 @@ impl Engine {
         }
     }
 
+    fn moves_idle(&mut self, client: u32) {
+        self.cx.movers.insert(client);
+        for (_, conn) in self.conns.range_mut(ConnId::of_client(client)) {
+            conn.owner_moves_idle(&mut self.cx);
+        }
+    }
+
     fn client_gone(&mut self, client: u32) {
+        self.cx.movers.remove(&client);
         let conns = self.conns.range(ConnId::of_client(client));
         let ids: Vec<ConnId> = conns.map(|(&id, _)| id).collect();
         for id in ids {

@@ -46,6 +46,10 @@ mod removal {
         HandshakeFirst,
         /// Only an armed QP is migrated.
         OnlyArmed,
+        /// An idle connection is moved first at one end only if the peer can follow.
+        IdlePeer,
+        /// Only a QP whose device and library can do it is moved while it is idle.
+        IdleDevice,
         /// Nobody is sent to an alternate whose own port is down.
         AlternateUp,
         /// An alternate begins at a port that is up: for who chooses it, and for who is asked.

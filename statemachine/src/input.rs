@@ -13,7 +13,7 @@ use strum::{Display, EnumString};
 use crate::id::{ConnId, Payer, PortId};
 use crate::notices::Notice;
 use crate::overlap::Overlap;
-use crate::probe::Probe;
+use crate::probe::{Answerer, Probe};
 
 /// A local port as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -38,6 +38,8 @@ pub struct PortStatus {
     pub rate: u8,
     /// The device claims automatic path migration.
     pub apm: bool,
+    /// A QP of the device was given another primary path in SQD when this was tried.
+    pub moves_idle: bool,
     /// Link layer InfiniBand.
     pub infiniband: bool,
     /// Ports of its device.
@@ -150,6 +152,8 @@ pub enum Input {
     Timeout,
     /// A local port is (now) like this; `None`: it is gone.
     Port(PortId, Option<PortStatus>),
+    /// This library (or the kernel module) understands [`Order::MoveIdle`](crate::Order::MoveIdle).
+    MovesIdle(u32),
     /// A library registers a connection.
     Register(ConnId, Payer, Register),
     /// A connection that whoever has its QP cannot give an alternate: operators and its peer are told.
@@ -169,7 +173,7 @@ pub enum Input {
     /// MADs come in by this local port faster than they are handled: what others send may be late.
     Crowded(PortId),
     /// The answer to a probe, by the path that it names: whoever is at its far end is there.
-    Probed(Probe),
+    Probed(Probe, Answerer),
     /// Answer to a path query.
     Paths {
         /// The query's number.

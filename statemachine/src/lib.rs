@@ -98,7 +98,7 @@ pub use overlap::{Assess, Overlap, PathEnds};
 pub use presence::{
     FarPort, MadWay, PeerPresence, PeerQuestion, PresenceCounters, PresenceTransmit,
 };
-pub use probe::{PathHealth, Probe, ProbePath};
+pub use probe::{Answerer, PathHealth, Probe, ProbePath};
 pub use random::Random;
 pub use round_robin::key_after;
 pub use sender::Sender;

@@ -52,6 +52,8 @@ pub enum Order {
     Load(Load),
     /// Migrate now.
     Migrate(Migrate),
+    /// Migrate now if it is Armed; if it waits for traffic in ReArm, make the alternate its primary in SQD.
+    MoveIdle(Migrate),
     /// It may, or may no longer, migrate by itself. Nothing answers this.
     Stand(Stand),
     /// Query the QP and report; the report repeats this token.

@@ -380,6 +380,7 @@ mod tests {
             mtu: 4,
             rate: 7,
             apm: true,
+            moves_idle: false,
             infiniband: true,
             device_ports: 2,
         }

@@ -77,6 +77,9 @@ pub enum MigratedBy {
     /// Its library by itself, which we had allowed.
     #[strum(to_string = "by standing order")]
     StandingOrder,
+    /// Its library, because we ordered it, though it waited for traffic.
+    #[strum(to_string = "as ordered, while idle")]
+    IdleMove,
     /// The HCA, its retries used up; or the peer's packets.
     #[strum(to_string = "by hardware")]
     Hardware,
@@ -192,6 +195,8 @@ pub enum What {
     GoesTo(u8),
     /// The library was ordered to migrate away from this path.
     Migrate(PathLids),
+    /// It is to leave this path though it waits for traffic.
+    MoveIdle(PathLids),
     /// It has been ordered from one path to the other and back so often that it stays.
     ToAndFro,
     /// An order came too late: the QP was not as it expected.
@@ -336,6 +341,7 @@ impl fmt::Display for Trace {
             What::Load(path) => write!(f, "loading alternate: {path}"),
             What::GoesTo(port) => write!(f, "going to port {port}, as its policy says"),
             What::Migrate(path) => write!(f, "migrating away from {path}"),
+            What::MoveIdle(path) => write!(f, "moving away from {path} while idle"),
             What::ToAndFro => f.write_str(
                 "moved three times within a minute between the same two paths, or eight times in all, without a \
                  port's loss; staying until a port changes",

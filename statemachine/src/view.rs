@@ -211,6 +211,10 @@ pub enum Protection {
     /// The same, for so long that the connection is idle.
     #[strum(to_string = "rearming (idle)")]
     RearmingIdle,
+    /// The same, and if the primary is lost both ends are moved to the alternate in SQD. Until that is done, what is
+    /// sent is sent again.
+    #[strum(to_string = "idle (movable)")]
+    IdleMovable,
     /// Its library was ordered to load an alternate.
     Loading,
     /// Its library was ordered to migrate.
@@ -546,6 +550,8 @@ pub struct ConnectionCounters {
     pub ordered_migrations: u32,
     /// Of these, by a standing order: the library did not wait for the daemon.
     pub standing_migrations: u32,
+    /// Of the ordered ones, without traffic: the QP waited for it, and got its alternate as primary in SQD.
+    pub idle_moves: u32,
     /// Times it became armed.
     pub rearms: u32,
     /// LAPs sent, copies not counted.

@@ -2,6 +2,7 @@
 /*
  * Queue pairs: what rdmavt asks of a driver, and the send engine's turns.
  */
+#include <linux/module.h>
 #include <linux/slab.h>
 #include "shca.h"
 
@@ -305,9 +306,32 @@ static int mtu_to_path_mtu(u32 mtu)
 	return ib_mtu_int_to_enum(mtu);
 }
 
+/* Off: no queue pair gets to SQD, as with mlx5. */
+static bool sqd = true;
+module_param(sqd, bool, 0644);
+MODULE_PARM_DESC(sqd, "queue pairs can go to SQD");
+
+/*
+ * In SQD, the paths are changed and the QP goes on when its send queue is drained,
+ * IBA 10.3.1. rdmavt allows both at any time; what is outstanding would be sent again
+ * over another path.
+ */
+static bool sqd_forbids(const struct rvt_qp *qp, const struct ib_qp_attr *attr, int mask)
+{
+	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : qp->state;
+
+	if (qp->state == IB_QPS_RTS)
+		return to == IB_QPS_SQD && !READ_ONCE(sqd);
+	if (qp->state != IB_QPS_SQD || !qp->s_draining)
+		return false;
+	return to == IB_QPS_RTS || mask & (IB_QP_AV | IB_QP_PORT | IB_QP_PKEY_INDEX);
+}
+
 static int check_modify_qp(struct rvt_qp *qp, struct ib_qp_attr *attr, int mask,
 			   struct ib_udata *udata)
 {
+	if (sqd_forbids(qp, attr, mask))
+		return -EINVAL;
 	shca_apm_before_modify(to_shca_qp(qp), attr, mask);
 	return 0;
 }

@@ -69,6 +69,7 @@ fn local_port(last: u8) -> LocalPort {
     LocalPort {
         device: "hca0".to_owned(),
         status: PortStatus {
+            moves_idle: false,
             active: true,
             lid: Lid(last.into()),
             lmc: 0,

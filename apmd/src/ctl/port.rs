@@ -89,9 +89,10 @@ fn table(ports: &[model::Port], details: bool) -> String {
         ("INTERFACE", |port| or_dash(port.interface.clone())),
     ];
     if details {
-        columns.extend::<[Column<model::Port>; 5]>([
+        columns.extend::<[Column<model::Port>; 6]>([
             ("LMC", |port| port.link.lmc.to_string()),
             ("APM", |port| yes(port.apm)),
+            ("IDLE", |port| yes(port.moves_idle)),
             ("MADS", |port| yes(port.mads)),
             ("LINK", |port| port.link.link_layer.clone()),
             ("PKEYS", |port| {

@@ -11,6 +11,7 @@ use statemachine::{PortId, Time};
 
 use super::unopened::Unopened;
 use super::{Device, Devices, MadPort, Port, Settings};
+use crate::io::idle_trial;
 use crate::io::rdma_class::{self, Kind};
 use crate::io::umad::UmadName;
 use crate::io::verbs::Listed;
@@ -162,6 +163,7 @@ impl Devices {
         let name = &listed.name;
         let facts = DeviceFacts {
             apm: device.apm,
+            moves_idle: moves_idle(name, &device),
             ports: device.ports,
         };
         let node_guid = device.node_guid;
@@ -192,6 +194,7 @@ impl Devices {
                 %node_guid,
                 ports = facts.ports,
                 apm = facts.apm,
+                moves_idle = facts.moves_idle,
                 "device opened"
             ),
         }
@@ -203,6 +206,7 @@ impl Devices {
                 name: name.clone(),
                 node_guid,
                 apm: facts.apm,
+                moves_idle: facts.moves_idle,
                 verbs: (!foreign).then_some(device),
                 ports,
             },
@@ -232,6 +236,32 @@ impl Devices {
                 tracing::warn!(device = name.device, port = name.port, %path, %error, "umad not opened");
                 None
             }
+        }
+    }
+}
+
+/// Whether a queue pair of a device is given another primary path in SQD, as is tried.
+fn moves_idle(name: &str, device: &verbs::Device) -> bool {
+    let is_infiniband = |port: &u8| {
+        let facts = device.port_facts(*port);
+        facts.is_ok_and(|facts| facts.infiniband && !facts.grh_required)
+    };
+    let mut ports = (1..=device.ports).filter(is_infiniband);
+    let (Some(from), true) = (ports.next(), device.apm) else {
+        return false;
+    };
+    // Over one port between two of its LIDs.
+    let to = ports.next().unwrap_or(from);
+    match idle_trial::moves_idle(device, from, to) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::info!(
+                device = name,
+                %error,
+                "connections without traffic are not moved: the device does not give a queue pair another primary path \
+                 in state SQD"
+            );
+            false
         }
     }
 }
@@ -268,6 +298,7 @@ mod tests {
     fn devices() -> Devices {
         let facts = DeviceFacts {
             apm: true,
+            moves_idle: false,
             ports: 2,
         };
         let port = |port| Port {
@@ -280,6 +311,7 @@ mod tests {
             name: "mlx5_0".to_owned(),
             node_guid: GUID,
             apm: true,
+            moves_idle: false,
             verbs: None,
             ports: vec![port(1), port(2)],
         };

@@ -20,6 +20,7 @@ pub(crate) mod background;
 pub(crate) mod host_kernel;
 pub(crate) mod host_name;
 pub(crate) mod id_file;
+pub(crate) mod idle_trial;
 pub(crate) mod ls;
 pub(crate) mod neigh;
 mod netlink;
@@ -46,6 +47,7 @@ pub(crate) mod thread;
 pub(crate) mod ud_qp;
 pub(crate) mod umad;
 pub(crate) mod verbs;
+mod verbs_objects;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -557,7 +557,8 @@ impl QueuePairs {
                     standing: load.standing,
                 },
             ),
-            Order::Migrate(migrate) => {
+            // The module takes no orders to move what is not Armed; the engine knows, and gives none.
+            Order::Migrate(migrate) | Order::MoveIdle(migrate) => {
                 let primary = migrate.primary;
                 (Answer::Order(migrate.token), Ask::Migrate { primary })
             }

@@ -310,7 +310,7 @@ pub(crate) fn sums(protections: impl Iterator<Item = (Protection, Option<Grade>)
         *match protection {
             Protection::Armed => &mut sums.armed,
             Protection::Rearming => &mut sums.rearming,
-            Protection::RearmingIdle => {
+            Protection::RearmingIdle | Protection::IdleMovable => {
                 sums.rearming_idle += 1;
                 &mut sums.rearming
             }

@@ -151,6 +151,7 @@ mod tests {
             mtu: 5,
             rate: 7,
             apm: true,
+            moves_idle: false,
             infiniband: true,
             device_ports: 1,
         };

@@ -516,6 +516,10 @@ pub(crate) struct Port {
     pub(crate) state: String,
     /// The device claims automatic path migration.
     pub(crate) apm: bool,
+    /// A queue pair of the device was given another primary path in state SQD when that was tried: connections without
+    /// traffic can be moved.
+    #[serde(default)]
+    pub(crate) moves_idle: bool,
     /// Association MADs can be sent and received.
     pub(crate) mads: bool,
     #[serde(flatten)]

@@ -263,6 +263,7 @@ mod tests {
             node_guid: String::new(),
             state: state.to_owned(),
             apm: true,
+            moves_idle: true,
             mads: true,
             link: PortLink {
                 link_layer: "infiniband".to_owned(),

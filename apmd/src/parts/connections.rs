@@ -3,7 +3,8 @@
 
 use statemachine::view::Grade;
 use statemachine::{
-    ConnId, Engine, Input, Level, Order, PortId, Probe, Query, Random, Time, Trace, Transmit,
+    Answerer, ConnId, Engine, Input, Level, Order, PortId, Probe, Query, Random, Time, Trace,
+    Transmit,
 };
 
 use crate::config::Config;
@@ -56,7 +57,11 @@ impl Connections {
         let path = &answer.path;
         self.peer_daemons
             .answered(now, path.port, path.dlid, by_daemon);
-        self.engine.handle(now, Input::Probed(answer));
+        let by = match by_daemon {
+            true => Answerer::Daemon,
+            false => Answerer::Kernel,
+        };
+        self.engine.handle(now, Input::Probed(answer, by));
     }
 
     /// Whether peers' daemons answer.

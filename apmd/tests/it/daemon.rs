@@ -245,6 +245,7 @@ impl Socket {
 /// A library that has said hello is told what the daemon understands, and is welcome.
 pub(crate) fn assert_welcome(library: &Socket) {
     for want in [
+        FromDaemon::MovesIdle,
         FromDaemon::CountsLateAnswers,
         FromDaemon::AsksPartitions,
         FromDaemon::AsksPeers,

@@ -411,6 +411,7 @@ messages! {
         0x06 Policy [conn] { policy }
         0x07 AskPeerIn [question] { peer, pkey }
         0x08 AnswerCameLate [conn]
+        0x09 MovesIdle
     }
 }
 
@@ -427,6 +428,8 @@ messages! {
         0x89 Stand [conn] { stand }
         0x8a AsksPartitions
         0x8b CountsLateAnswers
+        0x8c MovesIdle
+        0x8d MoveIdle [conn] { migrate }
         0x8e Disconnected [conn]
     }
 }
@@ -531,6 +534,7 @@ mod tests {
                 pkey: PKey(0x8005),
             },
             FromLibrary::AnswerCameLate { conn: 9 },
+            FromLibrary::MovesIdle,
         ];
         all.extend(causes.map(|cause| FromLibrary::Report {
             conn: 6,
@@ -550,6 +554,7 @@ mod tests {
             FromDaemon::AsksPeers,
             FromDaemon::AsksPartitions,
             FromDaemon::CountsLateAnswers,
+            FromDaemon::MovesIdle,
             FromDaemon::Welcome,
             FromDaemon::Peer {
                 question: 7,
@@ -576,6 +581,13 @@ mod tests {
                 migrate: Migrate {
                     token: 3,
                     primary: path(5),
+                },
+            },
+            FromDaemon::MoveIdle {
+                conn: 2,
+                migrate: Migrate {
+                    token: 4,
+                    primary: path(6),
                 },
             },
             FromDaemon::Query { conn: 4, token: 6 },

@@ -66,6 +66,8 @@ pub enum FromLibrary {
         /// The library's number for the connection, which it has registered.
         conn: u64,
     },
+    /// [`FromDaemon::MoveIdle`] is understood here. Only to a daemon that has said [`FromDaemon::MovesIdle`].
+    MovesIdle,
 }
 
 /// What the daemon says.
@@ -79,6 +81,9 @@ pub enum FromDaemon {
     /// [`FromLibrary::AnswerCameLate`] is understood here. Said before `Welcome`; a library of an earlier release
     /// passes over it.
     CountsLateAnswers,
+    /// [`FromLibrary::MovesIdle`] is understood here. Said before `Welcome`; a library of an earlier release passes
+    /// over it.
+    MovesIdle,
     /// Answer to `Hello`.
     Welcome,
     /// Load an alternate path.
@@ -90,6 +95,14 @@ pub enum FromDaemon {
     },
     /// Migrate to the loaded alternate now.
     Migrate {
+        /// The library's number for the connection.
+        conn: u64,
+        /// The order.
+        migrate: Migrate,
+    },
+    /// Leave the primary for the loaded alternate, whether the QP is Armed or waits for traffic in ReArm. Only to a
+    /// library that has said [`FromLibrary::MovesIdle`].
+    MoveIdle {
         /// The library's number for the connection.
         conn: u64,
         /// The order.
@@ -243,7 +256,9 @@ pub struct Load {
     pub standing: bool,
 }
 
-/// Order: migrate by modify, if `primary` still is the primary and the QP is Armed.
+/// Order: leave `primary` for the loaded alternate, if `primary` still is the primary and the QP is Armed: migrate by
+/// modify. As [`FromDaemon::MoveIdle`] a QP in ReArm leaves it, too: it goes to SQD, gets the alternate as primary there,
+/// and goes back to RTS. Until another is loaded its alternate is its primary, and protects nothing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Migrate {
     /// Names the order in its report.

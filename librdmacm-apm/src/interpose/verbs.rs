@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 
 use cm_msgs::control::Cause;
-use rdma_sys::{ibv_async_event, ibv_context, ibv_qp, ibv_qp_attr};
+use rdma_sys::{ibv_async_event, ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask};
 
 use crate::change::Change;
 use crate::export::export;
@@ -40,8 +40,13 @@ unsafe extern "C-unwind" fn modify_qp(
     let modify = || unsafe { (real().ibv_modify_qp)(qp, attr, mask) };
     // What it does counts when it has succeeded. Until then the commit thread keeps off the QP: it must not load
     // a path between the application's modify and the moment in which that counts.
-    let result = match aside(None, || library().taken_by(qp, change)) {
-        Some(connection) => uncancelled(|| connection.release_qp_by(modify)),
+    // Nor must a change find the QP in the middle of a move.
+    let states = mask as u32 & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0;
+    let result = match aside(None, || library().known_by(qp)) {
+        Some(connection) if library().takes(&connection, change) => {
+            uncancelled(|| connection.release_qp_by(modify))
+        }
+        Some(connection) => uncancelled(|| connection.change_by_owner(states, modify)),
         None => modify(),
     };
     if result == 0 {

@@ -22,6 +22,10 @@ struct State {
     refuse: Option<Errno>,
     interference: Option<Interference>,
     down: Vec<u8>,
+    /// Something is outstanding over a path that is dead.
+    undrained: bool,
+    /// The device does not let a QP leave SQD before its send queue is drained.
+    resumes_drained_only: bool,
 }
 
 /// A path through local port `n`.
@@ -54,6 +58,8 @@ impl Model {
             refuse: None,
             interference: None,
             down: Vec::new(),
+            undrained: false,
+            resumes_drained_only: false,
         })))
     }
 
@@ -98,6 +104,14 @@ impl Model {
     /// From now on verbs refuse every modify with this, or none.
     pub(crate) fn refuse(&self, errno: impl Into<Option<Errno>>) {
         self.state().refuse = errno.into();
+    }
+
+    pub(crate) fn never_drains(&self, undrained: bool) {
+        self.state().undrained = undrained;
+    }
+
+    pub(crate) fn resumes_drained_only(&self) {
+        self.state().resumes_drained_only = true;
     }
 
     fn modify(&self, f: impl FnOnce(&mut Snapshot) -> Result<(), Errno>) -> Result<(), Errno> {
@@ -173,6 +187,40 @@ impl QueuePair for Model {
                 Ok(())
             }
             _ => Err(Errno::EINVAL),
+        })
+    }
+
+    fn suspend(&self) -> Result<(), Errno> {
+        self.modify(|qp| {
+            qp.qp_state = QpState::Sqd;
+            Ok(())
+        })
+    }
+
+    fn is_drained(&self) -> Result<bool, Errno> {
+        let state = self.state();
+        Ok(state.qp.qp_state == QpState::Sqd && !state.undrained)
+    }
+
+    fn set_primary(&self, primary: &Path) -> Result<(), Errno> {
+        let drained = self.is_drained()?;
+        self.modify(|qp| {
+            if !drained {
+                return Err(Errno::EINVAL);
+            }
+            qp.primary = *primary;
+            Ok(())
+        })
+    }
+
+    fn resume(&self) -> Result<(), Errno> {
+        let held = self.state().resumes_drained_only && !self.is_drained()?;
+        self.modify(|qp| match held {
+            true => Err(Errno::EINVAL),
+            false => {
+                qp.qp_state = QpState::Rts;
+                Ok(())
+            }
         })
     }
 

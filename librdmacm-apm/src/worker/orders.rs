@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use cm_msgs::control::{Cause, FromDaemon, Report};
+use cm_msgs::control::{Cause, FromDaemon, FromLibrary, Report};
 
 use super::{Asks, FIRST_RETRY, Uplink, Worker};
 use crate::commit::Delivery;
@@ -39,7 +39,9 @@ impl Worker {
             FromDaemon::Load { conn, load } if is_late => {
                 self.carry_out(conn, |tracked, now| tracked.load_late(now, &load));
             }
-            FromDaemon::Migrate { conn, migrate } if is_late => {
+            FromDaemon::Migrate { conn, migrate } | FromDaemon::MoveIdle { conn, migrate }
+                if is_late =>
+            {
                 let token = migrate.token;
                 self.carry_out(conn, |tracked, now| {
                     tracked.carry_out(now, token, |qp, gids| order::late(qp, gids, token))
@@ -52,6 +54,7 @@ impl Worker {
                     self.say_late(number);
                 }
             }
+            FromDaemon::MovesIdle => self.say(FromLibrary::MovesIdle),
             FromDaemon::AsksPartitions => self.asks(Asks::Yes { partitions: true }),
             FromDaemon::AsksPeers => {
                 if let Asks::Unknown(_) = self.asks {
@@ -75,6 +78,9 @@ impl Worker {
                     let token = migrate.token;
                     tracked.carry_out(now, token, |qp, gids| order::migrate(qp, gids, &migrate))
                 });
+            }
+            FromDaemon::MoveIdle { conn, migrate } => {
+                self.carry_out(conn, |tracked, now| tracked.move_idle(now, &migrate));
             }
             FromDaemon::Stand { conn, stand } => {
                 self.carry_out(conn, |tracked, _| {

@@ -9,7 +9,6 @@
 use cm_msgs::path::Path;
 
 use super::departure::Departure;
-use super::orders::OrderKind;
 use super::{Connection, Core, Side};
 use crate::context::{ConnAlarm, Context};
 use crate::id::PortId;
@@ -158,7 +157,7 @@ impl Connection {
         if core.refused.is_some() || !core.is_to_leave(cx, now) {
             return None;
         }
-        if core.orders.outstanding() == Some(OrderKind::Migrate) {
+        if core.orders.is_leaving() {
             return Some(Held::Migrating);
         }
         Some(

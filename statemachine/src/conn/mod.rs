@@ -13,6 +13,7 @@ mod failback_progress;
 mod following;
 mod granting;
 mod history;
+mod idle;
 mod leaving;
 mod noticed;
 mod orders;
@@ -44,7 +45,7 @@ use self::following::Following;
 use self::history::History;
 use self::orders::{OrderKind, Orders, QpChange};
 use self::passive::Passive;
-use self::peer::{OwnState, Peer};
+use self::peer::{OwnEnd, OwnState, Peer};
 use self::protection::ProtectionRecord;
 use self::qp::{Core, counting};
 use self::standing::StandingOrder;
@@ -112,9 +113,16 @@ impl Connection {
         cx.path_index
             .add(Member { payer, far, id }, node_guid, &snapshot);
         let refused = refused.or_else(|| refusal(cx, node_guid, &snapshot));
-        let place = cx
-            .ports
-            .place(PortId::new(node_guid, snapshot.primary.port));
+        let port = PortId::new(node_guid, snapshot.primary.port);
+        let port_moves = cx.ports.get(port);
+        let port_moves = port_moves.is_some_and(|port| port.status.moves_idle);
+        let own = OwnState::new(&OwnEnd {
+            qp: &snapshot,
+            distrusted: false,
+            moves_idle: port_moves && cx.movers.contains(&id.client),
+            place: cx.ports.place(port),
+            ports: &cx.ports.announce(node_guid),
+        });
         let core = Core {
             id,
             payer,
@@ -135,7 +143,7 @@ impl Connection {
             round_trip: RoundTrip::default(),
             distrusted: false,
             relabelled_from: Lid::default(),
-            own: OwnState::new(&snapshot, place, cx.ports.announce(node_guid)),
+            own,
             vouches_for: None,
             verify_at: VerifyAt::default(),
             refused,
@@ -455,12 +463,18 @@ impl Connection {
         active.negotiation.is_settled() && !alternate.as_ref().is_some_and(doubts)
     }
 
+    /// Whether the QP must leave its primary now for the alternate that it has loaded.
+    fn must_leave(&self, cx: &Context) -> bool {
+        self.core.must_migrate(cx, self.may_go_by_probes())
+            || self.core.must_move_idle(cx, self.has_agreed())
+    }
+
     /// Does what is due: the one place that decides to act, called after whatever happened.
     fn drive(&mut self, cx: &mut Context) {
         self.consider_failback(cx);
         let free = guard!(OneOrder, self.core.orders.outstanding().is_none());
         if self.core.refused.is_none() && free {
-            if self.core.must_migrate(cx, self.may_go_by_probes()) {
+            if self.must_leave(cx) {
                 self.core.leave_primary(cx);
             } else if !self.depart(cx) {
                 match &mut self.side {

@@ -16,6 +16,7 @@ use crate::view::Reason;
 pub(super) enum OrderKind {
     Load,
     Migrate,
+    MoveIdle,
     Query,
 }
 
@@ -83,6 +84,12 @@ impl Orders {
         self.outstanding.as_ref().map(|order| order.kind)
     }
 
+    /// Whether the library was ordered to have the QP leave its primary.
+    pub(super) fn is_leaving(&self) -> bool {
+        let kind = self.outstanding();
+        matches!(kind, Some(OrderKind::Migrate | OrderKind::MoveIdle))
+    }
+
     /// The alternate that the library was ordered to load, until it answers.
     pub(super) fn loading(&self) -> Option<&Path> {
         self.outstanding.as_ref()?.loading.as_ref()
@@ -145,7 +152,7 @@ impl Orders {
             // What an order to migrate asks for is done; that it comes too late is no news then.
             Cause::StandingOrder => {
                 let order = self.outstanding.as_ref();
-                let order = order.filter(|order| order.kind == OrderKind::Migrate)?;
+                let order = order.filter(|_| self.is_leaving())?;
                 self.overtaken = NonZeroU32::new(order.token);
                 return Some((order.kind, OrderEnd::Done));
             }
@@ -177,7 +184,9 @@ impl Orders {
             (_, OrderEnd::Done) => None,
             (_, OrderEnd::Stale) => Some(Reason::Stale),
             (_, OrderEnd::Silent) => Some(Reason::LibrarySilent),
-            (OrderKind::Migrate, OrderEnd::Failed(errno)) => Some(Reason::MigrateFailed(errno)),
+            (OrderKind::Migrate | OrderKind::MoveIdle, OrderEnd::Failed(errno)) => {
+                Some(Reason::MigrateFailed(errno))
+            }
             (_, OrderEnd::Failed(errno)) => Some(Reason::LoadFailed(errno)),
         };
     }

@@ -191,6 +191,12 @@ impl Passive {
         }
     }
 
+    /// Whether the peer has loaded the alternate that this end has, or is loading it: it has proposed it, and nothing
+    /// since. An APR that was lost is sent again.
+    pub(super) fn has_agreed(&self) -> bool {
+        self.proposed && !self.is_busy()
+    }
+
     /// Requests of its own without an answer.
     pub(super) fn in_flight(&self) -> u8 {
         u8::from(self.suggestion.is_in_flight())

@@ -29,6 +29,8 @@ pub(super) struct Peer {
     migration: Option<MigrationState>,
     /// Which of `ports` are drained: the first in bit 0.
     drained: u8,
+    /// Its QP can be moved while it waits for traffic.
+    moves_idle: bool,
     /// It has said since the handshake that its ports are others.
     has_other_ports: bool,
 }
@@ -87,6 +89,7 @@ impl Peer {
             movement: state.movement,
         });
         self.migration = Some(state.migration);
+        self.moves_idle = state.moves_idle;
         let told = state.ports.as_slice();
         let ports: Vec<PortAddress> = told.iter().map(address).collect();
         let bits = told.iter().rev();
@@ -160,6 +163,11 @@ impl Peer {
     /// Whether its QP is known to be Armed.
     pub(super) fn is_armed(&self) -> bool {
         self.migration == Some(MigrationState::Armed)
+    }
+
+    /// Whether its end can be given another primary while it waits for traffic.
+    pub(super) fn moves_idle(&self) -> bool {
+        self.moves_idle
     }
 
     /// Whether the peer is known to be on this path of ours. In two subnets with equal LIDs it may be on
@@ -237,6 +245,18 @@ fn address(port: &PeerPort) -> PortAddress {
     }
 }
 
+/// What the peer is told of this end.
+pub(super) struct OwnEnd<'a> {
+    pub(super) qp: &'a Snapshot,
+    /// Its alternate is no good.
+    pub(super) distrusted: bool,
+    /// It can be moved while it waits for traffic.
+    pub(super) moves_idle: bool,
+    /// Place of its primary's port among `ports`, from 1.
+    pub(super) place: u8,
+    pub(super) ports: &'a Arc<Ports>,
+}
+
 /// This end as it is told to the peer.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
@@ -248,6 +268,8 @@ pub(super) struct OwnState {
     place: u8,
     migration: MigrationState,
     movement: Movement,
+    /// It can be moved while it waits for traffic.
+    moves_idle: bool,
     /// All connections of a device share them.
     ports: Arc<Ports>,
     /// Sequence numbers of the last changes of the primary and of the ports.
@@ -262,14 +284,15 @@ pub(super) struct OwnState {
 }
 
 impl OwnState {
-    pub(super) fn new(qp: &Snapshot, place: u8, ports: Arc<Ports>) -> Self {
+    pub(super) fn new(end: &OwnEnd<'_>) -> Self {
         Self {
             sequence: 1,
-            primary: primary_path(qp),
-            place,
-            migration: migration(qp, false),
+            primary: primary_path(end.qp),
+            place: end.place,
+            migration: migration(end.qp, end.distrusted),
             movement: Movement::None,
-            ports,
+            moves_idle: end.moves_idle,
+            ports: Arc::clone(end.ports),
             primary_changed: 1,
             ports_changed: 1,
             leaves_since: 0,
@@ -278,22 +301,18 @@ impl OwnState {
         }
     }
 
-    /// This end is like this now. `distrusted`: its alternate is no good. `place`: of its primary's port among
-    /// `ports`.
-    pub(super) fn refresh(
-        &mut self,
-        qp: &Snapshot,
-        distrusted: bool,
-        place: u8,
-        ports: &Arc<Ports>,
-    ) {
-        self.place = place;
-        let (primary, migration) = (primary_path(qp), migration(qp, distrusted));
+    /// This end is like this now.
+    pub(super) fn refresh(&mut self, end: &OwnEnd<'_>) {
+        self.place = end.place;
+        let primary = primary_path(end.qp);
+        let migration = migration(end.qp, end.distrusted);
         let moved = primary != self.primary;
-        let other_ports = !Arc::ptr_eq(ports, &self.ports);
-        if !moved && !other_ports && migration == self.migration {
+        let other_ports = !Arc::ptr_eq(end.ports, &self.ports);
+        let other_ability = end.moves_idle != self.moves_idle;
+        if !moved && !other_ports && !other_ability && migration == self.migration {
             return;
         }
+        self.moves_idle = end.moves_idle;
         self.advance();
         if moved {
             // Hardware may have been faster than the order; the wish was there all the same.
@@ -304,8 +323,8 @@ impl OwnState {
             self.primary = primary;
             self.primary_changed = self.sequence;
         }
-        if other_ports {
-            self.ports = Arc::clone(ports);
+        if other_ports || other_ability {
+            self.ports = Arc::clone(end.ports);
             self.ports_changed = self.sequence;
         }
         self.migration = migration;
@@ -372,6 +391,7 @@ impl OwnState {
             place: self.place,
             migration: self.migration,
             movement: self.movement,
+            moves_idle: self.moves_idle,
             ports: *self.ports,
         }
     }

@@ -101,7 +101,7 @@ impl ProtectionRecord {
     ) -> bool {
         // That it is idle only time tells, which is no event.
         let to = match to {
-            Protection::RearmingIdle => Protection::Rearming,
+            Protection::RearmingIdle | Protection::IdleMovable => Protection::Rearming,
             to => to,
         };
         let from = core::mem::replace(&mut self.protection, to);
@@ -148,7 +148,7 @@ impl Connection {
         }
         let alternate_good = core.has_good_alternate(cx) && !self.forbids_alternate(cx);
         // Asked before Armed: what the QP was read as is about to be over.
-        if core.orders.outstanding() == Some(OrderKind::Migrate) {
+        if core.orders.is_leaving() {
             return (Protection::Migrating, Some(Reason::WaitingForLibrary));
         }
         if core.is_armed() && alternate_good {
@@ -176,10 +176,10 @@ impl Connection {
             _ => Reason::PrimaryPortDown,
         };
         let idle = now - core.since > cx.config.rearm_idle;
-        let protection = if idle {
-            Protection::RearmingIdle
-        } else {
-            Protection::Rearming
+        let protection = match idle {
+            true if core.is_movable(cx, self.has_agreed()) => Protection::IdleMovable,
+            true => Protection::RearmingIdle,
+            false => Protection::Rearming,
         };
         (protection, Some(reason))
     }
@@ -309,7 +309,7 @@ impl Connection {
 fn is_exposed(protection: Protection, reason: Option<Reason>) -> bool {
     match protection {
         Protection::Armed | Protection::Broken => false,
-        Protection::Rearming | Protection::RearmingIdle => {
+        Protection::Rearming | Protection::RearmingIdle | Protection::IdleMovable => {
             reason != Some(Reason::WaitingForTraffic)
         }
         Protection::Loading

@@ -17,7 +17,7 @@ use super::failback_progress::Failback;
 use super::following::Following;
 use super::history::History;
 use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
-use super::peer::{OwnState, Peer};
+use super::peer::{OwnEnd, OwnState, Peer};
 use super::standing::StandingOrder;
 use super::watched::Watched;
 use crate::candidate::CandidatePool;
@@ -288,6 +288,15 @@ impl Core {
         cx.order(self.id, Order::Migrate(Migrate { token, primary }));
     }
 
+    /// Has the QP leave its primary though it waits for traffic.
+    fn move_idle(&mut self, cx: &mut Context) {
+        self.failback.must();
+        let primary = self.qp.primary;
+        cx.trace(self.id, What::MoveIdle(PathLids::from(&primary)));
+        let token = self.orders.begin(cx, self.id, OrderKind::MoveIdle);
+        cx.order(self.id, Order::MoveIdle(Migrate { token, primary }));
+    }
+
     pub(super) fn query(&mut self, cx: &mut Context) {
         let token = self.orders.begin(cx, self.id, OrderKind::Query);
         cx.order(self.id, Order::Query(token));
@@ -307,12 +316,7 @@ impl Core {
         else {
             return false;
         };
-        let leads_on = !self.peer_lacks_port_of(cx, &alternate) && !self.is_suspect(cx, &alternate);
-        let primary = &self.qp.primary;
-        let wanted = self.peer.prefers(&alternate, primary)
-            || (agreed && self.is_primary_hollow(cx, &alternate));
-        ((self.is_primary_lost(cx) && leads_on)
-            || (wanted && !self.following.is_spent(cx.now, primary, &alternate)))
+        (self.peer_has_left(cx.now, &alternate) || self.has_lost_primary(cx, &alternate, agreed))
             && cx.config.port_down != PortDown::Wait
             && self.in_rts()
             && guard!(AlternateUp, self.is_up(cx, &alternate))
@@ -320,7 +324,21 @@ impl Core {
             && !cx.is_set(self.id, ConnAlarm::MigrateHold)
     }
 
-    /// Migrates, because [`Self::must_migrate`] or because the peer has.
+    /// Whether the peer has left the primary for this alternate, and is to be followed.
+    pub(super) fn peer_has_left(&self, now: Time, alternate: &Path) -> bool {
+        let primary = &self.qp.primary;
+        self.peer.prefers(alternate, primary) && !self.following.is_spent(now, primary, alternate)
+    }
+
+    /// Whether the primary carries nothing any more, and the alternate does, as far as ports, the peer and probes tell.
+    pub(super) fn has_lost_primary(&self, cx: &Context, alternate: &Path, agreed: bool) -> bool {
+        let leads_on = !self.peer_lacks_port_of(cx, alternate) && !self.is_suspect(cx, alternate);
+        let is_hollow = agreed && self.is_primary_hollow(cx, alternate);
+        (self.is_primary_lost(cx) && leads_on)
+            || (is_hollow && !self.following.is_spent(cx.now, &self.qp.primary, alternate))
+    }
+
+    /// Leaves it for the alternate, because [`Self::must_migrate`] or [`Self::must_move_idle`], or because the peer has.
     pub(super) fn leave_primary(&mut self, cx: &mut Context) {
         if let Some(alternate) = self.qp.alternate.filter(|_| !self.is_primary_lost(cx)) {
             let primary = self.qp.primary;
@@ -329,7 +347,10 @@ impl Core {
                 cx.trace(self.id, What::ToAndFro);
             }
         }
-        self.migrate(cx);
+        match self.is_armed() {
+            true => self.migrate(cx),
+            false => self.move_idle(cx),
+        }
     }
 
     /// Whether it has been moved to and fro between its two paths so often that it stays.
@@ -349,7 +370,14 @@ impl Core {
         let ports = cx.ports.announce(self.node_guid);
         let port = PortId::new(self.node_guid, self.qp.primary.port);
         let place = cx.ports.place(port);
-        self.own.refresh(&self.qp, self.distrusted, place, &ports);
+        let moves_idle = self.moves_idle(cx);
+        self.own.refresh(&OwnEnd {
+            qp: &self.qp,
+            distrusted: self.distrusted,
+            moves_idle,
+            place,
+            ports: &ports,
+        });
     }
 
     /// Whether the peer has to be told how this end is.
@@ -449,6 +477,11 @@ impl Core {
         let by = match (report.cause, self.orders.outstanding()) {
             (Cause::StandingOrder, _) => MigratedBy::StandingOrder,
             (_, Some(OrderKind::Migrate)) => MigratedBy::Order,
+            // It may have become Armed before the order came.
+            (_, Some(OrderKind::MoveIdle)) => match report.snapshot.migration {
+                MigrationState::Migrated => MigratedBy::Order,
+                MigrationState::Rearm | MigrationState::Armed => MigratedBy::IdleMove,
+            },
             _ => MigratedBy::Hardware,
         };
         let ended = self.orders.matches(cx, report.cause);
@@ -457,7 +490,9 @@ impl Core {
             .change(self.member(), self.node_guid, &old, &self.qp);
         self.keep_gids(&old);
         self.complete_paths(cx);
-        if old.migration != self.qp.migration {
+        let is_idle_still =
+            old.migration == self.qp.migration && old.primary.same_way(&self.qp.primary);
+        if !is_idle_still {
             self.since = cx.now;
         }
         if let Some((kind, end)) = ended {
@@ -554,7 +589,10 @@ impl Core {
                 self.distrusted = false;
                 self.event(cx, AppEvent::AltPathLoaded, 0);
             }
-            (OrderKind::Migrate, OrderEnd::Stale | OrderEnd::Failed(_) | OrderEnd::Silent) => {
+            (
+                OrderKind::Migrate | OrderKind::MoveIdle,
+                OrderEnd::Stale | OrderEnd::Failed(_) | OrderEnd::Silent,
+            ) => {
                 self.departure.give_up();
                 let delay = cx.backoff_delay(0);
                 cx.set(self.id, ConnAlarm::MigrateHold, delay);
@@ -646,6 +684,7 @@ impl Core {
         self.counters.migrations += 1;
         self.counters.ordered_migrations += u32::from(ordered);
         self.counters.standing_migrations += u32::from(by == MigratedBy::StandingOrder);
+        self.counters.idle_moves += u32::from(by == MigratedBy::IdleMove);
         cx.counters.migrations += 1;
         cx.counters.moves.count(cause);
         let (from, to) = (PathLids::from(&path), PathLids::from(&self.qp.primary));

@@ -52,6 +52,18 @@ impl World {
         })
     }
 
+    /// Nothing goes wrong until both ends have an alternate.
+    pub(super) fn run_until_loaded(&mut self) -> Verdict {
+        self.calm_down();
+        self.run_until(ARMED_WITHIN, |world| {
+            let mut hosts = world.hosts.iter();
+            match hosts.all(|host| host.qp.migration == MigrationState::Rearm) {
+                true => Ok(()),
+                false => Err("a QP has no alternate"),
+            }
+        })
+    }
+
     /// Ports stay as they are: no end takes itself for protected that is not.
     pub(super) fn run_to_truth(&mut self) -> Verdict {
         self.calm_down();
@@ -67,6 +79,7 @@ impl World {
     fn calm_down(&mut self) {
         self.left = Faults {
             stale_sa: self.left.stale_sa,
+            movable: self.left.movable,
             ..Faults::default()
         };
     }

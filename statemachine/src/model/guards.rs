@@ -6,7 +6,7 @@ use super::{say, search};
 use crate::guard::Guard;
 
 /// A check, and the setting in which it is missed.
-const GUARDS: [(Guard, &str); 10] = [
+const GUARDS: [(Guard, &str); 12] = [
     (Guard::WhereTheQpLeads, "stranger"),
     (Guard::HandshakeFirst, "stranger"),
     (Guard::OneOrder, "opening, slow library"),
@@ -17,6 +17,8 @@ const GUARDS: [(Guard, &str); 10] = [
     (Guard::OnlyArmed, "opening, a port goes"),
     (Guard::AlternatePortUp, "opening, a port goes"),
     (Guard::OneSap, "opening"),
+    (Guard::IdlePeer, "idle, one end only"),
+    (Guard::IdleDevice, "idle, one end only"),
 ];
 
 #[test]

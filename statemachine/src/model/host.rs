@@ -166,6 +166,21 @@ impl Host {
                     Cause::Stale { token }
                 }
             }
+            Order::MoveIdle(migrate) => {
+                let token = migrate.token;
+                let current = rts && qp.primary.same_way(&migrate.primary);
+                match qp.migration {
+                    MigrationState::Armed if current => {
+                        qp.order_migration();
+                        Cause::Done { token }
+                    }
+                    MigrationState::Rearm if current => {
+                        qp.move_idle();
+                        Cause::Done { token }
+                    }
+                    _ => Cause::Stale { token },
+                }
+            }
             Order::Query(token) => Cause::Query { token },
             Order::Refuse(_) | Order::Event(..) | Order::Stand(_) | Order::Disconnected => {
                 return;

@@ -89,6 +89,7 @@ impl Model for Checked {
             keeps::<9>,
             keeps::<10>,
             keeps::<11>,
+            keeps::<12>,
         ];
         let rules = Rule::ALL.iter().zip(keeps);
         let mut properties: Vec<_> = rules
@@ -192,7 +193,10 @@ fn describe(
             views,
         )
     });
-    std::format!("broken: {name}\n  by {actions:?}\n  in a calm: {ends:?}\n  {ends_as:#x?}")
+    let rule = end.broken.map(Rule::name);
+    std::format!(
+        "broken: {name}\n  by {actions:?}\n  in a calm: {ends:?}, {rule:?}\n  {ends_as:#x?}"
+    )
 }
 
 #[test]

@@ -102,6 +102,7 @@ pub(super) fn port_status(host: usize, port: u8, up: bool) -> PortStatus {
         mtu: 4,
         rate: 7,
         apm: true,
+        moves_idle: false,
         infiniband: true,
         device_ports: 2,
     }

@@ -33,6 +33,8 @@ pub(super) enum Rule {
     Traffic,
     /// Invariant 6: nobody is moved to where nothing gets through.
     MovedToDeadPort,
+    /// Invariant 6: without traffic nobody is moved unless the peer can follow.
+    LeftBehind,
     /// Invariant 8: an association is open with the peer's daemon.
     StrangersAssociation,
     /// Invariant 8: communication IDs are for the peer.
@@ -42,7 +44,7 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::AlternateIsPrimary,
         Self::AlternatePortDown,
         Self::ForbiddenModify,
@@ -52,6 +54,7 @@ impl Rule {
         Self::SecondSap,
         Self::Traffic,
         Self::MovedToDeadPort,
+        Self::LeftBehind,
         Self::StrangersAssociation,
         Self::TellsStranger,
         Self::AlternateAtStranger,
@@ -67,6 +70,7 @@ impl Rule {
             Self::SecondLap => "5: one LAP outstanding",
             Self::SecondSap => "5: one SAP outstanding",
             Self::Traffic => "5: MADs in proportion to inputs",
+            Self::LeftBehind => "6: without traffic nobody is moved unless the peer can follow",
             Self::MovedToDeadPort => "6: nobody is moved to a dead port",
             Self::StrangersAssociation => "8: associations are with the peer",
             Self::TellsStranger => "8: communication IDs are for the peer",
@@ -96,6 +100,16 @@ impl World {
                 if (told.qp_state, told.migration) != (QpState::Rts, MigrationState::Armed) {
                     self.breaks(Rule::ForbiddenModify);
                 }
+                migrate.token
+            }
+            Order::MoveIdle(migrate) => {
+                self.check_migrate(host);
+                let waits =
+                    (told.qp_state, told.migration) == (QpState::Rts, MigrationState::Rearm);
+                if !waits || !self.left.movable[host] {
+                    self.breaks(Rule::ForbiddenModify);
+                }
+                self.check_that_peer_follows(host);
                 migrate.token
             }
             // How the QP is may be asked at any time.
@@ -133,6 +147,15 @@ impl World {
         }
         if !self.is_up(host, alternate.port) {
             self.breaks(Rule::MovedToDeadPort);
+        }
+    }
+
+    /// An end that waits for traffic is moved to where the other is, or can be brought.
+    fn check_that_peer_follows(&mut self, host: usize) {
+        let [here, there] = [host, 1 - host].map(|host| &self.hosts[host]);
+        let follows = self.left.movable[1 - host] || there.qp.migration == MigrationState::Armed;
+        if !follows && !here.peer_was_there {
+            self.breaks(Rule::LeftBehind);
         }
     }
 

@@ -23,6 +23,8 @@ enum Start {
     Fresh,
     /// Both ends are armed.
     Armed,
+    /// Both ends have an alternate, and wait for traffic.
+    Idle,
 }
 
 /// A number from the environment.
@@ -55,6 +57,7 @@ impl Setting {
         match self.start {
             Start::Fresh => World::new(self.faults, removed),
             Start::Armed => World::armed(self.faults, removed),
+            Start::Idle => World::idle(self.faults, removed),
         }
     }
 
@@ -202,6 +205,54 @@ impl Setting {
                     losses: 3,
                     timers: 2,
                     migrations: 1,
+                    ..none
+                },
+            ),
+            Self::new(
+                "idle",
+                Start::Idle,
+                6,
+                Faults {
+                    ports: 2,
+                    losses: 1,
+                    timers: 2,
+                    movable: [true; 2],
+                    ..none
+                },
+            ),
+            Self::new(
+                "idle, slow library",
+                Start::Idle,
+                7,
+                Faults {
+                    ports: 1,
+                    migrations: 1,
+                    slow_library: true,
+                    timers: 1,
+                    movable: [true; 2],
+                    ..none
+                },
+            ),
+            Self::new(
+                "idle, restarts",
+                Start::Idle,
+                6,
+                Faults {
+                    restarts: 1,
+                    ports: 1,
+                    timers: 1,
+                    movable: [true; 2],
+                    ..none
+                },
+            ),
+            Self::new(
+                "idle, one end only",
+                Start::Idle,
+                6,
+                Faults {
+                    ports: 1,
+                    timers: 1,
+                    movable: [true, false],
                     ..none
                 },
             ),

@@ -20,7 +20,7 @@ use super::qp::Event;
 use super::rules::Rule;
 use crate::guard::{Guard, without};
 use crate::id::Payer;
-use crate::input::{Input, MadSource, Origin, QueryError};
+use crate::input::{Input, MadSource, Origin, PortStatus, QueryError};
 use crate::output::{Query, Transmit};
 
 /// How much may go wrong from here on.
@@ -45,6 +45,8 @@ pub(super) struct Faults {
     pub(super) slow_library: bool,
     /// The SA says that there is a path though a port of it is down.
     pub(super) stale_sa: bool,
+    /// Whether each host's queue pair can be moved while it waits for traffic.
+    pub(super) movable: [bool; 2],
 }
 
 /// One thing that happens.
@@ -89,6 +91,8 @@ pub(super) struct World {
     pub(super) left: Faults,
     /// The check that is left out.
     removed: Option<Guard>,
+    /// The applications send nothing yet.
+    silent: bool,
     pub(super) broken: Option<Rule>,
 }
 
@@ -122,12 +126,25 @@ impl World {
             sent: Vec::new(),
             left,
             removed,
+            silent: false,
             broken: None,
         };
         for host in [PASSIVE, ACTIVE] {
             world.start(host);
             world.register(host);
         }
+        world.seal([true; 2]);
+        world
+    }
+
+    /// The same a little later, when both QPs have an alternate and wait for traffic.
+    pub(super) fn idle(left: Faults, removed: Option<Guard>) -> Self {
+        let mut world = Self::new(left, None);
+        world.silent = true;
+        assert_eq!(world.run_until_loaded(), Ok(()));
+        world.silent = false;
+        world.left = left;
+        world.removed = removed;
         world.seal([true; 2]);
         world
     }
@@ -282,6 +299,9 @@ impl World {
     fn register(&mut self, host: usize) {
         let register = self.host(host).register();
         let id = self.hosts[host].id();
+        if self.left.movable[host] {
+            self.tell(host, Input::MovesIdle(id.client));
+        }
         self.tell(host, Input::Register(id, Payer(1), register));
         self.note_place(host, true);
     }
@@ -305,7 +325,10 @@ impl World {
     }
 
     fn tell_port(&mut self, host: usize, port: u8) {
-        let status = port_status(host, port, self.is_up(host, port));
+        let status = PortStatus {
+            moves_idle: self.left.movable[host],
+            ..port_status(host, port, self.is_up(host, port))
+        };
         self.tell(host, Input::Port(port_id(host, port), Some(status)));
     }
 
@@ -477,7 +500,8 @@ impl World {
     pub(super) fn would_change(&self, from: usize) -> bool {
         let sender = &self.hosts[from].qp;
         let mut receiver = self.hosts[1 - from].qp.clone();
-        self.passes(from)
+        !self.silent
+            && self.passes(from)
             && receiver
                 .receive(&sender.primary, sender.migreq())
                 .1

@@ -50,7 +50,7 @@ impl Probes {
             return false;
         };
         let lasted = |at: Time| path.began <= at && now - at < LASTED;
-        path.is_suspect() && other.answered.is_some_and(lasted)
+        path.is_suspect() && other.answered().is_some_and(lasted)
     }
 
     /// Returns why the suspect `path` is silent. It is a hole if `other` has been answered since `path` lost its first
@@ -61,7 +61,7 @@ impl Probes {
             return Silence::Unexplained;
         };
         let since = |at: Time| path.began <= at;
-        let answered = other.asked.is_some_and(since);
+        let answered = other.asked().is_some_and(since);
         let is_fair = other.prompt.iter().all(|&at| since(at))
             && usize::from(other.loss.clean()) >= other.prompt.len();
         let patience = other.loss.patience().max(path.loss.patience());

@@ -31,7 +31,7 @@ use self::far_ports::FarPorts;
 use self::lossy::LossyPaths;
 use self::pace::Pace;
 use self::queue::{PathQueue, ProbeSchedule};
-use self::state::PathState;
+use self::state::{LastAnswer, PathState};
 use self::tally::Tally;
 use crate::id::{ConnId, PortId};
 use crate::random::Random;
@@ -73,6 +73,15 @@ pub struct Probe {
     pub path: ProbePath,
     /// Lower half of the transaction ID.
     pub transaction_id: u32,
+}
+
+/// Who answers a probe. Of the peer's kernel nobody hears what becomes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Answerer {
+    /// The peer's daemon.
+    Daemon,
+    /// Its kernel: no daemon runs there.
+    Kernel,
 }
 
 /// What is known of a path.
@@ -268,7 +277,13 @@ impl Probes {
 
     /// When a probe came back last.
     pub(crate) fn answered(&self, path: &ProbePath) -> Option<Time> {
-        self.paths.get(path)?.answered
+        self.paths.get(path)?.answered()
+    }
+
+    /// Whether the last probe that came back was answered by the peer's daemon.
+    pub(crate) fn has_daemon(&self, path: &ProbePath) -> bool {
+        let last = self.paths.get(path).and_then(|state| state.last_answer);
+        last.is_some_and(|answer| answer.by == Answerer::Daemon)
     }
 
     /// Whether a probe that was sent since the last answer has been lost.
@@ -279,7 +294,7 @@ impl Probes {
 
     /// When the last of the probes that came back was sent.
     pub(crate) fn asked(&self, path: &ProbePath) -> Option<Time> {
-        self.paths.get(path)?.asked
+        self.paths.get(path)?.asked()
     }
 
     /// Somebody has to know now.
@@ -409,7 +424,13 @@ impl Probes {
     }
 
     /// An answer has come. False: nobody had asked.
-    pub(crate) fn take(&mut self, now: Time, answer: &Probe, verify: Duration) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        now: Time,
+        answer: &Probe,
+        by: Answerer,
+        verify: Duration,
+    ) -> bool {
         let path = answer.path;
         let interval = self.interval(&path, verify);
         // Where many are lost, whether that is over matters to improvements.
@@ -439,8 +460,8 @@ impl Probes {
         self.tally
             .change(path.port, state.health, PathHealth::Verified);
         state.health = PathHealth::Verified;
-        state.answered = Some(now);
-        state.asked = state.asked.max(Some(sent.at));
+        let asked = state.asked().unwrap_or(sent.at).max(sent.at);
+        state.last_answer = Some(LastAnswer { at: now, asked, by });
         state.unanswered = 0;
         let waits = core::mem::take(&mut state.waits);
         let wait = match state.loss.is_high() {

@@ -101,7 +101,7 @@ impl Probes {
         let crowded = self.is_crowded(now, port);
         // Each far port that ever answered, with the longest patience with a path to it that has lost a probe.
         let mut far_ports: BTreeMap<FarPort, Option<u8>> = BTreeMap::new();
-        let answered = |(_, state): &(&ProbePath, &PathState)| state.answered.is_some();
+        let answered = |(_, state): &(&ProbePath, &PathState)| state.answered().is_some();
         for (path, state) in self.over(port).filter(answered) {
             let is_lost = self.has_lost(now, path, state);
             let patience = is_lost.then(|| state.patience(crowded));
@@ -117,7 +117,7 @@ impl Probes {
 
     /// Whether the path has lost a probe, and was answered before: one that never was may lead to where nobody is.
     fn tells_loss(&self, now: Time, path: &ProbePath, state: &PathState) -> bool {
-        state.answered.is_some() && self.has_lost(now, path, state)
+        state.answered().is_some() && self.has_lost(now, path, state)
     }
 
     /// Whether the path has lost a probe since its port last carried one.

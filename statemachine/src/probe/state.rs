@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 
 use super::lateness::Lateness;
 use super::loss::LossRate;
-use super::{Finding, PATIENCE_IF_LATE, PathHealth, REPEAT};
+use super::{Answerer, Finding, PATIENCE_IF_LATE, PathHealth, REPEAT};
 use crate::id::ConnId;
 use crate::time::Time;
 
@@ -35,17 +35,34 @@ pub(super) struct PathState {
     pub(super) waits: bool,
     /// Somebody waits for the next answer.
     pub(super) awaited: bool,
-    /// When an answer came last.
-    pub(super) answered: Option<Time>,
-    /// When the probe was sent that this was the answer to.
-    pub(super) asked: Option<Time>,
+    pub(super) last_answer: Option<LastAnswer>,
     pub(super) lateness: Lateness,
     /// When probes were sent that were answered promptly, the last first.
     pub(super) prompt: [Time; 3],
     pub(super) loss: LossRate,
 }
 
+/// The last answer to a probe of a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastAnswer {
+    /// When it came.
+    pub(super) at: Time,
+    /// When the latest of the probes was sent that have been answered.
+    pub(super) asked: Time,
+    pub(super) by: Answerer,
+}
+
 impl PathState {
+    /// When an answer came last.
+    pub(super) fn answered(&self) -> Option<Time> {
+        self.last_answer.map(|answer| answer.at)
+    }
+
+    /// When the latest of the probes was sent that have been answered.
+    pub(super) fn asked(&self) -> Option<Time> {
+        self.last_answer.map(|answer| answer.asked)
+    }
+
     pub(super) fn is_suspect(&self) -> bool {
         self.health == PathHealth::Suspect
     }

@@ -64,7 +64,7 @@ impl World {
             while let Some(probe) = self.probes.poll(|_| true) {
                 if answers(probe.path) {
                     assert!(self.probes.expects(&probe));
-                    assert!(self.probes.take(self.now, &probe, VERIFY));
+                    assert!(self.probes.take(self.now, &probe, Answerer::Daemon, VERIFY));
                 }
             }
             // None waits from before.
@@ -197,11 +197,18 @@ fn only_the_asked_path_answers() {
     };
     for forged in [other, guessed] {
         assert!(!world.probes.expects(&forged));
-        assert!(!world.probes.take(Time(2), &forged, VERIFY));
+        assert!(
+            !world
+                .probes
+                .take(Time(2), &forged, Answerer::Daemon, VERIFY)
+        );
     }
     assert_eq!(world.probes.health(&path(0)), PathHealth::Unknown);
-    assert!(world.probes.take(Time(3), &probe, VERIFY));
-    assert!(!world.probes.take(Time(4), &probe, VERIFY), "once");
+    assert!(world.probes.take(Time(3), &probe, Answerer::Daemon, VERIFY));
+    assert!(
+        !world.probes.take(Time(4), &probe, Answerer::Daemon, VERIFY),
+        "once"
+    );
 }
 
 #[test]
@@ -213,7 +220,11 @@ fn a_late_answer_counts() {
         world.probes.due(Time(ms * 1_000), VERIFY);
         assert!(world.probes.poll(|_| true).is_some());
     }
-    assert!(world.probes.take(Time(390_000), &first, VERIFY));
+    assert!(
+        world
+            .probes
+            .take(Time(390_000), &first, Answerer::Daemon, VERIFY)
+    );
     assert_eq!(world.probes.health(&path(0)), PathHealth::Verified);
     let state = &world.probes.paths[&path(0)];
     assert_eq!(state.prompt, [Time(0); 3], "which is no prompt one");

@@ -125,6 +125,7 @@ pub(crate) fn status(number: u8, active: bool) -> PortStatus {
         mtu: 4,
         rate: 7,
         apm: true,
+        moves_idle: true,
         infiniband: true,
         device_ports: 2,
     }
@@ -210,20 +211,23 @@ fn qp() -> impl Strategy<Value = Qp> {
 }
 
 fn a_port() -> impl Strategy<Value = (PortId, Option<PortStatus>)> {
-    let odd = (any::<[u16; 4]>(), any::<[u8; 3]>(), any::<[bool; 3]>()).prop_map(
-        |([lid, sm_lid, pkey, sm], [lmc, mtu, ports], [active, apm, infiniband])| PortStatus {
-            active,
-            lid: Lid(lid),
-            lmc: lmc % 8,
-            sm_lid: Lid(sm_lid),
-            sm_guid: Guid(sm.into()),
-            gid: near(1).gid,
-            pkeys: vec![PKey(pkey)],
-            mtu,
-            rate: lmc,
-            apm,
-            infiniband,
-            device_ports: ports,
+    let odd = (any::<[u16; 4]>(), any::<[u8; 3]>(), any::<[bool; 4]>()).prop_map(
+        |([lid, sm_lid, pkey, sm], [lmc, mtu, ports], [active, apm, moves_idle, infiniband])| {
+            PortStatus {
+                active,
+                lid: Lid(lid),
+                lmc: lmc % 8,
+                sm_lid: Lid(sm_lid),
+                sm_guid: Guid(sm.into()),
+                gid: near(1).gid,
+                pkeys: vec![PKey(pkey)],
+                mtu,
+                rate: lmc,
+                apm,
+                moves_idle,
+                infiniband,
+                device_ports: ports,
+            }
         },
     );
     let usual =

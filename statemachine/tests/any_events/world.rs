@@ -76,6 +76,9 @@ impl World {
                     snapshot: snapshot(&qp),
                 };
                 let payer = Payer(conn.client.into());
+                if conn.client % 2 == 0 {
+                    self.tell(Input::MovesIdle(conn.client));
+                }
                 self.tell(Input::Register(id(conn), payer, register));
             }
             Event::Report(conn, cause, qp) => self.report(conn, cause, snapshot(&qp)),
@@ -199,6 +202,10 @@ impl World {
                     (told.qp_state, told.migration),
                     (QpState::Rts, MigrationState::Armed)
                 ),
+                Order::MoveIdle(_) => assert_eq!(
+                    (told.qp_state, told.migration),
+                    (QpState::Rts, MigrationState::Rearm)
+                ),
                 // Its primary is the QP's, which in RTS has or gets an alternate.
                 Order::Stand(stand) => {
                     assert!(stand.primary.same_way(&told.primary), "{stand:?}");
@@ -279,6 +286,12 @@ impl World {
                         ..told
                     },
                 )
+            }
+            Order::MoveIdle(migrate) => {
+                let primary = told.alternate.unwrap_or(told.primary);
+                let moved = Snapshot { primary, ..told };
+                let token = migrate.token;
+                (Cause::Done { token }, moved)
             }
             Order::Stand(stand) if stand.allowed => {
                 let primary = told.alternate.unwrap_or(told.primary);
@@ -519,6 +532,7 @@ fn state(pick: Pick) -> State {
         ports: Ports::new([port(1), port(2)]),
         migration: migrations[pick % 3],
         movement: movements[pick / 3 % 3],
+        moves_idle: pick / 9 % 2 == 1,
     }
 }
 

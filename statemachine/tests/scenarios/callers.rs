@@ -4,7 +4,9 @@
 use cm_msgs::control::{Cause, Refusal, Report};
 use cm_msgs::{Guid, Lid};
 use statemachine::view::Counters;
-use statemachine::{ConnId, Engine, Input, Notice, Order, PortId, Probe, ProbePath, Time};
+use statemachine::{
+    Answerer, ConnId, Engine, Input, Notice, Order, PortId, Probe, ProbePath, Time,
+};
 
 use super::pair::{ACTIVE, PASSIVE, Pair, base_lid, gid};
 
@@ -140,7 +142,7 @@ fn a_probe_is_its_own_until_it_has_come_back() {
     assert!(!engine.expects_probe(&Probe { path, ..probe }));
     let before = engine.counters().probes_answered;
     for answer in [other, probe, probe] {
-        pair.tell(ACTIVE, Input::Probed(answer));
+        pair.tell(ACTIVE, Input::Probed(answer, Answerer::Daemon));
     }
     let engine = self::engine(&pair, ACTIVE);
     assert!(!engine.expects_probe(&probe), "it has come back");

@@ -23,6 +23,7 @@ mod freshness;
 mod gids;
 mod history;
 mod idle;
+mod idle_moves;
 mod lost;
 mod lost_alternate;
 mod lost_primary;

@@ -7,7 +7,7 @@ use cm_msgs::Lid;
 use cm_msgs::path::Path;
 use statemachine::trace::What;
 use statemachine::view::{Grade, Protection, Reason};
-use statemachine::{Command, Config, Input, PathHealth, Probe};
+use statemachine::{Answerer, Command, Config, Input, PathHealth, Probe};
 
 use super::pair::{ACTIVE, Cable, Fabric, PASSIVE, Pair, PortOf, Weather, seeds, shared};
 
@@ -285,7 +285,7 @@ fn what_no_probe_asked_for_verifies_nothing() {
             },
             transaction_id: round,
         };
-        pair.hear(ACTIVE, Input::Probed(forged));
+        pair.hear(ACTIVE, Input::Probed(forged, Answerer::Daemon));
     }
     let (local, remote) = Pair::rails(&alternate(&pair, ACTIVE));
     assert_ne!(

@@ -39,6 +39,7 @@ fn status(number: u8, active: bool) -> PortStatus {
         mtu: 4,
         rate: 7,
         apm: true,
+        moves_idle: false,
         infiniband: true,
         device_ports: 2,
     }

@@ -34,6 +34,7 @@ pub(crate) fn status(host: usize, number: u8, active: bool) -> PortStatus {
         mtu: 4,
         rate: 7,
         apm: true,
+        moves_idle: false,
         infiniband: true,
         device_ports: 2,
     }

@@ -9,7 +9,9 @@ use cm_msgs::cm::Message;
 use cm_msgs::control::{Cause, MigrationState, NO_TOKEN, Report, Role, Snapshot};
 use cm_msgs::sa::PathRecord;
 use statemachine::view::Protection;
-use statemachine::{Engine, Input, MadSource, Order, Origin, PathQuery, Query, Time, Transmit};
+use statemachine::{
+    Answerer, Engine, Input, MadSource, Order, Origin, PathQuery, Query, Time, Transmit,
+};
 
 use crate::host::{config, engine, gid, id, lid, path, port, register, snapshot, status};
 use crate::{Figure, allocations};
@@ -161,7 +163,7 @@ impl Pair {
             {
                 continue;
             }
-            let answer = Input::Probed(probe);
+            let answer = Input::Probed(probe, Answerer::Daemon);
             self.wire.push_back((self.now + WIRE, host, answer));
         }
     }

@@ -15,6 +15,8 @@
  *     -v          with -o: every second queue pair, from the first on, by calls that are looked up by the
  *                 handle of libibverbs, or of the library that VERBS_LIBRARY names
  *     -e          the server never reads ESTABLISHED, nor any event after it
+ *     -i          idle: after each message the client is silent until it gets SIGUSR1, or SIGUSR2 for
+ *                 the last; to be given to both
  *
  * Linked statically it is cm_peers_static, which has no -l and no -v; built with AddressSanitizer, cm_peers_asan.
  *
@@ -28,6 +30,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -91,7 +94,7 @@ struct peer {
 static struct {
 	const char *local, *address;
 	int connections, threads, seconds, port;
-	bool forks, looks_up, own_qps, by_handle, deaf;
+	bool forks, looks_up, own_qps, by_handle, deaf, idle;
 } option = { .connections = 1, .threads = 1, .seconds = 10, .port = 7491 };
 
 static struct peer *peers;
@@ -411,7 +414,7 @@ static void await(struct peer *peer, bool one_comes)
 			complete(peer, &wc);
 		if (peer->sent && (!one_comes || peer->received >= 0))
 			return;
-		if (poll(&fd, 1, SILENCE_MS) != 1)
+		if (poll(&fd, 1, option.idle && !option.local ? -1 : SILENCE_MS) != 1)
 			errx(1, "QP %u: silence", peer->qp->qp_num);
 		if (ibv_get_cq_event(peer->cq->channel, &cq, &context))
 			err(1, "ibv_get_cq_event");
@@ -439,14 +442,44 @@ static void take(struct peer *peer)
 	post_receive(peer, slot);
 }
 
+static sigset_t waited_for(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGUSR2);
+	return set;
+}
+
+/* Before there is any thread: they are for the one that waits. */
+static void block_signals(void)
+{
+	sigset_t set = waited_for();
+
+	if (pthread_sigmask(SIG_BLOCK, &set, NULL))
+		errx(1, "pthread_sigmask");
+}
+
+/* Whether the message that comes next is the last. */
+static bool wait_for_signal(void)
+{
+	sigset_t set = waited_for();
+	int signal;
+
+	printf("silent\n");
+	if (sigwait(&set, &signal))
+		errx(1, "sigwait");
+	return signal == SIGUSR2;
+}
+
 /* The client's share of a thread: every connection's message goes out, then every answer is awaited. */
 static void *send_messages(void *argument)
 {
 	int thread = (intptr_t)argument;
-	bool last = false;
+	bool last = !option.idle && now() >= deadline, ended = false;
 
-	while (!last) {
-		last = now() >= deadline;
+	while (!ended) {
 		for (int i = thread; i < option.connections; i += option.threads) {
 			fill(&peers[i].out, peers[i].number, last);
 			post_send(&peers[i]);
@@ -455,7 +488,13 @@ static void *send_messages(void *argument)
 			await(&peers[i], true);
 			take(&peers[i]);
 		}
-		usleep(PAUSE_US);
+		ended = last;
+		if (option.idle && !ended) {
+			last = wait_for_signal();
+		} else {
+			usleep(PAUSE_US);
+			last = now() >= deadline;
+		}
 	}
 	return NULL;
 }
@@ -517,7 +556,7 @@ static void run_threads(void)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: cm_peers [-n N] [-t N] [-d SECONDS] [-p PORT] [-flove] [-c LOCAL] ADDRESS\n");
+	fprintf(stderr, "usage: cm_peers [-n N] [-t N] [-d SECONDS] [-p PORT] [-flovei] [-c LOCAL] ADDRESS\n");
 	exit(2);
 }
 
@@ -525,7 +564,7 @@ static void parse(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "n:t:d:p:flovec:")) != -1) {
+	while ((opt = getopt(argc, argv, "n:t:d:p:floveic:")) != -1) {
 		switch (opt) {
 		case 'n': option.connections = atoi(optarg); break;
 		case 't': option.threads = atoi(optarg); break;
@@ -536,12 +575,13 @@ static void parse(int argc, char **argv)
 		case 'o': option.own_qps = true; break;
 		case 'v': option.by_handle = true; break;
 		case 'e': option.deaf = true; break;
+		case 'i': option.idle = true; break;
 		case 'c': option.local = optarg; break;
 		default: usage();
 		}
 	}
 	if (optind + 1 != argc || option.connections < 1 || option.threads < 1 ||
-	    (option.by_handle && !option.own_qps))
+	    (option.by_handle && !option.own_qps) || (option.idle && option.threads > 1))
 		usage();
 	option.address = argv[optind];
 }
@@ -552,6 +592,8 @@ int main(int argc, char **argv)
 
 	parse(argc, argv);
 	setlinebuf(stdout);
+	if (option.idle)
+		block_signals();
 #ifdef RDMA_STATIC_PROVIDERS
 	/* Names the drivers that are linked in: libibverbs opens none at run time then. */
 	ibv_free_device_list(ibv_get_device_list(NULL));

@@ -25,6 +25,7 @@ mod first_hundred;
 mod flap_storm;
 mod forgery;
 mod given_away;
+mod idle;
 mod kernel;
 mod kernel_blind;
 mod kernel_discovery;
@@ -99,6 +100,7 @@ pub static ALL: &[Drill] = &[
     given_away::DRILL,
     unregistered::DRILL,
     one_way::DRILL,
+    idle::DRILL,
     policy::DRILL,
     soak::DRILL,
     memcheck::DRILL,

@@ -136,6 +136,7 @@ pub fn port_status(fabric: &Fabric, addresses: &Addresses, port: PortOf) -> Port
         mtu: 4,
         rate: 7,
         apm: true,
+        moves_idle: false,
         infiniband: true,
         device_ports: 2,
     }

@@ -31,6 +31,9 @@ pub enum Illegal {
     /// MIGRATED is set from Armed only.
     #[error("MIGRATED set outside Armed and RTS")]
     MigrateOutsideArmed,
+    /// Only a QP that waits for traffic is moved in SQD.
+    #[error("another primary in SQD outside ReArm and RTS")]
+    MoveOutsideRearm,
 }
 
 /// A queue pair.
@@ -175,6 +178,20 @@ impl Qp {
                 Ok(())
             }
             _ => Err(Illegal::MigrateOutsideArmed),
+        }
+    }
+
+    /// RTS to SQD, the alternate as primary there, and back to RTS. It stays the alternate as well, and if a packet comes
+    /// it is armed; it protects nothing.
+    pub fn move_idle(&mut self) -> Result<(), Illegal> {
+        let waits = self.state == QpState::Rts && self.migration == MigrationState::Rearm;
+        match self.alternate {
+            Some(alternate) if waits => {
+                self.primary = alternate;
+                self.lost = 0;
+                Ok(())
+            }
+            _ => Err(Illegal::MoveOutsideRearm),
         }
     }
 }

@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 mod buffers;
-mod objects;
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,8 +17,8 @@ use cm_msgs::{Gid, Lid, Qpn};
 use rdma_sys as ffi;
 
 use self::buffers::Buffers;
-use self::objects::{Channel, Cq, Handle, Mr, Pd, Qp};
 use super::verbs::{Context, Device, check};
+use super::verbs_objects::{Channel, Cq, Handle, Mr, Pd, Qp};
 
 /// The largest payload that is sent and received: one MAD.
 pub(crate) const PAYLOAD_LEN: usize = 256;

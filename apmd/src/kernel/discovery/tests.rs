@@ -158,6 +158,7 @@ fn up(lid: u16) -> PortStatus {
         active: true,
         infiniband: true,
         apm: true,
+        moves_idle: false,
         lid: Lid(lid),
         pkeys: vec![PKey(0xffff)],
         gid: Gid::new(0xfe80 << 48, Guid(lid.into())),

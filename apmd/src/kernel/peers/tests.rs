@@ -29,6 +29,7 @@ fn up(lid: u16, lmc: u8) -> PortStatus {
         active: true,
         infiniband: true,
         apm: true,
+        moves_idle: false,
         lid: Lid(lid),
         sm_lid: Lid(1),
         lmc,

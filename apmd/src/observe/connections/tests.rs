@@ -40,6 +40,7 @@ fn engine(conns: u32) -> Engine {
         mtu: 4,
         rate: 7,
         apm: true,
+        moves_idle: false,
         infiniband: true,
         device_ports: 2,
     };

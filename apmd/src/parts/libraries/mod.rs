@@ -254,6 +254,7 @@ impl Libraries {
         if let FromLibrary::Hello { command } = message {
             client.said_hello(&command);
             self.server.greeted(key);
+            self.send(now, key, FromDaemon::MovesIdle);
             self.send(now, key, FromDaemon::CountsLateAnswers);
             self.send(now, key, FromDaemon::AsksPartitions);
             self.send(now, key, FromDaemon::AsksPeers);
@@ -268,6 +269,10 @@ impl Libraries {
             FromLibrary::Register { conn, register } => {
                 let payer = *payer;
                 self.register(now, id(conn)?, payer, register);
+            }
+            FromLibrary::MovesIdle => {
+                let input = Input::MovesIdle(key);
+                self.notes.push_back(Note::engine(input));
             }
             FromLibrary::Report { conn, report } => self.report(now, id(conn)?, report),
             FromLibrary::Close { conn, ending } => {
@@ -553,6 +558,7 @@ fn message(conn: u64, order: Order) -> FromDaemon {
     match order {
         Order::Load(load) => FromDaemon::Load { conn, load },
         Order::Migrate(migrate) => FromDaemon::Migrate { conn, migrate },
+        Order::MoveIdle(migrate) => FromDaemon::MoveIdle { conn, migrate },
         Order::Stand(stand) => FromDaemon::Stand { conn, stand },
         Order::Query(token) => FromDaemon::Query { conn, token },
         Order::Refuse(refusal) => FromDaemon::Refuse { conn, refusal },

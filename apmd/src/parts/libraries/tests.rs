@@ -88,6 +88,7 @@ impl Bench {
             mtu: 5,
             rate: 7,
             apm: true,
+            moves_idle: false,
             infiniband: true,
             device_ports: 2,
         };

@@ -34,11 +34,21 @@ fn ports(second: bool) -> Arc<Ports> {
     Arc::new(Ports::new([port(1, true), port(2, second)]))
 }
 
+fn end<'a>(qp: &'a Snapshot, place: u8, ports: &'a Arc<Ports>) -> OwnEnd<'a> {
+    OwnEnd {
+        qp,
+        distrusted: false,
+        moves_idle: false,
+        place,
+        ports,
+    }
+}
+
 #[test]
 fn an_older_state_changes_nothing() {
-    let mut own = OwnState::new(&qp(1), 1, ports(true));
+    let mut own = OwnState::new(&end(&qp(1), 1, &ports(true)));
     let first = own.state();
-    own.refresh(&qp(1), false, 1, &ports(false));
+    own.refresh(&end(&qp(1), 1, &ports(false)));
     let second = own.state();
     let mut peer = Peer::default();
     peer.proven(&first);
@@ -52,7 +62,7 @@ fn an_older_state_changes_nothing() {
 
 #[test]
 fn connections_to_one_host_keep_one_list_of_its_ports() {
-    let state = OwnState::new(&qp(1), 1, ports(true)).state();
+    let state = OwnState::new(&end(&qp(1), 1, &ports(true))).state();
     let mut lists = SharedValues::default();
     let mut peers = [(); 3].map(|()| Peer::default());
     assert!(!peers[0].has_answered());
@@ -75,7 +85,7 @@ fn connections_to_one_host_keep_one_list_of_its_ports() {
 fn what_the_peer_reported_stays_known_where_the_list_with_other_ports_is_shared() {
     let mut lists = SharedValues::default();
     let mut peer = Peer::default();
-    peer.proven(&OwnState::new(&qp(1), 1, ports(true)).state());
+    peer.proven(&OwnState::new(&end(&qp(1), 1, &ports(true))).state());
     peer.share_ports(&mut lists);
     Arc::make_mut(&mut peer.ports).push(address(&port(3, true)));
     for _ in 0..2 {
@@ -86,7 +96,7 @@ fn what_the_peer_reported_stays_known_where_the_list_with_other_ports_is_shared(
 
 #[test]
 fn one_that_was_about_to_leave_its_primary_and_is_not_any_more_says_so() {
-    let mut own = OwnState::new(&qp(1), 1, ports(true));
+    let mut own = OwnState::new(&end(&qp(1), 1, &ports(true)));
     own.set_leaves(true);
     let leaving = own.state();
     assert_eq!(leaving.movement, Movement::Leaves);
@@ -100,10 +110,10 @@ fn one_that_was_about_to_leave_its_primary_and_is_not_any_more_says_so() {
 #[test]
 fn a_peer_that_has_moved_first_is_not_told_any_more_that_this_end_was_about_to_leave() {
     let ports = ports(true);
-    let mut own = OwnState::new(&qp(1), 1, Arc::clone(&ports));
+    let mut own = OwnState::new(&end(&qp(1), 1, &ports));
     own.told(1);
     own.set_leaves(true);
-    own.refresh(&qp(2), false, 2, &ports);
+    own.refresh(&end(&qp(2), 2, &ports));
     let mut peer = Peer::default();
     assert!(own.is_news_to(&peer, &qp(2).primary));
     let Path { slid, dlid, .. } = qp(2).primary;
@@ -123,12 +133,12 @@ fn a_peer_that_has_moved_first_is_not_told_any_more_that_this_end_was_about_to_l
 #[test]
 fn what_the_peer_knows_is_no_news() {
     let peer = Peer::default();
-    let mut own = OwnState::new(&qp(1), 1, ports(true));
+    let mut own = OwnState::new(&end(&qp(1), 1, &ports(true)));
     own.forgotten();
     assert!(own.is_news_to(&peer, &qp(1).primary));
     own.told(1);
     assert!(!own.is_news_to(&peer, &qp(1).primary));
-    own.refresh(&qp(1), false, 1, &ports(false));
+    own.refresh(&end(&qp(1), 1, &ports(false)));
     assert!(own.is_news_to(&peer, &qp(1).primary));
     own.told(1);
     assert!(own.is_news_to(&peer, &qp(1).primary), "a late answer");
@@ -139,9 +149,9 @@ fn what_the_peer_knows_is_no_news() {
 #[test]
 fn a_peer_that_moved_first_is_not_told_that_we_followed() {
     let ports = ports(true);
-    let mut own = OwnState::new(&qp(1), 1, Arc::clone(&ports));
+    let mut own = OwnState::new(&end(&qp(1), 1, &ports));
     own.told(1);
-    own.refresh(&qp(2), false, 2, &ports);
+    own.refresh(&end(&qp(2), 2, &ports));
     let mut peer = Peer::default();
     assert!(own.is_news_to(&peer, &qp(2).primary));
     let there = PrimaryPath {
@@ -318,14 +328,14 @@ fn a_state_after_the_wrap_of_sequence_numbers_is_later() {
 
 #[test]
 fn what_a_peers_handshake_proved_is_reviewed_once_for_each_time_that_it_names_other_ports() {
-    let mut own = OwnState::new(&qp(1), 1, ports(true));
+    let mut own = OwnState::new(&end(&qp(1), 1, &ports(true)));
     let mut peer = Peer::default();
     peer.proven(&own.state());
     assert!(!peer.take_other_ports(), "a proof of its own");
-    own.refresh(&qp(2), false, 2, &ports(true));
+    own.refresh(&end(&qp(2), 2, &ports(true)));
     peer.update(&own.state());
     assert!(!peer.take_other_ports(), "it is on another path");
-    own.refresh(&qp(2), false, 2, &ports(false));
+    own.refresh(&end(&qp(2), 2, &ports(false)));
     assert_eq!(peer.update(&own.state()), News::Ports);
     assert!(peer.take_other_ports());
     assert!(!peer.take_other_ports());
@@ -336,7 +346,7 @@ fn what_it_reported_of_a_port_in_service_stands_against_path_sources() {
     let mut peer = Peer::default();
     let other = Gid::new(7, Guid(2));
     assert_eq!(peer.reported_gid(other, Lid(2)), None, "nothing was said");
-    peer.proven(&OwnState::new(&qp(1), 1, ports(true)).state());
+    peer.proven(&OwnState::new(&end(&qp(1), 1, &ports(true))).state());
     assert_eq!(peer.reported_gid(other, Lid(2)), Some(port(2, true).gid));
     assert_eq!(peer.reported_gid(other, Lid(3)), None, "another LID");
     assert_eq!(peer.reported_gid(Gid::new(7, Guid(3)), Lid(2)), None);
@@ -349,7 +359,7 @@ fn what_it_reported_of_a_port_in_service_stands_against_path_sources() {
     assert!(!peer.reported_elsewhere(&to(2, 3), 1), "path bits");
     assert!(!peer.reported_elsewhere(&to(2, 2), 0));
     assert!(!peer.reported_elsewhere(&to(3, 3), 0), "not its port");
-    peer.proven(&OwnState::new(&qp(1), 1, ports(false)).state());
+    peer.proven(&OwnState::new(&end(&qp(1), 1, &ports(false))).state());
     assert!(
         !peer.reported_elsewhere(&to(2, 3), 0),
         "out of service: any"

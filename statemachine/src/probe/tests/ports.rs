@@ -244,7 +244,9 @@ fn what_waited_for_room_makes_no_port_silent_when_it_leaves() {
         world.probes.due(world.now, VERIFY);
     }
     for probe in &late {
-        world.probes.take(world.now, probe, VERIFY);
+        world
+            .probes
+            .take(world.now, probe, Answerer::Daemon, VERIFY);
     }
     world.run(1_000, |_| true);
     assert_eq!(world.suspected(), 0);
@@ -336,7 +338,9 @@ fn a_port_is_not_silent_while_answers_of_its_witnesses_may_be_under_way() {
             }
             while let Some((_, probe)) = under_way.pop_front_if(|it| it.0 <= world.now) {
                 if probe.path.dlid >= path_of_pair(30, 1).dlid {
-                    world.probes.take(world.now, &probe, VERIFY);
+                    world
+                        .probes
+                        .take(world.now, &probe, Answerer::Daemon, VERIFY);
                 }
             }
             let other = world.probes.health(&path_of_pair(30, 1));

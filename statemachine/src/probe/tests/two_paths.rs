@@ -89,7 +89,11 @@ fn a_probe_counts_from_when_it_leaves_its_port() {
         world.now.0 += 1_000;
         world.probes.due(world.now, VERIFY);
         while let Some(probe) = world.probes.poll(|port| port == other.port) {
-            assert!(world.probes.take(world.now, &probe, VERIFY));
+            assert!(
+                world
+                    .probes
+                    .take(world.now, &probe, Answerer::Daemon, VERIFY)
+            );
         }
     }
     while world.probes.health(&path(0)) != PathHealth::Suspect {

@@ -67,7 +67,11 @@ fn an_answer_takes_back_the_copy_of_its_own_path_that_waits() {
     world.probes.due(Time(0), VERIFY);
     let sent: Vec<Probe> = core::iter::from_fn(|| world.probes.poll(|_| true)).collect();
     world.probes.due(Time(100_000), VERIFY);
-    assert!(world.probes.take(Time(101_000), &sent[0], VERIFY));
+    assert!(
+        world
+            .probes
+            .take(Time(101_000), &sent[0], Answerer::Daemon, VERIFY)
+    );
     let left = core::iter::from_fn(|| world.probes.poll(|_| true));
     let left: Vec<ProbePath> = left.map(|probe| probe.path).collect();
     assert_eq!(left, [sent[1].path]);

@@ -68,7 +68,7 @@ impl Pair {
             Pending::Mad(host, _, _) if self.hosts[host].stopped => {}
             Pending::Mad(host, source, message) => self.input(host, Input::Mad(source, message)),
             Pending::Probe(host, probe) => self.answer_probe(host, probe),
-            Pending::ProbeAnswer(host, probe) => self.input(host, Input::Probed(probe)),
+            Pending::ProbeAnswer(host, probe, by) => self.input(host, Input::Probed(probe, by)),
             Pending::Input(host, client, input) => {
                 if self.hosts[host].client == client {
                     self.arrive(host, input);

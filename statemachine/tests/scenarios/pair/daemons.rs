@@ -40,6 +40,10 @@ impl Pair {
         let client = self.hosts[host].client;
         self.input(host, Input::ClientGone(client));
         self.forget_client(host);
+        if self.hosts[host].moves_idle {
+            let client = self.hosts[host].client;
+            self.input(host, Input::MovesIdle(client));
+        }
         for conn in 0..self.hosts[host].qps.len() {
             if self.hosts[host].registered[conn] {
                 self.say_register(host, conn);

@@ -61,6 +61,8 @@ pub(crate) struct Host {
     pub(crate) stopped: bool,
     /// Ports whose send queue is full.
     pub(crate) full: [bool; 2],
+    /// Its device and its library can move a queue pair that waits for traffic.
+    pub(crate) moves_idle: bool,
 }
 
 fn port_status(host: usize, port: u8, lmc: u8) -> PortStatus {
@@ -75,6 +77,7 @@ fn port_status(host: usize, port: u8, lmc: u8) -> PortStatus {
         mtu: 4,
         rate: 7,
         apm: true,
+        moves_idle: false,
         infiniband: true,
         device_ports: 2,
     }
@@ -106,6 +109,15 @@ impl Host {
             unread: Vec::new(),
             stopped: false,
             full: [false; 2],
+            moves_idle: false,
+        }
+    }
+
+    /// Its device and its library can move a queue pair that waits for traffic. Before its daemon starts.
+    pub(crate) fn set_moves_idle(&mut self) {
+        self.moves_idle = true;
+        for port in &mut self.ports {
+            port.moves_idle = true;
         }
     }
 
@@ -135,6 +147,7 @@ impl Host {
         let name = |(_, order): &(usize, Order)| match order {
             Order::Load(_) => "load",
             Order::Migrate(_) => "migrate",
+            Order::MoveIdle(_) => "move",
             Order::Stand(_) => "stand",
             Order::Query(_) => "query",
             Order::Refuse(_) => "refuse",
@@ -151,6 +164,23 @@ impl Host {
             (told.qp_state, told.migration),
             (QpState::Rts, MigrationState::Armed),
             "host {}: migrate ordered outside Armed and RTS",
+            self.number
+        );
+    }
+
+    /// Checks that a QP is ordered to be moved in SQD only where it waits for traffic, as far as the engine can know,
+    /// and has been found to be able to.
+    pub(crate) fn check_move_idle(&self, conn: usize) {
+        let told = &self.told[&conn];
+        assert_eq!(
+            (told.qp_state, told.migration),
+            (QpState::Rts, MigrationState::Rearm),
+            "host {}: move ordered outside ReArm and RTS",
+            self.number
+        );
+        assert!(
+            self.moves_idle,
+            "host {}: a library that does not know it is ordered to move",
             self.number
         );
     }

@@ -47,6 +47,11 @@ impl Pair {
                 self.hosts[host].check_migrate(conn);
                 self.hosts[host].check_order(conn);
             }
+            Order::MoveIdle(_) => {
+                self.hosts[host].migrating[conn] = true;
+                self.hosts[host].check_move_idle(conn);
+                self.hosts[host].check_order(conn);
+            }
             Order::Stand(_) => {}
             // What became of an order that is overdue may be asked.
             Order::Query(_) => {
@@ -61,7 +66,7 @@ impl Pair {
     pub(super) fn obey(&mut self, host: usize, conn: usize, order: Order) {
         let token = match &order {
             Order::Load(load) => Some(load.token),
-            Order::Migrate(migrate) => Some(migrate.token),
+            Order::Migrate(migrate) | Order::MoveIdle(migrate) => Some(migrate.token),
             _ => None,
         };
         match (&mut self.hosts[host].fault, token) {
@@ -96,14 +101,19 @@ impl Pair {
                     Cause::Stale { token }
                 }
             }
-            Order::Migrate(migrate) => {
+            Order::Migrate(migrate) | Order::MoveIdle(migrate) => {
                 let token = migrate.token;
-                let armed = qp.migration == MigrationState::Armed && qp.state == QpState::Rts;
-                if armed && qp.primary.same_way(&migrate.primary) {
-                    qp.order_migration();
-                    Cause::Done { token }
-                } else {
-                    Cause::Stale { token }
+                let current = qp.state == QpState::Rts && qp.primary.same_way(&migrate.primary);
+                match qp.migration {
+                    MigrationState::Armed if current => {
+                        qp.order_migration();
+                        Cause::Done { token }
+                    }
+                    MigrationState::Rearm if current && matches!(order, Order::MoveIdle(_)) => {
+                        qp.move_idle();
+                        Cause::Done { token }
+                    }
+                    _ => Cause::Stale { token },
                 }
             }
             Order::Query(token) => Cause::Query { token },

@@ -22,7 +22,9 @@ use cm_msgs::cm;
 use cm_msgs::control::{PolicyOverride, Role};
 use cm_msgs::path::Path;
 use cm_msgs::{Lid, PKey};
-use statemachine::{Config, Input, MadSource, Order, PathQuery, Payer, Probe, Random, Trace};
+use statemachine::{
+    Answerer, Config, Input, MadSource, Order, PathQuery, Payer, Probe, Random, Trace,
+};
 
 pub(crate) use self::fabric::{Fabric, shared};
 pub(crate) use self::host::{Host, LibraryFault};
@@ -53,7 +55,7 @@ enum Pending {
     /// A host's probe, on its way there.
     Probe(usize, Probe),
     /// Its answer, on its way back.
-    ProbeAnswer(usize, Probe),
+    ProbeAnswer(usize, Probe, Answerer),
     /// An input to a host's engine, if its socket still is this one.
     Input(usize, u32, Input),
     /// What paths share reaches a host's engine, whichever that is by then.

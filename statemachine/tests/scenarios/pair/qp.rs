@@ -131,4 +131,16 @@ impl Qp {
         );
         self.migrate();
     }
+
+    /// RTS to SQD, the alternate as primary there, and back to RTS. It stays the alternate as well, and if a packet comes
+    /// it is armed; it protects nothing.
+    pub(crate) fn move_idle(&mut self) {
+        assert_eq!(
+            (self.state, self.migration),
+            (QpState::Rts, MigrationState::Rearm),
+            "moved in SQD though it does not wait for traffic"
+        );
+        self.primary = self.alternate.expect("in ReArm, so it has an alternate");
+        self.lost = 0;
+    }
 }

@@ -2,7 +2,7 @@
 //! MADs and probes on their way.
 
 use cm_msgs::{Lid, cm};
-use statemachine::{MadSource, Probe, Transmit};
+use statemachine::{Answerer, MadSource, Probe, Transmit};
 
 use super::{PASSIVE, Pair, Pending, PlaceTold, Twist, Weather};
 
@@ -82,9 +82,15 @@ impl Pair {
         let answers = there.is_some_and(|there| {
             !self.hosts[there.0].stopped && self.net.passes(there, probe.path.dlid, probe.path.slid)
         });
+        let runs = there.is_some_and(|there| self.hosts[there.0].engine.is_some());
+        let by = if runs {
+            Answerer::Daemon
+        } else {
+            Answerer::Kernel
+        };
         if answers && !self.is_lost() {
             let delay = 20 + self.net.random(self.net.weather.delay);
-            self.push(delay, Pending::ProbeAnswer(host, probe));
+            self.push(delay, Pending::ProbeAnswer(host, probe, by));
         }
     }
 

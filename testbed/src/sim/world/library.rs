@@ -39,7 +39,7 @@ impl World<'_> {
             return self.send_order(host, id, order);
         }
         let now = self.queue.now();
-        let migrate = matches!(order, Order::Migrate(_));
+        let migrate = matches!(order, Order::Migrate(_) | Order::MoveIdle(_));
         if let Some((since, _)) = self.hosts[host].waiting.insert(conn, (now, migrate))
             && now < since + ORDER_TIMEOUT
         {
@@ -85,6 +85,17 @@ impl World<'_> {
                     });
                 }
             }
+            Order::MoveIdle(_) => {
+                let told = self.hosts[host].told.get(&conn);
+                let may = told.is_some_and(|told| {
+                    (told.qp_state, told.migration) == (QpState::Rts, MigrationState::Rearm)
+                });
+                if !may {
+                    self.violated(Rule::Legal, || {
+                        format!("host {host} connection {conn}: move, QP not in ReArm and RTS")
+                    });
+                }
+            }
             _ => {}
         }
     }
@@ -109,7 +120,7 @@ impl World<'_> {
         let qp = &mut self.connections[conn].ends[side].qp;
         let (token, expected) = match order {
             Order::Load(load) => (load.token, &load.primary),
-            Order::Migrate(migrate) => (migrate.token, &migrate.primary),
+            Order::Migrate(migrate) | Order::MoveIdle(migrate) => (migrate.token, &migrate.primary),
             Order::Query(token) => return self.report(host, conn, Cause::Query { token: *token }),
             _ => return self.report(host, conn, Cause::Changed),
         };
@@ -119,6 +130,10 @@ impl World<'_> {
         let modified = match order {
             _ if !fits => None,
             Order::Load(load) => Some(qp.load(load.alternate)),
+            Order::MoveIdle(_) if qp.migration == MigrationState::Rearm => {
+                self.must_have_a_cause(conn, side);
+                Some(self.connections[conn].ends[side].qp.move_idle())
+            }
             _ if !armed => None,
             _ => {
                 self.migrates_by_order(conn, side);

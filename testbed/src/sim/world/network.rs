@@ -2,7 +2,7 @@
 //! MADs between daemons, and those that nobody should believe.
 
 use cm_msgs::{Lid, PKey, cm};
-use statemachine::{Input, MadSource, Probe, Transmit};
+use statemachine::{Answerer, Input, MadSource, Probe, Transmit};
 
 use super::{Event, World};
 use crate::sim::host::port_id;
@@ -99,7 +99,12 @@ impl World<'_> {
         if ends.is_some_and(|(from, to)| self.fabric.passes(to, from)) && !self.is_lost() {
             let client = self.hosts[host].client;
             let delay = self.mad_delay();
-            let event = Event::Input(host, client, Input::Probed(probe));
+            let there = ends.and_then(|(_, to)| self.fabric.port_at(to));
+            let by = match there {
+                Some((to, _)) if self.hosts[to].engine.is_some() => Answerer::Daemon,
+                _ => Answerer::Kernel,
+            };
+            let event = Event::Input(host, client, Input::Probed(probe, by));
             self.queue.after(delay, event);
         }
     }

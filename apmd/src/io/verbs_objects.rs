@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The verbs objects that a queue pair is made of, each destroyed once.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::ptr::NonNull;
@@ -26,7 +27,7 @@ macro_rules! object {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // The fields of `UdQp` are dropped in their order: what was made from this one is gone.
+                // The fields of their owners are dropped in their order: what was made from this one is gone.
                 // SAFETY: the object was made by the creating call and is this value's alone.
                 unsafe { ffi::$destroy(self.0.as_ptr()) };
             }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections without traffic: moved in SQD, since hardware would not migrate them.
+//!
+//! A QP becomes Armed by a packet of the peer's (IBA 17.2.8.1). One that is silent since its alternate was loaded stays
+//! in ReArm, and its next message would be sent over the primary, whatever became of that. IBA allows another primary
+//! path in state SQD, so the alternate on which both ends have agreed can be made the primary there. Hardware does not
+//! take the other end along: each end has to be moved, and what one end sends before the other has moved is sent again.
+
+use cm_msgs::control::MigrationState;
+use cm_msgs::path::Path;
+
+use super::qp::Core;
+use super::{Connection, Side};
+use crate::config::PortDown;
+use crate::context::{ConnAlarm, Context};
+use crate::guard::guard;
+use crate::probe::PathHealth;
+
+impl Core {
+    /// The alternate of a QP that waits for traffic.
+    pub(super) fn idle_alternate(&self) -> Option<&Path> {
+        let idle = self.qp.migration == MigrationState::Rearm && self.in_rts();
+        self.qp.alternate.as_ref().filter(|_| idle)
+    }
+
+    /// Whether this end can be given another primary in SQD: its device has shown that it can, and whoever has the QP
+    /// takes the order.
+    pub(super) fn moves_idle(&self, cx: &Context) -> bool {
+        let port = self.port_of(cx, &self.qp.primary);
+        port.is_some_and(|port| port.status.moves_idle) && cx.movers.contains(&self.id.client)
+    }
+
+    /// Whether the peer's end would follow to the `alternate`, which both have loaded: it waits for traffic as well and
+    /// can be moved, or is Armed, and its hardware follows. Its daemon is there to move it if it has answered the last
+    /// probe of the alternate; without it the kernel does.
+    fn peer_follows_idle(&self, cx: &Context, alternate: &Path) -> bool {
+        let is_able = self.peer.is_armed_on(&self.qp.primary) || self.peer.moves_idle();
+        // Where nothing is probed, by configuration, what is agreed counts as in all else.
+        let is_there =
+            |path| cx.probes.health(&path) == PathHealth::Verified && cx.probes.has_daemon(&path);
+        let probed = self.probe_path(alternate);
+        let is_there = cx.config.verify.is_zero() || probed.is_some_and(is_there);
+        guard!(IdlePeer, is_able && is_there)
+    }
+
+    /// Whether the QP would survive the loss of its primary though it waits for traffic. `agreed`: the peer has loaded
+    /// the same alternate.
+    pub(super) fn is_movable(&self, cx: &Context, agreed: bool) -> bool {
+        let follows = |path: &Path| self.peer_follows_idle(cx, path);
+        agreed
+            && self.moves_idle(cx)
+            && cx.config.port_down != PortDown::Wait
+            && self.idle_alternate().is_some_and(follows)
+    }
+
+    /// Whether the QP, which waits for traffic, must be moved to its alternate now, for the reasons of
+    /// [`Self::must_migrate`]. If it is the first to leave, the peer has to be able to follow: if the primary's port
+    /// comes back, a connection of which one end has been moved is worse off than one that was left alone.
+    pub(super) fn must_move_idle(&self, cx: &Context, agreed: bool) -> bool {
+        let Some(alternate) = self.idle_alternate() else {
+            return false;
+        };
+        let follows = self.peer_has_left(cx.now, alternate);
+        let leads = self.is_movable(cx, agreed) && self.has_lost_primary(cx, alternate, agreed);
+        (follows || leads)
+            && guard!(IdleDevice, self.moves_idle(cx))
+            && cx.config.port_down != PortDown::Wait
+            && guard!(AlternateUp, self.is_up(cx, alternate))
+            // An order that has just failed would fail again.
+            && !cx.is_set(self.id, ConnAlarm::MigrateHold)
+    }
+}
+
+impl Connection {
+    /// Whoever has the QP can move it while it waits for traffic.
+    pub(crate) fn owner_moves_idle(&mut self, cx: &mut Context) {
+        self.catch_up(cx);
+        self.core.refresh_own(cx);
+        self.drive(cx);
+    }
+
+    /// Whether the peer is known to have loaded the alternate that this end has, or is loading it.
+    pub(super) fn has_agreed(&self) -> bool {
+        match &self.side {
+            Side::Active(active) => active.negotiation.is_settled(),
+            Side::Passive(passive) => passive.has_agreed(),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections without traffic are moved in SQD when their primary is lost.
+
+use cm_msgs::control::MigrationState;
+use statemachine::trace::{MigratedBy, What};
+use statemachine::view::{MoveCause, Protection};
+
+use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
+
+/// Two ends that wait for traffic; of `movable` ones the devices and libraries can move them.
+fn idle(seed: u64, movable: &[usize]) -> Pair {
+    let mut pair = Pair::new(seed);
+    for &host in movable {
+        pair.hosts[host].set_moves_idle();
+    }
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.run(3_000);
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(pair.qp(host).migration, MigrationState::Rearm);
+    }
+    pair
+}
+
+const BOTH: &[usize] = &[ACTIVE, PASSIVE];
+
+fn primary_ports(pair: &Pair) -> [u8; 2] {
+    [ACTIVE, PASSIVE].map(|host| pair.qp(host).primary.port)
+}
+
+/// The programs speak, and both ends become armed over paths that carry packets.
+fn assert_survives(pair: &mut Pair) {
+    pair.set_traffic(true);
+    pair.run(2_000);
+    for host in [ACTIVE, PASSIVE] {
+        assert!(pair.is_alive(host), "host {host}");
+    }
+}
+
+fn moves(pair: &Pair, host: usize) -> Vec<(MigratedBy, MoveCause)> {
+    let moves = pair.traces(host).filter_map(|trace| match trace.what {
+        What::Migrated { by, cause, .. } => Some((by, cause)),
+        _ => None,
+    });
+    moves.collect()
+}
+
+#[test]
+fn a_pulled_cable_moves_both_ends() {
+    for (host, other) in [(ACTIVE, PASSIVE), (PASSIVE, ACTIVE)] {
+        let mut pair = idle(1, BOTH);
+        for host in [ACTIVE, PASSIVE] {
+            assert_eq!(
+                pair.view(host).protection,
+                Protection::IdleMovable,
+                "host {host}"
+            );
+        }
+        pair.forget_traces();
+        pair.pull(host, 1);
+        pair.run(20);
+        assert_eq!(primary_ports(&pair), [2, 2]);
+        assert_eq!(
+            moves(&pair, host),
+            [(MigratedBy::IdleMove, MoveCause::PortLost)]
+        );
+        let followed = moves(&pair, other);
+        assert_eq!(followed.len(), 1);
+        assert_eq!(followed[0].0, MigratedBy::IdleMove);
+        assert_eq!(pair.view(host).counters.idle_moves, 1);
+        assert_survives(&mut pair);
+    }
+}
+
+/// The probes' answers are what tells.
+#[test]
+fn a_black_hole_moves_both_ends() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = idle(2, BOTH);
+        pair.black_hole(host, 1);
+        pair.run(4_000);
+        assert_eq!(primary_ports(&pair), [2, 2], "hole at {host}");
+        assert_survives(&mut pair);
+    }
+}
+
+/// It has a new alternate at once, and the old primary again when its port is back.
+#[test]
+fn what_was_moved_can_be_moved_again() {
+    let mut pair = idle(3, BOTH);
+    pair.pull(ACTIVE, 1);
+    pair.run(50);
+    for host in [ACTIVE, PASSIVE] {
+        let view = pair.view(host);
+        assert_eq!(view.migration, MigrationState::Rearm);
+        let up = host == PASSIVE || view.alternate.is_some_and(|path| path.port == 2);
+        assert!(up, "host {host}: {:?}", view.alternate);
+    }
+    pair.plug(ACTIVE, 1);
+    pair.run(10_000);
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(
+            pair.view(host).protection,
+            Protection::IdleMovable,
+            "host {host}"
+        );
+    }
+    pair.pull(PASSIVE, 2);
+    pair.run(50);
+    assert_eq!(primary_ports(&pair), [1, 1], "and back");
+    pair.plug(PASSIVE, 2);
+    assert_survives(&mut pair);
+    pair.run(10_000);
+    pair.assert_armed();
+}
+
+/// Whoever has the QP, or its device, cannot: nothing is ordered, and nothing else is shown.
+#[test]
+fn one_end_that_cannot_be_moved_keeps_both_where_they_are() {
+    for (able, unable) in [(ACTIVE, PASSIVE), (PASSIVE, ACTIVE)] {
+        for lost in [ACTIVE, PASSIVE] {
+            let mut pair = idle(4, &[able]);
+            for host in [ACTIVE, PASSIVE] {
+                let shown = pair.view(host).protection;
+                assert_eq!(shown, Protection::RearmingIdle, "host {host}, {able} able");
+            }
+            pair.forget_traces();
+            pair.pull(lost, 1);
+            pair.run(200);
+            assert_eq!(moves(&pair, able), [], "{unable} cannot follow");
+            assert_eq!(moves(&pair, unable), []);
+            // It was only a short loss.
+            pair.plug(lost, 1);
+            assert_survives(&mut pair);
+        }
+    }
+}
+
+/// Of one end the library knows the order, and its device refuses it; of the other it is the other way round.
+#[test]
+fn device_and_library_must_both_be_able() {
+    for device in [true, false] {
+        let mut pair = Pair::new(5);
+        for host in [ACTIVE, PASSIVE] {
+            pair.hosts[host].set_moves_idle();
+        }
+        match device {
+            true => pair.hosts[PASSIVE].moves_idle = false,
+            false => {
+                for port in &mut pair.hosts[PASSIVE].ports {
+                    port.moves_idle = false;
+                }
+            }
+        }
+        for host in [PASSIVE, ACTIVE] {
+            pair.start(host);
+            pair.register(host);
+        }
+        pair.run(3_000);
+        pair.pull(PASSIVE, 1);
+        pair.run(200);
+        assert_eq!(primary_ports(&pair), [1, 1]);
+    }
+}
+
+/// Nothing shows that anybody would move the other end.
+#[test]
+fn a_peer_whose_daemon_is_gone_is_not_left_behind() {
+    for (host, other) in [(ACTIVE, PASSIVE), (PASSIVE, ACTIVE)] {
+        let mut pair = idle(6, BOTH);
+        pair.kill(other);
+        pair.run(10_000);
+        assert_ne!(pair.view(host).protection, Protection::IdleMovable);
+        pair.pull(host, 1);
+        pair.run(300);
+        assert_eq!(primary_ports(&pair), [1, 1]);
+        pair.plug(host, 1);
+        assert_survives(&mut pair);
+    }
+}
+
+/// One end has become armed by a packet that the other had sent before it loaded its own.
+#[test]
+fn an_end_that_waits_follows_one_that_hardware_moved_and_the_reverse() {
+    for (armed, waits) in [(ACTIVE, PASSIVE), (PASSIVE, ACTIVE)] {
+        for lost in [ACTIVE, PASSIVE] {
+            let mut pair = idle(7, BOTH);
+            pair.hosts[armed].qps[0].migration = MigrationState::Armed;
+            pair.report_changed(armed);
+            pair.run(100);
+            pair.forget_traces();
+            pair.pull(lost, 1);
+            pair.run(100);
+            assert_eq!(primary_ports(&pair), [2, 2], "{armed} armed, {lost} lost");
+            let by = |host| moves(&pair, host).first().map(|&(by, _)| by);
+            assert_eq!(by(waits), Some(MigratedBy::IdleMove));
+            assert_eq!(by(armed), Some(MigratedBy::Order));
+            assert_survives(&mut pair);
+        }
+    }
+}
+
+/// Traffic came between the decision and the library's look.
+#[test]
+fn one_that_has_become_armed_meanwhile_is_migrated() {
+    let mut pair = idle(8, BOTH);
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Stopped);
+    pair.pull(ACTIVE, 1);
+    pair.run(5);
+    assert_eq!(pair.hosts[ACTIVE].unread(), ["move"]);
+    pair.hosts[ACTIVE].qps[0].migration = MigrationState::Armed;
+    pair.hosts[PASSIVE].qps[0].migration = MigrationState::Armed;
+    pair.forget_traces();
+    pair.resume_library(ACTIVE);
+    pair.run(50);
+    assert_eq!(
+        moves(&pair, ACTIVE),
+        [(MigratedBy::Order, MoveCause::PortLost)]
+    );
+    assert_eq!(pair.view(ACTIVE).counters.idle_moves, 0);
+    assert_survives(&mut pair);
+}
+
+#[test]
+fn a_move_that_fails_is_tried_again_after_a_pause() {
+    let mut pair = idle(9, BOTH);
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Fails(110));
+    pair.pull(ACTIVE, 1);
+    pair.run(100);
+    assert_eq!(primary_ports(&pair), [1, 1]);
+    assert_eq!(pair.view(ACTIVE).counters.failed_orders, 1);
+    pair.hosts[ACTIVE].fault = None;
+    pair.run(3_000);
+    assert_eq!(primary_ports(&pair), [2, 2]);
+    assert_survives(&mut pair);
+}
+
+/// Both have lost a port of the primary at once, or one both of its ports.
+#[test]
+fn both_ends_may_lead() {
+    let mut pair = idle(10, BOTH);
+    pair.pull(ACTIVE, 1);
+    pair.pull(PASSIVE, 1);
+    pair.run(50);
+    assert_eq!(primary_ports(&pair), [2, 2]);
+    assert_survives(&mut pair);
+}
+
+/// The peer says that it lacks the port at the far end of the alternate, so there is another.
+#[test]
+fn it_does_not_go_where_nothing_arrives() {
+    let mut pair = idle(11, BOTH);
+    pair.pull(PASSIVE, 2);
+    pair.run(5_000);
+    pair.pull(ACTIVE, 1);
+    pair.run(100);
+    assert_eq!(primary_ports(&pair), [2, 1]);
+    assert_survives(&mut pair);
+}
+
+/// Daemons that were restarted ask each other first whether they have the same alternate.
+#[test]
+fn restarted_daemons_move_it_once_they_have_spoken() {
+    for restarted in [ACTIVE, PASSIVE] {
+        let mut pair = idle(12, BOTH);
+        pair.kill(restarted);
+        pair.run(100);
+        pair.start(restarted);
+        pair.run(20_000);
+        for host in [ACTIVE, PASSIVE] {
+            let shown = pair.view(host).protection;
+            assert_eq!(
+                shown,
+                Protection::IdleMovable,
+                "host {host}, {restarted} restarted"
+            );
+        }
+        pair.pull(restarted, 1);
+        pair.run(50);
+        assert_eq!(primary_ports(&pair), [2, 2]);
+        assert_survives(&mut pair);
+    }
+}
