@@ -124,7 +124,12 @@ impl InSecond {
 }
 
 /// A port, as the daemon sees it.
-pub fn port_status(fabric: &Fabric, addresses: &Addresses, port: PortOf) -> PortStatus {
+pub fn port_status(
+    fabric: &Fabric,
+    addresses: &Addresses,
+    port: PortOf,
+    moves_idle: bool,
+) -> PortStatus {
     PortStatus {
         active: fabric.link_is_up(port),
         lid: addresses.lid(port),
@@ -136,7 +141,7 @@ pub fn port_status(fabric: &Fabric, addresses: &Addresses, port: PortOf) -> Port
         mtu: 4,
         rate: 7,
         apm: true,
-        moves_idle: false,
+        moves_idle,
         infiniband: true,
         device_ports: 2,
     }

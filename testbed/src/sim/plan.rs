@@ -34,6 +34,10 @@ pub struct Plan {
     pub policies: Vec<PolicyOverride>,
     /// Each connection's active and passive host.
     pub connections: Vec<(usize, usize)>,
+    /// Which connections are silent most of the time, until nothing goes wrong any more.
+    pub quiet: Vec<bool>,
+    /// Which hosts can move a queue pair that waits for traffic.
+    pub movable: Vec<bool>,
     /// What goes wrong, in the order of its beginning.
     pub faults: Vec<Fault>,
 }
@@ -51,12 +55,16 @@ impl Plan {
         let mut root = random(seed);
         let (mut shape, mut dice) = (root.split(), root.split());
         let (mut wishes, mut subnets) = (root.split(), root.split());
+        let mut idle = root.split();
         let hosts = 2 + pick(&mut shape, 3);
         let connections = (0..1 + pick(&mut shape, 4)).map(|_| {
             let active = pick(&mut shape, hosts);
             (active, (active + 1 + pick(&mut shape, hosts - 1)) % hosts)
         });
-        let connections = connections.collect();
+        let connections: Vec<_> = connections.collect();
+        let mut in_idle = |bound, out_of| profile.idle && pick(&mut idle, out_of) < bound;
+        let quiet = connections.iter().map(|_| in_idle(1, 2)).collect();
+        let movable = (0..hosts).map(|_| in_idle(7, 8)).collect();
         let mut plan = Self {
             seed,
             hosts,
@@ -66,6 +74,8 @@ impl Plan {
             subnets: subnets_of(&mut subnets, profile.two_subnets),
             policies: (0..hosts).map(|_| policy(&mut wishes)).collect(),
             connections,
+            quiet,
+            movable,
             faults: Vec::new(),
         };
         let mut faults: Vec<Fault> = (0..1 + pick(&mut dice, 12))

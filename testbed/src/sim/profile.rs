@@ -15,6 +15,8 @@ pub struct Profile {
     pub rules: Vec<Rule>,
     /// Which seeds have two subnets.
     pub two_subnets: TwoSubnets,
+    /// Half of the connections are idle, and most hosts can move them.
+    pub idle: bool,
 }
 
 /// Which seeds have two subnets with a subnet manager each.
@@ -50,7 +52,9 @@ pub enum Named {
     Sqd,
     /// Ports that are lost for good while daemons restart, and every rule.
     StaleRestart,
-    /// Every fault and every rule.
+    /// Connections that are silent most of the time, and every rule.
+    Idle,
+    /// Every fault and every rule but idle connections.
     All,
 }
 
@@ -90,7 +94,7 @@ impl Named {
     /// The faults that the profile is about.
     fn subject(self) -> &'static [Kind] {
         match self {
-            Self::Default | Self::Basic | Self::TwoSubnets | Self::All => &[],
+            Self::Default | Self::Basic | Self::TwoSubnets | Self::Idle | Self::All => &[],
             Self::Prefix => &[Kind::Prefix],
             Self::LidMoves => &[Kind::LidMove],
             Self::SuspectAlternate => &[Kind::HoleAndBlip],
@@ -117,6 +121,7 @@ impl Profile {
             kinds,
             rules: rules.collect(),
             two_subnets,
+            idle: named == Named::Idle,
         }
     }
 }

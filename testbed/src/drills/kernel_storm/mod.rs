@@ -31,6 +31,7 @@ use crate::host::Host;
 use crate::ibsim::Dice;
 use crate::kernel_module::KernelModule;
 use crate::narration::Narration;
+use crate::patience;
 use crate::program::Program;
 use crate::stream::{Options, Streams};
 use crate::timeline::Timeline;
@@ -191,7 +192,7 @@ impl<'a, 'b> Storm<'a, 'b> {
             if time > at_least && enough && self.turns.is_absent() {
                 return Ok(());
             }
-            ensure(enough || time < at_least + SLOW, || {
+            ensure(enough || time < at_least + patience::limit(SLOW), || {
                 let ended = self.turns.tally().ended();
                 format!("only {ended} queue pairs in {} s", time.as_secs())
             })?;

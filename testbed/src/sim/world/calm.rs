@@ -23,6 +23,10 @@ const REARM: u64 = 60 * MS;
 /// for as long, on a busy host.
 const UNKNOWN: u64 = 5 * MS;
 
+/// So long after a fault an idle connection is on another path: probes tell of a hole after 1.4 s, of which the retries
+/// of what it sends meanwhile are half a second.
+const MOVED: u64 = 3 * SECOND;
+
 /// The places of a path's ends, from side 0 to side 1.
 type Lids = (Lid, Lid);
 
@@ -36,6 +40,8 @@ struct Stand {
     left: Option<u64>,
     /// What both ends had armed.
     armed: Option<Lids>,
+    /// What both ends had loaded and could be moved to, had they been told to, while they waited for traffic.
+    waiting: Option<Lids>,
     /// It migrated, or another alternate was loaded, so short a time ago.
     moved: u64,
     loaded: u64,
@@ -204,6 +210,18 @@ impl World<'_> {
         (one.is_armed() && other.is_armed() && same).then(|| self.places(conn, 0, &here))
     }
 
+    /// What both ends have loaded, of which not both are Armed, if both can be moved to it.
+    fn movable_alternate(&self, conn: usize) -> Option<Lids> {
+        let ends = &self.connections[conn].ends;
+        let movable = ends.iter().all(|end| self.plan.movable[end.host]);
+        let [one, other] = [&ends[0].qp, &ends[1].qp];
+        let (here, there): (Path, Path) = (one.loaded()?, other.loaded()?);
+        let pairs = [[&here, &there], [&one.primary, &other.primary]];
+        let same = pairs.map(|pair| self.are_reversed(conn, 0, pair)) == [Some(true); 2];
+        let is_other = !here.same_way(&one.primary);
+        (movable && same && is_other).then(|| self.places(conn, 0, &here))
+    }
+
     fn stand_of(&self, conn: usize) -> Stand {
         let (now, peace) = (self.queue.now(), &self.calms.peace[conn]);
         Stand {
@@ -211,6 +229,7 @@ impl World<'_> {
             primary: self.primary_of(conn, 0),
             left: None,
             armed: self.armed_alternate(conn),
+            waiting: self.movable_alternate(conn),
             moved: now - peace.primaries.1,
             loaded: now - peace.alternate.1,
         }
@@ -299,6 +318,12 @@ impl World<'_> {
         }
         if self.lives(primary) {
             return Some(format!("its primary, {}, passes packets", words(primary)));
+        }
+        if self.plan.quiet[conn] && stand.armed.is_none() {
+            let way = stand.waiting.filter(|&way| self.lives(way))?;
+            let known = self.queue.now() >= stand.at + MOVED;
+            return known
+                .then(|| format!("it was silent, and could have been moved to {}", words(way)));
         }
         let others = self.alternates(conn, primary);
         let mut others = others.into_iter().filter(|&way| self.lives(way));

@@ -34,6 +34,9 @@ impl World<'_> {
             self.port((host, port));
         }
         let client = self.hosts[host].client;
+        if self.plan.movable[host] {
+            self.input(host, Input::MovesIdle(client));
+        }
         for conn in 0..self.connections.len() {
             let ends = self.connections[conn].ends.iter();
             if ends.clone().any(|end| end.host == host && end.registered) {
@@ -81,7 +84,8 @@ impl World<'_> {
 
     pub(super) fn port(&mut self, port: PortOf) {
         self.uek_port(port);
-        let status = port_status(&self.fabric, &self.addresses, port);
+        let moves_idle = self.plan.movable[port.0];
+        let status = port_status(&self.fabric, &self.addresses, port, moves_idle);
         self.input(port.0, Input::Port(port_id(port), Some(status)));
     }
 

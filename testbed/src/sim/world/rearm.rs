@@ -79,6 +79,8 @@ fn peace(seed: u64, connections: Vec<(usize, usize)>) -> Plan {
         spines: 2,
         lmc: 0,
         subnets: Subnets::One,
+        quiet: vec![false; connections.len()],
+        movable: vec![false; hosts],
         connections,
         faults: Vec::new(),
         policies: vec![PolicyOverride::default(); hosts],

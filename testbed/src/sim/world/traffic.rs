@@ -6,20 +6,23 @@ use cm_msgs::path::Path;
 
 use super::{Event, World};
 use crate::sim::qp;
-use crate::sim::queue::MS;
+use crate::sim::queue::{MS, SECOND};
 
 /// Between two packets of a side, and between two tries of one.
 pub(super) const PACKET: u64 = 20 * MS;
+
+/// For as long and up to twice as long a connection is silent that is quiet.
+const SILENCE: u64 = 8 * SECOND;
 
 impl World<'_> {
     pub(super) fn packet(&mut self, conn: usize, side: usize) {
         if self.connections[conn].closed {
             return;
         }
-        self.queue
-            .after(self.packet_every, Event::Packet(conn, side));
         let ends = &mut self.connections[conn].ends;
         if ends[side].qp.state != QpState::Rts {
+            self.queue
+                .after(self.packet_every, Event::Packet(conn, side));
             return;
         }
         let sent = (ends[side].qp.primary, ends[side].qp.migreq());
@@ -34,6 +37,8 @@ impl World<'_> {
         let (back, migreq) = (peer.primary, peer.migreq());
         self.notice(conn, 1 - side, event);
         let port = self.arrives(there, here, &back).filter(|_| taken);
+        let pause = self.pause(conn, port.is_some());
+        self.queue.after(pause, Event::Packet(conn, side));
         if let Some(port) = port {
             self.judge.acknowledged(conn, side);
             self.holes.acknowledged(conn, side);
@@ -50,6 +55,16 @@ impl World<'_> {
         self.must_be_reversed(conn);
         self.note_paths(conn);
         self.note_alternate(conn, side);
+    }
+
+    /// How long a side sends nothing after a packet that was acknowledged or not. One that is quiet sends once in a while,
+    /// until it is acknowledged.
+    fn pause(&mut self, conn: usize, acknowledged: bool) -> u64 {
+        let is_quiet = self.plan.quiet[conn] && self.queue.now() < self.plan.calm_from();
+        match is_quiet && acknowledged {
+            true => SILENCE + u64::from(self.dice.below(SILENCE as u32)),
+            false => self.packet_every,
+        }
     }
 
     /// The port of the other host by which a packet comes in, if it gets there: queue pair numbers are a host's own.
