@@ -31,7 +31,7 @@ impl Core {
     }
 
     /// Whether the peer's end would follow to the `alternate`, which both have loaded: it waits for traffic as well and
-    /// can be moved, or is Armed, and its hardware follows. Its daemon is there to move it if it has answered the last
+    /// can be moved, or is Armed, and migrates by order. Its daemon is there to order it if it has answered the last
     /// probe of the alternate; without it the kernel does.
     fn peer_follows_idle(&self, cx: &Context, alternate: &Path) -> bool {
         let is_able = self.peer.is_armed_on(&self.qp.primary) || self.peer.moves_idle();
@@ -41,6 +41,13 @@ impl Core {
         let probed = self.probe_path(alternate);
         let is_there = cx.config.verify.is_zero() || probed.is_some_and(is_there);
         guard!(IdlePeer, is_able && is_there)
+    }
+
+    /// Whether the peer's end, as it says, would follow to the alternate: it is Armed, or waits for traffic as well and can
+    /// be moved.
+    pub(super) fn peer_would_follow(&self) -> bool {
+        let primary = &self.qp.primary;
+        self.peer.is_armed_on(primary) || (self.peer.moves_idle() && self.peer.waits_on(primary))
     }
 
     /// Whether the QP would survive the loss of its primary though it waits for traffic. `agreed`: the peer has loaded

@@ -37,7 +37,7 @@ impl Core {
         let of_peer = || {
             if !self.own.has_told_that_it_leaves() {
                 Some(Held::PeerSilent)
-            } else if !self.peer.is_armed_on(&self.qp.primary) {
+            } else if !self.peer_would_follow() {
                 Some(Held::PeerNotArmed)
             } else {
                 None
@@ -51,7 +51,8 @@ impl Core {
         // The primary works: it is not left for an alternate that may not.
         let good = |path: &&Path| self.is_usable(cx, path) && !self.is_suspect(cx, path);
         let loaded = self.loaded().filter(good);
-        let Some(alternate) = loaded.filter(|_| self.is_armed() && self.in_rts()) else {
+        let can_go = self.in_rts() && (self.is_armed() || self.is_movable(cx, true));
+        let Some(alternate) = loaded.filter(|_| can_go) else {
             return Some(Held::NotArmed);
         };
         if self.is_drained(cx, alternate) {
@@ -113,7 +114,7 @@ impl Connection {
         }
         match core.held(cx, negotiating) {
             None => {
-                core.migrate(cx);
+                core.go_over(cx);
                 return true;
             }
             // The next announcement says so.

@@ -206,6 +206,11 @@ impl Peer {
         self.migration == Some(MigrationState::Armed) && self.is_on(path)
     }
 
+    /// Whether the peer is known to wait for traffic, with this path of ours as its primary.
+    pub(super) fn waits_on(&self, path: &Path) -> bool {
+        self.migration == Some(MigrationState::Rearm) && self.is_on(path)
+    }
+
     /// Whether it is on the peer's wish that the QP has left `from` for `to`.
     pub(super) fn wants_move(&self, from: &Path, to: &Path) -> bool {
         match self.position.map(|position| position.movement) {

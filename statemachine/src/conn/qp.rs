@@ -288,6 +288,14 @@ impl Core {
         cx.order(self.id, Order::Migrate(Migrate { token, primary }));
     }
 
+    /// Has the QP leave its primary for its alternate, whether it is Armed or waits for traffic.
+    pub(super) fn go_over(&mut self, cx: &mut Context) {
+        match self.is_armed() {
+            true => self.migrate(cx),
+            false => self.move_idle(cx),
+        }
+    }
+
     /// Has the QP leave its primary though it waits for traffic.
     fn move_idle(&mut self, cx: &mut Context) {
         self.failback.must();
@@ -347,10 +355,7 @@ impl Core {
                 cx.trace(self.id, What::ToAndFro);
             }
         }
-        match self.is_armed() {
-            true => self.migrate(cx),
-            false => self.move_idle(cx),
-        }
+        self.go_over(cx);
     }
 
     /// Whether it has been moved to and fro between its two paths so often that it stays.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections without traffic are moved in SQD when their primary is lost.
 
-use cm_msgs::control::MigrationState;
+use core::time::Duration;
+
+use cm_msgs::control::{MigrationState, QpState};
+use statemachine::Command;
 use statemachine::trace::{MigratedBy, What};
-use statemachine::view::{MoveCause, Protection};
+use statemachine::view::{Held, MoveCause, Protection};
 
 use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
 
@@ -257,6 +260,56 @@ fn it_does_not_go_where_nothing_arrives() {
     pair.pull(ACTIVE, 1);
     pair.run(100);
     assert_eq!(primary_ports(&pair), [2, 1]);
+    assert_survives(&mut pair);
+}
+
+/// An operator's order moves it as well, at either end, and so does a drained port; of one that cannot follow neither end
+/// is moved.
+#[test]
+fn an_operator_moves_idle_connections() {
+    let within = Duration::from_secs(10);
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = idle(13, BOTH);
+        assert_eq!(pair.view(host).obstacle, None);
+        pair.command(host, Command::Migrate { within });
+        pair.run(200);
+        assert_eq!(primary_ports(&pair), [2, 2], "by order at {host}");
+        let causes = [host, 1 - host].map(|host| moves(&pair, host)[0]);
+        assert_eq!(causes[0], (MigratedBy::IdleMove, MoveCause::Operator));
+        assert_eq!(causes[1], (MigratedBy::IdleMove, MoveCause::PeerOperator));
+        pair.run(5_000);
+        pair.drain_port(host, 2, true);
+        pair.run(2_000);
+        assert_eq!(primary_ports(&pair), [1, 1], "drained at {host}");
+        assert_survives(&mut pair);
+    }
+    for able in [ACTIVE, PASSIVE] {
+        let mut pair = idle(14, &[able]);
+        for host in [ACTIVE, PASSIVE] {
+            assert_eq!(pair.view(host).obstacle, Some(Held::NotArmed));
+            pair.command(host, Command::Migrate { within });
+            pair.run(1_000);
+            assert_eq!(primary_ports(&pair), [1, 1]);
+        }
+    }
+}
+
+/// The owner's own SQD and its end come first: the library finds the QP elsewhere.
+#[test]
+fn a_queue_pair_that_its_owner_has_put_into_sqd_is_not_moved() {
+    let mut pair = idle(15, BOTH);
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Stopped);
+    pair.pull(ACTIVE, 1);
+    pair.run(5);
+    assert_eq!(pair.hosts[ACTIVE].unread(), ["move"]);
+    pair.hosts[ACTIVE].qps[0].state = QpState::Sqd;
+    pair.resume_library(ACTIVE);
+    pair.run(100);
+    assert_eq!(primary_ports(&pair), [1, 1]);
+    pair.hosts[ACTIVE].qps[0].state = QpState::Rts;
+    pair.report_changed(ACTIVE);
+    pair.run(3_000);
+    assert_eq!(primary_ports(&pair), [2, 2], "afterwards");
     assert_survives(&mut pair);
 }
 
