@@ -14,7 +14,6 @@ use super::{Connection, Side};
 use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context};
 use crate::guard::guard;
-use crate::probe::PathHealth;
 
 impl Core {
     /// The alternate of a QP that waits for traffic.
@@ -36,10 +35,9 @@ impl Core {
     fn peer_follows_idle(&self, cx: &Context, alternate: &Path) -> bool {
         let is_able = self.peer.is_armed_on(&self.qp.primary) || self.peer.moves_idle();
         // Where nothing is probed, by configuration, what is agreed counts as in all else.
-        let is_there =
-            |path| cx.probes.health(&path) == PathHealth::Verified && cx.probes.has_daemon(&path);
         let probed = self.probe_path(alternate);
-        let is_there = cx.config.verify.is_zero() || probed.is_some_and(is_there);
+        let is_there =
+            cx.config.verify.is_zero() || probed.is_some_and(|path| cx.probes.has_daemon(&path));
         guard!(IdlePeer, is_able && is_there)
     }
 
@@ -60,15 +58,38 @@ impl Core {
             && self.idle_alternate().is_some_and(follows)
     }
 
+    /// Whether probes of the primary do not come back while those of the alternate all do.
+    fn is_primary_hole(&self, cx: &Context, alternate: &Path) -> bool {
+        let paths = self
+            .probe_path(&self.qp.primary)
+            .zip(self.probe_path(alternate));
+        paths.is_some_and(|(primary, alternate)| cx.probes.is_hole_beside(&primary, &alternate))
+    }
+
+    /// The primary is suspect, or an answer over the alternate has come since it is: whether MADs get lost on both, the
+    /// next ones tell.
+    pub(super) fn compare_idle_paths(&self, cx: &mut Context) {
+        let Some(alternate) = self.idle_alternate() else {
+            return;
+        };
+        let tells = !self.is_suspect(cx, &self.qp.primary) || self.is_primary_hole(cx, alternate);
+        if let Some(alternate) = self.probe_path(alternate).filter(|_| !tells) {
+            cx.probes.hasten(cx.now, &alternate);
+        }
+    }
+
     /// Whether the QP, which waits for traffic, must be moved to its alternate now, for the reasons of
     /// [`Self::must_migrate`]. If it is the first to leave, the peer has to be able to follow: if the primary's port
-    /// comes back, a connection of which one end has been moved is worse off than one that was left alone.
-    pub(super) fn must_move_idle(&self, cx: &Context, agreed: bool) -> bool {
+    /// comes back, a connection of which one end has been moved is worse off than one that was left alone. Nor does
+    /// hardware take the peer along: it has to be told by MADs. Where some of these are lost or late, lost probes are no
+    /// reason to go, since the primary may carry packets all the time. `by_probes`: they may be one.
+    pub(super) fn must_move_idle(&self, cx: &Context, agreed: bool, by_probes: bool) -> bool {
         let Some(alternate) = self.idle_alternate() else {
             return false;
         };
         let follows = self.peer_has_left(cx.now, alternate);
-        let leads = self.is_movable(cx, agreed) && self.has_lost_primary(cx, alternate, agreed);
+        let by_probes = by_probes && self.is_primary_hole(cx, alternate);
+        let leads = self.is_movable(cx, agreed) && self.has_lost_primary(cx, alternate, by_probes);
         (follows || leads)
             && guard!(IdleDevice, self.moves_idle(cx))
             && cx.config.port_down != PortDown::Wait

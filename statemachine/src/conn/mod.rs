@@ -466,7 +466,9 @@ impl Connection {
     /// Whether the QP must leave its primary now for the alternate that it has loaded.
     fn must_leave(&self, cx: &Context) -> bool {
         self.core.must_migrate(cx, self.may_go_by_probes())
-            || self.core.must_move_idle(cx, self.has_agreed())
+            || self
+                .core
+                .must_move_idle(cx, self.has_agreed(), self.may_go_by_probes())
     }
 
     /// Does what is due: the one place that decides to act, called after whatever happened.

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use super::{PATIENCE_IF_LATE, PathHealth, ProbePath, Probes};
+use super::{PATIENCE_IF_LATE, PathHealth, PathState, ProbePath, Probes};
 use crate::time::Time;
 
 /// How long a path is taken to be better than one that failed before it, though it does not answer: where
@@ -62,8 +62,7 @@ impl Probes {
         };
         let since = |at: Time| path.began <= at;
         let answered = other.asked().is_some_and(since);
-        let is_fair = other.prompt.iter().all(|&at| since(at))
-            && usize::from(other.loss.clean()) >= other.prompt.len();
+        let is_fair = is_answered_throughout(path, other);
         let patience = other.loss.patience().max(path.loss.patience());
         // How much is lost is known late.
         let least = match other.lateness.is_late() {
@@ -79,6 +78,17 @@ impl Probes {
         }
     }
 
+    /// Whether the path is suspect while the latest probes of `other` all came back promptly: MADs are not lost or late, and
+    /// the far end is there to answer.
+    pub(crate) fn is_hole_beside(&self, path: &ProbePath, other: &ProbePath) -> bool {
+        let (Some(path), Some(other)) = (self.paths.get(path), self.paths.get(other)) else {
+            return false;
+        };
+        path.is_suspect()
+            && other.health == PathHealth::Verified
+            && is_answered_throughout(path, other)
+    }
+
     /// Whether both are suspect, and since the same time, not long ago: paths that share nothing do not fail
     /// together, so it may be that MADs are lost or that nobody answers them, and nothing is known of the paths.
     pub(crate) fn fell_together(&self, now: Time, one: &ProbePath, other: &ProbePath) -> bool {
@@ -88,4 +98,10 @@ impl Probes {
         let (first, last) = (one.began.min(other.began), one.began.max(other.began));
         one.is_suspect() && other.is_suspect() && last - first < TOGETHER && now - first < LASTED
     }
+}
+
+/// Whether the latest probes of `other` were sent since `path` lost its first one, and all came back promptly.
+fn is_answered_throughout(path: &PathState, other: &PathState) -> bool {
+    other.prompt.iter().all(|&at| path.began <= at)
+        && usize::from(other.loss.clean()) >= other.prompt.len()
 }

@@ -4,9 +4,9 @@
 use core::time::Duration;
 
 use cm_msgs::control::{MigrationState, QpState};
-use statemachine::Command;
 use statemachine::trace::{MigratedBy, What};
 use statemachine::view::{Held, MoveCause, Protection};
+use statemachine::{Command, PortDown};
 
 use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
 
@@ -311,6 +311,117 @@ fn a_queue_pair_that_its_owner_has_put_into_sqd_is_not_moved() {
     pair.run(3_000);
     assert_eq!(primary_ports(&pair), [2, 2], "afterwards");
     assert_survives(&mut pair);
+}
+
+#[test]
+fn nor_is_one_that_has_been_there_for_long() {
+    let mut pair = idle(16, BOTH);
+    pair.hosts[ACTIVE].qps[0].state = QpState::Sqd;
+    pair.report_changed(ACTIVE);
+    pair.run(100);
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    assert_eq!(pair.view(ACTIVE).counters.failed_orders, 0);
+    assert_eq!(
+        pair.view(ACTIVE).counters.stale_loads,
+        0,
+        "nothing was ordered"
+    );
+    assert_eq!(primary_ports(&pair), [1, 1]);
+}
+
+#[test]
+fn a_host_that_leaves_dead_ports_to_hardware_moves_nothing() {
+    let mut pair = Pair::new(17);
+    for host in [ACTIVE, PASSIVE] {
+        pair.hosts[host].set_moves_idle();
+    }
+    pair.config.port_down = PortDown::Wait;
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.run(3_000);
+    for host in [ACTIVE, PASSIVE] {
+        assert_eq!(pair.view(host).protection, Protection::RearmingIdle);
+        pair.pull(host, 1);
+        pair.run(100);
+        assert_eq!(primary_ports(&pair), [1, 1]);
+    }
+}
+
+#[test]
+fn it_is_not_moved_to_a_port_that_is_down_itself() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = idle(18, BOTH);
+        pair.pull(host, 2);
+        pair.pull(host, 1);
+        pair.run(100);
+        assert_eq!(pair.qp(host).primary.port, 1, "host {host}");
+    }
+}
+
+/// The peer has migrated: this end would have to be moved after it, and its library cannot.
+#[test]
+fn an_end_that_cannot_be_moved_is_not_ordered_to_follow() {
+    for (armed, waits) in [(ACTIVE, PASSIVE), (PASSIVE, ACTIVE)] {
+        let mut pair = idle(19, &[armed]);
+        pair.hosts[armed].qps[0].migration = MigrationState::Armed;
+        pair.report_changed(armed);
+        pair.run(100);
+        pair.pull(armed, 1);
+        pair.run(500);
+        assert_eq!(pair.qp(armed).primary.port, 2, "by hardware, as ever");
+        assert_eq!(pair.qp(waits).primary.port, 1);
+    }
+}
+
+/// Nothing shows that the peer has the alternate that this end has: it would not follow.
+#[test]
+fn what_is_not_agreed_is_not_gone_to_first() {
+    for restarted in [ACTIVE, PASSIVE] {
+        let mut pair = idle(20, BOTH);
+        pair.lose.insert("LAP", usize::MAX);
+        pair.kill(restarted);
+        pair.start(restarted);
+        pair.run(3_000);
+        assert_eq!(pair.view(restarted).protection, Protection::RearmingIdle);
+        pair.pull(restarted, 1);
+        pair.run(300);
+        assert_eq!(primary_ports(&pair), [1, 1], "{restarted} restarted");
+    }
+}
+
+/// Its library has lost what it had loaded. It says so, and an order to leave waits.
+#[test]
+fn an_operators_order_waits_for_a_peer_without_an_alternate() {
+    let mut pair = idle(21, BOTH);
+    pair.hosts[PASSIVE].qps[0].migration = MigrationState::Migrated;
+    pair.hosts[PASSIVE].qps[0].alternate = None;
+    pair.report_changed(PASSIVE);
+    pair.lose.insert("LAP", usize::MAX);
+    pair.run(100);
+    pair.lose.remove("LAP");
+    let within = Duration::from_secs(10);
+    pair.command(ACTIVE, Command::Migrate { within });
+    pair.hosts[PASSIVE].fault = Some(LibraryFault::Stopped);
+    pair.run(1_000);
+    assert_eq!(pair.qp(ACTIVE).primary.port, 1);
+    pair.resume_library(PASSIVE);
+    pair.run(5_000);
+    assert_eq!(primary_ports(&pair), [2, 2], "once it has it again");
+}
+
+/// Probes get lost like all MADs, and no path is dead. Hardware would be there for the peer of a QP that migrates for
+/// nothing; of one that is moved nobody tells the peer.
+#[test]
+fn lost_mads_are_no_reason_to_move() {
+    for seed in 0..40 {
+        let mut pair = idle(seed, BOTH);
+        pair.net.weather.loss = 640;
+        pair.run(20_000);
+        assert_eq!(primary_ports(&pair), [1, 1], "seed {seed}");
+    }
 }
 
 /// Daemons that were restarted ask each other first whether they have the same alternate.
