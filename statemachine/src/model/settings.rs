@@ -211,7 +211,7 @@ impl Setting {
             Self::new(
                 "idle",
                 Start::Idle,
-                6,
+                5,
                 Faults {
                     ports: 2,
                     losses: 1,
