@@ -406,6 +406,37 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_lost_with_the_link_a_lid_or_a_partition_and_by_nothing_else() {
+        let up = status(true);
+        let other_lid = PortStatus {
+            lid: Lid(12),
+            ..up.clone()
+        };
+        let no_partition = PortStatus {
+            pkeys: vec![],
+            ..up.clone()
+        };
+        let other_mtu = PortStatus {
+            mtu: 5,
+            ..up.clone()
+        };
+        let cases = [
+            (status(false), true),
+            (other_lid, true),
+            (no_partition, true),
+            (other_mtu, false),
+        ];
+        for (after, is_lost) in cases {
+            let mut ports = Ports::default();
+            ports.update(ID, Some(up.clone()), HOLD_OFF);
+            ports.update(ID, Some(after.clone()), HOLD_OFF);
+            ports.note_loss(ID, &up, Time(7));
+            let lost_at = ports.get(ID).and_then(Port::lost_at);
+            assert_eq!(lost_at.is_some(), is_lost, "{after:?}");
+        }
+    }
+
+    #[test]
     fn a_port_without_a_subnet_manager_is_not_settled() {
         let mut ports = Ports::default();
         let waiting = PortStatus {

@@ -84,6 +84,20 @@ fn equal_queries_share_one_question() {
 }
 
 #[test]
+fn nothing_is_left_of_a_question_that_is_not_answered_in_time() {
+    let mut questions = Questions::default();
+    let number = ask(&mut questions, Urgency::Rearm, 1);
+    let out = questions.poll_paths().map(|query| query.query);
+    assert_eq!(out, Some(number));
+    questions.timed_out(Time(5), number);
+    assert_eq!(told(&mut questions), [(1, number)], "who asked hears it");
+    assert_eq!(questions.poll_withdrawn(), Some(number));
+    assert!(questions.questions.is_empty() && questions.ports.is_empty());
+    questions.timed_out(Time(6), number);
+    assert_eq!(questions.poll_withdrawn(), None, "once");
+}
+
+#[test]
 fn an_answer_is_reused_for_one_second() {
     let mut questions = Questions::default();
     let [first, second] = [1, 2].map(|conn| ask(&mut questions, Urgency::Rearm, conn));

@@ -364,6 +364,19 @@ fn a_sap_of_an_association_that_was_given_up_is_rejected_after_its_connection_ha
     assert_ne!(state, AssociationState::Established);
 }
 
+/// A daemon sends from QP1. Any program may send from a queue pair of its own.
+#[test]
+fn a_sap_of_a_programs_does_not_have_an_association_opened() {
+    let mut pair = after_silence(14, 15_000);
+    let recorded = pair.recorded().iter().rev();
+    let mut saps = recorded.filter(|(_, _, message)| matches!(message, Message::Sap(_)));
+    let (_, source, sap) = saps.next().expect("a SAP").clone();
+    let before = reqs(&pair);
+    pair.forge(ACTIVE, MadSource { qpn: 2, ..source }, sap);
+    assert_eq!(reqs(&pair), before);
+    assert_eq!(state(&pair), AssociationState::Pausing);
+}
+
 /// Each costs the peer one MAD, and must not cost this end a REQ.
 #[test]
 fn a_thousand_such_saps_have_few_reqs_sent() {
