@@ -155,11 +155,11 @@ impl Connection {
         self.held().as_ref().is_some_and(|held| held.suspended)
     }
 
-    /// Lets the QP go on if a move has left it in SQD. Whether it is still there.
-    pub(crate) fn resume(&self) -> bool {
+    /// Lets the QP go on if a move has left it in SQD.
+    pub(crate) fn resume(&self) {
         let mut held = self.held();
         let Some(Held { qp, suspended }) = held.as_mut() else {
-            return false;
+            return;
         };
         if *suspended && let Err(errno) = idle_move::resume(&**qp, suspended) {
             crate::log::debug(&format_args!(
@@ -167,7 +167,6 @@ impl Connection {
                 self.number
             ));
         }
-        *suspended
     }
 
     /// Lets go of the QP. When this returns nobody uses it, and nobody will.
@@ -186,9 +185,8 @@ impl Connection {
         result
     }
 
-    /// Runs a change of the application's, after which the QP stays in its connection, while nobody else uses it: it
-    /// does not find the QP in the middle of a move. `state`: it says in which state the QP is to be, and it is not ours
-    /// to say otherwise.
+    /// Runs a change by the application that leaves the QP in its connection, and never in the middle of a move. If it
+    /// sets the QP's `state` the QP stays in that state, even if that is SQD.
     pub(crate) fn change_by_owner(&self, state: bool, change: impl FnOnce() -> c_int) -> c_int {
         let mut held = self.held();
         let result = change();

@@ -293,15 +293,14 @@ impl Tracked {
             self.connection.set_protection(Protection::from(&snapshot));
         }
         let pending = self.watch.filter(|watch| watch.interval < PATROL);
+        let soon = || match pending {
+            Some(pending) if pending.at > now => pending,
+            Some(past) => Watch::after(now, (past.interval * 2).min(SLOWEST_LOOK)),
+            None => Watch::after(now, FIRST_LOOK),
+        };
         self.watch = match (snapshot.qp_state, snapshot.migration) {
-            (QpState::Rts, MigrationState::Rearm) => Some(match pending {
-                Some(pending) if pending.at > now => pending,
-                Some(past) => Watch::after(now, (past.interval * 2).min(SLOWEST_LOOK)),
-                None => Watch::after(now, FIRST_LOOK),
-            }),
-            (QpState::Sqd, _) if self.connection.is_suspended() => {
-                Some(Watch::after(now, FIRST_LOOK))
-            }
+            (QpState::Rts, MigrationState::Rearm) => Some(soon()),
+            (QpState::Sqd, _) if self.connection.is_suspended() => Some(soon()),
             // No event tells that the application lets its send queue go on.
             (QpState::Sqd, _) => Some(Watch::after(now, SLOWEST_LOOK)),
             (QpState::Rts, _) => Some(Watch::after(now, PATROL)),
@@ -399,6 +398,55 @@ mod tests {
             (Cause::Changed, QpState::Rts)
         );
         assert_eq!(tracked.due(), Some(now + PATROL));
+    }
+
+    /// A QP that waits for traffic, on a device that does not let it leave SQD before its send queue is drained, which it
+    /// never is: it stays in SQD after an order to move.
+    fn stuck_in_sqd() -> (Model, Tracked, Instant) {
+        let model = Model::new(path(1));
+        model.set(|qp| {
+            qp.migration = MigrationState::Rearm;
+            qp.alternate = Some(path(2));
+        });
+        model.never_drains(true);
+        model.resumes_drained_only();
+        let now = Instant::now();
+        let mut tracked = Tracked::new(connection(&model, None), now).expect("it can be read");
+        let order = Migrate {
+            token: 7,
+            primary: path(1),
+        };
+        let report = tracked.move_idle(now, &order).expect("it is there");
+        assert!(matches!(report.cause, Cause::Failed { .. }));
+        assert_eq!(model.snapshot().qp_state, QpState::Sqd);
+        (model, tracked, now)
+    }
+
+    #[test]
+    fn a_qp_that_a_move_has_left_in_sqd_is_let_go_on_later() {
+        let (model, mut tracked, now) = stuck_in_sqd();
+        assert_eq!(tracked.due(), Some(now + FIRST_LOOK));
+        let now = now + FIRST_LOOK;
+        tracked.look(now, None);
+        assert_eq!(
+            tracked.due(),
+            Some(now + FIRST_LOOK * 2),
+            "ever more rarely"
+        );
+        model.never_drains(false);
+        let now = now + FIRST_LOOK * 2;
+        let report = tracked.look(now, None).expect("news");
+        assert_eq!(report.snapshot.qp_state, QpState::Rts);
+        assert_eq!(report.snapshot.primary, path(1));
+    }
+
+    #[test]
+    fn a_qp_that_the_application_has_put_into_sqd_meanwhile_stays_there() {
+        let (model, mut tracked, now) = stuck_in_sqd();
+        assert_eq!(tracked.connection.change_by_owner(true, || 0), 0);
+        model.never_drains(false);
+        tracked.look(now + FIRST_LOOK, None);
+        assert_eq!(model.snapshot().qp_state, QpState::Sqd);
     }
 
     #[test]

@@ -175,6 +175,13 @@ impl Context {
         }
     }
 
+    /// Whether a QP with its primary on this port can be given another in SQD: its device has shown that it can, and
+    /// its library takes the order.
+    pub(crate) fn moves_idle(&self, port: PortId, client: u32) -> bool {
+        let port = self.ports.get(port);
+        port.is_some_and(|port| port.status.moves_idle) && self.movers.contains(&client)
+    }
+
     pub(crate) fn trace(&mut self, conn: ConnId, what: What) {
         self.outbox.trace(Trace {
             conn: Some(conn),

@@ -522,7 +522,10 @@ impl Engine {
     }
 
     fn moves_idle(&mut self, client: u32) {
-        self.cx.movers.insert(client);
+        // Each connection looks again: at what a library says once, not at what it repeats.
+        if !self.cx.movers.insert(client) {
+            return;
+        }
         for (_, conn) in self.conns.range_mut(ConnId::of_client(client)) {
             conn.owner_moves_idle(&mut self.cx);
         }

@@ -48,7 +48,7 @@ mod removal {
         OnlyArmed,
         /// An idle connection is moved first at one end only if the peer can follow.
         IdlePeer,
-        /// Only a QP whose device and library can do it is moved while it is idle.
+        /// An idle QP is moved only if its device and its library can do it.
         IdleDevice,
         /// Nobody is sent to an alternate whose own port is down.
         AlternateUp,

@@ -206,15 +206,15 @@ impl fmt::Display for Transition {
 pub enum Protection {
     /// It would.
     Armed,
+    /// An alternate is loaded, and the connection is idle. If its primary is lost both ends are moved to the alternate in
+    /// SQD, and the HCA sends again what was sent meanwhile.
+    #[strum(to_string = "idle (movable)")]
+    IdleMovable,
     /// An alternate is loaded; the QP waits for inbound traffic to arm (IBA 17.2.8.1).
     Rearming,
     /// The same, for so long that the connection is idle.
     #[strum(to_string = "rearming (idle)")]
     RearmingIdle,
-    /// The same, and if the primary is lost both ends are moved to the alternate in SQD. Until that is done, what is
-    /// sent is sent again.
-    #[strum(to_string = "idle (movable)")]
-    IdleMovable,
     /// Its library was ordered to load an alternate.
     Loading,
     /// Its library was ordered to migrate.

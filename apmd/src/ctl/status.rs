@@ -86,14 +86,17 @@ fn text(status: &model::Status) -> String {
     if !halves.is_empty() {
         let _ = write!(text, " (of these {})", halves.join(", "));
     }
+    let waiting = &connections.waiting;
     let rest = [
         (
-            connections
-                .rearming
-                .saturating_sub(connections.rearming_idle),
+            waiting.rearming.saturating_sub(waiting.rearming_idle),
             "rearming",
         ),
-        (connections.rearming_idle, "rearming (idle)"),
+        (waiting.idle_movable, "idle (movable)"),
+        (
+            waiting.rearming_idle.saturating_sub(waiting.idle_movable),
+            "rearming (idle)",
+        ),
         (connections.working, "negotiating or loading"),
         (connections.unprotected, "unprotected"),
         (connections.refused, "refused"),

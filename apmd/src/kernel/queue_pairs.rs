@@ -557,7 +557,7 @@ impl QueuePairs {
                     standing: load.standing,
                 },
             ),
-            // The module takes no orders to move what is not Armed; the engine knows, and gives none.
+            // The engine never orders an idle move here: the module has not announced it.
             Order::Migrate(migrate) | Order::MoveIdle(migrate) => {
                 let primary = migrate.primary;
                 (Answer::Order(migrate.token), Ask::Migrate { primary })

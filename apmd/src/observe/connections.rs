@@ -309,10 +309,11 @@ pub(crate) fn sums(protections: impl Iterator<Item = (Protection, Option<Grade>)
         }
         *match protection {
             Protection::Armed => &mut sums.armed,
-            Protection::Rearming => &mut sums.rearming,
+            Protection::Rearming => &mut sums.waiting.rearming,
             Protection::RearmingIdle | Protection::IdleMovable => {
-                sums.rearming_idle += 1;
-                &mut sums.rearming
+                sums.waiting.idle_movable += usize::from(protection == Protection::IdleMovable);
+                sums.waiting.rearming_idle += 1;
+                &mut sums.waiting.rearming
             }
             Protection::Loading | Protection::Migrating | Protection::Negotiating => {
                 &mut sums.working

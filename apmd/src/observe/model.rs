@@ -231,11 +231,8 @@ pub(crate) struct ConnSums {
     /// Of these, those of whose alternate no probe has come back.
     #[serde(default)]
     pub(crate) armed_unverified: usize,
-    /// An alternate is loaded and waits for traffic.
-    pub(crate) rearming: usize,
-    /// Of these, those that have waited for so long that they are idle.
-    #[serde(default)]
-    pub(crate) rearming_idle: usize,
+    #[serde(flatten)]
+    pub(crate) waiting: WaitingSums,
     /// Migrating, negotiating an alternate, or loading it.
     pub(crate) working: usize,
     /// Nothing is under way.
@@ -244,6 +241,19 @@ pub(crate) struct ConnSums {
     pub(crate) refused: usize,
     /// The queue pair has left RTS.
     pub(crate) broken: usize,
+}
+
+/// Connections that wait for traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct WaitingSums {
+    /// An alternate is loaded and waits for traffic.
+    pub(crate) rearming: usize,
+    /// Of these, those that have waited for so long that they are idle.
+    #[serde(default)]
+    pub(crate) rearming_idle: usize,
+    /// Of these, those that are moved if their path is lost: `idle (movable)`.
+    #[serde(default)]
+    pub(crate) idle_movable: usize,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -104,7 +104,7 @@ fn no_second_path(devices: &[String], ports: &[Port], conns: &ConnSums) -> Optio
         none if none.is_empty() => "no RDMA device: see `rdma link`".to_owned(),
         obstacles => obstacles.join("; "),
     };
-    let loaded = conns.armed + conns.rearming;
+    let loaded = conns.armed + conns.waiting.rearming;
     Some(match loaded {
         0 => format!("no connection can be protected: {why}"),
         _ => format!(
@@ -194,7 +194,7 @@ fn obstacle(ports: &[&Port]) -> Option<&'static str> {
 
 /// Connections that wait for nothing but traffic have their alternate loaded.
 fn not_armed(conns: &ConnSums) -> Option<String> {
-    let count = conns.total - conns.armed - conns.rearming_idle;
+    let count = conns.total - conns.armed - conns.waiting.rearming_idle;
     (count > 0).then(|| {
         format!(
             "{count} of {} connections are not armed: `apmctl conn` says why",
@@ -253,7 +253,7 @@ fn left_out_words(left_out: LeftOut) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::kernel::Unusable;
-    use crate::observe::model::{PortLink, UnregisteredProgram};
+    use crate::observe::model::{PortLink, UnregisteredProgram, WaitingSums};
     use crate::registrations::Overdue;
 
     fn port(device: &str, number: u8, state: &str) -> Port {
@@ -397,8 +397,11 @@ mod tests {
         let mut conns = ConnSums {
             total: 3,
             armed: 1,
-            rearming: 2,
-            rearming_idle: 2,
+            waiting: WaitingSums {
+                rearming: 2,
+                rearming_idle: 2,
+                idle_movable: 0,
+            },
             ..ConnSums::default()
         };
         assert_eq!(degraded(&ports, &conns), Vec::<String>::new());

@@ -14,6 +14,7 @@ use super::{Connection, Side};
 use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context};
 use crate::guard::guard;
+use crate::id::PortId;
 
 impl Core {
     /// The alternate of a QP that waits for traffic.
@@ -22,27 +23,28 @@ impl Core {
         self.qp.alternate.as_ref().filter(|_| idle)
     }
 
-    /// Whether this end can be given another primary in SQD: its device has shown that it can, and whoever has the QP
-    /// takes the order.
-    pub(super) fn moves_idle(&self, cx: &Context) -> bool {
-        let port = self.port_of(cx, &self.qp.primary);
-        port.is_some_and(|port| port.status.moves_idle) && cx.movers.contains(&self.id.client)
+    /// Whether this end may be moved: its device and its library can do it, and its host does not leave dead ports to the
+    /// hardware.
+    fn may_be_moved(&self, cx: &Context) -> bool {
+        let port = PortId::new(self.node_guid, self.qp.primary.port);
+        guard!(IdleDevice, cx.moves_idle(port, self.id.client))
+            && cx.config.port_down != PortDown::Wait
     }
 
-    /// Whether the peer's end would follow to the `alternate`, which both have loaded: it waits for traffic as well and
-    /// can be moved, or is Armed, and migrates by order. Its daemon is there to order it if it has answered the last
-    /// probe of the alternate; without it the kernel does.
+    /// Whether the peer's end would follow to the `alternate`, on which both have agreed: it can be moved, or is Armed and
+    /// migrates by order. Its daemon is running, and can order that, if it has answered the last probe of the alternate;
+    /// where no daemon runs the kernel answers.
     fn peer_follows_idle(&self, cx: &Context, alternate: &Path) -> bool {
         let is_able = self.peer.is_armed_on(&self.qp.primary) || self.peer.moves_idle();
-        // Where nothing is probed, by configuration, what is agreed counts as in all else.
+        // Without probes, by configuration, an agreed alternate counts as verified.
         let probed = self.probe_path(alternate);
         let is_there =
             cx.config.verify.is_zero() || probed.is_some_and(|path| cx.probes.has_daemon(&path));
         guard!(IdlePeer, is_able && is_there)
     }
 
-    /// Whether the peer's end, as it says, would follow to the alternate: it is Armed, or waits for traffic as well and can
-    /// be moved.
+    /// Whether the peer has reported that its end is on our primary and could follow now: it is Armed, or waits for traffic
+    /// and can be moved. Asked where there is time for the peer to report.
     pub(super) fn peer_would_follow(&self) -> bool {
         let primary = &self.qp.primary;
         self.peer.is_armed_on(primary) || (self.peer.moves_idle() && self.peer.waits_on(primary))
@@ -52,10 +54,7 @@ impl Core {
     /// the same alternate.
     pub(super) fn is_movable(&self, cx: &Context, agreed: bool) -> bool {
         let follows = |path: &Path| self.peer_follows_idle(cx, path);
-        agreed
-            && self.moves_idle(cx)
-            && cx.config.port_down != PortDown::Wait
-            && self.idle_alternate().is_some_and(follows)
+        agreed && self.may_be_moved(cx) && self.idle_alternate().is_some_and(follows)
     }
 
     /// Whether probes of the primary do not come back while those of the alternate all do.
@@ -66,14 +65,15 @@ impl Core {
         paths.is_some_and(|(primary, alternate)| cx.probes.is_hole_beside(&primary, &alternate))
     }
 
-    /// The primary is suspect, or an answer over the alternate has come since it is: whether MADs get lost on both, the
-    /// next ones tell.
+    /// Probes the alternate again at once while the primary is suspect, until enough answers in a row show that MADs are
+    /// not lost in general.
     pub(super) fn compare_idle_paths(&self, cx: &mut Context) {
         let Some(alternate) = self.idle_alternate() else {
             return;
         };
-        let tells = !self.is_suspect(cx, &self.qp.primary) || self.is_primary_hole(cx, alternate);
-        if let Some(alternate) = self.probe_path(alternate).filter(|_| !tells) {
+        let undecided =
+            self.is_suspect(cx, &self.qp.primary) && !self.is_primary_hole(cx, alternate);
+        if let Some(alternate) = self.probe_path(alternate).filter(|_| undecided) {
             cx.probes.hasten(cx.now, &alternate);
         }
     }
@@ -91,8 +91,7 @@ impl Core {
         let by_probes = by_probes && self.is_primary_hole(cx, alternate);
         let leads = self.is_movable(cx, agreed) && self.has_lost_primary(cx, alternate, by_probes);
         (follows || leads)
-            && guard!(IdleDevice, self.moves_idle(cx))
-            && cx.config.port_down != PortDown::Wait
+            && self.may_be_moved(cx)
             && guard!(AlternateUp, self.is_up(cx, alternate))
             // An order that has just failed would fail again.
             && !cx.is_set(self.id, ConnAlarm::MigrateHold)
@@ -100,7 +99,7 @@ impl Core {
 }
 
 impl Connection {
-    /// Whoever has the QP can move it while it waits for traffic.
+    /// Its library has said that it can move the QP while it waits for traffic.
     pub(crate) fn owner_moves_idle(&mut self, cx: &mut Context) {
         self.catch_up(cx);
         self.core.refresh_own(cx);

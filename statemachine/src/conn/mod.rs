@@ -15,6 +15,7 @@ mod granting;
 mod history;
 mod idle;
 mod leaving;
+mod moved;
 mod noticed;
 mod orders;
 mod others_port;
@@ -114,12 +115,10 @@ impl Connection {
             .add(Member { payer, far, id }, node_guid, &snapshot);
         let refused = refused.or_else(|| refusal(cx, node_guid, &snapshot));
         let port = PortId::new(node_guid, snapshot.primary.port);
-        let port_moves = cx.ports.get(port);
-        let port_moves = port_moves.is_some_and(|port| port.status.moves_idle);
         let own = OwnState::new(&OwnEnd {
             qp: &snapshot,
             distrusted: false,
-            moves_idle: port_moves && cx.movers.contains(&id.client),
+            moves_idle: cx.moves_idle(port, id.client),
             place: cx.ports.place(port),
             ports: &cx.ports.announce(node_guid),
         });

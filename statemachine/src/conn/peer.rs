@@ -250,10 +250,10 @@ fn address(port: &PeerPort) -> PortAddress {
     }
 }
 
-/// What the peer is told of this end.
+/// This end's state, as it is announced to the peer.
 pub(super) struct OwnEnd<'a> {
     pub(super) qp: &'a Snapshot,
-    /// Its alternate is no good.
+    /// Its alternate was rejected by its HCA or by the peer.
     pub(super) distrusted: bool,
     /// It can be moved while it waits for traffic.
     pub(super) moves_idle: bool,

@@ -345,11 +345,13 @@ impl Connection {
             // The peer may have been silent and speak again: then the primary answers now, too.
             cx.probes.hasten(cx.now, &primary);
         }
-        if is_primary || is_alternate {
-            core.compare_idle_paths(cx);
-        }
         match &mut self.side {
-            Side::Active(active) => active.negotiation.probed(core, cx, path, finding),
+            Side::Active(active) => {
+                if is_primary || is_alternate {
+                    core.compare_idle_paths(cx);
+                }
+                active.negotiation.probed(core, cx, path, finding);
+            }
             Side::Passive(passive)
                 if (is_primary || is_alternate) && finding == Finding::Suspect =>
             {

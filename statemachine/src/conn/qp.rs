@@ -16,7 +16,7 @@ use super::departure::Departure;
 use super::failback_progress::Failback;
 use super::following::Following;
 use super::history::History;
-use super::orders::{Abandoned, OrderEnd, OrderKind, Orders, QpChange};
+use super::orders::{OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnEnd, OwnState, Peer};
 use super::standing::StandingOrder;
 use super::watched::Watched;
@@ -35,7 +35,7 @@ use crate::subnet::SubnetLid;
 use crate::time::Time;
 use crate::trace::{MigratedBy, PathLids, What};
 use crate::verifications::VerifyAt;
-use crate::view::{ConnectionCounters, MoveCause, Reason, Stall, Transition};
+use crate::view::{ConnectionCounters, Reason};
 
 /// What both sides of a connection have.
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -338,10 +338,11 @@ impl Core {
         self.peer.prefers(alternate, primary) && !self.following.is_spent(now, primary, alternate)
     }
 
-    /// Whether the primary carries nothing any more, and the alternate does, as far as ports, the peer and probes tell.
-    pub(super) fn has_lost_primary(&self, cx: &Context, alternate: &Path, agreed: bool) -> bool {
+    /// Whether the primary carries nothing any more, and the alternate does, as ports and the peer tell, or, if they count,
+    /// probes.
+    pub(super) fn has_lost_primary(&self, cx: &Context, alternate: &Path, by_probes: bool) -> bool {
         let leads_on = !self.peer_lacks_port_of(cx, alternate) && !self.is_suspect(cx, alternate);
-        let is_hollow = agreed && self.is_primary_hollow(cx, alternate);
+        let is_hollow = by_probes && self.is_primary_hollow(cx, alternate);
         (self.is_primary_lost(cx) && leads_on)
             || (is_hollow && !self.following.is_spent(cx.now, &self.qp.primary, alternate))
     }
@@ -374,13 +375,11 @@ impl Core {
     pub(super) fn refresh_own(&mut self, cx: &Context) {
         let ports = cx.ports.announce(self.node_guid);
         let port = PortId::new(self.node_guid, self.qp.primary.port);
-        let place = cx.ports.place(port);
-        let moves_idle = self.moves_idle(cx);
         self.own.refresh(&OwnEnd {
             qp: &self.qp,
             distrusted: self.distrusted,
-            moves_idle,
-            place,
+            moves_idle: cx.moves_idle(port, self.id.client),
+            place: cx.ports.place(port),
             ports: &ports,
         });
     }
@@ -399,7 +398,7 @@ impl Core {
     }
 
     /// Whether the peer says that nothing arrives at its end of a path.
-    fn peer_lacks_port_of(&self, cx: &Context, path: &Path) -> bool {
+    pub(super) fn peer_lacks_port_of(&self, cx: &Context, path: &Path) -> bool {
         let lmc = self.port_of(cx, path).map_or(0, |port| port.status.lmc);
         self.peer.lacks_port_of(path, lmc)
     }
@@ -495,9 +494,7 @@ impl Core {
             .change(self.member(), self.node_guid, &old, &self.qp);
         self.keep_gids(&old);
         self.complete_paths(cx);
-        let is_idle_still =
-            old.migration == self.qp.migration && old.primary.same_way(&self.qp.primary);
-        if !is_idle_still {
+        if old.migration != self.qp.migration || !old.primary.same_way(&self.qp.primary) {
             self.since = cx.now;
         }
         if let Some((kind, end)) = ended {
@@ -603,112 +600,6 @@ impl Core {
                 cx.set(self.id, ConnAlarm::MigrateHold, delay);
             }
             _ => {}
-        }
-    }
-
-    /// Why the QP has left `path`. Nothing else of what is known has changed yet.
-    fn cause(&mut self, cx: &Context, path: &Path, by: MigratedBy) -> MoveCause {
-        let ordered = by != MigratedBy::Hardware;
-        let chosen = self.failback.take_choice() && ordered;
-        let (now, to) = (cx.now, &self.qp.primary);
-        if by == MigratedBy::StandingOrder {
-            // The library may see its port's loss before this daemon does.
-            MoveCause::StandingOrder
-        } else if self.relabelled_from != Lid(0) || !self.is_up(cx, path) {
-            MoveCause::PortLost
-        } else if self.peer_lacks_port_of(cx, path) {
-            MoveCause::PeerPortLost
-        } else if self.own.leaves() && self.departure.is_ordered(now) {
-            MoveCause::Operator
-        } else if self.own.leaves() {
-            MoveCause::Drained
-        } else if self.peer.wants_move(path, to) {
-            MoveCause::PeerOperator
-        } else if self.is_suspect(cx, path) {
-            MoveCause::PathSuspect
-        } else if chosen {
-            MoveCause::Policy
-        } else if ordered && !self.peer.prefers(to, path) {
-            MoveCause::Ordered
-        } else if ordered {
-            MoveCause::PeerMoved
-        } else {
-            MoveCause::Hardware
-        }
-    }
-
-    /// For how long its port had been lost, or at most nothing had come by the `path` that it left for this `cause`.
-    fn stall(&self, cx: &Context, path: &Path, cause: MoveCause) -> Option<Stall> {
-        let since = match cause {
-            MoveCause::PortLost | MoveCause::StandingOrder => {
-                // A library may see that before this daemon does.
-                let lost = self.relabelled_from != Lid(0) || !self.is_up(cx, path);
-                let port = cx.ports.of_path(self.node_guid, path.port)?;
-                port.lost_at().filter(|_| lost)
-            }
-            MoveCause::PeerPortLost => cx.probes.asked(&self.probe_path(path)?),
-            MoveCause::PathSuspect | MoveCause::PeerMoved | MoveCause::Hardware => {
-                // Hardware may have given up what carries probes, such as a path that loses large packets.
-                let path = self.probe_path(path)?;
-                let lost = cx.probes.loses(cx.now, &path);
-                cx.probes.asked(&path).filter(|_| lost)
-            }
-            MoveCause::Policy
-            | MoveCause::Operator
-            | MoveCause::Drained
-            | MoveCause::PeerOperator
-            | MoveCause::Ordered => None,
-        };
-        since.map(|since| Stall::new(cx.now - since))
-    }
-
-    fn abandoned(
-        &mut self,
-        cx: &mut Context,
-        path: Path,
-        by: MigratedBy,
-        cause: MoveCause,
-    ) -> Abandoned {
-        let ordered = by != MigratedBy::Hardware;
-        // An HCA has used up its retries though both ends' ports are fine: something between them
-        // drops packets, and would again. The peer's may have, and we have followed.
-        let suspect = matches!(
-            cause,
-            MoveCause::PathSuspect | MoveCause::Hardware | MoveCause::PeerMoved
-        );
-        let stall = self.stall(cx, &path, cause);
-        self.history.push(
-            cx.now,
-            Transition::Migrated {
-                from: path.port,
-                to: self.qp.primary.port,
-                cause,
-                stall,
-            },
-        );
-        self.counters.migrations += 1;
-        self.counters.ordered_migrations += u32::from(ordered);
-        self.counters.standing_migrations += u32::from(by == MigratedBy::StandingOrder);
-        self.counters.idle_moves += u32::from(by == MigratedBy::IdleMove);
-        cx.counters.migrations += 1;
-        cx.counters.moves.count(cause);
-        let (from, to) = (PathLids::from(&path), PathLids::from(&self.qp.primary));
-        cx.trace(
-            self.id,
-            What::Migrated {
-                from,
-                to,
-                by,
-                cause,
-                suspect,
-                stall,
-            },
-        );
-        self.event(cx, AppEvent::PathMigrated, 0);
-        Abandoned {
-            path,
-            suspect,
-            chosen: matches!(cause, MoveCause::Policy | MoveCause::Operator),
         }
     }
 }

@@ -361,26 +361,6 @@ fn it_is_not_moved_to_a_port_that_is_down_itself() {
     }
 }
 
-/// The peer has migrated to where this end has just lost its port.
-#[test]
-fn nor_does_it_follow_to_one() {
-    for (armed, waits) in [(ACTIVE, PASSIVE), (PASSIVE, ACTIVE)] {
-        let mut pair = idle(22, BOTH);
-        pair.hosts[armed].qps[0].migration = MigrationState::Armed;
-        pair.report_changed(armed);
-        pair.run(100);
-        pair.pull(waits, 2);
-        pair.pull(armed, 1);
-        pair.run(20);
-        assert_eq!(
-            pair.qp(armed).primary.port,
-            2,
-            "it has not heard of that yet"
-        );
-        assert_eq!(pair.qp(waits).primary.port, 1);
-    }
-}
-
 /// The peer has migrated: this end would have to be moved after it, and its library cannot.
 #[test]
 fn an_end_that_cannot_be_moved_is_not_ordered_to_follow() {

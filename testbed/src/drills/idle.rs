@@ -46,7 +46,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 enum Fault {
     /// A cable of this host is pulled.
     Cable(Host),
-    /// Nothing passes a port of this host, whose link stays up.
+    /// A port of this host is black-holed; its link stays up.
     Hole(Host),
 }
 
@@ -143,7 +143,7 @@ impl Fault {
     }
 }
 
-/// A server and a client, each of whose connections has exchanged one message.
+/// Starts a server and a client. Each connection has exchanged one message when this returns.
 fn start(starter: &[&str], connections: usize) -> Result<[Program; 2], Failure> {
     let count = connections.to_string();
     let words = |role: &[&'static str]| -> Vec<String> {
