@@ -183,6 +183,9 @@ mod tests {
         );
         assert!(words("state rearming").is_ok());
         let error = words("state nonsense").unwrap_err();
-        assert!(error.contains("none of armed, idle (movable), rearming, "), "{error}");
+        assert!(
+            error.contains("none of armed, idle (movable), rearming, "),
+            "{error}"
+        );
     }
 }

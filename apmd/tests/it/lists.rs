@@ -53,7 +53,7 @@ fn what_is_not_there_is_an_error_that_names_it() {
         (
             2,
             &["conn", "show", "state", "gone"],
-            "state: \"gone\" is none of armed, rearming,",
+            "state: \"gone\" is none of armed, idle (movable), rearming,",
         ),
         (2, &["conn", "show", "pid", "x"], "pid: \"x\" is no number"),
         (
