@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A QP has left a path: why, how long it had stalled, and what is recorded of it.
 
-use cm_msgs::Lid;
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 
@@ -20,7 +19,7 @@ impl Core {
         if by == MigratedBy::StandingOrder {
             // The library may see its port's loss before this daemon does.
             MoveCause::StandingOrder
-        } else if self.relabelled_from != Lid(0) || !self.is_up(cx, path) {
+        } else if self.has_lost_port(cx, path) {
             MoveCause::PortLost
         } else if self.peer_lacks_port_of(cx, path) {
             MoveCause::PeerPortLost
@@ -48,7 +47,7 @@ impl Core {
         let since = match cause {
             MoveCause::PortLost | MoveCause::StandingOrder => {
                 // A library may see that before this daemon does.
-                let lost = self.relabelled_from != Lid(0) || !self.is_up(cx, path);
+                let lost = self.has_lost_port(cx, path);
                 let port = cx.ports.of_path(self.node_guid, path.port)?;
                 port.lost_at().filter(|_| lost)
             }

@@ -368,7 +368,12 @@ impl Core {
     /// Whether nothing arrives by the primary any more, as the local port shows: it is down or gone, has another
     /// LID, to which the peer's QP does not send, or has left the connection's partition.
     pub(super) fn is_primary_lost(&self, cx: &Context) -> bool {
-        self.relabelled_from != Lid(0) || !self.is_up(cx, &self.qp.primary)
+        self.has_lost_port(cx, &self.qp.primary)
+    }
+
+    /// The same of a path that is the primary one, or was until just now.
+    pub(super) fn has_lost_port(&self, cx: &Context, path: &Path) -> bool {
+        self.relabelled_from != Lid(0) || !self.is_up(cx, path)
     }
 
     /// This end may be another than before.

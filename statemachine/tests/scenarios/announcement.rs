@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use cm_msgs::PKey;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{Message, RejReason, Req};
 use cm_msgs::control::{MigrationState, Mode, PolicyOverride};
 use cm_msgs::path::Path;
+use cm_msgs::{Lid, PKey};
 use statemachine::trace::What;
 use statemachine::view::{Protection, Reason};
 use statemachine::{MadSource, SERVICE_ID};
@@ -168,6 +168,27 @@ fn a_late_answer_to_something_else_answers_no_announcement() {
     pair.forge(ACTIVE, source, apr);
     pair.run(100);
     assert!(pair.hosts[ACTIVE].sent("LAP") > sent, "it is repeated");
+}
+
+/// A LAP that proposes a path tells the state as well.
+#[test]
+fn an_announcement_is_not_repeated_once_a_path_is_proposed() {
+    let mut pair = Pair::armed(36);
+    pair.record("LAP");
+    pair.lose.insert("APR", 1_000);
+    pair.pull(ACTIVE, 2);
+    pair.run(10_000);
+    let proposes = |message: &Message| match message {
+        Message::Lap(lap) => lap.alternate.local_port_lid != Lid(0),
+        other => panic!("{}", other.name()),
+    };
+    let laps: Vec<_> = pair
+        .recorded()
+        .iter()
+        .map(|(_, _, message)| proposes(message))
+        .collect();
+    assert!(laps.iter().any(|&proposes| proposes), "{laps:?}");
+    assert!(laps.is_sorted(), "{laps:?}");
 }
 
 /// How many of the host's connections have sent their peers a LAP.

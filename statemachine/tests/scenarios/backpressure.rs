@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Outputs that the caller does not take at once, or not at all.
 
+use std::time::Duration;
+
 use cm_msgs::Lid;
 use cm_msgs::cm::Message;
 use statemachine::view::Reason;
@@ -91,6 +93,13 @@ fn messages_that_wait_for_a_port_are_dropped_when_it_goes_down() {
     }
 }
 
+fn is_proposal(message: &Message) -> bool {
+    match message {
+        Message::Lap(lap) => lap.alternate.local_port_lid != Lid(0),
+        _ => false,
+    }
+}
+
 #[test]
 fn a_proposal_that_has_lost_its_sense_while_it_waits_is_not_sent() {
     for lost in [false, true] {
@@ -107,13 +116,28 @@ fn a_proposal_that_has_lost_its_sense_while_it_waits_is_not_sent() {
         }
         let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
         let left = std::iter::from_fn(|| engine.poll_transmit(|_| true));
-        let proposes = |message: &Message| match message {
-            Message::Lap(lap) => lap.alternate.local_port_lid != Lid(0),
-            _ => false,
-        };
-        let proposals = left.filter(|mad| proposes(&mad.message)).count();
+        let proposals = left.filter(|mad| is_proposal(&mad.message)).count();
         assert_eq!(proposals, usize::from(!lost));
     }
+}
+
+/// The proposal that follows it tells the state as well.
+#[test]
+fn an_announcement_that_waits_is_not_sent_beside_a_proposal() {
+    let mut pair = Pair::new(1);
+    pair.config.verify = Duration::ZERO;
+    pair.begin();
+    pair.run_until_armed(2_000);
+    for port in [1, 2] {
+        pair.set_full(ACTIVE, port, true);
+    }
+    pair.pull(ACTIVE, 2);
+    pair.run(3_000);
+    let engine = pair.hosts[ACTIVE].engine.as_mut().expect("a daemon");
+    let left = std::iter::from_fn(|| engine.poll_transmit(|_| true));
+    let laps = left.filter(|mad| matches!(mad.message, Message::Lap(_)));
+    let proposes: Vec<_> = laps.map(|mad| is_proposal(&mad.message)).collect();
+    assert_eq!(proposes, [true]);
 }
 
 #[test]

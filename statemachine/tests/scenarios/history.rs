@@ -180,6 +180,19 @@ fn a_port_that_changes_after_its_loss_was_lost_before_that() {
     }
 }
 
+#[test]
+fn a_stall_is_told_where_the_port_has_another_lid() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::armed(6);
+        pair.run(1_000);
+        pair.relabel(host, 1, Lid(0x80));
+        pair.run(100);
+        assert_eq!(causes(&pair, host), [MoveCause::PortLost]);
+        let stall = stall(&pair, host).expect("its own port");
+        assert!(stall < 100, "{stall} ms");
+    }
+}
+
 /// Since when its port is down a daemon does not know that began after that.
 #[test]
 fn no_stall_is_told_of_a_port_that_was_down_before_the_daemon() {

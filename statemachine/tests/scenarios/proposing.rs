@@ -20,6 +20,15 @@ fn without_probes_nothing_is_waited_for() {
     assert_eq!(pair.view(ACTIVE).counters.laps_sent, 1);
 }
 
+/// None is armed that would be given up for it, and the LAP tries it.
+#[test]
+fn the_first_alternate_is_proposed_though_no_probe_can_be_sent() {
+    let mut pair = Pair::new(8);
+    pair.probes_wait = true;
+    pair.begin();
+    pair.run_until_armed(5_000);
+}
+
 /// Armed, and its LAP that asks the peer whether it has the alternate is lost.
 fn with_a_lost_lap(seed: u64) -> Pair {
     let mut pair = Pair::new(seed);

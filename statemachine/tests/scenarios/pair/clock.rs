@@ -110,6 +110,8 @@ impl Pair {
         while let Some(mad) = self.poll(host, |engine| engine.poll_transmit(has_room)) {
             self.send(host, mad);
         }
+        let probes_wait = self.probes_wait;
+        let has_room = |id| !probes_wait && has_room(id);
         while let Some(probe) = self.poll(host, |engine| engine.poll_probe(has_room)) {
             self.send_probe(host, probe);
         }

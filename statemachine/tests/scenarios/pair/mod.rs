@@ -84,6 +84,8 @@ pub(crate) struct Pair {
     pub(crate) fabric: Fabric,
     /// MADs still to be lost.
     pub(crate) lose: Losses,
+    /// No port has room for probes.
+    pub(crate) probes_wait: bool,
     /// Both applications send.
     pub(crate) traffic: bool,
     pub(crate) opted_in: bool,
@@ -140,6 +142,7 @@ impl Pair {
             config: Config::default(),
             fabric: Fabric::unknown(),
             lose: Losses::new(),
+            probes_wait: false,
             traffic: false,
             opted_in: false,
             policies: [PolicyOverride::default(); 2],
