@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine's RDMA devices and their ports: opened when they appear, dropped when they go.
 
+mod idle_trial;
 mod opening;
 mod unopened;
 
@@ -8,11 +9,13 @@ pub(crate) use unopened::Unopened;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use cm_msgs::cm;
 use cm_msgs::mad::{self, MAD_LEN};
 use cm_msgs::smp::{self, Routing, Smp};
 use cm_msgs::{Gid, Guid, Lid, sa};
+use mio::Waker;
 use statemachine::{MadWay, PortId, Random};
 
 use crate::config::Config;
@@ -20,6 +23,7 @@ use crate::io::umad::{AgentClass, AgentId, Destination, Umad, UmadName};
 use crate::io::{umad, verbs};
 use crate::port_watch::PortWatch;
 use crate::token::PortKey;
+use idle_trial::IdleTrial;
 use paths::sa::SaRequest;
 
 /// How long the port's own management agent may take. It answers in microseconds.
@@ -169,8 +173,8 @@ pub(crate) struct Device {
     pub(crate) node_guid: Guid,
     /// It claims automatic path migration.
     pub(crate) apm: bool,
-    /// A queue pair of it was given another primary path in SQD when that was tried.
-    pub(crate) moves_idle: bool,
+    /// Whether it can move idle connections.
+    pub(crate) idle_trial: IdleTrial,
     /// Its verbs side. Closed where no port is InfiniBand: some drivers of such devices (rdma_rxe, siw) have whoever
     /// removes a device wait until nobody has it open.
     pub(crate) verbs: Option<verbs::Device>,
@@ -211,6 +215,8 @@ pub(crate) struct Devices {
     next_key: u32,
     /// Transaction IDs of reads.
     random: Random,
+    /// For the threads on which devices are tried.
+    waker: Arc<Waker>,
 }
 
 /// What else a MAD of the association's class may want of its sending.
@@ -247,14 +253,36 @@ impl SendError {
 }
 
 impl Devices {
-    /// None; `random` makes the transaction IDs of reads.
-    pub(crate) fn new(random: Random) -> Self {
+    /// None; `random` makes the transaction IDs of reads, `waker` tells of [`Self::handle_threads`].
+    pub(crate) fn new(random: Random, waker: Arc<Waker>) -> Self {
         Self {
             devices: BTreeMap::new(),
             unopened: BTreeMap::new(),
             next_key: 0,
             random,
+            waker,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test() -> Self {
+        let poll = mio::Poll::new().expect("epoll");
+        let waker = Waker::new(poll.registry(), mio::Token(0)).expect("eventfd");
+        Self::new(Random::new([1; 32]), Arc::new(waker))
+    }
+
+    /// A trial may be done: the ports of which the status is different.
+    pub(crate) fn handle_threads(&mut self) -> Vec<PortKey> {
+        let mut changed = Vec::new();
+        for (&key, device) in &mut self.devices {
+            if device.idle_trial.poll() {
+                let ports = device.ports.iter_mut();
+                let told =
+                    ports.filter_map(|port| port.watch.set_moves_idle().then_some(port.id.port));
+                changed.extend(told.map(|port| PortKey { device: key, port }));
+            }
+        }
+        changed
     }
 
     /// Drops a device that has gone; its ports.

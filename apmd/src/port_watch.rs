@@ -86,6 +86,13 @@ impl PortWatch {
         self.told.as_ref()
     }
 
+    /// The device was tried, and can. Whether the engine is to be told.
+    pub(crate) fn set_moves_idle(&mut self) -> bool {
+        self.device.moves_idle = true;
+        let status = self.told.clone().map(|told| self.with_facts(told));
+        status.and_then(|status| self.tell(status)).is_some()
+    }
+
     /// Service level to the SM.
     pub(crate) fn sm_sl(&self) -> u8 {
         self.link.sm_sl

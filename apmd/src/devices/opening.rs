@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use cm_msgs::Guid;
 use mio::Registry;
 use statemachine::{PortId, Time};
 
+use super::idle_trial::IdleTrial;
 use super::unopened::Unopened;
 use super::{Device, Devices, MadPort, Port, Settings};
-use crate::io::idle_trial;
 use crate::io::rdma_class::{self, Kind};
 use crate::io::umad::UmadName;
 use crate::io::verbs::Listed;
@@ -163,7 +164,7 @@ impl Devices {
         let name = &listed.name;
         let facts = DeviceFacts {
             apm: device.apm,
-            moves_idle: moves_idle(name, &device),
+            moves_idle: false,
             ports: device.ports,
         };
         let node_guid = device.node_guid;
@@ -194,10 +195,13 @@ impl Devices {
                 %node_guid,
                 ports = facts.ports,
                 apm = facts.apm,
-                moves_idle = facts.moves_idle,
                 "device opened"
             ),
         }
+        let idle_trial = match facts.apm && !foreign {
+            true => IdleTrial::start(listed, Arc::clone(&self.waker)),
+            false => IdleTrial::default(),
+        };
         let keys = keys(key, ports.len());
         self.devices.insert(
             key,
@@ -206,7 +210,7 @@ impl Devices {
                 name: name.clone(),
                 node_guid,
                 apm: facts.apm,
-                moves_idle: facts.moves_idle,
+                idle_trial,
                 verbs: (!foreign).then_some(device),
                 ports,
             },
@@ -240,32 +244,6 @@ impl Devices {
     }
 }
 
-/// Whether a queue pair of a device is given another primary path in SQD, as is tried.
-fn moves_idle(name: &str, device: &verbs::Device) -> bool {
-    let is_infiniband = |port: &u8| {
-        let facts = device.port_facts(*port);
-        facts.is_ok_and(|facts| facts.infiniband && !facts.grh_required)
-    };
-    let mut ports = (1..=device.ports).filter(is_infiniband);
-    let (Some(from), true) = (ports.next(), device.apm) else {
-        return false;
-    };
-    // Over one port between two of its LIDs.
-    let to = ports.next().unwrap_or(from);
-    match idle_trial::moves_idle(device, from, to) {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::info!(
-                device = name,
-                %error,
-                "connections without traffic are not moved: the device does not give a queue pair another primary path \
-                 in state SQD"
-            );
-            false
-        }
-    }
-}
-
 /// Why a device that libibverbs shows cannot have connections that migrate.
 fn useless(device: &Listed, kind: Option<&Kind>) -> Option<String> {
     match kind {
@@ -288,7 +266,6 @@ fn keys(device: u32, ports: usize) -> Vec<PortKey> {
 #[cfg(test)]
 mod tests {
     use cm_msgs::Guid;
-    use statemachine::Random;
 
     use super::*;
 
@@ -311,11 +288,11 @@ mod tests {
             name: "mlx5_0".to_owned(),
             node_guid: GUID,
             apm: true,
-            moves_idle: false,
+            idle_trial: IdleTrial::default(),
             verbs: None,
             ports: vec![port(1), port(2)],
         };
-        let mut devices = Devices::new(Random::new([1; 32]));
+        let mut devices = Devices::for_test();
         devices.devices.insert(7, device);
         devices
     }

@@ -79,7 +79,7 @@ impl Parts {
         Ok(Self {
             connections: Connections::new(config, random.split()),
             peers: PeerPresence::new(random.split()),
-            ports: Ports::new(config, own_registry()?, random.split()),
+            ports: Ports::new(config, own_registry()?, random.split(), Arc::clone(&waker)),
             sa: Sa::new(random.split()),
             sources,
             fabric: Fabric::new(config, Arc::clone(&waker)).map_err(system("thread"))?,
@@ -118,6 +118,7 @@ impl Parts {
             Token::Neigh => self.neighbours.handle_ready(now),
             Token::AcmClient(number) => self.sources.handle_acm(number),
             Token::Threads => {
+                self.ports.handle_thread();
                 self.fabric.handle_thread(now);
                 self.sources.handle_thread(now);
                 self.kernel.handle_thread();

@@ -57,7 +57,7 @@ fn show_port(
         node_guid: port.id.node_guid.to_string(),
         state: view.map_or("unknown".to_owned(), |view| view.state.to_string()),
         apm: device.apm,
-        moves_idle: device.moves_idle,
+        moves_idle: device.idle_trial.moves_idle(),
         mads: port
             .mad
             .as_ref()

@@ -190,7 +190,7 @@ fn page_with(
     let connections = Connections {
         now: NOW,
         engine,
-        devices: &Devices::new(Random::new([7; 32])),
+        devices: &Devices::for_test(),
         client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
         warnings: &|_| Vec::new(),
         ssa,
@@ -251,7 +251,7 @@ fn who_does_not_fit_is_told_without_a_view() {
         let connections = Connections {
             now: NOW,
             engine: &engine,
-            devices: &Devices::new(Random::new([7; 32])),
+            devices: &Devices::for_test(),
             client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
             warnings: &|_| Vec::new(),
             ssa: &Ssa::new(Settings::default()),
@@ -336,7 +336,7 @@ fn set(engine: &mut Engine, uid: u32, id: &str, words: &str) -> Result<String, S
         &Connections {
             now: NOW,
             engine,
-            devices: &Devices::new(Random::new([7; 32])),
+            devices: &Devices::for_test(),
             client: &|id| Some(if id.client == 7 { &seven } else { &eight }),
             warnings: &|_| Vec::new(),
             ssa: &Ssa::new(Settings::default()),

@@ -9,9 +9,10 @@ mod scan;
 pub(crate) use news::PortNews;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use cm_msgs::{Guid, PKey, Presence, cm};
-use mio::Registry;
+use mio::{Registry, Waker};
 use statemachine::{
     FarPort, MadSource, MadWay, PortId, PortStatus, Probe, ProbePath, Random, Time,
 };
@@ -99,13 +100,18 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    pub(crate) fn new(config: &Config, registry: Registry, random: Random) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        registry: Registry,
+        random: Random,
+        waker: Arc<Waker>,
+    ) -> Self {
         let rtnl = Rtnl::open().and_then(|rtnl| watched(rtnl, &registry, Token::Rtnl));
         let rtnl = rtnl
             .inspect_err(|error| tracing::warn!(%error, "no rtnetlink"))
             .ok();
         Self {
-            devices: Devices::new(random),
+            devices: Devices::new(random, waker),
             rtnl,
             settings: config.into(),
             scan: Scan::new(),
@@ -253,6 +259,13 @@ impl Ports {
         }
     }
 
+    /// A device may have been tried.
+    pub(crate) fn handle_thread(&mut self) {
+        for key in self.devices.handle_threads() {
+            self.tell_of(key);
+        }
+    }
+
     /// A device's asynchronous events.
     pub(crate) fn handle_device(&mut self, now: Time, device: u32) {
         while let Some(opened) = self.devices.device(device) {
@@ -373,7 +386,8 @@ mod tests {
             ..Config::default()
         };
         let registry = poll.registry().try_clone().unwrap();
-        let mut ports = Ports::new(&config, registry, Random::new([1; 32]));
+        let waker = Arc::new(Waker::new(&registry, mio::Token(0)).unwrap());
+        let mut ports = Ports::new(&config, registry, Random::new([1; 32]), waker);
         for _ in 0..10 {
             ports.handle_time(NOW, false);
             ports.scan.done(NOW, false);
