@@ -562,9 +562,9 @@ impl Engine {
     fn fabric_changed(&mut self) {
         self.cx.fabric_changes = self.cx.fabric_changes.wrapping_add(1);
         self.cx.questions.forget_recent();
-        for port in self.cx.path_index.all_ports() {
-            let concerned = Concerned::Primaries(port);
-            self.cx.schedule.mark(Class::Improve, concerned, true);
+        let ports: Vec<_> = self.cx.path_index.all_ports().collect();
+        for concerned in ports.into_iter().flat_map(Concerned::primaries) {
+            self.mark(Class::Improve, concerned);
         }
     }
 }

@@ -7,7 +7,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use cm_msgs::Lid;
 
 use crate::id::{ConnId, Payer};
-use crate::round_robin::next_after;
+use crate::round_robin::{Laps, next_after};
 
 /// A connection with the keys of its turn, which do not change while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +72,7 @@ impl Members {
 /// How far a tour is among those that lead to one port.
 #[derive(Clone, Copy, Debug)]
 struct Group {
+    tour: u32,
     last: Option<ConnId>,
     /// How many are to come. New members join at their place.
     left: usize,
@@ -80,79 +81,73 @@ struct Group {
 /// How far a tour is among those of one payer.
 #[derive(Clone, Debug, Default)]
 struct Turns {
+    tour: u32,
     groups: BTreeMap<Lid, Group>,
-    /// Those with members to come.
-    open: BTreeSet<Lid>,
-    last: Option<Lid>,
+    laps: Laps<Lid>,
 }
 
 impl Turns {
-    /// Begins a tour over all of them, behind those that came last.
-    fn begin(&mut self, line: &Line) {
-        self.groups.retain(|far, _| line.contains_key(far));
-        for (&far, ids) in line {
-            let group = self.groups.entry(far).or_insert(Group {
-                last: None,
-                left: 0,
-            });
-            group.left = ids.len();
+    fn next(&mut self, line: &Line, tour: u32) -> Option<ConnId> {
+        if self.tour != tour {
+            self.tour = tour;
+            self.laps.again();
         }
-        self.open = line.keys().copied().collect();
-    }
-
-    fn next(&mut self, line: &Line) -> Option<ConnId> {
-        while let Some(far) = next_after(&self.open, self.last) {
-            self.last = Some(far);
-            let ids = line.get(&far);
-            let next = ids.zip(self.groups.get_mut(&far)).and_then(|(ids, group)| {
-                group.left = group.left.checked_sub(1)?;
-                group.last = next_after(ids, group.last);
-                group.last
-            });
+        while let Some(far) = self.laps.next(line) {
+            let next = line.get(&far).and_then(|ids| self.next_of(far, ids, tour));
             if next.is_some() {
                 return next;
             }
-            self.open.remove(&far);
+            self.laps.leave_out(far);
         }
         None
     }
+
+    fn next_of(&mut self, far: Lid, ids: &BTreeSet<ConnId>, tour: u32) -> Option<ConnId> {
+        let left = ids.len();
+        let group = self.groups.entry(far).or_insert(Group {
+            tour,
+            last: None,
+            left,
+        });
+        if group.tour != tour {
+            (group.tour, group.left) = (tour, left);
+        }
+        group.left = group.left.checked_sub(1)?;
+        group.last = next_after(ids, group.last);
+        group.last
+    }
 }
 
-/// One tour over members, which may come and go meanwhile.
+/// One tour over members, which may come and go meanwhile. To begin it costs nothing, however many they are: an order that
+/// cannot wait is to come of the first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tour {
+    /// How often it has begun.
+    number: u32,
     payers: BTreeMap<Payer, Turns>,
-    /// Those with members to come; `None`: it has not begun.
-    open: Option<BTreeSet<Payer>>,
-    last: Option<Payer>,
+    laps: Laps<Payer>,
 }
 
 impl Tour {
     /// Begins another tour over all of them, behind those that came last: none is skipped however often it begins again.
     pub(crate) fn again(&mut self) {
-        self.open = None;
+        self.number = self.number.wrapping_add(1);
+        self.laps.again();
     }
 
     /// Returns the next one, or None at the end of the tour.
     pub(crate) fn next(&mut self, members: &Members) -> Option<ConnId> {
-        let open = self.open.get_or_insert_with(|| {
-            self.payers
-                .retain(|payer, _| members.payers.contains_key(payer));
-            for (payer, line) in &members.payers {
-                self.payers.entry(*payer).or_default().begin(line);
-            }
-            members.payers.keys().copied().collect()
-        });
-        while let Some(payer) = next_after(open, self.last) {
-            self.last = Some(payer);
-            let line = members.payers.get(&payer);
-            let turns = self.payers.get_mut(&payer);
-            let next = line.zip(turns).and_then(|(line, turns)| turns.next(line));
+        while let Some(payer) = self.laps.next(&members.payers) {
+            let next = members.payers.get(&payer).and_then(|line| {
+                let turns = self.payers.entry(payer).or_default();
+                turns.next(line, self.number)
+            });
             if next.is_some() {
                 return next;
             }
-            open.remove(&payer);
+            self.laps.leave_out(payer);
         }
+        self.payers.clear();
         None
     }
 }
@@ -199,6 +194,18 @@ mod tests {
     }
 
     #[test]
+    fn the_first_of_very_many_comes_without_a_look_at_the_others() {
+        let all = (0..1_000).map(|number| member(u64::from(number), number, number.into()));
+        let members = members(&all.collect::<Vec<_>>());
+        let mut tour = Tour::default();
+        for visited in 1..=3 {
+            assert!(tour.next(&members).is_some());
+            assert_eq!(tour.payers.len(), visited);
+            tour.again();
+        }
+    }
+
+    #[test]
     fn a_tour_that_begins_again_goes_on_behind_those_that_came_last() {
         let members = members(&[1, 2, 3, 4, 5].map(|conn| member(1, 7, conn)));
         let mut tour = Tour::default();
@@ -218,14 +225,12 @@ mod tests {
         members.remove(member(2, 8, 3));
         members.remove(member(2, 8, 3));
         members.insert(member(3, 9, 4));
-        assert_eq!(members.len(), 3);
-        assert_eq!(
-            conns(&mut tour, &members, 10),
-            [2],
-            "who comes later knows all"
-        );
-        for gone in [member(1, 7, 1), member(1, 7, 2), member(3, 9, 4)] {
-            members.remove(gone);
+        members.insert(member(1, 7, 5));
+        assert_eq!(members.len(), 4);
+        // Of a group as many come as it had when the first of it did.
+        assert_eq!(conns(&mut tour, &members, 10), [4, 2]);
+        for (payer, far, conn) in [(1, 7, 1), (1, 7, 2), (1, 7, 5), (3, 9, 4)] {
+            members.remove(member(payer, far, conn));
         }
         assert!(members.is_empty() && members.payers.is_empty());
         tour.again();

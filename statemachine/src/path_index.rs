@@ -5,7 +5,7 @@
 use alloc::collections::BTreeMap;
 
 use cm_msgs::Guid;
-use cm_msgs::control::Snapshot;
+use cm_msgs::control::{MigrationState, Snapshot};
 
 use crate::id::PortId;
 use crate::members::{Member, Members};
@@ -14,10 +14,32 @@ use crate::members::{Member, Members};
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct PathIndex {
-    primaries: BTreeMap<PortId, Members>,
+    primaries: BTreeMap<PortId, Primaries>,
     alternates: BTreeMap<PortId, Members>,
     /// Those of a device that would not survive the loss of their primary.
     exposed: BTreeMap<Guid, Members>,
+}
+
+/// Connections with their primary on one port. Apart, since many that are not Armed are not to delay the first that is.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct Primaries {
+    /// Those that hardware would migrate.
+    armed: Members,
+    unarmed: Members,
+}
+
+impl Primaries {
+    fn is_empty(&self) -> bool {
+        self.armed.is_empty() && self.unarmed.is_empty()
+    }
+
+    fn of(&mut self, migration: MigrationState) -> &mut Members {
+        match migration {
+            MigrationState::Armed => &mut self.armed,
+            MigrationState::Rearm | MigrationState::Migrated => &mut self.unarmed,
+        }
+    }
 }
 
 /// How many paths are on one local port.
@@ -30,24 +52,37 @@ pub(crate) struct PathCount {
 /// Connections that an event concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Concerned {
-    Primaries(PortId),
+    /// Armed, with their primary on this port.
+    Armed(PortId),
+    /// Not Armed, with their primary on this port.
+    Unarmed(PortId),
+    /// With their alternate on this port.
     Alternates(PortId),
+    /// Of this device, and not protected.
     Exposed(Guid),
+}
+
+impl Concerned {
+    /// All that have their primary on a port.
+    pub(crate) fn primaries(port: PortId) -> [Self; 2] {
+        [Self::Armed(port), Self::Unarmed(port)]
+    }
 }
 
 impl PathIndex {
     pub(crate) fn count(&self, id: PortId) -> PathCount {
-        let len = |index: &BTreeMap<PortId, Members>| index.get(&id).map_or(0, Members::len);
+        let primaries = self.primaries.get(&id);
         PathCount {
-            primaries: len(&self.primaries),
-            alternates: len(&self.alternates),
+            primaries: primaries.map_or(0, |all| all.armed.len() + all.unarmed.len()),
+            alternates: self.alternates.get(&id).map_or(0, Members::len),
         }
     }
 
     /// A connection has these paths.
     pub(crate) fn add(&mut self, member: Member, node_guid: Guid, qp: &Snapshot) {
         let (primary, alternate) = ports(node_guid, qp);
-        put(&mut self.primaries, primary, member);
+        let primaries = self.primaries.entry(primary).or_default();
+        primaries.of(qp.migration).insert(member);
         if let Some(alternate) = alternate {
             put(&mut self.alternates, alternate, member);
         }
@@ -56,7 +91,13 @@ impl PathIndex {
     /// A connection has these paths no more.
     pub(crate) fn remove(&mut self, member: Member, node_guid: Guid, qp: &Snapshot) {
         let (primary, alternate) = ports(node_guid, qp);
-        take(&mut self.primaries, primary, member);
+        if let Some(primaries) = self.primaries.get_mut(&primary) {
+            primaries.of(qp.migration).remove(member);
+            // Clients may name any device.
+            if primaries.is_empty() {
+                self.primaries.remove(&primary);
+            }
+        }
         if let Some(alternate) = alternate {
             take(&mut self.alternates, alternate, member);
         }
@@ -70,7 +111,8 @@ impl PathIndex {
         old: &Snapshot,
         new: &Snapshot,
     ) {
-        if ports(node_guid, old) != ports(node_guid, new) {
+        let is_armed = |qp: &Snapshot| qp.migration == MigrationState::Armed;
+        if ports(node_guid, old) != ports(node_guid, new) || is_armed(old) != is_armed(new) {
             self.remove(member, node_guid, old);
             self.add(member, node_guid, new);
         }
@@ -98,11 +140,13 @@ impl PathIndex {
 
     /// Those that are concerned; `None`: there are none.
     pub(crate) fn members(&self, concerned: Concerned) -> Option<&Members> {
-        match concerned {
-            Concerned::Primaries(port) => self.primaries.get(&port),
+        let members = match concerned {
+            Concerned::Armed(port) => self.primaries.get(&port).map(|all| &all.armed),
+            Concerned::Unarmed(port) => self.primaries.get(&port).map(|all| &all.unarmed),
             Concerned::Alternates(port) => self.alternates.get(&port),
             Concerned::Exposed(node_guid) => self.exposed.get(&node_guid),
-        }
+        };
+        members.filter(|members| !members.is_empty())
     }
 }
 
@@ -131,7 +175,7 @@ mod tests {
     use crate::id::{ConnId, Payer};
     use alloc::vec::Vec;
     use cm_msgs::Lid;
-    use cm_msgs::control::{MigrationState, QpState};
+    use cm_msgs::control::QpState;
     use cm_msgs::path::Path;
 
     #[test]
@@ -148,7 +192,10 @@ mod tests {
         };
         let qp = |primary, alternate: Option<u8>| Snapshot {
             qp_state: QpState::Rts,
-            migration: MigrationState::Armed,
+            migration: match alternate {
+                Some(_) => MigrationState::Armed,
+                None => MigrationState::Migrated,
+            },
             primary: path(primary),
             alternate: alternate.map(path),
         };
@@ -161,7 +208,9 @@ mod tests {
             let members = index.members(concerned).into_iter();
             members.flat_map(Members::ids).map(|id| id.conn).collect()
         };
-        assert_eq!(ids(&index, Concerned::Primaries(port(1, 1))), [1, 2]);
+        assert_eq!(ids(&index, Concerned::Armed(port(1, 1))), [1]);
+        assert_eq!(ids(&index, Concerned::Unarmed(port(1, 1))), [2]);
+        assert!(index.members(Concerned::Unarmed(port(2, 1))).is_none());
         assert_eq!(ids(&index, Concerned::Alternates(port(1, 2))), [1]);
         assert_eq!(ids(&index, Concerned::Exposed(Guid(1))), [2]);
         assert!(index.ports_of(Guid(1)).eq([port(1, 1)]));
@@ -169,14 +218,22 @@ mod tests {
         index.change(id(1), Guid(1), &qp(1, Some(2)), &qp(2, None));
         index.expose(id(2), Guid(1), false);
         index.expose(id(1), Guid(1), true);
-        assert_eq!(ids(&index, Concerned::Primaries(port(1, 1))), [2]);
-        assert_eq!(ids(&index, Concerned::Primaries(port(1, 2))), [1]);
+        assert_eq!(ids(&index, Concerned::Unarmed(port(1, 1))), [2]);
+        assert!(index.members(Concerned::Armed(port(1, 1))).is_none());
+        assert_eq!(ids(&index, Concerned::Unarmed(port(1, 2))), [1]);
         assert!(index.members(Concerned::Alternates(port(1, 2))).is_none());
         assert_eq!(ids(&index, Concerned::Exposed(Guid(1))), [1]);
         assert!(index.ports_of(Guid(1)).eq([port(1, 1), port(1, 2)]));
         let count = index.count(port(2, 1));
         assert_eq!((count.primaries, count.alternates), (1, 1));
-        index.remove(id(3), Guid(2), &qp(1, Some(1)));
+        let waits = Snapshot {
+            migration: MigrationState::Rearm,
+            ..qp(1, Some(1))
+        };
+        index.change(id(3), Guid(2), &qp(1, Some(1)), &waits);
+        assert_eq!(ids(&index, Concerned::Unarmed(port(2, 1))), [3]);
+        assert!(index.members(Concerned::Armed(port(2, 1))).is_none());
+        index.remove(id(3), Guid(2), &waits);
         let count = index.count(port(2, 1));
         assert_eq!((count.primaries, count.alternates), (0, 0));
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which connection looks next at what happened.
 
+use alloc::vec::Vec;
+
 use super::Engine;
 use crate::context::{Alarm, Context};
 use crate::id::PortId;
@@ -17,11 +19,11 @@ impl Engine {
         self.mark_port(id, to);
     }
 
-    /// Marks the connections with their primary on a port: those that must leave it do so before anything else.
+    /// Marks the connections with their primary on a port: those that must leave it do so before anything else, first
+    /// those of which the hardware's retries are running.
     pub(super) fn mark_lost_primaries(&mut self, id: PortId) {
-        let concerned = Concerned::Primaries(id);
-        let any = self.cx.path_index.members(concerned).is_some();
-        self.cx.schedule.mark(Class::Migrate, concerned, any);
+        self.mark(Class::Migrate, Concerned::Armed(id));
+        self.mark(Class::Rearm, Concerned::Unarmed(id));
     }
 
     /// Marks the connections of a port's device: those that must leave it, those that have no
@@ -30,20 +32,17 @@ impl Engine {
         if to == PortState::Down {
             self.mark_lost_primaries(id);
         }
-        let Context {
-            schedule,
-            path_index,
-            ..
-        } = &mut self.cx;
-        let mut mark = |class, concerned| {
-            let any = path_index.members(concerned).is_some();
-            schedule.mark(class, concerned, any);
-        };
-        mark(Class::Rearm, Concerned::Alternates(id));
-        mark(Class::Rearm, Concerned::Exposed(id.node_guid));
-        for port in path_index.ports_of(id.node_guid) {
-            mark(Class::Improve, Concerned::Primaries(port));
+        self.mark(Class::Rearm, Concerned::Alternates(id));
+        self.mark(Class::Rearm, Concerned::Exposed(id.node_guid));
+        let ports: Vec<_> = self.cx.path_index.ports_of(id.node_guid).collect();
+        for concerned in ports.into_iter().flat_map(Concerned::primaries) {
+            self.mark(Class::Improve, concerned);
         }
+    }
+
+    pub(super) fn mark(&mut self, class: Class, concerned: Concerned) {
+        let any = self.cx.path_index.members(concerned).is_some();
+        self.cx.schedule.mark(class, concerned, any);
     }
 
     /// Lets the next connection look at what happened, if there is one whose turn it is.

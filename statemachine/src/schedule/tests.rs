@@ -182,7 +182,7 @@ fn look_on(schedule: &mut Schedule, of: &Members) -> Vec<(Class, u32)> {
 fn those_in_need_look_first_and_each_once_for_each_event() {
     use Class::{Improve, Rearm, SamePort};
     let mut schedule = Schedule::default();
-    let port = |number| Concerned::Primaries(PortId::new(Guid(1), number));
+    let port = |number| Concerned::Armed(PortId::new(Guid(1), number));
     schedule.mark(Improve, port(1), true);
     schedule.mark(Rearm, port(1), true);
     schedule.mark(Rearm, port(2), true);

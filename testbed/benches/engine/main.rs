@@ -12,6 +12,7 @@ mod event;
 #[path = "../../../statemachine/tests/scenarios/fairness.rs"]
 mod fairness;
 mod host;
+mod idle;
 mod pair;
 #[path = "../../../statemachine/tests/scenarios/several.rs"]
 mod several;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let scale = if arguments.short { 10 } else { 1 };
     let mut figures = event::figures(scale);
+    figures.extend(idle::figures(scale));
     figures.extend(pair::figures(10_000 / scale));
     figures.extend(beside::figures(scale as u32));
     let mut fine = true;

@@ -3,6 +3,7 @@
 //! again over what is left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use cm_msgs::Lid;
 use cm_msgs::cm::Message;
@@ -10,7 +11,7 @@ use cm_msgs::control::{Cause, MigrationState, NO_TOKEN, Report, Role, Snapshot};
 use cm_msgs::sa::PathRecord;
 use statemachine::view::Protection;
 use statemachine::{
-    Answerer, Engine, Input, MadSource, Order, Origin, PathQuery, Query, Time, Transmit,
+    Answerer, Config, Engine, Input, MadSource, Order, Origin, PathQuery, Query, Time, Transmit,
 };
 
 use crate::host::{config, engine, gid, id, lid, path, port, register, snapshot, status};
@@ -19,11 +20,13 @@ use crate::{Figure, allocations};
 /// Microseconds on the wire.
 const WIRE: u64 = 5;
 
-struct Pair {
-    now: u64,
-    engines: [Engine; 2],
+pub(crate) struct Pair {
+    pub(crate) now: u64,
+    pub(crate) engines: [Engine; 2],
     /// As the libraries see them.
-    qps: [Vec<Snapshot>; 2],
+    pub(crate) qps: [Vec<Snapshot>; 2],
+    /// What is loaded becomes Armed.
+    pub(crate) traffic: bool,
     wire: VecDeque<(u64, usize, Input)>,
     /// Whose port's cable is pulled.
     pulled: Option<Lid>,
@@ -92,12 +95,14 @@ pub(crate) fn figures(count: usize) -> Vec<Figure> {
 }
 
 impl Pair {
-    fn new(count: usize) -> Self {
+    /// So many connections over the first port of either host, of which the daemons know nothing.
+    pub(crate) fn new(count: usize, config: &Config, traffic: bool) -> Self {
         let qps = |host| vec![snapshot(path(host, 1, 1), None); count];
         Self {
             now: 1,
-            engines: [engine(0, config()), engine(1, config())],
+            engines: [0, 1].map(|host| engine(host, config.clone())),
             qps: [qps(0), qps(1)],
+            traffic,
             wire: VecDeque::new(),
             pulled: None,
             open: [BTreeSet::new(), BTreeSet::new()],
@@ -108,16 +113,24 @@ impl Pair {
 
     /// So many connections, armed at both ends.
     fn armed(count: usize) -> Self {
-        let mut pair = Self::new(count);
-        for conn in 0..count {
-            for (host, role) in [(1, Role::Passive), (0, Role::Active)] {
-                let input = register(host, role, conn, pair.qps[host][conn]);
-                pair.tell(host, input);
-            }
-            pair.run(100);
-        }
-        pair.until_armed();
+        let mut pair = Self::new(count, &config(), true);
+        pair.register_all();
+        pair.until_all_are(Protection::Armed);
         pair
+    }
+
+    fn register_all(&mut self) {
+        self.register(0..self.qps[0].len());
+    }
+
+    pub(crate) fn register(&mut self, conns: Range<usize>) {
+        for conn in conns {
+            for (host, role) in [(1, Role::Passive), (0, Role::Active)] {
+                let input = register(host, role, conn, self.qps[host][conn]);
+                self.tell(host, input);
+            }
+            self.run(100);
+        }
     }
 
     /// Bytes that each end holds for each connection: what is free without its engine.
@@ -141,7 +154,7 @@ impl Pair {
         count as f64
     }
 
-    fn tell(&mut self, host: usize, input: Input) {
+    pub(crate) fn tell(&mut self, host: usize, input: Input) {
         self.engines[host].handle(Time(self.now), input);
         self.drain(host);
     }
@@ -168,18 +181,27 @@ impl Pair {
         }
     }
 
-    /// The library does as it is told, and there is traffic: what is loaded is armed.
-    fn obey(&mut self, host: usize, conn: usize, order: Order) {
+    /// The library does as it is told.
+    pub(crate) fn obey(&mut self, host: usize, conn: usize, order: Order) {
         let qp = &mut self.qps[host][conn];
         let cause = match order {
             Order::Load(load) => {
                 qp.alternate = Some(load.alternate);
-                qp.migration = MigrationState::Armed;
+                qp.migration = match self.traffic {
+                    true => MigrationState::Armed,
+                    false => MigrationState::Rearm,
+                };
                 Cause::Done { token: load.token }
             }
             Order::Migrate(migrate) => {
                 qp.primary = qp.alternate.take().expect("it is armed");
                 qp.migration = MigrationState::Migrated;
+                Cause::Done {
+                    token: migrate.token,
+                }
+            }
+            Order::MoveIdle(migrate) => {
+                qp.primary = qp.alternate.expect("it is in ReArm");
                 Cause::Done {
                     token: migrate.token,
                 }
@@ -259,7 +281,7 @@ impl Pair {
     }
 
     /// Lets so many microseconds pass.
-    fn run(&mut self, us: u64) {
+    pub(crate) fn run(&mut self, us: u64) {
         let end = self.now + us;
         loop {
             let event = self.wire.front().map(|&(at, ..)| at);
@@ -281,7 +303,7 @@ impl Pair {
         self.now = end;
     }
 
-    fn until_armed(&mut self) {
+    pub(crate) fn until_all_are(&mut self, wanted: Protection) {
         let begin = self.now;
         loop {
             let now = Time(self.now);
@@ -289,11 +311,14 @@ impl Pair {
                 .engines
                 .iter()
                 .flat_map(|engine| engine.protections(now));
-            if all.all(|(protection, _)| protection == Protection::Armed) && self.wire.is_empty() {
+            if all.all(|(protection, _)| protection == wanted) && self.wire.is_empty() {
                 return;
             }
             drop(all);
-            assert!(self.now - begin < 600_000_000, "not armed in ten minutes");
+            assert!(
+                self.now - begin < 600_000_000,
+                "not {wanted:?} in ten minutes"
+            );
             self.run(1_000);
         }
     }
@@ -325,7 +350,7 @@ impl Pair {
         self.pulled = Some(lid(0, 1));
         let down = Some(status(0, 1, false));
         self.tell(0, Input::Port(port(0, 1), down));
-        self.until_armed();
+        self.until_all_are(Protection::Armed);
         let moved = |qp: &Snapshot| qp.primary.port == 2;
         assert!(self.qps.iter().flatten().all(moved), "all have moved");
     }
