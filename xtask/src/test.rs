@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -48,16 +48,14 @@ pub(crate) fn run() -> Result<u8, Error> {
     packages::install(&packages::all())?;
     provide_components()?;
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
-    let meanwhile = thread::spawn(|| idle_steps().into_iter().map(perform_idly).collect());
+    let meanwhile = Beside::start(idle_steps(), perform_idly);
     let mut outcomes = perform_all(code())?;
-    outcomes.extend(perform_all(vm_checks_and_drills())?);
-    let panicked = |_| Error::Other("a step meanwhile panicked".to_owned());
-    let meanwhile: Result<Vec<_>, Error> = meanwhile.join().map_err(panicked)?;
-    for outcome in meanwhile? {
-        print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
-        say(&outcome);
-        outcomes.push(outcome);
-    }
+    // The world is the same and the kernel another one, and neither takes more than a part of a processor.
+    let newer = Beside::start(newer_kernel_check(), perform_unseen);
+    outcomes.extend(perform_all(vm_checks())?);
+    outcomes.extend(newer.join()?);
+    outcomes.extend(perform_all(second_shell_and_drills())?);
+    outcomes.extend(meanwhile.join()?);
     outcomes.extend(perform_all(readme_and_benches())?);
     let time = started.elapsed();
     print_summary(&outcomes, time);
@@ -102,20 +100,11 @@ fn code() -> Vec<Step> {
     ]
 }
 
-/// Whether the VM's world is right, and what it shows.
-fn vm_checks_and_drills() -> Vec<Step> {
+/// Whether the VM's world is right.
+fn vm_checks() -> Vec<Step> {
     // The row as-described holds the fabric against the file's copy.
     let file = workspace::root().join("testbed/vm/fabrics/ring.net");
     let file = file.to_string_lossy();
-    let mut second_shell = cargo(&[
-        "test",
-        "--quiet",
-        "--package=xtask",
-        "--test=second_shell",
-        "--",
-        "--ignored",
-    ]);
-    second_shell.env(INCREMENTAL.0, INCREMENTAL.1);
     vec![
         Step {
             name: "vm --check",
@@ -131,10 +120,29 @@ fn vm_checks_and_drills() -> Vec<Step> {
                 "vm", "--check", "--short", "--fabric", &file, "--copy", &file,
             ]),
         },
-        Step {
-            name: "newer kernel",
-            command: xtask(&["vm", "--check", "--kernel", "backports"]),
-        },
+    ]
+}
+
+fn newer_kernel_check() -> Vec<Step> {
+    vec![Step {
+        name: "newer kernel",
+        command: xtask(&["vm", "--check", "--kernel", "backports"]),
+    }]
+}
+
+/// What the VM's world shows. One VM at a time: the test of the second shell looks for the only one, and drills compare
+/// times.
+fn second_shell_and_drills() -> Vec<Step> {
+    let mut second_shell = cargo(&[
+        "test",
+        "--quiet",
+        "--package=xtask",
+        "--test=second_shell",
+        "--",
+        "--ignored",
+    ]);
+    second_shell.env(INCREMENTAL.0, INCREMENTAL.1);
+    vec![
         Step {
             name: "second shell",
             command: second_shell,
@@ -235,6 +243,28 @@ fn perform(step: Step) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
+/// Steps that run one after the other beside others.
+struct Beside(JoinHandle<Result<Vec<Outcome>, Error>>);
+
+impl Beside {
+    fn start(steps: Vec<Step>, perform: fn(Step) -> Result<Outcome, Error>) -> Self {
+        Self(thread::spawn(move || {
+            steps.into_iter().map(perform).collect()
+        }))
+    }
+
+    /// Waits for the last, and shows what all have printed.
+    fn join(self) -> Result<Vec<Outcome>, Error> {
+        let panicked = |_| Error::Other("a step beside others panicked".to_owned());
+        let outcomes = self.0.join().map_err(panicked)??;
+        for outcome in &outcomes {
+            print!("\n=== {}, meanwhile\n{}", outcome.name, outcome.output);
+            say(outcome);
+        }
+        Ok(outcomes)
+    }
+}
+
 /// Runs a step when the processors have nothing else to do; what it prints is kept only.
 fn perform_idly(step: Step) -> Result<Outcome, Error> {
     let mut command = Command::new("chrt");
@@ -244,8 +274,14 @@ fn perform_idly(step: Step) -> Result<Outcome, Error> {
     command.args(step.command.get_args());
     let set = step.command.get_envs();
     command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-    command.current_dir(workspace::root()).stdin(Stdio::null());
-    timed(Step { command, ..step }, |command| {
+    command.current_dir(workspace::root());
+    perform_unseen(Step { command, ..step })
+}
+
+/// Runs a step; what it prints is kept only.
+fn perform_unseen(mut step: Step) -> Result<Outcome, Error> {
+    step.command.stdin(Stdio::null());
+    timed(step, |command| {
         let program = command.get_program().to_string_lossy().into_owned();
         let start = |source| Error::Start { program, source };
         let output = command.output().map_err(start)?;
