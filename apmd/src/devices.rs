@@ -23,7 +23,7 @@ use crate::io::umad::{AgentClass, AgentId, Destination, Umad, UmadName};
 use crate::io::{umad, verbs};
 use crate::port_watch::PortWatch;
 use crate::token::PortKey;
-use idle_trial::IdleTrial;
+use idle_trial::{IdleTrial, UnderWay};
 use paths::sa::SaRequest;
 
 /// How long the port's own management agent may take. It answers in microseconds.
@@ -217,6 +217,7 @@ pub(crate) struct Devices {
     random: Random,
     /// For the threads on which devices are tried.
     waker: Arc<Waker>,
+    trials: UnderWay,
 }
 
 /// What else a MAD of the association's class may want of its sending.
@@ -261,6 +262,7 @@ impl Devices {
             next_key: 0,
             random,
             waker,
+            trials: UnderWay::default(),
         }
     }
 

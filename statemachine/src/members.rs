@@ -118,12 +118,13 @@ impl Turns {
     }
 }
 
-/// One tour over members, which may come and go meanwhile. To begin it costs nothing, however many they are: an order that
-/// cannot wait is to come of the first.
+/// One tour over members, which may come and go meanwhile. The first comes without a look at the others: its order may not
+/// wait until very many are listed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tour {
     /// How often it has begun.
     number: u32,
+    /// Kept until the tour ends.
     payers: BTreeMap<Payer, Turns>,
     laps: Laps<Payer>,
 }

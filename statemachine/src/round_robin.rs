@@ -26,8 +26,8 @@ pub(crate) fn next_after<K: Ord + Copy>(all: &BTreeSet<K>, last: Option<K>) -> O
     next.or_else(|| all.first()).copied()
 }
 
-/// Laps over the keys of a map: the first over all of them, the others over those that are not left out. No lap costs
-/// anything before its first key.
+/// Laps over the keys of a map: the first over all of them, the later ones over those that are not left out. The first key
+/// takes one search in the map, however many there are.
 #[derive(Clone, Debug)]
 pub(crate) struct Laps<K> {
     /// The key that came last.
@@ -39,11 +39,11 @@ pub(crate) struct Laps<K> {
 
 #[derive(Clone, Copy, Debug)]
 enum Lap<K> {
-    /// On to the last key of the map, and then from its first up to this one, where the lap began.
+    /// From behind the key that came last to the end of the map. `began`: that key; the lap ends there.
     First {
         began: Option<K>,
     },
-    /// From the first key of the map up to this one.
+    /// The rest of the first lap: from the first key of the map to where the lap began.
     Wrapped {
         began: K,
     },
@@ -77,7 +77,7 @@ impl<K: Ord + Copy> Laps<K> {
         self.last
     }
 
-    /// The key does not come again in this lap's successors.
+    /// The key does not come in later laps, until a first lap begins again.
     pub(crate) fn leave_out(&mut self, key: K) {
         self.open.remove(&key);
     }

@@ -50,7 +50,7 @@ pub(crate) fn run() -> Result<u8, Error> {
     println!("set-up: {:.0} s", started.elapsed().as_secs_f32());
     let meanwhile = Beside::start(idle_steps(), perform_idly);
     let mut outcomes = perform_all(code())?;
-    // The world is the same and the kernel another one, and neither takes more than a part of a processor.
+    // Two VMs at a time: the check's rows compare no times, as drills do.
     let newer = Beside::start(newer_kernel_check(), perform_unseen);
     outcomes.extend(perform_all(vm_checks())?);
     outcomes.extend(newer.join()?);

@@ -11,6 +11,20 @@ use crate::io::background::Background;
 use crate::io::idle_trial;
 use crate::io::verbs::{self, Listed};
 
+/// Trials that may be under way at once. A device may hang, go and come back again and again.
+const MOST: usize = 16;
+
+/// The trials under way: each holds a count of it until it ends.
+#[derive(Clone, Default, Debug)]
+pub(super) struct UnderWay(Arc<()>);
+
+impl UnderWay {
+    /// One more, if there may be.
+    fn another(&self) -> Option<Self> {
+        (Arc::strong_count(&self.0) <= MOST).then(|| self.clone())
+    }
+}
+
 /// A device's trial, and what came of it.
 #[derive(Default, Debug)]
 pub(crate) struct IdleTrial {
@@ -20,10 +34,22 @@ pub(crate) struct IdleTrial {
 }
 
 impl IdleTrial {
-    pub(super) fn start(device: &Listed, waker: Arc<Waker>) -> Self {
+    pub(super) fn start(device: &Listed, under_way: &UnderWay, waker: Arc<Waker>) -> Self {
+        let Some(count) = under_way.another() else {
+            tracing::warn!(
+                device = device.name,
+                "connections without traffic are not moved: not tried, since {MOST} earlier trials have not ended; does a \
+                 device hang? restart apmd when it is mended"
+            );
+            return Self::default();
+        };
         let mut thread = Background::new("idle trial", waker);
         let device = device.clone();
-        thread.start(move || moves_idle(&device));
+        thread.start(move || {
+            let result = moves_idle(&device);
+            drop(count);
+            result
+        });
         Self {
             thread: Some(thread),
             moves_idle: false,
@@ -54,8 +80,8 @@ fn moves_idle(listed: &Listed) -> bool {
         Err(error) => tracing::info!(
             device = name,
             %error,
-            "connections without traffic are not moved: the device does not give a queue pair another primary path in \
-             state SQD"
+            "connections without traffic are not moved: the device did not give a queue pair of apmd's own another \
+             primary path in state SQD"
         ),
     }
     result.is_ok()
@@ -82,6 +108,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn trials_under_way_are_bounded() {
+        let under_way = UnderWay::default();
+        let mut trials: Vec<_> = (0..MOST).map(|_| under_way.another()).collect();
+        assert!(trials.iter().all(Option::is_some));
+        assert!(under_way.another().is_none());
+        trials.pop();
+        assert!(under_way.another().is_some());
+    }
+
+    #[test]
     fn a_device_that_cannot_be_opened_moves_nothing() {
         let mut poll = Poll::new().expect("epoll");
         let waker = Waker::new(poll.registry(), Token(0)).expect("eventfd");
@@ -90,7 +126,7 @@ mod tests {
             name: "gone".to_owned(),
             node_guid: Guid(1),
         };
-        let mut trial = IdleTrial::start(&gone, Arc::new(waker));
+        let mut trial = IdleTrial::start(&gone, &UnderWay::default(), Arc::new(waker));
         let mut events = Events::with_capacity(1);
         while trial.thread.is_some() {
             poll.poll(&mut events, None).expect("woken");

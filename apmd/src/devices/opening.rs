@@ -199,7 +199,7 @@ impl Devices {
             ),
         }
         let idle_trial = match facts.apm && !foreign {
-            true => IdleTrial::start(listed, Arc::clone(&self.waker)),
+            true => IdleTrial::start(listed, &self.trials, Arc::clone(&self.waker)),
             false => IdleTrial::default(),
         };
         let keys = keys(key, ports.len());

@@ -13,7 +13,7 @@ use crate::pair::Pair;
 /// Times that the event happens; the median counts.
 const ROUNDS: usize = 31;
 
-/// One of so many is armed.
+/// One connection in this many is armed.
 const ARMED: usize = 100;
 
 pub(crate) fn figures(scale: usize) -> Vec<Figure> {
@@ -39,7 +39,7 @@ pub(crate) fn figures(scale: usize) -> Vec<Figure> {
         is_time: false,
     };
     let all = Figure {
-        name: format!("the same until all of {count} idle ones are ordered, for each"),
+        name: format!("port event until all of {count} idle ones are ordered, for each"),
         value: each,
         unit: "us",
         goal: 20.0,

@@ -114,13 +114,9 @@ impl Pair {
     /// So many connections, armed at both ends.
     fn armed(count: usize) -> Self {
         let mut pair = Self::new(count, &config(), true);
-        pair.register_all();
+        pair.register(0..count);
         pair.until_all_are(Protection::Armed);
         pair
-    }
-
-    fn register_all(&mut self) {
-        self.register(0..self.qps[0].len());
     }
 
     pub(crate) fn register(&mut self, conns: Range<usize>) {
@@ -181,8 +177,8 @@ impl Pair {
         }
     }
 
-    /// The library does as it is told.
-    pub(crate) fn obey(&mut self, host: usize, conn: usize, order: Order) {
+    /// The library carries out an order, and reports.
+    fn obey(&mut self, host: usize, conn: usize, order: Order) {
         let qp = &mut self.qps[host][conn];
         let cause = match order {
             Order::Load(load) => {
