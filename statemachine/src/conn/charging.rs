@@ -97,40 +97,16 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use cm_msgs::control::{MigrationState, PolicyOverride, QpState, Register, Role, Snapshot};
-    use cm_msgs::{Guid, Qpn};
-
     use super::*;
     use crate::config::Config;
-    use crate::conn::Connection;
-    use crate::id::{ConnId, Payer};
+    use crate::conn::sample;
     use crate::random::Random;
-
-    /// An idle connection. It was never armed.
-    fn core(cx: &mut Context) -> Core {
-        let register = Register {
-            role: Role::Passive,
-            opted_in: false,
-            node_guid: Guid(1),
-            qpn: Qpn(1),
-            peer_qpn: Qpn(2),
-            policy: PolicyOverride::default(),
-            snapshot: Snapshot {
-                qp_state: QpState::Rts,
-                migration: MigrationState::Migrated,
-                primary: Path::default(),
-                alternate: None,
-            },
-        };
-        let id = ConnId { client: 1, conn: 1 };
-        Connection::new(cx, id, Payer(1), &register, None).core
-    }
 
     /// Its second request leaves when there is room in the class that it is in by then, and takes that room.
     #[test]
     fn unanswered_requests_are_charged_to_the_class_that_the_latest_left_in() {
         let mut cx = Context::new(Config::default(), Random::new([1; 32]));
-        let mut core = core(&mut cx);
+        let mut core = sample::core(&mut cx);
         let charged = |core: &Core, cx: &Context| core.charged(cx).class;
         core.note_in_flight(&mut cx, 1);
         assert_eq!(charged(&core, &cx), Class::Initial);

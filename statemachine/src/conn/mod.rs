@@ -26,17 +26,20 @@ mod probing;
 mod proposal;
 mod protection;
 mod qp;
+mod refusal;
 mod routes;
+#[cfg(test)]
+mod sample;
 mod standing;
 mod watched;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use cm_msgs::Lid;
 use cm_msgs::association::ReqData;
 use cm_msgs::cm::{self, Dreq, Req, Sap};
-use cm_msgs::control::{MigrationState, QpState, Refusal, Register, Report, Role, Snapshot};
-use cm_msgs::{Guid, Lid};
+use cm_msgs::control::{MigrationState, Refusal, Register, Report, Role};
 
 use self::active::{Active, Standing};
 pub(crate) use self::association::{CommIds, MraReceived};
@@ -113,7 +116,7 @@ impl Connection {
         let far = snapshot.primary.dlid;
         cx.path_index
             .add(Member { payer, far, id }, node_guid, &snapshot);
-        let refused = refused.or_else(|| refusal(cx, node_guid, &snapshot));
+        let refused = refused.or_else(|| refusal::reason(cx, node_guid, &snapshot));
         let port = PortId::new(node_guid, snapshot.primary.port);
         let own = OwnState::new(&OwnEnd {
             qp: &snapshot,
@@ -314,7 +317,7 @@ impl Connection {
     /// started hears of its libraries and of its ports in any order.
     fn reconsider(&mut self, cx: &mut Context) {
         let by_owner = self.core.refused == Some(Refusal::GlobalRoute);
-        if by_owner || refusal(cx, self.core.node_guid, &self.core.qp).is_some() {
+        if by_owner || refusal::reason(cx, self.core.node_guid, &self.core.qp).is_some() {
             return;
         }
         self.core.refused = None;
@@ -404,9 +407,10 @@ impl Connection {
     /// A REQ that [`Self::is_asked_by`] has confirmed.
     pub(crate) fn req(&mut self, cx: &mut Context, source: &MadSource, req: &Req, data: &ReqData) {
         self.catch_up(cx);
-        match &mut self.side {
-            Side::Active(active) => active.req(&mut self.core, cx, source, req),
-            Side::Passive(passive) => passive.req(&mut self.core, cx, source, req, data),
+        match (self.core.refused, &mut self.side) {
+            (Some(why), _) => refusal::answer_req(&self.core, cx, source, req, why),
+            (None, Side::Active(active)) => active.req(&mut self.core, cx, source, req),
+            (None, Side::Passive(passive)) => passive.req(&mut self.core, cx, source, req, data),
         }
         self.drive(cx);
     }
@@ -536,26 +540,6 @@ impl Connection {
             class: Class::Improve,
             ..self.core.claim(cx)
         }
-    }
-}
-
-/// Why a connection with this queue pair cannot be managed, if so. One in RTR is registered only if it stays there.
-fn refusal(cx: &Context, node_guid: Guid, qp: &Snapshot) -> Option<Refusal> {
-    if qp.qp_state == QpState::Rtr {
-        return Some(Refusal::ReceivesOnly);
-    }
-    let Some(port) = cx.ports.of_path(node_guid, qp.primary.port) else {
-        return Some(Refusal::NoDevice);
-    };
-    let status = &port.status;
-    if !status.infiniband {
-        Some(Refusal::NotInfiniBand)
-    } else if !status.apm {
-        Some(Refusal::NoApm)
-    } else if status.device_ports < 2 && status.lmc == 0 {
-        Some(Refusal::OnePath)
-    } else {
-        None
     }
 }
 

@@ -9,9 +9,8 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use cm_msgs::Gid;
-use cm_msgs::association::{self, RepData, ReqData, State};
+use cm_msgs::association::{RepData, ReqData, State};
 use cm_msgs::cm::{self, ApStatus, FailoverAccepted, PathFields, Rej, Rep, Req};
-use cm_msgs::control::Refusal;
 use cm_msgs::path::Path;
 
 use self::handshake::{Handshake, Sender};
@@ -147,12 +146,6 @@ impl Passive {
         req: &Req,
         data: &ReqData,
     ) {
-        if let Some(refusal) = core.refused {
-            let ids = CommIds::from_peer(req.local_comm_id, 0);
-            let rep = refused_rep(core, ids, refusal);
-            cx.reply(Route::from(source), source.transaction_id, rep);
-            return;
-        }
         // A copy of the REQ: our REP was lost, or has crossed it.
         if let Some(ids) = self.open.filter(|ids| ids.remote == req.local_comm_id) {
             return core.answer(cx, source, rep(core, ids));
@@ -402,7 +395,7 @@ fn is_lower(core: &Core) -> bool {
     (primary.slid, core.qpn) < (primary.dlid, core.peer_qpn)
 }
 
-fn rep(core: &Core, ids: CommIds) -> Rep {
+pub(super) fn rep(core: &Core, ids: CommIds) -> Rep {
     let data = RepData {
         state: core.own.state(),
         refusal: None,
@@ -415,38 +408,5 @@ fn rep(core: &Core, ids: CommIds) -> Rep {
         local_ca_guid: core.node_guid,
         private_data: data.encode(),
         ..Rep::default()
-    }
-}
-
-fn refused_rep(core: &Core, ids: CommIds, refusal: Refusal) -> Rep {
-    let (failover, refusal) = match refusal {
-        Refusal::OnePath => (
-            FailoverAccepted::Rejected,
-            association::Refusal::NoSecondPath,
-        ),
-        Refusal::NoDevice
-        | Refusal::NotInfiniBand
-        | Refusal::NoApm
-        | Refusal::GlobalRoute
-        | Refusal::GrhRequired => (
-            FailoverAccepted::NotSupported,
-            association::Refusal::DeviceCannot,
-        ),
-        Refusal::NotOwner | Refusal::Full | Refusal::Contradicted => {
-            (FailoverAccepted::Rejected, association::Refusal::Policy)
-        }
-        Refusal::ReceivesOnly => (
-            FailoverAccepted::Rejected,
-            association::Refusal::ReceivesOnly,
-        ),
-    };
-    let data = RepData {
-        state: core.own.state(),
-        refusal: Some(refusal),
-    };
-    Rep {
-        failover_accepted: failover.into(),
-        private_data: data.encode(),
-        ..rep(core, ids)
     }
 }

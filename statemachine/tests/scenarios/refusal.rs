@@ -158,9 +158,7 @@ fn assert_refused_for_good(
         pair.run(120_000);
         assert_refused(&pair, host, why);
         let peer = pair.view(PASSIVE + ACTIVE - host);
-        if host == PASSIVE {
-            assert_eq!(peer.reason, Some(Reason::PeerRefused(Some(shown_by_peer))));
-        }
+        assert_eq!(peer.reason, Some(Reason::PeerRefused(Some(shown_by_peer))));
         assert_eq!(peer.protection, Protection::Unprotected);
         // Ports come and go, and it stays so.
         let laps = |pair: &Pair| pair.view(PASSIVE).counters.laps_received;
