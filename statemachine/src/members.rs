@@ -219,6 +219,18 @@ mod tests {
     }
 
     #[test]
+    fn a_far_port_that_is_through_has_its_turn_in_the_next_tour() {
+        let all = [(7, 1), (8, 2), (8, 3), (8, 4), (8, 5)];
+        let members = members(&all.map(|(far, conn)| member(1, far, conn)));
+        let mut tour = Tour::default();
+        assert_eq!(conns(&mut tour, &members, 3), [1, 2, 3]);
+        tour.again();
+        let mut again = conns(&mut tour, &members, 10);
+        again.sort_unstable();
+        assert_eq!(again, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
     fn members_may_come_and_go_meanwhile() {
         let mut members = members(&[member(1, 7, 1), member(1, 7, 2), member(2, 8, 3)]);
         let mut tour = Tour::default();

@@ -234,6 +234,7 @@ mod tests {
         assert_eq!(ids(&index, Concerned::Unarmed(port(2, 1))), [3]);
         assert!(index.members(Concerned::Armed(port(2, 1))).is_none());
         index.remove(id(3), Guid(2), &waits);
+        assert!(index.all_ports().eq([port(1, 1), port(1, 2)]));
         let count = index.count(port(2, 1));
         assert_eq!((count.primaries, count.alternates), (0, 0));
     }

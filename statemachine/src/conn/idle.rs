@@ -114,3 +114,28 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::control::QpState;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::conn::sample;
+    use crate::random::Random;
+
+    #[test]
+    fn only_a_queue_pair_in_rts_that_waits_for_traffic_is_moved_idle() {
+        let mut cx = Context::new(Config::default(), Random::new([1; 32]));
+        let mut core = sample::core(&mut cx);
+        core.qp.alternate = Some(Path::default());
+        let mut is_idle = |qp_state, migration| {
+            (core.qp.qp_state, core.qp.migration) = (qp_state, migration);
+            core.idle_alternate().is_some()
+        };
+        assert!(is_idle(QpState::Rts, MigrationState::Rearm));
+        assert!(!is_idle(QpState::Sqd, MigrationState::Rearm));
+        assert!(!is_idle(QpState::Rts, MigrationState::Armed));
+        assert!(!is_idle(QpState::Rts, MigrationState::Migrated));
+    }
+}

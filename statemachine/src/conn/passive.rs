@@ -410,3 +410,39 @@ pub(super) fn rep(core: &Core, ids: CommIds) -> Rep {
         ..Rep::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cm_msgs::{Lid, PKey};
+
+    use super::*;
+    use crate::id::PortId;
+
+    #[test]
+    fn ends_agree_once_the_peer_has_proposed_and_nothing_since() {
+        let mut passive = Passive::default();
+        assert!(!passive.has_agreed(), "nothing was proposed");
+        passive.proposed = true;
+        assert!(passive.has_agreed());
+        let source = MadSource {
+            port: PortId::new(cm_msgs::Guid(1), 1),
+            lid: Lid(1),
+            qpn: 1,
+            sl: 0,
+            path_bits: 0,
+            pkey: PKey::DEFAULT_FULL,
+            transaction_id: 1,
+        };
+        passive.lap = LapState::Waiting(Box::new(Proposal {
+            ids: CommIds {
+                local: 1,
+                remote: 2,
+            },
+            source,
+            alternate: PathFields::default(),
+            state: State::default(),
+            trips: 0,
+        }));
+        assert!(!passive.has_agreed(), "another is proposed");
+    }
+}

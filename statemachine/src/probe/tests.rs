@@ -397,6 +397,28 @@ fn a_path_is_a_hole_after_three_prompt_answers_of_another() {
     assert_eq!(answers, 4);
 }
 
+/// Each of the conditions alone is not enough.
+#[test]
+fn a_path_is_a_hole_beside_one_that_is_verified_and_answers_throughout() {
+    let mut world = one_of_two_is_suspect();
+    let is_hole = |world: &World| world.probes.is_hole_beside(&path(0), &path(1));
+    assert!(!is_hole(&world), "the other has not answered since");
+    for _ in 0..8 {
+        world.probes.hasten(world.now, &path(1));
+        world.run(2, |path| path.dlid == self::path(1).dlid);
+    }
+    assert!(is_hole(&world));
+    let state = |world: &mut World, number, health| {
+        let path = world.probes.paths.get_mut(&path(number)).expect("watched");
+        core::mem::replace(&mut path.health, health)
+    };
+    let verified = state(&mut world, 1, PathHealth::Suspect);
+    assert!(!is_hole(&world), "the other is suspect as well");
+    state(&mut world, 1, verified);
+    state(&mut world, 0, verified);
+    assert!(!is_hole(&world), "it is not suspect");
+}
+
 #[test]
 fn where_another_path_loses_probes_a_hole_takes_more_copies() {
     let mut world = one_of_two_is_suspect();

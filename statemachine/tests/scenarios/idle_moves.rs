@@ -6,7 +6,7 @@ use core::time::Duration;
 use cm_msgs::control::{MigrationState, QpState};
 use statemachine::trace::{MigratedBy, What};
 use statemachine::view::{Held, MoveCause, Protection};
-use statemachine::{Command, PortDown};
+use statemachine::{Command, Input, PortDown};
 
 use super::pair::{ACTIVE, LibraryFault, PASSIVE, Pair};
 
@@ -89,6 +89,19 @@ fn a_black_hole_moves_both_ends() {
     }
 }
 
+/// The alternate is probed without its usual pauses until enough of its answers show that MADs are not lost in general:
+/// with them it takes 2 s at the median, and up to 3 s.
+#[test]
+fn a_black_hole_is_left_before_the_alternates_usual_probes_would_tell() {
+    for seed in 0..10 {
+        let mut pair = idle(100 + seed, BOTH);
+        pair.run(seed * 37);
+        pair.black_hole(ACTIVE, 1);
+        pair.run(1_300);
+        assert_eq!(primary_ports(&pair), [2, 2], "seed {seed}");
+    }
+}
+
 /// It has a new alternate at once, and the old primary again when its port is back.
 #[test]
 fn what_was_moved_can_be_moved_again() {
@@ -165,6 +178,30 @@ fn device_and_library_must_both_be_able() {
         pair.pull(PASSIVE, 1);
         pair.run(200);
         assert_eq!(primary_ports(&pair), [1, 1]);
+    }
+}
+
+/// A library's word may come after its connections. What it repeats is no news.
+#[test]
+fn a_library_may_say_late_that_it_takes_the_order() {
+    for late in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(23);
+        for host in [ACTIVE, PASSIVE] {
+            pair.hosts[host].set_moves_idle();
+        }
+        pair.hosts[late].moves_idle = false;
+        for host in [PASSIVE, ACTIVE] {
+            pair.start(host);
+            pair.register(host);
+        }
+        pair.run(3_000);
+        assert_ne!(pair.view(late).protection, Protection::IdleMovable);
+        let client = pair.id(late, 0).client;
+        pair.tell(late, Input::MovesIdle(client));
+        pair.run(1_000);
+        for host in [ACTIVE, PASSIVE] {
+            assert_eq!(pair.view(host).protection, Protection::IdleMovable);
+        }
     }
 }
 
@@ -390,6 +427,28 @@ fn what_is_not_agreed_is_not_gone_to_first() {
         pair.run(300);
         assert_eq!(primary_ports(&pair), [1, 1], "{restarted} restarted");
     }
+}
+
+/// The wait begins when the alternate is loaded, and not again with each report.
+#[test]
+fn one_is_shown_as_idle_after_it_has_waited_for_a_second() {
+    let mut pair = Pair::new(25);
+    for host in [ACTIVE, PASSIVE] {
+        pair.hosts[host].set_moves_idle();
+        pair.start(host);
+    }
+    let shown = |pair: &Pair| [ACTIVE, PASSIVE].map(|host| pair.view(host).protection);
+    pair.register(PASSIVE);
+    pair.run(3_000);
+    pair.register(ACTIVE);
+    pair.run(500);
+    assert_eq!(shown(&pair), [Protection::Rearming; 2], "loaded");
+    pair.run(1_000);
+    assert_eq!(shown(&pair), [Protection::IdleMovable; 2]);
+    pair.report_changed(ACTIVE);
+    pair.report_changed(PASSIVE);
+    pair.run(10);
+    assert_eq!(shown(&pair), [Protection::IdleMovable; 2], "no news");
 }
 
 /// Its library has lost what it had loaded. It says so, and an order to leave waits.
