@@ -15,7 +15,10 @@ use cm_msgs::{Gid, PKey};
 /// Type of the requests that are answered: client LS, operation RESOLVE.
 const RESOLVE: u16 = 4 << 10;
 const FLAG_REQUEST: u16 = 0x1;
+const FLAG_ACK: u16 = 0x4;
 const FLAG_ERROR: u16 = 0x100;
+/// Type of the kernel's acknowledgements.
+const ACKNOWLEDGEMENT: u16 = 2;
 
 const HEADER_LEN: usize = 16;
 const DEVICE_LEN: usize = 64;
@@ -148,6 +151,21 @@ pub fn refusal(sequence: u32) -> Vec<u8> {
     header(HEADER_LEN, FLAG_ERROR, sequence)
 }
 
+/// An answer to no request (the kernel's numbers begin with 1), to be acknowledged. It changes nothing, and the
+/// acknowledgement tells whether the kernel takes answers from this process at all: `rdma_nl_rcv_msg` looks at the right
+/// first.
+pub fn trial() -> Vec<u8> {
+    header(HEADER_LEN, FLAG_ERROR | FLAG_ACK, 0)
+}
+
+/// What the kernel says of the [`trial`]: 0, or the negative error number; `None`: this is no acknowledgement.
+pub fn acknowledged(message: &[u8]) -> Option<i32> {
+    let (header, rest) = message.split_first_chunk::<HEADER_LEN>()?;
+    let (error, _) = rest.split_first_chunk()?;
+    let is_it = u16::from_ne_bytes([header[4], header[5]]) == ACKNOWLEDGEMENT;
+    is_it.then(|| i32::from_ne_bytes(*error))
+}
+
 fn header(len: usize, flags: u16, sequence: u32) -> Vec<u8> {
     let mut message = Vec::with_capacity(len);
     message.extend((len as u32).to_ne_bytes());
@@ -260,6 +278,24 @@ mod tests {
         request.one_way = true;
         assert_eq!(request.answer(&path)[20], 0x0a);
         assert_eq!(refusal(9)[..8], [16, 0, 0, 0, 0, 0x10, 0, 1]);
+    }
+
+    #[test]
+    fn a_trial_answers_nothing_and_its_acknowledgement_is_read() {
+        let trial = trial();
+        assert!(Request::decode(&trial).is_err());
+        assert_eq!(trial[8..12], [0; 4], "no request's number");
+        let acknowledgement = |kind: u16, error: i32| {
+            let mut message = trial.clone();
+            message[4..6].copy_from_slice(&kind.to_ne_bytes());
+            message.extend(error.to_ne_bytes());
+            message.extend(&trial);
+            message
+        };
+        assert_eq!(acknowledged(&acknowledgement(2, 0)), Some(0));
+        assert_eq!(acknowledged(&acknowledgement(2, -1)), Some(-1));
+        assert_eq!(acknowledged(&acknowledgement(RESOLVE, -1)), None);
+        assert_eq!(acknowledged(&acknowledgement(2, -1)[..19]), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use acm::kernel;
 use nix::errno::Errno;
 use nix::sys::socket::{self, MsgFlags, NetlinkAddr};
 
@@ -22,13 +23,33 @@ pub(crate) struct Ls {
 }
 
 impl Ls {
-    /// Opens it and joins the group.
+    /// Opens it and joins the group, once the kernel has shown that it takes answers from this process. Newer kernels let
+    /// everybody listen (6.12 does), and each of their requests would wait for an answer that they do not take.
     ///
     /// # Errors
     /// The kernel has no RDMA netlink, or no right to it (CAP_NET_ADMIN).
     pub(crate) fn open() -> io::Result<Self> {
-        let fd = netlink::rdma_socket(GROUP_LS)?;
-        Ok(Self { fd })
+        let ls = Self {
+            fd: netlink::rdma_socket()?,
+        };
+        ls.try_to_answer()?;
+        let own: NetlinkAddr = socket::getsockname(ls.fd.as_raw_fd())?;
+        let joined = NetlinkAddr::new(own.pid(), GROUP_LS);
+        socket::bind(ls.fd.as_raw_fd(), &joined)?;
+        Ok(ls)
+    }
+
+    /// The kernel acknowledges before the call that sends returns.
+    fn try_to_answer(&self) -> io::Result<()> {
+        self.send(&kernel::trial())?;
+        let message = self.receive()?.unwrap_or_default();
+        match kernel::acknowledged(&message) {
+            Some(0) => Ok(()),
+            Some(error) => Err(io::Error::from_raw_os_error(-error)),
+            None => Err(io::Error::other(
+                "the kernel does not say whether it takes answers",
+            )),
+        }
     }
 
     /// The next message of the kernel's; `None` when there is none. What the kernel had to drop, it

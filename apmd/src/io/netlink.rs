@@ -138,15 +138,15 @@ impl RouteSocket {
 
 as_raw_fd!(RouteSocket, socket);
 
-/// A socket of RDMA's netlink, subscribed to the groups in this mask. It does not block.
-pub(super) fn rdma_socket(groups: u32) -> io::Result<OwnedFd> {
+/// A socket of RDMA's netlink, in no group. It does not block.
+pub(super) fn rdma_socket() -> io::Result<OwnedFd> {
     let fd = socket::socket(
         AddressFamily::Netlink,
         SockType::Raw,
         SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
         SockProtocol::NetlinkRDMA,
     )?;
-    socket::bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+    socket::bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
     Ok(fd)
 }
 

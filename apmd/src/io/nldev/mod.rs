@@ -53,7 +53,7 @@ impl Nldev {
     /// # Errors
     /// The kernel has no RDMA netlink.
     pub(crate) fn open() -> io::Result<Self> {
-        let fd = netlink::rdma_socket(0)?;
+        let fd = netlink::rdma_socket()?;
         Ok(Self {
             fd,
             sequence: 0,
