@@ -63,7 +63,10 @@ impl Server {
     /// If it does not listen.
     pub fn start(side: Side, connections: u32) -> Result<Self, Failure> {
         let Side { name, run, port } = side;
-        let words = [run, &["cmtime", "-b", "10.0.1.2", "-p", port]].concat();
+        let connections = connections.to_string();
+        let ends = ["cmtime", "-b", "10.0.1.2", "-p", port];
+        // A newer server counts them, and older ones take the option as well.
+        let words = [run, &ends, &["-c", &connections]].concat();
         let mut program = Program::start(&format!("{name} server"), Host::B, &words)?;
         wait::until("cmtime listens", LIMIT, || {
             program.ensure_running()?;
@@ -74,7 +77,7 @@ impl Server {
         })?;
         Ok(Self {
             side,
-            connections: connections.to_string(),
+            connections,
             _program: program,
         })
     }
@@ -108,7 +111,9 @@ fn parse(name: &str, lines: &[Line], program: Duration) -> Result<Run, Failure> 
     if let Some(complaint) = complaint {
         return Err(Failure::not_shown(format!("{name}: {}", complaint.text)));
     }
-    let steps = lines.iter().filter_map(|line| step(&line.text));
+    // A newer one goes on to connect without queue pairs.
+    let with_qps = lines.iter().take_while(|line| !is_without_qps(&line.text));
+    let steps = with_qps.filter_map(|line| step(&line.text));
     let run = Run {
         steps: steps.map(|(name, took)| (name.to_owned(), took)).collect(),
         program: Millis::from(program),
@@ -122,12 +127,34 @@ fn parse(name: &str, lines: &[Line], program: Duration) -> Result<Run, Failure> 
     Ok(run)
 }
 
+fn is_without_qps(line: &str) -> bool {
+    line.starts_with("Connect (") && line.ends_with("no QPs")
+}
+
 /// A step, and how long all connections together took for it.
 fn step(line: &str) -> Option<(&str, Millis)> {
-    let (name, figures) = line.split_once(':')?;
+    match line.split_once(':') {
+        Some((name, figures)) => {
+            let figures: Result<Vec<f64>, _> = figures.split_whitespace().map(str::parse).collect();
+            match figures.ok()?.as_slice() {
+                [total, _, _, _] => Some((name.trim(), Millis(*total))),
+                _ => None,
+            }
+        }
+        None => step_in_us(line),
+    }
+}
+
+/// The same of a newer cmtime (rdma-core 56): no colon, and whole microseconds, of which the total is the second.
+fn step_in_us(line: &str) -> Option<(&str, Millis)> {
+    let first = line.find(|c: char| c.is_ascii_digit())?;
+    let (name, figures) = line.split_at(first);
     let figures: Result<Vec<f64>, _> = figures.split_whitespace().map(str::parse).collect();
-    match figures.ok()?.as_slice() {
-        [total, _, _, _] => Some((name.trim(), Millis(*total))),
+    match (name.trim(), figures.ok()?.as_slice()) {
+        // The sum of others.
+        ("full connect", _) => None,
+        ("cm connect", [_, total, _, _, _, _]) => Some((CONNECT, Millis(total / 1000.0))),
+        (name, [_, total, _, _, _, _]) => Some((name, Millis(total / 1000.0))),
         _ => None,
     }
 }
@@ -156,6 +183,22 @@ mod tests {
         assert_eq!(run.all(), Millis(730.0));
         assert_eq!(run.step(CONNECT), Millis(700.25));
         assert_eq!(run.program, Millis(1000.0));
+    }
+
+    const NEWER: &str = "Connect (200) QPs test\n\tConnecting\nqp_conn               200\n\
+        step             avg/iter  total(us)    us/conn    sum(us)    max(us)    min(us)\n\
+        full connect         1371     274324          0          0     272084      62540\n\
+        create id              10       2081         10       2005        132          5\n\
+        cm connect           1088     217681      96394   19278814     201130       5747\n\
+        Connect (200) test - no QPs\n\
+        create id               7       1495          7       1449        130          5\n";
+
+    #[test]
+    fn a_newer_ones_steps_are_added_up_as_far_as_they_have_queue_pairs() {
+        let run = parse("client", &lines(NEWER), Duration::from_secs(1)).expect("a table");
+        assert_eq!(run.step(CONNECT), Millis(217.681));
+        assert_eq!(run.step("create id"), Millis(2.081));
+        assert!((run.all().0 - 219.762).abs() < 1e-9);
     }
 
     #[test]
