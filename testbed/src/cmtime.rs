@@ -45,28 +45,30 @@ pub struct Side {
     pub name: &'static str,
     /// What runs them.
     pub run: &'static [&'static str],
-    /// Of the server: those of several sides are there at the same time.
+    /// Of the server.
     pub port: &'static str,
 }
 
-/// It serves one client after the other.
-pub struct Server {
+/// A server and a client, started anew for each run: newer servers serve one client.
+pub struct Ends {
     side: Side,
     connections: String,
-    _program: Program,
 }
 
-impl Server {
-    /// Starts one for clients that make so many connections.
-    ///
-    /// # Errors
-    /// If it does not listen.
-    pub fn start(side: Side, connections: u32) -> Result<Self, Failure> {
-        let Side { name, run, port } = side;
-        let connections = connections.to_string();
+impl Ends {
+    /// That make so many connections.
+    pub fn new(side: Side, connections: u32) -> Self {
+        Self {
+            side,
+            connections: connections.to_string(),
+        }
+    }
+
+    /// A server that listens. A newer one counts its connections, and older ones take the option as well.
+    fn listen(&self) -> Result<Program, Failure> {
+        let Side { name, run, port } = self.side;
         let ends = ["cmtime", "-b", "10.0.1.2", "-p", port];
-        // A newer server counts them, and older ones take the option as well.
-        let words = [run, &ends, &["-c", &connections]].concat();
+        let words = [run, &ends, &["-c", &self.connections]].concat();
         let mut program = Program::start(&format!("{name} server"), Host::B, &words)?;
         wait::until("cmtime listens", LIMIT, || {
             program.ensure_running()?;
@@ -75,19 +77,16 @@ impl Server {
             let listens = |line: &str| line.contains("LISTEN") && line.contains(&address);
             Ok(Seen::when(ids.lines().any(listens), || ids.clone()))
         })?;
-        Ok(Self {
-            side,
-            connections,
-            _program: program,
-        })
+        Ok(program)
     }
 
     /// Lets a client make all connections and take them down.
     ///
     /// # Errors
-    /// If one is not made, or the client does not end.
+    /// If the server does not listen, a connection is not made, or the client does not end.
     pub fn connect(&self) -> Result<Run, Failure> {
         let Side { name, run, port } = self.side;
+        let server = self.listen()?;
         let ends = ["cmtime", "-b", "10.0.1.1", "-s", "10.0.1.2", "-p", port];
         let words = [run, &ends, &["-c", &self.connections]].concat();
         let name = format!("{name} client");
@@ -95,6 +94,7 @@ impl Server {
         let mut client = Program::start(&name, Host::A, &words)?;
         let status = client.wait(LIMIT)?;
         let program = Moment::now().since(started);
+        drop(server);
         let lines = client.lines();
         ensure(status.success(), || {
             format!("{name}: {status}: {}", client.last_line())

@@ -16,7 +16,7 @@ use clap::Parser;
 
 use self::figures::{Pair, Verdict};
 use crate::bench::{self, Form};
-use crate::cmtime::{Server, Side};
+use crate::cmtime::{Ends, Side};
 use crate::command;
 use crate::failure::Failure;
 use crate::narration::Narration;
@@ -60,8 +60,8 @@ fn run(options: &Options) -> Result<Verdict, Failure> {
     World::prepare(Kind::Netns, &Timeline::new(Narration::SILENT))?;
     // Not a drill's: those tell of all that they do.
     command::run(&["daemons", "start"])?;
-    let plain = Server::start(PLAIN, options.connections)?;
-    let protected = Server::start(PROTECTED, options.connections)?;
+    let plain = Ends::new(PLAIN, options.connections);
+    let protected = Ends::new(PROTECTED, options.connections);
     // The first run of each side fills caches: of addresses, and of what the daemons know.
     plain.connect()?;
     protected.connect()?;
@@ -76,7 +76,7 @@ fn run(options: &Options) -> Result<Verdict, Failure> {
 }
 
 /// Neither side is always the first of a pair.
-fn measure(number: u32, plain: &Server, protected: &Server) -> Result<Pair, Failure> {
+fn measure(number: u32, plain: &Ends, protected: &Ends) -> Result<Pair, Failure> {
     if number.is_multiple_of(2) {
         let plain = plain.connect()?;
         let protected = protected.connect()?;

@@ -19,7 +19,7 @@ use self::figures::{Round, Sample, Verdict};
 use self::perftest::{BANDWIDTH, LATENCY};
 use self::state::State;
 use crate::bench::{self, Form};
-use crate::cmtime::{CONNECT, Server, Side};
+use crate::cmtime::{CONNECT, Ends, Side};
 use crate::failure::Failure;
 use crate::narration::Narration;
 use crate::timeline::Timeline;
@@ -54,35 +54,35 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(options: &Options) -> Result<Verdict, Failure> {
     let mut world = World::prepare(Kind::Netns, &Timeline::new(Narration::SILENT))?;
-    let server = Server::start(SIDE, options.connections)?;
+    let ends = Ends::new(SIDE, options.connections);
     // The first run fills caches of addresses.
-    server.connect()?;
+    ends.connect()?;
     let mut rounds = Vec::new();
     for number in 0..options.rounds {
-        let round = measure_all(number, &mut world, &server)?;
+        let round = measure_all(number, &mut world, &ends)?;
         options.form.print(&round.json(), &round.text());
         rounds.push(round);
     }
     Ok(Verdict::on(&rounds))
 }
 
-fn measure_all(number: u32, world: &mut World, server: &Server) -> Result<Round, Failure> {
+fn measure_all(number: u32, world: &mut World, ends: &Ends) -> Result<Round, Failure> {
     let mut samples = [Sample([f64::NAN; 4]); 4];
     for at in 0..State::ROUND.len() {
         let at = match number.is_multiple_of(2) {
             true => at,
             false => State::ROUND.len() - 1 - at,
         };
-        samples[at] = State::ROUND[at].during(world, || measure(server))?;
+        samples[at] = State::ROUND[at].during(world, || measure(ends))?;
     }
     Ok(Round(samples))
 }
 
 /// The connections come last: daemons have something to do after they have gone.
-fn measure(server: &Server) -> Result<Sample, Failure> {
+fn measure(ends: &Ends) -> Result<Sample, Failure> {
     let latency = LATENCY.average()?;
     let transfer = 1e6 / BANDWIDTH.average()?;
-    let run = server.connect()?;
+    let run = ends.connect()?;
     Ok(Sample([
         run.all().0,
         run.step(CONNECT).0,
