@@ -31,6 +31,7 @@ use crate::schedule::Schedule;
 use crate::shared_values::SharedValues;
 use crate::time::Time;
 use crate::timers::Timers;
+use crate::token_bucket::TokenBucket;
 use crate::trace::{Drop, PathLids, Trace, What};
 use crate::verifications::Verifications;
 use crate::view::Counters;
@@ -141,6 +142,8 @@ pub(crate) struct Context {
     pub(crate) probes: Probes,
     /// The clients that can give an idle QP another primary path.
     pub(crate) movers: BTreeSet<u32>,
+    /// Limits the refusals that are sent to addresses which are not known to be the peer's, of all connections.
+    pub(crate) refusals_elsewhere: TokenBucket<16, 100_000>,
     pub(crate) random: Random,
     token: u32,
 }
@@ -170,6 +173,7 @@ impl Context {
             questions: Questions::default(),
             probes,
             movers: BTreeSet::new(),
+            refusals_elsewhere: TokenBucket::default(),
             random,
             token: 0,
         }

@@ -49,14 +49,14 @@ pub struct Side {
     pub port: &'static str,
 }
 
-/// A server and a client, started anew for each run: newer servers serve one client.
+/// A server and a client, both started for each run: a newer server ends after one client.
 pub struct Ends {
     side: Side,
     connections: String,
 }
 
 impl Ends {
-    /// That make so many connections.
+    /// Both with this number of connections.
     pub fn new(side: Side, connections: u32) -> Self {
         Self {
             side,
@@ -131,31 +131,21 @@ fn is_without_qps(line: &str) -> bool {
     line.starts_with("Connect (") && line.ends_with("no QPs")
 }
 
-/// A step, and how long all connections together took for it.
+/// A step, and how long all connections together took for it. Rows have a colon and four figures, the total in ms first;
+/// those of a newer cmtime (rdma-core 56) six, the total in us second.
 fn step(line: &str) -> Option<(&str, Millis)> {
-    match line.split_once(':') {
-        Some((name, figures)) => {
-            let figures: Result<Vec<f64>, _> = figures.split_whitespace().map(str::parse).collect();
-            match figures.ok()?.as_slice() {
-                [total, _, _, _] => Some((name.trim(), Millis(*total))),
-                _ => None,
-            }
-        }
-        None => step_in_us(line),
-    }
-}
-
-/// The same of a newer cmtime (rdma-core 56): no colon, and whole microseconds, of which the total is the second.
-fn step_in_us(line: &str) -> Option<(&str, Millis)> {
-    let first = line.find(|c: char| c.is_ascii_digit())?;
-    let (name, figures) = line.split_at(first);
+    let (name, figures) = line.split_at(line.find(|c: char| c.is_ascii_digit())?);
     let figures: Result<Vec<f64>, _> = figures.split_whitespace().map(str::parse).collect();
-    match (name.trim(), figures.ok()?.as_slice()) {
+    let total = match figures.ok()?.as_slice() {
+        [ms, _, _, _] => *ms,
+        [_, us, _, _, _, _] => us / 1000.0,
+        _ => return None,
+    };
+    match name.trim_end_matches([':', ' ']) {
         // The sum of others.
-        ("full connect", _) => None,
-        ("cm connect", [_, total, _, _, _, _]) => Some((CONNECT, Millis(total / 1000.0))),
-        (name, [_, total, _, _, _, _]) => Some((name, Millis(total / 1000.0))),
-        _ => None,
+        "full connect" => None,
+        "cm connect" => Some((CONNECT, Millis(total))),
+        name => Some((name, Millis(total))),
     }
 }
 
@@ -194,7 +184,7 @@ mod tests {
         create id               7       1495          7       1449        130          5\n";
 
     #[test]
-    fn a_newer_ones_steps_are_added_up_as_far_as_they_have_queue_pairs() {
+    fn of_a_newer_one_the_steps_with_queue_pairs_are_added_up() {
         let run = parse("client", &lines(NEWER), Duration::from_secs(1)).expect("a table");
         assert_eq!(run.step(CONNECT), Millis(217.681));
         assert_eq!(run.step("create id"), Millis(2.081));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections that cannot be managed: why, and what their peer is told.
+//! Connections that cannot be managed: the reason, and the answer to a REQ.
 
 use cm_msgs::Guid;
 use cm_msgs::association::{self, RepData};
@@ -11,6 +11,7 @@ use super::passive;
 use super::qp::Core;
 use crate::context::{Context, Route};
 use crate::input::MadSource;
+use crate::trace::Drop;
 
 /// Why a connection with this queue pair cannot be managed, if so. One in RTR is registered only if it stays there.
 pub(super) fn reason(cx: &Context, node_guid: Guid, qp: &Snapshot) -> Option<Refusal> {
@@ -41,6 +42,10 @@ pub(super) fn answer_req(
     req: &Req,
     refusal: Refusal,
 ) {
+    // Anybody can send a REQ. The peer's may come from a port of its own that is not known here.
+    if !core.knows(cx, source) && !cx.refusals_elsewhere.try_take(cx.now) {
+        return cx.drop_mad(source, "REQ", Drop::Stranger);
+    }
     let ids = CommIds::from_peer(req.local_comm_id, 0);
     let rep = rep(core, ids, refusal);
     cx.reply(Route::from(source), source.transaction_id, rep);

@@ -2,11 +2,12 @@
 //! A third host that knows all that can be seen from outside (QPNs, LIDs, GIDs) and forges messages.
 //! It cannot send from another port's LID, and it does not hear what is sent to others.
 
-use cm_msgs::association::{PeerPort, Ports, PrimaryPath, ReqData, State};
+use cm_msgs::association::{self, PeerPort, Ports, PrimaryPath, ReqData, State};
 use cm_msgs::cm::{self, Apr, Dreq, Lap, PathFields, Rej, Rep, Req, Rtu, Sap};
 use cm_msgs::control::MigrationState;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Guid, Lid, PKey, Qpn};
+use statemachine::view::Reason;
 use statemachine::{MadSource, SERVICE_ID};
 
 use super::association::assert_open;
@@ -101,7 +102,7 @@ fn messages(pair: &Pair, host: usize, guess: u32) -> Vec<cm::Message> {
         remote_port_gid: pair.qp(host).primary.sgid,
         ..PathFields::default()
     };
-    let rep_data = cm_msgs::association::RepData {
+    let rep_data = association::RepData {
         state,
         refusal: None,
     };
@@ -417,7 +418,7 @@ fn nor_is_what_it_says_where_a_helpers_own_connection_leads() {
     let rep = Rep {
         local_comm_id: 7,
         remote_comm_id: asked.expect("its alternate leads there"),
-        private_data: cm_msgs::association::RepData {
+        private_data: association::RepData {
             state: State {
                 ports: Ports::new([
                     port(gid((PASSIVE, 1)), base_lid((PASSIVE, 1))),
@@ -510,5 +511,30 @@ fn strangers_reqs_leave_room_for_those_of_peers() {
         pair.register_some(PASSIVE, 1..2);
         pair.run(2_000);
         assert!(pair.is_armed());
+    }
+}
+
+/// A connection that is not managed has no association that could limit its answers.
+#[test]
+fn refusals_to_strangers_are_limited() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(13);
+        for port in &mut pair.hosts[host].ports {
+            port.apm = false;
+        }
+        pair.start(host);
+        pair.register(host);
+        for number in 0..1_000 {
+            let forged = req(&pair, host, 0x100 + number);
+            pair.forge(host, source(&pair, host, number), forged.into());
+        }
+        assert_eq!(pair.hosts[host].sent("REP"), 16);
+        // The peer is answered all the same.
+        pair.start(1 - host);
+        pair.register(1 - host);
+        pair.run(70_000);
+        let reason = pair.view(1 - host).reason;
+        let told = association::Refusal::DeviceCannot;
+        assert_eq!(reason, Some(Reason::PeerRefused(Some(told))));
     }
 }

@@ -189,6 +189,23 @@ fn a_queue_pair_that_only_receives_is_refused_once_and_the_peer_told() {
     assert_refused_for_good(in_rtr, Refusal::ReceivesOnly, shown_by_peer);
 }
 
+/// It opens the association itself after a minute. Until then it cannot know why the peer does not.
+#[test]
+fn a_passive_sender_knows_of_the_active_receiver_after_a_minute() {
+    let mut pair = Pair::new(1);
+    pair.start(PASSIVE);
+    pair.start(ACTIVE);
+    pair.register(ACTIVE);
+    let in_rtr = Input::Register(pair.id(ACTIVE, 0), OWNER, receiver(&pair, ACTIVE));
+    pair.tell(ACTIVE, in_rtr);
+    pair.register(PASSIVE);
+    pair.run(50_000);
+    assert_eq!(pair.view(PASSIVE).reason, Some(Reason::WaitingForReq));
+    pair.run(20_000);
+    let why = Some(association::Refusal::ReceivesOnly);
+    assert_eq!(pair.view(PASSIVE).reason, Some(Reason::PeerRefused(why)));
+}
+
 /// In RTR for ten seconds, and then in RTS.
 #[test]
 fn a_queue_pair_that_sends_after_all_is_armed_no_later_than_it_had_waited() {
