@@ -408,7 +408,12 @@ impl Connection {
     pub(crate) fn req(&mut self, cx: &mut Context, source: &MadSource, req: &Req, data: &ReqData) {
         self.catch_up(cx);
         match (self.core.refused, &mut self.side) {
-            (Some(why), _) => refusal::answer_req(&self.core, cx, source, req, why),
+            (Some(why), side) => {
+                refusal::answer_req(&self.core, cx, source, req, why);
+                if let Side::Passive(passive) = side {
+                    passive.has_refused();
+                }
+            }
             (None, Side::Active(active)) => active.req(&mut self.core, cx, source, req),
             (None, Side::Passive(passive)) => passive.req(&mut self.core, cx, source, req, data),
         }

@@ -6,6 +6,7 @@ mod lap;
 mod suggestion;
 
 use alloc::boxed::Box;
+use core::mem;
 use core::time::Duration;
 
 use cm_msgs::Gid;
@@ -90,6 +91,8 @@ pub(super) struct Passive {
     refused_lap: Option<ApStatus>,
     /// Limits the orders to the library that LAPs cause: each costs a firmware command.
     lap_orders: TokenBucket<LAP_ORDERS, 1_000_000>,
+    /// A REQ was answered with this end's refusal: the peer may not ask again for a minute.
+    has_refused: bool,
 }
 
 /// Orders for LAPs that may go out at once; from then on it is one a second.
@@ -104,7 +107,17 @@ impl Passive {
     /// Waits for the peer's REQ, but not for ever: the peer may be passive, too, or take the association that it had
     /// with the daemon before this one for open.
     pub(super) fn start(&mut self, core: &Core, cx: &mut Context) {
-        cx.set(core.id, ConnAlarm::Unasked, unasked_for(core, cx));
+        let wait = if mem::take(&mut self.has_refused) {
+            cx.config.unasked_for / SOONER
+        } else {
+            unasked_for(core, cx)
+        };
+        cx.set(core.id, ConnAlarm::Unasked, wait);
+    }
+
+    /// A REQ was answered with a refusal. Once that ends this end asks, since the peer may not do so for long.
+    pub(super) fn has_refused(&mut self) {
+        self.has_refused = true;
     }
 
     /// Sets the timer of [`UNAIDED`] while the association is open and no alternate is loaded.
@@ -376,6 +389,9 @@ impl Passive {
 /// Times that the higher of two passive ends waits longer than the lower one.
 const HIGHER_WAITS: u32 = 6;
 
+/// Times that a REQ is waited for less long where there is a reason to expect none.
+const SOONER: u32 = 5;
+
 /// How long the peer's REQ is waited for. Of two passive ends the lower one asks; the higher one much later, since the
 /// lower may take the association that it had with the daemon before this one for open. If there is an alternate, that
 /// daemon has agreed on it with the peer, which may not know that it is gone: until it does nobody probes that
@@ -383,7 +399,7 @@ const HIGHER_WAITS: u32 = 6;
 fn unasked_for(core: &Core, cx: &Context) -> Duration {
     let wait = cx.config.unasked_for;
     match core.loaded() {
-        Some(_) => wait / 5,
+        Some(_) => wait / SOONER,
         None if is_lower(core) => wait,
         None => wait * HIGHER_WAITS,
     }

@@ -113,6 +113,22 @@ fn a_refusal_ends_when_the_device_appears() {
     }
 }
 
+/// The peer was answered with the refusal, and pauses for up to a minute before it asks again.
+#[test]
+fn a_passive_end_whose_refusal_has_ended_asks_itself() {
+    let mut pair = with_ports(PASSIVE, |port| port.device_ports = 1);
+    let why = Some(association::Refusal::NoSecondPath);
+    assert_eq!(pair.view(ACTIVE).reason, Some(Reason::PeerRefused(why)));
+    pair.set_traffic(true);
+    pair.hosts[PASSIVE]
+        .ports
+        .iter_mut()
+        .for_each(|port| port.device_ports = 2);
+    pair.port_input(PASSIVE, 1);
+    pair.port_input(PASSIVE, 2);
+    pair.run_until_armed(4_000);
+}
+
 #[test]
 fn no_more_connections_than_configured() {
     let mut pair = Pair::with(1, 0, 3);
