@@ -36,6 +36,7 @@ struct apm_queues {
 	struct workqueue_struct *user[APM_USER_WQS];
 	struct workqueue_struct *ends;
 	struct workqueue_struct *orders;
+	struct workqueue_struct *moves;
 };
 
 /* A device that can have paths migrated. */
@@ -80,13 +81,14 @@ struct apm_snapshot {
 	struct apm_path alternate;
 };
 
-/* Of a queue pair what a standing order needs: a port that has failed may have no LID any more. */
+/* Of a queue pair what can be read by one call: a port that has failed may have no LID any more. */
 struct apm_glance {
 	enum ib_qp_state state;
 	enum ib_mig_state migration;
 	u8 port;
 	u8 alternate_port;
 	u16 dlid;
+	bool draining;	/* in SQD, with something outstanding */
 };
 
 /* What has become of a standing order when its port has failed, for the trace. */
@@ -119,6 +121,8 @@ enum apm_qp_flag {
 	APM_QP_TAKEN_UP,	/* older than its entry, and not read yet */
 	APM_QP_HANDLER,		/* its event handler is ours; the module is pinned for it */
 	APM_QP_TO_RTS,
+	APM_QP_SUSPENDED,	/* is in SQD by order */
+	APM_QP_OWN_SQD,		/* its owner uses SQD itself */
 	APM_QP_MIG,		/* the event, not told yet */
 	APM_QP_MIG_ERR,
 };
@@ -149,6 +153,7 @@ struct apm_qp {
 	u16 peer_pkey;
 	union ib_gid peer_gid;
 	struct work_struct connecting;
+	enum ib_qp_state owner_state;	/* that its owner has asked for last */
 	u8 primary_port;	/* as its owner set it on the way to INIT */
 	u16 primary_lid;	/* and to RTR */
 	unsigned long rtr_since;
@@ -281,6 +286,9 @@ int apm_qp_reread(struct apm_qp *q, struct ib_qp *qp, struct apm_snapshot *now);
 int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now);
 int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alternate, bool rearm);
 int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp);
+int apm_qp_suspend(struct apm_qp *q, struct ib_qp *qp);
+int apm_qp_set_primary(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *primary);
+int apm_qp_set_state(struct apm_qp *q, struct ib_qp *qp, enum ib_qp_state state);
 bool apm_qp_is_under_care(struct apm_qp *q);
 bool apm_qp_is_by_order(void);
 void apm_qp_destroyed(struct ib_qp *qp);
@@ -298,6 +306,10 @@ void apm_get_known(struct apm_qp *q, struct apm_known *known);
 /* order.c */
 void apm_order_init(struct apm_qp *q);
 int apm_order_queue(struct apm_qp *q, const struct apm_order *order);
+
+/* idle_move.c */
+int apm_idle_move(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *to);
+int apm_idle_resume(struct apm_qp *q, struct ib_qp *qp);
 
 /* standing.c */
 void apm_standing_work(struct work_struct *work);

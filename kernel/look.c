@@ -165,7 +165,7 @@ static bool news_of(struct apm_qp *q, const struct apm_snapshot *now, enum apm_c
 		return true;
 	}
 	*cause = now->migration == IB_MIG_ARMED ? APM_CAUSE_ARMED : APM_CAUSE_CHANGED;
-	return now->migration != last->migration;
+	return now->migration != last->migration || now->state != last->state;
 }
 
 static void make_known(struct apm_qp *q)
@@ -334,6 +334,8 @@ static void look(struct work_struct *work)
 			retire(q);
 		goto out;
 	}
+	if (test_bit(APM_QP_SUSPENDED, &q->flags))
+		apm_idle_resume(q, qp);
 	ret = test_bit(APM_QP_TAKEN_UP, &q->flags) ? apm_qp_catch_up(q, qp) : 0;
 	if (!ret)
 		ret = apm_qp_reread(q, qp, &now);

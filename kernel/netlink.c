@@ -377,7 +377,8 @@ static int answer_get(struct genl_info *info, bool work)
 	if (!head ||
 	    nla_put_u32(skb, APM_A_QP_PROBES, work ? APM_PROBES_WORKING : APM_PROBES_BLIND) ||
 	    nla_put_u64_64bit(skb, APM_A_QP_MISSED_HITS, apm_probes_missed(), APM_A_QP_PAD) ||
-	    nla_put_u64_64bit(skb, APM_A_QP_LOST_MESSAGES, apm_messages_lost(), APM_A_QP_PAD)) {
+	    nla_put_u64_64bit(skb, APM_A_QP_LOST_MESSAGES, apm_messages_lost(), APM_A_QP_PAD) ||
+	    nla_put_flag(skb, APM_A_QP_MOVES_IDLE)) {
 		nlmsg_free(skb);
 		return -EMSGSIZE;
 	}
@@ -435,6 +436,7 @@ static const struct genl_ops ops[] = {
 	{ .cmd = APM_CMD_STANDING, .doit = on_order, .flags = GENL_ADMIN_PERM },
 	{ .cmd = APM_CMD_CONFIG, .doit = on_config, .flags = GENL_ADMIN_PERM },
 	{ .cmd = APM_CMD_PEER, .doit = on_peer, .flags = GENL_ADMIN_PERM },
+	{ .cmd = APM_CMD_MOVE_IDLE, .doit = on_order, .flags = GENL_ADMIN_PERM },
 };
 
 /*

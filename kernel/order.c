@@ -106,6 +106,28 @@ static void migrate(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *
 	answer(news, APM_CAUSE_DONE, ret ?: again);
 }
 
+/*
+ * One that has become Armed migrates. An alternate that is the primary itself is what an earlier
+ * move has left.
+ */
+static void move_idle(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *order,
+		      struct apm_snapshot *now, struct apm_news *news)
+{
+	const struct apm_path to = now->alternate;
+	int ret, again;
+
+	if (now->migration != IB_MIG_REARM)
+		return migrate(q, qp, order, now, news);
+	if (is_late(order) || !is_current(now, &order->primary) || !now->loaded ||
+	    apm_path_same_way(&to, &now->primary))
+		return answer(news, APM_CAUSE_STALE, 0);
+	ret = apm_idle_move(q, qp, &to);
+	again = read_again(q, qp, now);
+	if (!ret || (!again && apm_path_same_way(&now->primary, &to)))
+		q->standing = false;
+	answer(news, APM_CAUSE_DONE, ret ?: again);
+}
+
 static void stand(struct apm_qp *q, const struct apm_order *order, const struct apm_snapshot *now,
 		  struct apm_news *news)
 {
@@ -127,6 +149,8 @@ static void obey(struct apm_qp *q, struct ib_qp *qp, const struct apm_order *ord
 		load(q, qp, order, now, news);
 	else if (order->command == APM_CMD_MIGRATE)
 		migrate(q, qp, order, now, news);
+	else if (order->command == APM_CMD_MOVE_IDLE)
+		move_idle(q, qp, order, now, news);
 	else
 		stand(q, order, now, news);
 }
@@ -196,6 +220,7 @@ void apm_order_init(struct apm_qp *q)
 
 int apm_order_queue(struct apm_qp *q, const struct apm_order *order)
 {
+	struct workqueue_struct *queue;
 	struct apm_order *copy;
 	struct list_head *at;
 	unsigned long flags;
@@ -216,7 +241,8 @@ int apm_order_queue(struct apm_qp *q, const struct apm_order *order)
 		return -ENOBUFS;
 	}
 	apm_qp_get(q);
-	if (!queue_work(q->dev->queues.orders, &q->carry_out))
+	queue = order->command == APM_CMD_MOVE_IDLE ? q->dev->queues.moves : q->dev->queues.orders;
+	if (!queue_work(queue, &q->carry_out))
 		apm_qp_put(q);
 	return 0;
 }

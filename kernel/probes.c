@@ -83,6 +83,21 @@ static bool ends_connection(struct apm_qp *q, struct ib_qp *qp, const struct ib_
 	       (attr->qp_state == IB_QPS_RESET && mask == IB_QP_STATE);
 }
 
+/*
+ * From now on this state counts, and no order that has put the queue pair into SQD changes it.
+ * There a device refuses SQD with a notification, which leaves everything as it was. With apm_lock
+ * held.
+ */
+static void note_state(struct apm_qp *q, const struct ib_qp_attr *attr, int mask)
+{
+	if (attr->qp_state == IB_QPS_SQD) {
+		set_bit(APM_QP_OWN_SQD, &q->flags);
+		if ((mask & IB_QP_EN_SQD_ASYNC_NOTIFY) && test_bit(APM_QP_SUSPENDED, &q->flags))
+			return;
+	}
+	WRITE_ONCE(q->owner_state, attr->qp_state);
+}
+
 /* With apm_lock held. */
 static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_attr *attr,
 			int mask)
@@ -122,6 +137,7 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 			have_seen(q);
 		return;
 	}
+	note_state(q, attr, mask);
 	switch (attr->qp_state) {
 	case IB_QPS_RTR:
 		q->rtr_since = jiffies | 1;

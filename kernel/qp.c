@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * A queue pair for the length of one order: found by its number, held by its reference of restrack,
- * which its destruction waits for. Its state is never set, so that none is revived.
+ * which its destruction waits for. No state is set but SQD, and RTS after that, so that none is
+ * revived.
  */
 #include <rdma/ib_cache.h>
 #include <rdma/uverbs_ioctl.h>
@@ -138,6 +139,9 @@ int apm_qp_catch_up(struct apm_qp *q, struct ib_qp *qp)
 	/* It was loaded by somebody else. */
 	if (attr.path_mig_state != IB_MIG_MIGRATED)
 		set_bit(APM_QP_OWN_APM, &q->flags);
+	q->owner_state = attr.qp_state;
+	if (attr.qp_state == IB_QPS_SQD)
+		set_bit(APM_QP_OWN_SQD, &q->flags);
 	if (attr.qp_state >= IB_QPS_RTR && !q->rtr_since) {
 		q->primary_lid = rdma_ah_get_dlid(&attr.ah_attr);
 		q->rtr_since = jiffies | 1;
@@ -248,6 +252,7 @@ int apm_qp_glance(struct ib_qp *qp, struct apm_glance *now)
 	now->port = attr.port_num;
 	now->alternate_port = attr.alt_port_num;
 	now->dlid = rdma_ah_get_dlid(&attr.ah_attr);
+	now->draining = attr.sq_draining;
 	return ret;
 }
 
@@ -261,12 +266,20 @@ bool apm_qp_is_under_care(struct apm_qp *q)
 	       !test_bit(APM_QP_OWN_APM, &q->flags) && apm_owner_is_protected(&q->owner);
 }
 
+/* The GIDs whose references a modify may put: those of the primary and of the alternate. */
+#define GIDS 2
+
+static const struct ib_gid_attr *gid_of(const struct ib_qp *qp, int which)
+{
+	return which ? READ_ONCE(qp->alt_path_sgid_attr) : READ_ONCE(qp->av_sgid_attr);
+}
+
 /* A modify by order. Under apm_lock. */
 struct modifier {
 	struct list_head all;
 	struct task_struct *task;
 	struct ib_qp *qp;
-	const struct ib_gid_attr *gid;	/* see apm_qp_destroyed() */
+	const struct ib_gid_attr *gid[GIDS];	/* see apm_qp_destroyed() */
 };
 
 static LIST_HEAD(modifiers);
@@ -283,70 +296,92 @@ bool apm_qp_is_by_order(void)
 }
 
 /*
- * The destruction of a queue pair begins, and reads which GID it is to put in the end. If its owner
- * has loaded a path with a GRH since an order began to modify it, the order may put the same one:
- * here is a second reference for that. With apm_lock held.
+ * The destruction of a queue pair begins, and reads which GIDs it is to put in the end. If its
+ * owner has set a path with a GRH since an order began to modify it, the order may put the same
+ * one: here is a second reference for that. With apm_lock held.
  */
 void apm_qp_destroyed(struct ib_qp *qp)
 {
 	struct modifier *one;
+	int i;
 
 	list_for_each_entry(one, &modifiers, all) {
-		if (one->qp != qp || one->gid)
-			continue;
-		one->gid = READ_ONCE(qp->alt_path_sgid_attr);
-		if (one->gid)
-			rdma_hold_gid_attr(one->gid);
+		for (i = 0; one->qp == qp && i < GIDS; i++) {
+			if (one->gid[i])
+				continue;
+			one->gid[i] = gid_of(qp, i);
+			if (one->gid[i])
+				rdma_hold_gid_attr(one->gid[i]);
+		}
 	}
 }
 
 /*
  * One that was reset, or begins to go, since it was taken is not what the order was meant for. An
- * owner that loads paths is left alone from the moment on in which a probe sees it.
+ * owner that loads paths, or uses SQD, is left alone from the moment on in which a probe sees it.
+ * With apm_lock held.
  */
-static int modify_begins(struct apm_qp *q, struct ib_qp *qp, struct modifier *own)
+static int may_modify(const struct apm_qp *q, const struct ib_qp *qp, int mask)
+{
+	if (test_bit(APM_QP_DYING, &q->flags))
+		return -ESTALE;
+	if (test_bit(APM_QP_OWN_APM, &q->flags) || owner_holds_gid(qp))
+		return -EPERM;
+	if (!(mask & (IB_QP_AV | IB_QP_STATE)))
+		return 0;
+	if (test_bit(APM_QP_OWN_SQD, &q->flags))
+		return -EPERM;
+	/* Its GID would be released beside the destruction, as an alternate's. */
+	return qp->av_sgid_attr ? -EOPNOTSUPP : 0;
+}
+
+static int modify_begins(struct apm_qp *q, struct ib_qp *qp, struct modifier *own, int mask,
+			 bool anyway)
 {
 	unsigned long flags;
-	int ret = 0;
+	int ret;
 
+	memset(own, 0, sizeof(*own));
 	own->task = current;
 	own->qp = qp;
-	own->gid = NULL;
 	spin_lock_irqsave(&apm_lock, flags);
-	if (test_bit(APM_QP_DYING, &q->flags))
-		ret = -ESTALE;
-	else if (test_bit(APM_QP_OWN_APM, &q->flags) || owner_holds_gid(qp))
-		ret = -EPERM;
-	else
+	ret = anyway ? 0 : may_modify(q, qp, mask);
+	if (!ret)
 		list_add(&own->all, &modifiers);
 	spin_unlock_irqrestore(&apm_lock, flags);
 	return ret;
 }
 
+/*
+ * A GID that the order has not put is still there, and nobody else puts the second reference.
+ */
 static void modify_ended(struct modifier *own)
 {
-	const struct ib_gid_attr *gid;
 	unsigned long flags;
+	int i;
 
 	spin_lock_irqsave(&apm_lock, flags);
 	list_del(&own->all);
-	/*
-	 * If the order has not put it, it is still there, and nobody else puts the second
-	 * reference.
-	 */
-	gid = owner_holds_gid(own->qp) ? own->gid : NULL;
+	for (i = 0; i < GIDS; i++)
+		if (!gid_of(own->qp, i))
+			own->gid[i] = NULL;
 	spin_unlock_irqrestore(&apm_lock, flags);
-	if (gid)
-		rdma_put_gid_attr(gid);
+	for (i = 0; i < GIDS; i++)
+		if (own->gid[i])
+			rdma_put_gid_attr(own->gid[i]);
 }
 
-/* Drivers expect a user's data with a user's queue pair: there is none, but a context. */
-static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
+/*
+ * Drivers expect a user's data with a user's queue pair: there is none, but a context. @anyway: it
+ * ends what an order has begun, and so is not up to the owner.
+ */
+static int modify(struct apm_qp *q, struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+		  bool anyway)
 {
 	struct modifier own;
 	int ret;
 
-	ret = modify_begins(q, qp, &own);
+	ret = modify_begins(q, qp, &own, mask, anyway);
 	if (ret)
 		return ret;
 	if (q->owner.user) {
@@ -422,7 +457,7 @@ int apm_qp_load(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *alter
 		attr.path_mig_state = IB_MIG_REARM;
 		mask |= IB_QP_PATH_MIG_STATE;
 	}
-	return modify(q, qp, &attr, mask);
+	return modify(q, qp, &attr, mask, false);
 }
 
 int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp)
@@ -431,5 +466,47 @@ int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp)
 
 	memset(&attr, 0, sizeof(attr));
 	attr.path_mig_state = IB_MIG_MIGRATED;
-	return modify(q, qp, &attr, IB_QP_PATH_MIG_STATE);
+	return modify(q, qp, &attr, IB_QP_PATH_MIG_STATE, false);
+}
+
+/* From RTS to SQD: it receives, and what is posted waits. Whoever has done this takes it back. */
+int apm_qp_suspend(struct apm_qp *q, struct ib_qp *qp)
+{
+	struct ib_qp_attr attr;
+	int ret;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_state = IB_QPS_SQD;
+	ret = modify(q, qp, &attr, IB_QP_STATE, false);
+	if (!ret)
+		set_bit(APM_QP_SUSPENDED, &q->flags);
+	return ret;
+}
+
+/* In SQD. */
+int apm_qp_set_primary(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *primary)
+{
+	struct ib_qp_attr attr;
+	int ret;
+
+	memset(&attr, 0, sizeof(attr));
+	ret = apm_path_write(qp->device, primary, &attr.ah_attr);
+	if (!ret)
+		ret = pkey_index_of(qp, primary->port, &attr.pkey_index);
+	if (ret)
+		return ret;
+	attr.port_num = primary->port;
+	attr.timeout = primary->ack_timeout ?: q->last.primary.ack_timeout;
+	return modify(q, qp, &attr, IB_QP_AV | IB_QP_PORT | IB_QP_PKEY_INDEX | IB_QP_TIMEOUT,
+		      false);
+}
+
+/* Of one that was suspended. From other states than RTS and SQD nothing leads there. */
+int apm_qp_set_state(struct apm_qp *q, struct ib_qp *qp, enum ib_qp_state state)
+{
+	struct ib_qp_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_state = state;
+	return modify(q, qp, &attr, IB_QP_STATE, true);
 }

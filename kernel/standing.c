@@ -37,20 +37,40 @@ static void carry_out(struct apm_qp *q, struct ib_qp *qp, u8 port)
 	trace_apm_standing(q, port, &now, outcome, ret);
 }
 
+/* With the mutex held. */
 static void leave(struct apm_qp *q, u8 port)
 {
 	struct ib_qp *qp;
 
-	mutex_lock(&q->mutex);
 	if (!q->standing || !apm_qp_is_under_care(q))
-		goto out;
+		return;
 	qp = apm_qp_hold(q);
 	if (IS_ERR(qp))
-		goto out;
+		return;
 	carry_out(q, qp, port);
 	apm_qp_release(qp);
-out:
-	mutex_unlock(&q->mutex);
+}
+
+/* One that is just being read or modified holds up no other. */
+static void leave_all(struct list_head *leaving, u8 port)
+{
+	struct apm_qp *q, *next;
+	bool waits = false;
+
+	while (!list_empty(leaving)) {
+		list_for_each_entry_safe(q, next, leaving, leaving) {
+			if (waits)
+				mutex_lock(&q->mutex);
+			else if (!mutex_trylock(&q->mutex))
+				continue;
+			leave(q, port);
+			mutex_unlock(&q->mutex);
+			list_del_init(&q->leaving);
+			apm_qp_put(q);
+			cond_resched();
+		}
+		waits = true;
+	}
 }
 
 static bool is_down(struct apm_device *dev, u8 port)
@@ -72,7 +92,6 @@ void apm_standing_work(struct work_struct *work)
 {
 	struct apm_device *dev = container_of(work, struct apm_device, standing);
 	unsigned int noio = memalloc_noio_save();
-	struct apm_qp *q, *next;
 	LIST_HEAD(leaving);
 	unsigned int port;
 
@@ -82,12 +101,7 @@ void apm_standing_work(struct work_struct *work)
 		if (!is_down(dev, port))
 			continue;
 		apm_qp_collect(dev, port, &leaving);
-		list_for_each_entry_safe(q, next, &leaving, leaving) {
-			list_del_init(&q->leaving);
-			leave(q, port);
-			apm_qp_put(q);
-			cond_resched();
-		}
+		leave_all(&leaving, port);
 	}
 	memalloc_noio_restore(noio);
 }

@@ -144,6 +144,7 @@ static void put_path_of(struct message *m, uint16_t type, struct path path)
 static void order(const struct known *one)
 {
 	static const uint8_t commands[] = { APM_CMD_LOAD, APM_CMD_LOAD, APM_CMD_MIGRATE,
+					    APM_CMD_MOVE_IDLE, APM_CMD_MOVE_IDLE,
 					    APM_CMD_STANDING, APM_CMD_QUERY };
 	uint8_t command = commands[chance(sizeof(commands))];
 	struct path other = {
@@ -167,7 +168,7 @@ static void order(const struct known *one)
 static void talk_nonsense(void)
 {
 	unsigned int attributes = chance(8), i;
-	uint8_t command = chance(12);
+	uint8_t command = chance(APM_CMD_MOVE_IDLE + 2);
 	char random[40];
 	struct message m;
 

@@ -5,6 +5,7 @@
  *   apm_order get                                 all queue pairs that it knows
  *   apm_order load COOKIE PATH PATH [standing]    an alternate, the second, where the first is primary
  *   apm_order migrate COOKIE PATH
+ *   apm_order move-idle COOKIE PATH
  *   apm_order standing COOKIE PATH [standing]     gives the standing order, or withdraws it
  *   apm_order query COOKIE
  *   apm_order adopt DEV_INDEX QPN
@@ -112,6 +113,8 @@ static uint32_t print(struct message *m)
 	print_name("probes", a[APM_A_QP_PROBES], probes);
 	print_number("missed", a[APM_A_QP_MISSED_HITS]);
 	print_number("lost", a[APM_A_QP_LOST_MESSAGES]);
+	if (a[APM_A_QP_MOVES_IDLE])
+		printf(" moves-idle");
 	printf("\n");
 	fflush(stdout);
 	return number(a[APM_A_QP_TOKEN]);
@@ -174,7 +177,7 @@ static int converse(bool wants_ack, uint32_t token, int count)
 static int usage(void)
 {
 	fprintf(stderr, "usage: apm_order get | load COOKIE PATH PATH [standing] | migrate COOKIE PATH |\n"
-			"       standing COOKIE PATH [standing] | query COOKIE | adopt DEV_INDEX QPN |\n"
+			"       move-idle COOKIE PATH | standing COOKIE PATH [standing] | query COOKIE | adopt DEV_INDEX QPN |\n"
 			"       protect none|ulps|all | peer DEV_INDEX PORT DLID BOUND | probes |\n"
 			"       listen COUNT | ignore\n");
 	return 2;
@@ -286,6 +289,8 @@ int main(int argc, char **argv)
 		return give(APM_CMD_LOAD, argc, argv);
 	if (!strcmp(what, "migrate"))
 		return give(APM_CMD_MIGRATE, argc, argv);
+	if (!strcmp(what, "move-idle"))
+		return give(APM_CMD_MOVE_IDLE, argc, argv);
 	if (!strcmp(what, "standing"))
 		return give(APM_CMD_STANDING, argc, argv);
 	if (!strcmp(what, "query"))

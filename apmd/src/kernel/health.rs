@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::io::apm_module::ProbeState;
+use crate::io::apm_module::ModuleState;
 
 /// Between two questions.
 pub(crate) const ASKED_EVERY: Duration = Duration::from_secs(30);
@@ -12,13 +12,13 @@ pub(crate) const ASKED_EVERY: Duration = Duration::from_secs(30);
 /// What the module said last.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    last: Option<ProbeState>,
+    last: Option<ModuleState>,
     settings_refused: bool,
 }
 
 impl Health {
     /// Takes the module's report. Returns whether queue pairs may have been created unseen that can be found now.
-    pub(crate) fn handle_probes(&mut self, state: ProbeState) -> bool {
+    pub(crate) fn handle_state(&mut self, state: ModuleState) -> bool {
         let before = self.last.replace(state);
         let was_working = before.is_none_or(|before| before.working);
         if was_working && !state.working {
@@ -80,39 +80,40 @@ impl Health {
 mod tests {
     use super::*;
 
-    fn state(working: bool, missed: u64) -> ProbeState {
-        ProbeState {
+    fn state(working: bool, missed: u64) -> ModuleState {
+        ModuleState {
             working,
             missed,
             lost_messages: 0,
+            moves_idle: false,
         }
     }
 
     #[test]
     fn probes_that_are_switched_off_are_a_problem_until_they_are_on_again() {
         let mut health = Health::default();
-        assert!(!health.handle_probes(state(true, 0)));
+        assert!(!health.handle_state(state(true, 0)));
         assert_eq!(health.blindness(), None);
         assert!(
-            !health.handle_probes(state(false, 0)),
+            !health.handle_state(state(false, 0)),
             "nothing can be seen now"
         );
         let problem = health.blindness().expect("a problem");
         assert!(problem.contains("kernel.ftrace_enabled=1") && problem.contains("kprobes"));
         assert!(
-            health.handle_probes(state(true, 0)),
+            health.handle_state(state(true, 0)),
             "what came meanwhile was not seen"
         );
         assert_eq!(health.blindness(), None);
-        assert!(!health.handle_probes(state(true, 0)));
+        assert!(!health.handle_state(state(true, 0)));
     }
 
     #[test]
     fn missed_calls_have_queue_pairs_looked_for_once_and_are_told() {
         let mut health = Health::default();
-        health.handle_probes(state(true, 0));
+        health.handle_state(state(true, 0));
         assert!(health.warnings().is_empty());
-        assert!(health.handle_probes(state(true, 2)) && !health.handle_probes(state(true, 2)));
+        assert!(health.handle_state(state(true, 2)) && !health.handle_state(state(true, 2)));
         assert!(health.warnings().concat().contains("missed 2 calls"));
         health.clear();
         assert_eq!((health.blindness(), health.warnings()), (None, vec![]));
@@ -121,12 +122,12 @@ mod tests {
     #[test]
     fn lost_messages_are_a_warning_and_have_nothing_looked_for() {
         let mut health = Health::default();
-        let lost = ProbeState {
+        let lost = ModuleState {
             lost_messages: 5,
             ..state(true, 0)
         };
         assert!(
-            !health.handle_probes(lost),
+            !health.handle_state(lost),
             "an overrun has all read again already"
         );
         assert!(health.warnings().concat().contains("5 messages of kernel"));
@@ -136,7 +137,7 @@ mod tests {
     #[test]
     fn a_module_that_was_blind_before_it_was_asked_is_one() {
         let mut health = Health::default();
-        health.handle_probes(state(false, 0));
+        health.handle_state(state(false, 0));
         assert!(health.blindness().is_some());
     }
 }

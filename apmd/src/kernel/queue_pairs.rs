@@ -316,6 +316,12 @@ impl QueuePairs {
         }
     }
 
+    /// The module takes orders to move queue pairs that wait for traffic. It may be said again.
+    pub(crate) fn handle_moves_idle(&mut self) {
+        let moves = Output::Engine(Box::new(Input::MovesIdle(CLIENT)));
+        self.outputs.push_back(moves);
+    }
+
     /// The module is gone, and all that it knew.
     pub(crate) fn handle_vanished(&mut self, now: Time) {
         self.believe_libraries();
@@ -557,10 +563,13 @@ impl QueuePairs {
                     standing: load.standing,
                 },
             ),
-            // The engine never orders an idle move here: the module has not announced it.
-            Order::Migrate(migrate) | Order::MoveIdle(migrate) => {
+            Order::Migrate(migrate) => {
                 let primary = migrate.primary;
                 (Answer::Order(migrate.token), Ask::Migrate { primary })
+            }
+            Order::MoveIdle(migrate) => {
+                let primary = migrate.primary;
+                (Answer::Order(migrate.token), Ask::MoveIdle { primary })
             }
             Order::Stand(stand) => {
                 let (primary, allowed) = (stand.primary, stand.allowed);

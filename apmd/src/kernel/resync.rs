@@ -92,7 +92,7 @@ impl Resync {
         match request {
             Request::Settings => self.unconfirmed = true,
             Request::Family | Request::Dump => self.under_way = Some(request),
-            Request::Probes => {}
+            Request::State => {}
         }
         Some(request)
     }

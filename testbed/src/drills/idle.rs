@@ -10,6 +10,7 @@ use crate::daemon::Policy;
 use crate::failure::{Failure, ensure};
 use crate::file;
 use crate::host::Host;
+use crate::kernel_module::KernelModule;
 use crate::observe::{self, Connection};
 use crate::port::Port;
 use crate::program::Program;
@@ -59,23 +60,34 @@ const FAULTS: [Fault; 6] = [
     Fault::Hole(Host::B),
 ];
 
+/// How the programs are started that the library protects, and those of the module.
+const BY_LIBRARY: &[&str] = &["apmctl", "run", "--"];
+const BY_MODULE: &[&str] = &[];
+
 fn run(context: &mut Context<'_>) -> Result<(), Failure> {
+    protected(context, BY_LIBRARY)?;
+    let module = KernelModule::load()?;
+    protected(context, BY_MODULE)?;
+    module.unload()
+}
+
+fn protected(context: &mut Context<'_>, starter: &[&str]) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
-    moved(context)?;
+    moved(context, starter)?;
     context.world.stop_daemons()?;
     file::write(SQD, "N")?;
-    let died = left(context);
+    let died = left(context, starter);
     file::write(SQD, "Y")?;
     died
 }
 
 /// Both ends of all of them are moved away from each fault.
-fn moved(context: &mut Context<'_>) -> Result<(), Failure> {
+fn moved(context: &mut Context<'_>, starter: &[&str]) -> Result<(), Failure> {
     let connections = match context.options.short {
         true => SHORT_CONNECTIONS,
         false => CONNECTIONS,
     };
-    let mut pair = start(&["apmctl", "run", "--"], connections)?;
+    let mut pair = start(starter, connections)?;
     shown(connections, MOVABLE)?;
     for (number, fault) in (1..).zip(FAULTS) {
         let port = fault.port(primary_port()?);
@@ -112,9 +124,9 @@ fn moved(context: &mut Context<'_>) -> Result<(), Failure> {
 }
 
 /// The device refuses SQD: that they are not safe is shown, and they die.
-fn left(context: &mut Context<'_>) -> Result<(), Failure> {
+fn left(context: &mut Context<'_>, starter: &[&str]) -> Result<(), Failure> {
     context.world.start_daemons(Policy::default())?;
-    let mut pair = start(&["apmctl", "run", "--"], UNPROTECTED_CONNECTIONS)?;
+    let mut pair = start(starter, UNPROTECTED_CONNECTIONS)?;
     shown(UNPROTECTED_CONNECTIONS, WAITING)?;
     let port = Host::A.port(primary_port()?);
     context.world.pull(port)?;

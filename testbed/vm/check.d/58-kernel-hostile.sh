@@ -287,13 +287,6 @@ hammered_churn() {
 	heap_is_sound
 }
 
-unload_apm() {
-	output lsmod
-	need '^apm +[0-9]+ +0( |$)'
-	output rmmod apm
-	kernel_is_content
-}
-
 full_row kernel-sqd "apm_order, hold_qp" standing_in_sqd
 full_row kernel-pkey "apm_order, hold_qp, smp_edit" memberships
 full_row kernel-loopback "hold_qp" loops
@@ -307,4 +300,3 @@ full_row kernel-fuzz "apm_fuzz" fuzz "$((30000 / patience))"
 named_row kernel-fuzz-long "apm_fuzz, a million messages" fuzz 1000000
 full_row kernel-beside "apm_verbs" beside
 full_row kernel-churn "qp_churn, apm_hammer" hammered_churn
-full_row kernel-unload "rmmod apm" unload_apm

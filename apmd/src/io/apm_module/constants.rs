@@ -93,6 +93,7 @@ pub(super) mod a_qp {
     pub(in crate::io::apm_module) const PROBES: u16 = 27;
     pub(in crate::io::apm_module) const MISSED_HITS: u16 = 28;
     pub(in crate::io::apm_module) const LOST_MESSAGES: u16 = 29;
+    pub(in crate::io::apm_module) const MOVES_IDLE: u16 = 30;
 }
 
 pub(super) mod a_rule_list {
@@ -111,4 +112,5 @@ pub(super) mod cmd {
     pub(in crate::io::apm_module) const REPORT: u8 = 9;
     pub(in crate::io::apm_module) const PEER: u8 = 10;
     pub(in crate::io::apm_module) const CONNECTING: u8 = 11;
+    pub(in crate::io::apm_module) const MOVE_IDLE: u8 = 12;
 }

@@ -29,11 +29,11 @@ pub(crate) enum Request {
     /// To care for these queue pairs.
     Settings,
     /// Whether the module sees what happens.
-    Probes,
+    State,
 }
 
 impl Request {
-    const ALL: [Self; 4] = [Self::Family, Self::Dump, Self::Settings, Self::Probes];
+    const ALL: [Self; 4] = [Self::Family, Self::Dump, Self::Settings, Self::State];
 
     /// By which its answer is known: behind all tokens but the last.
     pub(super) const fn sequence(self) -> u32 {

@@ -153,6 +153,9 @@ pub(crate) enum Ask {
     Migrate {
         primary: Path,
     },
+    MoveIdle {
+        primary: Path,
+    },
     Stand {
         primary: Path,
         allowed: bool,
@@ -160,24 +163,26 @@ pub(crate) enum Ask {
     Query,
 }
 
-/// Whether the module sees what happens to queue pairs, and can report it.
+/// What the module says of itself: whether it sees what happens to queue pairs, and can report it, and what it can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ProbeState {
+pub(crate) struct ModuleState {
     /// `false`: they are switched off.
     pub(crate) working: bool,
     /// Calls that they have missed since the module was loaded.
     pub(crate) missed: u64,
     /// Messages of the module since then that did not reach every subscriber.
     pub(crate) lost_messages: u64,
+    /// It takes [`Ask::MoveIdle`].
+    pub(crate) moves_idle: bool,
 }
 
 /// A message of the family.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Message {
-    /// Asks for the state of the probes.
-    AskProbes,
+    /// Asks what the module says of itself.
+    AskState,
     /// The answer to that.
-    Probes(ProbeState),
+    State(ModuleState),
     /// Names all queue pairs that are known.
     Dump,
     Order {
@@ -226,11 +231,12 @@ impl GenlFamily for Message {
 
     fn command(&self) -> u8 {
         match self {
-            Self::Dump | Self::AskProbes | Self::Probes(_) => cmd::GET,
+            Self::Dump | Self::AskState | Self::State(_) => cmd::GET,
             Self::Adopt { .. } => cmd::QUERY,
             Self::Order { ask, .. } => match ask {
                 Ask::Load { .. } => cmd::LOAD,
                 Ask::Migrate { .. } => cmd::MIGRATE,
+                Ask::MoveIdle { .. } => cmd::MOVE_IDLE,
                 Ask::Stand { .. } => cmd::STANDING,
                 Ask::Query => cmd::QUERY,
             },
@@ -294,7 +300,9 @@ fn order(cookie: Cookie, token: u32, ask: &Ask) -> Vec<DefaultNla> {
             nest(a_qp::ALTERNATE, &of_path(alternate)),
             standing(*allowed),
         ]),
-        Ask::Migrate { primary: from } => attributes.push(primary(from)),
+        Ask::Migrate { primary: from } | Ask::MoveIdle { primary: from } => {
+            attributes.push(primary(from));
+        }
         Ask::Stand {
             primary: from,
             allowed,
@@ -369,10 +377,11 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
                 payer: read.owner().payer,
                 primary: read.path(a_qp::PRIMARY)?.ok_or_else(|| without("path"))?,
             },
-            cmd::GET => Self::Probes(ProbeState {
+            cmd::GET => Self::State(ModuleState {
                 working: read.u32(a_qp::PROBES) == Some(probes::WORKING),
                 missed: read.u64(a_qp::MISSED_HITS).unwrap_or(0),
                 lost_messages: read.u64(a_qp::LOST_MESSAGES).unwrap_or(0),
+                moves_idle: read.0.contains_key(&a_qp::MOVES_IDLE),
             }),
             _ => Self::Other,
         })
@@ -589,23 +598,25 @@ mod tests {
     }
 
     #[test]
-    fn the_probes_state_is_the_answer_to_a_get_without_a_dump() {
-        assert_eq!(Message::AskProbes.command(), cmd::GET);
+    fn the_modules_state_is_the_answer_to_a_get_without_a_dump() {
+        assert_eq!(Message::AskState.command(), cmd::GET);
         let u64_of = |kind, value: u64| DefaultNla::new(kind, value.to_ne_bytes().to_vec());
         let missed = u64_of(a_qp::MISSED_HITS, 3);
         let lost = u64_of(a_qp::LOST_MESSAGES, 1 << 40);
         for (code, working) in [(probes::WORKING, true), (probes::BLIND, false)] {
-            // A module of an earlier version does not report lost messages.
-            for (counted, lost_messages) in [(Some(lost.clone()), 1 << 40), (None, 0)] {
+            // A module of an earlier version reports no lost messages, and moves nothing that is idle.
+            let later = [lost.clone(), DefaultNla::new(a_qp::MOVES_IDLE, Vec::new())];
+            for (later, lost_messages) in [(&later[..], 1 << 40), (&[], 0)] {
                 let attributes = [u32_of(a_qp::PROBES, code), missed.clone()];
-                let attributes: Vec<_> = attributes.into_iter().chain(counted).collect();
+                let attributes: Vec<_> = attributes.iter().chain(later).cloned().collect();
                 let said = read(cmd::GET, &attributes);
-                let want = ProbeState {
+                let want = ModuleState {
                     working,
                     missed: 3,
                     lost_messages,
+                    moves_idle: !later.is_empty(),
                 };
-                assert_eq!(said.ok(), Some(Message::Probes(want)));
+                assert_eq!(said.ok(), Some(Message::State(want)));
             }
         }
     }

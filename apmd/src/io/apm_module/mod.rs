@@ -11,7 +11,7 @@ mod message;
 pub(crate) use care::{Process, Protect, Rule};
 pub(crate) use hearing::{Heard, Request};
 pub(crate) use message::{
-    Ask, Cause, Cookie, KernelQp, KernelReport, LeftAlone, Message, Owner, ProbeState,
+    Ask, Cause, Cookie, KernelQp, KernelReport, LeftAlone, Message, ModuleState, Owner,
 };
 
 use std::io::{self, ErrorKind};
@@ -110,12 +110,8 @@ impl ApmModule {
     ///
     /// # Errors
     /// The module is not there.
-    pub(crate) fn ask_probes(&self) -> io::Result<()> {
-        self.send(
-            NLM_F_REQUEST,
-            Request::Probes.sequence(),
-            Message::AskProbes,
-        )
+    pub(crate) fn ask_state(&self) -> io::Result<()> {
+        self.send(NLM_F_REQUEST, Request::State.sequence(), Message::AskState)
     }
 
     /// Says which queue pairs are to be cared for.

@@ -8,7 +8,7 @@ use cm_msgs::path::Path;
 use statemachine::{FarPort, PortId, Time};
 
 use crate::io::apm_module::{
-    ApmModule, Cookie, Heard, KernelQp, KernelReport, Message, ProbeState, Request,
+    ApmModule, Cookie, Heard, KernelQp, KernelReport, Message, ModuleState, Request,
 };
 use crate::kernel::{ASKED_EVERY, Presence, Reports, TOKENS, Unusable};
 
@@ -100,7 +100,7 @@ impl Kernel {
             match request {
                 Request::Dump => self.queue_pairs.begin_dump(),
                 // Whether it is answered or not.
-                Request::Probes => self.resync.want(now + ASKED_EVERY, Request::Probes),
+                Request::State => self.resync.want(now + ASKED_EVERY, Request::State),
                 Request::Family | Request::Settings => {}
             }
             if let Err(error) = self.request(request) {
@@ -117,7 +117,7 @@ impl Kernel {
             Request::Family => module.ask_family(),
             Request::Dump => module.dump(),
             Request::Settings => module.configure(self.settings.protect, self.settings.rules()),
-            Request::Probes => module.ask_probes(),
+            Request::State => module.ask_state(),
         }
     }
 
@@ -180,13 +180,16 @@ impl Kernel {
                 self.queue_pairs.handle_gone(now, cookie);
             }
             Message::Report(report) => self.handle_report(now, *report),
-            Message::Probes(state) => self.handle_probes(now, state),
+            Message::State(state) => self.handle_state(now, state),
             _ => {}
         }
     }
 
-    fn handle_probes(&mut self, now: Time, state: ProbeState) {
-        if self.traps.health_mut().handle_probes(state) {
+    fn handle_state(&mut self, now: Time, state: ModuleState) {
+        if state.moves_idle {
+            self.queue_pairs.handle_moves_idle();
+        }
+        if self.traps.health_mut().handle_state(state) {
             self.search(now, self.queue_pairs.known_devices());
         }
     }
@@ -210,7 +213,7 @@ impl Kernel {
         match error.raw_os_error() {
             _ if !is_wanted => {}
             // An earlier version has none to tell of.
-            _ if request == Request::Probes => {
+            _ if request == Request::State => {
                 tracing::debug!(%error, "the kernel module does not say whether its probes work");
             }
             // If it is the right to all that lacks, the dump says so.
@@ -250,7 +253,7 @@ impl Kernel {
                 tracing::info!(%protect, ?except, "kernel module apm is there");
                 self.presence = Presence::Present;
                 self.resync.begin(now);
-                self.resync.want(now, Request::Probes);
+                self.resync.want(now, Request::State);
             }
             Some(Err(error)) => self.fail(now, &error),
         }
@@ -485,14 +488,15 @@ mod tests {
     #[test]
     fn a_module_without_probes_to_tell_of_is_used() {
         let mut kernel = kernel(Presence::Present);
-        kernel.hear(NOW, not_answered(Request::Probes, libc::EOPNOTSUPP));
+        kernel.hear(NOW, not_answered(Request::State, libc::EOPNOTSUPP));
         assert_eq!(kernel.presence, Presence::Present);
-        let blind = ProbeState {
+        let blind = ModuleState {
             working: false,
             missed: 0,
             lost_messages: 0,
+            moves_idle: false,
         };
-        kernel.hear(NOW, Heard::Said(Message::Probes(blind)));
+        kernel.hear(NOW, Heard::Said(Message::State(blind)));
         assert_eq!(kernel.problems().len(), 1);
     }
 
