@@ -243,6 +243,15 @@ pub struct RepData {
     pub refusal: Option<Refusal>,
 }
 
+/// Private data of a LAP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LapData {
+    /// The sender's state.
+    pub state: State,
+    /// The sender has loaded the alternate that the LAP names already, and asks whether the recipient has it.
+    pub loaded: bool,
+}
+
 /// Private data of a DREQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DreqData {
@@ -297,7 +306,8 @@ fn known(magic: u32, version: u8) -> Result<(), AssociationError> {
 }
 
 attribute! {
-    /// What all of them have in common, and what REP has besides.
+    /// What all of them have in common, and what REP and LAP have besides: one says why failover is refused, the other
+    /// whether its alternate is loaded.
     struct Block: 94 {
         magic: u32 = [0, 0, 32],
         version: u8 = [4, 0, 8],
@@ -326,7 +336,7 @@ attribute! {
             gid: [74, 0, 128], lid: [90, 0, 16], lmc: [7, 4, 3], up: [7, 7, 1],
             drained: [93, 4, 1],
         },
-        refusal: u8 = [92, 0, 8],
+        detail: u8 = [92, 0, 8],
     }
 }
 
@@ -413,7 +423,7 @@ impl State {
         }
     }
 
-    /// Lays it into a LAP, APR, SAP or SPR.
+    /// Lays it into an APR, SAP or SPR, or a LAP without an alternate.
     pub fn encode<const N: usize>(&self) -> PrivateData<N> {
         PrivateData(resized(&Block::new(self).encode()))
     }
@@ -452,7 +462,7 @@ impl RepData {
     /// Lays it into a REP.
     pub fn encode(&self) -> PrivateData<196> {
         let block = Block {
-            refusal: self.refusal.map_or(0, u8::from),
+            detail: self.refusal.map_or(0, u8::from),
             ..Block::new(&self.state)
         };
         PrivateData(resized(&block.encode()))
@@ -464,8 +474,29 @@ impl RepData {
     /// The REP is from no apmd, from one of another version, or damaged.
     pub fn decode(data: &PrivateData<196>) -> Result<Self, AssociationError> {
         let (block, state) = Block::read(data)?;
-        let refusal = (block.refusal != 0).then(|| block.refusal.into());
+        let refusal = (block.detail != 0).then(|| block.detail.into());
         Ok(Self { state, refusal })
+    }
+}
+
+impl LapData {
+    /// Lays it into a LAP.
+    pub fn encode(&self) -> PrivateData<168> {
+        let block = Block {
+            detail: self.loaded.into(),
+            ..Block::new(&self.state)
+        };
+        PrivateData(resized(&block.encode()))
+    }
+
+    /// Reads it from a LAP.
+    ///
+    /// # Errors
+    /// The LAP is from no apmd, from one of another version, or damaged.
+    pub fn decode(data: &PrivateData<168>) -> Result<Self, AssociationError> {
+        let (block, state) = Block::read(data)?;
+        let loaded = block.detail == 1;
+        Ok(Self { state, loaded })
     }
 }
 
@@ -524,6 +555,10 @@ mod tests {
                 let rep = RepData { state, refusal };
                 assert_eq!(RepData::decode(&rep.encode()), Ok(rep));
             }
+            for loaded in [false, true] {
+                let lap = LapData { state, loaded };
+                assert_eq!(LapData::decode(&lap.encode()), Ok(lap));
+            }
             assert_eq!(State::decode(&state.encode::<168>()), Ok(state));
             assert_eq!(State::decode(&state.encode::<148>()), Ok(state));
         }
@@ -550,6 +585,11 @@ mod tests {
             ..RepData::default()
         };
         assert_eq!(rep.encode()[92], 4);
+        let lap = LapData {
+            loaded: true,
+            ..LapData::default()
+        };
+        assert_eq!(lap.encode()[92], 1);
     }
 
     #[test]

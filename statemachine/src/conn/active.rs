@@ -53,11 +53,20 @@ pub(super) struct Active {
     announcement: Option<Box<Announcement>>,
 }
 
+/// How long ReArm lasts before the peer is asked whether it has the same alternate, which also says that this end has it. One
+/// that can be moved while idle asks soon: without that the peer does not move its end.
+fn confirm_after(core: &Core, cx: &Context) -> Duration {
+    match core.may_be_moved(cx) {
+        true => cx.config.rearm_idle * 3 / 2,
+        false => cx.config.rearm_confirm,
+    }
+}
+
 impl Active {
     pub(super) fn start(&mut self, core: &mut Core, cx: &mut Context) {
         cx.admission.enqueue(core.payer, core.id);
         if core.qp.migration == MigrationState::Rearm {
-            cx.set(core.id, ConnAlarm::Rearm, cx.config.rearm_confirm);
+            cx.set(core.id, ConnAlarm::Rearm, confirm_after(core, cx));
         }
     }
 
@@ -98,10 +107,17 @@ impl Active {
         match core.qp.migration {
             MigrationState::Rearm if core.loaded().is_some() => {
                 if !cx.is_set(core.id, ConnAlarm::Rearm) {
-                    cx.set(core.id, ConnAlarm::Rearm, cx.config.rearm_confirm);
+                    cx.set(core.id, ConnAlarm::Rearm, confirm_after(core, cx));
                 }
             }
             _ => cx.stop(core.id, ConnAlarm::Rearm),
+        }
+    }
+
+    /// It can be moved now while it waits for traffic, or no more.
+    pub(super) fn confirm_soon(&mut self, core: &Core, cx: &mut Context) {
+        if cx.is_set(core.id, ConnAlarm::Rearm) {
+            cx.set(core.id, ConnAlarm::Rearm, confirm_after(core, cx));
         }
     }
 
@@ -333,7 +349,7 @@ impl Active {
         let Some(ids) = self.association.ids() else {
             return;
         };
-        let lap = lap(core, cx, ids, PathFields::default());
+        let lap = lap(core, cx, ids, PathFields::default(), false);
         match announcement.send(core, cx, || lap.into()) {
             Some(wait) => {
                 cx.set(core.id, ConnAlarm::Announcement, wait);

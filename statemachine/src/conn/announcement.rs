@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use cm_msgs::association::LapData;
 use cm_msgs::cm::{self, Lap, PathFields};
 
 use super::Core;
@@ -61,14 +62,24 @@ impl Announcement {
     }
 }
 
-/// A LAP with our state; without an alternate it is an announcement.
-pub(super) fn lap(core: &Core, cx: &Context, ids: CommIds, alternate: PathFields) -> Lap {
+/// A LAP with our state; without an alternate it is an announcement. `loaded`: the QP has this alternate already.
+pub(super) fn lap(
+    core: &Core,
+    cx: &Context,
+    ids: CommIds,
+    alternate: PathFields,
+    loaded: bool,
+) -> Lap {
+    let data = LapData {
+        state: core.own.state(),
+        loaded,
+    };
     Lap {
         local_comm_id: ids.local,
         remote_comm_id: ids.remote,
         remote_qpn_eecn: core.peer_qpn,
         remote_cm_response_timeout: timeout_code(cx.config.retry_first),
         alternate,
-        private_data: core.own.state().encode(),
+        private_data: data.encode(),
     }
 }

@@ -5,6 +5,9 @@
 //! Either can be wrong, and moving back is then the next step. Who has been ordered from one path to another and
 //! back three times in a minute, or eight times over whichever paths, stays until a port changes; the hardware's retries
 //! still move it.
+//!
+//! Nothing but orders moves a connection that waits for traffic, and one of which a single end has been moved is lost. So no
+//! end leads off any more, whatever the reason, a good while before the other stops to follow.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -22,6 +25,12 @@ const LIMIT_OF_ALL: usize = 8;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
+/// Moves of a QP that waits for traffic within [`WINDOW`] after which this end is not the first to go.
+const IDLE_LEADS: usize = 6;
+
+/// The same, after which it does not follow its peer either.
+const IDLE_FOLLOWS: usize = 12;
+
 /// Orders to leave a path whose local port works.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
@@ -37,6 +46,25 @@ struct Rounds {
     between: usize,
     /// When the last orders were given, the latest last.
     at: [OptionalTime; LIMIT_OF_ALL],
+    /// When it was moved while it waited for traffic, the latest last. Ports that change explain nothing here: the peer
+    /// may not hear of it.
+    idle: [OptionalTime; IDLE_FOLLOWS],
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        let nowhere = PathLids::from(&Path::default());
+        Self {
+            paths: [nowhere; 2],
+            between: 0,
+            at: Default::default(),
+            idle: Default::default(),
+        }
+    }
+}
+
+fn is_recent(now: Time, at: OptionalTime) -> bool {
+    at.get().is_some_and(|at| now - at < WINDOW)
 }
 
 impl Rounds {
@@ -52,22 +80,37 @@ impl Following {
         let Some(rounds) = &self.0 else {
             return false;
         };
-        let is_recent = |at: OptionalTime| at.get().is_some_and(|at| now - at < WINDOW);
         let oldest_between = rounds.at[LIMIT_OF_ALL - LIMIT];
         let between = rounds.are_between(from, to) && rounds.between >= LIMIT;
-        is_recent(rounds.at[0]) || between && is_recent(oldest_between)
+        is_recent(now, rounds.at[0]) || between && is_recent(now, oldest_between)
+    }
+
+    /// Whether a QP that waits for traffic may be moved before its peer is.
+    pub(super) fn may_lead_idle(&self, now: Time) -> bool {
+        !self.idle_moves_reach(IDLE_LEADS, now)
+    }
+
+    /// Whether a QP that waits for traffic may be moved after its peer.
+    pub(super) fn may_follow_idle(&self, now: Time) -> bool {
+        !self.idle_moves_reach(IDLE_FOLLOWS, now)
+    }
+
+    fn idle_moves_reach(&self, limit: usize, now: Time) -> bool {
+        let rounds = self.0.as_ref();
+        rounds.is_some_and(|rounds| is_recent(now, rounds.idle[IDLE_FOLLOWS - limit]))
+    }
+
+    /// A QP that waits for traffic is moved.
+    pub(super) fn moved_idle(&mut self, now: Time) {
+        let rounds = self.0.get_or_insert_default();
+        rounds.idle.rotate_left(1);
+        rounds.idle[IDLE_FOLLOWS - 1] = now.into();
     }
 
     /// It is ordered from one path to the other.
     pub(super) fn ordered(&mut self, now: Time, from: &Path, to: &Path) {
         let paths = [from.into(), to.into()];
-        let rounds = self.0.get_or_insert_with(|| {
-            Box::new(Rounds {
-                paths,
-                between: 0,
-                at: [OptionalTime::default(); LIMIT_OF_ALL],
-            })
-        });
+        let rounds = self.0.get_or_insert_default();
         if !rounds.are_between(from, to) {
             (rounds.paths, rounds.between) = (paths, 0);
         }
@@ -78,7 +121,9 @@ impl Following {
 
     /// A port has changed: what happened before is explained.
     pub(super) fn port_changed(&mut self) {
-        self.0 = None;
+        if let Some(rounds) = &mut self.0 {
+            (rounds.between, rounds.at) = Default::default();
+        }
     }
 }
 
@@ -127,6 +172,26 @@ mod tests {
         }
         following.ordered(second(1), &a, &b);
         assert!(!following.is_spent(second(1), &a, &b));
+    }
+
+    #[test]
+    fn who_leads_stops_long_before_who_follows() {
+        let mut following = Following::default();
+        let counts = |may: fn(&Following, Time) -> bool, following: &mut Following| {
+            let ordered = (0..50).filter(|_| {
+                let goes = may(following, second(7));
+                if goes {
+                    following.moved_idle(second(7));
+                    following.port_changed();
+                }
+                goes
+            });
+            ordered.count()
+        };
+        assert_eq!(counts(Following::may_lead_idle, &mut following), IDLE_LEADS);
+        let more = IDLE_FOLLOWS - IDLE_LEADS;
+        assert_eq!(counts(Following::may_follow_idle, &mut following), more);
+        assert!(!following.may_lead_idle(second(66)) && following.may_lead_idle(second(67)));
     }
 
     /// Three ports, or two LIDs each, make a tour of three paths.

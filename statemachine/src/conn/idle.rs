@@ -15,6 +15,7 @@ use crate::config::PortDown;
 use crate::context::{ConnAlarm, Context};
 use crate::guard::guard;
 use crate::id::PortId;
+use crate::time::Time;
 
 impl Core {
     /// The alternate of a QP that waits for traffic.
@@ -25,7 +26,7 @@ impl Core {
 
     /// Whether this end may be moved: its device and its library can do it, and its host does not leave dead ports to the
     /// hardware.
-    fn may_be_moved(&self, cx: &Context) -> bool {
+    pub(super) fn may_be_moved(&self, cx: &Context) -> bool {
         let port = PortId::new(self.node_guid, self.qp.primary.port);
         guard!(IdleDevice, cx.moves_idle(port, self.id.client))
             && cx.config.port_down != PortDown::Wait
@@ -54,7 +55,15 @@ impl Core {
     /// the same alternate.
     pub(super) fn is_movable(&self, cx: &Context, agreed: bool) -> bool {
         let follows = |path: &Path| self.peer_follows_idle(cx, path);
-        agreed && self.may_be_moved(cx) && self.idle_alternate().is_some_and(follows)
+        agreed
+            && self.may_be_moved(cx)
+            && self.following.may_lead_idle(cx.now)
+            && self.idle_alternate().is_some_and(follows)
+    }
+
+    /// Whether the peer has left the primary for this alternate, and is to be followed.
+    fn peer_has_left_idle(&self, now: Time, alternate: &Path) -> bool {
+        self.peer.prefers(alternate, &self.qp.primary) && self.following.may_follow_idle(now)
     }
 
     /// Whether probes of the primary do not come back while those of the alternate all do.
@@ -87,7 +96,7 @@ impl Core {
         let Some(alternate) = self.idle_alternate() else {
             return false;
         };
-        let follows = self.peer_has_left(cx.now, alternate);
+        let follows = self.peer_has_left_idle(cx.now, alternate);
         let by_probes = by_probes && self.is_primary_hole(cx, alternate);
         let leads = self.is_movable(cx, agreed) && self.has_lost_primary(cx, alternate, by_probes);
         (follows || leads)
@@ -102,15 +111,25 @@ impl Connection {
     /// Its library has said that it can move the QP while it waits for traffic.
     pub(crate) fn owner_moves_idle(&mut self, cx: &mut Context) {
         self.catch_up(cx);
-        self.core.refresh_own(cx);
+        self.own_ability_changed(cx);
         self.drive(cx);
     }
 
-    /// Whether the peer is known to have loaded the alternate that this end has, or is loading it.
+    /// This end may be able to move the QP now while it waits for traffic.
+    pub(super) fn own_ability_changed(&mut self, cx: &mut Context) {
+        let changed = self.core.refresh_own(cx);
+        if let Side::Active(active) = &mut self.side
+            && changed
+        {
+            active.confirm_soon(&self.core, cx);
+        }
+    }
+
+    /// Whether the peer is known to have loaded the alternate that this end has.
     pub(super) fn has_agreed(&self) -> bool {
         match &self.side {
             Side::Active(active) => active.negotiation.is_settled(),
-            Side::Passive(passive) => passive.has_agreed(),
+            Side::Passive(passive) => passive.has_agreed(&self.core),
         }
     }
 }

@@ -292,7 +292,7 @@ impl Connection {
     /// A port of the connection's device changed; `id` is now as the table says.
     fn port_changed(&mut self, cx: &mut Context, id: PortId) {
         self.core.following.port_changed();
-        self.core.refresh_own(cx);
+        self.own_ability_changed(cx);
         if self.core.refused.is_some() {
             return self.reconsider(cx);
         }

@@ -35,6 +35,8 @@ struct Proposal {
     alternate: PathFields,
     /// How the sender was when it sent.
     state: State,
+    /// The sender has the alternate already.
+    loaded: bool,
     /// Orders that it took so far to find out how the QP really is.
     trips: u8,
 }
@@ -72,6 +74,28 @@ enum LapState {
     Answered(Answer),
 }
 
+/// What is known of the peer's alternate.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum PeerHas {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// The peer has proposed the one that is loaded here: it has the same, or the one before, or none.
+    Proposed,
+    /// It has loaded the same.
+    Loaded,
+}
+
+impl PeerHas {
+    /// By a LAP that names the alternate that is loaded here.
+    fn by(proposal: &Proposal) -> Self {
+        match proposal.loaded {
+            true => Self::Loaded,
+            false => Self::Proposed,
+        }
+    }
+}
+
 /// The passive side of a connection.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -85,8 +109,7 @@ pub(super) struct Passive {
     /// The alternate before the present one. A peer that migrated while its answer was on the way
     /// is on this.
     replaced: Option<Box<Path>>,
-    /// The peer has proposed the alternate that is loaded: it has the same, or the one before.
-    proposed: bool,
+    peer_has: PeerHas,
     /// The last LAP could not be followed, for this reason.
     refused_lap: Option<ApStatus>,
     /// Limits the orders to the library that LAPs cause: each costs a firmware command.
@@ -197,10 +220,15 @@ impl Passive {
         }
     }
 
-    /// Whether the peer has loaded the alternate that this end has, or is loading it: it has proposed it, and nothing
-    /// since. An APR that was lost is sent again.
-    pub(super) fn has_agreed(&self) -> bool {
-        self.proposed && !self.is_busy()
+    /// Whether the peer has said that it has loaded the alternate that this end has, or is armed since it has proposed
+    /// that, and has proposed nothing since.
+    pub(super) fn has_agreed(&self, core: &Core) -> bool {
+        let has_loaded = match self.peer_has {
+            PeerHas::Unknown => false,
+            PeerHas::Proposed => core.peer.is_armed_on(&core.qp.primary),
+            PeerHas::Loaded => true,
+        };
+        has_loaded && !self.is_busy()
     }
 
     /// Requests of its own without an answer.
@@ -432,14 +460,21 @@ mod tests {
     use cm_msgs::{Lid, PKey};
 
     use super::*;
+    use crate::config::Config;
+    use crate::conn::sample;
     use crate::id::PortId;
+    use crate::random::Random;
 
     #[test]
-    fn ends_agree_once_the_peer_has_proposed_and_nothing_since() {
+    fn ends_agree_once_the_peer_has_loaded_and_proposed_nothing_since() {
+        let mut cx = Context::new(Config::default(), Random::new([1; 32]));
+        let core = &sample::core(&mut cx);
         let mut passive = Passive::default();
-        assert!(!passive.has_agreed(), "nothing was proposed");
-        passive.proposed = true;
-        assert!(passive.has_agreed());
+        assert!(!passive.has_agreed(core), "nothing was proposed");
+        passive.peer_has = PeerHas::Proposed;
+        assert!(!passive.has_agreed(core), "its device may refuse it");
+        passive.peer_has = PeerHas::Loaded;
+        assert!(passive.has_agreed(core));
         let source = MadSource {
             port: PortId::new(cm_msgs::Guid(1), 1),
             lid: Lid(1),
@@ -457,8 +492,9 @@ mod tests {
             source,
             alternate: PathFields::default(),
             state: State::default(),
+            loaded: false,
             trips: 0,
         }));
-        assert!(!passive.has_agreed(), "another is proposed");
+        assert!(!passive.has_agreed(core), "another is proposed");
     }
 }

@@ -306,8 +306,8 @@ impl OwnState {
         }
     }
 
-    /// This end is like this now.
-    pub(super) fn refresh(&mut self, end: &OwnEnd<'_>) {
+    /// This end is like this now. Returns whether it can be moved while idle now, or no more.
+    pub(super) fn refresh(&mut self, end: &OwnEnd<'_>) -> bool {
         self.place = end.place;
         let primary = primary_path(end.qp);
         let migration = migration(end.qp, end.distrusted);
@@ -315,7 +315,7 @@ impl OwnState {
         let other_ports = !Arc::ptr_eq(end.ports, &self.ports);
         let other_ability = end.moves_idle != self.moves_idle;
         if !moved && !other_ports && !other_ability && migration == self.migration {
-            return;
+            return false;
         }
         self.moves_idle = end.moves_idle;
         self.advance();
@@ -333,6 +333,7 @@ impl OwnState {
             self.ports_changed = self.sequence;
         }
         self.migration = migration;
+        other_ability
     }
 
     /// This end is about to leave its primary, though that works; or is not.

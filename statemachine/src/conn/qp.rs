@@ -299,6 +299,7 @@ impl Core {
     /// Has the QP leave its primary though it waits for traffic.
     fn move_idle(&mut self, cx: &mut Context) {
         self.failback.must();
+        self.following.moved_idle(cx.now);
         let primary = self.qp.primary;
         cx.trace(self.id, What::MoveIdle(PathLids::from(&primary)));
         let token = self.orders.begin(cx, self.id, OrderKind::MoveIdle);
@@ -333,7 +334,7 @@ impl Core {
     }
 
     /// Whether the peer has left the primary for this alternate, and is to be followed.
-    pub(super) fn peer_has_left(&self, now: Time, alternate: &Path) -> bool {
+    fn peer_has_left(&self, now: Time, alternate: &Path) -> bool {
         let primary = &self.qp.primary;
         self.peer.prefers(alternate, primary) && !self.following.is_spent(now, primary, alternate)
     }
@@ -349,8 +350,12 @@ impl Core {
 
     /// Leaves it for the alternate, because [`Self::must_migrate`] or [`Self::must_move_idle`], or because the peer has.
     pub(super) fn leave_primary(&mut self, cx: &mut Context) {
-        if let Some(alternate) = self.qp.alternate.filter(|_| !self.is_primary_lost(cx)) {
-            let primary = self.qp.primary;
+        let primary = self.qp.primary;
+        // What hardware would not do is limited otherwise.
+        let follows_idle =
+            |alternate: &Path| !self.is_armed() && self.peer.prefers(alternate, &primary);
+        let counts = |path: &Path| !self.is_primary_lost(cx) && !follows_idle(path);
+        if let Some(alternate) = self.qp.alternate.filter(counts) {
             self.following.ordered(cx.now, &primary, &alternate);
             if self.following.is_spent(cx.now, &primary, &alternate) {
                 cx.trace(self.id, What::ToAndFro);
@@ -376,8 +381,8 @@ impl Core {
         self.relabelled_from != Lid(0) || !self.is_up(cx, path)
     }
 
-    /// This end may be another than before.
-    pub(super) fn refresh_own(&mut self, cx: &Context) {
+    /// This end may be another than before. Returns whether it can be moved while idle now, or no more.
+    pub(super) fn refresh_own(&mut self, cx: &Context) -> bool {
         let ports = cx.ports.announce(self.node_guid);
         let port = PortId::new(self.node_guid, self.qp.primary.port);
         self.own.refresh(&OwnEnd {
@@ -386,7 +391,7 @@ impl Core {
             moves_idle: cx.moves_idle(port, self.id.client),
             place: cx.ports.place(port),
             ports: &ports,
-        });
+        })
     }
 
     /// Whether the peer has to be told how this end is.

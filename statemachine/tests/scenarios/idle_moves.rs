@@ -198,7 +198,8 @@ fn a_library_may_say_late_that_it_takes_the_order() {
         assert_ne!(pair.view(late).protection, Protection::IdleMovable);
         let client = pair.id(late, 0).client;
         pair.tell(late, Input::MovesIdle(client));
-        pair.run(1_000);
+        // The active end says then that it has the alternate.
+        pair.run(2_000);
         for host in [ACTIVE, PASSIVE] {
             assert_eq!(pair.view(host).protection, Protection::IdleMovable);
         }
@@ -444,6 +445,13 @@ fn one_is_shown_as_idle_after_it_has_waited_for_a_second() {
     pair.run(500);
     assert_eq!(shown(&pair), [Protection::Rearming; 2], "loaded");
     pair.run(1_000);
+    let active_only = [Protection::IdleMovable, Protection::RearmingIdle];
+    assert_eq!(
+        shown(&pair),
+        active_only,
+        "it has not said that it has loaded"
+    );
+    pair.run(500);
     assert_eq!(shown(&pair), [Protection::IdleMovable; 2]);
     pair.report_changed(ACTIVE);
     pair.report_changed(PASSIVE);
@@ -503,6 +511,77 @@ fn restarted_daemons_move_it_once_they_have_spoken() {
         pair.pull(restarted, 1);
         pair.run(50);
         assert_eq!(primary_ports(&pair), [2, 2]);
+        assert_survives(&mut pair);
+    }
+}
+
+/// Two ends that wait for traffic, at which something keeps the active one from loading the alternate.
+fn only_passive_has_loaded(hinder: impl Fn(&mut Pair)) -> Pair {
+    let mut pair = Pair::new(1);
+    hinder(&mut pair);
+    for host in BOTH {
+        pair.hosts[*host].set_moves_idle();
+    }
+    for host in [PASSIVE, ACTIVE] {
+        pair.start(host);
+        pair.register(host);
+    }
+    pair.run(30_000);
+    assert!(pair.qp(PASSIVE).alternate.is_some());
+    assert!(pair.qp(ACTIVE).alternate.is_none());
+    pair
+}
+
+/// That the peer has proposed an alternate does not mean that it has it: its device may refuse it, or the answer be lost.
+#[test]
+fn no_end_goes_to_an_alternate_that_the_peer_has_not_loaded() {
+    let hindrances: [fn(&mut Pair); 2] = [
+        |pair| pair.hosts[ACTIVE].fault = Some(LibraryFault::Fails(22)),
+        |pair| drop(pair.lose.insert("APR", usize::MAX)),
+    ];
+    for hinder in hindrances {
+        let mut pair = only_passive_has_loaded(hinder);
+        assert_eq!(pair.view(PASSIVE).protection, Protection::RearmingIdle);
+        // A short loss, which a connection that is left alone survives.
+        pair.pull(PASSIVE, 1);
+        pair.run(100);
+        pair.plug(PASSIVE, 1);
+        assert_survives(&mut pair);
+    }
+}
+
+/// Each order is one that the peer has to follow.
+#[test]
+fn an_operators_orders_within_a_minute_leave_both_ends_on_one_path() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = idle(8, BOTH);
+        for _ in 0..20 {
+            let within = Duration::from_secs(2);
+            pair.command(host, Command::Migrate { within });
+            pair.run(2_500);
+            let [a, b] = primary_ports(&pair);
+            assert_eq!(a, b, "ordered at {host}");
+        }
+        // The rest had to wait.
+        assert_eq!(pair.view(host).counters.idle_moves, 6);
+        assert_survives(&mut pair);
+    }
+}
+
+#[test]
+fn a_cable_that_comes_and_goes_leaves_both_ends_on_one_path() {
+    for host in [ACTIVE, PASSIVE] {
+        let mut pair = idle(9, BOTH);
+        for round in 0..15 {
+            let port = pair.qp(host).primary.port;
+            pair.pull(host, port);
+            pair.run(2_000);
+            pair.plug(host, port);
+            pair.run(2_500);
+            let [a, b] = primary_ports(&pair);
+            assert_eq!(a, b, "loss {round} at {host}");
+        }
+        assert!(pair.view(host).counters.idle_moves >= 6);
         assert_survives(&mut pair);
     }
 }

@@ -96,13 +96,13 @@ ended_idle() {
 }
 
 # What is outstanding over a dead path does not drain: after a moment it goes on as it was, and nothing is lost. The
-# programs' retries take 8 s.
+# programs' retries take half a minute.
 outstanding() {
 	local cookie device
-	host-a ib_send_lat -d shca0 -u 18 -D 600 -p 18620 >"$logs/server.kernel" 2>&1 &
+	host-a ib_send_lat -d shca0 -u 20 -D 600 -p 18620 >"$logs/server.kernel" 2>&1 &
 	server=$!
 	await 10 listens 18620
-	host-b ib_send_lat -d shca1 -u 18 -D 600 -p 18620 127.0.0.1 >"$logs/client.kernel" 2>&1 &
+	host-b ib_send_lat -d shca1 -u 20 -D 600 -p 18620 127.0.0.1 >"$logs/client.kernel" 2>&1 &
 	client=$!
 	for device in shca0 shca1; do await 10 sends "$device"; done
 	cookie=$(field "$(sends shca1)" cookie)

@@ -53,7 +53,8 @@ impl Proposal {
     /// Sends the next copy, and says how long to wait for an answer. `None`: there were enough.
     pub(super) fn send(&mut self, core: &Core, cx: &mut Context, ids: CommIds) -> Option<Duration> {
         let routes = core.routes_by(cx, &self.alternate);
-        let lap = lap(core, cx, ids, fields(&self.alternate));
+        let loaded = core.has_loaded(&self.alternate) && !core.distrusted;
+        let lap = lap(core, cx, ids, fields(&self.alternate), loaded);
         let claim = core.charged(cx);
         self.exchange
             .next(cx, &claim, &routes, core.round_trip, || lap.into())

@@ -3,13 +3,13 @@
 
 use alloc::boxed::Box;
 
-use cm_msgs::association::State;
+use cm_msgs::association::{LapData, State};
 use cm_msgs::cm::{ApStatus, Apr, Lap, PathFields};
 use cm_msgs::control::AppEvent;
 use cm_msgs::path::Path;
 use cm_msgs::{Gid, Lid};
 
-use super::{Answer, LapState, MAX_TRIPS, Passive, Proposal};
+use super::{Answer, LapState, MAX_TRIPS, Passive, PeerHas, Proposal};
 use crate::conn::Core;
 use crate::conn::association::{CommIds, MraReceived};
 use crate::conn::orders::{OrderEnd, OrderKind, QpChange};
@@ -31,7 +31,7 @@ impl Passive {
         source: &MadSource,
         lap: &Lap,
     ) -> bool {
-        let Ok(state) = State::decode(&lap.private_data) else {
+        let Ok(LapData { state, loaded }) = LapData::decode(&lap.private_data) else {
             cx.drop_mad(source, "LAP", Drop::Malformed);
             return true;
         };
@@ -45,6 +45,7 @@ impl Passive {
             source: *source,
             alternate: lap.alternate,
             state,
+            loaded,
             trips: 0,
         };
         match &self.lap {
@@ -105,7 +106,7 @@ impl Passive {
                 self.answer_with(core, cx, &proposal, status, better);
             }
             Ok(path) if core.has_loaded(&path) && !core.distrusted => {
-                self.proposed = true;
+                self.peer_has = PeerHas::by(&proposal);
                 self.answer(core, cx, &proposal, ApStatus::Success);
             }
             Ok(path) => match self.replacement(core, cx, &path) {
@@ -124,14 +125,14 @@ impl Passive {
     fn replacement(&self, core: &Core, cx: &mut Context, path: &Path) -> Replacement {
         match &self.replaced {
             Some(replaced) if replaced.same_way(path) => Replacement::Allowed,
-            _ => core.replacement(cx, self.proposed),
+            _ => core.replacement(cx, self.peer_has != PeerHas::Unknown),
         }
     }
 
     fn load(&mut self, core: &mut Core, cx: &mut Context, proposal: Box<Proposal>, path: Path) {
         core.event(cx, AppEvent::AltRouteResolved, 0);
         self.replaced = core.loaded().copied().map(Box::new);
-        self.proposed = true;
+        self.peer_has = PeerHas::by(&proposal);
         core.load(cx, path);
         self.lap = LapState::Loading(proposal);
     }
@@ -184,7 +185,7 @@ impl Passive {
     ) {
         if change.abandoned.is_some() {
             self.replaced = None;
-            self.proposed = false;
+            self.peer_has = PeerHas::Unknown;
             if self.refused_lap.take().is_some() {
                 // It was answered before this end had followed; now it may be taken.
                 core.own.repeat();

@@ -12,7 +12,7 @@ use crate::observe::Pair;
 
 use super::super::Context;
 use super::outcome::Cell;
-use super::row::{Amount, Column, Fault, Row};
+use super::row::{Amount, Column, Family, Fault, Row};
 use super::running::{Running, State};
 use super::spines;
 
@@ -136,7 +136,8 @@ impl Trial<'_, '_> {
             Err(why) => return Ok(Some(vec![Cell::not_run(why)])),
         };
         let mut cells = Vec::new();
-        for fault in faults {
+        let mut left_in = None;
+        for (number, fault) in (1..).zip(faults) {
             match running.wait_steady()? {
                 State::Flows => {}
                 State::Ended => break,
@@ -150,9 +151,11 @@ impl Trial<'_, '_> {
             if running.has_ended()? {
                 break;
             }
-            let Some(cell) = self.break_it(&mut running, *fault, unarmed)? else {
+            let lasts = number == faults.len() && self.last_fault_lasts();
+            let Some((cell, link)) = self.break_it(&mut running, *fault, unarmed, lasts)? else {
                 break;
             };
+            left_in = link.map(|link| (*fault, link));
             let survived = cell.has_survived();
             cells.push(cell);
             if !survived {
@@ -163,6 +166,10 @@ impl Trial<'_, '_> {
         }
         running.tell_to_end()?;
         let ending = running.finish(duration(running.row))?;
+        if let Some((fault, link)) = left_in {
+            self.note("ended while the last fault was there");
+            self.take_out(fault, link)?;
+        }
         match ending {
             Ok(()) if cells.is_empty() && self.may_repeat() => return Ok(None),
             Ok(()) if cells.is_empty() => cells.push(Cell::not_run("ends before the fault")),
@@ -173,6 +180,12 @@ impl Trial<'_, '_> {
             Ok(()) => {}
         }
         Ok(Some(cells))
+    }
+
+    /// Whether the last fault is there until the program has ended. perftest says so over a connection of its own (`-R`),
+    /// which is silent while data is moved.
+    fn last_fault_lasts(&self) -> bool {
+        self.row.family == Family::Perftest && self.column != Column::Plain
     }
 
     /// Whether there is another try, with more to do where that can be said: how fast a program is
@@ -217,13 +230,15 @@ impl Trial<'_, '_> {
         }
     }
 
-    /// Puts the fault in, watches, and takes it out; `None` if the program was at its end just then.
+    /// Puts the fault in, watches, and takes it out, unless it `lasts` and traffic has resumed: then its link comes with
+    /// the result. `None` if the program was at its end just then.
     fn break_it(
         &mut self,
         running: &mut Running,
         fault: Fault,
         unarmed: Option<String>,
-    ) -> Result<Option<Cell>, Failure> {
+        lasts: bool,
+    ) -> Result<Option<(Cell, Option<Link>)>, Failure> {
         let usual = running.flow.usual();
         let (link, at) = self.put_in(running, fault)?;
         let broken = Broken {
@@ -234,18 +249,22 @@ impl Trial<'_, '_> {
         let remade = self.row.is_of_the_kernel();
         let patience = if remade { OUTAGE } else { WATCH };
         let mut seen = watch(running, &broken, at + patience)?;
-        self.take_out(fault, link)?;
+        let left_in = (lasts && matches!(seen, Seen::Resumed(_))).then_some(link);
+        if left_in.is_none() {
+            self.take_out(fault, link)?;
+        }
         if remade && matches!(seen, Seen::StandsStill(_)) {
             seen = watch(running, &broken, at + OUTAGE + WATCH)?;
         }
-        Ok(match (seen, unarmed) {
-            (Seen::Resumed(stall), _) => Some(Cell::of_stall(stall, self.row.tolerates)),
-            (Seen::Finished, _) => None,
-            (Seen::Broke(why) | Seen::StandsStill(why), None) => Some(Cell::broke(why)),
+        let cell = match (seen, unarmed) {
+            (Seen::Resumed(stall), _) => Cell::of_stall(stall, self.row.tolerates),
+            (Seen::Finished, _) => return Ok(None),
+            (Seen::Broke(why) | Seen::StandsStill(why), None) => Cell::broke(why),
             (Seen::Broke(why) | Seen::StandsStill(why), Some(state)) => {
-                Some(Cell::broke(format!("not armed ({state}): {why}")))
+                Cell::broke(format!("not armed ({state}): {why}"))
             }
-        })
+        };
+        Ok(Some((cell, left_in)))
     }
 
     fn put_in(&mut self, running: &Running, fault: Fault) -> Result<(Link, Moment), Failure> {
