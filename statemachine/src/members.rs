@@ -3,11 +3,12 @@
 //! thousand connections of one user, or to one port, delay others by one turn only.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Bound;
 
 use cm_msgs::Lid;
 
 use crate::id::{ConnId, Payer};
-use crate::round_robin::{Laps, next_after};
+use crate::round_robin::Laps;
 
 /// A connection with the keys of its turn, which do not change while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,12 +71,14 @@ impl Members {
 }
 
 /// How far a tour is among those that lead to one port.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Group {
     tour: u32,
     last: Option<ConnId>,
-    /// How many are to come. New members join at their place.
-    left: usize,
+    /// Behind whom it began; it ends there. New members join at their place, and take nobody's turn.
+    began: Option<ConnId>,
+    /// It has begun again with the lowest ID.
+    has_wrapped: bool,
 }
 
 /// How far a tour is among those of one payer.
@@ -103,18 +106,35 @@ impl Turns {
     }
 
     fn next_of(&mut self, far: Lid, ids: &BTreeSet<ConnId>, tour: u32) -> Option<ConnId> {
-        let left = ids.len();
-        let group = self.groups.entry(far).or_insert(Group {
-            tour,
-            last: None,
-            left,
-        });
+        let group = self.groups.entry(far).or_default();
         if group.tour != tour {
-            (group.tour, group.left) = (tour, left);
+            *group = Group {
+                tour,
+                last: group.last,
+                began: group.last,
+                has_wrapped: false,
+            };
         }
-        group.left = group.left.checked_sub(1)?;
-        group.last = next_after(ids, group.last);
-        group.last
+        group.next(ids)
+    }
+}
+
+impl Group {
+    /// The next in the order of IDs, around to where the tour began.
+    fn next(&mut self, ids: &BTreeSet<ConnId>) -> Option<ConnId> {
+        let behind = |last: Option<ConnId>| last.map_or(Bound::Unbounded, Bound::Excluded);
+        if !self.has_wrapped {
+            let next = ids.range((behind(self.last), Bound::Unbounded)).next();
+            if let Some(&next) = next {
+                self.last = Some(next);
+                return self.last;
+            }
+            (self.has_wrapped, self.last) = (true, None);
+        }
+        let until = Bound::Included(self.began?);
+        let next = ids.range((behind(self.last), until)).next().copied()?;
+        self.last = Some(next);
+        self.last
     }
 }
 
@@ -240,8 +260,8 @@ mod tests {
         members.insert(member(3, 9, 4));
         members.insert(member(1, 7, 5));
         assert_eq!(members.len(), 4);
-        // Of a group as many come as it had when the first of it did.
-        assert_eq!(conns(&mut tour, &members, 10), [4, 2]);
+        // Who joins ahead comes in this tour still.
+        assert_eq!(conns(&mut tour, &members, 10), [4, 2, 5]);
         for (payer, far, conn) in [(1, 7, 1), (1, 7, 2), (1, 7, 5), (3, 9, 4)] {
             members.remove(member(payer, far, conn));
         }
@@ -252,5 +272,16 @@ mod tests {
             tour.payers.is_empty(),
             "nothing is kept of those that are gone"
         );
+    }
+
+    /// A program with a lower name connects in mid-tour: whoever was there all the time comes all the same.
+    #[test]
+    fn new_members_take_nobodys_turn() {
+        let mut members = members(&[10, 20, 30, 1_000].map(|conn| member(1, 7, conn)));
+        let mut tour = Tour::default();
+        let mut order = conns(&mut tour, &members, 1);
+        members.insert(member(1, 7, 11));
+        order.extend(conns(&mut tour, &members, 10));
+        assert!(order.contains(&1_000), "{order:?}");
     }
 }

@@ -48,6 +48,11 @@ enum Wish {
 }
 
 impl Core {
+    /// Whether the peer has asked for such moves as often as it may.
+    fn has_followed_enough(&self, cx: &Context, wish: Wish, path: &Path) -> bool {
+        matches!(wish, Wish::Peer(_)) && self.following.is_spent(cx.now, &self.qp.primary, path)
+    }
+
     /// Whether an alternate between these ports would lead past where the connection is to go.
     pub(super) fn is_astray(&self, cx: &Context, port: u8, dgid: Gid) -> bool {
         if let Some(destination) = self.destination(cx) {
@@ -322,7 +327,10 @@ impl Connection {
         );
         let armed = core.qp.alternate.filter(|_| core.is_armed());
         let ready = armed.is_some_and(|path| {
-            core.leads(cx, wish, &path) && core.is_usable(cx, &path) && !core.is_suspect(cx, &path)
+            core.leads(cx, wish, &path)
+                && core.is_usable(cx, &path)
+                && !core.is_suspect(cx, &path)
+                && !core.has_followed_enough(cx, wish, &path)
         });
         let Side::Active(active) = &self.side else {
             // Says it until it is moved, or time is up.
@@ -336,8 +344,12 @@ impl Connection {
         }
         if core.peer.is_armed() && core.peer.is_on(&core.qp.primary) {
             // The answer, if one has to be waited for, has it looked at again.
-            let answers = |path: Path| core.is_verified(cx, &path) && core.answers_still(cx, &path);
-            if armed.is_some_and(answers) {
+            let answers = |path: &Path| core.is_verified(cx, path) && core.answers_still(cx, path);
+            if let Some(path) = armed.filter(answers) {
+                if let Wish::Peer(_) = wish {
+                    let primary = core.qp.primary;
+                    core.following.ordered(cx.now, &primary, &path);
+                }
                 core.migrate(cx);
                 core.failback.by_choice = true;
             }

@@ -31,9 +31,9 @@ impl Core {
     /// Whether a path that a source knows ends at a port that is not the peer's. That its GID and its LID are one port's
     /// is the source's word.
     pub(super) fn leads_to_anothers(&self, cx: &Context, path: &Path) -> bool {
-        let end = self.far_end(cx, path);
-        self.is_own_port(cx, path.dgid)
-            || end.is_some_and(|end| self.is_shown_anothers(cx, end, Some(path.dgid)))
+        let is_anothers =
+            |end| self.is_own_end(cx, end) || self.is_shown_anothers(cx, end, Some(path.dgid));
+        self.is_own_port(cx, path.dgid) || self.far_end(cx, path).is_some_and(is_anothers)
     }
 
     /// The same of a path that the peer names in a message, both GID and LID. What comes from that very LID comes from
@@ -43,10 +43,7 @@ impl Core {
         let is_proven = source.port.port == path.port
             && end.is_some()
             && end == cx.ports.end(source.port, source.lid);
-        let is_anothers = |end| {
-            let is_own = self.is_own_lid(cx, end) && !self.leads_here(cx);
-            is_own || self.is_shown_anothers(cx, end, None)
-        };
+        let is_anothers = |end| self.is_own_end(cx, end) || self.is_shown_anothers(cx, end, None);
         self.is_own_port(cx, path.dgid) || (!is_proven && end.is_some_and(is_anothers))
     }
 
@@ -80,6 +77,11 @@ impl Core {
     fn leads_here(&self, cx: &Context) -> bool {
         let end = self.far_end(cx, &self.qp.primary);
         end.is_some_and(|end| self.is_own_lid(cx, end))
+    }
+
+    /// Whether a port is this host's by its LID, and the peer is another host.
+    fn is_own_end(&self, cx: &Context, end: SubnetLid) -> bool {
+        self.is_own_lid(cx, end) && !self.leads_here(cx)
     }
 
     fn is_own_lid(&self, cx: &Context, end: SubnetLid) -> bool {

@@ -227,7 +227,7 @@ impl Core {
         let primary = &self.qp.primary;
         let armed = match self.armed_alternate(cx) {
             Some(armed) if !self.distrusted => armed,
-            _ => return Replacement::Allowed,
+            _ => return self.replacement_of_lost(cx),
         };
         let is_shared = proposed && self.peer.is_armed() && !self.is_suspect(cx, armed);
         if self.needs_alternate(cx) || (is_shared && self.must_keep_alternate(cx)) {
@@ -236,6 +236,21 @@ impl Core {
             Replacement::Allowed
         } else {
             Replacement::Deferred
+        }
+    }
+
+    /// The same of an alternate that carries nothing at present. Its port may be back before the retries over a primary that
+    /// fails just now are used up, so the primary is to answer where there is time to wait for that: while MADs are late
+    /// or lost, in which the LAP does not show that it does.
+    fn replacement_of_lost(&self, cx: &mut Context) -> Replacement {
+        let by_hole = |path: &Path| self.leaves_by_hole(cx, path);
+        let may_return = self.is_armed() && !self.distrusted && !self.loaded().is_some_and(by_hole);
+        let primary = &self.qp.primary;
+        let waits = may_return && self.must_keep_alternate(cx) && !self.is_suspect(cx, primary);
+        if waits && !self.answers_still(cx, primary) {
+            Replacement::Deferred
+        } else {
+            Replacement::Allowed
         }
     }
 

@@ -3,6 +3,7 @@
 //! loaded: so it is replaced by what carries packets, or while the primary does, and then at once.
 
 use statemachine::Input;
+use statemachine::trace::What;
 
 use super::pair::{ACTIVE, Cable, PASSIVE, Pair, PortOf, Weather, base_lid};
 
@@ -215,4 +216,52 @@ fn one_whose_port_is_down_is_not_replaced_by_a_path_that_no_probe_could_be_sent_
         pair.run(10);
     }
     assert_all_live(&pair, "a crowded port");
+}
+
+/// The alternate's port is down for a moment, and another alternate is proposed, when the primary fails: the ends must not
+/// be left with different ones. Both paths of the old pair are good again before the retries are used up.
+fn blinks_while_mads_are_late(seed: u64, host: usize, hole_after: u64) -> Option<bool> {
+    let mut pair = Pair::with(seed, 1, 1);
+    pair.begin();
+    pair.run(2_500);
+    pair.net.weather = Weather {
+        delay: 200_000,
+        ..Weather::FAIR
+    };
+    pair.run(3_000);
+    if !pair.is_armed() || pair.qp(ACTIVE).primary.port != 1 {
+        return None;
+    }
+    pair.forget_traces();
+    pair.pull(host, 2);
+    let is_sent = |pair: &Pair| {
+        let mut traces = pair.traces(ACTIVE);
+        traces.any(|trace| matches!(trace.what, What::LapSent(_)))
+    };
+    for _ in 0..4_000 {
+        if is_sent(&pair) {
+            break;
+        }
+        pair.run_us(100);
+    }
+    pair.run(hole_after);
+    pair.black_hole(host, 1);
+    pair.run(300);
+    pair.plug(host, 2);
+    pair.run(1_500);
+    Some([ACTIVE, PASSIVE].iter().all(|&host| pair.is_alive(host)))
+}
+
+#[test]
+fn an_alternate_whose_port_blinks_is_rarely_replaced_while_mads_are_late() {
+    for host in [ACTIVE, PASSIVE] {
+        let runs = (0..40).filter_map(|seed| blinks_while_mads_are_late(seed, host, 50));
+        let runs: Vec<bool> = runs.collect();
+        let dead = runs.iter().filter(|alive| !**alive).count();
+        assert!(
+            runs.len() > 20 && dead * 2 < runs.len(),
+            "{dead} of {}",
+            runs.len()
+        );
+    }
 }

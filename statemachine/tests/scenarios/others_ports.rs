@@ -516,3 +516,13 @@ fn a_lid_of_the_hosts_other_device_is_its_own_as_well() {
     let second = port(Gid::new(0xfe80 << 48, Guid(0x667)), own_lid);
     assert_eq!(proposes(&mut pair, second, 1), [ApStatus::InvalidGid]);
 }
+
+/// An SA that is out of date may give a port a LID that is this host's own by now, and a peer may confirm that.
+#[test]
+fn a_path_that_a_source_leads_to_an_own_lid_is_not_proposed() {
+    let mut pair = pair(4, ACTIVE, false);
+    let own = base_lid((ACTIVE, 2));
+    pair.sa_old_lid = Some(((PASSIVE, 2), own));
+    accepted(&mut pair, port(gid((PASSIVE, 2)), own));
+    assert_eq!(proposed(&pair), []);
+}

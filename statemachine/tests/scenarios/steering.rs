@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A passive side that wants its connection on another port asks the active side for it.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 
 use cm_msgs::control::{Placement, PolicyOverride};
 
@@ -61,4 +61,23 @@ fn a_port_that_no_alternate_ends_at_is_gone_to_when_there_is_a_path_to_it() {
     pair.set_policy(PASSIVE, prefer(2));
     pair.run(700);
     assert_eq!(port(&pair), [2, 2]);
+}
+
+/// Each of its wishes moves this end, whose own paths are all whole.
+#[test]
+fn a_peer_that_is_never_content_is_followed_eight_times_a_minute_at_most() {
+    let mut pair = Pair::armed(1);
+    pair.run(5_000);
+    let before = pair.view(ACTIVE).counters.migrations;
+    for _ in 0..240 {
+        let other = 3 - pair.qp(PASSIVE).primary.port;
+        let restless = PolicyOverride {
+            hold_down: NonZeroU32::new(1),
+            ..prefer(other)
+        };
+        pair.set_policy(PASSIVE, restless);
+        pair.run(250);
+    }
+    let moved = pair.view(ACTIVE).counters.migrations - before;
+    assert!((1..=8).contains(&moved), "{moved} migrations in a minute");
 }
