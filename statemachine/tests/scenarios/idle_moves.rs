@@ -585,3 +585,25 @@ fn a_cable_that_comes_and_goes_leaves_both_ends_on_one_path() {
         assert_survives(&mut pair);
     }
 }
+
+/// Why there are no standing orders for it: with nobody to take the other end along, a port that comes back does not help.
+#[test]
+fn an_end_that_is_moved_alone_is_worse_off_than_one_that_stays() {
+    for moved in [false, true] {
+        let mut pair = idle(10, BOTH);
+        pair.kill(ACTIVE);
+        pair.kill(PASSIVE);
+        pair.pull(ACTIVE, 1);
+        pair.run(2_000);
+        let qp = &mut pair.hosts[ACTIVE].qps[0];
+        if let Some(alternate) = qp.alternate.filter(|_| moved) {
+            qp.primary = alternate;
+        }
+        pair.plug(ACTIVE, 1);
+        pair.run(2_000);
+        pair.set_traffic(true);
+        pair.run(2_000);
+        let alive = [ACTIVE, PASSIVE].map(|host| pair.is_alive(host));
+        assert_eq!(alive, [!moved; 2]);
+    }
+}

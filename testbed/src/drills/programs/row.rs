@@ -168,16 +168,16 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Those of hosts with two ports, in the order in which they come.
+    /// Those of hosts with two ports, in the order in which they come. The last is a cable, which may stay out.
     const ALL: [Self; 4] = [
+        Self::BlackHole,
         Self::LocalCable,
         Self::OtherCable,
         Self::PeerCable,
-        Self::BlackHole,
     ];
 
     /// Those of the short form.
-    const FEW: [Self; 2] = [Self::LocalCable, Self::BlackHole];
+    const FEW: [Self; 2] = [Self::BlackHole, Self::LocalCable];
 
     /// Those of a run. Where the fabric has spines, hosts have one port, whose cable they need.
     pub(super) fn of_run(short: bool, spines: bool) -> &'static [Self] {

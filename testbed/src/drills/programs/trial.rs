@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A program is run in a column, and faults are put in while it moves data.
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::clock::{Millis, Moment};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::link::Link;
-use crate::observe::Pair;
+use crate::observe::{self, Pair};
 
 use super::super::Context;
 use super::outcome::Cell;
@@ -148,6 +149,9 @@ impl Trial<'_, '_> {
                 }
             }
             let unarmed = self.wait_armed(&mut running, *fault)?;
+            if number == 1 {
+                self.note_states()?;
+            }
             if running.has_ended()? {
                 break;
             }
@@ -186,6 +190,27 @@ impl Trial<'_, '_> {
     /// which is silent while data is moved.
     fn last_fault_lasts(&self) -> bool {
         self.row.family == Family::Perftest && self.column != Column::Plain
+    }
+
+    /// How the connections are that are about to be broken: those without traffic are armed only if they had their
+    /// alternate before they fell silent.
+    fn note_states(&self) -> Result<(), Failure> {
+        if self.column == Column::Plain {
+            return Ok(());
+        }
+        let found = observe::connections(self.context.world.hosts()[0])?;
+        let mut states = BTreeMap::new();
+        for one in &found {
+            *states.entry(one.protection.as_str()).or_insert(0) += 1;
+        }
+        let states = states
+            .iter()
+            .map(|(state, count)| format!("{count} {state}"));
+        self.note(&format!(
+            "connections: {}",
+            states.collect::<Vec<_>>().join(", ")
+        ));
+        Ok(())
     }
 
     /// Whether there is another try, with more to do where that can be said: how fast a program is
