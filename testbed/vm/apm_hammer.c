@@ -5,7 +5,8 @@
  * other port of the same HCA: an alternate path goes from and to those that are paired with the primary's.
  * Queue pairs of the command OWNER are left alone.
  *
- * Prints how many of each, and how many queue pairs it was told the end of. The module is to be neither
+ * Prints how many of each, how many queue pairs it was told the end of, and how often one was moved that waited for
+ * traffic. The module is to be neither
  * impressed nor damaged; that the kernel is content is for others to look at. SIGTERM ends it as the time does,
  * and the module's end. Ends with 1 if nothing was ever loaded or migrated.
  */
@@ -16,7 +17,11 @@
 #include <time.h>
 
 #define KNOWN 256
+/* Orders whose answers are waited for; a later one takes the place of the earliest. */
+#define OUTSTANDING 4096
 #define LIDS 16
+/* As enum ib_mig_state: it has not migrated. */
+#define REARM 1
 
 struct path {
 	uint8_t port;
@@ -31,7 +36,8 @@ struct known {
 static struct known known[KNOWN];
 static unsigned int count, pairs;
 static uint16_t lids[LIDS][2];
-static unsigned long orders, nonsense, refused, done, stale, failed, ended;
+static unsigned long orders, nonsense, refused, done, stale, failed, ended, moved;
+static bool moves_idle[OUTSTANDING];	/* by token */
 static const char *spared = "";
 static volatile sig_atomic_t enough;
 static bool module_left;
@@ -113,6 +119,9 @@ static void hear(bool until_done)
 			if (m->genl.cmd != APM_CMD_REPORT || !a[APM_A_QP_TOKEN])
 				continue;
 			done += number(a[APM_A_QP_CAUSE]) == APM_CAUSE_DONE;
+			moved += number(a[APM_A_QP_CAUSE]) == APM_CAUSE_DONE &&
+				 number(a[APM_A_QP_MIGRATION]) == REARM &&
+				 moves_idle[number(a[APM_A_QP_TOKEN]) % OUTSTANDING];
 			stale += number(a[APM_A_QP_CAUSE]) == APM_CAUSE_STALE;
 			failed += number(a[APM_A_QP_CAUSE]) == APM_CAUSE_FAILED;
 		}
@@ -155,6 +164,7 @@ static void order(const struct known *one)
 	uint32_t token = ++orders;
 	struct message m;
 
+	moves_idle[token % OUTSTANDING] = command == APM_CMD_MOVE_IDLE;
 	begin(&m, family, command, 0);
 	put(&m, APM_A_QP_COOKIE, &one->cookie, sizeof(one->cookie));
 	put(&m, APM_A_QP_TOKEN, &token, sizeof(token));
@@ -225,7 +235,7 @@ int main(int argc, char **argv)
 		talk_nonsense();
 		hear(false);
 	}
-	printf("orders: %lu (done %lu, stale %lu, failed %lu), nonsense: %lu, refused: %lu, ended: %lu\n",
-	       orders, done, stale, failed, nonsense, refused, ended);
+	printf("orders: %lu (done %lu, stale %lu, failed %lu), nonsense: %lu, refused: %lu, ended: %lu, moved idle: %lu\n",
+	       orders, done, stale, failed, nonsense, refused, ended, moved);
 	return !done;
 }

@@ -67,8 +67,10 @@ enum Command {
     /// Measure, on this machine
     Bench(bench::Options),
     /// Hold pathdb against OpenSM on simulated fabrics: every path record
+    #[command(disable_help_flag = true)]
     Fabrics(fabrics::Options),
     /// Run the engines of many hosts in virtual time, with faults that a seed decides
+    #[command(disable_help_flag = true)]
     Sim(sim::Options),
     /// Give decoders, files and the engine anything, for as long as is asked
     Fuzz(fuzz::Options),

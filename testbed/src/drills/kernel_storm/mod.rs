@@ -188,13 +188,15 @@ impl<'a, 'b> Storm<'a, 'b> {
         loop {
             self.go_on()?;
             let time = Moment::now().since(began);
-            let enough = self.turns.tally().ended() >= QUEUE_PAIRS && self.turns.counts().0 > 1;
+            let tally = self.turns.tally();
+            let (ended, moved) = (tally.ended(), tally.moved_idle());
+            let enough = ended >= QUEUE_PAIRS && moved > 0 && self.turns.counts().0 > 1;
             if time > at_least && enough && self.turns.is_absent() {
                 return Ok(());
             }
             ensure(enough || time < at_least + patience::limit(SLOW), || {
-                let ended = self.turns.tally().ended();
-                format!("only {ended} queue pairs in {} s", time.as_secs())
+                let time = time.as_secs();
+                format!("only {ended} queue pairs in {time} s, {moved} moves of idle ones")
             })?;
             thread::sleep(TICK);
         }

@@ -21,7 +21,7 @@ const MESSAGES: &str = "2000";
 const SPARED: &str = "apm_stream";
 
 /// What apm_hammer counts, by the word that stands before it.
-const WORDS: [&str; 7] = [
+const WORDS: [&str; 8] = [
     "orders: ",
     "done ",
     "stale ",
@@ -29,6 +29,7 @@ const WORDS: [&str; 7] = [
     "nonsense: ",
     "refused: ",
     "ended: ",
+    "moved idle: ",
 ];
 
 /// How many of each there were so far.
@@ -43,6 +44,11 @@ impl Tally {
         Some(())
     }
 
+    /// Moves of queue pairs that waited for traffic.
+    pub(super) fn moved_idle(&self) -> u64 {
+        self.0[7]
+    }
+
     /// Queue pairs whose end was told.
     pub(super) fn ended(&self) -> u64 {
         self.0[6]
@@ -50,7 +56,14 @@ impl Tally {
 
     pub(super) fn report(&self, report: &mut Report) {
         let keys = [
-            "orders", "done", "stale", "failed", "nonsense", "refused", "qps",
+            "orders",
+            "done",
+            "stale",
+            "failed",
+            "nonsense",
+            "refused",
+            "qps",
+            "moved_idle",
         ];
         for (key, count) in keys.into_iter().zip(self.0) {
             report.set(key, count);
@@ -66,10 +79,14 @@ fn number_after(line: &str, word: &str) -> Option<u64> {
         .ok()
 }
 
-/// apm_hammer, and for a while apm_fuzz beside it.
+/// Queue pairs that wait for traffic all the time.
+const IDLE: &str = "64";
+
+/// apm_hammer, and for a while apm_fuzz and a program with idle queue pairs beside it.
 pub(super) struct Orders {
     hammer: Program,
     fuzz: Program,
+    idle: Program,
 }
 
 impl Orders {
@@ -82,11 +99,15 @@ impl Orders {
         let hammer = Program::start("apm_hammer", Host::A, &words)?;
         let fuzz = [&NICE[..], &["apm_fuzz", MESSAGES, &seed]].concat();
         let fuzz = Program::start("apm_fuzz", Host::A, &fuzz)?;
-        Ok(Self { hammer, fuzz })
+        let far = Host::B.port(1).lid()?.to_string();
+        let idle = ["hold_qp", "-n", IDLE, "1", Host::A.device(), "1", &far];
+        let idle = Program::start("hold_qp", Host::A, &idle)?;
+        Ok(Self { hammer, fuzz, idle })
     }
 
-    /// Waits for the end of what changes settings. The module is still there.
+    /// Ends the program with idle queue pairs, and waits for the end of what changes settings. The module is still there.
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
+        self.idle.signal(Signal::SIGKILL)?;
         let status = self.fuzz.wait(LIMIT)?;
         ensure(status.success(), || {
             format!("apm_fuzz: {status}: {}", self.fuzz.last_line())
@@ -115,10 +136,10 @@ mod tests {
 
     #[test]
     fn the_hammers_line_is_added_up() {
-        let line = "orders: 12 (done 3, stale 4, failed 5), nonsense: 6, refused: 7, ended: 8";
+        let line = "orders: 12 (done 3, stale 4, failed 5), nonsense: 6, refused: 7, ended: 8, moved idle: 9";
         let mut tally = Tally::default();
         assert_eq!(tally.add(line).and_then(|()| tally.add(line)), Some(()));
-        assert_eq!(tally.0, [24, 6, 8, 10, 12, 14, 16]);
+        assert_eq!(tally.0, [24, 6, 8, 10, 12, 14, 16, 18]);
         assert_eq!(tally.add("apm_hammer: recv: no"), None);
     }
 }
