@@ -121,6 +121,7 @@ enum apm_qp_flag {
 	APM_QP_TAKEN_UP,	/* older than its entry, and not read yet */
 	APM_QP_HANDLER,		/* its event handler is ours; the module is pinned for it */
 	APM_QP_TO_RTS,
+	APM_QP_MOVING,		/* goes to SQD by order, is there, or comes back */
 	APM_QP_SUSPENDED,	/* is in SQD by order */
 	APM_QP_OWN_SQD,		/* its owner uses SQD itself */
 	APM_QP_MIG,		/* the event, not told yet */
@@ -166,6 +167,7 @@ struct apm_qp {
 	bool standing;
 	u32 pause_ms;		/* until the next look, if it has to be looked at again */
 	u8 failed_looks;	/* in a row: it could not be read */
+	u8 failed_resumes;	/* the same: it could not be taken from SQD */
 	struct delayed_work look;
 
 	spinlock_t known_lock;		/* for what follows: who asks waits for no firmware */

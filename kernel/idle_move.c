@@ -12,8 +12,12 @@
 #define DRAIN_LOOKS 10
 #define DRAIN_PAUSE_US 1000
 
-/* Between attempts to take one back to RTS, where the device waits until it is drained. */
+/*
+ * Between attempts to take one back to RTS, where the device waits until it is drained: the first
+ * pause, and how often it doubles.
+ */
 #define RESUME_MS 5
+#define RESUME_DOUBLINGS 8
 
 /* An owner that changes the state all the time is not followed for ever. */
 #define OWNER_CHANGES 16
@@ -69,10 +73,15 @@ int apm_idle_resume(struct apm_qp *q, struct ib_qp *qp)
 	ret = test_bit(APM_QP_DYING, &q->flags) ? -ESTALE : apm_qp_glance(qp, &now);
 	if (!ret && now.state == IB_QPS_SQD)
 		ret = set_wanted_state(q, qp);
-	if (ret && ret != -ESTALE)
-		apm_look_soon(q, RESUME_MS);
-	else
-		clear_bit(APM_QP_SUSPENDED, &q->flags);
+	if (ret && ret != -ESTALE) {
+		apm_look_soon(q, RESUME_MS << q->failed_resumes);
+		if (q->failed_resumes < RESUME_DOUBLINGS)
+			q->failed_resumes++;
+		return ret;
+	}
+	q->failed_resumes = 0;
+	clear_bit(APM_QP_SUSPENDED, &q->flags);
+	clear_bit(APM_QP_MOVING, &q->flags);
 	return ret;
 }
 
@@ -84,9 +93,12 @@ int apm_idle_move(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *to)
 {
 	int ret, resumed;
 
+	set_bit(APM_QP_MOVING, &q->flags);
 	ret = apm_qp_suspend(q, qp);
-	if (ret)
+	if (ret) {
+		clear_bit(APM_QP_MOVING, &q->flags);
 		return ret;
+	}
 	/*
 	 * It was reset just before, and may be connected again: then that connection was stopped.
 	 */

@@ -54,7 +54,7 @@ pub enum Named {
     StaleRestart,
     /// Connections that are silent most of the time, and every rule.
     Idle,
-    /// Every fault and every rule but idle connections.
+    /// Every fault and every rule.
     All,
 }
 
@@ -121,7 +121,7 @@ impl Profile {
             kinds,
             rules: rules.collect(),
             two_subnets,
-            idle: named == Named::Idle,
+            idle: matches!(named, Named::Idle | Named::All),
         }
     }
 }
