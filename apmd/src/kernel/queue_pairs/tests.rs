@@ -2,7 +2,7 @@
 mod astray;
 
 use cm_msgs::Lid;
-use cm_msgs::control::{Load, MigrationState, QpState, Role, Snapshot};
+use cm_msgs::control::{Load, Migrate, MigrationState, QpState, Role, Snapshot};
 use cm_msgs::path::Path;
 
 use super::*;
@@ -104,6 +104,21 @@ fn load(token: u32) -> Order {
         alternate: Path { port: 2, ..path },
         standing: true,
     })
+}
+
+#[test]
+fn an_idle_move_is_ordered_as_one_and_a_module_may_say_again_that_it_takes_that() {
+    let mut all = known();
+    all.handle_moves_idle();
+    assert_eq!(outputs(&mut all), ["MovesIdle(0)"]);
+    all.handle_new(NOW, queue_pair(1, None));
+    outputs(&mut all);
+    let (token, primary) = (79, snapshot(1).primary);
+    let order = Order::MoveIdle(Migrate { token, primary });
+    let (_, token, ask) = all.order(FIRST, order).expect("asked");
+    assert_eq!(ask, Ask::MoveIdle { primary });
+    all.handle_report(NOW, &report(1, Cause::Done, Some(token)));
+    assert_eq!(outputs(&mut all), ["report 1 Done { token: 79 }"]);
 }
 
 #[test]

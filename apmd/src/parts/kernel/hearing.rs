@@ -316,14 +316,17 @@ fn far_port(node_guid: Guid, primary: &Path) -> FarPort {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
     use std::sync::Arc;
 
     use mio::{Poll, Waker};
+    use statemachine::Input;
 
     use super::*;
     use crate::config::Config;
     use crate::io::apm_module::{Cause, Owner};
     use crate::kernel::HostKernel;
+    use crate::parts::kernel::Note;
     use crate::registrations::Room;
 
     const NOW: Time = Time(1_000_000);
@@ -498,6 +501,16 @@ mod tests {
         };
         kernel.hear(NOW, Heard::Said(Message::State(blind)));
         assert_eq!(kernel.problems().len(), 1);
+        let moves = |note: &Note| matches!(note, Note::Engine(input) if matches!(**input, Input::MovesIdle(_)));
+        let said =
+            |kernel: &mut Kernel| iter::from_fn(|| kernel.poll_note()).any(|note| moves(&note));
+        assert!(!said(&mut kernel), "nor does it move what is idle");
+        let moves_idle = ModuleState {
+            moves_idle: true,
+            ..blind
+        };
+        kernel.hear(NOW, Heard::Said(Message::State(moves_idle)));
+        assert!(said(&mut kernel));
     }
 
     #[test]
