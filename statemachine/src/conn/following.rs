@@ -47,8 +47,8 @@ struct Rounds {
     /// When the last orders were given, the latest last.
     at: [OptionalTime; LIMIT_OF_ALL],
     /// When it was moved while it waited for traffic, the latest last. Ports that change explain nothing here: the peer
-    /// may not hear of it.
-    idle: [OptionalTime; IDLE_FOLLOWS],
+    /// may not hear of it. Few connections have this.
+    idle: Option<Box<[OptionalTime; IDLE_FOLLOWS]>>,
 }
 
 impl Default for Rounds {
@@ -58,7 +58,7 @@ impl Default for Rounds {
             paths: [nowhere; 2],
             between: 0,
             at: Default::default(),
-            idle: Default::default(),
+            idle: None,
         }
     }
 }
@@ -96,15 +96,15 @@ impl Following {
     }
 
     fn idle_moves_reach(&self, limit: usize, now: Time) -> bool {
-        let rounds = self.0.as_ref();
-        rounds.is_some_and(|rounds| is_recent(now, rounds.idle[IDLE_FOLLOWS - limit]))
+        let moves = self.0.as_ref().and_then(|rounds| rounds.idle.as_ref());
+        moves.is_some_and(|moves| is_recent(now, moves[IDLE_FOLLOWS - limit]))
     }
 
     /// A QP that waits for traffic is moved.
     pub(super) fn moved_idle(&mut self, now: Time) {
-        let rounds = self.0.get_or_insert_default();
-        rounds.idle.rotate_left(1);
-        rounds.idle[IDLE_FOLLOWS - 1] = now.into();
+        let moves = self.0.get_or_insert_default().idle.get_or_insert_default();
+        moves.rotate_left(1);
+        moves[IDLE_FOLLOWS - 1] = now.into();
     }
 
     /// It is ordered from one path to the other.
