@@ -131,7 +131,7 @@ hammered_idle() {
 	holder=$!
 	await 20 are_held 64
 	echo "seed $seed"
-	output apm_hammer "$((10 * patience))" "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)"
+	output apm_hammer "$((5 * patience))" "$seed" "$(lid_of shca0 1):$(lid_of shca0 2)" "$(lid_of shca1 1):$(lid_of shca1 2)"
 	await 10 rest_in_rts 64
 	output apm_order get
 	need " primary=$(path shca0 shca1 2) "
