@@ -43,18 +43,32 @@ pub(crate) struct ForeignHeaders {
 
 impl ForeignHeaders {
     /// Those of this machine's release of Debian, unpacked below `vm_dir`. Security updates of other architectures come
-    /// later than this one's, so those of the release itself are taken.
+    /// later than this one's, so those of the release itself are taken, unless its mirror lacks a package that it lists.
     pub(crate) fn provide(
         architecture: &'static Architecture,
         vm_dir: &Path,
     ) -> Result<Self, Error> {
-        let suites = Suites {
-            main: Release::of_machine()?.own.main,
+        let with_security = &Release::of_machine()?.own;
+        let without = Suites {
+            main: with_security.main,
             security: None,
         };
+        Self::provide_from(&without, architecture, vm_dir).or_else(|error| {
+            eprintln!("{error}");
+            eprintln!("trying the security updates of {}", with_security.main);
+            Self::provide_from(with_security, architecture, vm_dir)
+        })
+    }
+
+    fn provide_from(
+        suites: &Suites,
+        architecture: &'static Architecture,
+        vm_dir: &Path,
+    ) -> Result<Self, Error> {
         let Architecture { name, flavour, .. } = architecture;
-        let lists = vm_dir.join(format!("apt/{}-{name}", suites.main));
-        let apt = Apt::of_architectures(&suites, &[MACHINE_ARCHITECTURE, name], &lists)?;
+        let security = suites.security.map_or("", |_| "-security");
+        let lists = vm_dir.join(format!("apt/{}{security}-{name}", suites.main));
+        let apt = Apt::of_architectures(suites, &[MACHINE_ARCHITECTURE, name], &lists)?;
         let metapackage = format!("linux-headers-{flavour}:{name}");
         let depends = apt.field(&metapackage, "Depends")?;
         let end = format!("-{flavour}");
