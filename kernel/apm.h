@@ -36,7 +36,6 @@ struct apm_queues {
 	struct workqueue_struct *user[APM_USER_WQS];
 	struct workqueue_struct *ends;
 	struct workqueue_struct *orders;
-	struct workqueue_struct *moves;
 };
 
 /* A device that can have paths migrated. */
@@ -123,7 +122,6 @@ enum apm_qp_flag {
 	APM_QP_TO_RTS,
 	APM_QP_MOVING,		/* goes to SQD by order, is there, or comes back */
 	APM_QP_SUSPENDED,	/* is in SQD by order */
-	APM_QP_OWN_SQD,		/* its owner uses SQD itself */
 	APM_QP_MIG,		/* the event, not told yet */
 	APM_QP_MIG_ERR,
 };
@@ -154,7 +152,10 @@ struct apm_qp {
 	u16 peer_pkey;
 	union ib_gid peer_gid;
 	struct work_struct connecting;
-	enum ib_qp_state owner_state;	/* that its owner has asked for last */
+	enum ib_qp_state owner_state;	/* that its owner has set last */
+	unsigned int entered;	/* modifies of its owner's that have begun since the first load */
+	unsigned int returned;	/* and ended */
+	unsigned int moved_at;	/* entered, when the last idle move began */
 	u8 primary_port;	/* as its owner set it on the way to INIT */
 	u16 primary_lid;	/* and to RTR */
 	unsigned long rtr_since;
@@ -312,6 +313,7 @@ int apm_order_queue(struct apm_qp *q, const struct apm_order *order);
 /* idle_move.c */
 int apm_idle_move(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *to);
 int apm_idle_resume(struct apm_qp *q, struct ib_qp *qp);
+bool apm_idle_is_undisturbed(const struct apm_qp *q);
 
 /* standing.c */
 void apm_standing_work(struct work_struct *work);

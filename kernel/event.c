@@ -55,11 +55,12 @@ out:
 
 static bool is_kept(struct apm_qp *q, enum ib_event_type type)
 {
-	/* A device may tell of SQD though it was not asked to: this was not the owner's. */
-	if (type == IB_EVENT_SQ_DRAINED)
-		return test_bit(APM_QP_MOVING, &q->flags) && !test_bit(APM_QP_OWN_SQD, &q->flags);
 	if (test_bit(APM_QP_DYING, &q->flags) || test_bit(APM_QP_OWN_APM, &q->flags))
 		return false;
+	/* A device may tell of SQD though it was not asked to: this was not the owner's. */
+	if (type == IB_EVENT_SQ_DRAINED)
+		return test_bit(APM_QP_MOVING, &q->flags) &&
+		       READ_ONCE(q->owner_state) != IB_QPS_SQD;
 	if (type == IB_EVENT_PATH_MIG)
 		set_bit(APM_QP_MIG, &q->flags);
 	else if (type == IB_EVENT_PATH_MIG_ERR)

@@ -220,7 +220,6 @@ void apm_order_init(struct apm_qp *q)
 
 int apm_order_queue(struct apm_qp *q, const struct apm_order *order)
 {
-	struct workqueue_struct *queue;
 	struct apm_order *copy;
 	struct list_head *at;
 	unsigned long flags;
@@ -241,8 +240,7 @@ int apm_order_queue(struct apm_qp *q, const struct apm_order *order)
 		return -ENOBUFS;
 	}
 	apm_qp_get(q);
-	queue = order->command == APM_CMD_MOVE_IDLE ? q->dev->queues.moves : q->dev->queues.orders;
-	if (!queue_work(queue, &q->carry_out))
+	if (!queue_work(q->dev->queues.orders, &q->carry_out))
 		apm_qp_put(q);
 	return 0;
 }

@@ -15,8 +15,8 @@
 /* How long a queue pair may be on its way before it is looked at. */
 #define ON_ITS_WAY_MS 20
 
-/* More destructions at a time than these leave the module pinned. */
-#define DESTRUCTIONS 1024
+/* More destructions at a time than these leave the module pinned; more modifies are not counted. */
+#define RETURNS 1024
 
 /* They are what they are taken for, or this does not compile; and ib_cm is loaded with this. */
 static struct {
@@ -83,21 +83,6 @@ static bool ends_connection(struct apm_qp *q, struct ib_qp *qp, const struct ib_
 	       (attr->qp_state == IB_QPS_RESET && mask == IB_QP_STATE);
 }
 
-/*
- * From now on this state counts, and no order that has put the queue pair into SQD changes it.
- * There a device refuses SQD with a notification, which leaves everything as it was. With apm_lock
- * held.
- */
-static void note_state(struct apm_qp *q, const struct ib_qp_attr *attr, int mask)
-{
-	if (attr->qp_state == IB_QPS_SQD) {
-		set_bit(APM_QP_OWN_SQD, &q->flags);
-		if ((mask & IB_QP_EN_SQD_ASYNC_NOTIFY) && test_bit(APM_QP_SUSPENDED, &q->flags))
-			return;
-	}
-	WRITE_ONCE(q->owner_state, attr->qp_state);
-}
-
 /* With apm_lock held. */
 static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_attr *attr,
 			int mask)
@@ -137,7 +122,9 @@ static void note_modify(struct apm_device *dev, struct ib_qp *qp, struct ib_qp_a
 			have_seen(q);
 		return;
 	}
-	note_state(q, attr, mask);
+	/* Of one that was loaded the return tells whether the state was set. */
+	if (!test_bit(APM_QP_HANDLER, &q->flags))
+		WRITE_ONCE(q->owner_state, attr->qp_state);
 	switch (attr->qp_state) {
 	case IB_QPS_RTR:
 		q->rtr_since = jiffies | 1;
@@ -170,6 +157,60 @@ static int on_modify(struct kprobe *probe, struct pt_regs *regs)
 	spin_lock_irqsave(&apm_lock, flags);
 	note_modify(dev, qp, attr, mask);
 	spin_unlock_irqrestore(&apm_lock, flags);
+	return 0;
+}
+
+/* A modify of the owner's that is under way. */
+struct owner_modify {
+	u64 cookie;
+	bool sets_state;
+	enum ib_qp_state state;
+};
+
+/*
+ * An order that has put a queue pair into SQD leaves it as its owner has set it. So modifies of the
+ * owner's are counted, and the state is noted if they succeed: of queue pairs that were loaded,
+ * which those that are being connected were not.
+ */
+static int modify_begins(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct owner_modify *modify = (void *)instance->data;
+	struct ib_qp *qp = (void *)apm_argument(regs, 0);
+	struct ib_qp_attr *attr = (void *)apm_argument(regs, 1);
+	int mask = apm_argument(regs, 2);
+	unsigned long flags;
+	struct apm_qp *q;
+
+	if (!is_concerned(qp))
+		return 1;
+	spin_lock_irqsave(&apm_lock, flags);
+	q = apm_qp_is_by_order() ? NULL : apm_qp_find(qp->device, qp->qp_num);
+	if (q && !test_bit(APM_QP_HANDLER, &q->flags))
+		q = NULL;
+	if (q) {
+		q->entered++;
+		modify->cookie = q->cookie;
+		modify->sets_state = mask & IB_QP_STATE;
+		modify->state = attr->qp_state;
+	}
+	spin_unlock_irqrestore(&apm_lock, flags);
+	return q ? 0 : 1;
+}
+
+static int modify_ended(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	const struct owner_modify *modify = (void *)instance->data;
+	struct apm_qp *q = apm_qp_get_by_cookie(modify->cookie);
+	unsigned long flags;
+
+	if (!q)
+		return 0;
+	spin_lock_irqsave(&apm_lock, flags);
+	q->returned++;
+	if (modify->sets_state && !(int)regs_return_value(regs))
+		WRITE_ONCE(q->owner_state, modify->state);
+	spin_unlock_irqrestore(&apm_lock, flags);
+	apm_qp_put(q);
 	return 0;
 }
 
@@ -314,36 +355,69 @@ static struct kretprobe destruction = {
 	.kp.symbol_name = "ib_destroy_qp_user",
 	.entry_handler = destroy_begins,
 	.handler = destroy_ended,
-	.maxactive = DESTRUCTIONS,
+	.maxactive = RETURNS,
 	.data_size = sizeof(struct apm_qp *),
 };
 
+static struct kretprobe modify_return = {
+	.kp.symbol_name = "ib_modify_qp",
+	.entry_handler = modify_begins,
+	.handler = modify_ended,
+	.maxactive = RETURNS,
+	.data_size = sizeof(struct owner_modify),
+};
+
+static struct kretprobe modify_user_return = {
+	.kp.symbol_name = "ib_modify_qp_with_udata",
+	.entry_handler = modify_begins,
+	.handler = modify_ended,
+	.maxactive = RETURNS,
+	.data_size = sizeof(struct owner_modify),
+};
+
+static struct kretprobe *returns[] = { &destruction, &modify_return, &modify_user_return };
+
 unsigned long apm_probes_missed(void)
 {
-	unsigned long missed = destruction.nmissed;
+	unsigned long missed = 0;
 	int i;
 
+	for (i = 0; i < ARRAY_SIZE(returns); i++)
+		missed += returns[i]->nmissed;
 	for (i = 0; i < ARRAY_SIZE(probes); i++)
 		missed += probes[i]->nmissed;
 	return missed;
+}
+
+static int listen_to_returns(void)
+{
+	int i, ret;
+
+	for (i = 0; i < ARRAY_SIZE(returns); i++) {
+		ret = register_kretprobe(returns[i]);
+		if (ret) {
+			pr_err("cannot listen to the return of %s: error %d\n",
+			       returns[i]->kp.symbol_name, ret);
+			unregister_kretprobes(returns, i);
+			return ret;
+		}
+	}
+	return 0;
 }
 
 int apm_probes_init(void)
 {
 	int i, ret;
 
-	ret = register_kretprobe(&destruction);
-	if (ret) {
-		pr_err("cannot listen to the return of %s: error %d\n",
-		       destruction.kp.symbol_name, ret);
+	ret = listen_to_returns();
+	if (ret)
 		return ret;
-	}
 	for (i = 0; i < ARRAY_SIZE(probes); i++) {
 		ret = register_kprobe(probes[i]);
 		if (ret) {
 			pr_err("cannot listen to %s: error %d\n", probes[i]->symbol_name, ret);
 			unregister_kprobes(probes, i);
-			unregister_kretprobe(&destruction);
+			unregister_kretprobes(returns, ARRAY_SIZE(returns));
 			return ret;
 		}
 	}
@@ -353,5 +427,5 @@ int apm_probes_init(void)
 void apm_probes_exit(void)
 {
 	unregister_kprobes(probes, ARRAY_SIZE(probes));
-	unregister_kretprobe(&destruction);
+	unregister_kretprobes(returns, ARRAY_SIZE(returns));
 }

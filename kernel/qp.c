@@ -140,8 +140,6 @@ int apm_qp_catch_up(struct apm_qp *q, struct ib_qp *qp)
 	if (attr.path_mig_state != IB_MIG_MIGRATED)
 		set_bit(APM_QP_OWN_APM, &q->flags);
 	q->owner_state = attr.qp_state;
-	if (attr.qp_state == IB_QPS_SQD)
-		set_bit(APM_QP_OWN_SQD, &q->flags);
 	if (attr.qp_state >= IB_QPS_RTR && !q->rtr_since) {
 		q->primary_lid = rdma_ah_get_dlid(&attr.ah_attr);
 		q->rtr_since = jiffies | 1;
@@ -318,8 +316,8 @@ void apm_qp_destroyed(struct ib_qp *qp)
 
 /*
  * One that was reset, or begins to go, since it was taken is not what the order was meant for. An
- * owner that loads paths, or uses SQD, is left alone from the moment on in which a probe sees it.
- * With apm_lock held.
+ * owner that loads paths is left alone from the moment on in which a probe sees it, and so is, in
+ * an idle move, one that modifies anything. With apm_lock held.
  */
 static int may_modify(const struct apm_qp *q, const struct ib_qp *qp, int mask)
 {
@@ -329,8 +327,8 @@ static int may_modify(const struct apm_qp *q, const struct ib_qp *qp, int mask)
 		return -EPERM;
 	if (!(mask & (IB_QP_AV | IB_QP_STATE)))
 		return 0;
-	if (test_bit(APM_QP_OWN_SQD, &q->flags))
-		return -EPERM;
+	if (!apm_idle_is_undisturbed(q))
+		return -EBUSY;
 	/* Its GID would be released beside the destruction, as an alternate's. */
 	return qp->av_sgid_attr ? -EOPNOTSUPP : 0;
 }
@@ -345,7 +343,10 @@ static int modify_begins(struct apm_qp *q, struct ib_qp *qp, struct modifier *ow
 	own->task = current;
 	own->qp = qp;
 	spin_lock_irqsave(&apm_lock, flags);
-	ret = anyway ? 0 : may_modify(q, qp, mask);
+	if (anyway)
+		ret = test_bit(APM_QP_DYING, &q->flags) ? -ESTALE : 0;
+	else
+		ret = may_modify(q, qp, mask);
 	if (!ret)
 		list_add(&own->all, &modifiers);
 	spin_unlock_irqrestore(&apm_lock, flags);
@@ -473,14 +474,10 @@ int apm_qp_migrate(struct apm_qp *q, struct ib_qp *qp)
 int apm_qp_suspend(struct apm_qp *q, struct ib_qp *qp)
 {
 	struct ib_qp_attr attr;
-	int ret;
 
 	memset(&attr, 0, sizeof(attr));
 	attr.qp_state = IB_QPS_SQD;
-	ret = modify(q, qp, &attr, IB_QP_STATE, false);
-	if (!ret)
-		set_bit(APM_QP_SUSPENDED, &q->flags);
-	return ret;
+	return modify(q, qp, &attr, IB_QP_STATE, false);
 }
 
 /* In SQD. */

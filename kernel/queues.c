@@ -27,7 +27,6 @@ void apm_queues_exit(struct apm_queues *queues)
 {
 	unsigned int i;
 
-	destroy_queue(queues->moves);
 	destroy_queue(queues->orders);
 	destroy_queue(queues->ends);
 	for (i = 0; i < APM_USER_WQS; i++)
@@ -40,7 +39,6 @@ void apm_queues_flush(const struct apm_queues *queues)
 {
 	unsigned int i;
 
-	flush_workqueue(queues->moves);
 	flush_workqueue(queues->orders);
 	for (i = 0; i < APM_USER_WQS; i++)
 		flush_workqueue(queues->user[i]);
@@ -78,9 +76,7 @@ int apm_queues_init(struct apm_queues *queues, unsigned int device)
 	queues->looks = alloc_workqueue("apm_looks%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 8, device);
 	/* Many queue pairs may be looked at: orders do not wait for that. */
 	queues->orders = alloc_workqueue("apm_orders%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 8, device);
-	/* One that does not drain is waited for: what hardware migrates does not wait for that. */
-	queues->moves = alloc_workqueue("apm_moves%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 4, device);
-	if (!create_user_queues(queues, device) && queues->looks && queues->orders && queues->moves)
+	if (!create_user_queues(queues, device) && queues->looks && queues->orders)
 		return 0;
 	apm_queues_exit(queues);
 	return -ENOMEM;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Standing orders: armed queue pairs leave a port that has failed, with nobody to be asked. */
+#include <linux/delay.h>
 #include <linux/sched/mm.h>
 
 #include "trace.h"
+
+/* How often one that is busy is passed over, a millisecond each time. */
+#define ROUNDS 100
 
 /* A path that leaves from the same port, from another of its LIDs, is as dead. */
 static enum apm_stand may_leave(const struct apm_qp *q, u8 port, const struct apm_glance *now)
@@ -51,15 +55,20 @@ static void leave(struct apm_qp *q, u8 port)
 	apm_qp_release(qp);
 }
 
-/* One that is just being read or modified holds up no other. */
+/*
+ * One that is just being read or modified holds up no other, unless that takes long for all that
+ * are left.
+ */
 static void leave_all(struct list_head *leaving, u8 port)
 {
 	struct apm_qp *q, *next;
-	bool waits = false;
+	int rounds = 0;
 
 	while (!list_empty(leaving)) {
+		if (rounds++)
+			usleep_range(1000, 1500);
 		list_for_each_entry_safe(q, next, leaving, leaving) {
-			if (waits)
+			if (rounds > ROUNDS)
 				mutex_lock(&q->mutex);
 			else if (!mutex_trylock(&q->mutex))
 				continue;
@@ -69,7 +78,6 @@ static void leave_all(struct list_head *leaving, u8 port)
 			apm_qp_put(q);
 			cond_resched();
 		}
-		waits = true;
 	}
 }
 

@@ -6,7 +6,7 @@
 //! path in state SQD, so the alternate on which both ends have agreed can be made the primary there. Hardware does not
 //! take the other end along: each end has to be moved, and what one end sends before the other has moved is sent again.
 
-use cm_msgs::control::MigrationState;
+use cm_msgs::control::{MigrationState, Snapshot};
 use cm_msgs::path::Path;
 
 use super::qp::Core;
@@ -24,12 +24,15 @@ impl Core {
         self.qp.alternate.as_ref().filter(|_| idle)
     }
 
-    /// Whether this end may be moved: its device and its library can do it, and its host does not leave dead ports to the
-    /// hardware.
-    pub(super) fn may_be_moved(&self, cx: &Context) -> bool {
+    /// Whether the device and the library, or the kernel module, can give this QP its alternate as primary.
+    pub(super) fn can_move_idle(&self, cx: &Context) -> bool {
         let port = PortId::new(self.node_guid, self.qp.primary.port);
-        guard!(IdleDevice, cx.moves_idle(port, self.id.client))
-            && cx.config.port_down != PortDown::Wait
+        cx.moves_idle(port, self.id.client) && !self.refuses_idle && has_like_paths(&self.qp)
+    }
+
+    /// Whether this end may be moved: it can be, and its host does not leave dead ports to the hardware.
+    pub(super) fn may_be_moved(&self, cx: &Context) -> bool {
+        guard!(IdleDevice, self.can_move_idle(cx)) && cx.config.port_down != PortDown::Wait
     }
 
     /// Whether the peer's end would follow to the `alternate`, on which both have agreed: it can be moved, or is Armed and
@@ -105,6 +108,22 @@ impl Core {
             // An order that has just failed would fail again.
             && !cx.is_set(self.id, ConnAlarm::MigrateHold)
     }
+}
+
+/// Whether both paths have a GRH, or none. The kernel module loads no alternate with one, and gives a primary with one no
+/// other.
+pub(super) fn has_like_paths(qp: &Snapshot) -> bool {
+    let is_alike = |alternate: &Path| alternate.global == qp.primary.global;
+    qp.alternate.as_ref().is_none_or(is_alike)
+}
+
+/// Whether an error says that the QP cannot be moved, and not just now: the program or the device is busy (EAGAIN, EBUSY),
+/// or its send queue did not drain (ETIMEDOUT).
+pub(super) fn is_refusal(errno: u8) -> bool {
+    const EAGAIN: u8 = 11;
+    const EBUSY: u8 = 16;
+    const ETIMEDOUT: u8 = 110;
+    !matches!(errno, EAGAIN | EBUSY | ETIMEDOUT)
 }
 
 impl Connection {

@@ -121,7 +121,7 @@ impl Connection {
         let own = OwnState::new(&OwnEnd {
             qp: &snapshot,
             distrusted: false,
-            moves_idle: cx.moves_idle(port, id.client),
+            moves_idle: cx.moves_idle(port, id.client) && idle::has_like_paths(&snapshot),
             place: cx.ports.place(port),
             ports: &cx.ports.announce(node_guid),
         });
@@ -144,6 +144,7 @@ impl Connection {
             peer: Peer::default(),
             round_trip: RoundTrip::default(),
             distrusted: false,
+            refuses_idle: false,
             relabelled_from: Lid::default(),
             own,
             vouches_for: None,

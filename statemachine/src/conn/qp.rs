@@ -16,6 +16,7 @@ use super::departure::Departure;
 use super::failback_progress::Failback;
 use super::following::Following;
 use super::history::History;
+use super::idle;
 use super::orders::{OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnEnd, OwnState, Peer};
 use super::standing::StandingOrder;
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub(super) standing: StandingOrder,
     /// The alternate that the QP has is no good, whatever its ports say: its HCA or the peer has said so.
     pub(super) distrusted: bool,
+    /// It cannot be moved while it waits for traffic: that was refused.
+    pub(super) refuses_idle: bool,
     /// The primary's local LID before its port got the one that the primary shows, or 0: the peer's QP sends to the
     /// old one.
     pub(super) relabelled_from: Lid,
@@ -385,10 +388,11 @@ impl Core {
     pub(super) fn refresh_own(&mut self, cx: &Context) -> bool {
         let ports = cx.ports.announce(self.node_guid);
         let port = PortId::new(self.node_guid, self.qp.primary.port);
+        let moves_idle = self.can_move_idle(cx);
         self.own.refresh(&OwnEnd {
             qp: &self.qp,
             distrusted: self.distrusted,
-            moves_idle: cx.moves_idle(port, self.id.client),
+            moves_idle,
             place: cx.ports.place(port),
             ports: &ports,
         })
@@ -594,6 +598,9 @@ impl Core {
                 cx.trace(self.id, What::OrderFailed { errno });
             }
             OrderEnd::Silent => self.counters.failed_orders += 1,
+        }
+        if let (OrderKind::MoveIdle, OrderEnd::Failed(errno)) = (kind, end) {
+            self.refuses_idle |= idle::is_refusal(errno);
         }
         match (kind, end) {
             (OrderKind::Load, OrderEnd::Done) => {

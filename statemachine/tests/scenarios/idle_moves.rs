@@ -683,3 +683,44 @@ fn daemons_may_restart_in_the_middle_of_a_move() {
         }
     }
 }
+
+/// The kernel module refuses it where the primary has a GRH and the alternate has none, and a library where its owner does.
+#[test]
+fn an_end_that_will_refuse_is_not_waited_for_by_its_peer() {
+    for refuses in [ACTIVE, PASSIVE] {
+        let mut pair = Pair::new(15);
+        for &host in BOTH {
+            pair.hosts[host].set_moves_idle();
+        }
+        pair.hosts[refuses].qps[0].primary.global = true;
+        for host in [PASSIVE, ACTIVE] {
+            pair.start(host);
+            pair.register(host);
+        }
+        pair.run(5_000);
+        let other = PASSIVE + ACTIVE - refuses;
+        assert_eq!(pair.view(other).protection, Protection::RearmingIdle);
+        pair.pull(other, 1);
+        pair.run(100);
+        assert_eq!(primary_ports(&pair), [1, 1]);
+        pair.plug(other, 1);
+        assert_survives(&mut pair);
+    }
+}
+
+#[test]
+fn an_end_that_has_refused_once_is_not_asked_again_and_says_so() {
+    let mut pair = idle(16, BOTH);
+    pair.hosts[ACTIVE].fault = Some(LibraryFault::Fails(1));
+    pair.pull(ACTIVE, 1);
+    pair.run(1_000);
+    pair.hosts[ACTIVE].fault = None;
+    pair.plug(ACTIVE, 1);
+    pair.run(20_000);
+    assert_eq!(pair.view(ACTIVE).counters.failed_orders, 1);
+    for &host in BOTH {
+        assert_eq!(pair.view(host).protection, Protection::RearmingIdle);
+    }
+    assert_eq!(primary_ports(&pair), [1, 1]);
+    assert_survives(&mut pair);
+}
