@@ -265,3 +265,38 @@ fn an_alternate_whose_port_blinks_is_rarely_replaced_while_mads_are_late() {
         );
     }
 }
+
+/// What is not armed protects nothing that could be lost.
+#[test]
+fn one_that_waits_for_traffic_gets_another_alternate_at_once_though_mads_are_late() {
+    for seed in 0..10 {
+        let mut pair = Pair::with(seed, 1, 1);
+        for host in [PASSIVE, ACTIVE] {
+            pair.start(host);
+            pair.register(host);
+        }
+        pair.run(2_500);
+        pair.net.weather = Weather {
+            delay: 200_000,
+            ..Weather::FAIR
+        };
+        pair.run(3_000);
+        assert!(!pair.is_armed() && pair.qp(PASSIVE).alternate.is_some());
+        pair.forget_traces();
+        pair.pull(PASSIVE, 2);
+        let has = |pair: &Pair, is_it: fn(&What) -> bool| {
+            pair.traces(PASSIVE).any(|trace| is_it(&trace.what))
+        };
+        for _ in 0..20_000 {
+            if has(&pair, |what| matches!(what, What::LapReceived(_))) {
+                break;
+            }
+            pair.run_us(100);
+        }
+        pair.run(1);
+        assert!(
+            has(&pair, |what| matches!(what, What::Load(_))),
+            "seed {seed}"
+        );
+    }
+}

@@ -48,30 +48,45 @@ refused_idle() {
 	let_go
 }
 
-# A program that uses SQD itself is left alone, also if it does so in the middle of a move: it finds its queue pair there.
-# Each of the three modifies takes 0.4 s.
+# as_left STATE ACTS PAUSE: its program does this in the middle of a move, of which each of the three modifies takes 0.4 s,
+# and finds the queue pair in this state afterwards.
+as_left() {
+	local holder cookie first second order
+	wait_idle -o "$2"
+	slow_modify 400
+	apm_order move-idle "$cookie" "$first" >"$logs/moved.idle" &
+	order=$!
+	sleep "$3"
+	slow_modify 0
+	kill -USR1 "$holder"
+	# Of one that was reset no report comes.
+	sleep 2
+	kill "$order" 2>/dev/null || true
+	wait "$order" || true
+	cat "$logs/moved.idle"
+	output sh -c 'rdma resource show qp | grep sleep'
+	need " state $1 "
+	let_go
+}
+
 owner_in_sqd() {
-	local holder cookie first second order pause
+	local holder cookie first second
 	wait_idle -d
 	kill -USR1 "$holder"
 	await 10 is_as 4 "$first"
 	output apm_order move-idle "$cookie" "$first"
 	need "cause=stale .* state=4 .* primary=$first"
 	let_go
-	for pause in 0.2 0.6 1.0; do
-		wait_idle -d
-		slow_modify 400
-		apm_order move-idle "$cookie" "$first" >"$logs/moved.idle" &
-		order=$!
-		sleep "$pause"
-		kill -USR1 "$holder"
-		wait "$order"
-		cat "$logs/moved.idle"
-		slow_modify 0
-		sleep 0.5
-		is_as 4 "$first" || is_as 4 "$second" || fail "its owner has it in SQD, and it was taken from there"
-		let_go
-	done
+	# While the first modify is answered, the second, and the third.
+	for pause in 0.2 0.6 1.0; do as_left SQD sqd "$pause"; done
+	# In SQD already: both fail, so nothing has changed for the program.
+	as_left RTS sqd-notify 0.2
+	as_left RTS sqd-bad 0.2
+	as_left SQD reset,sqd 0.2
+	as_left RTS sqd,reset 0.2
+	as_left SQD rts,sqd-notify 0.6
+	as_left SQD sqd,rts-bad 0.6
+	as_left RTS sqd,rts 0.6
 }
 
 slow_modify() { echo "0 modify $1" >/sys/module/shca/parameters/firmware; } # MS
