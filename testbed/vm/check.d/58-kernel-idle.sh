@@ -60,7 +60,7 @@ as_left() {
 	slow_modify 0
 	kill -USR1 "$holder"
 	# Of one that was reset no report comes.
-	sleep 2
+	sleep 0.8
 	kill "$order" 2>/dev/null || true
 	wait "$order" || true
 	cat "$logs/moved.idle"
