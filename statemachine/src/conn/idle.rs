@@ -117,15 +117,6 @@ pub(super) fn has_like_paths(qp: &Snapshot) -> bool {
     qp.alternate.as_ref().is_none_or(is_alike)
 }
 
-/// Whether an error says that the QP cannot be moved, and not just now: the program or the device is busy (EAGAIN, EBUSY),
-/// or its send queue did not drain (ETIMEDOUT).
-pub(super) fn is_refusal(errno: u8) -> bool {
-    const EAGAIN: u8 = 11;
-    const EBUSY: u8 = 16;
-    const ETIMEDOUT: u8 = 110;
-    !matches!(errno, EAGAIN | EBUSY | ETIMEDOUT)
-}
-
 impl Connection {
     /// Its library has said that it can move the QP while it waits for traffic.
     pub(crate) fn owner_moves_idle(&mut self, cx: &mut Context) {

@@ -42,6 +42,20 @@ pub(super) enum OrderEnd {
     Silent,
 }
 
+impl OrderEnd {
+    /// Whether it would fail again. It would not if the program or the device was busy (EAGAIN, EBUSY), or the send queue
+    /// did not drain (ETIMEDOUT).
+    pub(super) fn is_refusal(self) -> bool {
+        const EAGAIN: u8 = 11;
+        const EBUSY: u8 = 16;
+        const ETIMEDOUT: u8 = 110;
+        match self {
+            Self::Failed(errno) => !matches!(errno, EAGAIN | EBUSY | ETIMEDOUT),
+            _ => false,
+        }
+    }
+}
+
 /// What a report changed.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct QpChange {

@@ -16,7 +16,6 @@ use super::departure::Departure;
 use super::failback_progress::Failback;
 use super::following::Following;
 use super::history::History;
-use super::idle;
 use super::orders::{OrderEnd, OrderKind, Orders, QpChange};
 use super::peer::{OwnEnd, OwnState, Peer};
 use super::standing::StandingOrder;
@@ -599,9 +598,7 @@ impl Core {
             }
             OrderEnd::Silent => self.counters.failed_orders += 1,
         }
-        if let (OrderKind::MoveIdle, OrderEnd::Failed(errno)) = (kind, end) {
-            self.refuses_idle |= idle::is_refusal(errno);
-        }
+        self.refuses_idle |= kind == OrderKind::MoveIdle && end.is_refusal();
         match (kind, end) {
             (OrderKind::Load, OrderEnd::Done) => {
                 self.counters.loads += 1;
