@@ -24,6 +24,7 @@ mod gids;
 mod history;
 mod idle;
 mod idle_moves;
+mod idle_races;
 mod lost;
 mod lost_alternate;
 mod lost_primary;
