@@ -121,7 +121,6 @@ enum apm_qp_flag {
 	APM_QP_HANDLER,		/* its event handler is ours; the module is pinned for it */
 	APM_QP_TO_RTS,
 	APM_QP_MOVING,		/* goes to SQD by order, is there, or comes back */
-	APM_QP_SUSPENDED,	/* is in SQD by order */
 	APM_QP_MIG,		/* the event, not told yet */
 	APM_QP_MIG_ERR,
 };

@@ -149,7 +149,6 @@ int apm_idle_resume(struct apm_qp *q, struct ib_qp *qp)
 		return ret;
 	}
 	q->failed_resumes = 0;
-	clear_bit(APM_QP_SUSPENDED, &q->flags);
 	clear_bit(APM_QP_MOVING, &q->flags);
 	if (!ret)
 		look_at_port_again(q);
@@ -170,7 +169,6 @@ static void hand_over(struct apm_qp *q, struct ib_qp *qp)
 	successor = apm_qp_find(qp->device, qp->qp_num);
 	if (successor && successor->object == qp) {
 		set_bit(APM_QP_MOVING, &successor->flags);
-		set_bit(APM_QP_SUSPENDED, &successor->flags);
 		apm_look_soon(successor, 0);
 	}
 	spin_unlock_irqrestore(&apm_lock, flags);
@@ -196,7 +194,6 @@ int apm_idle_move(struct apm_qp *q, struct ib_qp *qp, const struct apm_path *to)
 		clear_bit(APM_QP_MOVING, &q->flags);
 		return ret;
 	}
-	set_bit(APM_QP_SUSPENDED, &q->flags);
 	ret = wait_until_drained(q, qp);
 	if (!ret)
 		ret = apm_qp_set_primary(q, qp, to);

@@ -334,7 +334,8 @@ static void look(struct work_struct *work)
 			retire(q);
 		goto out;
 	}
-	if (test_bit(APM_QP_SUSPENDED, &q->flags))
+	/* An order has left it in SQD. */
+	if (test_bit(APM_QP_MOVING, &q->flags))
 		apm_idle_resume(q, qp);
 	ret = test_bit(APM_QP_TAKEN_UP, &q->flags) ? apm_qp_catch_up(q, qp) : 0;
 	if (!ret)

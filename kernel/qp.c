@@ -264,7 +264,7 @@ bool apm_qp_is_under_care(struct apm_qp *q)
 	       !test_bit(APM_QP_OWN_APM, &q->flags) && apm_owner_is_protected(&q->owner);
 }
 
-/* The GIDs whose references a modify may put: those of the primary and of the alternate. */
+/* A modify may release the references to the GIDs of two paths: the primary and the alternate. */
 #define GIDS 2
 
 static const struct ib_gid_attr *gid_of(const struct ib_qp *qp, int which)

@@ -17,7 +17,7 @@
 #include <time.h>
 
 #define KNOWN 256
-/* Orders whose answers are waited for; a later one takes the place of the earliest. */
+/* Orders whose answers may be outstanding; the latest replaces the earliest. */
 #define OUTSTANDING 4096
 #define LIDS 16
 /* As enum ib_mig_state: it has not migrated. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * hold_qp [-r|-d|-v|-o ACTS] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
- * has this RC queue pair, in RTS, on the path from the port to the LID. With -r it is left in RTR; with -d it
- * goes to SQD, and the process becomes COMMAND, when SIGUSR1 comes; with -o it is modified then by these acts, separated
- * by commas: sqd, sqd-notify, sqd-bad (which fails), rts, rts-bad, reset (and connected again). With -v modifies of it
- * have failed that would have disconnected it.
+ * hold_qp [-r|-v|-o ACTS] DEVICE PORT DLID COMMAND...: becomes COMMAND with "--qpn NUMBER" added, a process that
+ * has this RC queue pair, in RTS, on the path from the port to the LID. With -r it is left in RTR. With -o,
+ * when SIGUSR1 comes, it is modified by these acts, separated by commas, and then the process becomes COMMAND: sqd,
+ * sqd-notify, sqd-bad (which fails), rts, rts-bad, reset (and connected again). With -v modifies of it have failed that
+ * would have disconnected it.
  *
  * hold_qp -n COUNT LIDS DEVICE PORT DLID: has COUNT such queue pairs, to as many LIDs from DLID on in turn, says
  * so, and stays.
@@ -27,15 +27,6 @@ static void to_rts(struct ibv_qp *qp)
 	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
 			  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
 		die("to RTS");
-}
-
-static void drain_when_told(struct ibv_qp *qp, const sigset_t *told)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD };
-	int signal;
-
-	if (sigwait(told, &signal) || ibv_modify_qp(qp, &attr, IBV_QP_STATE))
-		die("to SQD");
 }
 
 static void to_rtr(struct ibv_qp *qp, int port, int dlid);
@@ -167,7 +158,6 @@ static int hold_many(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	bool stays_in_rtr = argc > 1 && !strcmp(argv[1], "-r");
-	bool drains = argc > 1 && !strcmp(argv[1], "-d");
 	bool in_vain = argc > 1 && !strcmp(argv[1], "-v");
 	char *acts = argc > 2 && !strcmp(argv[1], "-o") ? argv[2] : NULL;
 	struct end end = { 0 };
@@ -177,10 +167,10 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "-n"))
 		return hold_many(argc, argv);
-	argc -= acts ? 2 : stays_in_rtr || drains || in_vain;
-	argv += acts ? 2 : stays_in_rtr || drains || in_vain;
+	argc -= acts ? 2 : stays_in_rtr || in_vain;
+	argv += acts ? 2 : stays_in_rtr || in_vain;
 	if (argc < 5) {
-		fprintf(stderr, "usage: hold_qp [-r|-d|-v|-o ACTS] DEVICE PORT DLID COMMAND...\n");
+		fprintf(stderr, "usage: hold_qp [-r|-v|-o ACTS] DEVICE PORT DLID COMMAND...\n");
 		return 2;
 	}
 	sigemptyset(&told);
@@ -192,8 +182,6 @@ int main(int argc, char **argv)
 		to_rts(qp);
 	if (in_vain)
 		modify_in_vain(qp, atoi(argv[2]));
-	if (drains)
-		drain_when_told(qp, &told);
 	if (acts)
 		act_when_told(qp, &told, acts, atoi(argv[2]), atoi(argv[3]));
 	snprintf(qpn, sizeof(qpn), "%u", qp->qp_num);

@@ -114,7 +114,7 @@ impl Active {
         }
     }
 
-    /// It can be moved now while it waits for traffic, or no more.
+    /// Its ability to be moved while idle has changed.
     pub(super) fn confirm_soon(&mut self, core: &Core, cx: &mut Context) {
         if cx.is_set(core.id, ConnAlarm::Rearm) {
             cx.set(core.id, ConnAlarm::Rearm, confirm_after(core, cx));

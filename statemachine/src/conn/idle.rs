@@ -125,7 +125,7 @@ impl Connection {
         self.drive(cx);
     }
 
-    /// This end may be able to move the QP now while it waits for traffic.
+    /// This end may be able to move the QP while idle now, or no longer.
     pub(super) fn own_ability_changed(&mut self, cx: &mut Context) {
         let changed = self.core.refresh_own(cx);
         if let Side::Active(active) = &mut self.side

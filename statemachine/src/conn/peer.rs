@@ -306,7 +306,7 @@ impl OwnState {
         }
     }
 
-    /// This end is like this now. Returns whether it can be moved while idle now, or no more.
+    /// Takes over this end's present state. Returns whether its ability to be moved while idle has changed.
     pub(super) fn refresh(&mut self, end: &OwnEnd<'_>) -> bool {
         self.place = end.place;
         let primary = primary_path(end.qp);

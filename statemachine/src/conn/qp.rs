@@ -383,7 +383,7 @@ impl Core {
         self.relabelled_from != Lid(0) || !self.is_up(cx, path)
     }
 
-    /// This end may be another than before. Returns whether it can be moved while idle now, or no more.
+    /// Updates what is announced of this end. Returns whether its ability to be moved while idle has changed.
     pub(super) fn refresh_own(&mut self, cx: &Context) -> bool {
         let ports = cx.ports.announce(self.node_guid);
         let port = PortId::new(self.node_guid, self.qp.primary.port);

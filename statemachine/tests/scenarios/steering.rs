@@ -63,7 +63,7 @@ fn a_port_that_no_alternate_ends_at_is_gone_to_when_there_is_a_path_to_it() {
     assert_eq!(port(&pair), [2, 2]);
 }
 
-/// Each of its wishes moves this end, whose own paths are all whole.
+/// The peer changes its placement policy all the time, and no path of this end has a fault.
 #[test]
 fn a_peer_that_is_never_content_is_followed_eight_times_a_minute_at_most() {
     let mut pair = Pair::armed(1);

@@ -28,7 +28,7 @@ loops() {
 
 # A standing order is meant also while the send queue is drained.
 standing_in_sqd() {
-	hold_qp -d shca0 1 "$(lid_of shca1 1)" sh -c 'exec sleep 60' >/dev/null &
+	hold_qp -o sqd shca0 1 "$(lid_of shca1 1)" sh -c 'exec sleep 60' >/dev/null &
 	holder=$!
 	await 10 holds_as none
 	output apm_order load "$(field "$(holds_as none)" cookie)" "$(path shca0 shca1 1)" "$(path shca0 shca1 2)" standing

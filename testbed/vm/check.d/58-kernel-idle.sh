@@ -71,7 +71,7 @@ as_left() {
 
 owner_in_sqd() {
 	local holder cookie first second
-	wait_idle -d
+	wait_idle -o sqd
 	kill -USR1 "$holder"
 	await 10 is_as 4 "$first"
 	output apm_order move-idle "$cookie" "$first"

@@ -163,12 +163,12 @@ pub(crate) enum Ask {
     Query,
 }
 
-/// What the module says of itself: whether it sees what happens to queue pairs, and can report it, and what it can do.
+/// What the module reports of itself: whether its probes work, what it has lost, and what it supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ModuleState {
-    /// `false`: they are switched off.
+    /// `false`: its probes are switched off.
     pub(crate) working: bool,
-    /// Calls that they have missed since the module was loaded.
+    /// Calls that the probes have missed since the module was loaded.
     pub(crate) missed: u64,
     /// Messages of the module since then that did not reach every subscriber.
     pub(crate) lost_messages: u64,
